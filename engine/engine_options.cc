@@ -26,10 +26,7 @@ constexpr int kMostInChunk = 65536;
 
 absl::Status CheckRanks(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.tensor_parallel, 1, kMostRanks));
-  if (options.rank < 0 || options.rank >= options.tensor_parallel) {
-    return FieldError("rank", absl::StrCat("must be from 0 to ", options.tensor_parallel - 1,
-                                           ", got ", options.rank));
-  }
+  RETURN_IF_ERROR(CheckRank(options.rank, 0, options.tensor_parallel));
   if (options.rendezvous.empty()) {
     if (options.rank > 0) return FieldError("rendezvous", "must be given where rank is above 0");
     if (options.rendezvous_secret.empty()) return absl::OkStatus();

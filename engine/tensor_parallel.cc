@@ -68,7 +68,24 @@ absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
       .most_pages = parsed.at("most_pages")};
 }
 
-// The ranks of one machine share it out.
+// Every rank's answer, of which `own` is this one's. The error is that of the first rank that has
+// one.
+absl::StatusOr<std::vector<Answer>> ExchangeAnswers(RankGroup* group, const Answer& own) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, group->Exchange(ToText(own)));
+  std::vector<Answer> answers(texts.size());
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    RETURN_IF_ERROR(Guarded("tensor_parallel", [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(answers[rank], ParseAnswer(texts[rank]));
+      return absl::OkStatus();
+    }));
+    if (answers[rank].error_code == 0) continue;
+    return absl::Status(static_cast<absl::StatusCode>(answers[rank].error_code),
+                        absl::StrCat("tensor_parallel: rank ", rank, ": ", answers[rank].error));
+  }
+  return answers;
+}
+
+// The ranks of one machine share its cores out.
 int ThreadsOf(const EngineOptions& options, int rank) {
   if (options.threads > 0 || !options.rendezvous.empty()) return options.threads;
   const Share share = ShareOf(NumUsableCores(), options.tensor_parallel, rank);
@@ -200,7 +217,6 @@ class Follower {
       loading.allowed_config_keys = own_->allow_unknown_config;
     }
     ASSIGN_OR_RETURN(loaded.model, Transformer::Load(path, backend_.get(), loading));
-    answer->arithmetic = backend_->arithmetic();
     answer->description = DescriptionOfPart(*loaded.model);
     answer->needs = NeedsOf(*loaded.model, *backend_, page_size_, loaded.kv_cache);
     models_.push_back(std::move(loaded));
@@ -276,11 +292,7 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
   std::unique_ptr<LeadingRank> leader(new LeadingRank(options));
   if (!options.rendezvous.empty()) {
     LinkedRankOptions linked = LinkedOptionsOf(options);
-    linked.on_failure = [leader = leader.get()](const absl::Status& why) {
-      if (!leader->is_over_.exchange(true) && leader->options_.on_rank_failure) {
-        leader->options_.on_rank_failure(why);
-      }
-    };
+    linked.on_failure = [leader = leader.get()](const absl::Status& why) { leader->Tell(why); };
     ASSIGN_OR_RETURN(leader->group_, JoinLinkedRanks(linked));
     return leader;
   }
@@ -302,10 +314,11 @@ LeadingRank::~LeadingRank() {
 
 void LeadingRank::Lost(const absl::Status& why) {
   group_->Fail(why);
-  // A rank that fails says why before its process ends.
-  if (!is_over_.exchange(true) && options_.on_rank_failure) {
-    options_.on_rank_failure(group_->status());
-  }
+  Tell(group_->status());  // a rank that fails says why before its process ends
+}
+
+void LeadingRank::Tell(const absl::Status& why) {
+  if (!is_over_.exchange(true) && options_.on_rank_failure) options_.on_rank_failure(why);
 }
 
 int LeadingRank::num_threads() const { return ThreadsOf(options_, /*rank=*/0); }
@@ -324,19 +337,29 @@ absl::Status LeadingRank::Open(Backend* backend) {
                    {"compute", options_.compute},
                    {"page_size", options_.page_size}};
   RETURN_IF_ERROR(group_->Send(BytesOf(order.dump())));
-  RETURN_IF_ERROR(Gather(ToText({.arithmetic = backend->arithmetic()})).status());
+  const std::string arithmetic = backend->arithmetic();
+  ASSIGN_OR_RETURN(const std::vector<Answer> answers,
+                   ExchangeAnswers(group_.get(), {.arithmetic = arithmetic}));
+  for (size_t rank = 0; rank < answers.size(); ++rank) {
+    if (answers[rank].arithmetic == arithmetic) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answers[rank].arithmetic,
+                     ", rank 0 with ", arithmetic, ", whose bits differ"));
+  }
   if (backend->gatherer() == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string words, backend->gatherer()->NewGroup());
   RETURN_IF_ERROR(group_->Send(BytesOf(json{{"devices", absl::Base64Escape(words)}}.dump())));
   ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(group_.get(), backend, words));
-  return Gather(ToText({})).status();
+  return ExchangeAnswers(group_.get(), {}).status();
 }
 
 absl::Status LeadingRank::Load(const RankModel& model) {
   const bool is_target = model.path == options_.target;
+  // Ranks of this machine read the same files.
+  const bool has_own_files = !options_.rendezvous.empty();
   const json order{{"path", model.path},
                    {"which", is_target ? "target" : "draft"},
-                   {"fingerprint", FingerprintOfModel(model.path)},
+                   {"fingerprint", has_own_files ? FingerprintOfModel(model.path) : ""},
                    {"quantize", model.quantize},
                    {"requantizes", model.requantizes},
                    {"head_tokens", model.head_tokens},
@@ -349,50 +372,31 @@ absl::Status LeadingRank::Load(const RankModel& model) {
   return group_->Send(BytesOf(order.dump()));
 }
 
-// Every rank's answer. The error is that of the first rank that has one.
-absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> texts, group_->Exchange(own));
-  Needs sum;
-  std::string arithmetic;
+absl::StatusOr<LeadingRank::Needs> LeadingRank::AwaitLoaded(const Transformer& model,
+                                                            const Backend& backend,
+                                                            KvDType kv_cache) {
+  const Needs own = NeedsOf(model, backend, options_.page_size, kv_cache);
+  ASSIGN_OR_RETURN(
+      const std::vector<Answer> answers,
+      ExchangeAnswers(group_.get(), {.needs = own, .description = DescriptionOfPart(model)}));
+  // Each has memory of its own where ranks have devices or machines of theirs.
+  const bool shares_memory = devices_ == nullptr && options_.rendezvous.empty();
+  Needs needs;
   descriptions_.clear();
   most_pages_.clear();
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    Answer answer;
-    RETURN_IF_ERROR(Guarded("tensor_parallel", [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(answer, ParseAnswer(texts[rank]));
-      return absl::OkStatus();
-    }));
-    if (answer.error_code != 0) {
-      return absl::Status(static_cast<absl::StatusCode>(answer.error_code),
-                          absl::StrCat("tensor_parallel: rank ", rank, ": ", answer.error));
-    }
-    if (rank == 0) arithmetic = answer.arithmetic;
-    if (answer.arithmetic != arithmetic) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answer.arithmetic,
-                       ", rank 0 with ", arithmetic, ", whose bits differ"));
-    }
-    // Each has memory of its own where ranks have devices or machines of theirs.
-    const bool shares_memory = devices_ == nullptr && options_.rendezvous.empty();
+  for (size_t rank = 0; rank < answers.size(); ++rank) {
+    const Answer& answer = answers[rank];
     if (rank == 0 || shares_memory) {
-      sum.page_bytes += answer.needs.page_bytes;
-      sum.bytes_to_pack += answer.needs.bytes_to_pack;
+      needs.page_bytes += answer.needs.page_bytes;
+      needs.bytes_to_pack += answer.needs.bytes_to_pack;
     } else if (devices_ != nullptr) {
-      sum.page_bytes = std::max(sum.page_bytes, answer.needs.page_bytes);
-      sum.bytes_to_pack = std::max(sum.bytes_to_pack, answer.needs.bytes_to_pack);
+      needs.page_bytes = std::max(needs.page_bytes, answer.needs.page_bytes);
+      needs.bytes_to_pack = std::max(needs.bytes_to_pack, answer.needs.bytes_to_pack);
     }
     most_pages_.push_back(answer.most_pages);
     descriptions_.push_back(answer.description);
   }
-  return sum;
-}
-
-absl::StatusOr<LeadingRank::Needs> LeadingRank::AwaitLoaded(const Transformer& model,
-                                                            const Backend& backend,
-                                                            KvDType kv_cache) {
-  return Gather(ToText({.arithmetic = backend.arithmetic(),
-                        .needs = NeedsOf(model, backend, options_.page_size, kv_cache),
-                        .description = DescriptionOfPart(model)}));
+  return needs;
 }
 
 absl::StatusOr<int64_t> LeadingRank::MostPages() const {
@@ -405,14 +409,13 @@ absl::StatusOr<int64_t> LeadingRank::MostPages() const {
 
 absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
   RETURN_IF_ERROR(group_->Send(BytesOf(json{{"pages", num_pages}}.dump())));
-  const std::vector<std::string> descriptions = descriptions_;
-  RETURN_IF_ERROR(Gather(ToText({})).status());
-  descriptions_ = descriptions;
-  return absl::OkStatus();
+  return ExchangeAnswers(group_.get(), {}).status();
 }
 
 namespace {
 
+// Computes this rank's part of each pass until rank 0 has ended, which is OK.
+//   own: Follower's
 absl::Status Follow(RankGroup* group, const EngineOptions* own) {
   const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
   if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
@@ -422,19 +425,13 @@ absl::Status Follow(RankGroup* group, const EngineOptions* own) {
 
 }  // namespace
 
-absl::Status FollowRankZero(RankGroup* group) { return Follow(group, nullptr); }
-
-absl::Status FollowRankZero(RankGroup* group, const EngineOptions& own) {
-  return Follow(group, &own);
-}
-
 absl::Status FollowRankZero(const EngineOptions& own) {
   RETURN_IF_ERROR(own.Validate());
   Log(LogLevel::kInfo,
       absl::StrCat("tensor_parallel: rank=", own.rank, " of ", own.tensor_parallel,
                    " follows rank 0 at ", own.rendezvous, " and does no job of its own"));
   ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, JoinLinkedRanks(LinkedOptionsOf(own)));
-  RETURN_IF_ERROR(FollowRankZero(group.get(), own));
+  RETURN_IF_ERROR(Follow(group.get(), &own));
   Log(LogLevel::kInfo, absl::StrCat("tensor_parallel: rank=", own.rank, " ends with rank 0"));
   return absl::OkStatus();
 }
@@ -442,14 +439,11 @@ absl::Status FollowRankZero(const EngineOptions& own) {
 absl::Status FollowRankZero(int rank) {
   EndWithParent();
   ASSIGN_OR_RETURN(const std::shared_ptr<SharedMemory> memory, SharedMemory::Open(kRankDescriptor));
-  if (rank < 1 || rank >= memory->world()) {
-    return FieldError("rank",
-                      absl::StrCat("must be from 1 to ", memory->world() - 1, ", got ", rank));
-  }
+  RETURN_IF_ERROR(CheckRank(rank, /*least=*/1, memory->world()));
   const OnNumaNode node(rank, memory->world());
   const std::unique_ptr<RankGroup> group = JoinSharedRanks(memory, rank);
   // Rank 0 has heard why, and tells people.
-  if (!FollowRankZero(group.get()).ok()) std::_Exit(1);
+  if (!Follow(group.get(), nullptr).ok()) std::_Exit(1);
   return absl::OkStatus();
 }
 

@@ -43,14 +43,15 @@ class LeadingRank {
   absl::Status Open(Backend* backend);
   // The other ranks begin to load their parts, while this one does.
   absl::Status Load(const RankModel& model);
-  // Needs of all ranks together, or where each has a device those of the largest part.
+  // Memory that the parts of a model take.
   struct Needs {
     int64_t page_bytes = 0;     // of a page of the model's cache
     int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass
   };
-  // Ranks of several machines: those of this rank. Each machine limits the pages by itself.
-  // Waits until all ranks have loaded their parts of `model`, of which this rank has its own. The
-  // error is that of the first rank that has failed.
+  // Waits until all ranks have loaded their parts of `model`, of which this rank has its own.
+  // Returns the needs of all ranks together; those of the largest part where each has a device; and
+  // this rank's on several machines, each of which limits the pages by itself. The error is that of
+  // the first rank that has failed.
   absl::StatusOr<Needs> AwaitLoaded(const Transformer& model, const Backend& backend,
                                     KvDType kv_cache);
   // Pages that the other machines have memory for, as far as models are loaded; a number beyond all
@@ -64,7 +65,7 @@ class LeadingRank {
  private:
   explicit LeadingRank(const EngineOptions& options) : options_(options) {}
   void Lost(const absl::Status& why);
-  absl::StatusOr<Needs> Gather(const std::string& own);
+  void Tell(const absl::Status& why);  // once
 
   const EngineOptions options_;
   std::atomic<bool> is_over_{false};
@@ -80,15 +81,11 @@ LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int
                            KvDType kv_cache);
 std::string DescriptionOfPart(const Transformer& model);
 
-// Another rank's life: loads what rank 0 says, and computes its part of each pass until rank 0 has
-// ended, which is OK.
-absl::Status FollowRankZero(RankGroup* group);
-// The same with models, memory and device of this process's own options, which must be the models
-// of rank 0: FAILED_PRECONDITION on both sides if one is not.
-absl::Status FollowRankZero(RankGroup* group, const EngineOptions& own);
-// Joins the group of `own`, whose rank is above 0, and does the same; the log says so.
+// Joins the group of `own`, whose rank is above 0, loads this rank's parts of the models, and
+// computes its part of each pass until rank 0 has ended, which is OK. Models, memory and device are
+// those of `own`; the models must be rank 0's: FAILED_PRECONDITION on both sides if one is not.
 absl::Status FollowRankZero(const EngineOptions& own);
-// The same in a process that LeadingRank has started.
+// The same in a process that LeadingRank has started, with rank 0's options.
 absl::Status FollowRankZero(int rank);
 
 }  // namespace tandem

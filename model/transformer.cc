@@ -12,8 +12,9 @@
 #include "base/status_macros.h"
 
 namespace tandem {
-
 namespace {
+
+constexpr int kOwnMemory = -1;  // in place of a slot of the group's
 
 bool WantLargest(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
@@ -100,52 +101,47 @@ MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
 }
 
 absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
-  const auto grow = [this](Buffer* buffer, size_t bytes) -> absl::Status {
+  const auto grow = [this](Buffer* buffer, size_t bytes, int slot = kOwnMemory) -> absl::Status {
     if (buffer->size_bytes() >= bytes) return absl::OkStatus();
     graph_cache_->Forget();
-    ASSIGN_OR_RETURN(*buffer, backend_->Allocate(bytes));
+    const bool is_gathered = group_ != nullptr && slot != kOwnMemory;
+    ASSIGN_OR_RETURN(*buffer, is_gathered ? group_->Memory(first_slot_ + slot, bytes, backend_)
+                                          : backend_->Allocate(bytes));
     return absl::OkStatus();
   };
   Workspace& w = workspace_;
-  const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols) {
-    return grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols));
-  };
-  const auto grow_gathered = [&](int slot, Buffer* buffer, int num_rows, int cols) -> absl::Status {
-    const size_t bytes = sizeof(float) * num_rows * static_cast<size_t>(cols);
-    if (group_ == nullptr) return grow(buffer, bytes);
-    if (buffer->size_bytes() >= bytes) return absl::OkStatus();
-    graph_cache_->Forget();
-    ASSIGN_OR_RETURN(*buffer, group_->Memory(first_slot_ + slot, bytes, backend_));
-    return absl::OkStatus();
+  const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols, int slot = kOwnMemory) {
+    return grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols), slot);
   };
   const ModelConfig& c = config_;
   const int query_size = c.num_heads * c.head_dim;
   const int own_heads = parts_.heads.size() + 2 * parts_.kv_heads.size();
-  RETURN_IF_ERROR(grow_gathered(0, &w.hidden, rows, c.hidden_size));
-  RETURN_IF_ERROR(grow_gathered(1, &w.attended, rows, query_size));
-  RETURN_IF_ERROR(grow_gathered(2, &w.mlp, rows, c.intermediate_size));
-  RETURN_IF_ERROR(grow_gathered(3, &w.output, rows, c.hidden_size));
-  RETURN_IF_ERROR(grow_gathered(4, &w.logits, logit_rows, head_tokens()));
+  RETURN_IF_ERROR(grow_rows(&w.hidden, rows, c.hidden_size, /*slot=*/0));
+  RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size, /*slot=*/1));
+  RETURN_IF_ERROR(grow_rows(&w.mlp, rows, c.intermediate_size, /*slot=*/2));
+  RETURN_IF_ERROR(grow_rows(&w.output, rows, c.hidden_size, /*slot=*/3));
+  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, head_tokens(), /*slot=*/4));
   if (group_ != nullptr && c.query_key_norm == QueryKeyNorm::kAllHeads) {
     const int cols = query_size + c.num_kv_heads * c.head_dim;
-    RETURN_IF_ERROR(grow_gathered(5, &w.queries_and_keys, rows, cols));
+    RETURN_IF_ERROR(grow_rows(&w.queries_and_keys, rows, cols, /*slot=*/5));
     RETURN_IF_ERROR(grow_rows(&w.normed_heads, rows, cols));
   }
   if (group_ != nullptr && c.num_experts > 0) {
-    RETURN_IF_ERROR(grow_gathered(6, &w.expert_outputs, rows * c.experts_per_row, c.hidden_size));
+    RETURN_IF_ERROR(
+        grow_rows(&w.expert_outputs, rows * c.experts_per_row, c.hidden_size, /*slot=*/6));
   }
   RETURN_IF_ERROR(grow_rows(&w.normed, rows, c.hidden_size));
   if (c.norms_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
   RETURN_IF_ERROR(grow_rows(&w.qkv, rows, own_heads * c.head_dim));
   if (c.num_experts > 0) {
-    RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, config_.num_experts));
-    RETURN_IF_ERROR(grow_rows(&w.expert_weights, rows, config_.experts_per_row));
-    RETURN_IF_ERROR(grow_rows(&w.expert_ids, rows, config_.experts_per_row));
+    RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, c.num_experts));
+    RETURN_IF_ERROR(grow_rows(&w.expert_weights, rows, c.experts_per_row));
+    RETURN_IF_ERROR(grow_rows(&w.expert_ids, rows, c.experts_per_row));
   }
   for (Rotation& rotation : rotations_) {
-    if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, config_.head_dim));
+    if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, c.head_dim));
   }
-  RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
+  RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, c.hidden_size));
   RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
   return grow(&w.tables, table_bytes);
 }

@@ -173,10 +173,7 @@ class LinkedRanks final : public RankGroup {
 
 absl::Status CheckLinked(const LinkedRankOptions& options) {
   RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.world, 1, kMostRanks));
-  if (options.rank < 0 || options.rank >= options.world) {
-    return FieldError(
-        "rank", absl::StrCat("must be from 0 to ", options.world - 1, ", got ", options.rank));
-  }
+  RETURN_IF_ERROR(CheckRank(options.rank, 0, options.world));
   if (options.silence > absl::ZeroDuration() && options.patience > absl::ZeroDuration()) {
     return absl::OkStatus();
   }

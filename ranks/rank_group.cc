@@ -1,6 +1,15 @@
 #include "ranks/rank_group.h"
 
+#include "absl/strings/str_cat.h"
+#include "tandem/field_error.h"
+
 namespace tandem {
+
+absl::Status CheckRank(int rank, int least, int world) {
+  if (least <= rank && rank < world) return absl::OkStatus();
+  return FieldError("rank",
+                    absl::StrCat("must be from ", least, " to ", world - 1, ", got ", rank));
+}
 
 void RankGroup::GatherColumns(MatrixView whole, absl::FunctionRef<RankShare(int rank)> columns) {
   AllGather([&](int rank, UsePiece use) {

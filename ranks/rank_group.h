@@ -81,6 +81,9 @@ class RankGroup {
   const int world_;
 };
 
+// INVALID_ARGUMENT, naming `rank`, unless it is from `least` to world - 1.
+absl::Status CheckRank(int rank, int least, int world);
+
 // Ranks that a group may have.
 inline constexpr int kMostRanks = 64;
 inline RankShare RankShareOf(int count, int rank, int world) {

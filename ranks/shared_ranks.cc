@@ -15,10 +15,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/instant.h"
+#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -66,11 +68,14 @@ void SleepWhile(Stamp* stamp, uint32_t seen, absl::Duration at_most) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAIT, seen, &time, nullptr, 0);
 }
 
+void Wake(Stamp* stamp) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 // Moves `*stamp` on and wakes those that sleep on it.
 void Move(Stamp* stamp, uint32_t to, std::atomic<uint32_t>* sleepers) {
   stamp->store(to, std::memory_order_seq_cst);
-  if (sleepers->load(std::memory_order_seq_cst) == 0) return;
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  if (sleepers->load(std::memory_order_seq_cst) > 0) Wake(stamp);
 }
 
 bool HasReached(uint32_t stamp, uint32_t wanted) {
@@ -88,13 +93,11 @@ class SharedRanks final : public RankGroup {
     beating_ = std::thread([this] { Beat(); });
   }
   ~SharedRanks() override {
-    is_ending_.store(true);
     const std::string reason = absl::StrCat("tensor_parallel: rank ", rank(), " has ended");
     // Of rank 0 that is how a group ends.
     Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
-    end_.fetch_add(1);
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&end_), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
-            0);
+    end_.store(1);
+    Wake(&end_);
     beating_.join();
   }
 
@@ -205,8 +208,8 @@ class SharedRanks final : public RankGroup {
     }
   }
 
-  // How often a rank was looked at without a sign of life. Counted in looks, not by a clock: a
-  // machine that was suspended gives nobody up.
+  // Since when, and for how many looks, a rank has given no sign of life. Both count: a machine
+  // that was suspended for long has looked once.
   struct Life {
     uint32_t beats = 0;
     Instant since = Instant::Now();
@@ -233,7 +236,7 @@ class SharedRanks final : public RankGroup {
 
   void Beat() {
     const absl::Duration pause = std::min(options_.silence / 8, absl::Seconds(1));
-    while (!is_ending_.load()) {
+    while (end_.load() == 0) {
       header_.ranks[rank()].beats.fetch_add(1, std::memory_order_relaxed);
       SleepWhile(&end_, 0, pause);
     }
@@ -245,46 +248,41 @@ class SharedRanks final : public RankGroup {
   uint32_t num_passed_ = 0;
   uint32_t num_messages_ = 0;
   std::vector<Life> lives_;
-  std::atomic<bool> is_ending_{false};
-  Stamp end_{0};
+  Stamp end_{0};  // 1 when this rank ends
   std::thread beating_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int world) {
-  TANDEM_CHECK(1 <= world && world <= kMostRanks);
-  const int descriptor = memfd_create("tandem-ranks", MFD_CLOEXEC);
-  if (descriptor < 0 || ftruncate(descriptor, kWholeBytes) != 0) {
-    const int error = errno;
-    if (descriptor >= 0) close(descriptor);
-    return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
-  }
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Map(int descriptor) {
   void* const data =
       mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  if (data == MAP_FAILED) {
-    const int error = errno;
-    close(descriptor);
-    return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
-  }
-  (new (data) Header)->world = static_cast<uint32_t>(world);
+  if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, "tensor_parallel: shared memory");
   return std::shared_ptr<SharedMemory>(new SharedMemory(descriptor, static_cast<std::byte*>(data)));
 }
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(int descriptor) {
-  void* const data =
-      mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  if (data == MAP_FAILED) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int world) {
+  TANDEM_CHECK(1 <= world && world <= kMostRanks);
+  const int descriptor = memfd_create("tandem-ranks", MFD_CLOEXEC);
+  if (descriptor < 0) return absl::ErrnoToStatus(errno, "tensor_parallel: shared memory");
+  absl::Cleanup close_it = [descriptor] { close(descriptor); };
+  if (ftruncate(descriptor, kWholeBytes) != 0) {
+    return absl::ErrnoToStatus(errno, "tensor_parallel: shared memory");
   }
-  const off_t size = lseek(descriptor, 0, SEEK_END);
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(descriptor, static_cast<std::byte*>(data)));
-  if (size != static_cast<off_t>(kWholeBytes) || HeaderOf(memory->data())->magic != kMagic) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
-  }
+  ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory, Map(descriptor));
+  std::move(close_it).Cancel();
+  (new (memory->data()) Header)->world = static_cast<uint32_t>(world);
   return memory;
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(int descriptor) {
+  absl::StatusOr<std::shared_ptr<SharedMemory>> memory = Map(descriptor);
+  if (memory.ok() && lseek(descriptor, 0, SEEK_END) == static_cast<off_t>(kWholeBytes) &&
+      HeaderOf((*memory)->data())->magic == kMagic) {
+    return memory;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
 }
 
 SharedMemory::~SharedMemory() {

@@ -17,8 +17,8 @@ class SharedMemory {
  public:
   // RESOURCE_EXHAUSTED if the system refuses.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(int world);
-  // Of a file descriptor that was inherited, which is closed. INVALID_ARGUMENT if it is something
-  // else, or of another version of this program.
+  // Maps a file descriptor that was inherited, which is closed with the memory. INVALID_ARGUMENT if
+  // it is something else, or has another layout.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Open(int descriptor);
   ~SharedMemory();
 
@@ -28,6 +28,8 @@ class SharedMemory {
 
  private:
   SharedMemory(int descriptor, std::byte* data) : descriptor_(descriptor), data_(data) {}
+  static absl::StatusOr<std::shared_ptr<SharedMemory>> Map(int descriptor);
+
   int descriptor_;
   std::byte* data_;
 };
