@@ -1,25 +1,20 @@
 #include "kernels/cuda/cublas_lt.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/loaded_library.h"
 
 namespace tandem::cuda {
 namespace {
 
 constexpr int kMostAlgorithms = 8;  // asked for: the heuristic's order is one of speed
 
-absl::Status LoadInto(void* library, LtEntries* lt) {
+absl::Status FindEntries(const LoadedLibrary& library, LtEntries* lt) {
   absl::Status status;
-  const auto find = [&](const char* name, auto* entry) {
-    *entry = reinterpret_cast<std::remove_pointer_t<decltype(entry)>>(dlsym(library, name));
-    if (*entry == nullptr) status.Update(absl::UnavailableError(absl::StrCat("it has no ", name)));
-  };
+  const auto find = [&](const char* name, auto* entry) { library.Find(name, entry, &status); };
   find("cublasLtGetVersion", &lt->cublasLtGetVersion);
   find("cublasLtGetStatusName", &lt->cublasLtGetStatusName);
   find("cublasLtCreate", &lt->cublasLtCreate);
@@ -128,19 +123,11 @@ class LoadedCublasLt final : public CublasLt {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
-  const char* const named = std::getenv("TANDEM_CUBLAS_LT");
-  std::vector<std::string> names = {"libcublasLt.so.13", "libcublasLt.so.12"};
-  if (named != nullptr) names = {named};
-  if (names[0] == "none") return absl::UnavailableError("TANDEM_CUBLAS_LT is none");
-  void* library = nullptr;  // for as long as the process lives
-  std::string why;
-  for (size_t i = 0; i < names.size() && library == nullptr; ++i) {
-    library = dlopen(names[i].c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) why = dlerror();
-  }
-  if (library == nullptr) return absl::UnavailableError(why);
+  ASSIGN_OR_RETURN(
+      const LoadedLibrary library,
+      LoadedLibrary::Open("TANDEM_CUBLAS_LT", {"libcublasLt.so.13", "libcublasLt.so.12"}));
   LtEntries lt = {};
-  RETURN_IF_ERROR(LoadInto(library, &lt));
+  RETURN_IF_ERROR(FindEntries(library, &lt));
   // 130100 is 13.1.0. Versions before 12 were numbered otherwise, and are below 120000.
   const size_t version = lt.cublasLtGetVersion();
   const std::string text =

@@ -1,8 +1,5 @@
 #include "kernels/cuda/nccl.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/loaded_library.h"
 #include "kernels/cuda/nccl_entries.h"
 
 namespace tandem::cuda {
@@ -23,22 +21,21 @@ constexpr absl::Duration kLook = absl::Milliseconds(50);
 constexpr int kLeastVersion = 20900;
 constexpr int kVersionsEnd = 30000;
 
-absl::Status LoadInto(void* library, NcclEntries* nccl) {
+absl::StatusOr<NcclEntries> LoadEntries() {
+  ASSIGN_OR_RETURN(const LoadedLibrary library,
+                   LoadedLibrary::Open("TANDEM_NCCL", {"libnccl.so.2"}));
+  NcclEntries nccl = {};
   absl::Status status;
-  const auto find = [&](const char* name, auto* entry) {
-    *entry = reinterpret_cast<std::remove_pointer_t<decltype(entry)>>(dlsym(library, name));
-    if (*entry == nullptr) {
-      status.Update(absl::UnavailableError(absl::StrCat("NCCL: it has no ", name)));
-    }
-  };
-  find("ncclGetVersion", &nccl->ncclGetVersion);
-  find("ncclGetErrorString", &nccl->ncclGetErrorString);
-  find("ncclGetUniqueId", &nccl->ncclGetUniqueId);
-  find("ncclCommInitRank", &nccl->ncclCommInitRank);
-  find("ncclCommGetAsyncError", &nccl->ncclCommGetAsyncError);
-  find("ncclCommAbort", &nccl->ncclCommAbort);
-  find("ncclAllGather", &nccl->ncclAllGather);
-  return status;
+  const auto find = [&](const char* name, auto* entry) { library.Find(name, entry, &status); };
+  find("ncclGetVersion", &nccl.ncclGetVersion);
+  find("ncclGetErrorString", &nccl.ncclGetErrorString);
+  find("ncclGetUniqueId", &nccl.ncclGetUniqueId);
+  find("ncclCommInitRank", &nccl.ncclCommInitRank);
+  find("ncclCommGetAsyncError", &nccl.ncclCommGetAsyncError);
+  find("ncclCommAbort", &nccl.ncclCommAbort);
+  find("ncclAllGather", &nccl.ncclAllGather);
+  if (!status.ok()) return status;
+  return nccl;
 }
 
 class LoadedNccl final : public Nccl {
@@ -143,13 +140,11 @@ class LoadedNccl final : public Nccl {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Open() {
-  const char* const named = std::getenv("TANDEM_NCCL");
-  const std::string name = named != nullptr ? named : "libnccl.so.2";
-  if (name == "none") return absl::UnavailableError("NCCL: TANDEM_NCCL is none");
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // as long as the process
-  if (library == nullptr) return absl::UnavailableError(absl::StrCat("NCCL: ", dlerror()));
-  NcclEntries nccl = {};
-  RETURN_IF_ERROR(LoadInto(library, &nccl));
+  const absl::StatusOr<NcclEntries> entries = LoadEntries();
+  if (!entries.ok()) {
+    return absl::UnavailableError(absl::StrCat("NCCL: ", entries.status().message()));
+  }
+  const NcclEntries& nccl = *entries;
   int version = 0;  // 22809 is 2.28.9
   nccl.ncclGetVersion(&version);
   if (version < kLeastVersion || version >= kVersionsEnd) {
