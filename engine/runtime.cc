@@ -277,7 +277,8 @@ absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Ru
                            options.compute == "f32");
 }
 
-// What a model takes on all ranks that share it out, once they have loaded their parts.
+// Waits until all ranks that share a model out have loaded their parts
+// (LeadingRank::AwaitLoaded).
 absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
                                               const Transformer& model, KvDType kv_cache,
                                               const Runtime& runtime, bool is_shared_out) {

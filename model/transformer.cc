@@ -85,7 +85,9 @@ size_t Transformer::bytes_read_per_pass() const {
     if (layer.experts.down.empty()) continue;
     const size_t expert =
         layer.experts.gate_up.front().bytes_read + layer.experts.down.front().bytes_read;
-    bytes += layer.router.bytes_read + expert * config_.experts_per_row;
+    // In a group a rank has some of a row's experts, as many as it has of all on average.
+    bytes += layer.router.bytes_read +
+             expert * config_.experts_per_row * parts_.experts.size() / config_.num_experts;
   }
   return bytes;
 }

@@ -17,7 +17,7 @@ TILE = "HMMA.16816.F32.BF16 R4, R8, R12, R4 ;"
 
 
 def measure(arch="sm_90a", shared=0, **changes):
-    """Of the recorded text, in which sass=(old, new) replaces one by the other."""
+    """The numbers of the recorded text; sass=(old, new) replaces a piece of it first."""
     def dump(option):
         name = option[1:].replace("-", "_")
         text = (HERE / "data/kernel_code" / f"{option[1:]}.txt").read_text()

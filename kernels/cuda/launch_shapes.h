@@ -105,8 +105,8 @@ struct FewRowsShared {
   int squares;      // [chains][tile's rows]
   int num_bytes;
 };
-// One block on a processor has 48 KB of weights on its way (40 KB beside 64 rows, which take as
-// much): 4.8 TB/s for 700 ns are 26 KB for each of 132.
+// A block keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared memory
+// themselves). 4.8 TB/s for 700 ns need 26 KB on each of 132 processors.
 inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
   FewRowsShared at{};
   at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
@@ -117,8 +117,8 @@ inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
   return at;
 }
 
-// Of weights of block formats a warp has up to so many stages on its way, of a piece of each tile:
-// with 64 registers a thread four blocks fit on a processor.
+// Stages that a warp keeps in flight with weights of block formats, each a piece of every tile.
+// With 64 registers a thread four blocks fit on a processor.
 inline constexpr int kBlockStages = 3;
 inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
   if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;

@@ -22,7 +22,7 @@
 
 namespace tandem::simt {
 
-// Of the library that the tests name to the program.
+// A function of the stand-in, which TANDEM_NCCL names.
 template <typename Function>
 Function OfNcclStandIn(const char* name) {
   void* const library = dlopen(EnvironmentVariable("TANDEM_NCCL").c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -138,8 +138,8 @@ TEST(TensorCoreArithmetic, AddsHalvesOneAfterTheOtherOnAmpere) {
   EXPECT_EQ(Result(kHopper, factors), 0.0f);
 }
 
-// A row of attention has to be kept from this.
-TEST(TensorCoreArithmetic, CutsTermsBesideZeroTimesAHugeNumber) {
+// Attention must protect its rows from this.
+TEST(TensorCoreArithmetic, CutsTermsNextToZeroTimesAHugeNumber) {
   Factors factors;
   factors.Set(0, 0x1p-30f, 1.0f);
   for (const TensorCore& core : kCores) {

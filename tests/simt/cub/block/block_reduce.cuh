@@ -20,8 +20,8 @@ class BlockReduce {
                        const tandem::simt::Where& where = tandem::simt::Where::current())
       : storage_(storage), where_(where) {}
 
-  // All threads' values combined, in thread 0; what others get is all ones. From the last to the
-  // first, since CUB promises no order.
+  // Combines all threads' values, from the last to the first, since CUB promises no order. Thread 0
+  // gets the result; the others get all ones.
   template <typename Combine>
   T Reduce(T value, Combine combine) {
     namespace device = tandem::cuda;
