@@ -138,9 +138,13 @@ class Follower {
         absl::Status status = Guarded("loading", [&] { return Obey(text, &answer); });
         answer.error = std::string(status.message());
         answer.error_code = static_cast<int>(status.code());
-        RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());
-        if (status.ok()) continue;
-        group_.Receive().IgnoreError();      // rank 0 ends the group when it has read the answer
+        const absl::Status told = group_.Exchange(ToText(answer)).status();
+        if (status.ok()) {
+          RETURN_IF_ERROR(told);
+          continue;
+        }
+        // Rank 0 ends the group when it has read the answer, maybe before this rank has read all.
+        group_.Receive().IgnoreError();
         if (own_ != nullptr) return status;  // of this command line
         return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
                                                         ": ", status.message()));
