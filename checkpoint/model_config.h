@@ -22,6 +22,14 @@ enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
 enum class LayerRotation { kMain, kLocal, kNone };
 inline constexpr int kNumLayerRotations = 3;
 
+// A draft head reads a target's states next to tokens (docs/draft_heads.md).
+enum class StateInput {
+  kNone,
+  kNextToEmbedding,  // EAGLE-3: queries, keys and values are of concat(norm(embedding),
+                     // norm(state))
+  kFused,            // EAGLE, MTP: rows are fc(concat(norm(embedding), norm(state)))
+};
+
 // What a decoder-only transformer is made of. Families are combinations of these parts
 // (model_families.cc).
 struct ModelConfig {
@@ -73,6 +81,18 @@ struct ModelConfig {
   bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
   bool has_ends_by_name = false;       // those of EndTokensOf (end_tokens.h) are among them
+
+  // Of a draft head alone: a model of one layer whose head is over some of the target's tokens.
+  StateInput state_input = StateInput::kNone;
+  int target_hidden_size = 0;
+  // Whose inputs it reads, one after the other; the target's number of layers stands for its last
+  // state after the final norm. Empty for what the target's size says (StateLayersOf).
+  std::vector<int> target_layers;
+  int num_states = 0;              // how many of them
+  bool norms_states = false;       // before `fc`: norm_before_fc
+  bool norms_residual = false;     // norm_before_residual
+  bool has_own_embedding = false;  // else it reads the target's
+  int draft_vocab_size = 0;        // rows of the head
 
   struct IgnoredKey {
     std::string key;

@@ -73,6 +73,9 @@ struct DraftRequest {
   const DraftTemperature* draft_temperature =
       nullptr;                  // how sharply to draw; null for as `sampling` says
   DraftState* state = nullptr;  // from this drafter's NewState()
+  // The target's cache of the sequence, for a drafter that shares its pages; it may be extended,
+  // and is given back as long as it was.
+  KvSequence* target_kv = nullptr;
 };
 
 // Suggests how sequences go on. A bad draft costs only speed, never correctness: verification makes
@@ -117,6 +120,25 @@ class Drafter {
 
   // LanguageModel::num_unpacked of its models.
   virtual int num_unpacked() const { return 0; }
+
+  // ---- Of a drafter whose cache is a layer of the target's pages (HeadDrafter) ----
+  // Whether this is one. Then every sequence has a state, also one that does not draft, so that
+  // every published page holds the layer.
+  virtual bool shares_target_cache() const { return false; }
+  // What a pass of the target left of one sequence, in the model's states().
+  struct TargetRows {
+    DraftState* state = nullptr;
+    absl::Span<const TokenId> tokens;  // committed, those of the pass that were kept included
+    KvSequence* kv = nullptr;          // the target's, rolled back to what was kept
+    int first_position = 0;            // of the pass's first row
+    int first_row = 0;                 // of the model's states()
+  };
+  // Takes the states of what was kept, and fills the layer of pages that have become full. Called
+  // after each round, before pages are published. An error costs drafts.
+  virtual absl::Status ReadStates(absl::Span<const TargetRows> /*rows*/) {
+    return absl::OkStatus();
+  }
+
   // Offers what `state` holds of `tokens`, all committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Takes what others have published of `tokens` since, if that is more than `state` holds.

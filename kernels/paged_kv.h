@@ -82,6 +82,7 @@ struct RotaryTables {
 struct AttentionForm {
   float scale = 1.0f;
   int window = 0;         // positions that a row sees, itself included; 0: all up to its own
+  int first = 0;          // no row sees positions before this one; rows there see none
   float soft_cap = 0.0f;  // scores s become cap * tanh(s / cap); 0: they stay
 };
 

@@ -25,12 +25,16 @@ struct KvLayout {
   int head_dim = 0;
   int page_size = 16;  // tokens
   KvDType dtype = KvDType::kF32;
+  // Floats that are kept with each page: what the target left for a draft head at its last token.
+  int state_size = 0;
 
   // Heads' keys, and their values, of all layers: the pieces of a page.
   int num_pieces() const { return num_layers * 2 * num_kv_heads; }
   // Words of one piece, with their scales.
   size_t piece_words() const { return size_t(page_size) * KvRowWords(dtype, head_dim); }
-  size_t page_bytes() const { return num_pieces() * piece_words() * sizeof(uint32_t); }
+  size_t page_bytes() const {
+    return (num_pieces() * piece_words() + state_size) * sizeof(uint32_t);
+  }
 };
 
 // "f32", "bf16" or "int8"; INVALID_ARGUMENT naming `field` for others. "auto" is `automatic`, where

@@ -37,6 +37,11 @@ struct ForwardRequest {
   // sampler drew since its last Prepare, and the host need not know. Negative for none. An
   // invalid id reads an unspecified embedding.
   int drawn_by = -1;
+  // Of a model that reads states (LanguageModel::read_state_size): the row of each token, the
+  // backend's, copied by the pass. For the token at position p it is what the target left at
+  // p - 1, or, where the pass `reads_own_states`, what this model left there.
+  ConstMatrixView states{};
+  bool reads_own_states = false;  // the same for all requests of a pass
 };
 
 // Something that reads tokens and says what comes next: a Transformer, or a fake in tests.
@@ -69,6 +74,13 @@ class LanguageModel {
   virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
 
   virtual DeviceRows device_rows() { return {}; }
+
+  // What each row of a pass leaves for a draft head to read: so many floats; 0 for nothing.
+  virtual int state_size() const { return 0; }
+  // [rows of the last pass, state_size()], in request order, the backend's; valid until the next.
+  virtual ConstMatrixView states() const { return {}; }
+  // Of a draft head: the floats that it reads of a target for each token; 0 of other models.
+  virtual int read_state_size() const { return 0; }
 };
 
 }  // namespace tandem

@@ -27,7 +27,8 @@ struct PassTables {
         wanted(page_tables + static_cast<size_t>(batch) * max_pages),
         sources(wanted + logit_rows),
         variants(sources + rows),
-        size(variants + batch) {}
+        row_indices(variants + batch),
+        size(row_indices + rows) {}
   int batch;
   int rows;
   int logit_rows;
@@ -39,6 +40,7 @@ struct PassTables {
   size_t wanted;       // [logit_rows]: rows whose logits are asked for
   size_t sources;      // [rows]: slots that drew the ids, or -1
   size_t variants;     // [batch]: of the sequences
+  size_t row_indices;  // [rows]: 0, 1, ...
   size_t size;
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
@@ -145,6 +146,7 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
   }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, c.hidden_size));
   RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
+  RETURN_IF_ERROR(grow_rows(&w.states, rows, state_size()));
   return grow(&w.tables, table_bytes);
 }
 
@@ -180,6 +182,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   if (host_waits) RETURN_IF_ERROR(EndGroupIfFailed(backend_->Synchronize()));
   std::move(undo).Cancel();
 
+  states_ = View(workspace_.states, rows, state_size());
   logits_ = View(workspace_.logits, logit_rows, head_tokens());
   if (backend_->memory_is_host() || !host_waits) return logits_;
   return BringLogits(requests, logits_);
@@ -238,6 +241,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     for (int j = request.num_logits; j > 0; --j) host[at.wanted + wanted++] = row - j;
   }
   host[at.starts + batch] = row;
+  std::iota(host + at.row_indices, host + at.row_indices + rows, 0);
   const bool has_drawn =
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
   const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
@@ -346,9 +350,11 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     kv.lengths = tables + at.lengths;
     kv.batch = at.batch;
     kv.max_pages = at.max_pages;
+    LeaveState(layer, rows, tables + at.row_indices);
     RunLayer(layer, ragged, kv);
     ForgetPacked();
   }
+  LeaveState(config_.num_layers, rows, tables + at.row_indices);
   if (at.logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, at.logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);

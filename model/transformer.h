@@ -113,6 +113,15 @@ class Transformer final : public LanguageModel {
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
   DeviceRows device_rows() override { return {backend_, sampler_, logits_}; }
 
+  // From here on each row of a pass leaves the inputs of these layers, one after the other. The
+  // number of layers stands for the last state after the final norm.
+  // REQUIRES: layers in [0, num_layers]; no group.
+  void LeaveStates(std::vector<int> layers);
+  int state_size() const override {
+    return static_cast<int>(left_layers_.size()) * config_.hidden_size;
+  }
+  ConstMatrixView states() const override { return states_; }
+
   // Slots of a group's memory that a model may use.
   static constexpr int kNumSlots = 8;
   // Rank 0 of a group: from here on passes are over this cache, whose copies of pages the other
@@ -163,6 +172,7 @@ class Transformer final : public LanguageModel {
     Buffer expert_ids;                     // int32 [rows, experts_per_row]
     Buffer wanted;                         // f32 [logit_rows, hidden]
     Buffer largest;                        // int32 [logit_rows]
+    Buffer states;                         // f32 [rows, state_size()]
     Buffer tables;                         // int32: see PassTables
   };
   // A rank's share of each kind of output.
@@ -204,6 +214,7 @@ class Transformer final : public LanguageModel {
   absl::Status EndGroupIfFailed(absl::Status status);
   void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
   MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
+  void LeaveState(int layer, int rows, const int32_t* all_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
@@ -248,8 +259,10 @@ class Transformer final : public LanguageModel {
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;
-  MatrixView logits_;       // of the last pass
-  HostLogits host_logits_;  // unused where the backend's memory is the host's
+  std::vector<int> left_layers_;  // whose inputs are left
+  MatrixView states_;             // of the last pass
+  MatrixView logits_;             // of the last pass
+  HostLogits host_logits_;        // unused where the backend's memory is the host's
 };
 
 }  // namespace tandem

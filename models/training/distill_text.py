@@ -71,7 +71,8 @@ class Writer:
         stops = source in ("answers", "questions")
         answers = self.form.program.write(
             [{"prompt_ids": ids} for ids in prompts], "--batch", self.options.at_once, "--max-tokens", self.options.length,
-            "--temperature", temperature, "--top-p", .97, "--logprobs", self.options.top, "--kv-cache", "bf16", "--seed", self.options.seed + run,
+            "--temperature", temperature, "--kv-cache", "bf16", "--seed", self.options.seed + run,
+            *(["--logprobs", self.options.top] if self.options.top else []), *(["--top-p", .97] if temperature > .8 else []),
             *([] if stops else ["--ignore-eos"]))
         run_file = os.path.join(self.folder, f"{run:05d}-{source}.npz")
         arrays = lessons(prompts, answers, held)
@@ -167,14 +168,18 @@ def lessons(prompts, answers, held):
     length = np.array([len(answer["token_ids"]) for _, answer, _ in made], np.int32)
     prompt = np.array([len(ids) for ids, _, _ in made], np.int32)
     ids = np.zeros((len(made), int((prompt + length).max())), np.int32)
-    top = np.zeros((len(made), int(length.max()), len(made[0][1]["logprobs"][0]["top"])), np.int32)
-    lp = np.zeros(top.shape, np.float16)
+    held = np.array([is_held for _, _, is_held in made])
     for i, (before, answer, _) in enumerate(made):
         ids[i, :prompt[i] + length[i]] = before + answer["token_ids"]
+    if "logprobs" not in made[0][1]:
+        return dict(ids=ids, prompt=prompt, length=length, held=held)
+    top = np.zeros((len(made), int(length.max()), len(made[0][1]["logprobs"][0]["top"])), np.int32)
+    lp = np.zeros(top.shape, np.float16)
+    for i, (_, answer, _) in enumerate(made):
         pairs = [place["top"] for place in answer["logprobs"]]
         top[i, :length[i]] = [[token for token, _ in place] for place in pairs]
         lp[i, :length[i]] = [[-60 if value is None else value for _, value in place] for place in pairs]
-    return dict(ids=ids, prompt=prompt, length=length, top=top, lp=lp, held=np.array([is_held for _, _, is_held in made]))
+    return dict(ids=ids, prompt=prompt, length=length, top=top, lp=lp, held=held)
 
 
 def summary(folder):
@@ -183,7 +188,7 @@ def summary(folder):
     for file in run_files(folder):
         source, run = os.path.basename(file)[6:-4], np.load(file)
         sources[source] = sources.get(source, 0) + int(run["length"].sum())
-        top = run["top"].shape[-1]
+        top = run["top"].shape[-1] if "top" in run else 0
     return dict(tokens=sum(sources.values()), sources=sources, top=top)
 
 
