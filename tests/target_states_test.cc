@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/blocks.h"
 #include "kernels/widen_row.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
