@@ -37,6 +37,8 @@ if(TANDEM_UCX)
     message(FATAL_ERROR "TANDEM_UCX: found ON, but pkg-config finds no ucx 1.13 or later: install libucx-dev")
   endif()
 endif()
+# Of `tandem features`: archives of arrays.
+pkg_check_modules(ZIP REQUIRED IMPORTED_TARGET libzip)
 # Of `tandem chat`: lines are edited and remembered. BSD's licence, where readline's is the GPL.
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 # The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which

@@ -202,6 +202,82 @@ class Student(World):
         self.assertEqual(sorted(file.name for file in out.iterdir()), ["README.md", "draft.q8_0.gguf", "notes.txt"])
 
 
+class Heads(World):
+    SHAPE = dict(hidden=16, heads=4, kv_heads=2, head_dim=8, ffn=24, theta=1e4, eps=1e-5, vocab=40)
+
+    def head(self, kind):
+        import torch
+        import distill_head
+        distill_head.T.SHORT = torch.float32
+        torch.manual_seed(0)
+        states = 3 if kind == "eagle3" else 1
+        head = distill_head.Head({**self.SHAPE, "kind": kind, "states": states, "layers": []}, torch.arange(0, 40, 2), torch.randn(40, 16),
+                                 torch.randn(40, 16))
+        return head, torch.randn(1, 9, 16 * states)
+
+    @wants("numpy")
+    def test_the_states_are_those_that_the_text_was_written_from(self):
+        import numpy as np
+        import distill_text
+        self.writer("data", top=0).write(150, 600)
+        program, layers = self.program(), self.program().inspect()["architecture"]["num_layers"]
+        distill_text.write_states(program, str(self.folder / "data"), [1, layers])
+        for file in distill_text.run_files(str(self.folder / "data")):
+            run, left = np.load(file), np.load(distill_text.states_file(file))
+            self.assertNotIn("top", run)
+            self.assertEqual(left["lengths"].tolist(), (run["prompt"] + run["length"]).tolist())
+            self.assertEqual(left["ids"].tolist(), [i for ids, n in zip(run["ids"], left["lengths"]) for i in ids[:n]])
+            self.assertEqual(left["states"].shape, (len(left["ids"]), 2, program.inspect()["architecture"]["hidden_size"]))
+            # What the same tokens leave alone, and of one row's neighbours nothing.
+            first = int(left["lengths"][0])
+            program.features([left["ids"][first:first + int(left["lengths"][1])].tolist()], ["1", "last"], str(self.folder / "alone.npz"))
+            alone = np.load(self.folder / "alone.npz")["states"]
+            self.assertTrue((alone == left["states"][first:first + len(alone)]).all())
+
+    @wants("numpy", "torch")
+    def test_the_unrolled_steps_are_those_of_drafting(self):
+        import torch
+        for kind in ("one_layer", "eagle3"):
+            head, states = self.head(kind)
+            ids = torch.randint(0, 40, (1, 9))
+            unrolled = list(head.unroll(ids, states, 3))
+            for anchor in (0, 4, 5):
+                # The rows that are known, one after the other, then the draft's own.
+                first = torch.nn.functional.linear(states, head.fc) if kind == "eagle3" else states
+                rows = [(ids[:, 1:anchor + 2], first[:, :anchor + 1])]
+                for step in range(3):
+                    tokens, read = (torch.cat(part, 1) for part in zip(*rows))
+                    state = head.step(0, tokens, read, [], None)[:, -1:]
+                    self.assertLess(float((head.norm(state)[0, 0] - unrolled[step][0, anchor]).abs().max()), 1e-4, (kind, anchor, step))
+                    rows.append((ids[:, anchor + 2 + step:anchor + 3 + step], state))
+
+    @wants("numpy", "torch")
+    def test_the_loss_and_its_gradients_are_those_of_their_definition(self):
+        import torch
+        import distill_head
+        distill_head.T.SHORT = torch.float32
+        torch.manual_seed(0)
+        states, weight, lessons = torch.randn(7, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True), 2 * torch.randn(7, 30)
+        known = torch.nn.functional.kl_div(torch.log_softmax(states @ weight.T, -1), torch.softmax(lessons, -1), reduction="batchmean")
+        ours = distill_head.DraftKl.apply(states, weight, lessons, True)
+        self.assertAlmostEqual(ours.item(), known.item(), delta=1e-5)
+        for seen, defined in zip(torch.autograd.grad(ours, (states, weight)), torch.autograd.grad(known, (states, weight))):
+            self.assertLess(float((seen - defined).abs().max()), 1e-5)
+
+    @wants("numpy", "torch")
+    def test_its_tokens_are_the_most_frequent_of_what_was_written(self):
+        import numpy as np
+        import distill_head
+        ids = np.array([[7, 7, 7, 9, 9, 2000, 5]])
+        np.savez(self.folder / "run.npz", ids=ids, prompt=np.array([3]), length=np.array([4]))
+        found, share = distill_head.frequent_tokens([self.folder / "run.npz"], 4096, .7, 16384)
+        self.assertEqual((len(found), share), (1024, 1.0))
+        self.assertIn(2000, found)
+        self.assertTrue((np.diff(found) > 0).all())
+        found, share = distill_head.frequent_tokens([self.folder / "run.npz"], 4096, .7, 1)
+        self.assertEqual((found.tolist(), share), ([9], .5))
+
+
 if __name__ == "__main__":
     TANDEM = os.path.abspath(sys.argv.pop(1))
     program = unittest.main(verbosity=2, exit=False)

@@ -26,6 +26,7 @@ Command AddGenerateCommand(CLI::App* program);
 Command AddChatCommand(CLI::App* program);
 Command AddFetchCommand(CLI::App* program);
 Command AddTokenizeCommand(CLI::App* program);
+Command AddFeaturesCommand(CLI::App* program);
 Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);
 Command AddQuantizeCommand(CLI::App* program);

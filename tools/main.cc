@@ -76,7 +76,7 @@ int Run(int argc, char** argv) {
       AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
       AddQuantizeCommand(&program), AddBenchCommand(&program),   AddVerifyLosslessCommand(&program),
       AddServeCommand(&program),    AddKvStoreCommand(&program), AddRankCommand(&program),
-      AddHelpCommand(&program)};
+      AddFeaturesCommand(&program), AddHelpCommand(&program)};
   LetTheLastCount(&program);
   try {
     program.parse(std::vector<std::string>(words.rbegin(), words.rend()));

@@ -1,10 +1,11 @@
-"""Makes a draft model for any target that Tandem reads (docs/distillation.md).
+"""Makes a draft for any target that Tandem reads (docs/distillation.md): a small model of its own, or a head that reads the target's states.
 
   python distill.py --target DIR|F.gguf --out DRAFT --tokens 10000000 --minutes 120
+  python distill.py --target DIR|F.gguf --out HEAD --kind one_layer --tokens 10000000 --minutes 120
 
-Four steps, of which `--only` chooses some: `write` (the target writes text, with its largest log-probabilities), `train` (a small Llama
-learns them), `export` (a model folder without a tokenizer, or with --to q8_0 a GGUF file), `measure` (the draft in use, beside plain
-decoding). All but the draft lies in WORK; a step that was interrupted goes on there where it stopped, by the same command.
+The steps, of which `--only` chooses some: `write` (the target writes text; for a draft model with its largest log-probabilities), `features` (for
+a head: the target's states for this text), `train` (the student learns what the target would say), `export` (a folder without a tokenizer, or
+with --to q8_0 a GGUF file), `measure` (the draft in use, next to plain decoding). All but the draft lies in WORK; a step that was interrupted goes on there where it stopped, by the same command.
 
 Needs a built `tandem` and Python 3.11 or later with torch, numpy and safetensors, and with gguf where the target is a GGUF file; `write`
 and `measure` need numpy alone.
@@ -19,7 +20,8 @@ from distill_program import Form, Program
 from distill_text import Writer, run_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STEPS = ("write", "train", "export", "measure")
+STEPS = ("write", "features", "train", "export", "measure")
+KINDS = ("model", "one_layer", "eagle3")
 
 
 def whole_numbers(text):
@@ -32,6 +34,7 @@ def options():
     add("--target", required=True, help="a Hugging Face folder, a GGUF file, or the name of a fetched model")
     add("--out", required=True, help="folder of the draft")
     add("--work", help="folder of everything else [OUT.work]")
+    add("--kind", choices=KINDS, default="model", help="a draft model, or a head of one of two forms [%(default)s]")
     add("--only", default=",".join(STEPS), help="some of the steps, by comma")
     add("--tandem", default=os.path.join(ROOT, "build", "release", "tandem"), help="the program [build/release/tandem]")
     add("--engine", default="", help='further options of the target, such as "--threads 8 --quantize q8_0"')
@@ -43,7 +46,7 @@ def options():
     add("--text", help="plain text, also .xz, that the target goes on with")
     add("--length", type=int, default=384, help="tokens written after each prompt [%(default)s]")
     add("--prompt-tokens", type=whole_numbers, default=[24, 96, 384], help="lengths of the text it goes on with, in turns [24,96,384]")
-    add("--top", type=int, default=16, help="log-probabilities kept at each place [%(default)s]")
+    add("--top", type=int, help="log-probabilities kept at each place [16; 0 for a head, which needs none]")
     add("--sequences", type=int, default=96, help="of a run [%(default)s]")
     add("--at-once", type=int, default=64, help="sequences written together [%(default)s]")
     add = parser.add_argument_group("train").add_argument
@@ -56,6 +59,10 @@ def options():
     for name in ("layers", "hidden", "heads", "kv-heads", "head-dim", "ffn"):
         add(f"--{name}", type=int, help="of the student [by the target's size]")
     add("--rope-theta", type=float, default=1e5, help="[%(default)s]")
+    add("--unroll", type=int, default=4, help="of a head: steps that it learns to draft [%(default)s]")
+    add("--coverage", type=float, default=.995, help="of a head: the share of the text that its tokens cover [%(default)s]")
+    add("--head-tokens", type=int, default=16384, help="of a head: the most tokens that it proposes [%(default)s]")
+    add("--batch-tokens", type=int, default=6144, help="of a head: places of a step [%(default)s]")
     add = parser.add_argument_group("export").add_argument
     add("--to", help="quantise the draft: a format of `tandem quantize`, such as q8_0")
     add = parser.add_argument_group("measure").add_argument
@@ -67,6 +74,8 @@ def options():
     for step in parsed.only:
         if step not in STEPS:
             parser.error(f"--only: found {step}, allowed: {', '.join(STEPS)}")
+    if parsed.top is None:
+        parsed.top = 16 if parsed.kind == "model" else 0
     parsed.work = parsed.work or parsed.out.rstrip("/") + ".work"
     return parsed
 
@@ -79,7 +88,8 @@ class Recipe:
         if not os.path.exists(chosen.target):  # the name of a fetched model
             self.target["path"] = self.program.run("fetch", chosen.target).strip()
         self.data = os.path.join(chosen.work, "data")
-        self.checkpoint = os.path.join(chosen.work, "student.pt")
+        self.is_head = chosen.kind != "model"
+        self.checkpoint = os.path.join(chosen.work, f"{chosen.kind}.pt" if self.is_head else "student.pt")
         self.known = os.path.join(chosen.work, "facts.json")  # what the card tells
 
     def keep(self, **facts):
@@ -101,7 +111,31 @@ class Recipe:
         writer.write(self.options.tokens, 60 * self.options.write_minutes)
         self.keep(data=distill_text.summary(self.data), chat=form.opening is not None)
 
+    def layers(self):
+        """Whose inputs are kept: those that the head reads, and the last state, which it is judged by."""
+        import distill_head
+        read = distill_head.layers_read(self.target["architecture"], self.options.kind)
+        last = self.target["architecture"]["num_layers"]
+        return read if read[-1] == last else [*read, last]
+
+    def features(self):
+        if self.is_head:
+            distill_text.write_states(self.program, self.data, self.layers())
+
+    def train_head(self):
+        import distill_head
+        import distill_train
+        architecture = {"rope_theta": self.options.rope_theta, **self.target["architecture"]}
+        shape = distill_head.head_shape(architecture, self.options)
+        embedding = distill_train.embedding_of(self.target["path"])
+        output = distill_train.table_of(self.target["path"], distill_train.OUTPUT)
+        told = distill_head.train(self.data, shape, embedding, output if output is not None else embedding, self.checkpoint, self.options)
+        self.keep(shape=shape, training=told)
+
     def train(self):
+        if self.is_head:
+            self.train_head()
+            return
         import distill_train
         files = run_files(self.data)
         if not files:
@@ -117,15 +151,17 @@ class Recipe:
         self.keep(shape=shape, training=told)
 
     def export(self):
+        import distill_head
         import distill_train
         if not os.path.exists(self.checkpoint):
             sys.exit(f"{self.checkpoint} is missing; `--only train` makes it")
         self.clear_out()
+        write = distill_head.export if self.is_head else distill_train.export
         if not self.options.to:
-            facts = distill_train.export(self.checkpoint, self.options.out)
+            facts = write(self.checkpoint, self.options.out)
         else:
             floats = os.path.join(self.options.work, "floats")
-            facts = distill_train.export(self.checkpoint, floats)
+            facts = write(self.checkpoint, floats)
             name = os.path.basename(os.path.abspath(self.options.out))
             made = os.path.join(self.options.out, f"{name}.{self.options.to}.gguf")
             self.program.run("quantize", floats, "--to", self.options.to, "--out", made)
@@ -150,7 +186,7 @@ class Recipe:
             how = ["--chat"] if self.facts().get("chat") else []
         else:
             prompts = [{"prompt_ids": ids} for ids in distill_text.held_prompts(self.data, chosen.measure_prompts)]
-        answers = self.program.generate(prompts, "--draft", chosen.out, "--drafter", "model", "-k", 4, "--temperature", 0, "--batch", 1,
+        answers = self.program.generate(prompts, "--draft", chosen.out, "--drafter", "eagle3" if self.is_head else "model", "-k", 4, "--temperature", 0, "--batch", 1,
                                         "--max-tokens", chosen.measure_tokens, "--compare", *how)
         measured = distill_text.measured(answers)
         measured["prompts"] = os.path.basename(chosen.measure) if chosen.measure else "that were held back"
@@ -169,17 +205,29 @@ def card(name, target, facts, command):
     shape, told, data = facts.get("shape"), facts.get("training"), facts.get("data")
     rows = [("target", f"{os.path.basename(target['path'].rstrip('/'))}: {target['parameters']:,} parameters, "
                        f"vocabulary {target['architecture']['vocab_size']:,}")]
-    if shape:
+    if shape and "kind" in shape:
+        kind = "EAGLE-3, reads the inputs of layers " + ", ".join(map(str, shape["layers"])) if shape["kind"] == "eagle3" else \
+            "one layer (EAGLE-1), reads the last state after the final norm"
+        rows.append(("form", f"{kind}; {shape['heads']} query and {shape['kv_heads']} key-value heads of {shape['head_dim']}, feed-forward "
+                             f"{shape['ffn']}, rope theta {shape['theta']:g}; {facts.get('format', 'bfloat16')}"))
+        if told:
+            rows.append(("tokens that it proposes", f"{told['draft_vocab']:,}, which are {told['coverage']:.4f} of the text"))
+    elif shape:
         rows.append(("shape", f"{shape['layers']} layers of {shape['hidden']}, {shape['heads']} query and {shape['kv_heads']} key-value "
                               f"heads of {shape['head_dim']}, feed-forward {shape['ffn']}, rope theta {shape['theta']:g}, tied; "
                               f"{facts.get('format', 'bfloat16')}"))
     rows.append(("tokenizer", "the target's, which is not copied here"))
     if data:
         parts = ", ".join(f"{count:,} of {source}" for source, count in data["sources"].items())
-        rows.append(("data", f"{data['tokens']:,} tokens written by the target itself ({parts}); its {data['top']} largest "
-                             f"log-probabilities at each place"))
+        rows.append(("data", f"{data['tokens']:,} tokens written by the target itself ({parts}); " + (f"its {data['top']} "
+                             f"largest log-probabilities at each place" if data["top"] else "its states at each place")))
     if told:
         rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
+    if told and "unroll" in told:
+        by_step = lambda name: ", ".join(f"{x:.3f}" for x in told[name])
+        rows.append((f"text held back, at draft positions 1 to {told['unroll']}",
+                     f"KL {by_step('kl')}; accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}; argmax agrees {by_step('agreed')}"))
+    elif told:
         rows.append(("text held back", f"KL {told['kl']:.3f}, accepted at T = 1 (sum of min(p, q)) {told['accepted']:.3f}, "
                                        f"argmax agrees {told['agreed']:.3f}"))
     if told and "accepted_of_learned" in told:

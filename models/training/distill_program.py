@@ -37,6 +37,13 @@ class Program:
             return json.loads(self.run("generate", "--target", self.target, "--prompts", file.name, "--json", *options, *self.options,
                                        partial=True))
 
+    def features(self, texts, layers, out):
+        """Writes what these layers are given for each token of texts of ids (`tandem features`)."""
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.writelines(json.dumps({"prompt_ids": ids}) + "\n" for ids in texts)
+            file.flush()
+            self.run("features", "--target", self.target, "--layers", ",".join(layers), "--prompts", file.name, "--out", out, *self.options)
+
     def write(self, prompts, *options):
         return self.generate(prompts, "--drafter", "none", "-k", 0, *options)
 

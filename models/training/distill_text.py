@@ -1,7 +1,7 @@
 """The text that a draft learns from: written by the target through the program `tandem`, with its largest log-probabilities.
 
 One .npz a run: `ids` [n, width] prompt and text behind it, zeros behind that; `prompt` [n] and `length` [n], how many tokens of each;
-`top` [n, longest, N] and `lp` [n, longest, N], the N most likely tokens at each place of the text, most likely first, and their natural
+with --top 0 without these: `top` [n, longest, N] and `lp` [n, longest, N], the N most likely tokens at each place of the text, most likely first, and their natural
 log-probabilities at T = 1 (float16), however the text was drawn; `held` [n], true for what is kept from training; `temperature`.
 
 Needs numpy and nothing else.
@@ -158,6 +158,28 @@ class Writer:
 
 def run_files(folder):
     return sorted(glob.glob(os.path.join(folder, "*.npz")))
+
+
+def states_file(run_file):
+    """Where the target's states for a run are (`tandem features`)."""
+    folder, name = os.path.split(run_file)
+    return os.path.join(folder, "states", name)
+
+
+def write_states(program, folder, layers):
+    """Has the target read every run that it has not read yet."""
+    names = ["last" if layer == program.inspect()["architecture"]["num_layers"] else str(layer) for layer in layers]
+    for file in run_files(folder):
+        made = states_file(file)
+        if os.path.exists(made) and np.load(made)["layers"].tolist() == list(layers):
+            continue
+        os.makedirs(os.path.dirname(made), exist_ok=True)
+        run, begin = np.load(file), time.time()
+        texts = [ids[:n].tolist() for ids, n in zip(run["ids"], run["prompt"] + run["length"])]
+        program.features(texts, names, made + ".part")
+        os.replace(made + ".part", made)
+        tokens = sum(map(len, texts))
+        print(f"{os.path.basename(file)}: states of {tokens} tokens, {tokens / (time.time() - begin):.0f}/s", flush=True)
 
 
 def lessons(prompts, answers, held):

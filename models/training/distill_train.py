@@ -31,24 +31,36 @@ def gguf_parts(path):
     return sorted(glob.glob(glob.escape(first.split("-00001-of-")[0]) + "-*-of-*.gguf")) if "-00001-of-" in first else found[:1]
 
 
-def embedding_of(target):
-    """The target's table of tokens, [vocabulary, width] in float32."""
+EMBEDDING = ("token_embd.weight", "embed_tokens.weight")  # in GGUF and Hugging Face files
+OUTPUT = ("output.weight", "lm_head.weight")
+
+
+def table_of(target, names):
+    """A table of the target's with a row for each token, [vocabulary, width] in float32; None if it has none of that name."""
     parts = gguf_parts(target)
     if parts:
         import gguf
         for part in parts:
             for tensor in gguf.GGUFReader(part).tensors:
-                if tensor.name == "token_embd.weight":
+                if tensor.name == names[0]:
                     values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
                     return torch.from_numpy(np.array(values, np.float32).reshape([int(n) for n in reversed(tensor.shape)]))
-        raise SystemExit(f"{target}: there is no tensor token_embd.weight")
+        return None
     from safetensors import safe_open
     for file in sorted(glob.glob(os.path.join(target, "*.safetensors"))):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():
-                if name.endswith("embed_tokens.weight"):
+                if name.endswith(names[1]):
                     return tensors.get_tensor(name).float()
-    raise SystemExit(f"{target}: there is no tensor model.embed_tokens.weight")
+    return None
+
+
+def embedding_of(target):
+    """The target's embedding, [vocabulary, width] in float32."""
+    table = table_of(target, EMBEDDING)
+    if table is None:
+        raise SystemExit(f"{target}: there is no tensor {' and no '.join(EMBEDDING)}")
+    return table
 
 
 def principal_components(table, often, width):
@@ -66,7 +78,12 @@ class Text:
     """Runs of distill_text.py: what is learnt from, and what is held back."""
 
     def __init__(self, files):
-        runs = [{name: run[name] for name in ("ids", "prompt", "length", "top", "lp", "held")} for run in map(np.load, files)]
+        runs = []
+        for file in files:
+            run = np.load(file)
+            if "top" not in run:
+                raise SystemExit(f"{file}: has no log-probabilities, from which a draft model learns: it was written with --top 0")
+            runs.append({name: run[name] for name in ("ids", "prompt", "length", "top", "lp", "held")})
         self.runs = [run for run in runs if len(run["ids"])]
         rows = [(r, i) for r, run in enumerate(self.runs) for i in range(len(run["ids"]))]
         self.training = [(r, i) for r, i in rows if not self.runs[r]["held"][i]]
@@ -221,6 +238,31 @@ class Student:
         self.told = saved["told"]
 
 
+class Schedule:
+    """How far a student's schedule has come, of minutes or of steps. `told` is the student's: it goes on where it stopped."""
+
+    def __init__(self, told, options):
+        self.told, self.options, self.earlier, self.begin, self.reported = told, options, told["minutes"], time.time(), time.time()
+
+    def minutes(self):
+        return self.earlier + (time.time() - self.begin) / 60
+
+    def progress(self):
+        whole = self.options.minutes if self.options.steps is None else self.options.steps
+        passed = self.minutes() if self.options.steps is None else self.told["steps"] - self.told["first"]
+        return passed / whole if whole > 0 else 1
+
+    def is_time_to_report(self):
+        is_time = time.time() - self.reported > 60 * self.options.tell
+        if is_time:
+            self.reported = time.time()
+        return is_time
+
+    @staticmethod
+    def begin_another(told):
+        told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
+
+
 def shape_for(architecture, context, options):
     """The student's shape for a target of which `tandem inspect` tells the architecture; the options decide where they are given. Its width
     is near .45 of the target's, as a step costs most in the product with the vocabulary, and at most 512."""
@@ -246,37 +288,29 @@ def train(text, shape, table, checkpoint, options):
             print("trained already; --resume goes on for another schedule")
             return told
         if told["finished"]:
-            told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
+            Schedule.begin_another(told)
     else:
         with torch.no_grad():
             student.embedding.copy_(principal_components(table, text.often(shape["vocab"]), shape["hidden"]))
     size = options.batch or (48 if device.startswith("cuda") else 12)
     checked = text.held[::max(1, len(text.held) // 64)]
     batches = text.batches(size, np.random.default_rng([options.seed, told["steps"]]))
-    earlier, begin, last = told["minutes"], time.time(), time.time()
-
-    def minutes():
-        return earlier + (time.time() - begin) / 60
-
-    def progress():
-        passed, whole = (told["steps"] - told["first"], options.steps) if options.steps is not None else (minutes(), options.minutes)
-        return passed / whole if whole > 0 else 1
+    schedule = Schedule(told, options)
 
     def tell():
-        told.update(minutes=minutes(), **student.evaluate(text, checked))
+        told.update(minutes=schedule.minutes(), **student.evaluate(text, checked))
         print("%.1f min, step %d: held out KL %.3f, accepted at T = 1 %.3f, argmax agrees %.3f" %
               (told["minutes"], told["steps"], told["kl"], told["accepted"], told["agreed"]), flush=True)
         student.save(checkpoint)
 
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
     print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
-    while (done := progress()) < 1:
+    while (done := schedule.progress()) < 1:
         warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
         scale = min(1, warm) * min(1, (1 - done) / .7)
         student.step(text.batch(next(batches), device), scale)
-        if time.time() - last > 60 * options.tell:
+        if schedule.is_time_to_report():
             tell()
-            last = time.time()
     told["finished"] = True
     as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
     told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]

@@ -1,0 +1,348 @@
+"""The student that reads its target's states: a draft head of one layer (docs/draft_heads.md), trained on what `tandem features` writes.
+
+Two forms. `one_layer` (EAGLE-1, MTP): fc(concat(norm(embedding of x[t+1]), norm(last state at t))), then a Llama layer. `eagle3`: fc(inputs of three
+layers at t), then a layer whose queries, keys and values are of concat(norm(embedding of x[t+1]), norm(state)). Either is unrolled as it drafts: at
+step i an anchor t reads x[t+1+i] and its own state of the step before, and attends to the first step's keys of the anchors up to t and to its own.
+Its head is over the most frequent tokens of the text, from the target's own rows on.
+
+Needs torch, numpy and safetensors.
+"""
+import json
+import os
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import train as T
+from distill_text import run_files, states_file
+from distill_train import Schedule, short_type
+from model import RMSNorm, rotate
+
+CHUNK = 2048  # places whose logits exist at a time
+HELD_SEQUENCES = 24  # of a run, at most, that are looked at
+STEP_WEIGHT = .8  # of a later step's loss, to that of the step before it
+
+
+def linear(outputs, inputs, scale=1.0):
+    weight = nn.Parameter(torch.empty(outputs, inputs))
+    nn.init.normal_(weight, std=scale / inputs ** .5)
+    return weight
+
+
+class Head(nn.Module):
+    """`shape`: kind, hidden, heads, kv_heads, head_dim, ffn, theta, eps, states (how many it reads)."""
+
+    def __init__(self, shape, draft_ids, embedding, output):
+        super().__init__()
+        c = self.shape = dict(shape)
+        h, width = c["hidden"], (2 if c["kind"] == "eagle3" else 1) * c["hidden"]
+        self.register_buffer("ids", draft_ids)
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.fc = linear(h, (c["states"] if c["kind"] == "eagle3" else 2) * h)
+        self.embed_norm, self.hidden_norm = RMSNorm(h, c["eps"]), RMSNorm(h, c["eps"])
+        self.input_norm = RMSNorm(h, c["eps"]) if c["kind"] == "one_layer" else None
+        self.q, self.k, self.v = (linear(c[n] * c["head_dim"], width) for n in ("heads", "kv_heads", "kv_heads"))
+        self.o = linear(h, c["heads"] * c["head_dim"], .3)
+        self.mlp_norm = RMSNorm(h, c["eps"])
+        self.gate, self.up, self.down = linear(c["ffn"], h), linear(c["ffn"], h), linear(h, c["ffn"], .3)
+        self.norm = RMSNorm(h, c["eps"])
+        self.register_buffer("targets", output[draft_ids].to(T.SHORT), persistent=False)  # the target's own rows
+        self.lm_head = nn.Parameter(output[draft_ids].float().clone())
+
+    def matrices(self):
+        return [self.fc, self.q, self.k, self.v, self.o, self.gate, self.up, self.down]
+
+    def angles(self, count, first, device):
+        inverse = self.shape["theta"] ** -(torch.arange(0, self.shape["head_dim"], 2, device=device).float() / self.shape["head_dim"])
+        turns = torch.outer(torch.arange(first, first + count, device=device).float(), inverse)
+        turns = torch.cat([turns, turns], -1)
+        return turns.cos(), turns.sin()
+
+    def step(self, i, tokens, state, cache, mask):
+        """tokens [b, t], state [b, t, hidden] -> the state of step i before `norm`. cache: keys and values of the steps before."""
+        c, (b, t) = self.shape, tokens.shape
+        embedded = self.embed_norm(self.embedding[tokens].float())
+        both = torch.cat((embedded, self.hidden_norm(state)), -1)
+        if c["kind"] == "eagle3":
+            x, read = state, both
+        else:
+            x = F.linear(both, self.fc)
+            read = self.input_norm(x)
+        split = lambda y, n: y.view(b, t, n, c["head_dim"]).transpose(1, 2)
+        cos, sin = self.angles(t, i, tokens.device)
+        groups = c["heads"] // c["kv_heads"]
+        q = rotate(split(F.linear(read, self.q), c["heads"]).float(), cos, sin)
+        k = rotate(split(F.linear(read, self.k), c["kv_heads"]).float(), cos, sin).repeat_interleave(groups, 1)
+        v = split(F.linear(read, self.v), c["kv_heads"]).repeat_interleave(groups, 1)
+        q, k, v = q.to(T.SHORT), k.to(T.SHORT), v.to(T.SHORT)
+        cache.append((k, v))
+        if i == 0:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scale = c["head_dim"] ** -.5
+            first = (q @ cache[0][0].transpose(-1, -2)).float() * scale + mask
+            own = torch.stack([(q * key).sum(-1).float() * scale for key, _ in cache[1:]], -1)
+            weights = torch.cat((first, own), -1).softmax(-1).to(T.SHORT)
+            y = weights[..., :t] @ cache[0][1]
+            for j, (_, value) in enumerate(cache[1:]):
+                y = y + weights[..., t + j, None] * value
+        x = x + F.linear(y.transpose(1, 2).reshape(b, t, -1), self.o)
+        m = self.mlp_norm(x)
+        return x + F.linear(F.silu(F.linear(m, self.gate)) * F.linear(m, self.up), self.down)
+
+    def unroll(self, ids, states, steps):
+        """ids [b, t], states [b, t, states * hidden]: step by step the normed states [b, t, hidden], from which anchor a of step i predicts
+        x[a + 2 + i]. What stands after the end of `ids` is 0."""
+        t = ids.shape[1]
+        mask = torch.full((t, t), float("-inf"), device=ids.device).triu(1)
+        state = F.linear(states, self.fc) if self.shape["kind"] == "eagle3" else states
+        cache = []
+        for i in range(steps):
+            tokens = F.pad(ids[:, 1 + i:], (0, min(1 + i, t)))[:, :t]
+            state = self.step(i, tokens, state.float(), cache, mask)
+            yield self.norm(state)
+
+
+class DraftKl(torch.autograd.Function):
+    """Mean KL of the target's distribution over the draft's tokens, softmax(`lessons`), and that of the draft. Gradients are made in chunks.
+    `stats`: sums over the places of KL, of sum min(p, q), and of equal argmaxes."""
+    stats = torch.zeros(3)
+
+    @staticmethod
+    def forward(ctx, states, weight, lessons, needs_gradients):
+        n, w, x = len(states), weight.detach().to(T.SHORT), states.detach().to(T.SHORT)
+        of_states, of_weight = (torch.empty_like(x), torch.zeros_like(weight)) if needs_gradients else (None, None)
+        stats = torch.zeros(3, dtype=torch.float64, device=x.device)
+        for i in range(0, n, CHUNK):
+            xi = x[i:i + CHUNK]
+            log_q = torch.log_softmax((xi @ w.T).float(), -1)
+            log_p = torch.log_softmax(lessons[i:i + CHUNK].float(), -1)
+            p, q = log_p.exp(), log_q.exp()
+            stats += torch.stack([(p * (log_p - log_q)).sum(), torch.minimum(p, q).sum(), (log_q.argmax(-1) == log_p.argmax(-1)).sum()]).double()
+            if needs_gradients:
+                g = (q - p).to(T.SHORT)
+                of_states[i:i + CHUNK] = g @ w
+                of_weight += (g.T @ xi).float()
+        if needs_gradients:
+            ctx.save_for_backward(of_states.to(states.dtype) / n, of_weight / n)
+        DraftKl.stats = stats
+        return (stats[0] / max(1, n)).float()
+
+    @staticmethod
+    def backward(ctx, by_loss):
+        of_states, of_weight = ctx.saved_tensors
+        return of_states * by_loss, of_weight * by_loss, None, None
+
+
+class Run:
+    """The texts of a run with their states, in batches of about the same width."""
+
+    def __init__(self, file, num_read):
+        run, left = np.load(file), np.load(states_file(file))
+        self.states, self.num_read = left["states"], num_read  # [tokens, layers, hidden]: those that are read, then the last
+        self.ids, self.lengths, self.prompt, self.held = left["ids"], left["lengths"], run["prompt"], run["held"]
+        self.first = np.concatenate(([0], np.cumsum(self.lengths)))
+
+    def batch(self, rows):
+        """ids [b, t]; what is read [b, t, num_read * hidden]; the last states [b, t, hidden]; which places are lessons [b, t]: those whose
+        next token the target wrote."""
+        width, hidden = int(self.lengths[rows].max()), self.states.shape[-1]
+        ids = np.zeros((len(rows), width), np.int64)
+        read = np.zeros((len(rows), width, self.num_read * hidden), np.float32)
+        last = np.zeros((len(rows), width, hidden), np.float32)
+        is_lesson = np.zeros((len(rows), width), bool)
+        for b, row in enumerate(rows):
+            begin, n = int(self.first[row]), int(self.lengths[row])
+            ids[b, :n] = self.ids[begin:begin + n]
+            read[b, :n] = self.states[begin:begin + n, :self.num_read].reshape(n, -1)
+            last[b, :n] = self.states[begin:begin + n, -1]
+            is_lesson[b, int(self.prompt[row]) - 1:n - 1] = True
+        return [torch.from_numpy(x) for x in (ids, read, last, is_lesson)]
+
+    def batches(self, tokens, rng, wants_held=False):
+        """Of so many places each, at most, as far as one sequence is not more."""
+        rows = np.flatnonzero(self.held == wants_held)
+        rows = rows[np.argsort(self.lengths[rows] + (rng.random(len(rows)) if rng is not None else 0), kind="stable")]
+        cut, group = [], []
+        for row in rows:
+            if group and int(self.lengths[row]) * (len(group) + 1) > tokens:
+                cut.append(group)
+                group = []
+            group.append(row)
+        cut += [group] * bool(group)
+        for i in rng.permutation(len(cut)) if rng is not None else range(len(cut)):
+            yield self.batch(np.array(cut[i]))
+
+
+def frequent_tokens(files, vocab, coverage, most):
+    """The fewest tokens, a multiple of 1,024 unless the vocabulary ends before, that are `coverage` of what was written; ascending, with the
+    share that they are."""
+    counts = np.zeros(vocab)
+    for file in files:
+        run = np.load(file)
+        for ids, prompt, length in zip(run["ids"], run["prompt"], run["length"]):
+            counts += np.bincount(ids[prompt:prompt + length], minlength=vocab)
+    order = np.argsort(-counts, kind="stable")
+    share = np.cumsum(counts[order]) / max(1, counts.sum())
+    count = min(vocab, most, 1024 * (1 + int(np.searchsorted(share, coverage)) // 1024))
+    return np.sort(order[:count]), float(share[count - 1])
+
+
+class HeadStudent:
+    """The head, its optimisers, and how far its schedule has come."""
+
+    def __init__(self, shape, draft_ids, embedding, output, device):
+        self.device = device
+        self.net = Head(shape, torch.from_numpy(draft_ids), embedding.to(T.SHORT), output).to(device)
+        norms = [w for _, w in self.net.named_parameters() if w.ndim < 2]
+        self.muon = T.Muon(self.net.matrices(), .02, .01)
+        self.adam = torch.optim.AdamW([{"params": [self.net.lm_head], "rate": 5e-4}, {"params": norms, "rate": 3e-3}], betas=(.9, .98),
+                                      weight_decay=0.0)
+        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False, run=0, epoch=0)
+
+    def losses(self, batch, steps, needs_gradients):
+        """For each step its loss and DraftKl.stats, with how many places they are of."""
+        ids, read, last, is_lesson = (x.to(self.device) for x in batch)
+        with torch.autocast(self.device.split(":")[0], T.SHORT, enabled=T.SHORT != torch.float32):
+            for i, states in enumerate(self.net.unroll(ids, read, steps)):
+                # Anchor a of step i is judged by the target's state at a + 1 + i.
+                taught = is_lesson[:, 1 + i:]
+                states, lessons = states[:, :taught.shape[1]][taught], last[:, 1 + i:][taught].to(T.SHORT) @ self.net.targets.T
+                if len(states):
+                    yield DraftKl.apply(states, self.net.lm_head, lessons, needs_gradients), DraftKl.stats, len(states)
+
+    def step(self, batch, steps, scale):
+        total = sum(STEP_WEIGHT ** i * loss for i, (loss, _, _) in enumerate(self.losses(batch, steps, True)))
+        if not torch.is_tensor(total):
+            return
+        total.backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        for group in self.adam.param_groups:
+            group["lr"] = group["rate"] * scale
+        self.adam.step()
+        self.muon.step(lambda w: w.grad, scale, .95)
+        self.net.zero_grad(set_to_none=True)
+        self.told["steps"] += 1
+        self.told["tokens"] += int(batch[3].sum())
+
+    @torch.no_grad()
+    def evaluate(self, runs, steps, num_read, tokens):
+        """By step: KL, acceptance at T = 1 and agreement of the most likely tokens, of what was held back."""
+        totals, counts = np.zeros((steps, 3)), np.zeros(steps)
+        for file in runs:
+            for batch in Run(file, num_read).batches(tokens, None, wants_held=True):
+                for i, (_, stats, n) in enumerate(self.losses([x[:HELD_SEQUENCES] for x in batch], steps, False)):
+                    totals[i] += stats.cpu().numpy()
+                    counts[i] += n
+        means = totals / np.maximum(counts, 1)[:, None]
+        return {name: [round(float(x), 4) for x in means[:, i]] for i, name in enumerate(("kl", "accepted", "agreed"))}
+
+    def save(self, path):
+        torch.save(dict(model=self.net.state_dict(), shape=self.net.shape, adam=self.adam.state_dict(),
+                        muon=[momentum for _, momentum in self.muon.groups], told=self.told), path + ".part")
+        os.replace(path + ".part", path)
+
+    def load(self, saved):
+        self.net.load_state_dict(saved["model"])
+        self.adam.load_state_dict(saved["adam"])
+        for (_, momentum), was in zip(self.muon.groups, saved["muon"]):
+            momentum.copy_(was)
+        self.told = saved["told"]
+
+
+def head_shape(architecture, options):
+    """The shape of a head for a target of which `tandem inspect` tells the architecture: one of the target's layers."""
+    a = architecture
+    return dict(kind=options.kind, hidden=a["hidden_size"], heads=a["num_heads"], kv_heads=a["num_kv_heads"], head_dim=a["head_dim"],
+                ffn=options.ffn or a["intermediate_size"], theta=a["rope_theta"], eps=1e-5, states=len(layers_read(a, options.kind)),
+                vocab=a["vocab_size"], layers=layers_read(a, options.kind))
+
+
+def layers_read(architecture, kind):
+    """Whose inputs a head reads; the target's number of layers is its last state."""
+    layers = architecture["num_layers"]
+    return [layers] if kind == "one_layer" else [2, layers // 2, layers - 3]
+
+
+def train(data, shape, embedding, output, checkpoint, options):
+    """Trains until the schedule ends, from the checkpoint if there is one; what was reached, as the checkpoint tells it."""
+    torch.manual_seed(options.seed)
+    device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+    T.SHORT = short_type(device)
+    files, steps, num_read = run_files(data), options.unroll, shape["states"]
+    saved = torch.load(checkpoint, map_location=device) if os.path.exists(checkpoint) else None
+    if saved is not None and saved["shape"] != shape:
+        raise SystemExit(f"{checkpoint}: a student of another shape, {saved['shape']}; go on with that, or remove it")
+    ids, coverage = (saved["model"]["ids"].cpu().numpy(), saved["told"]["coverage"]) if saved is not None else frequent_tokens(
+        files, shape["vocab"], options.coverage, options.head_tokens)
+    student = HeadStudent(shape, ids, embedding, output, device)
+    if saved is not None:
+        student.load(saved)
+    told = student.told
+    told.update(draft_vocab=len(ids), coverage=coverage, unroll=steps)
+    if told["finished"] and not options.resume:
+        print("trained already; --resume goes on for another schedule")
+        return told
+    if told["finished"]:
+        Schedule.begin_another(told)
+    tokens = options.batch_tokens
+    checked = files[::max(1, len(files) // 6)]
+    schedule = Schedule(told, options)
+
+    def tell():
+        told.update(minutes=schedule.minutes(), **student.evaluate(checked, steps, num_read, tokens))
+        print("%.1f min, step %d, epoch %d: held out, by step: KL %s, accepted at T = 1 %s, argmax agrees %s" % (
+            told["minutes"], told["steps"], told["epoch"], *(json.dumps(told[n]) for n in ("kl", "accepted", "agreed"))), flush=True)
+        student.save(checkpoint)
+
+    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}; {len(ids)} tokens cover {coverage:.4f}")
+    while schedule.progress() < 1:
+        order = np.random.default_rng([options.seed, told["epoch"]]).permutation(len(files))
+        if told["run"] >= len(order):
+            told.update(epoch=told["epoch"] + 1, run=0)
+            continue
+        rng = np.random.default_rng([options.seed, told["epoch"], told["run"]])
+        for batch in Run(files[order[told["run"]]], num_read).batches(tokens, rng):
+            done = schedule.progress()
+            if done >= 1:
+                break
+            student.step(batch, steps, min(1, (told["steps"] - told["first"] + 1) / 50) * min(1, (1 - done) / .7))
+            if schedule.is_time_to_report():
+                tell()
+        else:
+            told["run"] += 1
+    told["finished"] = True
+    tell()
+    return told
+
+
+def export(checkpoint, out):
+    """The trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/draft_heads.md). Returns its
+    shape, and what was told of its training."""
+    from safetensors.torch import save_file
+    saved = torch.load(checkpoint, map_location="cpu")
+    c, m = saved["shape"], saved["model"]
+    is_eagle = c["kind"] == "eagle3"
+    layer = "midlayer" if is_eagle else "layers.0"
+    names = {"fc": "fc", "q": f"{layer}.self_attn.q_proj", "k": f"{layer}.self_attn.k_proj", "v": f"{layer}.self_attn.v_proj",
+             "o": f"{layer}.self_attn.o_proj", "gate": f"{layer}.mlp.gate_proj", "up": f"{layer}.mlp.up_proj", "down": f"{layer}.mlp.down_proj",
+             "mlp_norm.weight": f"{layer}.post_attention_layernorm", "norm.weight": "norm", "lm_head": "lm_head"}
+    if is_eagle:
+        names.update({"embed_norm.weight": f"{layer}.input_layernorm", "hidden_norm.weight": f"{layer}.hidden_norm"})
+    else:
+        names.update({"embed_norm.weight": "embed_norm", "hidden_norm.weight": "hidden_norm", "input_norm.weight": f"{layer}.input_layernorm"})
+    tensors = {f"{name}.weight": m[key].to(torch.bfloat16).contiguous() for key, name in names.items()}
+    tensors["d2t"] = (m["ids"].long() - torch.arange(len(m["ids"]))).contiguous()
+    os.makedirs(out, exist_ok=True)
+    save_file(tensors, os.path.join(out, "model.safetensors"), metadata={"format": "pt"})
+    config = dict(architectures=["LlamaForCausalLMEagle3" if is_eagle else "TandemOneLayerHead"], model_type="llama", vocab_size=c["vocab"],
+                  draft_vocab_size=len(m["ids"]), hidden_size=c["hidden"], target_hidden_size=c["hidden"], intermediate_size=c["ffn"],
+                  num_hidden_layers=1, num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], head_dim=c["head_dim"],
+                  hidden_act="silu", max_position_embeddings=8192, rms_norm_eps=c["eps"], rope_theta=c["theta"], rope_scaling=None,
+                  tie_word_embeddings=False, attention_bias=False, torch_dtype="bfloat16")
+    if is_eagle:
+        config.update(norm_before_residual=False, eagle_aux_hidden_state_layer_ids=c["layers"])
+    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+        file.write("\n")
+    return dict(shape=c, training=saved["told"])

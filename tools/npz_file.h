@@ -1,0 +1,35 @@
+#ifndef TANDEM_TOOLS_NPZ_FILE_H_
+#define TANDEM_TOOLS_NPZ_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace tandem {
+
+// An array of numpy's .npy format, version 1.0, in C order.
+struct NpyArray {
+  std::string name;
+  std::string type;  // as numpy writes it: "<f4", "<f2", "<i4"
+  size_t item_bytes = 0;
+  std::vector<int64_t> shape;
+  // Called until it has given as many bytes as the shape says: never none before that. What it
+  // gives stays valid until the next call.
+  std::function<absl::StatusOr<absl::Span<const std::byte>>()> next;
+};
+
+// Writes `arrays` in this order into `path`, an archive that numpy.load reads. The entries are not
+// compressed. The file is not there unless all of it is. Errors name the file, or are those of
+// `next`.
+absl::Status WriteNpz(const std::string& path, std::vector<NpyArray> arrays);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_NPZ_FILE_H_
