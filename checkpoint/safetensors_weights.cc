@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "checkpoint/torch_file.h"
 #include "json/json_text.h"
 
 namespace tandem {
@@ -17,6 +18,13 @@ absl::Status SafetensorsWeights::Add(const std::string& path) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, ParseSafetensors(file.bytes(), path));
   files_.push_back(std::move(file));  // the bytes stay where they are
+  return AddEntries(std::move(entries), path);
+}
+
+absl::Status SafetensorsWeights::AddTorchFile(const std::string& path) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, ParseTorchFile(file.bytes(), path));
+  files_.push_back(std::move(file));
   return AddEntries(std::move(entries), path);
 }
 

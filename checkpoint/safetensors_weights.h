@@ -20,12 +20,14 @@
 
 namespace tandem {
 
-// The tensors of safetensors files, under their own names.
+// The tensors of safetensors files, or of torch's, under their own names.
 class SafetensorsWeights final : public Weights {
  public:
   // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
   // INVALID_ARGUMENT for a tensor that is there already.
   absl::Status Add(const std::string& path);
+  // The same of a file that torch.save wrote (torch_file.h).
+  absl::Status AddTorchFile(const std::string& path);
   // The same of entries whose bytes outlive this object, as if they were of that file.
   absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
   // The file or folder to name when a tensor is missing.
