@@ -96,7 +96,8 @@ absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& conf
         ", allowed: ", family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
         ", as the configuration beside it is of a ", config.family, " model"));
   }
-  return Storage{.rotary_pairs = family.gguf.rotary_pairs};  // Transformer's names, whole norms
+  return Storage{.rotary_pairs = family.gguf.rotary_pairs,
+                 .has_absolute_ids = true};  // Transformer's names, whole norms
 }
 
 class ArrangedWeights : public Weights {

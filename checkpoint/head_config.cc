@@ -18,7 +18,6 @@ constexpr char kDraftVocab[] = "draft_vocab_size";
 constexpr char kLayerIds[] = "eagle_aux_hidden_state_layer_ids";
 constexpr char kEagleConfig[] = "eagle_config";
 constexpr int kEagle3States = 3;  // low, middle and high
-constexpr size_t kMostStates = 64;
 
 constexpr const char* kSpeculatorsKeys[] = {
     "architectures", kDraftVocab, kLayerIds, "model_type", "norm_before_fc", "norm_before_residual",
@@ -41,8 +40,9 @@ absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int of
   const json* const list = fields.Find(kLayerIds);
   if (list == nullptr) return layers;
   const std::string allowed =
-      absl::StrCat("a list of up to ", kMostStates, " layers below ", kMaxLayers);
-  if (!list->is_array() || list->size() > kMostStates) return fields.Wrong(kLayerIds, allowed);
+      absl::StrCat("a list of up to ", kMaxTargetStates, " layers below ", kMaxLayers);
+  if (!list->is_array() || list->size() > size_t{kMaxTargetStates})
+    return fields.Wrong(kLayerIds, allowed);
   for (const json& layer : *list) {
     if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= uint64_t{kMaxLayers}) {
       return fields.Wrong(kLayerIds, allowed);
@@ -150,9 +150,9 @@ absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model) {
   ASSIGN_OR_RETURN(c.norms_residual, whole.Bool("norm_before_residual", false));
   ASSIGN_OR_RETURN(c.norms_states, whole.Bool("norm_before_fc", false));
   RETURN_IF_ERROR(ReadTargetLayers(whole, model));
-  if (c.target_hidden_size > kMaxHidden / static_cast<int>(kMostStates)) {
+  if (c.target_hidden_size > kMaxHidden / kMaxTargetStates) {
     return whole.Wrong("target_hidden_size",
-                       absl::StrCat("at most ", kMaxHidden / kMostStates, " in a draft head"));
+                       absl::StrCat("at most ", kMaxHidden / kMaxTargetStates, " in a draft head"));
   }
   c.num_states = c.target_layers.empty() ? kEagle3States : static_cast<int>(c.target_layers.size());
   return absl::OkStatus();
