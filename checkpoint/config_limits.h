@@ -8,6 +8,7 @@ namespace tandem {
 inline constexpr int kMaxLayers = 10'000;
 inline constexpr int kMaxHidden = 1 << 20;
 inline constexpr int kMaxVocab = 1 << 24;
+inline constexpr int kMaxTargetStates = 64;  // that a draft head reads for each token
 inline constexpr int kMaxExperts = 1 << 12;
 inline constexpr int kMaxHeads = 1 << 14;
 inline constexpr int kMaxHeadDim = 1 << 12;

@@ -29,6 +29,7 @@ struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;  // 1 to 4 sizes from 1; the innermost, which the file has first, last
   DType dtype = DType::kF32;
+  bool is_int64 = false;              // of integers, and of no dtype
   absl::Span<const std::byte> bytes;  // in the file; not necessarily aligned to the element
   const std::string* path = nullptr;  // of the file that holds it
 };

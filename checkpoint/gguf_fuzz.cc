@@ -81,7 +81,8 @@ void CheckValue(const absl::StatusOr<Value>& value) {
 void CheckTensors(absl::Span<const std::byte> bytes, const GgufFile& file) {
   std::vector<std::pair<const std::byte*, const std::byte*>> places;
   for (const GgufTensor& tensor : file.tensors()) {
-    size_t size = RowBytes(tensor.dtype, tensor.shape.back());
+    size_t size =
+        tensor.is_int64 ? 8 * tensor.shape.back() : RowBytes(tensor.dtype, tensor.shape.back());
     for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) size *= tensor.shape[i];
     TANDEM_CHECK(size == tensor.bytes.size() && size > 0);
     places.emplace_back(tensor.bytes.data(), tensor.bytes.data() + size);

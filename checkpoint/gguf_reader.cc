@@ -195,13 +195,14 @@ class GgufFile::Reader {
     RETURN_IF_ERROR(ReadShape(where, &tensor));
     ASSIGN_OR_RETURN(const uint32_t number, TakeNumber<uint32_t>(where, "a type"));
     const GgufTensorType type = GgufTensorTypeOf(number);
-    if (!type.dtype.has_value()) {
+    if (!type.dtype.has_value() && !type.is_int64) {
       return Wrong(where,
                    type.name == nullptr ? absl::StrCat("type ", number)
                                         : absl::StrCat("type ", type.name, " (", number, ")"),
                    AllowedGgufTensorTypes());
     }
-    tensor.dtype = *type.dtype;
+    tensor.is_int64 = type.is_int64;
+    tensor.dtype = type.dtype.value_or(DType::kF32);
     ASSIGN_OR_RETURN(const uint64_t size, BytesOfTensor(where, type.name, tensor));
     ASSIGN_OR_RETURN(const uint64_t offset, TakeNumber<uint64_t>(where, "an offset"));
     tensor.bytes = {nullptr, size};  // Place knows where
@@ -231,13 +232,13 @@ class GgufFile::Reader {
 
   absl::StatusOr<uint64_t> BytesOfTensor(absl::string_view where, absl::string_view type,
                                          const GgufTensor& tensor) const {
-    const int block = BlockShapeOf(tensor.dtype).inputs;
+    const int block = tensor.is_int64 ? 1 : BlockShapeOf(tensor.dtype).inputs;
     const int64_t row = tensor.shape.back();
     if (row % block != 0) {
       return Wrong(where, absl::StrCat("rows of ", row),
                    absl::StrCat("multiples of ", block, ", the block of ", type));
     }
-    uint64_t bytes = RowBytes(tensor.dtype, row);
+    uint64_t bytes = tensor.is_int64 ? sizeof(int64_t) * row : RowBytes(tensor.dtype, row);
     for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) {
       if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(tensor.shape[i]), &bytes)) {
         return Wrong(where, absl::StrCat("shape [", absl::StrJoin(tensor.shape, ", "), "]"),

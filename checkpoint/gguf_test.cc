@@ -328,8 +328,8 @@ TEST(Gguf, RefusesTensorsThatAreWrong) {
 TEST(Gguf, RefusesTypesByTheirNames) {
   const std::vector<std::pair<uint32_t, std::string>> types = {
       {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
-      {21, "IQ3_S"}, {22, "IQ2_S"}, {24, "I8"},      {25, "I16"},    {26, "I32"},     {27, "I64"},
-      {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"}};
+      {21, "IQ3_S"}, {22, "IQ2_S"}, {24, "I8"},      {25, "I16"},    {26, "I32"},     {28, "F64"},
+      {29, "IQ1_M"}, {34, "TQ1_0"}, {35, "TQ2_0"},   {39, "MXFP4"}};
   for (const auto& [number, name] : types) {
     GgufBuilder file = GoodGguf();
     file.tensors[0].type = number;

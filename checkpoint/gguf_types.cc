@@ -48,7 +48,7 @@ constexpr GgufTensorType kTypes[] = {
     {"I8"},
     {"I16"},
     {"I32"},
-    {"I64"},
+    {"I64", std::nullopt, /*is_int64=*/true},
     {"F64"},
     {"IQ1_M"},
     {"BF16", DType::kBF16},
@@ -63,7 +63,7 @@ constexpr GgufTensorType kTypes[] = {
     {"MXFP4"},
 };
 
-static_assert(std::size(kKinds) == kNumGgufKinds);
+static_assert(std::size(kKinds) == kNumGgufKinds && kTypes[kGgufInt64Type].is_int64);
 
 }  // namespace
 
@@ -84,7 +84,8 @@ uint32_t GgufTensorTypeNumber(DType dtype) {
 std::string AllowedGgufTensorTypes() {
   std::string names;
   for (const GgufTensorType& type : kTypes) {
-    if (type.dtype.has_value()) absl::StrAppend(&names, names.empty() ? "" : ", ", type.name);
+    if (type.dtype.has_value() || type.is_int64)
+      absl::StrAppend(&names, names.empty() ? "" : ", ", type.name);
   }
   return names;
 }

@@ -38,11 +38,13 @@ size_t BytesOf(GgufKind kind);
 struct GgufTensorType {
   const char* name = nullptr;  // "Q4_K"; null of a number that has no type, or no longer has one
   std::optional<DType> dtype = std::nullopt;  // if it is one that products can read
+  bool is_int64 = false;                      // which ids of tokens can have
 };
 GgufTensorType GgufTensorTypeOf(uint32_t number);
 // REQUIRES: a type has this dtype.
 uint32_t GgufTensorTypeNumber(DType dtype);
-// The types that products can read: "F32, F16, ...".
+inline constexpr uint32_t kGgufInt64Type = 27;
+// The types that are read: "F32, F16, ...".
 std::string AllowedGgufTensorTypes();
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "checkpoint/gguf_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "base/string_view.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_config.h"
+#include "checkpoint/gguf_head.h"
 #include "checkpoint/model_families.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
@@ -51,6 +53,10 @@ constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
                                     {kUp, "mlp.up_proj"},
                                     {"ffn_down", "mlp.down_proj"},
                                     {"post_ffw_norm", kMlpOutputNorm}};
+// The tensors of draft heads.
+constexpr NamePair kHeadTensorNames[] = {
+    {"fc.weight", "fc.weight"}, {kGgufStatesNorm, "input_norm.weight"}, {kGgufDraftIds, "d2t"}};
+constexpr NamePair kHeadLayerNames[] = {{"attn_norm_2", kStateNorm}};
 // Of families with experts: the router, and each expert's projections, which are stacked,
 // [experts, rows, columns], or, as files of 2024 have them, tensors of their own: "ffn_gate.7".
 constexpr NamePair kRouterNames[] = {{"ffn_gate_inp", "mlp.gate"}};
@@ -102,6 +108,12 @@ std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
 // experts is "mlp.experts.gate_proj"; empty if it is of neither.
 std::string Translated(absl::string_view name, const ModelFamily& family, bool to_gguf) {
   if (std::string whole = Translated(name, kTensorNames, to_gguf); !whole.empty()) return whole;
+  const bool is_draft_head = family.state_input != StateInput::kNone;
+  if (is_draft_head) {
+    if (std::string whole = Translated(name, kHeadTensorNames, to_gguf); !whole.empty()) {
+      return whole;
+    }
+  }
   const absl::string_view prefix = to_gguf ? kLayer : kGgufLayer;
   const size_t last_dot = name.rfind('.');
   const size_t number_end = name.find('.', prefix.size());
@@ -112,6 +124,7 @@ std::string Translated(absl::string_view name, const ModelFamily& family, bool t
   const absl::string_view part = name.substr(number_end + 1, last_dot - number_end - 1);
   std::string place;
   if (family.gguf.joins_gate_and_up) place = Translated(part, kJoinedNames, to_gguf);
+  if (place.empty() && is_draft_head) place = Translated(part, kHeadLayerNames, to_gguf);
   if (place.empty()) place = Translated(part, kLayerNames, to_gguf);
   if (place.empty() && family.expert_rule != ExpertRule::kNone && kind == ".weight") {
     place = TranslatedExpert(part, to_gguf);
@@ -180,20 +193,33 @@ class GgufWeights : public Weights {
     const auto found = tensors_.find(View(name));
     if (found == tensors_.end()) return NotFound(name, shape);
     const GgufTensor& tensor = *found->second.tensor;
-    const std::vector<int64_t> wanted = StoredShape(found->second.expert >= 0, shape);
-    if (wanted != tensor.shape) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": shape: found ",
-                                                     ShapeText(tensor.shape),
-                                                     ", allowed: ", ShapeText(wanted)));
-    }
-    if (shape.size() == 1 && IsBlocks(tensor.dtype)) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": dtype: found ",
-                                                     NameOf(tensor.dtype),
-                                                     ", allowed: float32, float16, bfloat16"));
+    RETURN_IF_ERROR(CheckShape(tensor, StoredShape(found->second.expert >= 0, shape)));
+    if (tensor.is_int64 || (shape.size() == 1 && IsBlocks(tensor.dtype))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(tensor), ": dtype: found ", tensor.is_int64 ? "int64" : NameOf(tensor.dtype),
+          ", allowed: float32, float16, bfloat16"));
     }
     const int64_t rows = shape.size() == 2 ? shape[0] : 1;
     return ConstMatrixView(nullptr, tensor.dtype, static_cast<int>(rows),
                            static_cast<int>(shape.back()), shape.back());
+  }
+
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override {
+    const auto found = tensors_.find(View(name));
+    if (found == tensors_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat(file_->path(), ": tensor ", Quoted(View(name)), ": not found"));
+    }
+    const GgufTensor& tensor = *found->second.tensor;
+    RETURN_IF_ERROR(CheckShape(tensor, {size}));
+    if (!tensor.is_int64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(tensor), ": dtype: found ", NameOf(tensor.dtype), ", allowed: int64"));
+    }
+    std::vector<int64_t> numbers(size);
+    std::memcpy(numbers.data(), tensor.bytes.data(), tensor.bytes.size());
+    return numbers;
   }
 
   void Forget(std::string_view name) const override { MappedFile::Forget(BytesOf(Find(name))); }
@@ -242,6 +268,13 @@ class GgufWeights : public Weights {
                           {.tensor = &tensor, .expert = expert}));
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckShape(const GgufTensor& tensor, const std::vector<int64_t>& wanted) {
+    if (wanted == tensor.shape) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": shape: found ",
+                                                   ShapeText(tensor.shape),
+                                                   ", allowed: ", ShapeText(wanted)));
   }
 
   std::vector<int64_t> StoredShape(bool is_stack, absl::Span<const int64_t> shape) const {

@@ -20,12 +20,14 @@
 
 namespace tandem {
 
-// The tensors of safetensors files, under their own names.
+// The tensors of safetensors files, or of torch's, under their own names.
 class SafetensorsWeights final : public Weights {
  public:
   // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
   // INVALID_ARGUMENT for a tensor that is there already.
   absl::Status Add(const std::string& path);
+  // The same of a file that torch.save wrote (torch_file.h).
+  absl::Status AddTorchFile(const std::string& path);
   // The same of entries whose bytes outlive this object, as if they were of that file.
   absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
   // The file or folder to name when a tensor is missing.
@@ -42,6 +44,8 @@ class SafetensorsWeights final : public Weights {
                                       absl::Span<const int64_t> shape) const override;
   absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
                                            absl::Span<const int64_t> shape) const override;
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override;
   void Forget(std::string_view name) const override;
   std::vector<std::string> files() const override { return paths_; }
   std::vector<std::string> names() const override;
@@ -54,6 +58,9 @@ class SafetensorsWeights final : public Weights {
     SafetensorsEntry entry;
   };
 
+  // INVALID_ARGUMENT unless the tensor has this shape, NOT_FOUND unless it is there.
+  absl::StatusOr<const Tensor*> FindOfShape(std::string_view name,
+                                            absl::Span<const int64_t> shape) const;
   const void* Aligned(const SafetensorsEntry& entry) const;
 
   std::string source_;

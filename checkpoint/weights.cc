@@ -22,6 +22,7 @@ using nlohmann::json;
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kTorchFile[] = "pytorch_model.bin";
 
 // The shard of each tensor, by name, as an index file says.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
@@ -102,8 +103,11 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& path,
         !MappedFile::Open(absl::StrCat(path, "/", kIndexFile)).ok()) {
       const absl::StatusOr<std::string> beside = OnlyGgufIn(path);
       if (beside.ok() && !beside->empty()) return OpenGgufWeights(*beside);
-      return absl::NotFoundError(
-          absl::StrCat(path, ": found neither ", kSingleFile, " nor ", kIndexFile));
+      status = weights->AddTorchFile(absl::StrCat(path, "/", kTorchFile));
+      if (absl::IsNotFound(status)) {
+        return absl::NotFoundError(
+            absl::StrCat(path, ": found neither ", kSingleFile, " nor ", kIndexFile));
+      }
     }
   }
   RETURN_IF_ERROR(status);

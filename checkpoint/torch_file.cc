@@ -1,0 +1,437 @@
+#include "checkpoint/torch_file.h"
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/hash_map.h"
+#include "base/status_macros.h"
+#include "checkpoint/stored_zip.h"
+#include "checkpoint/weights.h"
+#include "json/json_text.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxPickleBytes = size_t{4} << 20;  // some hundred a tensor
+constexpr size_t kMaxDimensions = 8;
+
+// The names that a pickle may use.
+struct PickleClass {
+  enum Kind { kOrderedDict, kRebuildTensor, kRebuildParameter, kStorage };
+  const char* name;  // "module name"
+  Kind kind;
+  // A storage has elements of this dtype, as safetensors files call it.
+  const char* dtype_name = nullptr;
+  int64_t element_bytes = 0;
+  std::optional<DType> dtype = std::nullopt;
+};
+constexpr PickleClass kClasses[] = {
+    {"collections OrderedDict", PickleClass::kOrderedDict},
+    {"torch._utils _rebuild_tensor_v2", PickleClass::kRebuildTensor},
+    {"torch._utils _rebuild_parameter", PickleClass::kRebuildParameter},
+    {"torch FloatStorage", PickleClass::kStorage, "F32", 4, DType::kF32},
+    {"torch HalfStorage", PickleClass::kStorage, "F16", 2, DType::kF16},
+    {"torch BFloat16Storage", PickleClass::kStorage, "BF16", 2, DType::kBF16},
+    {"torch DoubleStorage", PickleClass::kStorage, "F64", 8},
+    {"torch LongStorage", PickleClass::kStorage, "I64", 8},
+    {"torch IntStorage", PickleClass::kStorage, "I32", 4},
+    {"torch ShortStorage", PickleClass::kStorage, "I16", 2},
+    {"torch CharStorage", PickleClass::kStorage, "I8", 1},
+    {"torch ByteStorage", PickleClass::kStorage, "U8", 1},
+    {"torch BoolStorage", PickleClass::kStorage, "BOOL", 1},
+};
+
+struct Mark {};
+struct None {};
+using Text = absl::string_view;
+// Places in the reader's values, so that no cycle of them owns itself.
+struct Tuple {
+  std::vector<int> items;
+};
+struct Dict {
+  std::vector<std::pair<int, int>> items;
+};
+struct TorchStorage {
+  const PickleClass* type;
+  absl::Span<const std::byte> bytes;
+};
+using PickleValue = std::variant<Mark, None, bool, int64_t, Text, Tuple, Dict, const PickleClass*,
+                                 TorchStorage, SafetensorsEntry>;
+
+class PickleReader {
+ public:
+  PickleReader(absl::Span<const std::byte> pickle, absl::string_view where,
+               const HashMap<absl::string_view, absl::Span<const std::byte>>& storages)
+      : pickle_(pickle), where_(where), storages_(storages) {}
+
+  absl::StatusOr<std::vector<SafetensorsEntry>> Read() {
+    while (!is_over_) {
+      opcode_place_ = next_;
+      ASSIGN_OR_RETURN(const uint8_t opcode, Take<uint8_t>());
+      RETURN_IF_ERROR(Run(opcode));
+    }
+    ASSIGN_OR_RETURN(const Dict* const dict, Pop<Dict>("a dict of tensors"));
+    std::vector<SafetensorsEntry> entries;
+    for (const auto& [key, value] : dict->items) {
+      const Text* const name = std::get_if<Text>(&values_[key]);
+      const auto* const tensor = std::get_if<SafetensorsEntry>(&values_[value]);
+      if (name == nullptr) return Wrong("a key that is no text", "names of tensors");
+      if (tensor == nullptr) {
+        return Wrong(absl::StrCat("no tensor as ", Quoted(*name)), "a dict of tensors");
+      }
+      entries.push_back(*tensor);
+      entries.back().name = std::string(*name);
+    }
+    return entries;
+  }
+
+ private:
+  absl::Status Run(uint8_t opcode) {
+    switch (opcode) {
+      case 0x80:  // PROTO
+        return Take<uint8_t>().status();
+      case '.':
+        is_over_ = true;
+        return absl::OkStatus();
+      case '(':
+        return Push(Mark());
+      case 'N':
+        return Push(None());
+      case 0x88:
+      case 0x89:
+        return Push(opcode == 0x88);
+      case 'K':
+        return PushInteger<uint8_t>();
+      case 'M':
+        return PushInteger<uint16_t>();
+      case 'J':
+        return PushInteger<int32_t>();
+      case 0x8a:  // LONG1
+        return PushLong();
+      case 'X': {
+        ASSIGN_OR_RETURN(const uint32_t size, Take<uint32_t>());
+        ASSIGN_OR_RETURN(const Text text, TakeText(size));
+        return Push(text);
+      }
+      case 'c':
+        return PushClass();
+      case '}':
+        return Push(Dict());
+      case ')':
+        return Push(Tuple());
+      case 0x85:
+      case 0x86:
+      case 0x87:
+        return PushTuple(opcode - 0x84);
+      case 't': {
+        ASSIGN_OR_RETURN(const size_t count, CountToMark());
+        RETURN_IF_ERROR(PushTuple(count));
+        stack_.erase(stack_.end() - 2);  // the mark
+        return absl::OkStatus();
+      }
+      case 's':
+        return SetItems(2);
+      case 'u': {
+        ASSIGN_OR_RETURN(const size_t count, CountToMark());
+        RETURN_IF_ERROR(SetItems(count));
+        return PopAny();
+      }
+      case 'q':
+        return Memorize<uint8_t>();
+      case 'r':
+        return Memorize<uint32_t>();
+      case 'h':
+        return Recall<uint8_t>();
+      case 'j':
+        return Recall<uint32_t>();
+      case 'Q':
+        return PushStorage();
+      case 'R':
+        return Call();
+      case 'b':  // what else a dict has: the versions of its modules
+        RETURN_IF_ERROR(PopAny());
+        return Top<Dict>("a dict").status();
+      default:
+        return Wrong(absl::StrCat("opcode ", absl::Hex(opcode, absl::kZeroPad2)),
+                     "those of a dict of tensors");
+    }
+  }
+
+  // ---- The pickle's bytes ----
+
+  template <typename T>
+  absl::StatusOr<T> Take() {
+    if (pickle_.size() - next_ < sizeof(T)) return EndsEarly();
+    T value;
+    std::memcpy(&value, pickle_.data() + next_, sizeof(T));
+    next_ += sizeof(T);
+    return value;
+  }
+  absl::StatusOr<Text> TakeText(size_t size) {
+    if (pickle_.size() - next_ < size) return EndsEarly();
+    const Text text(reinterpret_cast<const char*>(pickle_.data()) + next_, size);
+    next_ += size;
+    return text;
+  }
+  absl::StatusOr<Text> TakeLine() {
+    const Text rest(reinterpret_cast<const char*>(pickle_.data()) + next_, pickle_.size() - next_);
+    const size_t size = rest.find('\n');
+    if (size == rest.npos) return EndsEarly();
+    next_ += size + 1;
+    return rest.substr(0, size);
+  }
+  absl::Status EndsEarly() const { return Wrong("the end", "a whole pickle"); }
+
+  // ---- The stack ----
+
+  absl::Status Push(PickleValue value) {
+    stack_.push_back(static_cast<int>(values_.size()));
+    values_.push_back(std::move(value));
+    return absl::OkStatus();
+  }
+  absl::Status PopAny() {
+    if (stack_.empty()) return Wrong("an empty stack", "a value");
+    stack_.pop_back();
+    return absl::OkStatus();
+  }
+  // The value on top, of this kind.
+  template <typename T>
+  absl::StatusOr<T*> Top(absl::string_view allowed) {
+    T* const value = stack_.empty() ? nullptr : std::get_if<T>(&values_[stack_.back()]);
+    if (value == nullptr) return Wrong("another value", allowed);
+    return value;
+  }
+  template <typename T>
+  absl::StatusOr<T*> Pop(absl::string_view allowed) {
+    ASSIGN_OR_RETURN(T* const value, Top<T>(allowed));
+    stack_.pop_back();
+    return value;
+  }
+  // How many values are above the last mark.
+  absl::StatusOr<size_t> CountToMark() const {
+    for (size_t count = 0; count < stack_.size(); ++count) {
+      if (std::holds_alternative<Mark>(values_[stack_[stack_.size() - 1 - count]])) return count;
+    }
+    return Wrong("no mark", "one");
+  }
+
+  template <typename T>
+  absl::Status PushInteger() {
+    ASSIGN_OR_RETURN(const T value, Take<T>());
+    return Push(int64_t{value});
+  }
+  absl::Status PushLong() {
+    ASSIGN_OR_RETURN(const uint8_t size, Take<uint8_t>());
+    ASSIGN_OR_RETURN(const Text bytes, TakeText(size));
+    if (size > sizeof(int64_t)) return Wrong("a longer integer", "64 bits");
+    int64_t value = size > 0 && (bytes.back() & 0x80) != 0 ? -1 : 0;
+    std::memcpy(&value, bytes.data(), size);
+    return Push(value);
+  }
+  absl::Status PushClass() {
+    ASSIGN_OR_RETURN(const Text module, TakeLine());
+    ASSIGN_OR_RETURN(const Text name, TakeLine());
+    const std::string whole = absl::StrCat(module, " ", name);
+    for (const PickleClass& known : kClasses) {
+      if (whole == known.name) return Push(&known);
+    }
+    return Wrong(Quoted(whole), "the classes of a dict of tensors");
+  }
+  absl::Status PushTuple(size_t count) {
+    if (count > stack_.size()) return Wrong("an empty stack", "a tuple's values");
+    Tuple tuple{{stack_.end() - static_cast<ptrdiff_t>(count), stack_.end()}};
+    stack_.resize(stack_.size() - count);
+    return Push(std::move(tuple));
+  }
+  // Fills the dict that is `count` values below the top, or one more with a mark between.
+  absl::Status SetItems(size_t count) {
+    if (count % 2 != 0 || count > stack_.size()) return Wrong("half a pair", "keys with values");
+    const std::vector<int> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
+    stack_.resize(stack_.size() - count);
+    size_t below = 1;
+    if (!stack_.empty() && std::holds_alternative<Mark>(values_[stack_.back()])) below = 2;
+    Dict* const dict = below > stack_.size()
+                           ? nullptr
+                           : std::get_if<Dict>(&values_[stack_[stack_.size() - below]]);
+    if (dict == nullptr) return Wrong("another value", "a dict");
+    for (size_t i = 0; i < count; i += 2) dict->items.emplace_back(items[i], items[i + 1]);
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status Memorize() {
+    ASSIGN_OR_RETURN(const T key, Take<T>());
+    if (stack_.empty()) return Wrong("an empty stack", "a value");
+    memo_[key] = stack_.back();
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status Recall() {
+    ASSIGN_OR_RETURN(const T key, Take<T>());
+    const auto found = memo_.find(key);
+    if (found == memo_.end()) return Wrong("nothing memorized", "what was");
+    stack_.push_back(found->second);
+    return absl::OkStatus();
+  }
+
+  // ---- Tensors ----
+
+  // Item `i` of a tuple, if it is of this kind.
+  template <typename T>
+  const T* Item(const Tuple& tuple, size_t i) const {
+    return i < tuple.items.size() ? std::get_if<T>(&values_[tuple.items[i]]) : nullptr;
+  }
+
+  // ("storage", class, key, device, number of elements)
+  absl::Status PushStorage() {
+    ASSIGN_OR_RETURN(const Tuple* const id, Pop<Tuple>("the tuple of a storage"));
+    const Text* const kind = Item<Text>(*id, 0);
+    const PickleClass* const* const type = Item<const PickleClass*>(*id, 1);
+    const Text* const key = Item<Text>(*id, 2);
+    const int64_t* const count = Item<int64_t>(*id, 4);
+    if (kind == nullptr || *kind != "storage" || type == nullptr ||
+        (*type)->kind != PickleClass::kStorage || key == nullptr || count == nullptr ||
+        *count < 0) {
+      return Wrong("another tuple", "that of a storage");
+    }
+    const auto found = storages_.find(*key);
+    if (found == storages_.end()) {
+      return Wrong(absl::StrCat("storage ", Quoted(*key)), "one that the archive has");
+    }
+    const int64_t most = static_cast<int64_t>(found->second.size()) / (*type)->element_bytes;
+    if (*count > most) {
+      return Wrong(absl::StrCat("storage ", Quoted(*key), " of ", *count, " elements"),
+                   absl::StrCat("at most ", most, ", for which the archive has bytes"));
+    }
+    return Push(TorchStorage{*type, found->second.first(*count * (*type)->element_bytes)});
+  }
+
+  absl::Status Call() {
+    ASSIGN_OR_RETURN(const Tuple* const arguments, Pop<Tuple>("arguments"));
+    ASSIGN_OR_RETURN(const PickleClass* const* const called,
+                     Pop<const PickleClass*>("something to call"));
+    switch ((*called)->kind) {
+      case PickleClass::kOrderedDict:
+        if (!arguments->items.empty()) break;
+        return Push(Dict());
+      case PickleClass::kRebuildTensor:
+        return PushTensor(*arguments);
+      case PickleClass::kRebuildParameter:
+        if (Item<SafetensorsEntry>(*arguments, 0) == nullptr) break;
+        stack_.push_back(arguments->items[0]);
+        return absl::OkStatus();
+      case PickleClass::kStorage:
+        break;
+    }
+    return Wrong(absl::StrCat("a call of ", Quoted((*called)->name)),
+                 "one as torch.save writes it");
+  }
+
+  // (storage, offset, shape, strides, ...), of which the rest is of training.
+  absl::Status PushTensor(const Tuple& arguments) {
+    const auto* const storage = Item<TorchStorage>(arguments, 0);
+    const int64_t* const offset = Item<int64_t>(arguments, 1);
+    const Tuple* const shape = Item<Tuple>(arguments, 2);
+    const Tuple* const strides = Item<Tuple>(arguments, 3);
+    if (storage == nullptr || offset == nullptr || shape == nullptr || strides == nullptr ||
+        shape->items.size() != strides->items.size()) {
+      return Wrong("other arguments", "storage, offset, shape and strides of a tensor");
+    }
+    if (shape->items.size() > kMaxDimensions) {
+      return Wrong(absl::StrCat("a tensor of ", shape->items.size(), " dimensions"),
+                   absl::StrCat("at most ", kMaxDimensions));
+    }
+    SafetensorsEntry entry;
+    entry.dtype_name = storage->type->dtype_name;
+    entry.dtype = storage->type->dtype;
+    for (size_t i = 0; i < shape->items.size(); ++i) {
+      const int64_t* const size = Item<int64_t>(*shape, i);
+      if (size == nullptr || *size < 0) return Wrong("another shape", "integers from 0");
+      entry.shape.push_back(*size);
+    }
+    const int64_t element_bytes = storage->type->element_bytes;
+    const auto num_stored = static_cast<int64_t>(storage->bytes.size()) / element_bytes;
+    entry.num_elements = 1;
+    for (size_t i = entry.shape.size(); i-- > 0;) {
+      const int64_t* const stride = Item<int64_t>(*strides, i);
+      if (stride == nullptr || (entry.shape[i] > 1 && *stride != entry.num_elements)) {
+        return Wrong(absl::StrCat("a tensor of shape ", ShapeText(entry.shape), " with gaps"),
+                     "rows next to each other");
+      }
+      if (__builtin_mul_overflow(entry.num_elements, entry.shape[i], &entry.num_elements)) {
+        return Wrong(absl::StrCat("shape ", ShapeText(entry.shape)), "fewer than 2^63 elements");
+      }
+    }
+    if (*offset < 0 || *offset > num_stored || entry.num_elements > num_stored - *offset) {
+      return Wrong(absl::StrCat("a tensor of shape ", ShapeText(entry.shape), " from element ",
+                                *offset, " on"),
+                   absl::StrCat("one within the ", num_stored, " of its storage"));
+    }
+    entry.bytes =
+        storage->bytes.subspan(*offset * element_bytes, entry.num_elements * element_bytes);
+    return Push(std::move(entry));
+  }
+
+  absl::Status Wrong(absl::string_view found, absl::string_view allowed) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where_, ": byte ", opcode_place_, ": found ", found, ", allowed: ", allowed));
+  }
+
+  const absl::Span<const std::byte> pickle_;
+  const absl::string_view where_;
+  const HashMap<absl::string_view, absl::Span<const std::byte>>& storages_;  // by key
+  size_t next_ = 0;
+  size_t opcode_place_ = 0;
+  bool is_over_ = false;
+  std::deque<PickleValue> values_;
+  std::vector<int> stack_;  // places in values_
+  HashMap<uint32_t, int> memo_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const std::byte> file,
+                                                             absl::string_view file_name) {
+  constexpr char kPickle[] = "data.pkl";
+  const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": found ", found, ", allowed: ", allowed));
+  };
+  ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, ReadStoredZip(file, file_name));
+  const ZipEntry* pickle = nullptr;
+  for (const ZipEntry& entry : entries) {
+    if (!absl::EndsWith(entry.name, absl::StrCat("/", kPickle))) continue;
+    if (pickle != nullptr) return wrong(absl::StrCat("several ", kPickle), "one");
+    pickle = &entry;
+  }
+  if (pickle == nullptr) return wrong(absl::StrCat("no ", kPickle), "what torch.save writes");
+  if (pickle->bytes.size() > kMaxPickleBytes) {
+    return wrong(absl::StrCat(kPickle, " of ", pickle->bytes.size(), " bytes"),
+                 absl::StrCat("at most ", kMaxPickleBytes));
+  }
+  const absl::string_view folder = absl::StripSuffix(pickle->name, kPickle);
+  HashMap<absl::string_view, absl::Span<const std::byte>> storages;
+  for (const ZipEntry& entry : entries) {
+    absl::string_view name = entry.name;
+    if (!absl::ConsumePrefix(&name, folder)) continue;
+    const absl::string_view text(reinterpret_cast<const char*>(entry.bytes.data()),
+                                 entry.bytes.size());
+    if (name == "byteorder" && text != "little") return wrong("byteorder big", "little");
+    if (!absl::ConsumePrefix(&name, "data/")) continue;
+    if (!storages.emplace(name, entry.bytes).second) {
+      return wrong(absl::StrCat("two storages ", Quoted(name)), "one");
+    }
+  }
+  return PickleReader(pickle->bytes, absl::StrCat(file_name, ": ", kPickle), storages).Read();
+}
+
+}  // namespace tandem
