@@ -55,7 +55,7 @@ class CountingWeights : public Weights {
   }
   absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
                                                    int64_t /*size*/) const override {
-    return absl::NotFoundError(name);
+    return absl::NotFoundError(std::string(name));
   }
   void Forget(std::string_view) const override { ++num_forgotten; }
   std::vector<std::string> files() const override { return {}; }
