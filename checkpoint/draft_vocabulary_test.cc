@@ -85,7 +85,7 @@ TEST_F(DraftVocabularyTest, IsTheTargetsWhereAllOfItIsDrafted) {
   EXPECT_THAT(Read()->rows, ElementsAre(1, 0, 2, 3, 4, 5, 6, 7));
 }
 
-TEST_F(DraftVocabularyTest, RefusesWhatIsNoIdAndWhatIsThereTwice) {
+TEST_F(DraftVocabularyTest, RefusesOtherNumbersAndIdsTwice) {
   ExpectRefused("tensor \"d2t\": not found, wanted with shape [3]");
   AddOffsets({1, 3});
   ExpectRefused("shape: found [2], allowed: [3]");
@@ -121,7 +121,7 @@ TEST_F(DraftVocabularyTest, TensorsOfAHeadHaveTransformersNames) {
   EXPECT_THAT(weights->names(),
               ElementsAre("d2t", "fc.weight", "model.embed_tokens.weight",
                           "model.layers.0.hidden_norm.weight", "model.norm.weight"));
-  // What is missing is called as the file would.
+  // A missing tensor is called as the file would.
   const auto missing = weights->Get("model.layers.0.mlp.up_proj.weight", {1}).status();
   EXPECT_THAT(std::string(missing.message()), HasSubstr("\"midlayer.mlp.up_proj.weight\""));
   // A name that two tensors have.

@@ -45,7 +45,7 @@ std::vector<T> ReadNumbers(const std::string& path, absl::string_view name) {
   return {};
 }
 
-// What a pass leaves, in request order.
+// The rows of a pass, in request order.
 struct Rows {
   std::vector<float> logits;
   std::vector<float> states;
@@ -208,7 +208,7 @@ TEST_P(DraftHead, ChainsAreTheReferencesOnEveryInstructionSet) {
   }
 }
 
-// What is compared with the reference would show the mistake that is made most easily.
+// The comparison with the reference would show the mistake that is made most easily.
 TEST_P(DraftHead, StatesOfOnePositionLateAreSeen) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);

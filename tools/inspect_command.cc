@@ -266,7 +266,7 @@ std::string VocabularyText(const ModelConfig& c, const std::optional<int>& token
                          c.tied_embeddings ? tied : "a head of its own");
 }
 
-// What a draft head reads of its target.
+// The part of its target that a draft head reads.
 std::string StatesText(const ModelConfig& c) {
   std::string layers = "the last one after the final norm";
   if (c.state_input == StateInput::kNextToEmbedding) {
