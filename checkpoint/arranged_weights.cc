@@ -35,7 +35,7 @@ constexpr absl::string_view kExperts = ".experts.";
 // Of models with other parts, as they are published and as newer versions of the reference write.
 constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
                                          {"language_model.", ""}};
-// Of draft heads: flat, and of speculators.
+// Draft heads' names, flat and of speculators.
 constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
                                          {"layers.0.", "model.layers.0."},
                                          {"embed_tokens.", "model.embed_tokens."},

@@ -19,6 +19,17 @@ namespace {
 
 const std::vector<nlohmann::json>& Samples() {
   static const auto& samples = *new std::vector<nlohmann::json>(tandem::ParseAll({
+      R"({"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
+          "draft_vocab_size": 200, "norm_before_residual": true, "norm_before_fc": false,
+          "eagle_aux_hidden_state_layer_ids": [2, 4], "transformer_layer_config": {
+            "model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 512}})",
+      R"({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "vocab_size": 300,
+          "draft_vocab_size": 200, "hidden_size": 64, "intermediate_size": 96,
+          "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "target_hidden_size": 128, "eagle_config": {"use_aux_hidden_state": true,
+            "eagle_aux_hidden_state_layer_ids": [1, 3, 5]}})",
       R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
           "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
           "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_act": "silu",
@@ -128,6 +139,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TANDEM_CHECK(model->windows.size() == static_cast<size_t>(model->num_layers));
   for (const tandem::TokenId id : model->eos_token_ids) {
     TANDEM_CHECK(0 <= id && id < model->vocab_size);
+  }
+  if (model->state_input != tandem::StateInput::kNone) {
+    TANDEM_CHECK(model->num_layers == 1 && model->fc_inputs() > 0);
+    TANDEM_CHECK(0 < model->draft_vocab_size && model->draft_vocab_size <= model->vocab_size);
   }
   TANDEM_CHECK(model->rotations.size() == static_cast<size_t>(model->num_layers));
   TANDEM_CHECK(0 < model->rotary_dim && model->rotary_dim <= model->head_dim);

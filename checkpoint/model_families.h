@@ -15,7 +15,7 @@ inline constexpr char kAttentionNorm[] = "input_layernorm";
 inline constexpr char kAttentionOutputNorm[] = "attention_output_norm";
 inline constexpr char kMlpNorm[] = "post_attention_layernorm";
 inline constexpr char kMlpOutputNorm[] = "mlp_output_norm";
-// Of a draft head: the norm of states, in its layer or next to it, and of embeddings.
+// A draft head's norms of states, in its layer or next to it, and of embeddings.
 inline constexpr char kStateNorm[] = "hidden_norm";
 inline constexpr char kEmbeddingNorm[] = "embed_norm";
 

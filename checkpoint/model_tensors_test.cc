@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/arranged_weights.h"
+#include "checkpoint/head_config.h"
 #include "checkpoint/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,6 +34,29 @@ TEST(ModelTensors, AreThoseOfEveryGoldenCheckpoint) {
     ++num_models;
   }
   EXPECT_GE(num_models, 32);
+}
+
+TEST(ModelTensors, AreThoseOfEveryDraftHead) {
+  int num_heads = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/data/heads")) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path());
+    ModelConfig config = *ReadModelConfig(entry.path());
+    const auto weights = *ArrangeWeights(*Weights::Open(entry.path()), config);
+    CompleteHead(*weights, &config);
+    std::vector<std::string> names;
+    for (const TensorSpec& tensor : TensorsOf(config)) {
+      names.push_back(tensor.name);
+      EXPECT_TRUE(weights->Get(tensor.name, tensor.shape).ok()) << tensor.name;
+    }
+    for (const char* const ids : {"d2t", "t2d"}) {
+      if (weights->Has(ids)) names.emplace_back(ids);
+    }
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(weights->names()));
+    ++num_heads;
+  }
+  EXPECT_EQ(num_heads, 4);
 }
 
 TEST(ModelTensors, ADecodingStepReadsMatricesAndATiedEmbedding) {

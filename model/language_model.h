@@ -42,9 +42,9 @@ struct ForwardRequest {
   // p - 1, or, where the pass `reads_own_states`, what this model left there.
   ConstMatrixView states{};
   bool reads_own_states = false;  // the same for all requests of a pass
-  // Of the first token, where that is below kv->length(): then the model's rows that were there are
-  // written again, in shared pages, too, and kv grows no further than the tokens reach. Negative
-  // for kv->length().
+  // Where the first token stands, if that is below kv->length(): then the model's rows that were
+  // there are written again, in shared pages, too, and kv grows no further than the tokens reach.
+  // Negative for kv->length().
   int position = -1;
 
   int first_position() const { return position < 0 ? kv->length() : position; }

@@ -58,8 +58,9 @@ class Transformer final : public LanguageModel {
     // but for those of the machine, on every rank.
     RankGroup* group = nullptr;
     int first_slot = 0;
-    // Of a draft head (ModelConfig::state_input), and of no other model: whose states it reads, and
-    // whose embedding and head, unless it has its own. On the same backend; must outlive the model.
+    // A draft head (ModelConfig::state_input), and no other model, has a target: it reads its
+    // states, and its embedding and head unless it has its own. On the same backend; must outlive
+    // the model.
     const Transformer* target = nullptr;
     // The layer of the cache that is the model's first: of a draft head, whose layer lies in the
     // target's pages, the target's number of layers.
@@ -190,7 +191,7 @@ class Transformer final : public LanguageModel {
     Buffer wanted;                         // f32 [logit_rows, hidden]
     Buffer largest;                        // int32 [logit_rows]
     Buffer states;                         // f32 [rows, state_size()], unless a draft head's
-    // Of a draft head: the states that it reads; what is next to each other in a product's rows.
+    // A draft head's: the states that it reads, and the two halves of a product's rows.
     Buffer read_states;  // f32 [rows, ...]
     Buffer joined;       // f32 [rows, 2 * hidden]
     Buffer tables;       // int32: see PassTables

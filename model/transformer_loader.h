@@ -123,7 +123,7 @@ class TransformerLoader {
   // Experts are packed at once, because no pass reads all of them.
   absl::Status LoadExperts(const std::string& mlp, Transformer::Layer* layer);
   absl::Status LoadHead(ConstMatrixView embedding);
-  // Of a draft head (draft_head_loader.cc): what is before its layer, and its head, whose rows are
+  // A draft head's (draft_head_loader.cc): the parts before its layer, and its head, whose rows are
   // sorted by their tokens' ids.
   absl::Status LoadStateParts();
   absl::Status LoadDraftHead();

@@ -255,6 +255,30 @@ std::string ArchitectureText(const ModelConfig& c) {
       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size);
 }
 
+std::string VocabularyText(const ModelConfig& c, const std::optional<int>& tokenizer_size) {
+  const std::string tokenizer = tokenizer_size.has_value()
+                                    ? absl::StrCat("of which the tokenizer names ", *tokenizer_size)
+                                    : "without a tokenizer, so a draft's";
+  const bool is_head = c.state_input != StateInput::kNone;
+  const char* const tied =
+      is_head ? "rows of the target's head" : "the head is the embedding table";
+  return absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
+                         c.tied_embeddings ? tied : "a head of its own");
+}
+
+// The part of its target that a draft head reads.
+std::string StatesText(const ModelConfig& c) {
+  std::string layers = "the last one after the final norm";
+  if (c.state_input == StateInput::kNextToEmbedding) {
+    layers = c.target_layers.empty()
+                 ? "a low, a middle and a high layer's inputs"
+                 : absl::StrCat("the inputs of layers ", absl::StrJoin(c.target_layers, ", "));
+  }
+  return absl::StrFormat("%d of %d of the target, %s; drafts %d of its tokens; %s", c.num_states,
+                         c.target_hidden_size, layers, c.draft_vocab_size,
+                         c.has_own_embedding ? "an embedding of its own" : "its embedding");
+}
+
 std::string ChatText(const ChatFacts& chat) {
   if (!chat.problem.empty()) return absl::StrCat("a template that cannot be used: ", chat.problem);
   if (!chat.has_template) return "no template";
@@ -275,13 +299,8 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
       c.eos_token_ids.empty() ? "none" : absl::StrJoin(c.eos_token_ids, ", ");
   std::string text = Line("model", flags.path);
   text += Line("architecture", ArchitectureText(c));
-  const std::string tokenizer =
-      inspection.tokenizer_size.has_value()
-          ? absl::StrCat("of which the tokenizer names ", *inspection.tokenizer_size)
-          : "without a tokenizer, so a draft's";
-  text += Line("vocabulary", absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
-                                             c.tied_embeddings ? "the head is the embedding table"
-                                                               : "a head of its own"));
+  if (c.state_input != StateInput::kNone) text += Line("states", StatesText(c));
+  text += Line("vocabulary", VocabularyText(c, inspection.tokenizer_size));
   text += Line("end tokens", end_tokens);
   text += Line("context", absl::StrCat(c.context_length, " tokens"));
   if (inspection.chat.has_value()) text += Line("chat", ChatText(*inspection.chat));

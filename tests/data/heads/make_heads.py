@@ -296,13 +296,14 @@ def main():
             raise SystemExit(f"{name}: no seed has gaps above {LEAST_GAP}")
         folder = HERE / name
         folder.mkdir(exist_ok=True)
+        order = np.argsort(head.ids)
         (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
         write_safetensors(folder / "model.safetensors", tensors)
         write_safetensors(
             folder / "golden.safetensors",
             {
                 "prefixes": np.array(PREFIXES, np.int32),
-                "logits": np.array([[r[0] for r in c] for c in chains], np.float32),
+                "logits": np.array([[r[0][order] for r in c] for c in chains], np.float32),
                 "states": np.array([[r[1] for r in c] for c in chains], np.float32),
                 "tokens": np.array([[r[2] for r in c] for c in chains], np.int32),
             },

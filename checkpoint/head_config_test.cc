@@ -1,0 +1,161 @@
+#include "checkpoint/head_config.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/mapped_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using HeadJson = nlohmann::json;
+
+// A configuration of tests/data/heads.
+HeadJson HeadFile(const std::string& name) {
+  const auto text =
+      ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", name, "/config.json"));
+  EXPECT_TRUE(text.ok()) << text.status();
+  return HeadJson::parse(*text);
+}
+
+absl::StatusOr<ModelConfig> ParsedHead(const HeadJson& config,
+                                       const std::vector<std::string>& allowed = {}) {
+  return ParseModelConfig(config.dump(), "config.json", std::nullopt, "", allowed);
+}
+
+ModelConfig ReadHeadFile(const HeadJson& config) {
+  const auto head = ParsedHead(config);
+  EXPECT_TRUE(head.ok()) << head.status();
+  return head.ok() ? *head : ModelConfig();
+}
+
+HeadJson With(HeadJson config, const HeadJson& changes) {
+  config.update(changes);
+  return config;
+}
+
+// Refused by the name of a key.
+void ExpectWrongHead(const HeadJson& config, const std::string& key) {
+  const absl::Status status = ParsedHead(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("json: ", key, ": found ")))
+      << status << "\nwanted: " << key;
+}
+
+TEST(HeadConfig, ReadsTheFlatLayout) {
+  const ModelConfig c = ReadHeadFile(HeadFile("eagle3-flat"));
+  EXPECT_EQ(c.family, "eagle3");
+  EXPECT_EQ(c.state_input, StateInput::kNextToEmbedding);
+  EXPECT_EQ(c.draft_vocab_size, 64);
+  EXPECT_EQ(c.target_hidden_size, 24);
+  EXPECT_THAT(c.target_layers, testing::IsEmpty());
+  EXPECT_EQ(c.num_states, 3);
+  EXPECT_EQ(c.read_state_size(), 72);
+  EXPECT_EQ(c.fc_inputs(), 72);
+  EXPECT_EQ(c.attention_inputs(), 48);
+  EXPECT_FALSE(c.norms_residual || c.norms_states || c.has_other_parts);
+  EXPECT_EQ(c.rope.theta, 500.0);
+}
+
+TEST(HeadConfig, RecognisesTheOlderFormByItsVocabularyAndItsOneLayer) {
+  HeadJson config = HeadFile("eagle3-residual");
+  EXPECT_EQ(config["architectures"], HeadJson({"LlamaForCausalLM"}));
+  const ModelConfig c = ReadHeadFile(config);
+  EXPECT_EQ(c.state_input, StateInput::kNextToEmbedding);
+  EXPECT_TRUE(c.norms_residual);
+  EXPECT_EQ(c.rope.theta, 10000.0);  // as the published code has it where there is none
+  EXPECT_EQ(ReadHeadFile(With(config, {{"rope_theta", nullptr}})).rope.theta, 10000.0);
+  ExpectWrongHead(With(config, {{"num_hidden_layers", 2}}), "draft_vocab_size");
+}
+
+TEST(HeadConfig, ReadsSpeculatorsLayout) {
+  const HeadJson config = HeadFile("eagle3-speculators");
+  const ModelConfig c = ReadHeadFile(config);
+  EXPECT_EQ(c.state_input, StateInput::kNextToEmbedding);
+  EXPECT_TRUE(c.norms_residual && c.norms_states);
+  EXPECT_THAT(c.target_layers, testing::ElementsAre(3, 0));
+  EXPECT_EQ(c.num_states, 2);
+  EXPECT_EQ(c.num_heads, 6);
+  EXPECT_FALSE(c.has_other_parts);
+  // No list of layers is the default.
+  const HeadJson no_list = With(config, {{"eagle_aux_hidden_state_layer_ids", nullptr}});
+  EXPECT_EQ(ReadHeadFile(no_list).num_states, 3);
+
+  ExpectWrongHead(With(config, {{"speculators_model_type", "peagle"}}), "speculators_model_type");
+  ExpectWrongHead(With(config, {{"speculators_model_type", nullptr}}), "speculators_model_type");
+  ExpectWrongHead(With(config, {{"transformer_layer_config", 1}}), "transformer_layer_config");
+  ExpectWrongHead(With(config, {{"norm_after_fc", true}}), "norm_after_fc");
+  HeadJson nested = config;
+  nested["transformer_layer_config"]["model_type"] = "qwen3";
+  ExpectWrongHead(nested, "transformer_layer_config.model_type");
+  nested["transformer_layer_config"]["model_type"] = "llama";
+  nested["transformer_layer_config"]["some_other_norm"] = true;
+  ExpectWrongHead(nested, "transformer_layer_config.some_other_norm");
+  EXPECT_TRUE(ParsedHead(nested, {"some_other_norm"}).ok());
+}
+
+TEST(HeadConfig, ReadsTheOneLayerForm) {
+  const HeadJson config = HeadFile("one-layer");
+  const ModelConfig c = ReadHeadFile(config);
+  EXPECT_EQ(c.family, "one_layer_head");
+  EXPECT_EQ(c.state_input, StateInput::kFused);
+  EXPECT_EQ(c.num_states, 1);
+  EXPECT_EQ(c.fc_inputs(), 48);
+  EXPECT_EQ(c.attention_inputs(), 24);
+  ExpectWrongHead(With(config, {{"norm_before_residual", true}}), "norm_before_residual");
+  ExpectWrongHead(With(config, {{"target_hidden_size", 48}}), "target_hidden_size");
+}
+
+// SGLang counts outputs, where others count inputs.
+TEST(HeadConfig, ReadsLayersInBothNumberings) {
+  const HeadJson config = HeadFile("eagle3-flat");
+  const HeadJson inputs = With(config, {{"eagle_aux_hidden_state_layer_ids", {2, 15, 27}}});
+  EXPECT_THAT(ReadHeadFile(inputs).target_layers, testing::ElementsAre(2, 15, 27));
+  const HeadJson eagle = {{"eagle_aux_hidden_state_layer_ids", {1, 14, 26}},
+                          {"use_aux_hidden_state", true}};
+  EXPECT_THAT(ReadHeadFile(With(config, {{"eagle_config", eagle}})).target_layers,
+              testing::ElementsAre(2, 15, 27));
+  EXPECT_THAT(ReadHeadFile(With(inputs, {{"eagle_config", eagle}})).target_layers,
+              testing::ElementsAre(2, 15, 27));
+  HeadJson other = eagle;
+  other["eagle_aux_hidden_state_layer_ids"] = {2, 15, 27};
+  ExpectWrongHead(With(inputs, {{"eagle_config", other}}),
+                  "eagle_config.eagle_aux_hidden_state_layer_ids");
+  ExpectWrongHead(With(config, {{"eagle_config", {{"use_aux_hidden_state", false}}}}),
+                  "eagle_config.use_aux_hidden_state");
+  ExpectWrongHead(With(config, {{"eagle_config", {{"use_mtp_layernorm", true}}}}),
+                  "eagle_config.use_mtp_layernorm");
+  ExpectWrongHead(With(config, {{"eagle_config", {{"parallel_draft_step", 4}}}}),
+                  "eagle_config.parallel_draft_step");
+  for (const HeadJson& list :
+       {HeadJson("2"), HeadJson({-1}), HeadJson({1.5}), HeadJson(std::vector<int>(65, 1))}) {
+    ExpectWrongHead(With(config, {{"eagle_aux_hidden_state_layer_ids", list}}),
+                    "eagle_aux_hidden_state_layer_ids");
+  }
+}
+
+TEST(HeadConfig, RefusesWhatNoHeadIsByTheKey) {
+  const HeadJson config = HeadFile("eagle3-flat");
+  ExpectWrongHead(With(config, {{"num_hidden_layers", 2}}), "num_hidden_layers");
+  ExpectWrongHead(With(config, {{"draft_vocab_size", 294}}), "draft_vocab_size");
+  ExpectWrongHead(With(config, {{"draft_vocab_size", 0}}), "draft_vocab_size");
+  ExpectWrongHead(With(config, {{"target_hidden_size", 1 << 20}}), "target_hidden_size");
+  ExpectWrongHead(With(config, {{"model_type", "qwen3"}}), "model_type");
+  ExpectWrongHead(With(config, {{"hidden_act", "gelu"}}), "hidden_act");
+  ExpectWrongHead(With(config, {{"another_norm", true}}), "another_norm");
+  const std::vector<double> divisors(4, 1.0);
+  ExpectWrongHead(
+      With(config,
+           {{"rope_scaling",
+             {{"rope_type", "longrope"}, {"short_factor", divisors}, {"long_factor", divisors}}}}),
+      "rope_type");
+}
+
+}  // namespace
+}  // namespace tandem
