@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,12 @@ constexpr absl::string_view kExperts = ".experts.";
 // Of models with other parts, as they are published and as newer versions of the reference write.
 constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
                                          {"language_model.", ""}};
+// Of draft heads: flat, and of speculators.
+constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
+                                         {"layers.0.", "model.layers.0."},
+                                         {"embed_tokens.", "model.embed_tokens."},
+                                         {"norm.", "model.norm."}};
+constexpr char kDraftIds[] = "d2t";
 constexpr absl::string_view kOtherParts[] = {"vision_tower.", "vision_model.",
                                              "multi_modal_projector.", "model.vision_tower.",
                                              "model.multi_modal_projector."};
@@ -69,13 +76,19 @@ struct Storage {
   RotaryPairs rotary_pairs = RotaryPairs::kHalves;
   float norm_offset = 0.0f;
   bool has_other_parts = false;
+  bool is_head = false;           // whose names are a head's own
+  bool has_absolute_ids = false;  // not what is added to a row's number
 };
 
 absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& config,
                                   const ModelFamily& family) {
   const std::string gguf = stored.gguf_architecture();
   if (gguf.empty()) {
-    return Storage{family.parts, family.rotary_pairs, family.norm_offset, config.has_other_parts};
+    return Storage{.parts = family.parts,
+                   .rotary_pairs = family.rotary_pairs,
+                   .norm_offset = family.norm_offset,
+                   .has_other_parts = config.has_other_parts,
+                   .is_head = config.state_input != StateInput::kNone};
   }
   if (family.gguf.architecture == nullptr || gguf != family.gguf.architecture) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -144,6 +157,20 @@ class ArrangedWeights : public Weights {
     return matrix;
   }
 
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override {
+    const auto found = sources_.find(View(name));
+    const std::string stored = found == sources_.end() ? std::string(name) : found->second.stored;
+    ASSIGN_OR_RETURN(std::vector<int64_t> numbers, stored_->GetIntegers(stored, size));
+    if (name == kDraftIds && !storage_.has_absolute_ids) {
+      // Wraps: any sum that is no id is refused as such.
+      for (int64_t i = 0; i < size; ++i) {
+        numbers[i] = static_cast<int64_t>(static_cast<uint64_t>(numbers[i]) + i);
+      }
+    }
+    return numbers;
+  }
+
   void Forget(std::string_view name) const override {
     const auto found = sources_.find(View(name));
     TANDEM_CHECK(found != sources_.end());
@@ -179,6 +206,12 @@ class ArrangedWeights : public Weights {
 
   // The name of a tensor of the text's part; empty for one of another.
   std::string WithoutPrefix(absl::string_view stored) const {
+    if (storage_.is_head) {
+      for (const auto& [prefix, replacement] : kHeadPrefixes) {
+        if (absl::ConsumePrefix(&stored, prefix)) return absl::StrCat(replacement, stored);
+      }
+      return std::string(stored);
+    }
     if (!storage_.has_other_parts) return std::string(stored);
     for (const absl::string_view other : kOtherParts) {
       if (absl::StartsWith(stored, other)) return "";
@@ -242,10 +275,26 @@ class ArrangedWeights : public Weights {
 
   // As the file calls what is missing.
   std::string StoredName(std::string_view name) const {
+    if (storage_.is_head) return StoredNameInHead(View(name));
     LayerName at;
     if (!Split(View(name), &at)) return std::string(name);
     for (const RenamedPart& named : storage_.parts) {
       if (named.name == at.part) return absl::StrCat(at.layer, named.stored, at.kind);
+    }
+    return std::string(name);
+  }
+
+  // By the prefix that the file's other tensors have.
+  std::string StoredNameInHead(absl::string_view name) const {
+    for (const auto& [prefix, replacement] : kHeadPrefixes) {
+      absl::string_view rest = name;
+      const std::string start = prefix;
+      if (absl::ConsumePrefix(&rest, replacement) &&
+          absl::c_any_of(stored_->names(), [&](const std::string& stored) {
+            return absl::StartsWith(stored, start);
+          })) {
+        return absl::StrCat(start, rest);
+      }
     }
     return std::string(name);
   }

@@ -53,6 +53,10 @@ class CountingWeights : public Weights {
     if (matrix.ok()) matrix->data = nullptr;
     return matrix;
   }
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t /*size*/) const override {
+    return absl::NotFoundError(name);
+  }
   void Forget(std::string_view) const override { ++num_forgotten; }
   std::vector<std::string> files() const override { return {}; }
   std::vector<std::string> names() const override { return names_; }

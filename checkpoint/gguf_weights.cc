@@ -196,6 +196,12 @@ class GgufWeights : public Weights {
                            static_cast<int>(shape.back()), shape.back());
   }
 
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t /*size*/) const override {
+    return absl::NotFoundError(
+        absl::StrCat(file_->path(), ": tensor ", Quoted(View(name)), ": not found"));
+  }
+
   void Forget(std::string_view name) const override { MappedFile::Forget(BytesOf(Find(name))); }
 
   std::vector<std::string> files() const override { return file_->files(); }

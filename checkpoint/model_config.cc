@@ -21,6 +21,7 @@
 #include "checkpoint/config_limits.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_config.h"
+#include "checkpoint/head_config.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/read_rope.h"
@@ -87,11 +88,11 @@ absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family,
   return absl::OkStatus();
 }
 
-// The same of what stands beside text_config.
-absl::Status CheckOuterKeys(const ConfigFields& outer, absl::Span<const std::string> allowed,
-                            ModelConfig* model) {
+// The same of what stands beside the object of the text or of a head's layer.
+absl::Status CheckOuterKeys(const ConfigFields& outer, absl::Span<const char* const> known,
+                            absl::Span<const std::string> allowed, ModelConfig* model) {
   for (const auto& member : outer.object().items()) {
-    if (absl::c_linear_search(kOuterKeys, member.key())) continue;
+    if (absl::c_linear_search(known, member.key())) continue;
     RETURN_IF_ERROR(CheckUnread(outer, member.key(), allowed, model));
   }
   return absl::OkStatus();
@@ -378,23 +379,30 @@ absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::stri
   return parsed;
 }
 
-// The text's part of a configuration and the family that reads it.
+// The part of a configuration that is read, and the family that reads it.
 struct TextConfig {
   ConfigFields fields;
   const ModelFamily* family;
+  bool has_other_parts = false;
 };
 
-absl::StatusOr<TextConfig> FindText(const ConfigFields& config, const ModelFamily& family) {
-  if (family.text_family == nullptr) return TextConfig{config, &family};
+absl::StatusOr<TextConfig> FindText(const ConfigFields& config) {
+  ASSIGN_OR_RETURN(const ModelFamily* const head, HeadFamilyOf(config));
+  if (head != nullptr) {
+    ASSIGN_OR_RETURN(const ConfigFields layer, HeadLayerOf(config));
+    return TextConfig{layer, head};
+  }
+  ASSIGN_OR_RETURN(const ModelFamily* const family, ReadFamily(config));
+  if (family->text_family == nullptr) return TextConfig{config, family};
   const json* const text = config.Find("text_config");
   if (text == nullptr || !text->is_object()) return config.Wrong("text_config", "an object");
   const ConfigFields fields(*text, config.file(), "text_config.");
   const json* const model_type = fields.Find("model_type");
-  if (model_type != nullptr && !IsText(*model_type, family.text_family)) {
-    return fields.Wrong(
-        "model_type", absl::StrCat(family.text_family, " in a model of type ", family.model_type));
+  if (model_type != nullptr && !IsText(*model_type, family->text_family)) {
+    return fields.Wrong("model_type", absl::StrCat(family->text_family, " in a model of type ",
+                                                   family->model_type));
   }
-  return TextConfig{fields, FamilyOfType(family.text_family)};
+  return TextConfig{fields, FamilyOfType(family->text_family), /*has_other_parts=*/true};
 }
 
 absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
@@ -418,13 +426,15 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                                              absl::Span<const std::string> allowed_keys) {
   ASSIGN_OR_RETURN(const JsonDocument parsed, ParseObject(text, file));
   const ConfigFields whole(*parsed, file);
-  ASSIGN_OR_RETURN(const ModelFamily* const outer, ReadFamily(whole));
-  ASSIGN_OR_RETURN(const TextConfig found, FindText(whole, *outer));
+  ASSIGN_OR_RETURN(const TextConfig found, FindText(whole));
   const ConfigFields& config = found.fields;
   const ModelFamily& family = *found.family;
   ModelConfig model = family.NewConfig();
-  model.has_other_parts = outer != &family;
-  if (model.has_other_parts) RETURN_IF_ERROR(CheckOuterKeys(whole, allowed_keys, &model));
+  model.has_other_parts = found.has_other_parts;
+  if (!config.prefix().empty()) {
+    const auto known = model.has_other_parts ? absl::MakeConstSpan(kOuterKeys) : SpeculatorsKeys();
+    RETURN_IF_ERROR(CheckOuterKeys(whole, known, allowed_keys, &model));
+  }
   RETURN_IF_ERROR(ReadSizes(config, family, &model));
   RETURN_IF_ERROR(CheckActivation(config, family));
   RETURN_IF_ERROR(ReadBiases(config, family, &model));
@@ -435,6 +445,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(const bool ties,
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
+  if (model.state_input != StateInput::kNone) RETURN_IF_ERROR(ReadHead(whole, &model));
   RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
   RETURN_IF_ERROR(CheckKeys(config, family, allowed_keys, &model));
   RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));

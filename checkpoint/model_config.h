@@ -94,6 +94,16 @@ struct ModelConfig {
   bool has_own_embedding = false;  // else it reads the target's
   int draft_vocab_size = 0;        // rows of the head
 
+  // The floats that it reads of a target for a token, and the inputs of `fc`.
+  int read_state_size() const { return num_states * target_hidden_size; }
+  int fc_inputs() const {
+    return state_input == StateInput::kFused ? 2 * hidden_size : read_state_size();
+  }
+  // The inputs of a layer's queries, keys and values.
+  int attention_inputs() const {
+    return state_input == StateInput::kNextToEmbedding ? 2 * hidden_size : hidden_size;
+  }
+
   struct IgnoredKey {
     std::string key;
     const char* why;

@@ -60,6 +60,12 @@ constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
                                          {"w2", "down_proj"},
                                          {"w3", "up_proj"}};
 
+// Flat ones, next to those of the layer.
+constexpr FamilyKey kEagle3Keys[] = {{"draft_vocab_size"},     {"eagle_aux_hidden_state_layer_ids"},
+                                     {"eagle_config"},         {"norm_before_fc"},
+                                     {"norm_before_residual"}, {"target_hidden_size"}};
+constexpr FamilyKey kOneLayerHeadKeys[] = {{"draft_vocab_size"}, {"target_hidden_size"}};
+
 constexpr GgufForm kLlamaGguf = {.architecture = "llama",
                                  .rotary_pairs = RotaryPairs::kNeighbours,
                                  .extras = GgufExtras::kLlamas};
@@ -219,6 +225,20 @@ const ModelFamily kFamilies[] = {
               .head = GgufHead::kTied,
               .heads_fill_rows = true,
               .window = -1}},
+    {.model_type = "eagle3",
+     .architecture = "LlamaForCausalLMEagle3",
+     .defaults = {.context_length = 2048},
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .state_input = StateInput::kNextToEmbedding,
+     .keys = kEagle3Keys},
+    {.model_type = "one_layer_head",
+     .architecture = "TandemOneLayerHead",
+     .defaults = {.context_length = 2048},
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .state_input = StateInput::kFused,
+     .keys = kOneLayerHeadKeys},
 };
 
 }  // namespace
@@ -239,6 +259,7 @@ ModelConfig ModelFamily::NewConfig() const {
   config.is_parallel = is_parallel;
   config.query_key_norm = query_key_norm;
   config.activation = activation;
+  config.state_input = state_input;
   return config;
 }
 

@@ -15,6 +15,9 @@ inline constexpr char kAttentionNorm[] = "input_layernorm";
 inline constexpr char kAttentionOutputNorm[] = "attention_output_norm";
 inline constexpr char kMlpNorm[] = "post_attention_layernorm";
 inline constexpr char kMlpOutputNorm[] = "mlp_output_norm";
+// Of a draft head: the norm of states, in its layer or next to it, and of embeddings.
+inline constexpr char kStateNorm[] = "hidden_norm";
+inline constexpr char kEmbeddingNorm[] = "embed_norm";
 
 // Which layers attend to a sliding window.
 enum class WindowRule {
@@ -125,6 +128,7 @@ struct ModelFamily {
   bool scales_embeddings_by_root = false;  // of hidden_size
 
   ExpertRule expert_rule = ExpertRule::kNone;
+  StateInput state_input = StateInput::kNone;  // of draft heads (head_config.h)
 
   absl::Span<const FamilyKey> keys{};     // beside those of every family
   absl::Span<const RenamedPart> parts{};  // that have other names than Llama's

@@ -47,9 +47,11 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
   if (c.norms_inputs && !c.is_parallel) norm(kMlpNorm);
   if (c.norms_outputs) norm(kAttentionOutputNorm);
   if (c.norms_outputs) norm(kMlpOutputNorm);
-  tensors->Projection(absl::StrCat(attention, "q_proj"), query_size, c.hidden_size, c.qkv_bias);
-  tensors->Projection(absl::StrCat(attention, "k_proj"), kv_size, c.hidden_size, c.qkv_bias);
-  tensors->Projection(absl::StrCat(attention, "v_proj"), kv_size, c.hidden_size, c.qkv_bias);
+  if (c.state_input == StateInput::kNextToEmbedding) norm(kStateNorm);
+  const int64_t inputs = c.attention_inputs();
+  tensors->Projection(absl::StrCat(attention, "q_proj"), query_size, inputs, c.qkv_bias);
+  tensors->Projection(absl::StrCat(attention, "k_proj"), kv_size, inputs, c.qkv_bias);
+  tensors->Projection(absl::StrCat(attention, "v_proj"), kv_size, inputs, c.qkv_bias);
   if (c.query_key_norm != QueryKeyNorm::kNone) {
     const bool is_each = c.query_key_norm == QueryKeyNorm::kEachHead;
     tensors->Norm(absl::StrCat(attention, "q_norm.weight"), is_each ? c.head_dim : query_size);
@@ -78,6 +80,15 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
                       c.mlp_bias);
 }
 
+// What a draft head has next to its layer.
+void CollectHead(const ModelConfig& c, Collector* tensors) {
+  tensors->Matrix("fc.weight", c.hidden_size, c.fc_inputs());
+  if (c.norms_states) tensors->Norm("input_norm.weight", c.read_state_size());
+  if (c.state_input == StateInput::kNextToEmbedding) return;
+  tensors->Norm(absl::StrCat(kEmbeddingNorm, ".weight"), c.hidden_size);
+  tensors->Norm(absl::StrCat(kStateNorm, ".weight"), c.hidden_size);
+}
+
 }  // namespace
 
 int64_t TensorSpec::num_elements() const {
@@ -88,12 +99,17 @@ int64_t TensorSpec::num_elements() const {
 
 std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
   Collector tensors;
-  tensors.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
-                 TensorRole::kEmbedding);
+  const bool is_head = config.state_input != StateInput::kNone;
+  if (!is_head || config.has_own_embedding) {
+    tensors.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
+                   TensorRole::kEmbedding);
+  }
+  if (is_head) CollectHead(config, &tensors);
   for (int layer = 0; layer < config.num_layers; ++layer) CollectLayer(config, layer, &tensors);
   tensors.Norm("model.norm.weight", config.hidden_size);
   if (!config.tied_embeddings) {
-    tensors.Matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+    tensors.Matrix("lm_head.weight", is_head ? config.draft_vocab_size : config.vocab_size,
+                   config.hidden_size);
   }
   return std::move(tensors).Sorted();
 }

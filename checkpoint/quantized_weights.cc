@@ -105,6 +105,11 @@ class QuantizedWeights final : public Weights {
     return ConstMatrixView(nullptr, DTypeOf(matrix), matrix.rows(), matrix.cols(), matrix.cols());
   }
 
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override {
+    return stored_->GetIntegers(name, size);
+  }
+
   void Forget(std::string_view name) const override {
     const auto found = matrices_.find(View(name));
     if (found == matrices_.end()) return stored_->Forget(name);

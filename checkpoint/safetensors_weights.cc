@@ -53,33 +53,63 @@ absl::StatusOr<ConstMatrixView> SafetensorsWeights::Get(std::string_view name,
   return matrix;
 }
 
-absl::StatusOr<ConstMatrixView> SafetensorsWeights::Describe(
+absl::StatusOr<const SafetensorsWeights::Tensor*> SafetensorsWeights::FindOfShape(
     std::string_view name, absl::Span<const int64_t> shape) const {
-  TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
   const auto found = tensors_.find(View(name));
   if (found == tensors_.end()) {
     return absl::NotFoundError(absl::StrCat(source_, ": tensor ", Quoted(View(name)),
                                             ": not found, wanted with shape ", ShapeText(shape)));
   }
   const SafetensorsEntry& entry = found->second.entry;
-  const std::string where = absl::StrCat(found->second.path, ": tensor ", Quoted(entry.name), ": ");
   if (!std::equal(shape.begin(), shape.end(), entry.shape.begin(), entry.shape.end())) {
-    return absl::InvalidArgumentError(absl::StrCat(where, "shape: found ",
+    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found ",
                                                    Shown(nlohmann::json(entry.shape)),
                                                    ", allowed: ", ShapeText(shape)));
   }
+  return &found->second;
+}
+
+absl::StatusOr<ConstMatrixView> SafetensorsWeights::Describe(
+    std::string_view name, absl::Span<const int64_t> shape) const {
+  TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
+  ASSIGN_OR_RETURN(const Tensor* const tensor, FindOfShape(name, shape));
+  const SafetensorsEntry& entry = tensor->entry;
   if (!entry.dtype.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "dtype: found ", entry.dtype_name, ", allowed: F32, F16, BF16"));
+    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": dtype: found ", entry.dtype_name,
+                                                   ", allowed: F32, F16, BF16"));
   }
   const int64_t rows = shape.size() == 2 ? shape[0] : 1;
   const int64_t cols = shape.back();
   if (rows > INT_MAX || cols > INT_MAX) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "shape: found ", ShapeText(shape), ", allowed: sizes up to ", INT_MAX));
+    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found ", ShapeText(shape),
+                                                   ", allowed: sizes up to ", INT_MAX));
   }
   return ConstMatrixView(nullptr, *entry.dtype, static_cast<int>(rows), static_cast<int>(cols),
                          cols);
+}
+
+absl::StatusOr<std::vector<int64_t>> SafetensorsWeights::GetIntegers(std::string_view name,
+                                                                     int64_t size) const {
+  ASSIGN_OR_RETURN(const Tensor* const tensor, FindOfShape(name, {size}));
+  const SafetensorsEntry& entry = tensor->entry;
+  std::vector<int64_t> numbers(size);
+  const auto read = [&](auto number) {
+    for (int64_t i = 0; i < size; ++i) {
+      std::memcpy(&number, entry.bytes.data() + i * sizeof(number), sizeof(number));
+      numbers[i] = number;
+    }
+  };
+  if (entry.dtype_name == "I64") {
+    read(int64_t{});
+  } else if (entry.dtype_name == "I32") {
+    read(int32_t{});
+  } else if (entry.dtype_name == "BOOL") {
+    read(uint8_t{});
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": dtype: found ", entry.dtype_name,
+                                                   ", allowed: I64, I32, BOOL"));
+  }
+  return numbers;
 }
 
 void SafetensorsWeights::Forget(std::string_view name) const {

@@ -42,6 +42,8 @@ class SafetensorsWeights final : public Weights {
                                       absl::Span<const int64_t> shape) const override;
   absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
                                            absl::Span<const int64_t> shape) const override;
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override;
   void Forget(std::string_view name) const override;
   std::vector<std::string> files() const override { return paths_; }
   std::vector<std::string> names() const override;
@@ -54,6 +56,9 @@ class SafetensorsWeights final : public Weights {
     SafetensorsEntry entry;
   };
 
+  // INVALID_ARGUMENT unless the tensor has this shape, NOT_FOUND unless it is there.
+  absl::StatusOr<const Tensor*> FindOfShape(std::string_view name,
+                                            absl::Span<const int64_t> shape) const;
   const void* Aligned(const SafetensorsEntry& entry) const;
 
   std::string source_;

@@ -43,6 +43,10 @@ class Weights {
   // The same without data, with the same errors: nothing is read.
   virtual absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
                                                    absl::Span<const int64_t> shape) const = 0;
+  // The numbers of a tensor of integers, booleans as 0 and 1: `size` of them.
+  // NOT_FOUND if there is none; INVALID_ARGUMENT if its shape is not [size] or its dtype another.
+  virtual absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                           int64_t size) const = 0;
   // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
   // made is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)

@@ -78,6 +78,7 @@ PoolId PoolIdOf(const PoolParts& parts) {
               .Add(layout.head_dim)
               .Add(layout.page_size)
               .Add(static_cast<int>(layout.dtype))
+              .Add(layout.state_size)
               .Finish()};
 }
 

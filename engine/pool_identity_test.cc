@@ -15,7 +15,7 @@ TEST(PoolIdentity, EveryPartIsPartOfIt) {
                            .quantized = "c",
                            .arithmetic = "d",
                            .layout = {.num_layers = 2, .num_kv_heads = 3, .head_dim = 8}};
-  std::vector<PoolParts> others(10, parts);
+  std::vector<PoolParts> others(11, parts);
   others[0].build = "x";
   others[1].weights = "x";
   others[2].quantized = "x";
@@ -26,6 +26,7 @@ TEST(PoolIdentity, EveryPartIsPartOfIt) {
   others[7].layout.page_size = 4;
   others[8].layout.dtype = KvDType::kBF16;
   others[9].layout.dtype = KvDType::kInt8;
+  others[10].layout.state_size = 8;
   std::set<PoolId> ids = {PoolIdOf(parts)};
   for (const PoolParts& other : others) ids.insert(PoolIdOf(other));
   EXPECT_EQ(ids.size(), others.size() + 1);

@@ -313,7 +313,8 @@ class Backend {
 
   // Causal attention of each row to its sequence's cache (which holds the rows' own keys already):
   // out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, g]) v[t, g], g = h / (num_heads /
-  // num_kv_heads), over positions t in (p - window, p] of row position p, or all of [0, p].
+  // num_kv_heads), over positions t in (p - window, p] of row position p, or all of [0, p], from
+  // form.first on; zeros where these are none.
   //   q: [rows, num_heads * head_dim], the head of qkv; out: the same shape
   virtual void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
                       const AttentionForm& form, MatrixView out) = 0;

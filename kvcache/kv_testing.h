@@ -110,6 +110,13 @@ class PagedKvCacheTestPeer {
       for (int piece = 0; piece < layout.num_pieces(); ++piece) {
         cache_->backend_->Upload(bytes, cache_->PieceOf(page, piece));
       }
+      if (layout.state_size > 0) {
+        const std::vector<float> state(layout.state_size, value);
+        cache_->backend_->Upload(
+            absl::MakeConstSpan(reinterpret_cast<const std::byte*>(state.data()),
+                                state.size() * sizeof(float)),
+            cache_->StateOf(page));
+      }
     }
   }
 
@@ -142,7 +149,7 @@ class PagedKvCacheTestPeer {
 
 // Fills every free page with `value`: nothing may depend on what is past a sequence's length. bf16
 // pages are filled with its rounding, int8 pages with words that are two of it, so that their
-// scales are about it.
+// scales are about it. States are f32.
 inline void FillFreePages(PagedKvCache* cache, float value) {
   PagedKvCacheTestPeer(cache).FillFreePages(value);
 }

@@ -13,10 +13,12 @@
 namespace tandem {
 namespace {
 
+int NumGroups(int num_pages) { return num_pages / kKvGroupPages + (num_pages % kKvGroupPages > 0); }
+
 // The bytes of all pages, or INVALID_ARGUMENT.
 absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
   size_t bytes = 2 * sizeof(uint32_t) * kKvGroupPages;
-  const int num_groups = num_pages / kKvGroupPages + (num_pages % kKvGroupPages > 0);
+  const int num_groups = NumGroups(num_pages);
   const struct {
     const char* name;
     int value;
@@ -26,18 +28,27 @@ absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
                  {"head size", layout.head_dim, KvRowWords(layout.dtype, layout.head_dim)},
                  {"page size", layout.page_size, layout.page_size},
                  {"pages", num_pages, num_groups}};
+  bool fits = true;
   for (const auto& factor : factors) {
     if (factor.value <= 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("kv cache: ", factor.name, " ", factor.value, " is not positive"));
     }
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor.factor), &bytes) ||
-        bytes > size_t{std::numeric_limits<ptrdiff_t>::max()}) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "kv cache: ", num_pages, " pages of ", layout.num_layers, " layers, ",
-          layout.num_kv_heads, " key-value heads of ", layout.head_dim, " and ", layout.page_size,
-          " tokens are more than ", std::numeric_limits<ptrdiff_t>::max(), " bytes"));
-    }
+    fits = fits && !__builtin_mul_overflow(bytes, static_cast<size_t>(factor.factor), &bytes);
+  }
+  if (layout.state_size < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv cache: state size ", layout.state_size, " is negative"));
+  }
+  // At most 2^31 pages of 2^31 floats, rounded up: less than 2^64 bytes.
+  const size_t state_bytes =
+      size_t(num_groups) * kKvGroupPages * (layout.state_size * sizeof(float));
+  if (!fits || __builtin_add_overflow(bytes, state_bytes, &bytes) ||
+      bytes > size_t{std::numeric_limits<ptrdiff_t>::max()}) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv cache: ", num_pages, " pages of ", layout.num_layers, " layers, ", layout.num_kv_heads,
+        " key-value heads of ", layout.head_dim, ", ", layout.page_size, " tokens and states of ",
+        layout.state_size, " are more than ", std::numeric_limits<ptrdiff_t>::max(), " bytes"));
   }
   return bytes;
 }
@@ -167,6 +178,7 @@ void PagedKvCache::CopyPage(PageId from, PageId to) {
     backend_->Copy(PieceOf(from, piece), PieceOf(to, piece),
                    layout_.piece_words() * sizeof(uint32_t));
   }
+  if (state_bytes() > 0) backend_->Copy(StateOf(from), StateOf(to), state_bytes());
 }
 
 void PagedKvCache::ReadPage(PageId page, absl::Span<std::byte> into) const {
@@ -176,6 +188,7 @@ void PagedKvCache::ReadPage(PageId page, absl::Span<std::byte> into) const {
   for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
     backend_->Download(PieceOf(page, piece), into.subspan(piece * piece_bytes, piece_bytes));
   }
+  if (state_bytes() > 0) backend_->Download(StateOf(page), into.last(state_bytes()));
 }
 
 void PagedKvCache::WritePage(PageId page, absl::Span<const std::byte> from) {
@@ -185,6 +198,7 @@ void PagedKvCache::WritePage(PageId page, absl::Span<const std::byte> from) {
   for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
     backend_->Upload(from.subspan(piece * piece_bytes, piece_bytes), PieceOf(page, piece));
   }
+  if (state_bytes() > 0) backend_->Upload(from.last(state_bytes()), StateOf(page));
 }
 
 absl::Status PagedKvCache::CheckIntegrity(absl::Span<const KvSequence* const> sequences) const {
@@ -230,6 +244,13 @@ uint32_t* PagedKvCache::PieceOf(PageId page, int piece) const {
               kKvGroupPages +
           page % kKvGroupPages) *
              layout_.piece_words();
+}
+
+float* PagedKvCache::StateOf(PageId page) const {
+  if (backend_ == nullptr || layout_.state_size == 0) return nullptr;
+  const size_t num_pieces = size_t(NumGroups(num_pages())) * kKvGroupPages * layout_.num_pieces();
+  return static_cast<float*>(storage_.data()) + num_pieces * layout_.piece_words() +
+         size_t(page) * layout_.state_size;
 }
 
 PagedKvView PagedKvCache::LayerView(int layer) const {

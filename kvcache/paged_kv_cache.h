@@ -79,7 +79,8 @@ class PagedKvCache {
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
   void RemoveObserver(Observer* observer);
 
-  // Copies a page out of the cache, or into it: its pieces in order, layout().page_bytes().
+  // Copies a page out of the cache, or into it: its pieces in order, then its state;
+  // layout().page_bytes().
   void ReadPage(PageId page, absl::Span<std::byte> into) const;
   void WritePage(PageId page, absl::Span<const std::byte> from);
 
@@ -102,6 +103,10 @@ class PagedKvCache {
   // INTERNAL, naming the page, if not.
   absl::Status CheckIntegrity(absl::Span<const KvSequence* const> sequences) const;
 
+  // The page's state, f32 [layout().state_size] in the backend's memory. Null where pages have
+  // none, or the cache has no storage.
+  float* StateOf(PageId page) const;
+
   // What attention reads and writes for one layer. The caller adds page tables, lengths and batch.
   PagedKvView LayerView(int layer) const;
 
@@ -117,10 +122,11 @@ class PagedKvCache {
   void Release(PageId page);
   // One of KvLayout's pieces: a layer's keys, or values, of one head.
   uint32_t* PieceOf(PageId page, int piece) const;
+  size_t state_bytes() const { return layout_.state_size * sizeof(float); }
 
   Backend* backend_;
   KvLayout layout_;
-  Buffer storage_;  // whole groups of pages, see KvLayout
+  Buffer storage_;  // whole groups of pages, see KvLayout, then the states of their pages
   PagePool pool_;
   PrefixIndex prefixes_;
   std::vector<Observer*> observers_;

@@ -64,6 +64,14 @@ TEST(PagedKvCache, RefusesImpossibleLayouts) {
     EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 1).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
+  layout = kSmall;
+  layout.state_size = -1;
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // States of 2^63 bytes.
+  layout.state_size = INT_MAX;
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, INT_MAX).status().code(),
+            absl::StatusCode::kInvalidArgument);
   layout = {.num_layers = INT_MAX, .num_kv_heads = INT_MAX, .head_dim = INT_MAX, .page_size = 2};
   EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 1).status().code(),
             absl::StatusCode::kInvalidArgument);

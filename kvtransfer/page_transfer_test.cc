@@ -12,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "kvstore/stored_cache.h"
+#include "kvstore/stored_cache_testing.h"
 #include "kvtransfer/transfer_testing.h"
 
 namespace tandem {
@@ -43,6 +45,28 @@ TEST_F(PageTransferTest, BringsPagesOfEverySize) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 0);
   EXPECT_EQ(receiver_->stats().pages_damaged, 0);
   EXPECT_EQ(receiver_->stats().pages_missing, 0);
+}
+
+TEST_F(PageTransferTest, BringsTheStatesOfPages) {
+  CacheWithStates first, second;
+  StoredCache from(first.cache.get(), {.id = kPool}, nullptr);
+  StoredCache to(second.cache.get(), {.id = kPool}, nullptr);
+  first.PublishText();
+  ASSERT_TRUE(sender_->offered().Open("a"));
+  from.ForPublished(first.text, /*variant=*/0, /*salt=*/nullptr, 0,
+                    [&](const PageKey& key, PageId page) {
+                      return sender_->offered().Add(
+                          "a", kPool, key, first.kLayout.page_bytes(),
+                          [&](absl::Span<std::byte> into) { first.cache->ReadPage(page, into); });
+                    });
+  sender_->offered().Complete("a");
+  const StoredRun run = to.Missing(second.text, /*variant=*/0, /*salt=*/nullptr);
+  const auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request");
+  reader->Read(run.pool, run.pages, run.page_bytes,
+               [&](int page, absl::Span<const std::byte> bytes) {
+                 return to.Insert(run, page, {&bytes, 1}) == 1;
+               });
+  EXPECT_TRUE(second.HasText());
 }
 
 TEST_F(PageTransferTest, CountsWhatBothSidesDid) {

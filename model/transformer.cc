@@ -15,8 +15,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kOwnMemory = -1;  // in place of a slot of the group's
-
 bool WantLargest(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
     return request.to_host == LogitsToHost::kOnlyLargest && request.num_logits > 0;
@@ -53,6 +51,8 @@ Transformer::Transformer(Backend* backend, const Files& files, const LoadOptions
       config_(files.config),
       group_(options.group),
       first_slot_(options.first_slot),
+      target_(options.target),
+      first_layer_(options.first_layer),
       weights_(files.weights),
       graph_cache_(backend->MakeGraphCache()) {
   parts_ = PartsOf(group_ == nullptr ? 0 : group_->rank());
@@ -79,7 +79,7 @@ KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
 }
 
 size_t Transformer::bytes_read_per_pass() const {
-  size_t bytes = head_.bytes_read;
+  size_t bytes = head_.bytes_read + state_parts_.fc.bytes_read;
   for (const Layer& layer : layers_) {
     for (const PackedWeight& weight : layer.qkv) bytes += weight.bytes_read;
     bytes += layer.attention_out.bytes_read + layer.gate_up.bytes_read + layer.down.bytes_read;
@@ -103,18 +103,19 @@ MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
   return {buffer.data(), DType::kF32, rows, cols, cols};
 }
 
+absl::Status Transformer::Grow(Buffer* buffer, size_t bytes, int slot) {
+  if (buffer->size_bytes() >= bytes) return absl::OkStatus();
+  graph_cache_->Forget();
+  const bool is_gathered = group_ != nullptr && slot != kOwnMemory;
+  ASSIGN_OR_RETURN(*buffer, is_gathered ? group_->Memory(first_slot_ + slot, bytes, backend_)
+                                        : backend_->Allocate(bytes));
+  return absl::OkStatus();
+}
+
 absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
-  const auto grow = [this](Buffer* buffer, size_t bytes, int slot = kOwnMemory) -> absl::Status {
-    if (buffer->size_bytes() >= bytes) return absl::OkStatus();
-    graph_cache_->Forget();
-    const bool is_gathered = group_ != nullptr && slot != kOwnMemory;
-    ASSIGN_OR_RETURN(*buffer, is_gathered ? group_->Memory(first_slot_ + slot, bytes, backend_)
-                                          : backend_->Allocate(bytes));
-    return absl::OkStatus();
-  };
   Workspace& w = workspace_;
   const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols, int slot = kOwnMemory) {
-    return grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols), slot);
+    return Grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols), slot);
   };
   const ModelConfig& c = config_;
   const int query_size = c.num_heads * c.head_dim;
@@ -145,31 +146,37 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
     if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, c.head_dim));
   }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, c.hidden_size));
-  RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
-  RETURN_IF_ERROR(grow_rows(&w.states, rows, state_size()));
-  return grow(&w.tables, table_bytes);
+  RETURN_IF_ERROR(Grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
+  if (is_draft_head()) {
+    RETURN_IF_ERROR(grow_rows(&w.joined, rows, 2 * c.hidden_size));
+  } else {
+    RETURN_IF_ERROR(grow_rows(&w.states, rows, state_size()));
+  }
+  return Grow(&w.tables, table_bytes);
 }
 
 absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest> requests) {
-  size_t num_extended = 0;
+  std::vector<int> lengths;  // before the pass
+  lengths.reserve(requests.size());
   absl::Cleanup undo = [&] {
-    for (const ForwardRequest& request : requests.first(num_extended)) {
-      request.kv->Truncate(request.kv->length() - static_cast<int>(request.tokens.size()));
-    }
+    for (size_t i = 0; i < lengths.size(); ++i) requests[i].kv->Truncate(lengths[i]);
   };
   int rows = 0;
   int logit_rows = 0;
   for (const ForwardRequest& request : requests) {
     const int count = static_cast<int>(request.tokens.size());
+    const int length = request.kv->length();
+    const int end = request.first_position() + count;
     TANDEM_CHECK(count > 0 && 0 <= request.num_logits && request.num_logits <= count);
     TANDEM_CHECK(request.drawn_by < 0 || (sampler_ != nullptr && count == 1));
-    if (request.kv->length() + count > config_.context_length) {
-      return absl::OutOfRangeError(absl::StrCat("sequence of ", request.kv->length() + count,
+    TANDEM_CHECK(request.position <= length);
+    if (end > config_.context_length) {
+      return absl::OutOfRangeError(absl::StrCat("sequence of ", end,
                                                 " tokens is longer than the model's context of ",
                                                 config_.context_length));
     }
-    RETURN_IF_ERROR(request.kv->Extend(count));
-    ++num_extended;
+    RETURN_IF_ERROR(request.kv->Extend(std::max(end - length, 0)));
+    lengths.push_back(length);
     rows += count;
     logit_rows += request.num_logits;
   }
@@ -182,7 +189,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   if (host_waits) RETURN_IF_ERROR(EndGroupIfFailed(backend_->Synchronize()));
   std::move(undo).Cancel();
 
-  states_ = View(workspace_.states, rows, state_size());
+  states_ = View(is_draft_head() ? workspace_.hidden : workspace_.states, rows, state_size());
   logits_ = View(workspace_.logits, logit_rows, head_tokens());
   if (backend_->memory_is_host() || !host_waits) return logits_;
   return BringLogits(requests, logits_);
@@ -229,7 +236,9 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   for (int i = 0; i < batch; ++i) {
     const ForwardRequest& request = requests[i];
     host[at.starts + i] = row;
-    host[at.lengths + i] = request.kv->length();
+    host[at.lengths + i] = request.position < 0
+                               ? request.kv->length()
+                               : request.position + static_cast<int>(request.tokens.size());
     host[at.variants + i] = request.kv->variant();
     std::copy(request.kv->pages().begin(), request.kv->pages().end(),
               host + at.page_tables + i * max_pages);
@@ -246,6 +255,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
   const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
   const PagedKvCache* const cache = requests[0].kv->cache();
+  if (is_draft_head()) RETURN_IF_ERROR(TakeStates(requests, rows));
   if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
   const PassMessage pass{.model = first_slot_,
                          .tables = at,
@@ -298,13 +308,14 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
   };
   PagedKvView first, last;
   if (cache != nullptr) {
-    first = cache->LayerView(0);
-    last = cache->LayerView(config_.num_layers - 1);
+    first = cache->LayerView(first_layer_);
+    last = cache->LayerView(first_layer_ + config_.num_layers - 1);
   }
   const int64_t key[] = {at.batch,
                          at.rows,
                          at.logit_rows,
                          finds_largest,
+                         reads_own_states_,
                          at.max_pages,
                          address(first.keys),
                          address(first.values),
@@ -324,6 +335,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   const RaggedRows ragged{.starts = tables + at.starts, .batch = at.batch, .num_rows = rows};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
   const auto embed = [&] {
+    if (is_draft_head()) return EnterHead(tables + at.ids, rows, tables + at.row_indices);
     backend_->Embed(tables + at.ids, embedding_, hidden);
     if (config_.embedding_scale != 1.0f) {
       backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
@@ -345,7 +357,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   }
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     PagedKvView kv;
-    if (cache != nullptr) kv = cache->LayerView(layer);
+    if (cache != nullptr) kv = cache->LayerView(first_layer_ + layer);
     kv.page_tables = tables + at.page_tables;
     kv.lengths = tables + at.lengths;
     kv.batch = at.batch;
@@ -495,7 +507,10 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
                              kv);
     backend_->Attend(
         queries, rows, kv,
-        {.scale = c.attention_scale, .window = c.windows[index], .soft_cap = c.attention_soft_cap},
+        {.scale = c.attention_scale,
+         .window = c.windows[index],
+         .first = is_draft_head() ? 1 : 0,  // the first token has no state before it
+         .soft_cap = c.attention_soft_cap},
         ColumnsOf(attended, {parts_.heads.begin * c.head_dim, parts_.heads.end * c.head_dim}));
   }
   Gather(attended, &Parts::heads, c.head_dim);
@@ -558,7 +573,9 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
   const Layer& layer = layers_[index];
   const MatrixView hidden = View(workspace_.hidden, rows.num_rows, config_.hidden_size);
   const MatrixView normed = View(workspace_.normed, rows.num_rows, config_.hidden_size);
-  NormedRows input = Normed(layer.attention_norm, hidden, normed);
+  NormedRows input = config_.state_input == StateInput::kNextToEmbedding
+                         ? NormedRows{.x = View(workspace_.joined, rows.num_rows, 2 * hidden.cols)}
+                         : Normed(layer.attention_norm, hidden, normed);
   if (config_.is_parallel) {
     // Attention changes `hidden`, and the feed-forward wants the same rows.
     backend_->RmsNorm(input.x, input.weight, input.epsilon, normed);

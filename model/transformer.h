@@ -58,6 +58,12 @@ class Transformer final : public LanguageModel {
     // but for those of the machine, on every rank.
     RankGroup* group = nullptr;
     int first_slot = 0;
+    // Of a draft head (ModelConfig::state_input), and of no other model: whose states it reads, and
+    // whose embedding and head, unless it has its own. On the same backend; must outlive the model.
+    const Transformer* target = nullptr;
+    // The layer of the cache that is the model's first: of a draft head, whose layer lies in the
+    // target's pages, the target's number of layers.
+    int first_layer = 0;
     // Called while packed weights are written to their cache, with how many of the model's
     // parameters have been: at least once, last with all.
     std::function<void(int64_t packed, int64_t total)> on_packing{};
@@ -115,12 +121,16 @@ class Transformer final : public LanguageModel {
 
   // From here on each row of a pass leaves the inputs of these layers, one after the other. The
   // number of layers stands for the last state after the final norm.
-  // REQUIRES: layers in [0, num_layers]; no group.
+  // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose rows leave what they are
+  // before the final norm.
   void LeaveStates(std::vector<int> layers);
   int state_size() const override {
-    return static_cast<int>(left_layers_.size()) * config_.hidden_size;
+    return is_draft_head() ? config_.hidden_size
+                           : static_cast<int>(left_layers_.size()) * config_.hidden_size;
   }
   ConstMatrixView states() const override { return states_; }
+  bool is_draft_head() const { return config_.state_input != StateInput::kNone; }
+  int read_state_size() const override { return config_.read_state_size(); }
 
   // Slots of a group's memory that a model may use.
   static constexpr int kNumSlots = 8;
@@ -148,6 +158,13 @@ class Transformer final : public LanguageModel {
     ExpertWeights experts;
     Buffer mlp_output_norm;  // f32 [hidden], or nothing
   };
+  // What a draft head has before its layer.
+  struct StateParts {
+    Buffer states_norm;     // f32 [read_state_size()], of the target's states, or nothing
+    Buffer state_norm;      // f32 [hidden]
+    Buffer embedding_norm;  // f32 [hidden], or nothing: the layer's attention_norm
+    PackedWeight fc;        // [hidden, fc_inputs()]
+  };
   // The angles that heads are rotated by in the layers of one LayerRotation; nothing if there are
   // none.
   struct Rotation {
@@ -172,8 +189,11 @@ class Transformer final : public LanguageModel {
     Buffer expert_ids;                     // int32 [rows, experts_per_row]
     Buffer wanted;                         // f32 [logit_rows, hidden]
     Buffer largest;                        // int32 [logit_rows]
-    Buffer states;                         // f32 [rows, state_size()]
-    Buffer tables;                         // int32: see PassTables
+    Buffer states;                         // f32 [rows, state_size()], unless a draft head's
+    // Of a draft head: the states that it reads; what is next to each other in a product's rows.
+    Buffer read_states;  // f32 [rows, ...]
+    Buffer joined;       // f32 [rows, 2 * hidden]
+    Buffer tables;       // int32: see PassTables
   };
   // A rank's share of each kind of output.
   struct Parts {
@@ -207,6 +227,8 @@ class Transformer final : public LanguageModel {
                                                                  Backend* backend,
                                                                  const LoadOptions& options);
   void ForgetPacked();
+  static constexpr int kOwnMemory = -1;  // in place of a slot of the group's
+  absl::Status Grow(Buffer* buffer, size_t bytes, int slot = kOwnMemory);
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
@@ -215,6 +237,11 @@ class Transformer final : public LanguageModel {
   void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
   MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void LeaveState(int layer, int rows, const int32_t* all_rows);
+  absl::Status TakeStates(absl::Span<const ForwardRequest> requests, int rows);
+  void EnterHead(const int32_t* ids, int rows, const int32_t* all_rows);
+  // The matrix of the whole head as the host may read it, until ForgetHeadMatrix.
+  absl::StatusOr<ConstMatrixView> HeadMatrix() const;
+  void ForgetHeadMatrix() const;
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
@@ -237,6 +264,8 @@ class Transformer final : public LanguageModel {
   RankGroup* group_;  // or null
   int first_slot_;
   int num_head_tokens_ = 0;
+  const Transformer* target_;  // of a draft head, or null
+  int first_layer_;
   Parts parts_;  // of this rank: everything without a group
   PageCopies page_copies_;
   std::string weights_form_;
@@ -247,9 +276,11 @@ class Transformer final : public LanguageModel {
   size_t bytes_packed_at_load_ = 0;
   std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;
-  ConstMatrixView embedding_;  // [vocab, hidden]
+  ConstMatrixView embedding_;       // [vocab, hidden]
+  ConstMatrixView host_embedding_;  // the same, in the host's memory
   std::array<Rotation, kNumLayerRotations> rotations_;
   std::vector<Layer> layers_;
+  StateParts state_parts_;
   Buffer final_norm_;  // f32 [hidden]
   PackedWeight head_;  // [this rank's of head_tokens(), hidden]
   std::vector<TokenId> head_ids_;
@@ -259,10 +290,11 @@ class Transformer final : public LanguageModel {
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;
-  std::vector<int> left_layers_;  // whose inputs are left
-  MatrixView states_;             // of the last pass
-  MatrixView logits_;             // of the last pass
-  HostLogits host_logits_;        // unused where the backend's memory is the host's
+  std::vector<int> left_layers_;   // whose inputs are left
+  bool reads_own_states_ = false;  // in this pass
+  MatrixView states_;              // of the last pass
+  MatrixView logits_;              // of the last pass
+  HostLogits host_logits_;         // unused where the backend's memory is the host's
 };
 
 }  // namespace tandem

@@ -6,35 +6,49 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
+#include "model/gathered_rows.h"
 #include "model/transformer.h"
 
 namespace tandem {
+namespace {
+
+constexpr char kOwnHead[] = "lm_head.weight";
+
+}  // namespace
+
+ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
+                             std::vector<std::byte>* gathered) {
+  const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+  const size_t stride = RowBytes(matrix.dtype, matrix.stride);
+  gathered->resize(rows.size() * row_bytes);
+  const auto* const from = static_cast<const std::byte*>(matrix.data);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(gathered->data() + i * row_bytes, from + rows[i] * stride, row_bytes);
+  }
+  return ConstMatrixView(gathered->data(), matrix.dtype, static_cast<int>(rows.size()), matrix.cols,
+                         matrix.cols);
+}
+
+absl::StatusOr<ConstMatrixView> Transformer::HeadMatrix() const {
+  if (config_.tied_embeddings) return host_embedding_;
+  return weights_->Get(kOwnHead, {config_.vocab_size, config_.hidden_size});
+}
+
+void Transformer::ForgetHeadMatrix() const {
+  if (!config_.tied_embeddings) weights_->Forget(kOwnHead);
+}
 
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   TANDEM_CHECK(group_ == nullptr && backend_->memory_is_host() &&
                std::is_sorted(ids.begin(), ids.end()));
   TANDEM_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < config_.vocab_size));
-  constexpr char kOwnHead[] = "lm_head.weight";
-  ConstMatrixView matrix = embedding_;
-  if (!config_.tied_embeddings) {
-    ASSIGN_OR_RETURN(matrix, weights_->Get(kOwnHead, {config_.vocab_size, config_.hidden_size}));
-  }
+  ASSIGN_OR_RETURN(ConstMatrixView matrix, HeadMatrix());
   std::vector<std::byte> gathered;
-  if (!ids.empty()) {
-    const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-    const size_t stride = RowBytes(matrix.dtype, matrix.stride);
-    gathered.resize(ids.size() * row_bytes);
-    const auto* const rows = static_cast<const std::byte*>(matrix.data);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      std::memcpy(gathered.data() + i * row_bytes, rows + ids[i] * stride, row_bytes);
-    }
-    matrix = ConstMatrixView(gathered.data(), matrix.dtype, static_cast<int>(ids.size()),
-                             matrix.cols, matrix.cols);
-  }
+  if (!ids.empty()) matrix = GatheredRows(matrix, ids, &gathered);
   const WeightPart part{.matrix = matrix, .bias = nullptr};
   absl::StatusOr<PackedWeight> packed =
       backend_->Pack({&part, 1}, PartOrder::kConcatenated, head_format_);
-  if (!config_.tied_embeddings) weights_->Forget(kOwnHead);
+  ForgetHeadMatrix();
   if (!packed.ok()) return packed.status();
   bytes_packed_at_load_ += packed->data.size_bytes();
   bytes_packed_at_load_ -= head_.data.size_bytes();

@@ -1,14 +1,16 @@
-// What a model's passes leave for a draft head to read.
+// What a model's passes leave for a draft head to read, and how a draft head reads it.
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "model/transformer.h"
 
 namespace tandem {
 
 void Transformer::LeaveStates(std::vector<int> layers) {
-  TANDEM_CHECK(group_ == nullptr && absl::c_all_of(layers, [this](int layer) {
+  TANDEM_CHECK(group_ == nullptr && !is_draft_head() && absl::c_all_of(layers, [this](int layer) {
                  return 0 <= layer && layer <= config_.num_layers;
                }));
   graph_cache_->Forget();
@@ -33,6 +35,62 @@ void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
     const NormedRows normed = Normed(final_norm_, hidden, left);
     backend_->RmsNorm(normed.x, normed.weight, normed.epsilon, left);
   }
+}
+
+// Copies what the requests' rows read. It comes before anything else of the pass may move, because
+// a head's own states are this model's rows of the pass before.
+absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, int rows) {
+  reads_own_states_ = requests[0].reads_own_states;
+  const int cols = reads_own_states_ ? config_.hidden_size : read_state_size();
+  const int most = std::max(config_.hidden_size, read_state_size());
+  RETURN_IF_ERROR(Grow(&workspace_.read_states, sizeof(float) * rows * static_cast<size_t>(most)));
+  auto* to = static_cast<float*>(workspace_.read_states.data());
+  for (const ForwardRequest& request : requests) {
+    const ConstMatrixView& from = request.states;
+    TANDEM_CHECK(request.reads_own_states == reads_own_states_ && from.cols == cols &&
+                 from.dtype == DType::kF32 && from.rows == static_cast<int>(request.tokens.size()));
+    const auto* row = static_cast<const float*>(from.data);
+    const int times = from.stride == cols ? 1 : from.rows;
+    const int64_t size = int64_t{cols} * (from.rows / times);
+    for (int i = 0; i < times; ++i, row += from.stride, to += size) {
+      backend_->Copy(row, to, size * sizeof(float));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What a draft head's layer begins with: its rows in `hidden`, and what is next to them in
+// `joined`.
+void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_rows) {
+  const int size = config_.hidden_size;
+  const MatrixView hidden = View(workspace_.hidden, rows, size);
+  const MatrixView embedded = View(workspace_.normed, rows, size);
+  const MatrixView joined = View(workspace_.joined, rows, 2 * size);
+  MatrixView left = joined;
+  left.cols = size;
+  MatrixView right = left;
+  right.data = static_cast<float*>(joined.data) + size;
+  const auto norm = [&](const Buffer& weight, ConstMatrixView x, MatrixView out) {
+    backend_->RmsNorm(x, static_cast<const float*>(weight.data()), config_.rms_norm_epsilon, out);
+  };
+  const bool is_fused = config_.state_input == StateInput::kFused;
+  const int cols = reads_own_states_ ? size : read_state_size();
+  const MatrixView states = View(workspace_.read_states, rows, cols);
+  backend_->Embed(ids, embedding_, embedded);
+  norm(is_fused ? state_parts_.embedding_norm : layers_.front().attention_norm, embedded, left);
+  if (is_fused) {
+    norm(state_parts_.state_norm, states, right);
+    backend_->MatMul(joined, state_parts_.fc, hidden);
+    return;
+  }
+  if (reads_own_states_) {
+    backend_->GatherRows(states, all_rows, hidden);
+  } else {
+    if (state_parts_.states_norm.data() != nullptr) norm(state_parts_.states_norm, states, states);
+    backend_->MatMul(states, state_parts_.fc, hidden);
+  }
+  norm(state_parts_.state_norm, hidden, right);
+  if (config_.norms_residual) backend_->GatherRows(right, all_rows, hidden);
 }
 
 }  // namespace tandem

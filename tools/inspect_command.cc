@@ -16,6 +16,7 @@
 #include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "checkpoint/arranged_weights.h"
+#include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
@@ -148,6 +149,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), c));
+  CompleteHead(*weights, &inspection.config);
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
   inspection.quantization = weights->quantization();
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));

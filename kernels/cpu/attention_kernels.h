@@ -265,9 +265,8 @@ inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& uni
   s.head_dim = task.kv.head_dim;
   s.padded_dim = static_cast<int>(AttendPaddedDim(s.head_dim));
   s.sum_stride = static_cast<int>(AttendSumStride(s.head_dim));
-  s.visible = {Visible(s.position(0), task.form.window).begin, s.position(s.num_vectors - 1) + 1};
-  s.seen_by_all = {Visible(s.position(s.num_vectors - 1), task.form.window).begin,
-                   s.position(0) + 1};
+  s.visible = {Visible(s.position(0), task.form).begin, s.position(s.num_vectors - 1) + 1};
+  s.seen_by_all = {Visible(s.position(s.num_vectors - 1), task.form).begin, s.position(0) + 1};
   s.sums = s.references = nullptr;
   s.fetcher = nullptr;
   s.zeros = scratch;
@@ -343,11 +342,11 @@ void AttendChunk(const AttendState& s, int first, int end) {
 
 // Whether a vector sees a position of chunk `chunk`, and whether one before it.
 inline bool SeesChunk(const AttendState& s, int vector, int chunk) {
-  const IndexRange visible = Visible(s.position(vector), s.task->form.window);
+  const IndexRange visible = Visible(s.position(vector), s.task->form);
   return visible.begin < (chunk + 1) * kAttendChunk && visible.end > chunk * kAttendChunk;
 }
 inline bool SeesBeforeChunk(const AttendState& s, int vector, int chunk) {
-  return Visible(s.position(vector), s.task->form.window).begin < chunk * kAttendChunk;
+  return Visible(s.position(vector), s.task->form).begin < chunk * kAttendChunk;
 }
 
 // Adds what a chunk found to what the chunks before it found.
@@ -379,10 +378,12 @@ inline void WriteOut(const AttendState& s, const float* state) {
   for (int vector = 0; vector < s.num_vectors; ++vector) {
     float* out = s.task->out + s.row(vector) * s.task->out_stride + s.column(vector);
     const float* sums = state + static_cast<int64_t>(vector) * s.sum_stride;
+    const IndexRange visible = Visible(s.position(vector), s.task->form);
+    const bool sees_any = visible.begin < visible.end;
     const Floats total = Splat(Sum(Load(sums + s.padded_dim)));
     for (int d = 0; d < s.head_dim; d += kLanes) {
       const int count = s.head_dim - d < kLanes ? s.head_dim - d : kLanes;
-      StorePart(out + d, Div(Load(sums + d), total), count);
+      StorePart(out + d, sees_any ? Div(Load(sums + d), total) : Zero(), count);
     }
   }
 }

@@ -17,6 +17,15 @@ struct Shape {
   int window = 0;
   KvDType dtype = KvDType::kF32;
   float soft_cap = 0.0f;
+  int first = 0;
+
+  AttentionForm form(float scale) const {
+    return {.scale = scale, .window = window, .first = first, .soft_cap = soft_cap};
+  }
+  // The first position that row `position` sees.
+  int FirstSeen(int position) const {
+    return std::max(first, window > 0 ? position - window + 1 : 0);
+  }
 };
 
 // Sequences' keys and values, in double what attention should give, and the cache that holds them.
@@ -49,8 +58,7 @@ class World {
     PagedKvView kv = view();
     kv.lengths = lengths.data();
     kv.batch = batch;
-    backend.Attend(q.view(), {starts.data(), batch, starts.back()}, kv,
-                   {.scale = scale(), .window = shape_.window, .soft_cap = shape_.soft_cap},
+    backend.Attend(q.view(), {starts.data(), batch, starts.back()}, kv, shape_.form(scale()),
                    out.view());
     return out;
   }
@@ -62,8 +70,8 @@ class World {
   }
 
   // Makes the value of a sequence's token NaN as the backend would cache it.
-  void SpoilValue(int sequence, int position) {
-    const std::vector<float> key(shape_.head_dim, 1.0f), value(shape_.head_dim, NAN);
+  void SpoilValue(int sequence, int position, float key_element = 1.0f) {
+    const std::vector<float> key(shape_.head_dim, key_element), value(shape_.head_dim, NAN);
     const int page = page_tables_[sequence * max_pages_ + position / page_size_];
     for (int h = 0; h < shape_.num_kv_heads; ++h) {
       StoreKvRow(view(), page, h, position % page_size_, key.data(), value.data());
@@ -105,7 +113,7 @@ class World {
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
               std::vector<double>* tolerance, const TestBackend& test) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
-    const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+    const int begin = shape_.FirstSeen(position);
     const float* q = queries_[sequence].row(position) + h * d;
     std::vector<double> scores;
     double largest = -INFINITY, magnitude = 0.0, key_size = 0.0;
@@ -162,6 +170,7 @@ class World {
       step = 2.0 * 0.5 * std::exp(1.0) * largest_scale / 65535;
     }
     tolerance->assign(d, 0.0);
+    if (begin > position) return;
     for (int i = 0; i < d; ++i) {
       (*expected)[i] /= total;
       (*tolerance)[i] =
@@ -262,7 +271,11 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
                           {4, 1, 128, 40},
                           {9, 3, 50, 33},
                           {4, 2, 24, 0, KvDType::kF32, 0.5f},
-                          {6, 2, 10, 5, KvDType::kF32, 20.0f}};
+                          {6, 2, 10, 5, KvDType::kF32, 20.0f},
+                          {4, 2, 24, 0, KvDType::kF32, 0.0f, 1},
+                          {6, 2, 10, 5, KvDType::kF32, 0.5f, 1},
+                          {9, 3, 50, 33, KvDType::kF32, 0.0f, 90},
+                          {4, 1, 128, 0, KvDType::kF32, 0.0f, 290}};
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (Shape shape : shapes) {
       for (const int length : {1, 2, 31, 32, 33, 64, 100, 300}) {
@@ -277,7 +290,8 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
             for (int i = 0; i < shape.head_dim; ++i) {
               ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
                   << test.label << " length " << length << " row " << r << " head " << h << " of "
-                  << shape.num_heads << " dim " << shape.head_dim << " window " << shape.window;
+                  << shape.num_heads << " dim " << shape.head_dim << " window " << shape.window
+                  << " first " << shape.first;
             }
           }
         }
@@ -290,8 +304,9 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
 // garbage of every kind, against the rows one by one in pages of 16.
 TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
-    for (const int window : {0, 1, 7, 32, 40}) {
-      const Shape shape = {4, 2, 24, window, dtype};
+    for (const auto& [window, first] :
+         {std::pair{0, 0}, {1, 0}, {7, 0}, {32, 0}, {40, 0}, {0, 1}, {7, 1}, {40, 18}}) {
+      const Shape shape = {4, 2, 24, window, dtype, 0.0f, first};
       for (const int length : {1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 97}) {
         World plain(shape, {length}, 16, 0.0f, length);
         std::vector<TestMatrix> alone;  // by position
@@ -303,8 +318,9 @@ TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage)
               const TestMatrix out = world.AttendLast(*test.backend, count);
               for (int r = 0; r < count; ++r) {
                 ASSERT_TRUE(out.SameBits(r, alone[length - count + r], 0))
-                    << test.label << " window " << window << " length " << length << " pages of "
-                    << page_size << " garbage " << garbage << " row " << r << " of " << count;
+                    << test.label << " window " << window << " first " << first << " length "
+                    << length << " pages of " << page_size << " garbage " << garbage << " row " << r
+                    << " of " << count;
               }
             }
           }
@@ -318,8 +334,17 @@ TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage)
 // read in place.
 TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
-    for (const int window : {0, 9, 255, 256, 257}) {
-      const Shape shape = {6, 2, 16, window, dtype};
+    for (const auto& [window, first] : {std::pair{0, 0},
+                                        {9, 0},
+                                        {255, 0},
+                                        {256, 0},
+                                        {257, 0},
+                                        {0, 1},
+                                        {257, 2},
+                                        {0, 256},
+                                        {0, 510},
+                                        {9, 514}}) {
+      const Shape shape = {6, 2, 16, window, dtype, 0.0f, first};
       for (const int length : {257, 260, 512, 516}) {
         World plain(shape, {length}, 16, NAN, length);
         TestMatrix alone(9, 6 * 16);
@@ -333,8 +358,8 @@ TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
             const TestMatrix out = world.AttendLast(*test.backend, count);
             for (int r = 0; r < count; ++r) {
               ASSERT_TRUE(out.SameBits(r, alone, 9 - count + r))
-                  << test.label << " window " << window << " length " << length << " pages of "
-                  << page_size << " row " << r << " of " << count;
+                  << test.label << " window " << window << " first " << first << " length "
+                  << length << " pages of " << page_size << " row " << r << " of " << count;
             }
           }
         }
@@ -351,6 +376,41 @@ TEST_P(AttentionOf, ReadsNoPageBeforeTheWindow) {
       const TestMatrix expected = world.AttendLast(*test.backend, 3);
       world.ForgetPagesBefore(100 - 3 - 20 + 1);
       EXPECT_TRUE(world.AttendLast(*test.backend, 3).SameBits(expected)) << test.label;
+    }
+  }
+}
+
+TEST_P(AttentionOf, ReadsNoPageBeforeTheFirstPosition) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
+    for (const int page_size : {4, 16}) {
+      World world({2, 1, 16, 0, dtype, 0.0f, 50}, {100}, page_size, NAN, 3);
+      const TestMatrix expected = world.AttendLast(*test.backend, 3);
+      world.ForgetPagesBefore(50);
+      EXPECT_TRUE(world.AttendLast(*test.backend, 3).SameBits(expected)) << test.label;
+    }
+  }
+}
+
+// A draft head's cache has no row of the first token.
+TEST_P(AttentionOf, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
+    for (const auto& [window, first] : {std::pair{0, 1}, {3, 1}, {0, 40}, {300, 270}}) {
+      World world({4, 2, 24, window, dtype, 0.0f, first}, {300}, 16, NAN, 5);
+      const TestMatrix before = world.AttendLast(*test.backend, 300);
+      for (int position = 0; position < first; ++position) world.SpoilValue(0, position, NAN);
+      const TestMatrix after = world.AttendLast(*test.backend, 300);
+      for (int r = 0; r < 300; ++r) {
+        ASSERT_TRUE(after.SameBits(r, before, r)) << test.label << " row " << r;
+        for (int c = 0; c < after.cols(); ++c) {
+          if (r < first) {
+            ASSERT_EQ(std::bit_cast<uint32_t>(after.at(r, c)), 0u) << test.label << " row " << r;
+          } else {
+            ASSERT_TRUE(std::isfinite(after.at(r, c))) << test.label << " row " << r;
+          }
+        }
+      }
+      world.SpoilValue(0, first);
+      EXPECT_TRUE(std::isnan(world.Attend(*test.backend, {1}, {first + 1}).at(0, 0)));
     }
   }
 }
@@ -435,14 +495,14 @@ TEST_P(AttentionOf, ContextsSharedOutOverThreadsKeepTheirBits) {
   const std::vector<int> lengths = {1500, 40, 777};
   for (const std::string& isa : CpuIsas()) {
     for (const int heads : {1, 3, 7}) {
-      for (const int window : {0, 600}) {
-        World world({heads, 1, 32, window, dtype}, lengths, 16, NAN, 12);
+      for (const auto& [window, first] : {std::pair{0, 0}, {600, 0}, {0, 1}, {0, 775}}) {
+        World world({heads, 1, 32, window, dtype, 0.0f, first}, lengths, 16, NAN, 12);
         TestBackend one = MakeTestBackend(isa, CpuCompute::kAuto, 1);
         const TestMatrix expected = world.Attend(*one.backend, {2, 1, 3}, lengths);
         for (const int threads : {2, 3, 16}) {
           TestBackend many = MakeTestBackend(isa, CpuCompute::kAuto, threads);
           ASSERT_TRUE(world.Attend(*many.backend, {2, 1, 3}, lengths).SameBits(expected))
-              << many.label << " heads " << heads << " window " << window;
+              << many.label << " heads " << heads << " window " << window << " first " << first;
         }
       }
     }

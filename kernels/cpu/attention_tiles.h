@@ -73,10 +73,10 @@ struct AttendState {
   }
 };
 
-// The positions that one standing at `position` sees.
-inline IndexRange Visible(int position, int window) {
-  const int begin = window > 0 && position >= window ? position - window + 1 : 0;
-  return {begin, position + 1};
+// The positions that one standing at `position` sees; none: begin >= end.
+inline IndexRange Visible(int position, const AttentionForm& form) {
+  const int begin = form.window > 0 && position >= form.window ? position - form.window + 1 : 0;
+  return {begin > form.first ? begin : form.first, position + 1};
 }
 
 // Lanes of `lanes` of half h of a tile, `other` elsewhere.
@@ -95,7 +95,8 @@ inline Floats KeepOfHalf(Floats x, int h, IndexRange lanes, float other) {
 
 // The lanes of the tile at `first` that a vector sees; empty ones have begin >= end.
 inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
-  const IndexRange visible = Visible(s.position(vector), s.task->form.window);
+  const IndexRange visible = Visible(s.position(vector), s.task->form);
+  if (visible.begin >= visible.end) return {0, 0};
   return {visible.begin > first ? visible.begin - first : 0,
           visible.end - first < kAttendTile ? visible.end - first : kAttendTile};
 }

@@ -343,10 +343,11 @@ void CpuBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const He
   });
 }
 
-// The chunks that rows from `first` to before `end` (positions) see.
-IndexRange VisibleChunks(int first, int end, int window) {
-  const int begin = window > 0 ? std::max(0, first - window + 1) : 0;
-  return {begin / kAttendChunk, (end + kAttendChunk - 1) / kAttendChunk};
+// The chunks that rows from `first` to before `end` (positions) see; at least one, in which the
+// rows that see nothing get their zeros.
+IndexRange VisibleChunks(int first, int end, const AttentionForm& form) {
+  const int seen = std::max(form.window > 0 ? first - form.window + 1 : 0, form.first);
+  return {std::min(seen, end - 1) / kAttendChunk, (end + kAttendChunk - 1) / kAttendChunk};
 }
 
 // Many rows: units of about kUnitVectors vectors, later rows first because they take longest, for
@@ -362,7 +363,7 @@ void CpuBackend::PlanManyRows(const AttendTask& task, const RaggedRows& rows) {
                           .kv_head = g,
                           .rows = {begin, end},
                           .first_position = first,
-                          .chunks = VisibleChunks(first, first + end - begin, task.form.window),
+                          .chunks = VisibleChunks(first, first + end - begin, task.form),
                           .states = nullptr});
       }
     }
@@ -379,13 +380,12 @@ void CpuBackend::PlanFewRows(const AttendTask& task, const RaggedRows& rows) {
     if (range.begin == range.end) continue;
     const int first = PositionOf(rows, task.kv.lengths, s, range.begin);
     for (int g = 0; g < task.kv.num_kv_heads; ++g) {
-      whole.push_back(
-          {.sequence = s,
-           .kv_head = g,
-           .rows = range,
-           .first_position = first,
-           .chunks = VisibleChunks(first, first + range.end - range.begin, task.form.window),
-           .states = nullptr});
+      whole.push_back({.sequence = s,
+                       .kv_head = g,
+                       .rows = range,
+                       .first_position = first,
+                       .chunks = VisibleChunks(first, first + range.end - range.begin, task.form),
+                       .states = nullptr});
       num_chunks += whole.back().chunks.end - whole.back().chunks.begin;
     }
   }
@@ -450,7 +450,7 @@ void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKv
   const int num_heads = q.cols / kv.head_dim;
   TANDEM_CHECK(q.rows == rows.num_rows && out.rows == q.rows && out.cols == q.cols &&
                q.cols % kv.head_dim == 0 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
-               form.soft_cap >= 0.0f);
+               form.first >= 0 && form.soft_cap >= 0.0f);
   if (q.rows == 0) return;
   AttendTask task;
   task.queries = RowOf(q, 0);

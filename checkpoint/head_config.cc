@@ -1,0 +1,167 @@
+#include "checkpoint/head_config.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "checkpoint/config_limits.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSpeculatorsType[] = "speculators_model_type";
+constexpr char kDraftVocab[] = "draft_vocab_size";
+constexpr char kLayerIds[] = "eagle_aux_hidden_state_layer_ids";
+constexpr char kEagleConfig[] = "eagle_config";
+constexpr int kEagle3States = 3;  // low, middle and high
+constexpr size_t kMostStates = 64;
+
+constexpr const char* kSpeculatorsKeys[] = {
+    "architectures", kDraftVocab, kLayerIds, "model_type", "norm_before_fc", "norm_before_residual",
+    kHeadLayerKey, "target_hidden_size", "tie_word_embeddings", kSpeculatorsType,
+    "quantization_config", "compression_config",
+    // How another program drafts and verifies with it, and its trainer's.
+    "speculators_config", "speculators_version", "embed_requires_grad", "has_no_defaults_at_init"};
+
+// Whether `architectures` has the name.
+bool HasArchitecture(const ConfigFields& config, absl::string_view name) {
+  const json* const list = config.Find("architectures");
+  return list != nullptr && list->is_array() &&
+         absl::c_any_of(*list, [&](const json& found) { return IsText(found, name); });
+}
+
+// A list of layers of the target. What SGLang calls layer i of its object is the output of layer i:
+// the input of the next.
+absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int offset) {
+  std::vector<int> layers;
+  const json* const list = fields.Find(kLayerIds);
+  if (list == nullptr) return layers;
+  const std::string allowed =
+      absl::StrCat("a list of up to ", kMostStates, " layers below ", kMaxLayers);
+  if (!list->is_array() || list->size() > kMostStates) return fields.Wrong(kLayerIds, allowed);
+  for (const json& layer : *list) {
+    if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= uint64_t{kMaxLayers}) {
+      return fields.Wrong(kLayerIds, allowed);
+    }
+    layers.push_back(layer.get<int>() + offset);
+  }
+  return layers;
+}
+
+absl::Status CheckEagleKeys(const ConfigFields& fields) {
+  constexpr struct {
+    const char* key;
+    bool only;
+  } kKnown[] = {{"use_aux_hidden_state", true},
+                {"use_input_layernorm_in_first_layer", true},
+                {"use_last_layernorm", true},
+                {"use_mtp_layernorm", false}};
+  for (const auto& [key, only] : kKnown) RETURN_IF_ERROR(fields.Only(key, only));
+  for (const auto& [key, value] : fields.object().items()) {
+    const bool is_known =
+        key == kLayerIds ||
+        absl::c_any_of(kKnown, [&, &name = key](const auto& k) { return name == k.key; });
+    if (is_known || value.is_null() || value == false) continue;
+    return fields.Wrong(key, "nothing, null or false (not implemented)");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTargetLayers(const ConfigFields& whole, ModelConfig* model) {
+  ASSIGN_OR_RETURN(model->target_layers, ReadLayerIds(whole, /*offset=*/0));
+  const json* const eagle = whole.Find(kEagleConfig);
+  if (eagle == nullptr) return absl::OkStatus();
+  if (!eagle->is_object()) return whole.Wrong(kEagleConfig, "an object");
+  const ConfigFields fields(*eagle, whole.file(), absl::StrCat(kEagleConfig, "."));
+  RETURN_IF_ERROR(CheckEagleKeys(fields));
+  ASSIGN_OR_RETURN(const std::vector<int> layers, ReadLayerIds(fields, /*offset=*/1));
+  if (layers.empty()) return absl::OkStatus();
+  if (!model->target_layers.empty() && model->target_layers != layers) {
+    return fields.Wrong(kLayerIds, absl::StrCat("nothing next to ", kLayerIds));
+  }
+  model->target_layers = layers;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole) {
+  const ModelFamily* const eagle3 = FamilyOfType("eagle3");
+  if (whole.Has(kSpeculatorsType)) {
+    const json* const type = whole.Find(kSpeculatorsType);
+    if (type != nullptr && IsText(*type, eagle3->model_type)) return eagle3;
+    return whole.Wrong(kSpeculatorsType, eagle3->model_type);
+  }
+  for (const char* const type : {"eagle3", "one_layer_head"}) {
+    const ModelFamily* const family = FamilyOfType(type);
+    const json* const found = whole.Find("model_type");
+    if (HasArchitecture(whole, family->architecture) ||
+        (found != nullptr && IsText(*found, type))) {
+      return family;
+    }
+  }
+  const json* const num_layers = whole.Find("num_hidden_layers");
+  const bool is_older = HasArchitecture(whole, "LlamaForCausalLM") && whole.Has(kDraftVocab) &&
+                        num_layers != nullptr && *num_layers == 1;
+  return is_older ? eagle3 : nullptr;
+}
+
+absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole) {
+  const bool is_apart = whole.Has(kSpeculatorsType);
+  const json* const layer = is_apart ? whole.Find(kHeadLayerKey) : &whole.object();
+  if (layer == nullptr || !layer->is_object()) return whole.Wrong(kHeadLayerKey, "an object");
+  const std::string prefix = is_apart ? absl::StrCat(kHeadLayerKey, ".") : "";
+  const ConfigFields fields(*layer, whole.file(), prefix);
+  const json* const type = fields.Find("model_type");
+  const bool is_read = type == nullptr || IsText(*type, "llama") ||
+                       (!is_apart && (IsText(*type, "eagle3") || IsText(*type, "one_layer_head")));
+  if (!is_read) return fields.Wrong("model_type", "llama, in a draft head");
+  return fields;
+}
+
+absl::Span<const char* const> SpeculatorsKeys() { return kSpeculatorsKeys; }
+
+absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model) {
+  ModelConfig& c = *model;
+  if (c.num_layers != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(whole.file(), ": num_hidden_layers: found ",
+                                                   c.num_layers, ", allowed: 1, in a draft head"));
+  }
+  if (c.rope.type == RopeConfig::Type::kLongRope) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        whole.file(),
+        ": rope_type: found longrope, allowed in a draft head: ", "default, linear, llama3, yarn"));
+  }
+  ASSIGN_OR_RETURN(c.draft_vocab_size, whole.Int(kDraftVocab, 1, c.vocab_size, c.vocab_size));
+  ASSIGN_OR_RETURN(c.target_hidden_size,
+                   whole.Int("target_hidden_size", 1, kMaxHidden, c.hidden_size));
+  if (c.state_input == StateInput::kFused) {
+    if (c.target_hidden_size != c.hidden_size) {
+      return whole.Wrong("target_hidden_size",
+                         absl::StrCat(c.hidden_size, ", as hidden_size says"));
+    }
+    c.num_states = 1;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(c.norms_residual, whole.Bool("norm_before_residual", false));
+  ASSIGN_OR_RETURN(c.norms_states, whole.Bool("norm_before_fc", false));
+  RETURN_IF_ERROR(ReadTargetLayers(whole, model));
+  if (c.target_hidden_size > kMaxHidden / static_cast<int>(kMostStates)) {
+    return whole.Wrong("target_hidden_size",
+                       absl::StrCat("at most ", kMaxHidden / kMostStates, " in a draft head"));
+  }
+  c.num_states = c.target_layers.empty() ? kEagle3States : static_cast<int>(c.target_layers.size());
+  return absl::OkStatus();
+}
+
+void CompleteHead(const Weights& weights, ModelConfig* model) {
+  if (model->state_input == StateInput::kNone) return;
+  model->has_own_embedding = weights.Has("model.embed_tokens.weight");
+  model->tied_embeddings = !weights.Has("lm_head.weight");
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// Draft heads in config.json: the flat layout of the EAGLE project, SGLang and SpecForge, that of
+// speculators, and the one-layer form (docs/draft_heads.md).
+#ifndef TANDEM_CHECKPOINT_HEAD_CONFIG_H_
+#define TANDEM_CHECKPOINT_HEAD_CONFIG_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_families.h"
+#include "checkpoint/weights.h"
+#include "json/config_fields.h"
+
+namespace tandem {
+
+// The object of a speculators file that has the keys of the head's layer.
+inline constexpr char kHeadLayerKey[] = "transformer_layer_config";
+
+// The family of the draft head that config.json describes; null for another model.
+// INVALID_ARGUMENT naming the key for a head of a form that is not read.
+absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole);
+
+// The keys of the head's layer: an object of its own, or `whole`. INVALID_ARGUMENT naming the key.
+// REQUIRES: HeadFamilyOf(whole).
+absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole);
+
+// The names of all other keys of `whole` that are read, where the layer has an object of its own.
+absl::Span<const char* const> SpeculatorsKeys();
+
+// Reads what makes a head of a one-layer model whose sizes and rope `model` has already.
+absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model);
+
+// Completes a head's configuration by which tensors there are: has_own_embedding, and
+// tied_embeddings where its logits are products with rows of the target's head. Other models'
+// stays. REQUIRES: arranged weights of this configuration (arranged_weights.h).
+void CompleteHead(const Weights& weights, ModelConfig* model);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_HEAD_CONFIG_H_

@@ -1,0 +1,134 @@
+// What loading a draft head does otherwise than loading another model.
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "checkpoint/draft_vocabulary.h"
+#include "checkpoint/model_families.h"
+#include "model/gathered_rows.h"
+#include "model/transformer_loader.h"
+#include "tandem/field_error.h"
+
+namespace tandem {
+namespace {
+
+absl::Status WrongHead(const std::string& path, absl::string_view key, int found, int allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, ": found ", found, ", allowed: ",
+                                                 allowed, ", as the draft head's target has"));
+}
+
+}  // namespace
+
+absl::Status TransformerLoader::FitToTarget(const std::string& path,
+                                            const Transformer::LoadOptions& options,
+                                            ModelConfig* config) {
+  ModelConfig& c = *config;
+  if (c.state_input == StateInput::kNone) {
+    if (options.target == nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": found a ", c.family, " model, allowed: a draft head"));
+  }
+  if (options.target == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": found a draft head, allowed: a model that reads tokens alone"));
+  }
+  const ModelConfig& target = options.target->config();
+  TANDEM_CHECK(target.state_input == StateInput::kNone);
+  if (options.group != nullptr) {
+    return FieldError("tensor_parallel", absl::StrCat("found ", options.group->world(),
+                                                      ", allowed with a draft head: 1"));
+  }
+  if (options.head_tokens > 0) {
+    return FieldError("draft_head_tokens",
+                      absl::StrCat("found ", options.head_tokens, ", allowed with a draft head: ",
+                                   "none, because it has a vocabulary of its own"));
+  }
+  const struct {
+    const char* key;
+    int found, allowed;
+  } kSame[] = {{"num_key_value_heads", c.num_kv_heads, target.num_kv_heads},
+               {"head_dim", c.head_dim, target.head_dim},
+               {"vocab_size", c.vocab_size, target.vocab_size},
+               {"target_hidden_size", c.target_hidden_size, target.hidden_size}};
+  for (const auto& [key, found, allowed] : kSame) {
+    if (found != allowed) return WrongHead(path, key, found, allowed);
+  }
+  // Its rows are added to, or multiplied with, rows of the target.
+  const bool shares_rows = !c.has_own_embedding || c.tied_embeddings;
+  if (shares_rows && c.hidden_size != target.hidden_size) {
+    return WrongHead(path, "hidden_size", c.hidden_size, target.hidden_size);
+  }
+  for (const int layer : c.target_layers) {
+    if (layer <= target.num_layers) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": eagle_aux_hidden_state_layer_ids: found layer ", layer,
+                     ", allowed: up to ", target.num_layers, ", the target's number of layers"));
+  }
+  c.context_length = target.context_length;
+  return absl::OkStatus();
+}
+
+absl::Status TransformerLoader::LoadStateParts() {
+  const ModelConfig& c = model_.config_;
+  Transformer::StateParts& parts = model_.state_parts_;
+  if (!c.has_own_embedding) {
+    model_.embedding_ = model_.target_->embedding_;
+    model_.host_embedding_ = model_.target_->host_embedding_;
+  }
+  const auto load_norm = [&](const std::string& name, int size, Buffer* norm) -> absl::Status {
+    ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(name, ".weight"), size));
+    return absl::OkStatus();
+  };
+  const bool is_fused = c.state_input == StateInput::kFused;
+  const std::string layer = is_fused ? "" : "model.layers.0.";
+  RETURN_IF_ERROR(load_norm(absl::StrCat(layer, kStateNorm), c.hidden_size, &parts.state_norm));
+  if (is_fused) RETURN_IF_ERROR(load_norm(kEmbeddingNorm, c.hidden_size, &parts.embedding_norm));
+  if (c.norms_states) {
+    RETURN_IF_ERROR(load_norm("input_norm", c.read_state_size(), &parts.states_norm));
+  }
+  return Projections("", {"fc"}, {Outputs{c.hidden_size, {0, c.hidden_size}}}, c.fc_inputs(),
+                     /*has_bias=*/false, &parts.fc);
+}
+
+absl::Status TransformerLoader::LoadDraftHead() {
+  const ModelConfig& c = model_.config_;
+  ASSIGN_OR_RETURN(DraftVocabulary vocabulary, ReadDraftVocabulary(*model_.weights_, c));
+  used_.insert({"d2t", "t2d"});
+  model_.num_head_tokens_ = c.draft_vocab_size;
+  model_.parts_ = model_.PartsOf(/*rank=*/0);
+  model_.head_ids_ = std::move(vocabulary.ids);
+  if (!c.tied_embeddings) {
+    const std::string name = "lm_head.weight";
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(name, c.draft_vocab_size, c.hidden_size));
+    if (vocabulary.rows.empty()) {
+      return Pack({{.matrix = matrix}}, PartOrder::kConcatenated, kHeadFormat, {name},
+                  &model_.head_);
+    }
+    ASSIGN_OR_RETURN(const ConstMatrixView whole,
+                     model_.weights_->Get(name, {c.draft_vocab_size, c.hidden_size}));
+    return PackDraftHead(whole, vocabulary.rows);
+  }
+  ASSIGN_OR_RETURN(const ConstMatrixView whole, model_.target_->HeadMatrix());
+  RETURN_IF_ERROR(PackDraftHead(whole, model_.head_ids_));
+  model_.target_->ForgetHeadMatrix();
+  return absl::OkStatus();
+}
+
+// Packs these rows, or all, at once: not from the cache of packed weights, which does not know
+// where they are from.
+absl::Status TransformerLoader::PackDraftHead(ConstMatrixView matrix,
+                                              absl::Span<const TokenId> rows) {
+  if (only_checks_ || writer_ != nullptr) return absl::OkStatus();
+  std::vector<std::byte> gathered;
+  if (!rows.empty()) matrix = GatheredRows(matrix, rows, &gathered);
+  const WeightPart part{.matrix = matrix};
+  ASSIGN_OR_RETURN(model_.head_, model_.backend_->Pack({&part, 1}, PartOrder::kConcatenated,
+                                                       FormatOf(matrix, kHeadFormat)));
+  model_.bytes_packed_at_load_ += model_.head_.data.size_bytes();
+  return absl::OkStatus();
+}
+
+}  // namespace tandem
