@@ -95,7 +95,8 @@ std::unique_ptr<DraftState> ModelDrafter::NewStateOf(DrafterKind /*kind*/,
   return state;
 }
 
-void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
+void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                                     const KvSequence& /*target_kv*/) {
   State& s = State::Of(state);
   const absl::Span<const TokenId> read = Read(&s, tokens);
   if (s.kv.length() == 0) {
