@@ -467,8 +467,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 // Offers the full pages that a round has added to others who begin with the same tokens.
 void EngineImpl::Publish(Session* session) {
   const int full_pages = session->target_kv.length() / options_.page_size;
-  if (full_pages <= session->published_pages || !MayPublish(runtime_.drafter.get(), *session))
-    return;
+  if (!MayPublish(runtime_.drafter.get(), *session, full_pages)) return;
   session->published_pages = full_pages;
   runtime_.target_cache->Publish(session->tokens, &session->target_kv);
   if (session->draft_state == nullptr) return;
