@@ -21,8 +21,10 @@ std::unique_ptr<DraftState> CombinedDrafter::NewStateOf(DrafterKind kind,
                                                         absl::Span<const TokenId> prompt,
                                                         std::shared_ptr<const Tenant> tenant) {
   auto state = std::make_unique<CombinedDraftState>();
-  if (HasModel(kind)) state->model = model_->NewStateOf(DrafterKind::kModel, prompt, tenant);
-  if (kind != DrafterKind::kModel) {
+  if (HasModel(kind) || model_->shares_target_cache()) {
+    state->model = model_->NewStateOf(HasModel(kind) ? kind : DrafterKind::kNone, prompt, tenant);
+  }
+  if (HasLookup(kind)) {
     state->lookup = lookup_->NewStateOf(DrafterKind::kNgram, prompt, std::move(tenant));
   }
   return state;
@@ -82,10 +84,22 @@ void CombinedDrafter::Publish(DraftState* state, absl::Span<const TokenId> token
   if (both.lookup != nullptr) lookup_->Publish(both.lookup.get(), tokens);
 }
 
-void CombinedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
+void CombinedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                                        const KvSequence& target_kv) {
   CombinedDraftState& both = Of(state);
-  if (both.model != nullptr) model_->AdoptLongerPrefix(both.model.get(), tokens);
-  if (both.lookup != nullptr) lookup_->AdoptLongerPrefix(both.lookup.get(), tokens);
+  if (both.model != nullptr) model_->AdoptLongerPrefix(both.model.get(), tokens, target_kv);
+  if (both.lookup != nullptr) lookup_->AdoptLongerPrefix(both.lookup.get(), tokens, target_kv);
+}
+
+absl::Status CombinedDrafter::ReadStates(absl::Span<const TargetRows> rows) {
+  std::vector<TargetRows> of_model(rows.begin(), rows.end());
+  for (TargetRows& of : of_model) of.state = Of(of.state).model.get();
+  return model_->ReadStates(of_model);
+}
+
+bool CombinedDrafter::HoldsFullPages(const DraftState& state, const KvSequence& kv) const {
+  const auto& both = static_cast<const CombinedDraftState&>(state);
+  return both.model == nullptr || model_->HoldsFullPages(*both.model, kv);
 }
 
 std::optional<Drafter::CachedText> CombinedDrafter::TextOf(DraftState* state,

@@ -2,6 +2,7 @@
 #define TANDEM_DRAFT_COMBINED_DRAFTER_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "draft/drafter.h"
@@ -15,9 +16,11 @@ namespace tandem {
 class CombinedDrafter final : public Drafter {
  public:
   CombinedDrafter(std::unique_ptr<Drafter> model, std::unique_ptr<Drafter> lookup)
-      : model_(std::move(model)), lookup_(std::move(lookup)) {}
+      : model_(std::move(model)),
+        lookup_(std::move(lookup)),
+        name_(std::string(model_->name()) + "+ngram") {}
 
-  std::string_view name() const override { return "model+ngram"; }
+  std::string_view name() const override { return name_; }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
@@ -26,15 +29,20 @@ class CombinedDrafter final : public Drafter {
   void Rollback(DraftState* state, int length) override;
   int NumCached(const DraftState& state) const override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
-  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override;
   std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override;
   void Evict(DraftState* state) override;
   int num_unpacked() const override { return model_->num_unpacked() + lookup_->num_unpacked(); }
+  bool shares_target_cache() const override { return model_->shares_target_cache(); }
+  absl::Status ReadStates(absl::Span<const TargetRows> rows) override;
+  bool HoldsFullPages(const DraftState& state, const KvSequence& kv) const override;
   absl::Status CheckIntegrity() const override { return model_->CheckIntegrity(); }
 
  private:
   std::unique_ptr<Drafter> model_;
   std::unique_ptr<Drafter> lookup_;
+  std::string name_;
 };
 
 }  // namespace tandem

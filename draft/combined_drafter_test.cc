@@ -96,7 +96,7 @@ TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
       EXPECT_EQ(proposal.tokens.size(), source == options[0].source ? 2u : 0u);
     }
     world.drafter->Publish(state.get(), context);
-    world.drafter->AdoptLongerPrefix(state.get(), context);
+    world.drafter->AdoptLongerPrefix(state.get(), context, KvSequence());
     world.drafter->Rollback(state.get(), 1);
     world.drafter->Evict(state.get());
     EXPECT_EQ(world.drafter->NumCached(*state), 0);

@@ -73,9 +73,8 @@ struct DraftRequest {
   const DraftTemperature* draft_temperature =
       nullptr;                  // how sharply to draw; null for as `sampling` says
   DraftState* state = nullptr;  // from this drafter's NewState()
-  // The target's cache of the sequence, for a drafter that shares its pages; it may be extended,
-  // and is given back as long as it was.
-  KvSequence* target_kv = nullptr;
+  // The target's cache of the sequence, for a drafter that shares its pages.
+  const KvSequence* target_kv = nullptr;
 };
 
 // Suggests how sequences go on. A bad draft costs only speed, never correctness: verification makes
@@ -128,21 +127,28 @@ class Drafter {
   // What a pass of the target left of one sequence, in the model's states().
   struct TargetRows {
     DraftState* state = nullptr;
-    absl::Span<const TokenId> tokens;  // committed, those of the pass that were kept included
-    KvSequence* kv = nullptr;          // the target's, rolled back to what was kept
-    int first_position = 0;            // of the pass's first row
-    int first_row = 0;                 // of the model's states()
+    absl::Span<const TokenId> tokens{};  // committed, those of the pass that were kept included
+    const KvSequence* kv = nullptr;      // the target's, rolled back to what was kept
+    int first_position = 0;              // of the pass's first row
+    int first_row = 0;                   // of the model's states()
   };
   // Takes the states of what was kept, and fills the layer of pages that have become full. Called
-  // after each round, before pages are published. An error costs drafts.
+  // after each round, before pages are published. An error costs drafts: these states know nothing
+  // of their sequences from there on (HoldsFullPages), until they are evicted.
   virtual absl::Status ReadStates(absl::Span<const TargetRows> /*rows*/) {
     return absl::OkStatus();
+  }
+  // Whether all full pages of `kv`, the target's, hold the layer: others are not to be published.
+  virtual bool HoldsFullPages(const DraftState& /*state*/, const KvSequence& /*kv*/) const {
+    return true;
   }
 
   // Offers what `state` holds of `tokens`, all committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
-  // Takes what others have published of `tokens` since, if that is more than `state` holds.
-  virtual void AdoptLongerPrefix(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
+  // Takes what others have published of `tokens` since, if that is more than `state` holds. The
+  // target's cache of the sequence, `target_kv`, has taken what there was for it.
+  virtual void AdoptLongerPrefix(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/,
+                                 const KvSequence& /*target_kv*/) {}
   // A text as a draft model's cache holds it, in that model's own tokens. Valid until the state
   // changes.
   struct CachedText {

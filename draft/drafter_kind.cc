@@ -5,24 +5,44 @@
 namespace tandem {
 namespace {
 
-constexpr NamedValues<DrafterKind, 5> kNames = {{{DrafterKind::kAuto, "auto"},
+constexpr NamedValues<DrafterKind, 7> kNames = {{{DrafterKind::kAuto, "auto"},
                                                  {DrafterKind::kModel, "model"},
                                                  {DrafterKind::kNgram, "ngram"},
                                                  {DrafterKind::kModelAndNgram, "model+ngram"},
+                                                 {DrafterKind::kHead, "eagle3"},
+                                                 {DrafterKind::kHeadAndNgram, "eagle3+ngram"},
                                                  {DrafterKind::kNone, "none"}}};
 
 }  // namespace
 
 std::string_view NameOf(DrafterKind kind) { return NameIn(kNames, kind); }
 
-DrafterKind ResolveDrafter(DrafterKind kind, bool has_model) {
+DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft) {
   if (kind != DrafterKind::kAuto) return kind;
-  return has_model ? DrafterKind::kModelAndNgram : DrafterKind::kNgram;
+  switch (draft) {
+    case DraftForm::kNone:
+      return DrafterKind::kNgram;
+    case DraftForm::kModel:
+      return DrafterKind::kModelAndNgram;
+    case DraftForm::kHead:
+      return DrafterKind::kHeadAndNgram;
+  }
+  TANDEM_CHECK(false);
 }
 
-bool HasModel(DrafterKind kind) {
+DraftForm DraftFormOf(DrafterKind kind) {
   TANDEM_CHECK(kind != DrafterKind::kAuto);
-  return kind == DrafterKind::kModel || kind == DrafterKind::kModelAndNgram;
+  if (kind == DrafterKind::kModel || kind == DrafterKind::kModelAndNgram) return DraftForm::kModel;
+  if (kind == DrafterKind::kHead || kind == DrafterKind::kHeadAndNgram) return DraftForm::kHead;
+  return DraftForm::kNone;
+}
+
+bool HasModel(DrafterKind kind) { return DraftFormOf(kind) != DraftForm::kNone; }
+
+bool HasLookup(DrafterKind kind) {
+  TANDEM_CHECK(kind != DrafterKind::kAuto);
+  return kind == DrafterKind::kNgram || kind == DrafterKind::kModelAndNgram ||
+         kind == DrafterKind::kHeadAndNgram;
 }
 
 absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name) {

@@ -15,15 +15,23 @@ namespace tandem {
 
 // What drafters are made of.
 struct DrafterParts {
-  LanguageModel* model = nullptr;  // the draft model, or null
-  PagedKvCache* cache = nullptr;   // its cache
+  LanguageModel* model = nullptr;  // the draft model or head, or null
+  PagedKvCache* cache = nullptr;   // its cache; of a head the target's
+  // Of a head: the model whose states it reads, and the backend of both.
+  const LanguageModel* target = nullptr;
+  Backend* backend = nullptr;
   int target_vocab_size = 0;
   int chunk_tokens = 256;
   const VocabularyMap* vocabulary = nullptr;  // of a draft model with other tokens; outlives it
   DraftWindow window{};                       // what the draft model reads of long texts
+
+  DraftForm form() const {
+    if (model == nullptr) return DraftForm::kNone;
+    return model->read_state_size() > 0 ? DraftForm::kHead : DraftForm::kModel;
+  }
 };
 
-// Null for kNone. INVALID_ARGUMENT for a drafter with a model where there is none.
+// Null for kNone. INVALID_ARGUMENT for a drafter with a model, or a head, where there is none.
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const DrafterParts& parts);
 
 // One whose sequences may each have another drafter (Drafter::NewStateOf): `usual` or any other

@@ -58,7 +58,8 @@ TEST(MakeDrafter, MakesWhatCanBeAnyOfThem) {
 }
 
 TEST(DrafterKind, IsWhatItsNameSays) {
-  for (const char* name : {"auto", "none", "model", "ngram", "model+ngram"}) {
+  for (const char* name :
+       {"auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram"}) {
     const auto kind = ParseDrafterKind(name);
     ASSERT_TRUE(kind.ok()) << kind.status();
     EXPECT_EQ(NameOf(*kind), name);
@@ -66,7 +67,8 @@ TEST(DrafterKind, IsWhatItsNameSays) {
   const absl::Status status = ParseDrafterKind("oracle").status();
   EXPECT_EQ(FieldOf(status), "drafter");
   EXPECT_EQ(status.message(),
-            "drafter: \"oracle\" is not one of auto, model, ngram, model+ngram, none");
+            "drafter: \"oracle\" is not one of auto, model, ngram, model+ngram, eagle3, "
+            "eagle3+ngram, none");
 }
 
 }  // namespace

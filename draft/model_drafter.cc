@@ -1,8 +1,6 @@
 #include "draft/model_drafter.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -10,20 +8,8 @@
 #include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "draft/tenants.h"
-#include "kernels/row_math.h"
 
 namespace tandem {
-namespace {
-
-// A row over all ids up to the last of `ids` from one over these alone; the others get `rest`.
-void Scatter(absl::Span<const float> values, absl::Span<const TokenId> ids, float rest,
-             std::vector<float>* row) {
-  row->assign(ids.back() + 1, rest);
-  for (size_t i = 0; i < ids.size(); ++i) (*row)[ids[i]] = values[i];
-}
-
-}  // namespace
-
 struct ModelDrafter::State final : DraftState {
   explicit State(std::shared_ptr<States> all_states) : all(std::move(all_states)) {
     all->push_back(this);
@@ -41,21 +27,15 @@ struct ModelDrafter::State final : DraftState {
   static State& Of(DraftState* state) { return *static_cast<State*>(state); }
 };
 
-struct ModelDrafter::Draft {
-  const DraftRequest* request;
-  DraftWalk walk;  // along the proposal, as tokens are drawn on the host
-  Proposal* proposal;
-  State* state;
-  KvSequence* kv;
-  absl::Span<const TokenId> text;  // the context in the draft's tokens
-  int max_tokens;                  // what the draft's own context leaves of the request's
-  DraftSurvival survival;
-  bool ended = false;
-  int num_on_device = 0;  // tokens to be drawn there; 0 if all are drawn on the host
-  int last_slot = -1;     // the sampler's, which drew the last of these
+struct ModelDrafter::Draft : OngoingDraft {
+  using OngoingDraft::OngoingDraft;
 
-  int num_tokens() const { return static_cast<int>(proposal->tokens.size()); }
-  bool wants_more() const { return !ended && num_tokens() < max_tokens; }
+  State* state = nullptr;
+  KvSequence* kv = nullptr;
+  absl::Span<const TokenId> text;  // the context in the draft's tokens
+  int num_on_device = 0;           // tokens to be drawn there; 0 if all are drawn on the host
+  int last_slot = -1;              // the sampler's, which drew the last of these
+
   // That the pass after all these tokens have been drawn on the device still has to take.
   int pages_to_take() const {
     return num_on_device == 0 ? 0
@@ -70,7 +50,8 @@ ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target
       cache_(cache),
       target_vocab_size_(target_vocab_size),
       chunk_tokens_(chunk_tokens),
-      vocabulary_(vocabulary) {
+      vocabulary_(vocabulary),
+      drawer_(model, target_vocab_size, vocabulary) {
   TANDEM_CHECK(vocabulary == nullptr || vocabulary->target_size() == target_vocab_size);
 }
 
@@ -114,7 +95,8 @@ std::unique_ptr<DraftState> ModelDrafter::NewStateOf(DrafterKind /*kind*/,
   return state;
 }
 
-void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
+void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                                     const KvSequence& /*target_kv*/) {
   State& s = State::Of(state);
   const absl::Span<const TokenId> read = Read(&s, tokens);
   if (s.kv.length() == 0) {
@@ -217,17 +199,15 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     State& state = State::Of(requests[i].state);
     const absl::Span<const TokenId> text = Read(&state, requests[i].context);
     const int room = Room(state.kv, text);
-    drafts.push_back({.request = &requests[i],
-                      .walk = DraftWalk(requests[i].history),
-                      .proposal = proposals[i],
-                      .state = &state,
-                      .kv = &state.kv,
-                      .text = text,
-                      .max_tokens = std::min(requests[i].granted, room),
-                      .survival = DraftSurvival(requests[i].stop),
-                      .ended = room == 0});
+    // What the draft's own context leaves of the tokens.
+    Draft& draft =
+        drafts.emplace_back(&requests[i], proposals[i], std::min(requests[i].granted, room));
+    draft.state = &state;
+    draft.kv = &state.kv;
+    draft.text = text;
+    draft.ended = room == 0;
     // The last token is read again if those behind it are nothing to the draft: a step needs one.
-    if (drafts.back().wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
+    if (draft.wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
       state.kv.Truncate(static_cast<int>(text.size()) - 1);
     }
   }
@@ -264,90 +244,6 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
     }
   }
   return absl::OkStatus();
-}
-
-// Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
-absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits) {
-  if (const absl::Span<const TokenId> ids = model_->head_ids(); !ids.empty()) {
-    Scatter(logits, ids, -std::numeric_limits<float>::infinity(), &draft_row_);
-    logits = draft_row_;
-  }
-  if (vocabulary_ == nullptr) {
-    return logits.first(std::min<size_t>(logits.size(), target_vocab_size_));
-  }
-  vocabulary_->ToTargetRow(logits, &target_row_);
-  return target_row_;
-}
-
-// A row over the head's tokens is enough where nothing asks for tokens by their ids, and shorter.
-absl::Status ModelDrafter::MakeDraftDistribution(absl::Span<const float> logits,
-                                                 const SamplingParams& sampling,
-                                                 TokenHistory* history,
-                                                 Distribution* distribution) {
-  const absl::Span<const TokenId> ids = model_->head_ids();
-  const bool stays_short = !ids.empty() && vocabulary_ == nullptr && sampling.takes_row() &&
-                           ids.back() < target_vocab_size_;
-  if (!stays_short) return MakeDistribution(ToTargetRow(logits), sampling, history, distribution);
-  RETURN_IF_ERROR(MakeDistribution(logits, sampling, history, distribution));
-  if (distribution->only >= 0) {
-    distribution->only = ids[distribution->only];
-    return absl::OkStatus();
-  }
-  Scatter(distribution->probs, ids, 0.0f, &draft_row_);
-  distribution->probs.swap(draft_row_);
-  return absl::OkStatus();
-}
-
-SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
-  const DraftRequest& request = *draft.request;
-  SamplingParams sampling = *request.sampling;
-  if (request.draft_temperature != nullptr && !sampling.is_greedy()) {
-    sampling.temperature /= request.draft_temperature->At(slot);
-  }
-  return sampling;
-}
-
-RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
-  const auto committed =
-      static_cast<uint32_t>(draft.request->context.size()) + draft.request->num_skipped;
-  if (draft.request->noise == DraftNoise::kTargets) {
-    return {.stream = RandomStream::kTarget, .position = committed + slot};
-  }
-  return {
-      .stream = RandomStream::kDraft, .position = committed, .slot = static_cast<uint32_t>(slot)};
-}
-
-// The probability of the row's most likely token; a NaN if the row is not a distribution.
-float ModelDrafter::ConfidenceOf(absl::Span<const float> logits) {
-  const TokenId best = ArgMax(logits);
-  if (best < 0) return std::numeric_limits<float>::quiet_NaN();
-  confidence_row_.assign(logits.begin(), logits.end());
-  Softmax(/*scale=*/1.0f, logits[best], absl::MakeSpan(confidence_row_));
-  return confidence_row_[best];
-}
-
-// Adds a token drawn from this row of the draft's. False if the draft ends: the row is not a
-// distribution, its tokens would hardly be kept, or those after them.
-bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> draft_row) {
-  const DraftRequest& request = *draft->request;
-  Proposal& proposal = *draft->proposal;
-  ++proposal.num_steps;
-  const float confidence = ConfidenceOf(draft_row);
-  if (std::isnan(confidence)) return false;
-  proposal.has_stopped = !draft->survival.Takes(confidence);
-  if (proposal.has_stopped) return false;
-  Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDraftDistribution(draft_row, SamplingOf(*draft, draft->num_tokens()),
-                                           request.history, distribution)
-                         .ok();
-  if (!valid) return false;
-  const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft, draft->num_tokens()));
-  if (token < 0) return false;
-  draft->walk.Add(token);
-  proposal.tokens.push_back(token);
-  proposal.confidences.push_back(confidence);
-  proposal.has_stopped = draft->wants_more() && !draft->survival.GoesOn();
-  return !proposal.has_stopped;
 }
 
 // What the device's sampler is to do, in the order of passes.
@@ -432,9 +328,9 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
       } else {
         float* const probs = DeviceProbs(*draft.proposal->DistributionAt(slot));
         tasks.rows.push_back(
-            DistributionTask(rows, row, vocab_size, SamplingOf(draft, slot), probs));
+            DistributionTask(rows, row, vocab_size, draft.SamplingAt(slot), probs));
         task.target = probs;
-        SetNoise(draft.request->random, PlaceOf(draft, slot), &task);
+        SetNoise(draft.request->random, draft.PlaceOf(slot), &task);
       }
       tasks.slots.push_back(task);
       ++row;
@@ -477,7 +373,7 @@ absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
     for (size_t i = num_on_device; i < active.size(); ++i) {
       const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
       const absl::Span<const float> draft_row(row, static_cast<size_t>(logits.cols));
-      if (!DrawNext(active[i], draft_row)) active[i]->ended = true;
+      if (!drawer_.DrawNext(draft_row, active[i])) active[i]->ended = true;
     }
   }
   return tasks.slots.empty() ? absl::OkStatus() : CollectDrawn(drafts, tasks);

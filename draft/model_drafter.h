@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
+#include "draft/row_drawer.h"
 #include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/device_sampling.h"
@@ -44,7 +45,8 @@ class ModelDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
-  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override;
   std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override;
   absl::Status CheckIntegrity() const override;
 
@@ -58,11 +60,6 @@ class ModelDrafter final : public Drafter {
   KvSequence Begin(absl::Span<const TokenId> prompt, CacheSalt salt);
   // A drafted token in the draft's: one.
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
-  // A row over the target's tokens, as far as the draft has them; valid until the next call.
-  absl::Span<const float> ToTargetRow(absl::Span<const float> logits);
-  // MakeDistribution of a row over the head's tokens, over the target's.
-  absl::Status MakeDraftDistribution(absl::Span<const float> logits, const SamplingParams& sampling,
-                                     TokenHistory* history, Distribution* distribution);
   // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
   // draft does not know.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
@@ -70,11 +67,6 @@ class ModelDrafter final : public Drafter {
   int64_t PagesOfYounger(const State& state) const;
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
-  // How token `slot` of a draft is to be drawn, and with which noise.
-  static SamplingParams SamplingOf(const Draft& draft, int slot);
-  static RandomPlace PlaceOf(const Draft& draft, int slot);
-  bool DrawNext(Draft* draft, absl::Span<const float> draft_row);
-  float ConfidenceOf(absl::Span<const float> logits);
 
   struct DeviceTasks;
   bool StaysOnDevice(const Draft& draft);
@@ -90,9 +82,7 @@ class ModelDrafter final : public Drafter {
   int target_vocab_size_;
   int chunk_tokens_;
   const VocabularyMap* vocabulary_;
-  std::vector<float> draft_row_;
-  std::vector<float> target_row_;
-  std::vector<float> confidence_row_;
+  RowDrawer drawer_;
   DeviceRowPool rows_;
   std::shared_ptr<States> states_ = std::make_shared<States>();  // that exist, oldest first
 };

@@ -455,11 +455,11 @@ TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
   ASSERT_TRUE(world.Propose({b}, {0}).ok());
   world.drafter().Publish(b->state.get(), b->tokens);
   EXPECT_EQ(world.drafter().NumCached(*a->state), 0);
-  world.drafter().AdoptLongerPrefix(a->state.get(), a->tokens);
+  world.drafter().AdoptLongerPrefix(a->state.get(), a->tokens, KvSequence());
   EXPECT_EQ(world.drafter().NumCached(*a->state), 6);
   ASSERT_TRUE(world.Propose({a}, {1}).ok());
   EXPECT_EQ(world.drafter().NumCached(*a->state), 11);
-  world.drafter().AdoptLongerPrefix(a->state.get(), a->tokens);
+  world.drafter().AdoptLongerPrefix(a->state.get(), a->tokens, KvSequence());
   EXPECT_EQ(world.drafter().NumCached(*a->state), 11);  // it holds more
   world.ExpectDrawnAsRecorded(*a);
 }

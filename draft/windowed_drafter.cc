@@ -70,7 +70,7 @@ std::unique_ptr<DraftState> WindowedDrafter::NewStateOf(DrafterKind kind,
                                                         std::shared_ptr<const Tenant> tenant) {
   auto state = std::make_unique<State>();
   state->inner = inner_->NewStateOf(kind, {}, std::move(tenant));
-  AdoptLongerPrefix(state.get(), prompt);
+  AdoptLongerPrefix(state.get(), prompt, KvSequence());
   return state;
 }
 
@@ -112,9 +112,11 @@ void WindowedDrafter::Publish(DraftState* state, absl::Span<const TokenId> token
   inner_->Publish(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
 }
 
-void WindowedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
+void WindowedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                                        const KvSequence& target_kv) {
   State& s = State::Of(state);
-  inner_->AdoptLongerPrefix(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+  inner_->AdoptLongerPrefix(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())),
+                            target_kv);
 }
 
 std::optional<Drafter::CachedText> WindowedDrafter::TextOf(DraftState* state,

@@ -59,7 +59,8 @@ class WindowedDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   int num_unpacked() const override { return inner_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
-  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override;
   std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override;
   absl::Status CheckIntegrity() const override { return inner_->CheckIntegrity(); }
 

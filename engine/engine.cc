@@ -393,7 +393,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
   if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
-  if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
+  if (session->draft_state == nullptr && NeedsState(runtime_.drafter.get(), session->drafter)) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
   }
   TakePrefix(session, std::move(found));
@@ -442,7 +442,8 @@ int EngineImpl::TakePrefix(Session* session, KvSequence found) {
   EndIfScored(session);
   if (session->draft_state == nullptr) return num_reused;
   num_draft_prefix_hits_ -= runtime_.drafter->NumCached(*session->draft_state);
-  runtime_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session));
+  runtime_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session),
+                                      session->target_kv);
   num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
   return num_reused;
 }
@@ -466,7 +467,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 // Offers the full pages that a round has added to others who begin with the same tokens.
 void EngineImpl::Publish(Session* session) {
   const int full_pages = session->target_kv.length() / options_.page_size;
-  if (full_pages <= session->published_pages) return;
+  if (!MayPublish(runtime_.drafter.get(), *session, full_pages)) return;
   session->published_pages = full_pages;
   runtime_.target_cache->Publish(session->tokens, &session->target_kv);
   if (session->draft_state == nullptr) return;

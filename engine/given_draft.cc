@@ -51,7 +51,7 @@ void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session) {
   };
   s.forced.clear();
   // Whoever decodes without a drafter wants to decode plainly.
-  if (s.sampling.constraint != nullptr && s.draft_state != nullptr) {
+  if (s.sampling.constraint != nullptr && s.drafter != DrafterKind::kNone) {
     s.forced = ForcedTokens(tokenizer, &s.history);
   }
   add(DraftSource::kForced, s.forced.size());

@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Open(std::shared_ptr<P
                    PoolOf(*runtime->target, options.target, *runtime->target_cache, backend));
   std::vector<PoolId> pools = {target.id};
   std::optional<PoolInfo> draft;
-  if (runtime->draft != nullptr) {
+  if (runtime->draft_cache != nullptr) {
     const std::string& path = IsSelfDraft(options.draft) ? options.target : options.draft;
     ASSIGN_OR_RETURN(draft, PoolOf(*runtime->draft, path, *runtime->draft_cache, backend));
     pools.push_back(draft->id);

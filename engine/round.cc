@@ -91,6 +91,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
       continue;
     }
     if (s.draft_state == nullptr) continue;
+    if (step.granted == 0 && drafter->shares_target_cache()) continue;  // ReadStates reads along
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
     // A prompt whose pages another worker will fetch is read to its end by both models.
@@ -110,7 +111,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
          .stop = step.stop,
          .draft_temperature = DraftTemperatureOf(s, policy),
-         .state = s.draft_state.get()});
+         .state = s.draft_state.get(),
+         .target_kv = &s.target_kv});
     proposals.push_back(&s.proposal);
   }
   if (requests.empty()) return work;
@@ -243,8 +245,9 @@ struct RoundRecord {
   bool only_decodes = true;  // no chunk of a prompt was read
   bool has_packed = false;   // weights, which takes time once
   Instant start, drafted, verified, end;
+  absl::Duration states_time;  // that the drafter took to read the pass's states
 
-  absl::Duration draft_time() const { return drafted - start; }
+  absl::Duration draft_time() const { return drafted - start + states_time; }
   absl::Duration verify_time() const { return verified - drafted; }
 };
 
@@ -298,7 +301,7 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_draft_sequences = drafts.num_draft_sequences,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
-                   .verify_time = record.end - record.drafted});
+                   .verify_time = record.end - record.drafted - record.states_time});
   } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
              drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
@@ -309,6 +312,35 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                     .num_tokens = record.num_emitted,
                     .start = record.start,
                     .end = record.end});
+}
+
+// Where each session's rows of the pass begin.
+std::vector<Drafter::TargetRows> RowsOfPass(absl::Span<const RoundStep> steps,
+                                            absl::Span<const int> lengths_before) {
+  std::vector<Drafter::TargetRows> rows;
+  int row = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Session& s = *steps[i].session;
+    rows.push_back({.state = s.draft_state.get(),
+                    .kv = &s.target_kv,
+                    .first_position = lengths_before[i],
+                    .first_row = row});
+    row += s.target_kv.length() - lengths_before[i];
+  }
+  return rows;
+}
+
+// Lets the drafter read what the pass has left of the tokens that were kept. Where it cannot, it
+// drafts no more for these sequences.
+void ReadStates(Drafter* drafter, absl::Span<const RoundStep> steps,
+                std::vector<Drafter::TargetRows> rows) {
+  for (size_t i = 0; i < steps.size(); ++i) rows[i].tokens = steps[i].session->tokens;
+  const absl::Status status = Guarded("draft states", [&] { return drafter->ReadStates(rows); });
+  if (status.ok()) return;
+  for (const RoundStep& step : steps) {
+    drafter->Evict(step.session->draft_state.get());
+    ++step.session->completion.stats.draft_failures;
+  }
 }
 
 int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
@@ -323,19 +355,42 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   RoundRecord record;
   record.start = Instant::Now();
+  const bool reads_states = drafter != nullptr && drafter->shares_target_cache();
+  std::vector<int> lengths_before;
+  for (const RoundStep& step : steps) lengths_before.push_back(step.session->target_kv.length());
   record.drafts = Draft(drafter, steps, policy);
   record.drafted = Instant::Now();
   std::vector<VerifyResult> results;
   RETURN_IF_ERROR(Guarded("round", [&] { return Verify(verifier, steps, policy, &results); }));
   record.verified = Instant::Now();
+  std::vector<Drafter::TargetRows> rows;
+  if (reads_states) rows = RowsOfPass(steps, lengths_before);
   CommitAll(std::move(results), steps, policy, &record);
   std::move(roll_back).Invoke();
+  if (reads_states) {
+    const Instant begin = Instant::Now();
+    ReadStates(drafter, steps, std::move(rows));
+    record.states_time = Instant::Now() - begin;
+    for (const RoundStep& step : steps) {
+      step.session->completion.stats.draft_time += record.states_time;
+    }
+  }
   deliver();
   record.end = Instant::Now();
   record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
   // Other rounds teach the same.
   Caught("learning", [&] { Learn(record, steps, policy); }).IgnoreError();
   return absl::OkStatus();
+}
+
+bool NeedsState(const Drafter* drafter, DrafterKind kind) {
+  return kind != DrafterKind::kNone || (drafter != nullptr && drafter->shares_target_cache());
+}
+
+bool MayPublish(const Drafter* drafter, const Session& session, int full_pages) {
+  if (full_pages <= session.published_pages) return false;
+  return session.draft_state == nullptr ||
+         drafter->HoldsFullPages(*session.draft_state, session.target_kv);
 }
 
 }  // namespace tandem

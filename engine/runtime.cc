@@ -123,10 +123,14 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
                         Runtime* runtime) {
-  const KvLayout target_layout = runtime->target->kv_layout(options.page_size, runtime->kv_cache);
+  KvLayout target_layout = runtime->target->kv_layout(options.page_size, runtime->kv_cache);
   int64_t page_bytes = runtime->target_needs.page_bytes + runtime->draft_needs.page_bytes;
   KvLayout draft_layout;
-  if (runtime->draft != nullptr) {
+  if (runtime->has_head()) {
+    target_layout.num_layers += 1;
+    target_layout.state_size = runtime->target->state_size();
+    page_bytes = static_cast<int64_t>(target_layout.page_bytes());
+  } else if (runtime->draft != nullptr) {
     draft_layout = runtime->draft->kv_layout(options.page_size, runtime->draft_kv_cache);
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
@@ -165,7 +169,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
                                                      " bytes: ", cache.status().message())));
   };
   ASSIGN_OR_RETURN(runtime->target_cache, make(target_layout));
-  if (runtime->draft != nullptr) {
+  if (runtime->draft != nullptr && !runtime->has_head()) {
     ASSIGN_OR_RETURN(runtime->draft_cache, make(draft_layout));
   }
   if (runtime->ranks == nullptr) return absl::OkStatus();
@@ -267,6 +271,53 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
 }
 
+// What a head takes from its target, or has not got, is not for options to say.
+absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runtime) {
+  const auto refuse = [&](absl::string_view field, const std::string& found,
+                          absl::string_view allowed) {
+    return FieldError(field, absl::StrCat("found ", found, ", allowed: ", allowed, ", because ",
+                                          options.draft, " is a draft head"));
+  };
+  if (options.tensor_parallel > 1) {
+    return refuse("tensor_parallel", absl::StrCat(options.tensor_parallel), "1");
+  }
+  if (options.draft_window != kAutoDraftWindow && options.draft_window != 0) {
+    return refuse("draft_window", absl::StrCat(options.draft_window), "auto and 0");
+  }
+  if (options.draft_head_tokens != kAutoDraftHeadTokens && options.draft_head_tokens != 0) {
+    return refuse("draft_head_tokens", absl::StrCat(options.draft_head_tokens), "auto and 0");
+  }
+  if (runtime.draft_kv_cache != runtime.kv_cache) {
+    return refuse("draft_kv_cache", NameOf(runtime.draft_kv_cache), NameOf(runtime.kv_cache));
+  }
+  return absl::OkStatus();
+}
+
+// A model of one layer that reads the target's states, which the target leaves from here on.
+absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& options,
+                                                      Runtime* runtime) {
+  RETURN_IF_ERROR(CheckHeadOptions(options, *runtime));
+  const std::string format = options.draft_quantize == "auto" ? "none" : options.draft_quantize;
+  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
+                   ValueOf(kQuantizations, "draft_quantize", format));
+  Transformer::LoadOptions loading = Loading(options, quantized);
+  loading.which = Transformer::Quantize::kAll;
+  loading.target = runtime->target.get();
+  loading.first_layer = runtime->target->config().num_layers;
+  ASSIGN_OR_RETURN(std::unique_ptr<Transformer> head,
+                   Transformer::Load(options.draft, runtime->backend.get(), loading));
+  runtime->draft_format = format;
+  std::vector<int> layers = head->config().target_layers;
+  const int num_layers = runtime->target->config().num_layers;
+  if (layers.empty() && head->config().state_input == StateInput::kFused) {
+    layers = {num_layers};
+  } else if (layers.empty()) {
+    layers = {2, num_layers / 2, num_layers - 3};
+  }
+  runtime->target->LeaveStates(std::move(layers));
+  return head;
+}
+
 // EngineOptions::draft_quantize of a draft with files of its own. Where memory is not the host's,
 // nothing would keep what was requantised, and every start would do it again.
 absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
@@ -337,11 +388,19 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   runtime.predictions = std::make_unique<PredictedTexts>();
   runtime.constraints = std::make_unique<ConstraintCompiler>(
       runtime.tokenizer.get(), runtime.target->vocab_size(), ConstraintCompiler::Limits());
-  runtime.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
+  DraftForm form = options.draft.empty() ? DraftForm::kNone : DraftForm::kModel;
+  if (form == DraftForm::kModel && !IsSelfDraft(options.draft)) {
+    ASSIGN_OR_RETURN(const ModelConfig config,
+                     ReadModelConfig(options.draft, options.allow_unknown_config));
+    if (config.state_input != StateInput::kNone) form = DraftForm::kHead;
+  }
+  runtime.drafter_kind = ResolveDrafter(options.drafter, form);
   runtime.has_all_drafters = options.all_drafters;
   const bool has_model = options.all_drafters || HasModel(runtime.drafter_kind);
   if (IsSelfDraft(options.draft) && has_model) {
     ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime));
+  } else if (form == DraftForm::kHead && has_model) {
+    ASSIGN_OR_RETURN(runtime.draft, LoadHead(options, &runtime));
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(runtime.draft_format, DraftFormatOf(options, runtime));
     ASSIGN_OR_RETURN(runtime.draft,
@@ -349,7 +408,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     RETURN_IF_ERROR(CheckCompute(options, *runtime.draft, options.draft));
     ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
   }
-  if (runtime.draft != nullptr && runtime.draft->head_tokens() == 0) {
+  if (runtime.draft != nullptr && !runtime.has_head() && runtime.draft->head_tokens() == 0) {
     runtime.head = std::make_unique<LearnedHead>(
         runtime.draft.get(), LearnedHead::Target{.tokenizer = runtime.tokenizer.get(),
                                                  .model = runtime.target.get(),
@@ -365,21 +424,24 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {
     RETURN_IF_ERROR(WarmUp(runtime.target.get(), runtime.target_cache.get()));
-    if (runtime.draft != nullptr)
+    if (runtime.draft != nullptr && !runtime.has_head())
       RETURN_IF_ERROR(WarmUp(runtime.draft.get(), runtime.draft_cache.get()));
   }
-  if (runtime.draft != nullptr) {
+  if (runtime.draft != nullptr && !runtime.has_head()) {
     runtime.draft_window = DraftWindow::Of(options.draft_window,
                                            {.target = runtime.target->context_length(),
                                             .draft = runtime.draft->context_length(),
                                             .reads_other_tokens = runtime.vocabulary != nullptr});
   }
-  const DrafterParts parts = {.model = runtime.draft.get(),
-                              .cache = runtime.draft_cache.get(),
-                              .target_vocab_size = runtime.target->vocab_size(),
-                              .chunk_tokens = runtime.chunk_tokens,
-                              .vocabulary = runtime.vocabulary.get(),
-                              .window = runtime.draft_window};
+  const DrafterParts parts = {
+      .model = runtime.draft.get(),
+      .cache = runtime.has_head() ? runtime.target_cache.get() : runtime.draft_cache.get(),
+      .target = runtime.target.get(),
+      .backend = runtime.backend.get(),
+      .target_vocab_size = runtime.target->vocab_size(),
+      .chunk_tokens = runtime.chunk_tokens,
+      .vocabulary = runtime.vocabulary.get(),
+      .window = runtime.draft_window};
   ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters
                                         ? MakeEveryDrafter(runtime.drafter_kind, parts)
                                         : MakeDrafter(runtime.drafter_kind, parts));
@@ -391,6 +453,7 @@ std::vector<DrafterKind> Runtime::Drafters() const {
     return drafter == nullptr ? std::vector<DrafterKind>() : std::vector{drafter_kind};
   }
   if (draft == nullptr) return {DrafterKind::kNgram};
+  if (has_head()) return {DrafterKind::kHead, DrafterKind::kNgram, DrafterKind::kHeadAndNgram};
   return {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram};
 }
 
@@ -405,7 +468,8 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
                       : LearnedHead::Facts{.num_tokens = draft->head_tokens(),
                                            .bytes_read_per_pass =
                                                static_cast<int64_t>(draft->bytes_read_per_pass())};
-  ModelInfo info = InfoOf(path, *draft, *draft_cache, facts.bytes_read_per_pass);
+  ModelInfo info =
+      InfoOf(path, *draft, has_head() ? *target_cache : *draft_cache, facts.bytes_read_per_pass);
   info.quantize = draft_format;
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;

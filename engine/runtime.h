@@ -46,7 +46,7 @@ struct Runtime {
   // To what the draft's matrices were quantised at load: a name of kQuantizations.
   std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
-  std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft model
   KvDType kv_cache = KvDType::kF32;
   KvDType draft_kv_cache = KvDType::kF32;
   LeadingRank::Needs target_needs, draft_needs;
@@ -60,6 +60,8 @@ struct Runtime {
 
   // Those that a request may name, but for kNone.
   std::vector<DrafterKind> Drafters() const;
+  // Whether the draft is a head, whose layer is one of target_cache.
+  bool has_head() const { return draft != nullptr && draft->read_state_size() > 0; }
 
   // Of models loaded from these paths; nothing without a draft.
   ModelInfo TargetInfo(const std::string& path) const;

@@ -1,5 +1,6 @@
 #include "kvcache/kv_sequence.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "absl/strings/str_cat.h"
@@ -16,15 +17,17 @@ KvSequence::~KvSequence() { Truncate(0); }
 
 // Of the pages held, only one that is partly filled is written to, and it is the last.
 bool KvSequence::CopiesTail(int count) const {
-  return count > 0 && length_ % cache_->layout_.page_size != 0 &&
+  return !is_overlay_ && count > 0 && length_ % cache_->layout_.page_size != 0 &&
          cache_->pool_.IsShared(pages_.back());
 }
 
 int64_t KvSequence::PagesToExtend(int count) const {
   TANDEM_CHECK(cache_ != nullptr);
   TANDEM_CHECK(count >= 0);
-  return PagesFor(int64_t{length_} + count, cache_->layout_.page_size) -
-         static_cast<int64_t>(pages_.size()) + CopiesTail(count);
+  // An overlay may hold more already.
+  return std::max<int64_t>(0, PagesFor(int64_t{length_} + count, cache_->layout_.page_size) -
+                                  static_cast<int64_t>(pages_.size())) +
+         CopiesTail(count);
 }
 
 absl::Status KvSequence::Extend(int count) {
@@ -67,6 +70,14 @@ KvSequence KvSequence::Fork() const {
   fork.length_ = length_;
   for (const PageId page : pages_) cache_->Hold(page);
   return fork;
+}
+
+KvSequence KvSequence::Overlay(int length) const {
+  TANDEM_CHECK(0 <= length && length <= length_);
+  KvSequence overlay = Fork();
+  overlay.length_ = length;
+  overlay.is_overlay_ = true;
+  return overlay;
 }
 
 }  // namespace tandem

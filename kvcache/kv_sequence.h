@@ -64,6 +64,13 @@ class KvSequence {
   // A second sequence with the same contents, sharing every page until one of the two writes.
   KvSequence Fork() const;
 
+  // The same pages at another length, for passes that write a layer of their own into them, a draft
+  // head's: in place, though they are shared. Extend takes pages only past those that are held.
+  // What it is of must stay as it is as long as this lives; after a failed pass this is to be
+  // dropped.
+  // REQUIRES: 0 <= length <= this->length().
+  KvSequence Overlay(int length) const;
+
  private:
   friend class PagedKvCache;
   friend class PagedKvCacheTestPeer;
@@ -76,6 +83,7 @@ class KvSequence {
     std::swap(length_, other.length_);
     std::swap(variant_, other.variant_);
     std::swap(salt_, other.salt_);
+    std::swap(is_overlay_, other.is_overlay_);
   }
 
   PagedKvCache* cache_ = nullptr;
@@ -83,6 +91,7 @@ class KvSequence {
   int length_ = 0;
   int variant_ = 0;
   CacheSalt salt_;
+  bool is_overlay_ = false;
 };
 
 }  // namespace tandem

@@ -31,17 +31,22 @@ inline std::vector<TokenId> RandomTokens(std::mt19937_64& random, int vocab, int
   return tokens;
 }
 
-// A cache of one f32 per token.
+// A cache of one f32 per token and layer.
 class FakeCache {
  public:
-  FakeCache(int page_size, int num_pages)
-      : cache_(*PagedKvCache::Create(
-            &backend_, {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .page_size = page_size},
-            num_pages)) {
+  FakeCache(int page_size, int num_pages, int num_layers = 1, int state_size = 0)
+      : cache_(*PagedKvCache::Create(&backend_,
+                                     {.num_layers = num_layers,
+                                      .num_kv_heads = 1,
+                                      .head_dim = 1,
+                                      .page_size = page_size,
+                                      .state_size = state_size},
+                                     num_pages)) {
     FillFreePages(cache_.get(), NAN);
   }
   PagedKvCache* get() { return cache_.get(); }
   PagedKvCache* operator->() { return cache_.get(); }
+  MemoryBackend* backend() { return &backend_; }
 
  private:
   MemoryBackend backend_;
@@ -59,6 +64,7 @@ class FakeModel final : public LanguageModel {
     bool is_bf16 = false;  // rounds the logits
     int fail_every = 0;    // passes; 0 for never
     int packs_for = 0;     // passes until weights are packed
+    int state_size = 0;    // floats that each row leaves
     int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
     // Keeps rows on a device: those that are not wanted whole are NaN where the host reads.
     Sampler* sampler = nullptr;
@@ -101,6 +107,7 @@ class FakeModel final : public LanguageModel {
     passes_.emplace_back();
     const int stride = options_.vocab + 3;  // NaN between the rows
     rows_.clear();
+    states_.clear();
     int num_rows = 0;
     int num_tokens = 0;
     for (const ForwardRequest& r : requests) {
@@ -113,6 +120,10 @@ class FakeModel final : public LanguageModel {
         *Place(*r.kv, start + static_cast<int>(i)) = static_cast<float>(tokens[i]);
       }
       const std::vector<TokenId> read = Contents(*r.kv);
+      for (int length = start + 1; length <= r.kv->length(); ++length) {
+        const std::vector<float> state = StateAfter(absl::MakeSpan(read).first(length));
+        states_.insert(states_.end(), state.begin(), state.end());
+      }
       for (int length = r.kv->length() - r.num_logits + 1; length <= r.kv->length(); ++length) {
         const std::vector<float> row = RowAfter(absl::MakeSpan(read).first(length));
         rows_.insert(rows_.end(), row.begin(), row.end());
@@ -134,6 +145,21 @@ class FakeModel final : public LanguageModel {
   }
 
   DeviceRows device_rows() override { return {&backend_, options_.sampler, device_rows_}; }
+
+  int state_size() const override { return options_.state_size; }
+  ConstMatrixView states() const override {
+    const int size = options_.state_size;
+    return {states_.data(), DType::kF32, static_cast<int>(states_.size()) / std::max(size, 1), size,
+            size};
+  }
+  // What the row of a context's last token leaves.
+  std::vector<float> StateAfter(absl::Span<const TokenId> context) const {
+    uint64_t hash = options_.salt;
+    for (const TokenId token : context) hash = SplitMix64(hash ^ static_cast<uint32_t>(token + 1));
+    std::vector<float> state(options_.state_size);
+    for (float& value : state) value = Uniform(hash = SplitMix64(hash));
+    return state;
+  }
 
   // The logits behind a context.
   std::vector<float> RowAfter(absl::Span<const TokenId> context) const {
@@ -201,6 +227,7 @@ class FakeModel final : public LanguageModel {
   int num_passes_ = 0;
   std::vector<std::vector<Fed>> passes_;
   std::vector<float> rows_;
+  std::vector<float> states_;
   std::vector<float> device_storage_;
   MatrixView device_rows_;
   std::vector<float> host_rows_;

@@ -8,7 +8,7 @@ namespace {
 // What a file may say of the budget for probes.
 constexpr double kLargestBudget = 1e6;
 // And of the rounds since an exploration, which come sooner.
-constexpr int kMostRounds = 64;
+constexpr int kMostRoundsSince = 64;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
   archive->Pass(&is_on_);
   // Answers may be shorter than what lies between two explorations or probes.
-  archive->Pass(0, kMostRounds, &rounds_since_exploration_);
+  archive->Pass(0, kMostRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
   archive->Pass(0.0, kLargestBudget, &probe_budget_);
   archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);

@@ -9,19 +9,28 @@ namespace tandem {
 
 // What proposes (docs/drafters.md).
 enum class DrafterKind {
-  kAuto,           // in options alone: kModelAndNgram if there is a draft model, else kNgram
-  kNone,           // nothing: plain decoding
-  kModel,          // a draft model
-  kNgram,          // what followed last time, in prompt or output
+  kAuto,   // in options alone: kModelAndNgram or kHeadAndNgram as there is a draft, else kNgram
+  kNone,   // nothing: plain decoding
+  kModel,  // a draft model
+  kNgram,  // what followed last time, in prompt or output
   kModelAndNgram,  // either, as pays off
+  kHead,           // a draft head, which reads the target's states (docs/draft_heads.md)
+  kHeadAndNgram,   // either, as pays off
 };
 
-// "auto", "none", "model", "ngram", "model+ngram".
+// What a draft is.
+enum class DraftForm { kNone, kModel, kHead };
+
+// "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram".
 std::string_view NameOf(DrafterKind kind);
-// What kAuto stands for with and without a draft model; returns other kinds as they are.
-DrafterKind ResolveDrafter(DrafterKind kind, bool has_model);
-// Whether a draft model is part of it. REQUIRES: not kAuto.
+// What kAuto stands for with such a draft; returns other kinds as they are.
+DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft);
+// What it needs of a draft. REQUIRES: not kAuto.
+DraftForm DraftFormOf(DrafterKind kind);
+// Whether a draft model or a head is part of it. REQUIRES: not kAuto.
 bool HasModel(DrafterKind kind);
+// Whether it looks up what followed last time. REQUIRES: not kAuto.
+bool HasLookup(DrafterKind kind);
 // INVALID_ARGUMENT naming the field `drafter` for other names.
 absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name);
 
