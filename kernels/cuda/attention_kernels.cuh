@@ -17,9 +17,11 @@ namespace tandem::cuda {
 
 inline constexpr float kNothingSeen = -__builtin_huge_valf();  // the largest of no scores
 
-// What attention gives. It has no -0, which sums that underflow may have or not: adding a tile that
-// is not seen makes it 0.
-TANDEM_DEVICE float Quotient(float sum, float total) { return sum / total + 0.0f; }
+// What attention gives: 0 of nothing. It has no -0, which sums that underflow may have or not:
+// adding a tile that is not seen makes it 0.
+TANDEM_DEVICE float Quotient(float sum, float total) {
+  return total == 0.0f ? 0.0f : sum / total + 0.0f;
+}
 
 // What a tile contributes beside what has been found before: exp(score - largest), 0 for nothing.
 TANDEM_DEVICE float Factor(float score, float largest) {
@@ -136,17 +138,17 @@ struct PositionRange {
 
   TANDEM_DEVICE bool is_empty() const { return begin >= end; }
 };
-TANDEM_DEVICE PositionRange VisibleTo(int position, int window) {
-  const int begin = window > 0 && position >= window ? position - window + 1 : 0;
-  return {begin, position + 1};
+TANDEM_DEVICE PositionRange VisibleTo(int position, const AttentionForm& form) {
+  const int begin = form.window > 0 && position >= form.window ? position - form.window + 1 : 0;
+  return {begin > form.first ? begin : form.first, position + 1};
 }
 
 // What some vector of a unit sees, and what every one does.
-TANDEM_DEVICE PositionRange SeenByAny(const AttendUnit& unit, int window) {
-  return {VisibleTo(unit.PositionOf(0), window).begin, unit.PositionOf(unit.num_vectors - 1) + 1};
+TANDEM_DEVICE PositionRange SeenByAny(const AttendUnit& unit, const AttentionForm& form) {
+  return {VisibleTo(unit.PositionOf(0), form).begin, unit.PositionOf(unit.num_vectors - 1) + 1};
 }
-TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, int window) {
-  return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), window).begin, unit.PositionOf(0) + 1};
+TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, const AttentionForm& form) {
+  return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), form).begin, unit.PositionOf(0) + 1};
 }
 // Those of the `count` positions from `tile` on that are in `all`: perhaps none.
 TANDEM_DEVICE PositionRange InTile(const PositionRange& all, int tile, int count = kAttendTile) {
@@ -183,7 +185,7 @@ struct AttendKernel {
     auto* const shared = reinterpret_cast<float*>(bytes);
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
     const bool has_unit = unit.sequence >= 0;
-    const PositionRange all = has_unit ? SeenByAny(unit, task.form.window) : PositionRange{0, 0};
+    const PositionRange all = has_unit ? SeenByAny(unit, task.form) : PositionRange{0, 0};
     const int first = task.parts != nullptr ? BlockZ() : all.begin / kSplitPositions;
     float kept[kKept] = {};
     int split = first;
@@ -191,7 +193,12 @@ struct AttendKernel {
       Tile tile(task, unit, all, TileOf(split), shared);
       if (split == first) {
         WaitForKernelsBefore();  // what the tables say was known before
-        if (!has_unit || InTile(all, split * kSplitPositions, kSplitPositions).is_empty()) return;
+        if (!has_unit) return;
+        // Where one block has all splits it gives zeros to rows that see nothing.
+        if (task.parts != nullptr &&
+            InTile(all, split * kSplitPositions, kSplitPositions).is_empty()) {
+          return;
+        }
         LoadQueries(task, unit, shared);
       }
       AddSplit(tile, shared, kept);
@@ -319,7 +326,8 @@ struct MergeSplitsKernel {
     }
     WaitForKernelsBefore();
     if (place.sequence < 0) return;
-    const PositionRange visible = VisibleTo(place.position, task.form.window);
+    const PositionRange visible = VisibleTo(place.position, task.form);
+    const int end = visible.is_empty() ? 0 : CeilDiv(visible.end, kSplitPositions);
     const int head_dim = task.kv.head_dim;
     const float* const parts = PartsOfRow(task, BlockX(), head);
     float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
@@ -333,12 +341,11 @@ struct MergeSplitsKernel {
       };
       RunningState state;
       float sum = 0.0f;
-      ForEach(visible.begin / kSplitPositions, CeilDiv(visible.end, kSplitPositions), 1, part_of,
-              [&](int, const Part& part) {
-                float before, now;
-                state.Merge(part.largest, part.total, &before, &now);
-                sum = MulAdd(sum, before, part.sum * now);
-              });
+      ForEach(visible.begin / kSplitPositions, end, 1, part_of, [&](int, const Part& part) {
+        float before, now;
+        state.Merge(part.largest, part.total, &before, &now);
+        sum = MulAdd(sum, before, part.sum * now);
+      });
       Store(out + d, Quotient(sum, state.total));
     }
   }

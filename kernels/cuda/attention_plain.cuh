@@ -59,7 +59,7 @@ class PlainTile {
     if (is_in) Score(task_, unit_, position, shared_ + kAt.queries, places, scales, scores);
     Weigh(task_, unit_, position, is_in, shared_, scores);
     SyncWarp();
-    all_see_ = Includes(SeenByAll(unit_, task_.form.window), in_tile_);
+    all_see_ = Includes(SeenByAll(unit_, task_.form), in_tile_);
   }
 
   // The tile's sums of values, into shared memory.
@@ -121,7 +121,7 @@ class PlainTile {
     float* const weights = shared + kAt.weights + (WarpIndex() * kAttendTile + Lane()) * kVectors;
     TANDEM_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const PositionRange visible = VisibleTo(unit.PositionOf(v), task.form.window);
+      const PositionRange visible = VisibleTo(unit.PositionOf(v), task.form);
       const bool sees =
           in_tile && v < unit.num_vectors && visible.begin <= position && position < visible.end;
       const float largest = WarpMax(sees ? scores[v] : kNothingSeen);

@@ -22,7 +22,7 @@ class PromptAttendKernel {
     WaitForKernelsBefore();
     if (unit.sequence < 0) return;
     PromptAttendKernel warp(task, unit, reinterpret_cast<float*>(bytes));
-    const PositionRange all = SeenByAny(unit, task.form.window);
+    const PositionRange all = SeenByAny(unit, task.form);
     for (int split = all.begin / kSplitPositions; split * kSplitPositions < all.end; ++split) {
       warp.AttendSplit(all, split);
     }
@@ -43,13 +43,14 @@ class PromptAttendKernel {
     const int first = WarpIndex() * kVectors, left = block.num_vectors - first;
     unit_.first_vector += first;
     unit_.num_vectors = left < 0 ? 0 : left < kVectors ? left : kVectors;
-    if (is_used()) seen_ = SeenByAny(unit_, task.form.window);
+    if (is_used()) seen_ = SeenByAny(unit_, task.form);
     TensorMath::LoadQueries(task, unit_, Lane(), kWarpSize, queries());
     if (Lane() < kVectors) {
       const AttendStates states = StatesOfWarp();
       Store(states.running + Lane(), kNothingSeen);
       Store(states.running + kVectors + Lane(), 0.0f);
     }
+    SyncWarp();
   }
   TANDEM_DEVICE bool is_used() const { return unit_.num_vectors > 0; }
 

@@ -83,7 +83,7 @@ class TensorMath {
   TANDEM_DEVICE void Weigh(int half, const Scores& scores, Weights& rounded, float* all_largest,
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
-    const PositionRange sees = VisibleTo(positions_[half], task_.form.window);
+    const PositionRange sees = VisibleTo(positions_[half], task_.form);
     float largest = kNothingSeen;
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
@@ -119,7 +119,7 @@ class TensorMath {
 
   // Whether some vector does not see some position that counts.
   TANDEM_DEVICE bool has_edge() const {
-    return !is_empty() && !Includes(SeenByAll(unit_, task_.form.window), in_tile_);
+    return !is_empty() && !Includes(SeenByAll(unit_, task_.form), in_tile_);
   }
 
   // Sums of values, 16 elements at a time: of elements 4t to 4t + 3 of vectors lane / 4 and 8 more
@@ -173,7 +173,7 @@ class TensorMath {
   // the exponent of the sum so far, which is at least -126, and changes nothing.
   TANDEM_DEVICE bool HasWildUnseen(const Values& values) const {
     constexpr uint32_t kFromTwoOn = 0x40004000u;  // the high bits of both exponents
-    const PositionRange for_all = SeenByAll(unit_, task_.form.window);
+    const PositionRange for_all = SeenByAll(unit_, task_.form);
     uint32_t bits = 0;
     TANDEM_UNROLL
     for (int i = 0; i < kPlaces; ++i) {
@@ -188,7 +188,7 @@ class TensorMath {
                                       float (&even)[4], float (&odd)[4]) const {
     const int last = unit_.PositionOf(unit_.num_vectors - 1);
     for (int row = unit_.PositionOf(0); row <= last; ++row) {
-      const PositionRange sees = VisibleTo(row, task_.form.window);
+      const PositionRange sees = VisibleTo(row, task_.form);
       Values seen;
       TANDEM_UNROLL
       for (int i = 0; i < kPlaces; ++i) {

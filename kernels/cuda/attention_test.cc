@@ -15,6 +15,12 @@ struct Shape {
   int window = 0;
   KvDType dtype = KvDType::kF32;
   float soft_cap = 0.0f;
+  int first = 0;
+
+  // The first position that row `position` sees.
+  int FirstSeen(int position) const {
+    return std::max(first, window > 0 ? position - window + 1 : 0);
+  }
 };
 
 // Sequences' queries, and a cache with their keys and values. What no position of [0, length) owns
@@ -101,7 +107,7 @@ void Expect(World& world, int sequence, int position, int h, std::vector<double>
             std::vector<double>* tolerance) {
   const Shape& shape = world.shape;
   const int d = shape.head_dim, g = h / (shape.num_heads / shape.num_kv_heads);
-  const int begin = shape.window > 0 ? std::max(0, position - shape.window + 1) : 0;
+  const int begin = shape.FirstSeen(position);
   const bool rounds = shape.dtype == KvDType::kBF16;
   const float* const query = world.queries[sequence].row(position) + h * d;
   std::vector<float> q(query, query + d);
@@ -140,6 +146,7 @@ void Expect(World& world, int sequence, int position, int h, std::vector<double>
                                          position + merges + 5 + scales) +
                                  (rounds ? 0x1p-9 : 0.0));
   tolerance->assign(d, 0.0);
+  if (begin > position) return;
   for (int i = 0; i < d; ++i) {
     (*expected)[i] /= total;
     (*tolerance)[i] = relative * (sizes[i] / total + std::abs((*expected)[i]));
@@ -183,10 +190,13 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
     kv.lengths = static_cast<const int32_t*>(device_lengths.data());
     DeviceMatrix device_q(backend(), std::move(q));
     DeviceMatrix out(backend(), TestMatrix(rows, device_q.view().cols));
-    backend().Attend(
-        device_q.view(), {static_cast<const int32_t*>(device_starts.data()), kv.batch, rows}, kv,
-        {.scale = world.scale(), .window = world.shape.window, .soft_cap = world.shape.soft_cap},
-        out.view());
+    backend().Attend(device_q.view(),
+                     {static_cast<const int32_t*>(device_starts.data()), kv.batch, rows}, kv,
+                     {.scale = world.scale(),
+                      .window = world.shape.window,
+                      .first = world.shape.first,
+                      .soft_cap = world.shape.soft_cap},
+                     out.view());
     return out.Get();
   }
   // Rows before `row`, of the last `count`, have the bits they have where `row` and those after it
@@ -244,7 +254,10 @@ TEST_P(Attention, MatchesDoublePrecision) {
                           {9, 3, 50, 33},
                           {2, 1, 200, 0},
                           {6, 2, 10, 5, KvDType::kF32, 0.5f},
-                          {4, 2, 64, 0, KvDType::kF32, 20.0f}};
+                          {4, 2, 64, 0, KvDType::kF32, 20.0f},
+                          {6, 2, 10, 5, KvDType::kF32, 0.5f, 1},
+                          {9, 3, 50, 33, KvDType::kF32, 0.0f, 31},
+                          {14, 2, 64, 0, KvDType::kF32, 0.0f, 297}};
   for (Shape shape : shapes) {
     for (const int length : {1, 33, 300}) {
       shape.dtype = GetParam();
@@ -258,7 +271,8 @@ TEST_P(Attention, MatchesDoublePrecision) {
           for (int i = 0; i < shape.head_dim; ++i) {
             ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
                 << "length " << length << " row " << r << " head " << h << " of " << shape.num_heads
-                << " dim " << shape.head_dim << " window " << shape.window;
+                << " dim " << shape.head_dim << " window " << shape.window << " first "
+                << shape.first;
           }
         }
       }
@@ -303,8 +317,8 @@ TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
 // Rows of 1 to 9 queries, around edges of tiles and pages, with pages of every kind and garbage of
 // every kind, against the rows one by one in pages of 16.
 TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
-  for (const int window : {0, 7}) {
-    const Shape shape = {2, 1, 10, window, GetParam()};
+  for (const auto& [window, seen_from] : {std::pair{0, 0}, {7, 0}, {0, 1}, {7, 30}}) {
+    const Shape shape = {2, 1, 10, window, GetParam(), 0.0f, seen_from};
     for (const int length : {1, 17, 32, 65}) {
       World plain(shape, {length}, 16, 0.0f);
       const int first = std::max(0, length - 9);
@@ -315,8 +329,8 @@ TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
           const TestMatrix out = AttendLast(world, count);
           for (int r = 0; r < count; ++r) {
             ASSERT_TRUE(out.SameBits(r, alone, length - first - count + r))
-                << "window " << window << " length " << length << " pages of " << page_size
-                << " row " << r << " of " << count;
+                << "window " << window << " first " << seen_from << " length " << length
+                << " pages of " << page_size << " row " << r << " of " << count;
           }
         }
       }
@@ -327,8 +341,8 @@ TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
 // Splits end at 256 and 512; one block for all of them and one for each give the same bits, and
 // so do tables that have room for many more pages.
 TEST_P(Attention, RowsAroundTheEdgesOfSplitsHaveTheBitsTheyHaveAlone) {
-  for (const int window : {0, 256}) {
-    const Shape shape = {2, 1, 6, window, GetParam()};
+  for (const auto& [window, first] : {std::pair{0, 0}, {256, 0}, {0, 1}, {300, 256}, {0, 510}}) {
+    const Shape shape = {2, 1, 6, window, GetParam(), 0.0f, first};
     for (const int length : {257, 514}) {
       World world(shape, {length}, 16, NAN);
       const TestMatrix alone = Alone(world, length - 9, length);
@@ -337,8 +351,8 @@ TEST_P(Attention, RowsAroundTheEdgesOfSplitsHaveTheBitsTheyHaveAlone) {
           const TestMatrix out = Attend(world, {count}, {length}, 0, table_pages);
           for (int r = 0; r < count; ++r) {
             ASSERT_TRUE(out.SameBits(r, alone, 9 - count + r))
-                << "window " << window << " length " << length << " row " << r << " of " << count
-                << " tables of " << table_pages;
+                << "window " << window << " first " << first << " length " << length << " row " << r
+                << " of " << count << " tables of " << table_pages;
           }
         }
       }
@@ -406,6 +420,27 @@ TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
   }
 }
 
+// A draft head's cache has no row of the first token.
+TEST_P(Attention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+  for (const auto& [length, first] : {std::pair{5, 1}, {20, 17}, {20, 20}, {300, 298}, {9, 300}}) {
+    World world({4, 2, 12, 0, GetParam(), 0.0f, first}, {length}, 16, NAN);
+    const TestMatrix before = AttendLast(world, 5);
+    const std::vector<float> spoilt(12, NAN);
+    for (int t = 0; t < std::min(first, length); ++t) {
+      for (int h = 0; h < 2; ++h) {
+        world.RowAt(0, t, h, true).Put(spoilt.data());
+        world.RowAt(0, t, h, false).Put(spoilt.data());
+      }
+    }
+    const TestMatrix after = AttendLast(world, 5);
+    EXPECT_TRUE(after.SameBits(before)) << "length " << length << " first " << first;
+    for (int r = 0; r < 5; ++r) {
+      const bool sees_any = length - 5 + r >= first;
+      EXPECT_EQ(sees_any, after.at(r, 3) != 0.0f) << "length " << length << " row " << r;
+    }
+  }
+}
+
 // Scores far apart: the largest alone counts.
 TEST_P(Attention, LargeScoresDoNotOverflow) {
   World world({2, 1, 8, 0, GetParam()}, {50}, 16, NAN);
@@ -434,7 +469,8 @@ class PromptAttention : public Attention {
         const int row = first + count - (length - end) - 5 + r;
         EXPECT_TRUE(out.SameBits(row, few, r))
             << "sequence " << s << " row " << row << " head dim " << world.shape.head_dim
-            << " window " << world.shape.window << " pages of " << world.page_size;
+            << " window " << world.shape.window << " first " << world.shape.first << " pages of "
+            << world.page_size;
       }
     }
   }
@@ -447,9 +483,15 @@ TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFew) {
     Shape shape;
     int length, count, page_size;
   };
-  const Case cases[] = {{{8, 2, 24, 0}, 70, 70, 16},     {{8, 2, 24, 40}, 300, 90, 5},
-                        {{7, 1, 128, 0}, 290, 40, 4},    {{2, 2, 66, 0}, 530, 80, 16},
-                        {{12, 1, 16, 256}, 530, 30, 16}, {{3, 1, 5, 1}, 60, 60, 1}};
+  const Case cases[] = {{{8, 2, 24, 0}, 70, 70, 16},
+                        {{8, 2, 24, 40}, 300, 90, 5},
+                        {{7, 1, 128, 0}, 290, 40, 4},
+                        {{2, 2, 66, 0}, 530, 80, 16},
+                        {{12, 1, 16, 256}, 530, 30, 16},
+                        {{3, 1, 5, 1}, 60, 60, 1},
+                        {{8, 2, 24, 0, KvDType::kF32, 0.0f, 1}, 70, 70, 16},
+                        {{8, 2, 24, 40, KvDType::kF32, 0.0f, 45}, 100, 90, 5},
+                        {{8, 2, 24, 0, KvDType::kF32, 0.0f, 400}, 70, 70, 16}};
   for (Case one : cases) {
     one.shape.dtype = GetParam();
     World world(one.shape, {one.length}, one.page_size, NAN);
@@ -507,6 +549,21 @@ TEST_P(PromptAttention, RowsDoNotFeelLaterRowsNan) {
       }
     }
   }
+}
+
+TEST_P(PromptAttention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+  World world({8, 2, 24, 0, GetParam(), 0.0f, 3}, {100}, 16, NAN);
+  const TestMatrix before = AttendLast(world, 100);
+  const std::vector<float> spoilt(24, NAN);
+  for (int t = 0; t < 3; ++t) {
+    for (int h = 0; h < 2; ++h) {
+      world.RowAt(0, t, h, true).Put(spoilt.data());
+      world.RowAt(0, t, h, false).Put(spoilt.data());
+    }
+  }
+  const TestMatrix after = AttendLast(world, 100);
+  EXPECT_TRUE(after.SameBits(before));
+  for (int r = 0; r < 100; ++r) EXPECT_EQ(after.at(r, 0) != 0.0f, r >= 3) << r;
 }
 
 TEST_P(PromptAttention, RowsDoNotFeelLargeNumbersOfLaterRows) {

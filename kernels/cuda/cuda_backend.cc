@@ -353,7 +353,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
   TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && q.rows == rows.num_rows &&
                out.rows == q.rows && out.cols == q.cols && q.cols % kv.head_dim == 0 &&
                num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
-               form.soft_cap >= 0.0f);
+               form.first >= 0 && form.soft_cap >= 0.0f);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
   AttendTask task{.q = q,
                   .rows = rows,

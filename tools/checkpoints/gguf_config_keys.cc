@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_config.h"
+#include "checkpoint/gguf_head.h"
 
 namespace tandem {
 namespace {
@@ -103,6 +104,16 @@ class KeyWriter {
     if (config_.logits_soft_cap > 0) Float("final_logit_softcapping", config_.logits_soft_cap);
   }
 
+  void AddDraftHead() {
+    if (config_.state_input == StateInput::kNone) return;
+    // Without them it reads those that the target's size says.
+    if (!config_.target_layers.empty()) {
+      header_.AddInt32s(Key(kGgufHeadLayers), config_.target_layers);
+    }
+    Int(kGgufHeadTargetSize, config_.target_hidden_size);
+    header_.AddBool(Key(kGgufHeadNormsResidual), config_.norms_residual);
+  }
+
  private:
   void AddExperts() {
     Int("expert_count", config_.num_experts);
@@ -185,17 +196,21 @@ std::string DifferenceOf(const ModelConfig& a, const ModelConfig& b) {
     return "which layers have experts (decoder_sparse_step, mlp_only_layers)";
   }
   if (a.renormalises_experts != b.renormalises_experts) return "norm_topk_prob";
-  const bool is_same = a.vocab_size == b.vocab_size && a.hidden_size == b.hidden_size &&
-                       a.intermediate_size == b.intermediate_size && a.num_layers == b.num_layers &&
-                       a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
-                       a.head_dim == b.head_dim && a.context_length == b.context_length &&
-                       a.norm_form == b.norm_form && a.norms_inputs == b.norms_inputs &&
-                       a.norms_outputs == b.norms_outputs && a.is_parallel == b.is_parallel &&
-                       a.query_key_norm == b.query_key_norm && a.activation == b.activation &&
-                       a.tied_embeddings == b.tied_embeddings && a.qkv_bias == b.qkv_bias &&
-                       a.output_bias == b.output_bias && a.mlp_bias == b.mlp_bias &&
-                       a.num_experts == b.num_experts && a.experts_per_row == b.experts_per_row &&
-                       a.expert_size == b.expert_size;
+  const bool is_same =
+      a.vocab_size == b.vocab_size && a.hidden_size == b.hidden_size &&
+      a.intermediate_size == b.intermediate_size && a.num_layers == b.num_layers &&
+      a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim == b.head_dim &&
+      a.context_length == b.context_length && a.norm_form == b.norm_form &&
+      a.norms_inputs == b.norms_inputs && a.norms_outputs == b.norms_outputs &&
+      a.is_parallel == b.is_parallel && a.query_key_norm == b.query_key_norm &&
+      a.activation == b.activation && a.tied_embeddings == b.tied_embeddings &&
+      a.qkv_bias == b.qkv_bias && a.output_bias == b.output_bias && a.mlp_bias == b.mlp_bias &&
+      a.num_experts == b.num_experts && a.experts_per_row == b.experts_per_row &&
+      a.expert_size == b.expert_size && a.state_input == b.state_input &&
+      a.target_hidden_size == b.target_hidden_size && a.target_layers == b.target_layers &&
+      a.num_states == b.num_states && a.norms_states == b.norms_states &&
+      a.norms_residual == b.norms_residual && a.has_own_embedding == b.has_own_embedding &&
+      a.draft_vocab_size == b.draft_vocab_size;
   return is_same ? "" : "the shape of the model";
 }
 
@@ -207,6 +222,7 @@ void AddConfigKeys(const ModelConfig& config, const GgufForm& form, GgufHeader* 
   writer.AddWindows();
   writer.AddRope();
   writer.AddScales();
+  writer.AddDraftHead();
 }
 
 std::vector<GgufRopeTensor> RopeTensorsOf(const ModelConfig& config) {

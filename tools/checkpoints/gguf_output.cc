@@ -86,14 +86,23 @@ void GgufHeader::Copy(const GgufFile& file, std::string_view key) {
 }
 
 void GgufHeader::AddTensor(std::string_view name, absl::Span<const int64_t> shape, DType dtype) {
+  auto bytes = static_cast<int64_t>(RowBytes(dtype, shape.back()));
+  for (size_t i = 0; i + 1 < shape.size(); ++i) bytes *= shape[i];
+  AddTensor(name, shape, GgufTensorTypeNumber(dtype), bytes);
+}
+
+void GgufHeader::AddInt64Tensor(std::string_view name, int64_t size) {
+  AddTensor(name, {size}, kGgufInt64Type, static_cast<int64_t>(size * sizeof(int64_t)));
+}
+
+void GgufHeader::AddTensor(std::string_view name, absl::Span<const int64_t> shape, uint32_t type,
+                           int64_t bytes) {
   ++num_tensors_;
   AppendText(name, &tensors_);
   Append(static_cast<uint32_t>(shape.size()), &tensors_);
   for (size_t i = shape.size(); i-- > 0;) Append<uint64_t>(shape[i], &tensors_);
-  Append(GgufTensorTypeNumber(dtype), &tensors_);
+  Append(type, &tensors_);
   Append<uint64_t>(tensor_bytes_, &tensors_);
-  auto bytes = static_cast<int64_t>(RowBytes(dtype, shape.back()));
-  for (size_t i = 0; i + 1 < shape.size(); ++i) bytes *= shape[i];
   tensor_bytes_ += bytes + static_cast<int64_t>(PaddingAfter(bytes).size());
 }
 

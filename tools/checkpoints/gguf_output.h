@@ -30,6 +30,7 @@ class GgufHeader {
 
   // shape: [rows, cols], [matrices, rows, cols] or [size]; of blocks, cols must be whole ones
   void AddTensor(std::string_view name, absl::Span<const int64_t> shape, DType dtype);
+  void AddInt64Tensor(std::string_view name, int64_t size);
 
   std::string Bytes() const;
   int64_t tensor_bytes() const { return tensor_bytes_; }  // with padding
@@ -37,6 +38,8 @@ class GgufHeader {
 
  private:
   void AddKey(std::string_view key, GgufKind kind);
+  void AddTensor(std::string_view name, absl::Span<const int64_t> shape, uint32_t type,
+                 int64_t bytes);
 
   uint64_t num_keys_ = 0;
   uint64_t num_tensors_ = 0;

@@ -18,7 +18,9 @@
 #include "base/thread_pool.h"
 #include "checkpoint/arranged_weights.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/gguf_head.h"
 #include "checkpoint/gguf_weights.h"
+#include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/model_tensors.h"
@@ -221,22 +223,24 @@ class Writer {
     ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored,
                      Weights::Open(source_, QuantizedForm::kFloats));
     ASSIGN_OR_RETURN(weights_, ArrangeWeights(std::move(stored), config_));
+    CompleteHead(*weights_, &config_);
     ASSIGN_OR_RETURN(const std::vector<Output> outputs,
                      PlanOutputs(config_, form_, *weights_, dtype, &result_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
-    std::string rope_bytes;
+    std::string first_bytes;
     for (const GgufRopeTensor& tensor : RopeTensorsOf(config_)) {
       const auto size = static_cast<int64_t>(tensor.divisors.size());
       header_.AddTensor(tensor.name, {size}, DType::kF32);
-      rope_bytes.append(reinterpret_cast<const char*>(tensor.divisors.data()),
-                        size * sizeof(float));
-      rope_bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(rope_bytes.size()));
+      first_bytes.append(reinterpret_cast<const char*>(tensor.divisors.data()),
+                         size * sizeof(float));
+      first_bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(first_bytes.size()));
     }
+    RETURN_IF_ERROR(AddDraftIds(&first_bytes));
     for (const Output& output : outputs) {
       header_.AddTensor(GgufTensorName(output.name, *family), output.shape(), output.dtype);
     }
     result_.bytes_after = header_.tensor_bytes();
-    const std::string beginning = header_.Bytes() + rope_bytes;
+    const std::string beginning = header_.Bytes() + first_bytes;
     if (is_file) {
       RETURN_IF_ERROR(
           CheckIsReadAs(config_, beginning, gguf.empty() ? source_ + "/config.json" : gguf));
@@ -259,6 +263,19 @@ class Writer {
   }
 
  private:
+  // The ids of a draft head's logits.
+  absl::Status AddDraftIds(std::string* bytes) {
+    if (config_.state_input == StateInput::kNone || !weights_->Has(kGgufDraftIds)) {
+      return absl::OkStatus();
+    }
+    const int64_t size = config_.draft_vocab_size;
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, weights_->GetIntegers(kGgufDraftIds, size));
+    header_.AddInt64Tensor(kGgufDraftIds, size);
+    bytes->append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t));
+    *bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(bytes->size()));
+    return absl::OkStatus();
+  }
+
   absl::Status AddKeys(const std::string& gguf, bool is_file) {
     if (!gguf.empty()) {
       ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
