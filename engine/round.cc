@@ -387,10 +387,4 @@ bool NeedsState(const Drafter* drafter, DrafterKind kind) {
   return kind != DrafterKind::kNone || (drafter != nullptr && drafter->shares_target_cache());
 }
 
-bool MayPublish(const Drafter* drafter, const Session& session, int full_pages) {
-  if (full_pages <= session.published_pages) return false;
-  return session.draft_state == nullptr ||
-         drafter->HoldsFullPages(*session.draft_state, session.target_kv);
-}
-
 }  // namespace tandem
