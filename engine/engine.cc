@@ -26,6 +26,7 @@
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "engine/session_prefixes.h"
 
 namespace tandem {
 namespace {
@@ -44,6 +45,7 @@ class EngineImpl final : public Engine {
         verifier_(runtime_.target.get(), std::move(judge)),
         learned_(parts_.learned_file, runtime_.head.get()),
         tenants_(options_.draft_memory_bytes),
+        prefixes_(&options_, &runtime_),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -159,15 +161,11 @@ class EngineImpl final : public Engine {
   void AnswerChecks();
   void Step();
   void FailRunning(const absl::Status& why);
-  static void EndIfScored(Session* session);
   std::vector<Session*> Admit();
   void Begin(Session* session, KvSequence found);
   RoundPlan Plan(std::vector<Session*>* running);
-  absl::Span<const TokenId> Reusable(const Session& session) const;
-  int TakePrefix(Session* session, KvSequence found);
   std::vector<Session*> TakeStored(std::vector<Session*> running);
   bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
-  void Publish(Session* session);
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
   void Deliver(Session* session);
@@ -198,11 +196,8 @@ class EngineImpl final : public Engine {
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
   Tenants tenants_;
-  int64_t num_prompt_tokens_ = 0;
+  SessionPrefixes prefixes_;
   int64_t num_preemptions_ = 0;
-  int64_t num_prefix_queries_ = 0;
-  int64_t num_prefix_hits_ = 0;
-  int64_t num_draft_prefix_hits_ = 0;
   std::list<std::unique_ptr<Session>> sessions_;  // oldest first
 
   std::unique_ptr<Delivery> delivery_;
@@ -340,10 +335,10 @@ void EngineImpl::Step() {
       RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
         for (const RoundStep& step : plan.steps) {
           step.session->OrFail("a round's end", [&] {
-            if (options_.prefix_cache) Publish(step.session);
+            if (options_.prefix_cache) prefixes_.Publish(step.session);
             if (store_ != nullptr) store_->Offer(step.session);
             Deliver(step.session);
-            EndIfScored(step.session);
+            step.session->EndIfScored();
           });
         }
       });
@@ -367,21 +362,13 @@ void EngineImpl::FailRunning(const absl::Status& why) {
   if (!is_anybody && !sessions_.empty()) sessions_.front()->Fail(why);
 }
 
-// Of a prompt that is only scored nothing is left to do once it is read.
-void EngineImpl::EndIfScored(Session* session) {
-  if (session->scores_only && session->num_pending() <= 0) session->Finish(FinishReason::kLength);
-}
-
 // The sessions that run in the next round.
 std::vector<Session*> EngineImpl::Admit() {
   std::vector<Session*> active;
   for (const auto& session : sessions_) {
     if (!session->finished) active.push_back(session.get());
   }
-  const auto find_prefix = [this](const Session& session) {
-    return runtime_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
-  };
+  const auto find_prefix = [this](const Session& session) { return prefixes_.Find(session); };
   const auto begin = [this](Session* session, KvSequence found) {
     session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
   };
@@ -391,24 +378,19 @@ std::vector<Session*> EngineImpl::Admit() {
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
   if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
-  if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
-  num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
   if (session->draft_state == nullptr && NeedsState(runtime_.drafter.get(), session->drafter)) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
   }
-  TakePrefix(session, std::move(found));
-  if (store_ != nullptr && !session->finished) store_->Begin(Reusable(*session), session);
+  prefixes_.Begin(session, std::move(found));
+  if (store_ != nullptr && !session->finished) store_->Begin(prefixes_.Reusable(*session), session);
 }
 
 // Publishes what has come from the store. Returns the sessions that wait for no more of it.
 std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   if (store_ == nullptr) return running;
   return store_->Take(running, [this](Session* session) {
-    PagedKvCache& cache = *runtime_.target_cache;
     const bool is_transfer = session->fetch->is_transfer();
-    const int num_reused =
-        TakePrefix(session, cache.NewSequenceWithPrefix(
-                                Reusable(*session), session->target_kv.variant(), session->salt));
+    const int num_reused = prefixes_.Take(session, prefixes_.Find(*session));
     Completion& c = session->completion;
     if (c.num_preemptions == 0) (is_transfer ? c.transfer_tokens : c.store_tokens) += num_reused;
   });
@@ -425,53 +407,19 @@ RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   }
 }
 
-// What of the session's tokens may come from the prefix cache. Log-probabilities of the prompt need
-// its rows computed.
-absl::Span<const TokenId> EngineImpl::Reusable(const Session& session) const {
-  if (!options_.prefix_cache || session.NeedsPromptLogprobs()) return {};
-  return session.tokens;
-}
-
-// Returns how many tokens of the target's that are more.
-int EngineImpl::TakePrefix(Session* session, KvSequence found) {
-  if (found.length() < session->target_kv.length()) found = session->target_kv.Fork();
-  const int num_reused = found.length() - session->target_kv.length();
-  session->target_kv = std::move(found);
-  num_prefix_hits_ += num_reused;
-  if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
-  EndIfScored(session);
-  if (session->draft_state == nullptr) return num_reused;
-  num_draft_prefix_hits_ -= runtime_.drafter->NumCached(*session->draft_state);
-  runtime_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session),
-                                      session->target_kv);
-  num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
-  return num_reused;
-}
-
 // Gives sessions that still read what others have published since; true if there was anything.
 bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
-    KvSequence longer =
-        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant(), s.salt);
+    KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
-    s.OrFail("prefix", [&] { TakePrefix(&s, std::move(longer)); });
+    s.OrFail("prefix", [&] { prefixes_.Take(&s, std::move(longer)); });
     LookForDrafts(&s);
     found = true;
   }
   return found;
-}
-
-// Offers the full pages that a round has added to others who begin with the same tokens.
-void EngineImpl::Publish(Session* session) {
-  const int full_pages = session->target_kv.length() / options_.page_size;
-  if (!MayPublish(runtime_.drafter.get(), *session, full_pages)) return;
-  session->published_pages = full_pages;
-  runtime_.target_cache->Publish(session->tokens, &session->target_kv);
-  if (session->draft_state == nullptr) return;
-  runtime_.drafter->Publish(session->draft_state.get(), session->tokens);
 }
 
 // Finds the session's drafts for the next round, once its prompt is read; none on an exception.
@@ -555,10 +503,7 @@ void EngineImpl::ReportLoad() {
   }
   load.target_pages_in_use = PagesInUse(*runtime_.target_cache);
   if (runtime_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*runtime_.draft_cache);
-  load.prompt_tokens = num_prompt_tokens_;
-  load.prefix_queries = num_prefix_queries_;
-  load.prefix_hits = num_prefix_hits_;
-  load.draft_prefix_hits = num_draft_prefix_hits_;
+  prefixes_.Count(&load);
   load.preemptions = num_preemptions_;
   if (store_ != nullptr) store_->CountHits(&load);
   load.draft_memory_bytes = tenants_.bytes_in_use();

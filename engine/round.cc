@@ -373,6 +373,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     record.states_time = Instant::Now() - begin;
     for (const RoundStep& step : steps) {
       step.session->completion.stats.draft_time += record.states_time;
+      step.session->times.OnStatesRead(record.states_time);
     }
   }
   deliver();
@@ -385,12 +386,6 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
 
 bool NeedsState(const Drafter* drafter, DrafterKind kind) {
   return kind != DrafterKind::kNone || (drafter != nullptr && drafter->shares_target_cache());
-}
-
-bool MayPublish(const Drafter* drafter, const Session& session, int full_pages) {
-  if (full_pages <= session.published_pages) return false;
-  return session.draft_state == nullptr ||
-         drafter->HoldsFullPages(*session.draft_state, session.target_kv);
 }
 
 }  // namespace tandem

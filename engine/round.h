@@ -25,8 +25,6 @@ absl::Status RunRound(
 
 // Whether a session with a drafter of this kind has a state of `drafter`, which may be null.
 bool NeedsState(const Drafter* drafter, DrafterKind kind);
-// Whether it has more full pages than it has published, which hold all that others will look for.
-bool MayPublish(const Drafter* drafter, const Session& session, int full_pages);
 
 }  // namespace tandem
 

@@ -106,6 +106,10 @@ struct Session {
   // told of it.
   void Finish(FinishReason reason);
   void Fail(absl::Status why);
+  // Ends it once its prompt is read, if that is only scored.
+  void EndIfScored() {
+    if (scores_only && num_pending() <= 0) Finish(FinishReason::kLength);
+  }
   // Does work of this session alone. An exception fails this session and no other.
   void OrFail(const char* what, absl::FunctionRef<void()> work);
 };

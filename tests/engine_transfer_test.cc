@@ -17,31 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// How fast the prefill worker says that it reads. By a clock that stands still requests wait for
-// pages until they have come, or will not come.
-constexpr double kTokensPerSecond = 100.0;
-
 EngineOptions WorkerOptions(const GoldenPair& pair) {
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
   options.kv_transfer = "127.0.0.1:0";
   return options;
-}
-
-Request PrefillOf(Request request) {
-  request.max_tokens = 1;
-  request.kv_transfer_params.do_remote_decode = true;
-  return request;
-}
-
-// The request that a router sends to the decode worker after `prefill` has answered.
-Request DecodeAfter(Engine* prefill, const Request& request) {
-  const Completion read = Generate(prefill, PrefillOf(request));
-  Request decode = request;
-  EXPECT_TRUE(read.kv_transfer_params.has_value());
-  decode.kv_transfer_params = read.kv_transfer_params.value_or(KvTransferParams());
-  decode.kv_transfer_params.tokens_per_second = kTokensPerSecond;
-  return decode;
 }
 
 void ExpectSame(const Completion& got, const Completion& want) {

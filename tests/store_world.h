@@ -105,6 +105,25 @@ class StoreWorld {
   FakeClock clock_;
 };
 
+// ---- Prompts that another worker reads ----
+
+inline Request PrefillOf(Request request) {
+  request.max_tokens = 1;
+  request.kv_transfer_params.do_remote_decode = true;
+  return request;
+}
+
+// The request that a router sends to the decode worker after `prefill` has answered. By a clock
+// that stands still it waits for pages until they have come, or will not come.
+inline Request DecodeAfter(Engine* prefill, const Request& request) {
+  const Completion read = Generate(prefill, PrefillOf(request));
+  Request decode = request;
+  TANDEM_CHECK(read.kv_transfer_params.has_value());
+  decode.kv_transfer_params = *read.kv_transfer_params;
+  decode.kv_transfer_params.tokens_per_second = StoreWorld::kTokensPerSecond;
+  return decode;
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_TESTS_STORE_WORLD_H_
