@@ -17,7 +17,7 @@ namespace {
 
 using Row = std::vector<double>;
 
-absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> prompt,
+absl::StatusOr<Row> RowBehind(const RowsAfter& rows, absl::Span<const TokenId> prompt,
                               absl::Span<const TokenId> output, const SamplingParams& sampling,
                               size_t vocab) {
   std::vector<TokenId> context(prompt.begin(), prompt.end());
@@ -25,7 +25,8 @@ absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> 
   TokenHistory history(sampling.constraint.get());
   history.AddPrompt(prompt);
   for (const TokenId token : output) history.AddOutput(token);
-  ASSIGN_OR_RETURN(const absl::Span<const float> logits, model->RowAfter(context));
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits,
+                   rows(context, static_cast<int>(output.size())));
   Distribution distribution;
   RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &history,
                                    &distribution));
@@ -119,7 +120,7 @@ double EffectOfSharedNoise(const Row& p, const Row& q) {
 
 absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
                                   const SamplingParams& sampling, const Row& p, const Row& q,
-                                  RememberedModel* target, RememberedModel* draft) {
+                                  const RowsAfter& target, const RowsAfter& draft) {
   Effects effects;
   effects.one_coin = EffectOfOneCoin(p, q);
   effects.shared = EffectOfSharedNoise(p, q);
@@ -214,7 +215,7 @@ absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
   for (size_t i = 0; i < proposal.tokens.size(); ++i) {
     const absl::Span<const TokenId> before(proposal.tokens.data(), i);
     ASSIGN_OR_RETURN(const Row p,
-                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+                     RowBehind(RowsOf(target), prompt, before, sampling, target->vocab_size()));
     effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
   }
   return effect;
@@ -224,6 +225,12 @@ constexpr size_t kShortestPrompt = 4;
 
 }  // namespace
 
+RowsAfter RowsOf(RememberedModel* model) {
+  return [model](absl::Span<const TokenId> context, int /*num_drafted*/) {
+    return model->RowAfter(context);
+  };
+}
+
 void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
   if (effect_there <= effect) return;
   effect = effect_there;
@@ -231,9 +238,10 @@ void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
 }
 
 absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
-                                            RememberedModel* target, RememberedModel* draft,
+                                            RememberedModel* target, const RowsAfter& draft,
                                             Drafter* drafter, Instant deadline) {
   FaultCases cases;
+  const RowsAfter of_target = RowsOf(target);
   const std::vector<Candidate> candidates = Candidates();
   for (Best* best :
        {&cases.coins_, &cases.one_coin_, &cases.shared_, &cases.unscaled_, &cases.stops_}) {
@@ -262,10 +270,10 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
         cases.stops_.Offer(effect, here);
         continue;
       }
-      ASSIGN_OR_RETURN(const Row p, RowBehind(target, contexts[i], {}, candidate.params, vocab));
+      ASSIGN_OR_RETURN(const Row p, RowBehind(of_target, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Row q, RowBehind(draft, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Effects effects,
-                       EffectsOf(contexts[i], candidate.params, p, q, target, draft));
+                       EffectsOf(contexts[i], candidate.params, p, q, of_target, draft));
       cases.coins_.Offer(effects.coins, here);
       cases.one_coin_.Offer(effects.one_coin, here);
       cases.shared_.Offer(effects.shared, here);

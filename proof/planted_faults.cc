@@ -176,6 +176,18 @@ class UnrolledDrafter final : public WrappedDrafter {
   }
 };
 
+// Reads the states of a pass one row late, so that a head's rows stand next to those of a token
+// before. The first row of a pass has none before it.
+class StatesLateDrafter final : public WrappedDrafter {
+ public:
+  using WrappedDrafter::WrappedDrafter;
+  absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
+    std::vector<TargetRows> late(rows.begin(), rows.end());
+    for (TargetRows& of : late) of.first_row = std::max(of.first_row - 1, 0);
+    return inner_->ReadStates(late);
+  }
+};
+
 // ---- Broken targets ----
 
 // Changes rows of a pass before anybody sees them.
@@ -375,7 +387,13 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .what = "rejected tokens left in the draft's state",
        .seen_by = SeenBy::kProposals,
        .rules = {},
-       .needs_drawn_drafts = true},
+       .needs_drawn_drafts = true,
+       .needs_own_cache = true},
+      {.name = "head-states-late",
+       .what = "the target's states that a head reads one row late",
+       .seen_by = SeenBy::kProposals,
+       .rules = {},
+       .needs_head = true},
       {.name = "block-stops-early",
        .what = "block stopping at its first failed test",
        .rules = {kBlock},
@@ -401,6 +419,11 @@ absl::Span<const PlantedFault> PlantedFaults() {
   return *faults;
 }
 
+bool AppliesTo(const PlantedFault& fault, const Drafter& drafter) {
+  if (fault.needs_drawn_drafts && !drafter.is_drawn()) return false;
+  return drafter.shares_target_cache() ? !fault.needs_own_cache : !fault.needs_head;
+}
+
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
   std::string names;
   for (const PlantedFault& fault : PlantedFaults()) {
@@ -411,6 +434,7 @@ absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
 }
 
 PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : world_(base) {
+  TANDEM_CHECK(AppliesTo(fault, *base.drafter));
   if (fault.name == "coin-draws-the-draft") {
     drafter_ = std::make_unique<RedrawingDrafter>(base.drafter, DrawByCoin);
   } else if (fault.name == "residual-noise-draws-the-draft") {
@@ -421,6 +445,8 @@ PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : 
     drafter_ = std::make_unique<MeddlingDrafter>(base.drafter, DropUnlikely);
   } else if (fault.name == "draft-not-rolled-back") {
     drafter_ = std::make_unique<UnrolledDrafter>(base.drafter);
+  } else if (fault.name == "head-states-late") {
+    drafter_ = std::make_unique<StatesLateDrafter>(base.drafter);
   } else if (fault.name == "target-rows-late") {
     target_ = std::make_unique<MeddlingModel>(base.target, DelayRows);
   } else if (fault.name == "penalties-once-per-round") {
