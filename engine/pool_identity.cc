@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -82,22 +83,26 @@ PoolId PoolIdOf(const PoolParts& parts) {
               .Finish()};
 }
 
-absl::StatusOr<PoolId> PoolIdOf(const Transformer& model, const std::string& path,
-                                const KvLayout& layout, absl::string_view arithmetic) {
-  std::vector<std::string> files = model.weight_files();
-  const fs::path config = fs::path(path) / "config.json";
-  std::error_code error;
-  if (fs::exists(config, error)) files.push_back(config.string());
+absl::StatusOr<PoolId> PoolIdOf(absl::Span<const PoolModel> models, const KvLayout& layout,
+                                absl::string_view arithmetic) {
   std::string weights;
-  for (const std::string& name : files) {
-    ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(name));
-    absl::StrAppend(&weights, file.bytes().size(), " ",
-                    HexOf(XXH3_128bits(file.bytes().data(), file.bytes().size())), "\n");
+  std::string quantized;
+  for (const auto& [model, path] : models) {
+    std::vector<std::string> files = model->weight_files();
+    const fs::path config = fs::path(path) / "config.json";
+    std::error_code error;
+    if (fs::exists(config, error)) files.push_back(config.string());
+    for (const std::string& name : files) {
+      ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(name));
+      absl::StrAppend(&weights, file.bytes().size(), " ",
+                      HexOf(XXH3_128bits(file.bytes().data(), file.bytes().size())), "\n");
+    }
+    absl::StrAppend(&quantized, model->weights_form(), "\n");
   }
   static const auto* const build = new std::string(BuildIdentity());
   return PoolIdOf({.build = *build,
                    .weights = std::move(weights),
-                   .quantized = model.weights_form(),
+                   .quantized = std::move(quantized),
                    .arithmetic = std::string(arithmetic),
                    .layout = layout});
 }

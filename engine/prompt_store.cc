@@ -19,13 +19,15 @@ constexpr absl::Duration kLongestAwait = absl::Milliseconds(1);
 // The guess for a worker that has only fetched prompts so far.
 constexpr double kGuessedTokensPerSecond = 1000.0;
 
-absl::StatusOr<PoolInfo> PoolOf(const Transformer& model, const std::string& path,
-                                const PagedKvCache& cache, const Backend& backend) {
+absl::StatusOr<PoolInfo> PoolOf(absl::Span<const PoolModel> models, const PagedKvCache& cache,
+                                const Backend& backend) {
   PoolInfo pool;
-  ASSIGN_OR_RETURN(pool.id, PoolIdOf(model, path, cache.layout(), backend.arithmetic()));
+  ASSIGN_OR_RETURN(pool.id, PoolIdOf(models, cache.layout(), backend.arithmetic()));
   const KvLayout& layout = cache.layout();
+  const PoolModel& target = models.front();
   pool.description =
-      absl::StrCat(path, ", ", NameOf(model.dtype()), ", cache of ", NameOf(layout.dtype),
+      absl::StrCat(target.path, models.size() > 1 ? absl::StrCat(" with ", models[1].path) : "",
+                   ", ", NameOf(target.model->dtype()), ", cache of ", NameOf(layout.dtype),
                    ", pages of ", layout.page_size, " tokens, ", backend.arithmetic());
   return pool;
 }
@@ -57,13 +59,15 @@ absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Open(std::shared_ptr<P
   if (store == nullptr) store = StoreOf(options);
   if (store == nullptr && options.kv_transfer.empty()) return nullptr;
   const Backend& backend = *runtime->backend;
-  ASSIGN_OR_RETURN(PoolInfo target,
-                   PoolOf(*runtime->target, options.target, *runtime->target_cache, backend));
+  std::vector<PoolModel> models = {{runtime->target.get(), options.target}};
+  if (runtime->has_head()) models.push_back({runtime->draft.get(), options.draft});
+  ASSIGN_OR_RETURN(PoolInfo target, PoolOf(models, *runtime->target_cache, backend));
   std::vector<PoolId> pools = {target.id};
   std::optional<PoolInfo> draft;
   if (runtime->draft_cache != nullptr) {
     const std::string& path = IsSelfDraft(options.draft) ? options.target : options.draft;
-    ASSIGN_OR_RETURN(draft, PoolOf(*runtime->draft, path, *runtime->draft_cache, backend));
+    const PoolModel model = {runtime->draft.get(), path};
+    ASSIGN_OR_RETURN(draft, PoolOf({&model, 1}, *runtime->draft_cache, backend));
     pools.push_back(draft->id);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<PromptTransfer> transfer,

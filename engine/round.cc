@@ -373,6 +373,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     record.states_time = Instant::Now() - begin;
     for (const RoundStep& step : steps) {
       step.session->completion.stats.draft_time += record.states_time;
+      step.session->times.OnStatesRead(record.states_time);
     }
   }
   deliver();

@@ -20,17 +20,16 @@
 namespace tandem {
 namespace {
 
-// `bytes_read_per_pass`: by the model.
+// `bytes_read_per_pass`: by the model. `page_bytes`: its own of each page of the cache.
 ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache,
-                 int64_t bytes_read_per_pass) {
+                 size_t page_bytes, int64_t bytes_read_per_pass) {
   return {.path = path,
           .family = model.config().family,
           .dtype = NameOf(model.dtype()),
           .parameters = model.num_parameters(),
           .bytes_read_per_pass = bytes_read_per_pass,
           .kv_cache = NameOf(cache.layout().dtype),
-          .kv_bytes_per_token =
-              static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
+          .kv_bytes_per_token = static_cast<int64_t>(page_bytes / cache.layout().page_size),
           .vocab_size = model.vocab_size(),
           .context_length = model.context_length(),
           .num_pages = cache.num_pages(),
@@ -271,24 +270,33 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
 }
 
+// What EngineOptions::draft means.
+absl::StatusOr<DraftForm> FormOfDraft(const EngineOptions& options) {
+  if (options.draft.empty()) return DraftForm::kNone;
+  if (IsSelfDraft(options.draft)) return DraftForm::kModel;
+  ASSIGN_OR_RETURN(const ModelConfig config,
+                   ReadModelConfig(options.draft, options.allow_unknown_config));
+  return config.state_input == StateInput::kNone ? DraftForm::kModel : DraftForm::kHead;
+}
+
+absl::Status RefuseForHead(const EngineOptions& options, absl::string_view field,
+                           const std::string& found, absl::string_view allowed) {
+  return FieldError(field, absl::StrCat("found ", found, ", allowed: ", allowed, ", because ",
+                                        options.draft, " is a draft head"));
+}
+
 // What a head takes from its target, or has not got, is not for options to say.
 absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runtime) {
-  const auto refuse = [&](absl::string_view field, const std::string& found,
-                          absl::string_view allowed) {
-    return FieldError(field, absl::StrCat("found ", found, ", allowed: ", allowed, ", because ",
-                                          options.draft, " is a draft head"));
-  };
-  if (options.tensor_parallel > 1) {
-    return refuse("tensor_parallel", absl::StrCat(options.tensor_parallel), "1");
-  }
   if (options.draft_window != kAutoDraftWindow && options.draft_window != 0) {
-    return refuse("draft_window", absl::StrCat(options.draft_window), "auto and 0");
+    return RefuseForHead(options, "draft_window", absl::StrCat(options.draft_window), "auto and 0");
   }
   if (options.draft_head_tokens != kAutoDraftHeadTokens && options.draft_head_tokens != 0) {
-    return refuse("draft_head_tokens", absl::StrCat(options.draft_head_tokens), "auto and 0");
+    return RefuseForHead(options, "draft_head_tokens", absl::StrCat(options.draft_head_tokens),
+                         "auto and 0");
   }
   if (runtime.draft_kv_cache != runtime.kv_cache) {
-    return refuse("draft_kv_cache", NameOf(runtime.draft_kv_cache), NameOf(runtime.kv_cache));
+    return RefuseForHead(options, "draft_kv_cache", NameOf(runtime.draft_kv_cache),
+                         NameOf(runtime.kv_cache));
   }
   return absl::OkStatus();
 }
@@ -337,12 +345,15 @@ absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
   return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
 }
 
-// A pass of one token, which packs every weight.
-absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
+// A pass of one token, which packs every weight; then one of a head that reads its states, or null.
+absl::Status WarmUp(Transformer* model, Transformer* head, PagedKvCache* cache) {
   KvSequence kv = cache->NewSequence();
   constexpr TokenId kAnyToken = 0;
-  const ForwardRequest request{.tokens = {&kAnyToken, 1}, .kv = &kv, .num_logits = 1};
-  return model->Forward({&request, 1}).status();
+  ForwardRequest request{.tokens = {&kAnyToken, 1}, .kv = &kv, .num_logits = 1};
+  RETURN_IF_ERROR(model->Forward({&request, 1}).status());
+  if (head == nullptr) return absl::OkStatus();
+  request.states = model->states();
+  return head->Forward({&request, 1}).status();
 }
 
 }  // namespace
@@ -350,6 +361,10 @@ absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
 absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                                       std::optional<int64_t> host_memory) {
   RETURN_IF_ERROR(options.Validate());
+  ASSIGN_OR_RETURN(const DraftForm form, FormOfDraft(options));
+  if (form == DraftForm::kHead && options.tensor_parallel > 1) {
+    return RefuseForHead(options, "tensor_parallel", absl::StrCat(options.tensor_parallel), "1");
+  }
   Runtime runtime;
   int threads = options.threads;
   if (options.tensor_parallel > 1) {
@@ -388,12 +403,6 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   runtime.predictions = std::make_unique<PredictedTexts>();
   runtime.constraints = std::make_unique<ConstraintCompiler>(
       runtime.tokenizer.get(), runtime.target->vocab_size(), ConstraintCompiler::Limits());
-  DraftForm form = options.draft.empty() ? DraftForm::kNone : DraftForm::kModel;
-  if (form == DraftForm::kModel && !IsSelfDraft(options.draft)) {
-    ASSIGN_OR_RETURN(const ModelConfig config,
-                     ReadModelConfig(options.draft, options.allow_unknown_config));
-    if (config.state_input != StateInput::kNone) form = DraftForm::kHead;
-  }
   runtime.drafter_kind = ResolveDrafter(options.drafter, form);
   runtime.has_all_drafters = options.all_drafters;
   const bool has_model = options.all_drafters || HasModel(runtime.drafter_kind);
@@ -423,9 +432,11 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   }
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {
-    RETURN_IF_ERROR(WarmUp(runtime.target.get(), runtime.target_cache.get()));
-    if (runtime.draft != nullptr && !runtime.has_head())
-      RETURN_IF_ERROR(WarmUp(runtime.draft.get(), runtime.draft_cache.get()));
+    RETURN_IF_ERROR(WarmUp(runtime.target.get(), runtime.has_head() ? runtime.draft.get() : nullptr,
+                           runtime.target_cache.get()));
+    if (runtime.draft_cache != nullptr) {
+      RETURN_IF_ERROR(WarmUp(runtime.draft.get(), /*head=*/nullptr, runtime.draft_cache.get()));
+    }
   }
   if (runtime.draft != nullptr && !runtime.has_head()) {
     runtime.draft_window = DraftWindow::Of(options.draft_window,
@@ -457,8 +468,17 @@ std::vector<DrafterKind> Runtime::Drafters() const {
   return {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram};
 }
 
+size_t Runtime::HeadPageBytes() const {
+  if (!has_head()) return 0;
+  KvLayout without = target_cache->layout();
+  --without.num_layers;
+  without.state_size = 0;
+  return target_cache->layout().page_bytes() - without.page_bytes();
+}
+
 ModelInfo Runtime::TargetInfo(const std::string& path) const {
-  return InfoOf(path, *target, *target_cache, static_cast<int64_t>(target->bytes_read_per_pass()));
+  return InfoOf(path, *target, *target_cache, target_cache->layout().page_bytes() - HeadPageBytes(),
+                static_cast<int64_t>(target->bytes_read_per_pass()));
 }
 
 std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
@@ -468,8 +488,10 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
                       : LearnedHead::Facts{.num_tokens = draft->head_tokens(),
                                            .bytes_read_per_pass =
                                                static_cast<int64_t>(draft->bytes_read_per_pass())};
+  const PagedKvCache& cache = has_head() ? *target_cache : *draft_cache;
   ModelInfo info =
-      InfoOf(path, *draft, has_head() ? *target_cache : *draft_cache, facts.bytes_read_per_pass);
+      InfoOf(path, *draft, cache, has_head() ? HeadPageBytes() : cache.layout().page_bytes(),
+             facts.bytes_read_per_pass);
   info.quantize = draft_format;
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;

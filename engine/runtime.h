@@ -63,6 +63,10 @@ struct Runtime {
   // Whether the draft is a head, whose layer is one of target_cache.
   bool has_head() const { return draft != nullptr && draft->read_state_size() > 0; }
 
+  // Of a page of target_cache, the bytes of a head's layer and of the state that it reads; 0
+  // without one.
+  size_t HeadPageBytes() const;
+
   // Of models loaded from these paths; nothing without a draft.
   ModelInfo TargetInfo(const std::string& path) const;
   std::optional<ModelInfo> DraftInfo(const std::string& path) const;

@@ -22,6 +22,10 @@ class SessionTimes {
   // It took part in a round, whose draft and pass took so long; the pass ended at `pass_end`, and
   // read the last of the prompt if `completes`. Rounds after that one belong to the decode span.
   void OnRound(absl::Duration draft, absl::Duration pass, Instant pass_end, bool completes);
+  // After a round, the draft took so long to read what the pass had left.
+  void OnStatesRead(absl::Duration time) {
+    if (has_read_prompt()) draft_ += time;
+  }
   void OnFirstToken(Instant now) { first_token_ = now; }
   // Whether a pass has completed the prompt.
   bool has_read_prompt() const { return prompt_end_.has_value(); }

@@ -37,6 +37,23 @@ TEST_F(Times, ThePassThatCompletesThePromptBelongsToThePrompt) {
   ExpectPartsAddUp(t);
 }
 
+// States are read after the pass: those of the pass that completes the prompt, too, belong to what
+// follows it.
+TEST_F(Times, ReadingStatesIsDrafting) {
+  times_.OnPlace(At(5));
+  times_.OnRound(absl::ZeroDuration(), 20 * kMs, At(30), /*completes=*/false);
+  times_.OnStatesRead(2 * kMs);
+  times_.OnRound(absl::ZeroDuration(), 20 * kMs, At(55), /*completes=*/true);
+  times_.OnStatesRead(3 * kMs);
+  times_.OnRound(4 * kMs, 10 * kMs, At(75), /*completes=*/true);
+  times_.OnStatesRead(1 * kMs);
+  const Timings t = times_.Until(At(80));
+  EXPECT_EQ(t.prompt, 50 * kMs);
+  EXPECT_EQ(t.draft, 8 * kMs);
+  EXPECT_EQ(t.verify, 10 * kMs);
+  ExpectPartsAddUp(t);
+}
+
 // Row 154 of the bug catalogue.
 TEST_F(Times, PartsAddUpToTheWhole) {
   times_.OnPlace(At(5));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,7 +81,8 @@ struct HeadWorld {
   std::unique_ptr<PagedKvCache> cache;
   std::vector<TokenId> ids =
       ReadNumbers<TokenId>(TargetFolder() + "/golden.safetensors", "input_ids");
-  std::vector<float> states;  // [ids, read_state_size()]
+  std::vector<float> states;        // [ids, read_state_size()]
+  std::deque<KvSequence> overlays;  // of the next pass
 
   explicit HeadWorld(const std::string& name, const CpuOptions& options = {.num_threads = 2},
                      int page_size = 4, KvDType dtype = KvDType::kF32) {
@@ -121,13 +123,17 @@ struct HeadWorld {
     return kv;
   }
 
-  // Rows of the text's tokens [begin, end), by the target's states.
-  ForwardRequest Text(KvSequence* kv, int begin, int end, int late = 0) {
+  // Rows of the text's tokens [begin, end), by the target's states. Run drops what they extend.
+  ForwardRequest Text(const KvSequence& kv, int begin, int end, int late = 0) {
+    overlays.push_back(kv.Overlay(begin));
+    return Text(&overlays.back(), end, late);
+  }
+  ForwardRequest Text(KvSequence* overlay, int end, int late = 0) {
+    const int begin = overlay->length();
     return {.tokens = absl::MakeConstSpan(ids).subspan(begin, end - begin),
-            .kv = kv,
+            .kv = overlay,
             .num_logits = end - begin,
-            .states = StatesAt(begin - 1 - late, end - begin),
-            .position = begin};
+            .states = StatesAt(begin - 1 - late, end - begin)};
   }
   ConstMatrixView StatesAt(int first, int count) {
     const int size = head->read_state_size();
@@ -137,6 +143,7 @@ struct HeadWorld {
   Rows Run(absl::Span<const ForwardRequest> requests) {
     const absl::StatusOr<MatrixView> logits = head->Forward(requests);
     EXPECT_TRUE(logits.ok()) << logits.status();
+    overlays.clear();
     const auto values = [](const ConstMatrixView& x) {
       const auto* data = static_cast<const float*>(x.data);
       return std::vector<float>(data, data + int64_t{x.rows} * x.cols);
@@ -151,12 +158,11 @@ struct HeadWorld {
     Rows rows;  // of each step the last one
     std::vector<TokenId> tokens;
   };
-  // Drafts greedily after `prefix` tokens that the target has read, and the next of the text. The
-  // sequence is left as long as it was.
-  Chain Draft(KvSequence* kv, int prefix, int first = 1) {
+  // Drafts greedily after `prefix` tokens that the target has read, and the next of the text.
+  Chain Draft(const KvSequence& kv, int prefix, int first = 1) {
     Chain chain;
-    const int length = kv->length();
-    Rows rows = Run(Text(kv, first, prefix + 1));
+    KvSequence overlay = kv.Overlay(first);
+    Rows rows = Run(Text(&overlay, prefix + 1));
     for (int step = 0; step < kChainSteps; ++step) {
       const int width = head->head_tokens();
       const std::vector<float> logits(rows.logits.end() - width, rows.logits.end());
@@ -169,12 +175,11 @@ struct HeadWorld {
           static_cast<const float*>(all.data) + int64_t{all.rows - 1} * all.stride, DType::kF32, 1,
           all.cols, all.stride);
       rows = Run({.tokens = absl::MakeConstSpan(&chain.tokens.back(), 1),
-                  .kv = kv,
+                  .kv = &overlay,
                   .num_logits = 1,
                   .states = last,
                   .reads_own_states = true});
     }
-    kv->Truncate(length);
     return chain;
   }
 };
@@ -197,7 +202,7 @@ TEST_P(DraftHead, ChainsAreTheReferencesOnEveryInstructionSet) {
     std::vector<TokenId> tokens;
     for (const int prefix : prefixes) {
       KvSequence kv = world.NewSequence(prefix);
-      const HeadWorld::Chain chain = world.Draft(&kv, prefix);
+      const HeadWorld::Chain chain = world.Draft(kv, prefix);
       EXPECT_EQ(kv.length(), prefix);
       rows.Append(chain.rows);
       tokens.insert(tokens.end(), chain.tokens.begin(), chain.tokens.end());
@@ -212,9 +217,9 @@ TEST_P(DraftHead, ChainsAreTheReferencesOnEveryInstructionSet) {
 TEST_P(DraftHead, StatesOfOnePositionLateAreSeen) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);
-  world.Run(world.Text(&kv, 1, 2));
-  const Rows right = world.Run(world.Text(&kv, 2, 18));
-  const Rows late = world.Run(world.Text(&kv, 2, 18, /*late=*/1));
+  world.Run(world.Text(kv, 1, 2));
+  const Rows right = world.Run(world.Text(kv, 2, 18));
+  const Rows late = world.Run(world.Text(kv, 2, 18, /*late=*/1));
   EXPECT_GE(WorstDifference(right.logits, late.logits), 1000 * kHeadTolerance);
   EXPECT_GE(WorstDifference(right.states, late.states), 1000 * kHeadTolerance);
 }
@@ -225,12 +230,12 @@ TEST_P(DraftHead, RowsHaveTheSameBitsInEveryChunking) {
     KvSequence alone = world.NewSequence(30);
     Rows want;
     for (int slot = 1; slot <= 30; ++slot)
-      want.Append(world.Run(world.Text(&alone, slot, slot + 1)));
+      want.Append(world.Run(world.Text(alone, slot, slot + 1)));
     for (const int chunk : {2, 3, 4, 5, 16, 17, 30}) {
       KvSequence kv = world.NewSequence(30);
       Rows got;
       for (int begin = 1; begin <= 30; begin += chunk) {
-        got.Append(world.Run(world.Text(&kv, begin, std::min(begin + chunk, 31))));
+        got.Append(world.Run(world.Text(kv, begin, std::min(begin + chunk, 31))));
       }
       EXPECT_TRUE(SameBits(got, want)) << NameOf(dtype) << ", chunk " << chunk;
     }
@@ -242,15 +247,15 @@ TEST_P(DraftHead, RowsAfterGuessedOnesAreAsFreshOnesAtEveryLength) {
   HeadWorld world(GetParam());
   for (int length = 1; length <= 12; ++length) {
     KvSequence used = world.NewSequence(length);
-    world.Draft(&used, length);
+    world.Draft(used, length);
     ASSERT_EQ(used.length(), length);
     // So many tokens of the chain are kept; the target reads on.
     for (const int kept : {0, 1, 4}) {
       ASSERT_TRUE(used.Extend(kept + 1).ok());
       const int prefix = length + kept + 1;
-      const HeadWorld::Chain again = world.Draft(&used, prefix, /*first=*/length);
+      const HeadWorld::Chain again = world.Draft(used, prefix, /*first=*/length);
       KvSequence fresh = world.NewSequence(prefix);
-      const HeadWorld::Chain want = world.Draft(&fresh, prefix);
+      const HeadWorld::Chain want = world.Draft(fresh, prefix);
       EXPECT_TRUE(SameBits(again.rows, want.rows)) << length << " and " << kept;
       EXPECT_EQ(again.tokens, want.tokens);
       used.Truncate(length);
@@ -265,8 +270,8 @@ TEST_P(DraftHead, RowsHaveTheSameBitsInEveryBatch) {
   std::vector<Rows> want;
   for (int i = 0; i < kSequences; ++i) {
     KvSequence kv = world.NewSequence(8 + i);
-    if (i > 0) world.Run(world.Text(&kv, 1, 1 + 2 * i));
-    want.push_back(world.Run(world.Text(&kv, 1 + 2 * i, 9 + i)));
+    if (i > 0) world.Run(world.Text(kv, 1, 1 + 2 * i));
+    want.push_back(world.Run(world.Text(kv, 1 + 2 * i, 9 + i)));
   }
   for (int rotation = 0; rotation < kSequences; ++rotation) {
     std::vector<KvSequence> sequences(kSequences);
@@ -275,8 +280,8 @@ TEST_P(DraftHead, RowsHaveTheSameBitsInEveryBatch) {
     for (int slot = 0; slot < kSequences; ++slot) {
       const int i = (slot + rotation) % kSequences;
       sequences[slot] = world.NewSequence(8 + i);
-      if (i > 0) world.Run(world.Text(&sequences[slot], 1, 1 + 2 * i));
-      requests.push_back(world.Text(&sequences[slot], 1 + 2 * i, 9 + i));
+      if (i > 0) world.Run(world.Text(sequences[slot], 1, 1 + 2 * i));
+      requests.push_back(world.Text(sequences[slot], 1 + 2 * i, 9 + i));
       expected.Append(want[i]);
     }
     EXPECT_TRUE(SameBits(world.Run(requests), expected));
@@ -291,7 +296,7 @@ TEST_P(DraftHead, LeavesTheTargetsLayersAlone) {
     const ForwardRequest prompt{
         .tokens = absl::MakeConstSpan(world.ids).first(17), .kv = &kv, .num_logits = 0};
     EXPECT_TRUE(world.target->Forward({&prompt, 1}).ok());
-    if (drafts) world.Draft(&kv, 17);
+    if (drafts) world.Draft(kv, 17);
     const ForwardRequest rest{
         .tokens = absl::MakeConstSpan(world.ids).subspan(17), .kv = &kv, .num_logits = 1};
     const MatrixView row = *world.target->Forward({&rest, 1});
@@ -306,12 +311,13 @@ TEST_P(DraftHead, PassesThatCannotBeRunChangeNothing) {
   EXPECT_EQ(world.head->context_length(), world.target->context_length());
   KvSequence fits = world.NewSequence(3);
   KvSequence longest = world.NewSequence(world.target->context_length());
-  const std::vector<ForwardRequest> requests = {world.Text(&fits, 3, 7),
+  const std::vector<ForwardRequest> requests = {world.Text(fits, 3, 7),
                                                 {.tokens = absl::MakeConstSpan(world.ids).first(1),
                                                  .kv = &longest,
                                                  .num_logits = 1,
                                                  .states = world.StatesAt(0, 1)}};
   EXPECT_EQ(world.head->Forward(requests).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(world.overlays.front().length(), 3);
   EXPECT_EQ(fits.length(), 3);
   EXPECT_EQ(longest.length(), world.target->context_length());
 }
@@ -320,12 +326,12 @@ TEST_P(DraftHead, PassesThatCannotBeRunChangeNothing) {
 TEST_P(DraftHead, PackedWeightsHaveTheSameBits) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);
-  const HeadWorld::Chain want = world.Draft(&kv, 17);
+  const HeadWorld::Chain want = world.Draft(kv, 17);
   const std::string folder = absl::StrCat(testing::TempDir(), "/packed_head_", GetParam());
   for (int start = 0; start < 2; ++start) {
     world.head =
         *world.Load(HeadFolder(GetParam()), {.packed_folder = folder, .min_packed_bytes = 0});
-    const HeadWorld::Chain got = world.Draft(&kv, 17);
+    const HeadWorld::Chain got = world.Draft(kv, 17);
     EXPECT_TRUE(SameBits(got.rows, want.rows));
   }
 }

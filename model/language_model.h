@@ -29,7 +29,7 @@ struct DeviceRows {
 
 // Tokens to append to one sequence in a forward pass.
 struct ForwardRequest {
-  absl::Span<const TokenId> tokens;  // appended at kv->length(), or at `position`; not empty
+  absl::Span<const TokenId> tokens;  // appended at kv->length(); not empty
   KvSequence* kv = nullptr;
   int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
   LogitsToHost to_host = LogitsToHost::kWhole;  // half a megabyte for a row of 128 Ki tokens
@@ -42,12 +42,6 @@ struct ForwardRequest {
   // p - 1, or, where the pass `reads_own_states`, what this model left there.
   ConstMatrixView states{};
   bool reads_own_states = false;  // the same for all requests of a pass
-  // Where the first token stands, if that is below kv->length(): then the model's rows that were
-  // there are written again, in shared pages, too, and kv grows no further than the tokens reach.
-  // Negative for kv->length().
-  int position = -1;
-
-  int first_position() const { return position < 0 ? kv->length() : position; }
 };
 
 // Something that reads tokens and says what comes next: a Transformer, or a fake in tests.

@@ -166,16 +166,15 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   for (const ForwardRequest& request : requests) {
     const int count = static_cast<int>(request.tokens.size());
     const int length = request.kv->length();
-    const int end = request.first_position() + count;
+    const int end = length + count;
     TANDEM_CHECK(count > 0 && 0 <= request.num_logits && request.num_logits <= count);
     TANDEM_CHECK(request.drawn_by < 0 || (sampler_ != nullptr && count == 1));
-    TANDEM_CHECK(request.position <= length);
     if (end > config_.context_length) {
       return absl::OutOfRangeError(absl::StrCat("sequence of ", end,
                                                 " tokens is longer than the model's context of ",
                                                 config_.context_length));
     }
-    RETURN_IF_ERROR(request.kv->Extend(std::max(end - length, 0)));
+    RETURN_IF_ERROR(request.kv->Extend(count));
     lengths.push_back(length);
     rows += count;
     logit_rows += request.num_logits;
@@ -236,9 +235,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   for (int i = 0; i < batch; ++i) {
     const ForwardRequest& request = requests[i];
     host[at.starts + i] = row;
-    host[at.lengths + i] = request.position < 0
-                               ? request.kv->length()
-                               : request.position + static_cast<int>(request.tokens.size());
+    host[at.lengths + i] = request.kv->length();
     host[at.variants + i] = request.kv->variant();
     std::copy(request.kv->pages().begin(), request.kv->pages().end(),
               host + at.page_tables + i * max_pages);

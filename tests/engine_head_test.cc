@@ -1,0 +1,356 @@
+// Engines whose draft is a head: its layer lies in the target's pages, and goes wherever they go.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+#include "tests/head_folder.h"
+#include "tests/store_world.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kTextTokens = 100;
+constexpr int kPageSize = 4;
+
+std::string Target() { return ShippedModelPath("storyteller-1m"); }
+
+// Texts of the target, with their prompts.
+std::vector<std::vector<TokenId>> WriteTexts() {
+  EngineOptions options = CpuOptionsFor(Target(), "");
+  options.drafter = DrafterKind::kNone;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  std::vector<std::vector<TokenId>> texts;
+  for (const char* const prompt :
+       {"Once upon a time", "There was a little boy named Tim", "The sun was warm and"}) {
+    Request request{.prompt = prompt, .max_tokens = kTextTokens, .sampling = kGreedy};
+    request.ignore_eos = true;
+    const Completion got = Generate(engine.get(), request);
+    std::vector<TokenId>& text = texts.emplace_back(*engine->tokenizer().Encode(prompt));
+    text.insert(text.end(), got.token_ids.begin(), got.token_ids.end());
+  }
+  return texts;
+}
+
+// Heads of both forms, for whole cases.
+class EngineHead : public testing::TestWithParam<bool> {
+ protected:
+  static void SetUpTestSuite() {
+    texts_ = std::make_unique<std::vector<std::vector<TokenId>>>(WriteTexts());
+    for (const bool is_one_layer : {false, true}) {
+      heads_[is_one_layer ? 1 : 0] = std::make_unique<HeadFolder>(
+          Target(), *texts_, HeadFolder::Form{.is_one_layer = is_one_layer});
+    }
+  }
+  static void TearDownTestSuite() {
+    texts_ = nullptr;
+    for (auto& head : heads_) head = nullptr;
+  }
+
+  // The head alone drafts.
+  static EngineOptions Options() {
+    EngineOptions options = CpuOptionsFor(Target(), heads_[GetParam() ? 1 : 0]->path());
+    options.drafter = DrafterKind::kHead;
+    options.page_size = kPageSize;
+    return options;
+  }
+  static EngineOptions PlainOptions() {
+    EngineOptions options = CpuOptionsFor(Target(), "");
+    options.drafter = DrafterKind::kNone;
+    options.prefix_cache = false;
+    options.max_batch = 1;
+    return options;
+  }
+  // The first `length` tokens of a text.
+  static std::vector<TokenId> Prompt(int text, int length) {
+    const std::vector<TokenId>& tokens = (*texts_)[text];
+    return {tokens.begin(), tokens.begin() + length};
+  }
+  static Request Greedy(std::vector<TokenId> prompt, int max_tokens = 24) {
+    Request request = RequestFor(std::move(prompt));
+    request.max_tokens = max_tokens;
+    return request;
+  }
+  // Greedy and seeded ones in turns, whose prompts share beginnings.
+  static std::vector<Request> Mixed(int max_tokens = 24) {
+    std::vector<std::vector<TokenId>> prompts;
+    for (const int length : {5, 8, 9, 17, 20, 33}) prompts.push_back(Prompt(0, length));
+    return PlainRequests(prompts, max_tokens);
+  }
+  static std::vector<Request> Drafted(std::vector<Request> requests, int draft_tokens) {
+    for (Request& request : requests) request.draft_tokens = draft_tokens;
+    return requests;
+  }
+  static int64_t ExpectSameOutputs(const std::vector<Completion>& got,
+                                   const std::vector<Completion>& want) {
+    int64_t accepted = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("request ", i));
+      ExpectSameOutput(got[i], want[i]);
+      ExpectConsistent(got[i]);
+      accepted += got[i].stats.accepted;
+    }
+    return accepted;
+  }
+  static void ExpectSame(const Completion& got, const Completion& want) {
+    ExpectSameOutput(got, want);
+    ExpectSameCounts(got.stats, want.stats);
+  }
+
+  static inline std::unique_ptr<std::vector<std::vector<TokenId>>> texts_;
+  static inline std::unique_ptr<HeadFolder> heads_[2];
+};
+
+INSTANTIATE_TEST_SUITE_P(Forms, EngineHead, testing::Bool(),
+                         [](const auto& info) { return info.param ? "OneLayer" : "Eagle3"; });
+
+// What the other cases count: a head that proposed nothing of use would show little.
+TEST_P(EngineHead, KnowsItsTexts) {
+  const std::unique_ptr<Engine> engine = MakeEngine(Options());
+  RoundStats stats;
+  for (int text = 0; text < 3; ++text) {
+    stats += Generate(engine.get(), Greedy(Prompt(text, 12), 60)).stats;
+  }
+  EXPECT_GT(stats.AcceptanceAt(0), 0.3);
+  EXPECT_GT(stats.accepted_at[1], 0);
+  EXPECT_LT(stats.accepted, stats.proposed);
+}
+
+TEST_P(EngineHead, WritesThePlainTextAtEveryDraftLength) {
+  const std::vector<Request> requests = Mixed();
+  const auto plain = GenerateAll(MakeEngine(PlainOptions()).get(), requests);
+  for (const int max_batch : {1, 4}) {
+    EngineOptions options = Options();
+    options.max_batch = max_batch;
+    const std::unique_ptr<Engine> engine = MakeEngine(options);
+    for (const int k : {1, 2, 3, 4, 5, 6, 7, 8, kAutoDraftTokens}) {
+      SCOPED_TRACE(absl::StrCat("batch ", max_batch, " k ", k));
+      const auto got = GenerateAll(engine.get(), Drafted(requests, k));
+      const int64_t accepted = ExpectSameOutputs(got, plain);
+      if (k != kAutoDraftTokens) EXPECT_GT(accepted, 0);
+    }
+    EXPECT_TRUE(engine->CheckIntegrity().ok());
+  }
+}
+
+TEST_P(EngineHead, WritesThePlainTextByEveryRuleAndWithLookup) {
+  std::vector<Request> requests;
+  for (int text = 0; text < 3; ++text) requests.push_back(Greedy(Prompt(text, 14)));
+  const auto plain = GenerateAll(MakeEngine(PlainOptions()).get(), Drafted(requests, 0));
+  EngineOptions options = Options();
+  options.all_drafters = true;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  EXPECT_THAT(engine->drafters(), testing::ElementsAre(DrafterKind::kHead, DrafterKind::kNgram,
+                                                       DrafterKind::kHeadAndNgram));
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const DrafterKind drafter : engine->drafters()) {
+      SCOPED_TRACE(absl::StrCat(View(NameOf(rule)), " ", View(NameOf(drafter))));
+      for (Request& request : requests) {
+        request.verifier = rule;
+        request.drafter = drafter;
+      }
+      const int64_t accepted = ExpectSameOutputs(GenerateAll(engine.get(), requests), plain);
+      if (drafter != DrafterKind::kNgram) EXPECT_GT(accepted, 0);
+    }
+  }
+}
+
+TEST_P(EngineHead, KeepsToAConstraint) {
+  std::vector<Request> requests;
+  for (const bool is_seeded : {false, true}) {
+    Request request = Greedy(Prompt(0, 12));
+    request.constraint = OutputConstraint{.kind = OutputConstraint::Kind::kRegex,
+                                          .text = "( (she|he|they|saw|was|[a-z]{1,7})){5,9}\\."};
+    request.ignore_eos = false;
+    if (is_seeded) request.sampling = {.temperature = 0.9f};
+    request.seed = 5;
+    request.verifier = AcceptanceRule::kExactMatch;
+    requests.push_back(request);
+  }
+  const auto plain = GenerateAll(MakeEngine(PlainOptions()).get(), Drafted(requests, 0));
+  const auto got = GenerateAll(MakeEngine(Options()).get(), requests);
+  ExpectSameOutputs(got, plain);
+  EXPECT_GT(got[0].stats.proposed, 0);
+}
+
+// Caches of either type, read in pieces of any size: the same text, and the same proposals.
+TEST_P(EngineHead, ProposesTheSameInEveryChunking) {
+  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+    EngineOptions plain_options = PlainOptions();
+    plain_options.kv_cache = kv_cache;
+    const Request request = Greedy(Prompt(1, 61));
+    const Completion plain =
+        Generate(MakeEngine(plain_options).get(), Drafted({request}, 0).front());
+    Completion first;
+    for (const int chunk_tokens : {256, 1, 3, 4, 16, 60}) {
+      SCOPED_TRACE(absl::StrCat(kv_cache, " in chunks of ", chunk_tokens));
+      EngineOptions options = Options();
+      options.kv_cache = kv_cache;
+      options.chunk_tokens = chunk_tokens;
+      const Completion got = Generate(MakeEngine(options).get(), request);
+      ExpectSameOutput(got, plain);
+      if (chunk_tokens == 256) first = got;
+      ExpectSameCounts(got.stats, first.stats);
+      EXPECT_GT(got.stats.accepted, 0);
+    }
+  }
+}
+
+// Pages that a prefix hit brings hold the layer, and the state before the first row after them.
+TEST_P(EngineHead, ProposesTheSameAfterAPrefixHit) {
+  EngineOptions without = Options();
+  without.prefix_cache = false;
+  const std::unique_ptr<Engine> reference = MakeEngine(without);
+  const std::unique_ptr<Engine> engine = MakeEngine(Options());
+  for (const int length : {41, 7, 8, 9, 24, 40, 44, 60}) {
+    SCOPED_TRACE(absl::StrCat(length, " tokens"));
+    const Request request = Greedy(Prompt(2, length));
+    const Completion want = Generate(reference.get(), request);
+    for (int time = 0; time < 2; ++time) {
+      const Completion got = Generate(engine.get(), request);
+      if (time == 1) EXPECT_EQ(got.cached_tokens, WholePages(length, kPageSize));
+      ExpectSame(got, want);
+    }
+  }
+  EXPECT_TRUE(engine->CheckIntegrity().ok());
+}
+
+// What is published by a request that does not draft serves those that do.
+TEST_P(EngineHead, ReadsAlongForRequestsThatDoNotDraft) {
+  EngineOptions options = Options();
+  options.all_drafters = true;
+  EngineOptions without = options;
+  without.prefix_cache = false;
+  const Request request = Greedy(Prompt(0, 50));
+  const Completion want = Generate(MakeEngine(without).get(), request);
+  for (const DrafterKind before : {DrafterKind::kNone, DrafterKind::kNgram}) {
+    const std::unique_ptr<Engine> engine = MakeEngine(options);
+    Request other = Greedy(Prompt(0, 30), 40);
+    other.drafter = before;
+    if (before == DrafterKind::kNone) other.draft_tokens = 0;
+    Generate(engine.get(), other);
+    const Completion got = Generate(engine.get(), request);
+    EXPECT_EQ(got.cached_tokens, WholePages(50, kPageSize));
+    ExpectSame(got, want);
+  }
+}
+
+TEST_P(EngineHead, WritesThePlainTextWhenPagesAreFew) {
+  const std::vector<Request> requests = Drafted(Mixed(40), 4);
+  const auto plain = GenerateAll(MakeEngine(PlainOptions()).get(), Drafted(requests, 0));
+  EngineOptions options = Options();
+  options.max_batch = 4;
+  options.kv_memory_bytes = 27 * KvBytesFor(Target(), options.draft, kPageSize);
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  int num_preemptions = 0;
+  for (int time = 0; time < 2; ++time) {
+    const auto got = GenerateAll(engine.get(), requests);
+    EXPECT_GT(ExpectSameOutputs(got, plain), 0);
+    for (const Completion& one : got) num_preemptions += one.num_preemptions;
+  }
+  EXPECT_GT(num_preemptions, 0);
+  EXPECT_TRUE(engine->CheckIntegrity().ok());
+}
+
+TEST_P(EngineHead, IsTheSameAfterARestart) {
+  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+    EngineOptions options = Options();
+    options.kv_cache = kv_cache;
+    StoreWorld world;
+    for (const int length : {3, 4, 5, 33, 48}) {
+      SCOPED_TRACE(absl::StrCat(kv_cache, ", ", length, " tokens"));
+      std::vector<TokenId> prompt = Prompt(1, length);
+      prompt[0] = 100 + length;
+      const Request request = Greedy(prompt);
+      const Completion want = Generate(MakeEngine(options).get(), request);
+      Completion before, after;
+      before = Generate(world.Start(options).get(), request);
+      after = Generate(world.Start(options).get(), request);
+      EXPECT_EQ(before.store_tokens, 0);
+      EXPECT_EQ(after.store_tokens, WholePages(length, kPageSize));
+      ExpectSame(before, want);
+      ExpectSame(after, want);
+    }
+  }
+}
+
+// A head's layer is a part of the pages: others are of no use with another head, or without one.
+TEST_P(EngineHead, SharesNoStoredPagesWithAnotherHead) {
+  const EngineOptions options = Options();
+  const HeadFolder other_head(Target(), *texts_, {.is_one_layer = GetParam(), .seed = 2});
+  EngineOptions other = options, without = options, quantized = options;
+  other.draft = other_head.path();
+  without.draft.clear();
+  without.drafter = DrafterKind::kNone;
+  quantized.draft_quantize = "q8_0";
+  const Request request = Greedy(Prompt(0, 33));
+  StoreWorld world;
+  for (const int stored_tokens : {0, 32}) {
+    for (const EngineOptions& one : {options, other, without, quantized}) {
+      const Completion got = Generate(world.Start(one).get(), request);
+      EXPECT_EQ(got.store_tokens, stored_tokens);
+      ExpectSame(got, Generate(MakeEngine(one).get(), request));
+    }
+  }
+}
+
+// ---- What a head refuses ----
+
+std::string RefusalOf(const EngineOptions& options) {
+  return std::string(Engine::Create(options).status().message());
+}
+
+TEST_P(EngineHead, RefusesOptionsOfDraftModels) {
+  const auto with = [](auto change) {
+    EngineOptions options = Options();
+    change(&options);
+    return RefusalOf(options);
+  };
+  const auto allows = [](const std::string& allowed) {
+    return HasSubstr(
+        absl::StrCat("allowed: ", allowed, ", because ", Options().draft, " is a draft head"));
+  };
+  EXPECT_THAT(with([](EngineOptions* o) { o->draft_window = 64; }),
+              AllOf(HasSubstr("draft_window: found 64"), allows("auto and 0")));
+  EXPECT_THAT(with([](EngineOptions* o) { o->draft_head_tokens = 64; }),
+              AllOf(HasSubstr("draft_head_tokens: found 64"), allows("auto and 0")));
+  EXPECT_THAT(with([](EngineOptions* o) { o->draft_kv_cache = "int8"; }),
+              AllOf(HasSubstr("draft_kv_cache: found int8"), allows("f32")));
+  EXPECT_THAT(with([](EngineOptions* o) { o->tensor_parallel = 2; }),
+              AllOf(HasSubstr("tensor_parallel: found 2"), allows("1")));
+  EXPECT_EQ(with([](EngineOptions* o) { o->draft_kv_cache = "f32"; }), "");
+}
+
+TEST_P(EngineHead, IsNamedByTheDrafterThatItIs) {
+  EngineOptions options = Options();
+  options.drafter = DrafterKind::kAuto;
+  EXPECT_EQ(MakeEngine(options)->drafter(), DrafterKind::kHeadAndNgram);
+  for (const DrafterKind drafter : {DrafterKind::kModel, DrafterKind::kModelAndNgram}) {
+    options.drafter = drafter;
+    EXPECT_THAT(RefusalOf(options), AllOf(HasSubstr("drafter: "), HasSubstr("draft head")));
+  }
+  for (const std::string draft : {std::string(), Target(), std::string("self:q8_0")}) {
+    options.draft = draft;
+    options.drafter = DrafterKind::kHead;
+    EXPECT_THAT(RefusalOf(options), AllOf(HasSubstr("drafter: "), HasSubstr("draft head")))
+        << draft;
+  }
+}
+
+TEST_P(EngineHead, RefusesAHeadOfAnotherVocabulary) {
+  const ModelCopy copy(Options().draft);
+  copy.SetConfig("vocab_size", 4000);
+  copy.SetConfig("draft_vocab_size", nullptr);
+  EngineOptions options = Options();
+  options.draft = copy.path();
+  EXPECT_THAT(RefusalOf(options), HasSubstr("vocab_size: found 4000, allowed: 4096"));
+}
+
+}  // namespace
+}  // namespace tandem

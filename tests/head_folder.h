@@ -1,0 +1,33 @@
+// A draft head for a shipped model, made in the test: a layer of noise, and a head over its rows
+// that has learned some texts. So what it proposes depends on every state and every row that it
+// reads, and much of it is accepted where the texts are written again.
+#ifndef TANDEM_TESTS_HEAD_FOLDER_H_
+#define TANDEM_TESTS_HEAD_FOLDER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvstore/store_testing.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+class HeadFolder {
+ public:
+  struct Form {
+    bool is_one_layer = false;  // else EAGLE-3, of the inputs of layers 0, 1 and 2
+    uint64_t seed = 1;          // of the noise
+  };
+  // For the model in the folder `target`, with a vocabulary of the tokens of `texts`.
+  HeadFolder(const std::string& target, const std::vector<std::vector<TokenId>>& texts, Form form);
+
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  TestFolder folder_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_HEAD_FOLDER_H_
