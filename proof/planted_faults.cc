@@ -176,16 +176,26 @@ class UnrolledDrafter final : public WrappedDrafter {
   }
 };
 
-// Reads the states of a pass one row late, so that a head's rows stand next to those of a token
-// before. The first row of a pass has none before it.
-class StatesLateDrafter final : public WrappedDrafter {
+// Reads the states of a pass one row off: late, or early where there is no row before.
+class StatesOffDrafter final : public WrappedDrafter {
  public:
-  using WrappedDrafter::WrappedDrafter;
+  StatesOffDrafter(Drafter* inner, const LanguageModel* target)
+      : WrappedDrafter(inner), target_(target) {}
   absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
-    std::vector<TargetRows> late(rows.begin(), rows.end());
-    for (TargetRows& of : late) of.first_row = std::max(of.first_row - 1, 0);
-    return inner_->ReadStates(late);
+    std::vector<TargetRows> off(rows.begin(), rows.end());
+    for (TargetRows& of : off) {
+      const int num_kept = of.kv->length() - of.first_position;
+      if (of.first_row > 0) {
+        --of.first_row;
+      } else if (num_kept < target_->states().rows) {
+        ++of.first_row;
+      }
+    }
+    return inner_->ReadStates(off);
   }
+
+ private:
+  const LanguageModel* target_;
 };
 
 // ---- Broken targets ----
@@ -389,8 +399,8 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .rules = {},
        .needs_drawn_drafts = true,
        .needs_own_cache = true},
-      {.name = "head-states-late",
-       .what = "the target's states that a head reads one row late",
+      {.name = "head-states-off-by-one",
+       .what = "the target's states that a head reads one row off",
        .seen_by = SeenBy::kProposals,
        .rules = {},
        .needs_head = true},
@@ -445,8 +455,8 @@ PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : 
     drafter_ = std::make_unique<MeddlingDrafter>(base.drafter, DropUnlikely);
   } else if (fault.name == "draft-not-rolled-back") {
     drafter_ = std::make_unique<UnrolledDrafter>(base.drafter);
-  } else if (fault.name == "head-states-late") {
-    drafter_ = std::make_unique<StatesLateDrafter>(base.drafter);
+  } else if (fault.name == "head-states-off-by-one") {
+    drafter_ = std::make_unique<StatesOffDrafter>(base.drafter, base.target);
   } else if (fault.name == "target-rows-late") {
     target_ = std::make_unique<MeddlingModel>(base.target, DelayRows);
   } else if (fault.name == "penalties-once-per-round") {
