@@ -56,6 +56,7 @@ double Variation(const Row& a, const Row& b) {
 struct Effects {
   double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
   double one_coin = 0.0;  // total variation that a draft drawn by its own coin makes in slot 0
+  double drops = 0.0;     // total variation that dropping drafts below .5 makes in slot 0
   double shared = 0.0;    // total variation that noise shared by draft and residual makes in slot 0
   double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
   double stops = 0.0;     // chance that the first test fails and the second passes
@@ -118,11 +119,27 @@ double EffectOfSharedNoise(const Row& p, const Row& q) {
   return Sum(residual) * Variation(law, residual);
 }
 
+// Only a token with half of the draft's mass or more is proposed, else one is drawn from p.
+double EffectOfDropping(const Row& p, const Row& q) {
+  const size_t x = std::max_element(q.begin(), q.end()) - q.begin();
+  if (q[x] < 0.5) return 0.0;
+  const double pi = std::min(1.0, p[x] / q[x]);
+  const Row residual = ResidualOf(p, q, 1.0);
+  const double mass = Sum(residual);
+  Row law(p.size());
+  for (size_t v = 0; v < p.size(); ++v) {
+    law[v] = (1.0 - q[x]) * p[v] + (mass > 0.0 ? q[x] * (1.0 - pi) * residual[v] / mass : 0.0);
+  }
+  law[x] += q[x] * pi;
+  return Variation(law, p);
+}
+
 absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
                                   const SamplingParams& sampling, const Row& p, const Row& q,
                                   const RowsAfter& target, const RowsAfter& draft) {
   Effects effects;
   effects.one_coin = EffectOfOneCoin(p, q);
+  effects.drops = EffectOfDropping(p, q);
   effects.shared = EffectOfSharedNoise(p, q);
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
@@ -243,8 +260,8 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   FaultCases cases;
   const RowsAfter of_target = RowsOf(target);
   const std::vector<Candidate> candidates = Candidates();
-  for (Best* best :
-       {&cases.coins_, &cases.one_coin_, &cases.shared_, &cases.unscaled_, &cases.stops_}) {
+  for (Best* best : {&cases.coins_, &cases.one_coin_, &cases.drops_, &cases.shared_,
+                     &cases.unscaled_, &cases.stops_}) {
     best->where = {.prompt = prompts[0],
                    .sampling = candidates.back().params,
                    .sampling_name = candidates.back().name};
@@ -276,6 +293,7 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
                        EffectsOf(contexts[i], candidate.params, p, q, of_target, draft));
       cases.coins_.Offer(effects.coins, here);
       cases.one_coin_.Offer(effects.one_coin, here);
+      cases.drops_.Offer(effects.drops, here);
       cases.shared_.Offer(effects.shared, here);
       here.draft_tokens = 2;
       cases.unscaled_.Offer(effects.unscaled, here);
@@ -291,6 +309,8 @@ const FaultCase& FaultCases::Of(FaultShows shows) const {
       return coins_.where;
     case FaultShows::kWhereOneCoinDrawsToo:
       return one_coin_.where;
+    case FaultShows::kWhereDraftsVary:
+      return drops_.where;
     case FaultShows::kWhereSharedNoiseDelays:
       return shared_.where;
     case FaultShows::kWhereResidualsAreScaled:

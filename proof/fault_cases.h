@@ -50,6 +50,7 @@ class FaultCases {
   };
   Best coins_;      // where coins decide
   Best one_coin_;   // where a coin that also draws decides otherwise
+  Best drops_;      // where a draft that drops its unlikely tokens shows
   Best shared_;     // where noise shared by draft and residual shows
   Best unscaled_;   // where block's residual is scaled most
   Best stops_;      // where block accepts past a failed test most

@@ -404,7 +404,7 @@ class LosslessProofOfAHead : public testing::TestWithParam<DrafterKind> {
       Request request{.prompt = prompt, .max_tokens = 100, .seed = 7};
       request.ignore_eos = true;
       const Completion written = Generate(engine.get(), request);
-      Tokens& text = texts.emplace_back(*engine->tokenizer().Encode(prompt));
+      Tokens& text = texts.emplace_back(*engine->tokenizer().Encode(prompt, SpecialTokens::kPlain));
       text.insert(text.end(), written.token_ids.begin(), written.token_ids.end());
     }
     head = std::make_unique<HeadFolder>(target, texts, HeadFolder::Form{});
