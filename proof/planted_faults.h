@@ -25,7 +25,7 @@ inline constexpr float kPlantedFrequencyPenalty = -1.5f;
 enum class FaultShows {
   kWhereCoinsDecide,  // accepted or not, both being likely
   kWhereOneCoinDrawsToo,
-  kWhereDraftsVary,         // a draft that is sure of its tokens hides what is wrong with its rows
+  kWhereDraftsVary,         // a draft that is sure of its tokens drops none
   kWhereSharedNoiseDelays,  // those whom both race for
   kWhereResidualsAreScaled,
   kWhereBlockPassesLater,  // a test behind a failed one
