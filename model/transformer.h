@@ -125,6 +125,7 @@ class Transformer final : public LanguageModel {
   // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose rows leave what they are
   // before the final norm.
   void LeaveStates(std::vector<int> layers);
+  const std::vector<int>& left_layers() const { return left_layers_; }
   int state_size() const override {
     return is_draft_head() ? config_.hidden_size
                            : static_cast<int>(left_layers_.size()) * config_.hidden_size;

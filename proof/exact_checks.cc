@@ -167,25 +167,39 @@ std::vector<ProofRequest> MakeRequests(const ExactOptions& options, bool greedy)
 // Beside the engine's drafter a second one that has read the same tokens just now.
 class WatchedDrafter final : public WrappedDrafter {
  public:
-  WatchedDrafter(Drafter* inner, std::shared_ptr<const Tenant> tenant, ExactCheck* check)
-      : WrappedDrafter(inner), tenant_(std::move(tenant)), check_(check) {}
+  WatchedDrafter(const ProofWorld& world, const ProofWorld& defined, ExactCheck* check)
+      : WrappedDrafter(world.drafter), defined_(defined), tenant_(world.tenant), check_(check) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     RETURN_IF_ERROR(inner_->Propose(requests, proposals));
     for (size_t i = 0; i < requests.size(); ++i) {
-      const std::unique_ptr<DraftState> fresh =
-          inner_->NewStateOf(DrafterKind::kModelAndNgram, {}, tenant_);
       DraftRequest request = requests[i];
-      request.state = fresh.get();
       Proposal proposal;
-      Proposal* to = &proposal;
-      RETURN_IF_ERROR(inner_->Propose({&request, 1}, {&to, 1}));
+      RETURN_IF_ERROR(ProposeAfresh(request, &proposal));
       Compare(*proposals[i], proposal, static_cast<int>(request.context.size()));
     }
     return absl::OkStatus();
   }
 
  private:
+  absl::Status ProposeAfresh(DraftRequest request, Proposal* proposal) {
+    const bool is_head = inner_->shares_target_cache();
+    Drafter* const drafter = is_head ? defined_.drafter : inner_;
+    const std::unique_ptr<DraftState> fresh =
+        drafter->NewStateOf(DrafterKind::kModelAndNgram, {}, tenant_);
+    request.state = fresh.get();
+    KvSequence kv;
+    if (is_head) {
+      kv = defined_.target_cache->NewSequence();
+      RETURN_IF_ERROR(
+          Read(defined_.target, request.context.first(request.target_kv->length()), &kv));
+      request.target_kv = &kv;
+      const TargetRows rows{.state = fresh.get(), .tokens = request.context, .kv = &kv};
+      RETURN_IF_ERROR(drafter->ReadStates({&rows, 1}));
+    }
+    return drafter->Propose({&request, 1}, {&proposal, 1});
+  }
+
   void Compare(const Proposal& got, const Proposal& want, int length) {
     const size_t count = std::max(got.tokens.size(), want.tokens.size());
     for (size_t i = 0; i < count; ++i) {
@@ -205,6 +219,7 @@ class WatchedDrafter final : public WrappedDrafter {
            std::memcmp(a.probs.data(), b.probs.data(), a.probs.size() * sizeof(float)) == 0;
   }
 
+  const ProofWorld& defined_;
   std::shared_ptr<const Tenant> tenant_;
   ExactCheck* check_;
 };
@@ -320,14 +335,15 @@ absl::StatusOr<std::vector<ExactCheck>> CheckOutputs(LanguageModel* plain, const
   return checks;
 }
 
-absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ExactOptions& options) {
+absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ProofWorld& defined,
+                                           const ExactOptions& options) {
   ExactCheck check{.name = "draft state",
                    .what = "proposals and their rows, with a draft that has just read the text",
                    .compared = 0,
                    .different = 0,
                    .first_difference = {}};
   if (world.drafter == nullptr) return check;
-  WatchedDrafter watched(world.drafter, world.tenant, &check);
+  WatchedDrafter watched(world, defined, &check);
   ProofWorld watched_world = world;
   watched_world.drafter = &watched;
   ProofRounds rounds(watched_world);

@@ -39,8 +39,11 @@ absl::StatusOr<std::vector<ExactCheck>> CheckOutputs(LanguageModel* plain, const
                                                      const ExactOptions& options);
 
 // Proposals of running drafts, token by token and row by row, against those of a draft that has
-// just read the same tokens.
-absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ExactOptions& options);
+// just read the same tokens. A draft head is compared with that of `defined`, a world of remembered
+// models without mistakes, whose rows follow from the text alone (RememberedHead): another state of
+// the same drafter would read what the target leaves with the same mistakes.
+absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ProofWorld& defined,
+                                           const ExactOptions& options);
 
 }  // namespace tandem
 

@@ -17,7 +17,7 @@ namespace {
 
 using Row = std::vector<double>;
 
-absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> prompt,
+absl::StatusOr<Row> RowBehind(const RowsAfter& rows, absl::Span<const TokenId> prompt,
                               absl::Span<const TokenId> output, const SamplingParams& sampling,
                               size_t vocab) {
   std::vector<TokenId> context(prompt.begin(), prompt.end());
@@ -25,7 +25,8 @@ absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> 
   TokenHistory history(sampling.constraint.get());
   history.AddPrompt(prompt);
   for (const TokenId token : output) history.AddOutput(token);
-  ASSIGN_OR_RETURN(const absl::Span<const float> logits, model->RowAfter(context));
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits,
+                   rows(context, static_cast<int>(output.size())));
   Distribution distribution;
   RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &history,
                                    &distribution));
@@ -55,6 +56,7 @@ double Variation(const Row& a, const Row& b) {
 struct Effects {
   double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
   double one_coin = 0.0;  // total variation that a draft drawn by its own coin makes in slot 0
+  double drops = 0.0;     // total variation that dropping drafts below .5 makes in slot 0
   double shared = 0.0;    // total variation that noise shared by draft and residual makes in slot 0
   double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
   double stops = 0.0;     // chance that the first test fails and the second passes
@@ -117,11 +119,27 @@ double EffectOfSharedNoise(const Row& p, const Row& q) {
   return Sum(residual) * Variation(law, residual);
 }
 
+// Only a token with half of the draft's mass or more is proposed, else one is drawn from p.
+double EffectOfDropping(const Row& p, const Row& q) {
+  const size_t x = std::max_element(q.begin(), q.end()) - q.begin();
+  if (q[x] < 0.5) return 0.0;
+  const double pi = std::min(1.0, p[x] / q[x]);
+  const Row residual = ResidualOf(p, q, 1.0);
+  const double mass = Sum(residual);
+  Row law(p.size());
+  for (size_t v = 0; v < p.size(); ++v) {
+    law[v] = (1.0 - q[x]) * p[v] + (mass > 0.0 ? q[x] * (1.0 - pi) * residual[v] / mass : 0.0);
+  }
+  law[x] += q[x] * pi;
+  return Variation(law, p);
+}
+
 absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
                                   const SamplingParams& sampling, const Row& p, const Row& q,
-                                  RememberedModel* target, RememberedModel* draft) {
+                                  const RowsAfter& target, const RowsAfter& draft) {
   Effects effects;
   effects.one_coin = EffectOfOneCoin(p, q);
+  effects.drops = EffectOfDropping(p, q);
   effects.shared = EffectOfSharedNoise(p, q);
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
@@ -214,7 +232,7 @@ absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
   for (size_t i = 0; i < proposal.tokens.size(); ++i) {
     const absl::Span<const TokenId> before(proposal.tokens.data(), i);
     ASSIGN_OR_RETURN(const Row p,
-                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+                     RowBehind(RowsOf(target), prompt, before, sampling, target->vocab_size()));
     effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
   }
   return effect;
@@ -224,6 +242,12 @@ constexpr size_t kShortestPrompt = 4;
 
 }  // namespace
 
+RowsAfter RowsOf(RememberedModel* model) {
+  return [model](absl::Span<const TokenId> context, int /*num_drafted*/) {
+    return model->RowAfter(context);
+  };
+}
+
 void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
   if (effect_there <= effect) return;
   effect = effect_there;
@@ -231,12 +255,13 @@ void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
 }
 
 absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
-                                            RememberedModel* target, RememberedModel* draft,
+                                            RememberedModel* target, const RowsAfter& draft,
                                             Drafter* drafter, Instant deadline) {
   FaultCases cases;
+  const RowsAfter of_target = RowsOf(target);
   const std::vector<Candidate> candidates = Candidates();
-  for (Best* best :
-       {&cases.coins_, &cases.one_coin_, &cases.shared_, &cases.unscaled_, &cases.stops_}) {
+  for (Best* best : {&cases.coins_, &cases.one_coin_, &cases.drops_, &cases.shared_,
+                     &cases.unscaled_, &cases.stops_}) {
     best->where = {.prompt = prompts[0],
                    .sampling = candidates.back().params,
                    .sampling_name = candidates.back().name};
@@ -262,12 +287,13 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
         cases.stops_.Offer(effect, here);
         continue;
       }
-      ASSIGN_OR_RETURN(const Row p, RowBehind(target, contexts[i], {}, candidate.params, vocab));
+      ASSIGN_OR_RETURN(const Row p, RowBehind(of_target, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Row q, RowBehind(draft, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Effects effects,
-                       EffectsOf(contexts[i], candidate.params, p, q, target, draft));
+                       EffectsOf(contexts[i], candidate.params, p, q, of_target, draft));
       cases.coins_.Offer(effects.coins, here);
       cases.one_coin_.Offer(effects.one_coin, here);
+      cases.drops_.Offer(effects.drops, here);
       cases.shared_.Offer(effects.shared, here);
       here.draft_tokens = 2;
       cases.unscaled_.Offer(effects.unscaled, here);
@@ -283,6 +309,8 @@ const FaultCase& FaultCases::Of(FaultShows shows) const {
       return coins_.where;
     case FaultShows::kWhereOneCoinDrawsToo:
       return one_coin_.where;
+    case FaultShows::kWhereDraftsVary:
+      return drops_.where;
     case FaultShows::kWhereSharedNoiseDelays:
       return shared_.where;
     case FaultShows::kWhereResidualsAreScaled:

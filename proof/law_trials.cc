@@ -23,18 +23,33 @@ LawTrials::LawTrials(const ProofWorld& world, std::shared_ptr<const TargetLaw> l
       prompt_kv_(world.target_cache->NewSequence()),
       counts_(law_->probabilities().size()) {}
 
-// The target's state is forked from then on, the drafter's found in its prefix index.
+// All of the prompt but the last token; where a head's layer is in the pages, those that are full.
+int LawTrials::LengthToFork() const {
+  const ProofWorld& world = rounds_.world();
+  const int length = static_cast<int>(case_.prompt.size()) - 1;
+  if (world.drafter == nullptr || !world.drafter->shares_target_cache()) return length;
+  return length - length % world.target_cache->layout().page_size;
+}
+
+// The target's state is forked from then on, a head's lies in its pages, another drafter's is found
+// in its prefix index.
 absl::Status LawTrials::ReadPrompt() {
   const ProofWorld& world = rounds_.world();
   const absl::Span<const TokenId> known = absl::MakeConstSpan(case_.prompt);
-  for (absl::Span<const TokenId> left = known.first(known.size() - 1); !left.empty();) {
+  std::unique_ptr<DraftState> state;
+  if (world.drafter != nullptr) state = world.drafter->NewState(known);
+  for (absl::Span<const TokenId> left = known.first(LengthToFork()); !left.empty();) {
     const absl::Span<const TokenId> chunk = left.first(std::min<size_t>(left.size(), kChunkTokens));
+    const int before = prompt_kv_.length();
     const ForwardRequest pass{.tokens = chunk, .kv = &prompt_kv_, .num_logits = 0};
     RETURN_IF_ERROR(world.target->Forward({&pass, 1}).status());
     left.remove_prefix(chunk.size());
+    if (world.drafter == nullptr || !world.drafter->shares_target_cache()) continue;
+    const Drafter::TargetRows rows{
+        .state = state.get(), .tokens = known, .kv = &prompt_kv_, .first_position = before};
+    RETURN_IF_ERROR(world.drafter->ReadStates({&rows, 1}));
   }
-  if (world.drafter == nullptr) return absl::OkStatus();
-  const std::unique_ptr<DraftState> state = world.drafter->NewState(known);
+  if (world.drafter == nullptr || world.drafter->shares_target_cache()) return absl::OkStatus();
   Proposal none;
   Proposal* proposal = &none;
   TokenHistory history(case_.sampling.constraint.get());
@@ -46,13 +61,12 @@ absl::Status LawTrials::ReadPrompt() {
 }
 
 absl::Status LawTrials::Run(int64_t runs) {
-  if (prompt_kv_.length() + 1 < static_cast<int>(case_.prompt.size())) {
-    RETURN_IF_ERROR(ReadPrompt());
-  }
+  if (prompt_kv_.length() < LengthToFork()) RETURN_IF_ERROR(ReadPrompt());
   const int64_t end = started_ + runs;
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> running;
   while (started_ < end || !sessions.empty()) {
+    std::vector<Session*> reading;  // the rest of the prompt, so that the first round drafts
     while (started_ < end && static_cast<int>(sessions.size()) < batch_) {
       const auto index = static_cast<uint32_t>(started_++);
       sessions.push_back(
@@ -63,6 +77,10 @@ absl::Status LawTrials::Run(int64_t runs) {
                               .max_tokens = std::max(law_->length(), case_.draft_tokens + 1),
                               .logprobs = {}},
                              prompt_kv_.Fork()));
+      if (sessions.back()->num_pending() > 1) reading.push_back(sessions.back().get());
+    }
+    if (!reading.empty()) {
+      RETURN_IF_ERROR(rounds_.Run(reading, /*draft_tokens=*/0, reading.front()->num_pending() - 1));
     }
     running.clear();
     for (const auto& session : sessions) running.push_back(session.get());

@@ -40,6 +40,7 @@ class LawTrials {
   double ObservedVariation() const;
 
  private:
+  int LengthToFork() const;
   absl::Status ReadPrompt();
 
   ProofRounds rounds_;
@@ -47,7 +48,7 @@ class LawTrials {
   LawCase case_;
   RandomSource seeds_;
   int batch_;
-  KvSequence prompt_kv_;  // all of the prompt but the last token, once it is read
+  KvSequence prompt_kv_;  // LengthToFork() tokens of the prompt, once they are read
   int64_t started_ = 0;
   int64_t finished_ = 0;
   std::vector<int64_t> counts_;  // [cells]

@@ -19,6 +19,7 @@
 #include "proof/fault_cases.h"
 #include "proof/law_trials.h"
 #include "proof/planted_faults.h"
+#include "proof/remembered_head.h"
 #include "proof/remembered_model.h"
 #include "proof/statistics.h"
 #include "proof/target_law.h"
@@ -137,7 +138,8 @@ class Prover {
   // Rows computed once.
   std::unique_ptr<RememberedModel> target_;
   std::unique_ptr<RememberedModel> draft_;  // null without a draft model
-  std::unique_ptr<Drafter> drafter_;        // on draft_
+  std::unique_ptr<RememberedHead> head_;    // null without a draft head
+  std::unique_ptr<Drafter> drafter_;        // on draft_ or head_
   // What is proved, with every row computed or looked up, and the same without what was planted.
   ProofWorld models_;
   ProofWorld remembered_;
@@ -177,6 +179,10 @@ absl::Status Prover::ReadPrompts() {
                                                      ", and the vocabulary ",
                                                      pair_->target->vocab_size()));
     }
+    if (pair_->has_head() && prompts_[i].size() < 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompts: number ", i, " has 1 token, and a draft head drafts after two or more"));
+    }
     if (static_cast<int>(prompts_[i].size()) + 2 * options_.draft_tokens + 16 > most) {
       return absl::InvalidArgumentError(
           absl::StrCat("prompts: number ", i, " has ", prompts_[i].size(),
@@ -191,11 +197,23 @@ absl::Status Prover::Prepare() {
     return absl::InvalidArgumentError("drafter: none: there is no speculation to prove lossless");
   }
   RETURN_IF_ERROR(ReadPrompts());
-  ASSIGN_OR_RETURN(
-      target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(), kRowBytes));
+  ASSIGN_OR_RETURN(target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(),
+                                                    kRowBytes, pair_->has_head()));
   DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
                      .chunk_tokens = pair_->chunk_tokens};
-  if (pair_->draft != nullptr) {
+  if (pair_->has_head()) {
+    head_ =
+        std::make_unique<RememberedHead>(RememberedHead::Parts{.head = pair_->draft.get(),
+                                                               .target = pair_->target.get(),
+                                                               .cache = pair_->target_cache.get(),
+                                                               .backend = pair_->backend.get(),
+                                                               .remembered = target_.get()},
+                                         kRowBytes);
+    parts.model = head_.get();
+    parts.cache = target_->cache();
+    parts.target = target_.get();
+    parts.backend = target_->backend();
+  } else if (pair_->draft != nullptr) {
     ASSIGN_OR_RETURN(
         draft_, RememberedModel::Create(pair_->draft.get(), pair_->draft_cache.get(), kRowBytes));
     parts.model = draft_.get();
@@ -204,6 +222,7 @@ absl::Status Prover::Prepare() {
   for (const std::vector<TokenId>& prompt : prompts_) {
     RETURN_IF_ERROR(target_->KeepPrompt(prompt));
     if (draft_ != nullptr) RETURN_IF_ERROR(draft_->KeepPrompt(prompt));
+    if (head_ != nullptr) RETURN_IF_ERROR(head_->KeepPrompt(prompt));
   }
   ASSIGN_OR_RETURN(drafter_, MakeDrafter(engine_.drafter, parts));
   models_ = {.target = pair_->target.get(),
@@ -221,6 +240,11 @@ absl::Status Prover::Prepare() {
     remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
   if (options_.plant.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
+  if (!AppliesTo(*fault, *drafter_)) {
+    return absl::InvalidArgumentError(absl::StrCat("plant: ", options_.plant,
+                                                   " is not a fault that the drafter ",
+                                                   std::string(drafter_->name()), " can have"));
+  }
   planted_models_ = std::make_unique<PlantedWorld>(models_, *fault);
   planted_remembered_ = std::make_unique<PlantedWorld>(remembered_, *fault);
   models_ = planted_models_->world();
@@ -252,7 +276,8 @@ absl::Status Prover::CheckExactly(LosslessProof* proof) {
                    CheckOutputs(plain, models_, MakeExactOptions(outputs_until)));
   std::move(outputs.begin(), outputs.end(), std::back_inserter(proof->exact));
   const auto state_until = until(kExactUntil);
-  ASSIGN_OR_RETURN(ExactCheck state, CheckDraftState(models_, MakeExactOptions(state_until)));
+  ASSIGN_OR_RETURN(ExactCheck state,
+                   CheckDraftState(models_, sound_remembered_, MakeExactOptions(state_until)));
   proof->exact.push_back(std::move(state));
   return absl::OkStatus();
 }
@@ -411,7 +436,8 @@ absl::StatusOr<FaultCheck> Prover::SeekExactly(const PlantedFault& fault) {
   const auto go_on = [] { return false; };  // what is checked first is enough
   std::vector<ExactCheck> checks;
   if (in_draft) {
-    ASSIGN_OR_RETURN(ExactCheck state, CheckDraftState(planted.world(), MakeExactOptions(go_on)));
+    ASSIGN_OR_RETURN(ExactCheck state,
+                     CheckDraftState(planted.world(), sound_remembered_, MakeExactOptions(go_on)));
     checks.push_back(std::move(state));
   } else {
     ASSIGN_OR_RETURN(checks,
@@ -432,7 +458,7 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
   };
   std::vector<Part> parts;
   for (const PlantedFault& fault : PlantedFaults()) {
-    if (fault.needs_drawn_drafts && !drafter_->is_drawn()) {
+    if (!AppliesTo(fault, *drafter_)) {
       proof->faults.push_back(
           {.fault = std::string(fault.name), .what = std::string(fault.what), .applies = false});
       continue;
@@ -440,7 +466,14 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
     if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
     for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
   }
-  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_.get(),
+  RowsAfter draft_rows;
+  if (draft_ != nullptr) draft_rows = RowsOf(draft_.get());
+  if (head_ != nullptr) {
+    draft_rows = [this](absl::Span<const TokenId> context, int num_drafted) {
+      return head_->RowAfter(context, num_drafted);
+    };
+  }
+  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_rows,
                                                   drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one leaves is for the others.

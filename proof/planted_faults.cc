@@ -176,6 +176,28 @@ class UnrolledDrafter final : public WrappedDrafter {
   }
 };
 
+// Reads the states of a pass one row off: late, or early where there is no row before.
+class StatesOffDrafter final : public WrappedDrafter {
+ public:
+  StatesOffDrafter(Drafter* inner, const LanguageModel* target)
+      : WrappedDrafter(inner), target_(target) {}
+  absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
+    std::vector<TargetRows> off(rows.begin(), rows.end());
+    for (TargetRows& of : off) {
+      const int num_kept = of.kv->length() - of.first_position;
+      if (of.first_row > 0) {
+        --of.first_row;
+      } else if (num_kept < target_->states().rows) {
+        ++of.first_row;
+      }
+    }
+    return inner_->ReadStates(off);
+  }
+
+ private:
+  const LanguageModel* target_;
+};
+
 // ---- Broken targets ----
 
 // Changes rows of a pass before anybody sees them.
@@ -359,7 +381,8 @@ absl::Span<const PlantedFault> PlantedFaults() {
       {.name = "draft-drops-unlikely",
        .what = "draft cut before a token because its own probability came out low",
        .rules = {kToken, kBlock},
-       .needs_drawn_drafts = true},
+       .needs_drawn_drafts = true,
+       .shows = FaultShows::kWhereDraftsVary},
       {.name = "target-rows-late",
        .what = "each verified row but the first is the row before it",
        .rules = {kToken, kBlock}},
@@ -375,7 +398,13 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .what = "rejected tokens left in the draft's state",
        .seen_by = SeenBy::kProposals,
        .rules = {},
-       .needs_drawn_drafts = true},
+       .needs_drawn_drafts = true,
+       .needs_own_cache = true},
+      {.name = "head-states-off-by-one",
+       .what = "the target's states that a head reads one row off",
+       .seen_by = SeenBy::kProposals,
+       .rules = {},
+       .needs_head = true},
       {.name = "block-stops-early",
        .what = "block stopping at its first failed test",
        .rules = {kBlock},
@@ -401,6 +430,11 @@ absl::Span<const PlantedFault> PlantedFaults() {
   return *faults;
 }
 
+bool AppliesTo(const PlantedFault& fault, const Drafter& drafter) {
+  if (fault.needs_drawn_drafts && !drafter.is_drawn()) return false;
+  return drafter.shares_target_cache() ? !fault.needs_own_cache : !fault.needs_head;
+}
+
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
   std::string names;
   for (const PlantedFault& fault : PlantedFaults()) {
@@ -411,6 +445,7 @@ absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
 }
 
 PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : world_(base) {
+  TANDEM_CHECK(AppliesTo(fault, *base.drafter));
   if (fault.name == "coin-draws-the-draft") {
     drafter_ = std::make_unique<RedrawingDrafter>(base.drafter, DrawByCoin);
   } else if (fault.name == "residual-noise-draws-the-draft") {
@@ -421,6 +456,8 @@ PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : 
     drafter_ = std::make_unique<MeddlingDrafter>(base.drafter, DropUnlikely);
   } else if (fault.name == "draft-not-rolled-back") {
     drafter_ = std::make_unique<UnrolledDrafter>(base.drafter);
+  } else if (fault.name == "head-states-off-by-one") {
+    drafter_ = std::make_unique<StatesOffDrafter>(base.drafter, base.target);
   } else if (fault.name == "target-rows-late") {
     target_ = std::make_unique<MeddlingModel>(base.target, DelayRows);
   } else if (fault.name == "penalties-once-per-round") {

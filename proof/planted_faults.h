@@ -25,6 +25,7 @@ inline constexpr float kPlantedFrequencyPenalty = -1.5f;
 enum class FaultShows {
   kWhereCoinsDecide,  // accepted or not, both being likely
   kWhereOneCoinDrawsToo,
+  kWhereDraftsVary,         // a draft that is sure of its tokens drops none
   kWhereSharedNoiseDelays,  // those whom both race for
   kWhereResidualsAreScaled,
   kWhereBlockPassesLater,  // a test behind a failed one
@@ -39,16 +40,21 @@ struct PlantedFault {
   SeenBy seen_by = SeenBy::kLaw;
   std::vector<AcceptanceRule> rules;  // under which the law must show it
   bool needs_drawn_drafts = false;    // a drafter that draws its tokens; others cannot have it
+  bool needs_own_cache = false;       // a drafter that is no head
+  bool needs_head = false;            // a drafter that reads the target's states
   FaultShows shows = FaultShows::kWhereCoinsDecide;
 };
 absl::Span<const PlantedFault> PlantedFaults();
+// Whether such a drafter can have it.
+bool AppliesTo(const PlantedFault& fault, const Drafter& drafter);
 // NOT_FOUND, naming those there are.
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name);
 
 // A world with one part replaced by a broken one, built around the original.
 class PlantedWorld {
  public:
-  // What `base` points to must outlive this object.  REQUIRES: base.drafter is not null.
+  // What `base` points to must outlive this object. REQUIRES: base.drafter is not null, and the
+  // fault applies to it.
   PlantedWorld(const ProofWorld& base, const PlantedFault& fault);
   const ProofWorld& world() const { return world_; }
 

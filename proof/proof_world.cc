@@ -27,6 +27,9 @@ std::unique_ptr<Session> ProofRounds::NewSession(const ProofRequest& request,
   s.tenant = world_.tenant;
   if (world_.drafter != nullptr) {
     s.draft_state = world_.drafter->NewStateOf(s.drafter, s.tokens, s.tenant);
+    if (world_.drafter->shares_target_cache() && s.target_kv.length() > 0) {
+      world_.drafter->AdoptLongerPrefix(s.draft_state.get(), s.tokens, s.target_kv);
+    }
   }
   return session;
 }

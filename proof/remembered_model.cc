@@ -15,8 +15,13 @@ namespace {
 
 // A token is one number of the cache.
 static_assert(sizeof(TokenId) == sizeof(float));
-constexpr KvLayout kTokenLayout = {
-    .num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .page_size = 16};
+KvLayout TokenLayout(bool has_head) {
+  return {.num_layers = has_head ? 2 : 1,
+          .num_kv_heads = 1,
+          .head_dim = 1,
+          .page_size = 16,
+          .state_size = has_head ? 1 : 0};
+}
 constexpr int kTokenPages = 1 << 16;  // a million tokens, touched as they are used
 // Rows of one pass of the model: its logits are in memory at once.
 constexpr int kRowsPerPass = 64;
@@ -29,13 +34,14 @@ absl::string_view KeyOf(absl::Span<const TokenId> tokens) {
 
 absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(LanguageModel* model,
                                                                          PagedKvCache* model_cache,
-                                                                         int64_t max_bytes) {
+                                                                         int64_t max_bytes,
+                                                                         bool has_head) {
   const int64_t row_bytes = int64_t{model->head_tokens()} * static_cast<int64_t>(sizeof(float));
   auto remembered = std::unique_ptr<RememberedModel>(new RememberedModel(
       model, model_cache, std::max<int64_t>(max_bytes / row_bytes, 4 * kRowsPerPass)));
   ASSIGN_OR_RETURN(remembered->backend_, MakeCpuBackend({.num_threads = 1}));
-  ASSIGN_OR_RETURN(remembered->cache_,
-                   PagedKvCache::Create(remembered->backend_.get(), kTokenLayout, kTokenPages));
+  ASSIGN_OR_RETURN(remembered->cache_, PagedKvCache::Create(remembered->backend_.get(),
+                                                            TokenLayout(has_head), kTokenPages));
   return remembered;
 }
 
@@ -59,8 +65,10 @@ absl::StatusOr<MatrixView> RememberedModel::Forward(absl::Span<const ForwardRequ
     for (size_t i = 0; i < lengths_before.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
   };
   std::vector<Wanted> wanted;
+  states_.clear();
   for (const ForwardRequest& r : requests) {
     TANDEM_CHECK(r.kv->cache() == cache_.get());
+    if (state_size() > 0) states_.resize(states_.size() + r.tokens.size());
     TANDEM_CHECK(!r.tokens.empty() && r.num_logits <= static_cast<int>(r.tokens.size()));
     const int before = r.kv->length();
     lengths_before.push_back(before);

@@ -22,17 +22,25 @@ namespace tandem {
 class RememberedModel final : public LanguageModel {
  public:
   // `model` and `model_cache` compute, and must outlive this object. Rows take `max_bytes` at
-  // most: the first to be asked for, mostly the likeliest, stay.
+  // most: the first to be asked for, mostly the likeliest, stay. With `has_head` its pages have a
+  // layer more, and passes leave a state for each row, for a RememberedHead.
   static absl::StatusOr<std::unique_ptr<RememberedModel>> Create(LanguageModel* model,
                                                                  PagedKvCache* model_cache,
-                                                                 int64_t max_bytes);
+                                                                 int64_t max_bytes,
+                                                                 bool has_head = false);
 
   int vocab_size() const override { return model_->vocab_size(); }
   int head_tokens() const override { return model_->head_tokens(); }
   absl::Span<const TokenId> head_ids() const override { return model_->head_ids(); }
   int context_length() const override { return model_->context_length(); }
-  // Sequences of this model belong to this cache.
+  // Sequences of this model belong to this cache, and its memory to this backend.
   PagedKvCache* cache() { return cache_.get(); }
+  Backend* backend() { return backend_.get(); }
+  // Nothing is in these states: RememberedHead knows from the tokens what the model leaves.
+  int state_size() const override { return cache_->layout().state_size; }
+  ConstMatrixView states() const override {
+    return {states_.data(), DType::kF32, static_cast<int>(states_.size()), 1, 1};
+  }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
 
@@ -75,6 +83,7 @@ class RememberedModel final : public LanguageModel {
   Rows rows_;
   Rows passing_rows_;          // of the last pass, for which there is no room
   std::vector<float> logits_;  // of the last pass
+  std::vector<float> states_;  // likewise, [rows, 1], where there is a head
   int64_t num_rows_computed_ = 0;
 };
 

@@ -32,6 +32,17 @@ class WrappedDrafter : public Drafter {
     inner_->Publish(state, tokens);
   }
   void Evict(DraftState* state) override { inner_->Evict(state); }
+  bool shares_target_cache() const override { return inner_->shares_target_cache(); }
+  absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
+    return inner_->ReadStates(rows);
+  }
+  bool HoldsFullPages(const DraftState& state, const KvSequence& kv) const override {
+    return inner_->HoldsFullPages(state, kv);
+  }
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override {
+    inner_->AdoptLongerPrefix(state, tokens, target_kv);
+  }
 
  protected:
   Drafter* inner_;

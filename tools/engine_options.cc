@@ -53,13 +53,15 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   app->add_option(
          "--draft", draft,
          "Draft model, in the same forms (also -md); without a tokenizer it has the target's; "
-         "self:FORMAT is the target's own weights as --quantize makes them, self those of int4 "
+         "self:FORMAT is the target's own weights as --quantize makes them, self those of int4; or "
+         "a draft head for this target "
          "[the one that is known for a target given by its name, else none]")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--drafter", drafter,
                   "What proposes: model, ngram (what followed last time, in prompt or output), "
-                  "model+ngram, none [model+ngram if there is a draft, else ngram]")
+                  "model+ngram; eagle3 and eagle3+ngram where the draft is a head; none [the draft "
+                  "and ngram if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
   if (with_draft_tokens) {

@@ -71,6 +71,7 @@ struct Inspection {
   std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
   std::optional<ChatFacts> chat;      // nothing without a tokenizer
   std::optional<ModelInfo> draft;     // as the engine would begin with it
+  std::optional<ModelConfig> head;    // of a draft that is one, with the layers that it reads
   std::string device;                 // where models were loaded, if --device asked for it
   std::vector<std::string> products;  // Backend::product_report
   std::vector<std::string> ranks;     // what each holds, if --tensor-parallel asked for them
@@ -131,6 +132,10 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
+  if (runtime.has_head()) {
+    inspection->head = runtime.draft->config();
+    inspection->head->target_layers = runtime.target->left_layers();
+  }
   if (has_ranks) inspection->ranks = runtime.ranks->descriptions();
   if (flags.device.empty()) return absl::OkStatus();
   inspection->device =
@@ -195,12 +200,16 @@ OrderedJson ToJson(const std::optional<ChatFacts>& chat) {
   return json;
 }
 
-OrderedJson ToJson(const std::optional<ModelInfo>& draft) {
+OrderedJson DraftJson(const Inspection& inspection) {
+  const std::optional<ModelInfo>& draft = inspection.draft;
   if (!draft.has_value()) return nullptr;
-  return {{"path", draft->path},
-          {"draft_quantize", draft->quantize},
-          {"draft_head_tokens", draft->head_tokens},
-          {"bytes_read_per_token", draft->bytes_read_per_pass}};
+  OrderedJson json = {{"path", draft->path},
+                      {"kind", inspection.head.has_value() ? "eagle3" : "model"},
+                      {"draft_quantize", draft->quantize},
+                      {"draft_head_tokens", draft->head_tokens},
+                      {"bytes_read_per_token", draft->bytes_read_per_pass}};
+  if (inspection.head.has_value()) json["target_layers"] = inspection.head->target_layers;
+  return json;
 }
 
 OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
@@ -233,7 +242,7 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"chat_template", ToJson(inspection.chat)},
       {"known_draft",
        inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
-      {"draft", ToJson(inspection.draft)},
+      {"draft", DraftJson(inspection)},
       {"device", inspection.device.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.device)},
       {"products", inspection.products},
       {"ranks", inspection.ranks},
@@ -309,11 +318,14 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                              ", which comes with the model's name as --target"));
   }
   if (const std::optional<ModelInfo>& draft = inspection.draft; draft.has_value()) {
-    text +=
-        Line("draft", absl::StrFormat("%s: quantised to %s at load, begins with a head of %d of "
-                                      "%d tokens, reads %.2f MB per token",
-                                      draft->path, draft->quantize, draft->head_tokens,
-                                      draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
+    const bool is_head = inspection.head.has_value();
+    text += Line("draft",
+                 absl::StrFormat("%s: %squantised to %s at load, %s %d of %d tokens, "
+                                 "reads %.2f MB per token",
+                                 draft->path, is_head ? "a draft head, " : "", draft->quantize,
+                                 is_head ? "drafts" : "begins with a head of", draft->head_tokens,
+                                 draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
+    if (is_head) text += Line("", absl::StrCat("reads ", StatesText(*inspection.head)));
   }
   if (!inspection.device.empty()) text += Line("device", inspection.device);
   for (size_t rank = 0; rank < inspection.ranks.size(); ++rank) {

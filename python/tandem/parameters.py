@@ -19,8 +19,8 @@ Prompt = Union[str, Sequence[int], np.ndarray]
 class EngineParams(TypedDict, total=False):
     """Options of an engine, without its target. One that is left out has the library's default."""
 
-    draft: str  # a model's folder or GGUF file; "self", "self:FORMAT"
-    drafter: str  # "auto", "none", "model", "ngram", "model+ngram"
+    draft: str  # a model's or a draft head's folder or GGUF file; "self", "self:FORMAT"
+    drafter: str  # "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram"
     all_drafters: bool
     draft_tokens: int  # -1: as many as pay off
     verifier: str  # "auto", "exact_match", "block", "token"
