@@ -19,8 +19,9 @@ namespace tandem {
 // A draft head next to a RememberedModel, with rows that are computed once, too. Such a row is a
 // function of the tokens before it and of how many of these were drafted: their rows read the
 // head's own states, the others the target's. It computes them by that definition, from passes of
-// the target over the text, and not from what a drafter hands on: its rows are what a drafter's are
-// compared with. Its layer of the remembered target's cache holds the tokens. Thread-compatible.
+// the target over the text, and not from states that a drafter hands on: a drafter's rows are
+// compared with its rows. Its layer of the remembered target's cache holds the tokens.
+// Thread-compatible.
 class RememberedHead final : public LanguageModel {
  public:
   // What computes. All pointers must outlive this object.
@@ -90,9 +91,9 @@ class RememberedHead final : public LanguageModel {
   size_t next_recent_ = 0;
   using Rows = HashMap<std::string, std::vector<float>>;  // by the tokens' bytes and num_drafted
   Rows rows_;
-  Rows passing_rows_;          // of the last pass, for which there is no room
+  Rows passing_rows_;          // of the last pass, which do not fit
   std::vector<float> logits_;  // of the last pass
-  std::vector<float> states_;  // likewise: nothing is in them
+  std::vector<float> states_;  // of the last pass: nothing is in them
   std::vector<float> row_;     // of the last RowAfter
 };
 
