@@ -83,7 +83,7 @@ class HeadWorld {
       rows.push_back({.state = s.state.get(),
                       .kv = &s.kv,
                       .first_position = s.kv.length(),
-                      .first_row = row + options_.rows_late});
+                      .first_row = std::max(row + options_.rows_late, 0)});
       row += static_cast<int>(fed[i].size());
       passes.push_back({.tokens = fed[i], .kv = &s.kv, .num_logits = 0});
     }

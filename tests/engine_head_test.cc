@@ -1,4 +1,6 @@
 // Engines whose draft is a head: its layer lies in the target's pages, and goes wherever they go.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -336,8 +338,7 @@ TEST_P(EngineHead, TravelsWithThePagesOfItsTarget) {
 
 // Blocks of 32 weights fit into its rows.
 TEST_P(EngineHead, QuantisedAtLoadIsTheQuantisedFile) {
-  const std::string file = absl::StrCat(testing::TempDir(), "/engine_head.q8_0.gguf");
-  std::filesystem::remove(file);
+  const std::string file = absl::StrCat(testing::TempDir(), "/engine_head.", getpid(), ".gguf");
   const absl::Status written =
       WriteQuantizedModel(Options().draft, DType::kQ8_0, file, [](int64_t, int64_t) {}).status();
   if (GetParam()) {

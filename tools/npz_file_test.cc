@@ -1,5 +1,6 @@
 #include "tools/npz_file.h"
 
+#include <unistd.h>
 #include <zip.h>
 
 #include <cstring>
@@ -44,7 +45,7 @@ class NpzFile : public testing::Test {
     return bytes;
   }
 
-  const std::string path_ = testing::TempDir() + "/npz_file_test.npz";
+  const std::string path_ = absl::StrCat(testing::TempDir(), "/npz_file_test.", getpid(), ".npz");
   const std::vector<int32_t> values_ = {1, -2, 3, 4, 5, 6, 7, 8};
 };
 
