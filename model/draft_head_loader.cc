@@ -49,11 +49,11 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
   const struct {
     const char* key;
     int found, allowed;
-  } kSame[] = {{"num_key_value_heads", c.num_kv_heads, target.num_kv_heads},
-               {"head_dim", c.head_dim, target.head_dim},
-               {"vocab_size", c.vocab_size, target.vocab_size},
-               {"target_hidden_size", c.target_hidden_size, target.hidden_size}};
-  for (const auto& [key, found, allowed] : kSame) {
+  } same[] = {{"num_key_value_heads", c.num_kv_heads, target.num_kv_heads},
+              {"head_dim", c.head_dim, target.head_dim},
+              {"vocab_size", c.vocab_size, target.vocab_size},
+              {"target_hidden_size", c.target_hidden_size, target.hidden_size}};
+  for (const auto& [key, found, allowed] : same) {
     if (found != allowed) return WrongHead(path, key, found, allowed);
   }
   // Its rows are added to, or multiplied with, rows of the target.

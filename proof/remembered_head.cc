@@ -100,8 +100,8 @@ absl::StatusOr<MatrixView> RememberedHead::Forward(absl::Span<const ForwardReque
     std::memcpy(logits_.data() + i * cols, Find(wanted[i]), cols * sizeof(float));
   }
   std::move(undo).Cancel();
-  return MatrixView(logits_.data(), DType::kF32, static_cast<int>(wanted.size()),
-                    static_cast<int>(cols), static_cast<int64_t>(cols));
+  return MatrixView{logits_.data(), DType::kF32, static_cast<int>(wanted.size()),
+                    static_cast<int>(cols), static_cast<int64_t>(cols)};
 }
 
 absl::StatusOr<absl::Span<const float>> RememberedHead::RowAfter(absl::Span<const TokenId> context,

@@ -118,7 +118,7 @@ class StateReader {
 
 absl::StatusOr<std::vector<TokenId>> IdsOf(const Prompt& prompt, const Runtime& runtime,
                                            const std::string& where) {
-  const absl::StatusOr<std::vector<TokenId>> ids =
+  absl::StatusOr<std::vector<TokenId>> ids =
       prompt.text.empty() ? absl::StatusOr<std::vector<TokenId>>(prompt.ids)
                           : runtime.tokenizer->Encode(prompt.text, SpecialTokens::kParse);
   if (!ids.ok()) {

@@ -113,7 +113,7 @@ absl::Status WriteNpz(const std::string& path, std::vector<NpyArray> arrays) {
   if (archive == nullptr) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);
-    const absl::Status status = ZipError(path, zip_error_strerror(&error));
+    absl::Status status = ZipError(path, zip_error_strerror(&error));
     zip_error_fini(&error);
     return status;
   }
