@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem {
 
@@ -13,6 +14,11 @@ absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body);
 
 // The same for work that can only throw.
 absl::Status Caught(const char* what, absl::FunctionRef<void()> work);
+
+// A failure's words. Guarded leaves them out where there is no memory for them.
+inline absl::string_view WordsOfFailure(const absl::Status& status) {
+  return status.message().empty() ? absl::string_view("out of memory") : status.message();
+}
 
 }  // namespace tandem
 

@@ -352,7 +352,7 @@ void EngineImpl::Step() {
 // After what no code foresees, which may have come at any place: whose caches it has left half done
 // is not known.
 void EngineImpl::FailRunning(const absl::Status& why) {
-  Log(LogLevel::kError, std::string(why.message()));
+  Log(LogLevel::kError, std::string(WordsOfFailure(why)));
   bool is_anybody = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;

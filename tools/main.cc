@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/guard.h"
 #include "base/output_folder.h"
 #include "kernels/backend.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -35,7 +36,7 @@ int Fail(int exit_status, std::string message) {
 }
 
 int Fail(int exit_status, const absl::Status& status) {
-  return Fail(exit_status, std::string(status.message()));
+  return Fail(exit_status, std::string(WordsOfFailure(status)));
 }
 
 // The exit status of a job. A reader who has seen enough is no error, and hears of none.
