@@ -139,7 +139,7 @@ struct PositionRange {
   TANDEM_DEVICE bool is_empty() const { return begin >= end; }
 };
 TANDEM_DEVICE PositionRange VisibleTo(int position, const AttentionForm& form) {
-  const int begin = form.window > 0 && position >= form.window ? position - form.window + 1 : 0;
+  const int begin = position - form.window + 1;
   return {begin > form.first ? begin : form.first, position + 1};
 }
 

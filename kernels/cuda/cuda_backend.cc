@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -364,6 +365,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .parts = nullptr,
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
                   .num_processors = num_processors_};
+  if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
   const bool has_prompts = HasPrompts(task);
   if (has_prompts && rows.batch > 1) {
     task.rows_beside = RowsBesidePrompts(num_heads / kv.num_kv_heads);

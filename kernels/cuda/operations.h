@@ -192,7 +192,7 @@ struct AttendTask {
   ConstMatrixView q;
   RaggedRows rows;
   PagedKvView kv;
-  AttentionForm form;
+  AttentionForm form;  // whose window is never 0: INT_MAX stands for all
   int num_heads = 0;
   MatrixView out;
   // Where splits leave their results, [rows, num_heads, num_splits, head_dim + 2]: then each has
