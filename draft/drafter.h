@@ -124,7 +124,7 @@ class Drafter {
   // Whether this is one. Then every sequence has a state, also one that does not draft, so that
   // every published page holds the layer.
   virtual bool shares_target_cache() const { return false; }
-  // What a pass of the target left of one sequence, in the model's states().
+  // One sequence's rows of a pass of the target, whose states() they are.
   struct TargetRows {
     DraftState* state = nullptr;
     absl::Span<const TokenId> tokens{};  // committed, those of the pass that were kept included
@@ -132,9 +132,9 @@ class Drafter {
     int first_position = 0;              // of the pass's first row
     int first_row = 0;                   // of the model's states()
   };
-  // Takes the states of what was kept, and fills the layer of pages that have become full. Called
-  // after each round, before pages are published. An error costs drafts: these states know nothing
-  // of their sequences from there on (HoldsFullPages), until they are evicted.
+  // Takes the states of the tokens that were kept, and fills the layer of pages that have become
+  // full. Called after each round, before pages are published. An error costs drafts: a state that
+  // has missed something proposes nothing until it is evicted, and HoldsFullPages says so.
   virtual absl::Status ReadStates(absl::Span<const TargetRows> /*rows*/) {
     return absl::OkStatus();
   }

@@ -40,7 +40,7 @@ struct HeadDrafter::Draft : OngoingDraft {
 };
 
 struct HeadDrafter::Reading {
-  State* state;
+  const TargetRows* of;
   absl::Span<const TokenId> tokens;  // that are left to read, from kv.length() on
   KvSequence kv;                     // of the head's rows
   const float* states;               // of these tokens
@@ -70,16 +70,13 @@ std::byte* HeadDrafter::PendingOf(const State& state, int row) const {
   return static_cast<std::byte*>(state.pending.data()) + row * state_bytes();
 }
 
-// `count` rows of `states`, to rows that lie next to each other.
-void HeadDrafter::CopyStates(ConstMatrixView states, int first, int count, std::byte* to) {
-  const auto* from = static_cast<const float*>(states.data) + first * states.stride;
-  if (states.stride == states.cols) {
-    parts_.backend->Copy(from, to, count * state_bytes());
-    return;
-  }
-  for (int i = 0; i < count; ++i) {
-    parts_.backend->Copy(from + i * states.stride, to + i * state_bytes(), state_bytes());
-  }
+// The states that a pass left at positions [begin, end).
+void HeadDrafter::CopyStates(const TargetRows& of, int begin, int end, std::byte* to) {
+  const ConstMatrixView states = parts_.target->states();
+  TANDEM_CHECK(states.stride == states.cols);
+  const int row = of.first_row + begin - of.first_position;
+  parts_.backend->Copy(static_cast<const float*>(states.data) + row * states.stride, to,
+                       (end - begin) * state_bytes());
 }
 
 // The rows before the target's length have been computed.
@@ -121,71 +118,60 @@ bool HeadDrafter::HoldsFullPages(const DraftState& state, const KvSequence& kv) 
   return full == 0 || (s.known() == kv.length() && s.end >= full);
 }
 
-absl::Status HeadDrafter::ReadStates(absl::Span<const TargetRows> rows) {
-  absl::Status status = TryReadStates(rows);
-  if (!status.ok()) {
-    for (const TargetRows& of : rows) State::Of(of.state).Forget();
+// Pages that the pass has filled keep the state at their last token.
+void HeadDrafter::KeepPageStates(const TargetRows& of) {
+  const int page_size = parts_.page_size;
+  const int num_full = of.kv->length() / page_size;
+  for (int page = of.first_position / page_size; page < num_full; ++page) {
+    const int last = (page + 1) * page_size - 1;
+    float* const state = of.kv->cache()->StateOf(of.kv->pages()[page]);
+    CopyStates(of, last, last + 1, reinterpret_cast<std::byte*>(state));
   }
-  return status;
 }
 
-absl::Status HeadDrafter::TryReadStates(absl::Span<const TargetRows> rows) {
-  const ConstMatrixView states = parts_.target->states();
-  const int page_size = parts_.page_size;
+absl::Status HeadDrafter::ReadStates(absl::Span<const TargetRows> rows) {
   std::vector<Reading> readings;
-  std::vector<const TargetRows*> of_readings;
   size_t num_to_read = 0;
   for (const TargetRows& of : rows) {
     State& s = State::Of(of.state);
     const int length = of.kv->length();
-    const int num_kept = length - of.first_position;
-    if (num_kept <= 0) continue;
-    for (int page = (of.first_position + page_size) / page_size - 1; page < length / page_size;
-         ++page) {
-      const int last = (page + 1) * page_size - 1;
-      CopyStates(states, of.first_row + last - of.first_position, 1,
-                 reinterpret_cast<std::byte*>(of.kv->cache()->StateOf(of.kv->pages()[page])));
-    }
+    if (length <= of.first_position) continue;
+    KeepPageStates(of);
     if (s.known() != of.first_position) {
       s.Forget();
       continue;
     }
-    RETURN_IF_ERROR(Reserve((page_size + 1) * state_bytes(), &s.pending));
-    if (length / page_size * page_size <= s.end) {
-      CopyStates(states, of.first_row, num_kept, PendingOf(s, s.num_pending));
-      s.num_pending += num_kept;
+    RETURN_IF_ERROR(Reserve((parts_.page_size + 1) * state_bytes(), &s.pending));
+    if (length / parts_.page_size * parts_.page_size <= s.end) {
+      CopyStates(of, of.first_position, length, PendingOf(s, s.num_pending));
+      s.num_pending += length - of.first_position;
       continue;
     }
-    readings.push_back({.state = &s,
+    readings.push_back({.of = &of,
                         .tokens = of.tokens.subspan(s.end, length - s.end),
                         .kv = of.kv->Overlay(s.end),
                         .states = nullptr});
-    of_readings.push_back(&of);
     num_to_read += readings.back().tokens.size();
   }
   if (readings.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(Reserve(num_to_read * state_bytes(), &scratch_));
   auto* at = static_cast<std::byte*>(scratch_.data());
-  for (size_t i = 0; i < readings.size(); ++i) {
-    Reading& reading = readings[i];
-    const State& s = *reading.state;
-    const TargetRows& of = *of_readings[i];
+  for (Reading& reading : readings) {
+    const TargetRows& of = *reading.of;
+    const State& s = State::Of(of.state);
     reading.states = reinterpret_cast<const float*>(at);
-    if (s.num_pending > 0) {
-      parts_.backend->Copy(PendingOf(s, 0), at, s.num_pending * state_bytes());
-      at += s.num_pending * state_bytes();
-    }
+    const size_t pending_bytes = s.num_pending * state_bytes();
+    parts_.backend->Copy(PendingOf(s, 0), at, pending_bytes);
     // All but the last state, which the next row is for.
-    const int num_new = of.kv->length() - 1 - of.first_position;
-    if (num_new > 0) CopyStates(states, of.first_row, num_new, at);
-    at += num_new * state_bytes();
+    CopyStates(of, of.first_position, of.kv->length() - 1, at + pending_bytes);
+    at += reading.tokens.size() * state_bytes();
   }
   RETURN_IF_ERROR(Read(absl::MakeSpan(readings)));
-  for (size_t i = 0; i < readings.size(); ++i) {
-    State& s = *readings[i].state;
-    const TargetRows& of = *of_readings[i];
+  for (const Reading& reading : readings) {
+    const TargetRows& of = *reading.of;
+    State& s = State::Of(of.state);
     const int length = of.kv->length();
-    CopyStates(states, of.first_row + length - 1 - of.first_position, 1, PendingOf(s, 0));
+    CopyStates(of, length - 1, length, PendingOf(s, 0));
     s.end = length;
     s.num_pending = 1;
   }

@@ -58,10 +58,10 @@ class HeadDrafter final : public Drafter {
   size_t state_bytes() const { return parts_.head->read_state_size() * sizeof(float); }
   bool CanDraft(const State& state, int context_length) const;
   absl::Status Reserve(size_t bytes, Buffer* buffer);
-  void CopyStates(ConstMatrixView states, int first, int count, std::byte* to);
+  void CopyStates(const TargetRows& of, int begin, int end, std::byte* to);
+  void KeepPageStates(const TargetRows& of);
   std::byte* PendingOf(const State& state, int row) const;
   void KeepLastOnly(State* state, int target_length);
-  absl::Status TryReadStates(absl::Span<const TargetRows> rows);
   absl::Status Read(absl::Span<Reading> readings);
   absl::Status DrawTokens(absl::Span<Draft> drafts);
   std::vector<Draft*> DraftsOfStep(absl::Span<Draft> drafts, int step) const;

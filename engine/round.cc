@@ -314,33 +314,41 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                     .end = record.end});
 }
 
-// Where each session's rows of the pass begin.
-std::vector<Drafter::TargetRows> RowsOfPass(absl::Span<const RoundStep> steps,
-                                            absl::Span<const int> lengths_before) {
+// What the pass is about to leave of each session, as far as it is known before.
+std::vector<Drafter::TargetRows> RowsBefore(absl::Span<const RoundStep> steps) {
   std::vector<Drafter::TargetRows> rows;
-  int row = 0;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    Session& s = *steps[i].session;
-    rows.push_back({.state = s.draft_state.get(),
-                    .kv = &s.target_kv,
-                    .first_position = lengths_before[i],
-                    .first_row = row});
-    row += s.target_kv.length() - lengths_before[i];
+  for (const RoundStep& step : steps) {
+    Session& s = *step.session;
+    rows.push_back(
+        {.state = s.draft_state.get(), .kv = &s.target_kv, .first_position = s.target_kv.length()});
   }
   return rows;
 }
 
-// Lets the drafter read what the pass has left of the tokens that were kept. Where it cannot, it
-// drafts no more for these sequences.
-void ReadStates(Drafter* drafter, absl::Span<const RoundStep> steps,
-                std::vector<Drafter::TargetRows> rows) {
+// Right after the pass, while each cache holds all that it read.
+void SetFirstRows(absl::Span<Drafter::TargetRows> rows) {
+  int row = 0;
+  for (Drafter::TargetRows& of : rows) {
+    of.first_row = row;
+    row += of.kv->length() - of.first_position;
+  }
+}
+
+// Lets the drafter read what the pass has left of the tokens that were kept. Returns the time that
+// it took.
+absl::Duration ReadStates(Drafter* drafter, absl::Span<const RoundStep> steps,
+                          absl::Span<Drafter::TargetRows> rows) {
+  const Instant begin = Instant::Now();
   for (size_t i = 0; i < steps.size(); ++i) rows[i].tokens = steps[i].session->tokens;
   const absl::Status status = Guarded("draft states", [&] { return drafter->ReadStates(rows); });
-  if (status.ok()) return;
+  const absl::Duration time = Instant::Now() - begin;
   for (const RoundStep& step : steps) {
-    drafter->Evict(step.session->draft_state.get());
-    ++step.session->completion.stats.draft_failures;
+    RoundStats& stats = step.session->completion.stats;
+    if (!status.ok()) ++stats.draft_failures;
+    stats.draft_time += time;
+    step.session->times.OnStatesRead(time);
   }
+  return time;
 }
 
 int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
@@ -355,27 +363,17 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   RoundRecord record;
   record.start = Instant::Now();
-  const bool reads_states = drafter != nullptr && drafter->shares_target_cache();
-  std::vector<int> lengths_before;
-  for (const RoundStep& step : steps) lengths_before.push_back(step.session->target_kv.length());
+  std::vector<Drafter::TargetRows> rows;  // where the drafter reads them
+  if (drafter != nullptr && drafter->shares_target_cache()) rows = RowsBefore(steps);
   record.drafts = Draft(drafter, steps, policy);
   record.drafted = Instant::Now();
   std::vector<VerifyResult> results;
   RETURN_IF_ERROR(Guarded("round", [&] { return Verify(verifier, steps, policy, &results); }));
   record.verified = Instant::Now();
-  std::vector<Drafter::TargetRows> rows;
-  if (reads_states) rows = RowsOfPass(steps, lengths_before);
+  SetFirstRows(absl::MakeSpan(rows));
   CommitAll(std::move(results), steps, policy, &record);
   std::move(roll_back).Invoke();
-  if (reads_states) {
-    const Instant begin = Instant::Now();
-    ReadStates(drafter, steps, std::move(rows));
-    record.states_time = Instant::Now() - begin;
-    for (const RoundStep& step : steps) {
-      step.session->completion.stats.draft_time += record.states_time;
-      step.session->times.OnStatesRead(record.states_time);
-    }
-  }
+  if (!rows.empty()) record.states_time = ReadStates(drafter, steps, absl::MakeSpan(rows));
   deliver();
   record.end = Instant::Now();
   record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;

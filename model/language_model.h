@@ -37,9 +37,9 @@ struct ForwardRequest {
   // sampler drew since its last Prepare, and the host need not know. Negative for none. An
   // invalid id reads an unspecified embedding.
   int drawn_by = -1;
-  // Of a model that reads states (LanguageModel::read_state_size): the row of each token, the
-  // backend's, copied by the pass. For the token at position p it is what the target left at
-  // p - 1, or, where the pass `reads_own_states`, what this model left there.
+  // For a draft head (LanguageModel::read_state_size): a state for each token, rows next to each
+  // other in the backend's memory, which the pass copies. The token at position p reads the state
+  // that the target left at p - 1, or, where the pass `reads_own_states`, that of this model.
   ConstMatrixView states{};
   bool reads_own_states = false;  // the same for all requests of a pass
 };
@@ -75,11 +75,12 @@ class LanguageModel {
 
   virtual DeviceRows device_rows() { return {}; }
 
-  // What each row of a pass leaves for a draft head to read: so many floats; 0 for nothing.
+  // The floats that each row of a pass leaves for a draft head; 0 for none.
   virtual int state_size() const { return 0; }
-  // [rows of the last pass, state_size()], in request order, the backend's; valid until the next.
+  // [rows of the last pass, state_size()], in request order and next to each other, the backend's;
+  // valid until the next pass.
   virtual ConstMatrixView states() const { return {}; }
-  // Of a draft head: the floats that it reads of a target for each token; 0 of other models.
+  // The floats that a draft head reads of its target for each token; 0 for other models.
   virtual int read_state_size() const { return 0; }
 };
 

@@ -1,4 +1,4 @@
-// What a model's passes leave for a draft head to read, and how a draft head reads it.
+// The states that a model's passes leave for a draft head, and how a draft head reads them.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@ void Transformer::LeaveStates(std::vector<int> layers) {
   workspace_.states = {};
 }
 
-// What comes to `layer`, to where it is wanted.
+// Copies the input of `layer` to its columns of the states, if it is left.
 void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
   const int hidden_size = config_.hidden_size;
   const MatrixView hidden = View(workspace_.hidden, rows, hidden_size);
@@ -37,8 +37,8 @@ void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
   }
 }
 
-// Copies what the requests' rows read. It comes before anything else of the pass may move, because
-// a head's own states are this model's rows of the pass before.
+// Copies the states that the requests read, before the pass writes anything: a head's own states
+// are this model's rows of the previous pass.
 absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, int rows) {
   reads_own_states_ = requests[0].reads_own_states;
   const int cols = reads_own_states_ ? config_.hidden_size : read_state_size();
@@ -48,19 +48,17 @@ absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, 
   for (const ForwardRequest& request : requests) {
     const ConstMatrixView& from = request.states;
     TANDEM_CHECK(request.reads_own_states == reads_own_states_ && from.cols == cols &&
-                 from.dtype == DType::kF32 && from.rows == static_cast<int>(request.tokens.size()));
-    const auto* row = static_cast<const float*>(from.data);
-    const int times = from.stride == cols ? 1 : from.rows;
-    const int64_t size = int64_t{cols} * (from.rows / times);
-    for (int i = 0; i < times; ++i, row += from.stride, to += size) {
-      backend_->Copy(row, to, size * sizeof(float));
-    }
+                 from.stride == cols && from.dtype == DType::kF32 &&
+                 from.rows == static_cast<int>(request.tokens.size()));
+    const int64_t size = int64_t{from.rows} * cols;
+    backend_->Copy(from.data, to, size * sizeof(float));
+    to += size;
   }
   return absl::OkStatus();
 }
 
-// What a draft head's layer begins with: its rows in `hidden`, and what is next to them in
-// `joined`.
+// Prepares a draft head's layer: its rows in `hidden`, and those that are multiplied with its first
+// product in `joined`.
 void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_rows) {
   const int size = config_.hidden_size;
   const MatrixView hidden = View(workspace_.hidden, rows, size);
