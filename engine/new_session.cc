@@ -15,6 +15,30 @@
 namespace tandem {
 namespace {
 
+absl::Status CheckToken(absl::string_view field, TokenId id, const Runtime& runtime) {
+  const int vocab_size = runtime.target->vocab_size();
+  if (0 <= id && id < vocab_size) return absl::OkStatus();
+  return FieldError(field, absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TokenId>> PromptIdsOf(const Request& request, const Runtime& runtime) {
+  if (!request.prompt.empty() && !request.prompt_ids.empty()) {
+    return FieldError("prompt", "both text and ids are given");
+  }
+  std::vector<TokenId> ids = request.prompt_ids;
+  if (!request.prompt.empty()) {
+    ASSIGN_OR_RETURN(ids, runtime.tokenizer->Encode(request.prompt, request.special));
+    ids = runtime.tokenizer->WithTemplate(std::move(ids));
+  }
+  if (ids.empty()) return FieldError("prompt", "is empty");
+  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id, runtime));
+  return ids;
+}
+
+namespace {
+
 // The rule of a request; for kAuto as docs/verification.md chooses.
 AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_tokens,
                       bool draft_is_drawn) {
@@ -54,24 +78,9 @@ absl::Status CheckCacheSalt(const std::string& salt) {
                     absl::StrCat("must be at most ", kMostBytes, " bytes, got ", salt.size()));
 }
 
-absl::Status CheckToken(absl::string_view field, TokenId id, const Runtime& runtime) {
-  const int vocab_size = runtime.target->vocab_size();
-  if (0 <= id && id < vocab_size) return absl::OkStatus();
-  return FieldError(field, absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
-}
-
 absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const EngineOptions& options,
                                               const Runtime& runtime) {
-  if (!request.prompt.empty() && !request.prompt_ids.empty()) {
-    return FieldError("prompt", "both text and ids are given");
-  }
-  std::vector<TokenId> ids = request.prompt_ids;
-  if (!request.prompt.empty()) {
-    ASSIGN_OR_RETURN(ids, runtime.tokenizer->Encode(request.prompt, request.special));
-    ids = runtime.tokenizer->WithTemplate(std::move(ids));
-  }
-  if (ids.empty()) return FieldError("prompt", "is empty");
-  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id, runtime));
+  ASSIGN_OR_RETURN(std::vector<TokenId> ids, PromptIdsOf(request, runtime));
   const int context = runtime.target->context_length();
   const int room = context - (request.max_tokens > 0 ? 1 : 0);
   if (static_cast<int64_t>(ids.size()) > room) {

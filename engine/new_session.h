@@ -2,6 +2,7 @@
 #define TANDEM_ENGINE_NEW_SESSION_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime.h"
@@ -9,6 +10,9 @@
 #include "tandem/engine.h"
 
 namespace tandem {
+
+// The tokens of a request's prompt. INVALID_ARGUMENT naming `prompt` or `prompt_ids`.
+absl::StatusOr<std::vector<TokenId>> PromptIdsOf(const Request& request, const Runtime& runtime);
 
 // The session of a request, before its first round: without id, callbacks and caches.
 // INVALID_ARGUMENT naming the field, what was given and what is allowed, if this engine can never

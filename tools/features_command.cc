@@ -1,4 +1,4 @@
-// tandem features: what layers of a model are given for the tokens of texts, to train draft heads.
+// tandem features: the inputs of a model's layers for the tokens of texts, to train draft heads.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/float16.h"
 #include "base/status_macros.h"
+#include "engine/new_session.h"
 #include "engine/runtime.h"
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
@@ -61,7 +62,7 @@ float LargestMagnitude(absl::Span<const float> values) {
   return largest;
 }
 
-// Reads texts one after the other, many of them in a pass, and keeps what each pass leaves.
+// Reads texts one after the other, many of them in a pass, and gives the states that passes leave.
 class StateReader {
  public:
   StateReader(const Runtime* runtime, const std::vector<std::vector<TokenId>>* texts, bool as_half)
@@ -119,25 +120,16 @@ class StateReader {
 absl::StatusOr<std::vector<TokenId>> IdsOf(const Prompt& prompt, const Runtime& runtime,
                                            const std::string& where) {
   absl::StatusOr<std::vector<TokenId>> ids =
-      prompt.text.empty() ? absl::StatusOr<std::vector<TokenId>>(prompt.ids)
-                          : runtime.tokenizer->Encode(prompt.text, SpecialTokens::kParse);
+      PromptIdsOf({.prompt = prompt.text, .prompt_ids = prompt.ids}, runtime);
   if (!ids.ok()) {
     return absl::Status(ids.status().code(), absl::StrCat(where, ": ", ids.status().message()));
   }
-  std::vector<TokenId> text =
-      prompt.text.empty() ? *ids : runtime.tokenizer->WithTemplate(std::move(*ids));
-  for (const TokenId id : text) {
-    if (0 <= id && id < runtime.target->vocab_size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(where, ": prompt_ids: token ", id,
-                                                   " is not in the vocabulary of ",
-                                                   runtime.target->vocab_size()));
+  const int context = runtime.target->context_length();
+  if (static_cast<int>(ids->size()) > context) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": has ", ids->size(), " tokens, and the context has ", context));
   }
-  if (static_cast<int>(text.size()) > runtime.target->context_length()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": has ", text.size(),
-                                                   " tokens, and the context has ",
-                                                   runtime.target->context_length()));
-  }
-  return text;
+  return ids;
 }
 
 // An array of integers that are all at hand.
@@ -194,7 +186,8 @@ absl::Status Run(const FeaturesFlags& flags) {
 Command AddFeaturesCommand(CLI::App* program) {
   const auto flags = std::make_shared<FeaturesFlags>();
   CLI::App* app = program->add_subcommand(
-      "features", "Write what layers of a model are given for each token of texts, to train heads");
+      "features",
+      "Write the inputs of a model's layers for each token of texts, to train draft heads");
   EngineOptions& options = flags->options;
   app->add_option("-m,--target", options.target,
                   "Model: a Hugging Face folder, a GGUF file or the name of a fetched model")
