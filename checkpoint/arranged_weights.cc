@@ -40,7 +40,6 @@ constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
                                          {"layers.0.", "model.layers.0."},
                                          {"embed_tokens.", "model.embed_tokens."},
                                          {"norm.", "model.norm."}};
-constexpr char kDraftIds[] = "d2t";
 constexpr absl::string_view kOtherParts[] = {"vision_tower.", "vision_model.",
                                              "multi_modal_projector.", "model.vision_tower.",
                                              "model.multi_modal_projector."};

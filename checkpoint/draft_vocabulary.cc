@@ -9,26 +9,24 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "checkpoint/model_families.h"
 
 namespace tandem {
 namespace {
-
-constexpr char kIds[] = "d2t";
-constexpr char kIsDrafted[] = "t2d";
 
 // The stored row of each token of the target, or -1.
 absl::StatusOr<std::vector<int64_t>> RowsOfTokens(const Weights& weights,
                                                   const ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                   weights.GetIntegers(kIds, config.draft_vocab_size));
+                   weights.GetIntegers(kDraftIds, config.draft_vocab_size));
   std::vector<int64_t> row_of(config.vocab_size, -1);
   for (size_t row = 0; row < ids.size(); ++row) {
     const int64_t id = ids[row];
     const bool is_id = 0 <= id && id < config.vocab_size;
     if (!is_id || row_of[id] >= 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat(weights.Where(kIds), ": found token ", id, " of the target for row ", row,
-                       is_id ? absl::StrCat(", as for row ", row_of[id]) : "",
+          absl::StrCat(weights.Where(kDraftIds), ": found token ", id, " of the target for row ",
+                       row, is_id ? absl::StrCat(", as for row ", row_of[id]) : "",
                        ", allowed: from 0 to ", config.vocab_size - 1, ", each once"));
     }
     row_of[id] = static_cast<int64_t>(row);
@@ -43,9 +41,9 @@ absl::Status CheckMask(const Weights& weights, const std::vector<int64_t>& row_o
   for (size_t id = 0; id < row_of.size(); ++id) {
     const int64_t wanted = row_of[id] >= 0 ? 1 : 0;
     if (is_drafted[id] == wanted) continue;
-    return absl::InvalidArgumentError(absl::StrCat(weights.Where(kIsDrafted), ": found ",
-                                                   is_drafted[id], " for token ", id,
-                                                   ", allowed: ", wanted, ", as ", kIds, " says"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(weights.Where(kIsDrafted), ": found ", is_drafted[id], " for token ", id,
+                     ", allowed: ", wanted, ", as ", kDraftIds, " says"));
   }
   return absl::OkStatus();
 }
@@ -55,7 +53,7 @@ absl::Status CheckMask(const Weights& weights, const std::vector<int64_t>& row_o
 absl::StatusOr<DraftVocabulary> ReadDraftVocabulary(const Weights& weights,
                                                     const ModelConfig& config) {
   DraftVocabulary vocabulary;
-  if (!weights.Has(kIds) && config.draft_vocab_size == config.vocab_size) return vocabulary;
+  if (!weights.Has(kDraftIds) && config.draft_vocab_size == config.vocab_size) return vocabulary;
   ASSIGN_OR_RETURN(const std::vector<int64_t> row_of, RowsOfTokens(weights, config));
   RETURN_IF_ERROR(CheckMask(weights, row_of));
   for (TokenId id = 0; id < config.vocab_size; ++id) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "checkpoint/config_limits.h"
+#include "checkpoint/model_families.h"
 #include "checkpoint/weights.h"
 
 namespace tandem {
@@ -49,7 +50,7 @@ absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
     return keys.Wrong("rope.scaling.type", "longrope", "another, in a draft head");
   }
   const GgufTensor* const head = keys.Tensor("output.weight");
-  const GgufTensor* const ids = keys.Tensor(kGgufDraftIds);
+  const GgufTensor* const ids = keys.Tensor(kDraftIds);
   const GgufTensor* const rows = head != nullptr ? head : ids;
   c.draft_vocab_size = c.vocab_size;
   if (rows != nullptr) {
@@ -64,7 +65,7 @@ absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
   if (keys.Has(kGgufHeadNormsResidual)) {
     ASSIGN_OR_RETURN(c.norms_residual, keys.Bool(kGgufHeadNormsResidual));
   }
-  c.norms_states = keys.Tensor(kGgufStatesNorm) != nullptr;
+  c.norms_states = keys.Tensor(kStatesNorm) != nullptr;
   return ReadExtractLayers(keys, model);
 }
 

@@ -13,9 +13,6 @@ namespace tandem {
 inline constexpr char kGgufHeadLayers[] = "extract_layers";
 inline constexpr char kGgufHeadTargetSize[] = "target_hidden_size";
 inline constexpr char kGgufHeadNormsResidual[] = "norm_before_residual";
-// Tensors of a head, which have these names elsewhere, too.
-inline constexpr char kGgufDraftIds[] = "d2t";
-inline constexpr char kGgufStatesNorm[] = "input_norm.weight";
 
 // How many tokens the target of a head has, which need not have an embedding of its own.
 // INVALID_ARGUMENT if the file does not say.

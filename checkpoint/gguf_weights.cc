@@ -55,7 +55,7 @@ constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
                                     {"post_ffw_norm", kMlpOutputNorm}};
 // The tensors of draft heads.
 constexpr NamePair kHeadTensorNames[] = {
-    {"fc.weight", "fc.weight"}, {kGgufStatesNorm, "input_norm.weight"}, {kGgufDraftIds, "d2t"}};
+    {"fc.weight", "fc.weight"}, {kStatesNorm, kStatesNorm}, {kDraftIds, kDraftIds}};
 constexpr NamePair kHeadLayerNames[] = {{"attn_norm_2", kStateNorm}};
 // Of families with experts: the router, and each expert's projections, which are stacked,
 // [experts, rows, columns], or, as files of 2024 have them, tensors of their own: "ffn_gate.7".

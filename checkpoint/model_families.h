@@ -17,6 +17,11 @@ inline constexpr char kMlpNorm[] = "post_attention_layernorm";
 inline constexpr char kMlpOutputNorm[] = "mlp_output_norm";
 // A draft head's norms of states, in its layer or next to it, and of embeddings.
 inline constexpr char kStateNorm[] = "hidden_norm";
+// A draft head's tensors, also in GGUF files: the norm of the states that `fc` reads; for each row
+// of its head the target's id; and for each of the target's ids whether there is such a row.
+inline constexpr char kStatesNorm[] = "input_norm.weight";
+inline constexpr char kDraftIds[] = "d2t";
+inline constexpr char kIsDrafted[] = "t2d";
 inline constexpr char kEmbeddingNorm[] = "embed_norm";
 
 // Which layers attend to a sliding window.

@@ -83,7 +83,7 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
 // What a draft head has next to its layer.
 void CollectHead(const ModelConfig& c, Collector* tensors) {
   tensors->Matrix("fc.weight", c.hidden_size, c.fc_inputs());
-  if (c.norms_states) tensors->Norm("input_norm.weight", c.read_state_size());
+  if (c.norms_states) tensors->Norm(kStatesNorm, c.read_state_size());
   if (c.state_input == StateInput::kNextToEmbedding) return;
   tensors->Norm(absl::StrCat(kEmbeddingNorm, ".weight"), c.hidden_size);
   tensors->Norm(absl::StrCat(kStateNorm, ".weight"), c.hidden_size);

@@ -18,7 +18,6 @@
 #include "base/thread_pool.h"
 #include "checkpoint/arranged_weights.h"
 #include "checkpoint/gguf.h"
-#include "checkpoint/gguf_head.h"
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
@@ -265,12 +264,12 @@ class Writer {
  private:
   // The ids of a draft head's logits.
   absl::Status AddDraftIds(std::string* bytes) {
-    if (config_.state_input == StateInput::kNone || !weights_->Has(kGgufDraftIds)) {
+    if (config_.state_input == StateInput::kNone || !weights_->Has(kDraftIds)) {
       return absl::OkStatus();
     }
     const int64_t size = config_.draft_vocab_size;
-    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, weights_->GetIntegers(kGgufDraftIds, size));
-    header_.AddInt64Tensor(kGgufDraftIds, size);
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, weights_->GetIntegers(kDraftIds, size));
+    header_.AddInt64Tensor(kDraftIds, size);
     bytes->append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t));
     *bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(bytes->size()));
     return absl::OkStatus();
