@@ -85,8 +85,9 @@ struct ModelConfig {
   // Of a draft head alone: a model of one layer whose head is over some of the target's tokens.
   StateInput state_input = StateInput::kNone;
   int target_hidden_size = 0;
-  // Whose inputs it reads, one after the other; the target's number of layers stands for its last
-  // state after the final norm. Empty for what the target's size says (StateLayersOf).
+  // The layers whose inputs it reads, one after the other; the target's number of layers stands for
+  // its last state after the final norm. Empty where the files name none, until it is loaded next
+  // to its target.
   std::vector<int> target_layers;
   int num_states = 0;              // how many of them
   bool norms_states = false;       // before `fc`: norm_before_fc

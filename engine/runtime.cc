@@ -270,9 +270,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
 }
 
-// What EngineOptions::draft means.
+// The form of the draft that the options load, which is none where no drafter wants it.
 absl::StatusOr<DraftForm> FormOfDraft(const EngineOptions& options) {
-  if (options.draft.empty()) return DraftForm::kNone;
+  const bool is_used =
+      options.all_drafters || options.drafter == DrafterKind::kAuto || HasModel(options.drafter);
+  if (options.draft.empty() || !is_used) return DraftForm::kNone;
   if (IsSelfDraft(options.draft)) return DraftForm::kModel;
   ASSIGN_OR_RETURN(const ModelConfig config,
                    ReadModelConfig(options.draft, options.allow_unknown_config));
@@ -315,14 +317,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& optio
   ASSIGN_OR_RETURN(std::unique_ptr<Transformer> head,
                    Transformer::Load(options.draft, runtime->backend.get(), loading));
   runtime->draft_format = format;
-  std::vector<int> layers = head->config().target_layers;
-  const int num_layers = runtime->target->config().num_layers;
-  if (layers.empty() && head->config().state_input == StateInput::kFused) {
-    layers = {num_layers};
-  } else if (layers.empty()) {
-    layers = {2, num_layers / 2, num_layers - 3};
-  }
-  runtime->target->LeaveStates(std::move(layers));
+  runtime->target->LeaveStates(head->config().target_layers);
   return head;
 }
 

@@ -20,6 +20,30 @@ absl::Status WrongHead(const std::string& path, absl::string_view key, int found
                                                  allowed, ", as the draft head's target has"));
 }
 
+// The layers of the target whose inputs the head reads: those that its files name, else the usual.
+absl::Status ChooseTargetLayers(const std::string& path, int num_layers, ModelConfig* config) {
+  std::vector<int>& layers = config->target_layers;
+  const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": eagle_aux_hidden_state_layer_ids: found ", found, ", allowed: ", allowed));
+  };
+  if (config->state_input == StateInput::kFused) {
+    layers = {num_layers};
+  } else if (layers.empty()) {
+    layers = {2, num_layers / 2, num_layers - 3};
+    if (num_layers < 3) {
+      return wrong("none", absl::StrCat("layers of the target, whose ", num_layers,
+                                        " are too few for the usual ones"));
+    }
+  }
+  for (const int layer : layers) {
+    if (layer <= num_layers) continue;
+    return wrong(absl::StrCat("layer ", layer),
+                 absl::StrCat("up to ", num_layers, ", the target's number of layers"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status TransformerLoader::FitToTarget(const std::string& path,
@@ -36,11 +60,7 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
         absl::StrCat(path, ": found a draft head, allowed: a model that reads tokens alone"));
   }
   const ModelConfig& target = options.target->config();
-  TANDEM_CHECK(target.state_input == StateInput::kNone);
-  if (options.group != nullptr) {
-    return FieldError("tensor_parallel", absl::StrCat("found ", options.group->world(),
-                                                      ", allowed with a draft head: 1"));
-  }
+  TANDEM_CHECK(target.state_input == StateInput::kNone && options.group == nullptr);
   if (options.head_tokens > 0) {
     return FieldError("draft_head_tokens",
                       absl::StrCat("found ", options.head_tokens, ", allowed with a draft head: ",
@@ -61,12 +81,7 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
   if (shares_rows && c.hidden_size != target.hidden_size) {
     return WrongHead(path, "hidden_size", c.hidden_size, target.hidden_size);
   }
-  for (const int layer : c.target_layers) {
-    if (layer <= target.num_layers) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": eagle_aux_hidden_state_layer_ids: found layer ", layer,
-                     ", allowed: up to ", target.num_layers, ", the target's number of layers"));
-  }
+  RETURN_IF_ERROR(ChooseTargetLayers(path, target.num_layers, &c));
   c.context_length = target.context_length;
   return absl::OkStatus();
 }
@@ -78,16 +93,16 @@ absl::Status TransformerLoader::LoadStateParts() {
     model_.embedding_ = model_.target_->embedding_;
     model_.host_embedding_ = model_.target_->host_embedding_;
   }
-  const auto load_norm = [&](const std::string& name, int size, Buffer* norm) -> absl::Status {
-    ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(name, ".weight"), size));
+  const auto load_norm = [&](absl::string_view name, Buffer* norm) -> absl::Status {
+    ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(name, ".weight"), c.hidden_size));
     return absl::OkStatus();
   };
   const bool is_fused = c.state_input == StateInput::kFused;
   const std::string layer = is_fused ? "" : "model.layers.0.";
-  RETURN_IF_ERROR(load_norm(absl::StrCat(layer, kStateNorm), c.hidden_size, &parts.state_norm));
-  if (is_fused) RETURN_IF_ERROR(load_norm(kEmbeddingNorm, c.hidden_size, &parts.embedding_norm));
+  RETURN_IF_ERROR(load_norm(absl::StrCat(layer, kStateNorm), &parts.state_norm));
+  if (is_fused) RETURN_IF_ERROR(load_norm(kEmbeddingNorm, &parts.embedding_norm));
   if (c.norms_states) {
-    RETURN_IF_ERROR(load_norm("input_norm", c.read_state_size(), &parts.states_norm));
+    ASSIGN_OR_RETURN(parts.states_norm, Vector(kStatesNorm, c.read_state_size()));
   }
   return Projections("", {"fc"}, {Outputs{c.hidden_size, {0, c.hidden_size}}}, c.fc_inputs(),
                      /*has_bias=*/false, &parts.fc);
@@ -96,7 +111,7 @@ absl::Status TransformerLoader::LoadStateParts() {
 absl::Status TransformerLoader::LoadDraftHead() {
   const ModelConfig& c = model_.config_;
   ASSIGN_OR_RETURN(DraftVocabulary vocabulary, ReadDraftVocabulary(*model_.weights_, c));
-  used_.insert({"d2t", "t2d"});
+  used_.insert({kDraftIds, kIsDrafted});
   model_.num_head_tokens_ = c.draft_vocab_size;
   model_.parts_ = model_.PartsOf(/*rank=*/0);
   model_.head_ids_ = std::move(vocabulary.ids);

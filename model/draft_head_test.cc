@@ -91,12 +91,7 @@ struct HeadWorld {
     auto loaded = Load(HeadFolder(name));
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     head = *std::move(loaded);
-    const int num_layers = target->config().num_layers;
-    const ModelConfig& c = head->config();
-    std::vector<int> layers = c.target_layers;
-    if (layers.empty()) layers = {2, num_layers / 2, num_layers - 3};
-    if (c.state_input == StateInput::kFused) layers = {num_layers};
-    target->LeaveStates(layers);
+    target->LeaveStates(head->config().target_layers);
     KvLayout layout = target->kv_layout(page_size, dtype);
     ++layout.num_layers;
     cache = *PagedKvCache::Create(backend.get(), layout, kCachePages);
@@ -347,6 +342,19 @@ INSTANTIATE_TEST_SUITE_P(All, DraftHead,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+TEST(DraftHeads, ReadTheUsualLayersWhereTheirFilesNameNone) {
+  const auto backend = *MakeCpuBackend({.num_threads = 1});
+  const auto target = *Transformer::Load(TargetFolder(), backend.get());
+  ASSERT_EQ(target->config().num_layers, 4);
+  const auto layers = [&](const char* name) {
+    EXPECT_THAT(ReadModelConfig(HeadFolder(name))->target_layers, testing::IsEmpty()) << name;
+    const auto head = *Transformer::Load(HeadFolder(name), backend.get(), {.target = target.get()});
+    return head->config().target_layers;
+  };
+  EXPECT_THAT(layers("eagle3-flat"), testing::ElementsAre(2, 2, 1));
+  EXPECT_THAT(layers("one-layer"), testing::ElementsAre(4));
+}
 
 TEST(DraftHeads, AreRefusedWithoutATargetAndTargetsAsHeads) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});

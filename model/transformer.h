@@ -60,7 +60,7 @@ class Transformer final : public LanguageModel {
     int first_slot = 0;
     // A draft head (ModelConfig::state_input), and no other model, has a target: it reads its
     // states, and its embedding and head unless it has its own. On the same backend; must outlive
-    // the model.
+    // the model. REQUIRES: no group.
     const Transformer* target = nullptr;
     // The layer of the cache that is the model's first: of a draft head, whose layer lies in the
     // target's pages, the target's number of layers.
@@ -125,7 +125,6 @@ class Transformer final : public LanguageModel {
   // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose rows leave what they are
   // before the final norm.
   void LeaveStates(std::vector<int> layers);
-  const std::vector<int>& left_layers() const { return left_layers_; }
   int state_size() const override {
     return is_draft_head() ? config_.hidden_size
                            : static_cast<int>(left_layers_.size()) * config_.hidden_size;

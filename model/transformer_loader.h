@@ -34,8 +34,8 @@ class TransformerLoader {
   // Packs every weight into a file, `num_parameters` of them. The model is left without.
   absl::Status Write(PackedFileWriter* writer, int64_t num_parameters);
   static int MostEntries(const ModelConfig& config);
-  // Whether the head of `path` fits options.target; of another model that there is none. Gives the
-  // configuration the target's context. Errors name the key.
+  // Checks that the head of `path` fits options.target, or that another model has no target. Gives
+  // a head's configuration the target's context and the layers that it reads. Errors name the key.
   static absl::Status FitToTarget(const std::string& path, const Transformer::LoadOptions& options,
                                   ModelConfig* config);
 

@@ -472,5 +472,17 @@ TEST_P(EngineHead, RefusesAHeadOfAnotherVocabulary) {
   EXPECT_THAT(RefusalOf(options), HasSubstr("vocab_size: found 4000, allowed: 4096"));
 }
 
+// The shipped target has two layers, of which no head reads the third from last.
+TEST_P(EngineHead, RefusesToGuessTheLayersOfASmallTarget) {
+  if (GetParam()) return;  // the one-layer form reads the last state of any target
+  const ModelCopy copy(Options().draft);
+  copy.SetConfig("eagle_aux_hidden_state_layer_ids", nullptr);
+  EngineOptions options = Options();
+  options.draft = copy.path();
+  EXPECT_THAT(RefusalOf(options),
+              HasSubstr("eagle_aux_hidden_state_layer_ids: found none, allowed: layers of "
+                        "the target, whose 2 are too few for the usual ones"));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -132,10 +132,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
-  if (runtime.has_head()) {
-    inspection->head = runtime.draft->config();
-    inspection->head->target_layers = runtime.target->left_layers();
-  }
+  if (runtime.has_head()) inspection->head = runtime.draft->config();
   if (has_ranks) inspection->ranks = runtime.ranks->descriptions();
   if (flags.device.empty()) return absl::OkStatus();
   inspection->device =
