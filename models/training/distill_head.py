@@ -15,11 +15,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 import train as T
 from distill_text import run_files, states_file
-from distill_train import Schedule, short_type
+from distill_train import Learner, Schedule, short_type
 from model import RMSNorm, rotate
 
 CHUNK = 2048  # places whose logits exist at a time
-HELD_SEQUENCES = 24  # of a run, at most, that are looked at
+HELD_SEQUENCES = 24  # of a batch that was held back, at most, that are evaluated
 STEP_WEIGHT = .8  # of a later step's loss, to that of the step before it
 
 
@@ -144,8 +144,8 @@ class Run:
         self.first = np.concatenate(([0], np.cumsum(self.lengths)))
 
     def batch(self, rows):
-        """ids [b, t]; what is read [b, t, num_read * hidden]; the last states [b, t, hidden]; which places are lessons [b, t]: those whose
-        next token the target wrote."""
+        """ids [b, t]; the states that the head reads [b, t, num_read * hidden]; the last states [b, t, hidden]; and whether a place is a lesson
+        [b, t], because the target wrote its next token."""
         width, hidden = int(self.lengths[rows].max()), self.states.shape[-1]
         ids = np.zeros((len(rows), width), np.int64)
         read = np.zeros((len(rows), width, self.num_read * hidden), np.float32)
@@ -160,7 +160,7 @@ class Run:
         return [torch.from_numpy(x) for x in (ids, read, last, is_lesson)]
 
     def batches(self, tokens, rng, wants_held=False):
-        """Of so many places each, at most, as far as one sequence is not more."""
+        """Each has at most `tokens` places, unless one sequence has more."""
         rows = np.flatnonzero(self.held == wants_held)
         rows = rows[np.argsort(self.lengths[rows] + (rng.random(len(rows)) if rng is not None else 0), kind="stable")]
         cut, group = [], []
@@ -175,8 +175,8 @@ class Run:
 
 
 def frequent_tokens(files, vocab, coverage, most):
-    """The fewest tokens, a multiple of 1,024 unless the vocabulary ends before, that are `coverage` of what was written; ascending, with the
-    share that they are."""
+    """The fewest tokens whose share of the written text is at least `coverage`: a multiple of 1,024, unless the vocabulary has fewer. Returns
+    them ascending, and their share."""
     counts = np.zeros(vocab)
     for file in files:
         run = np.load(file)
@@ -188,46 +188,37 @@ def frequent_tokens(files, vocab, coverage, most):
     return np.sort(order[:count]), float(share[count - 1])
 
 
-class HeadStudent:
-    """The head, its optimisers, and how far its schedule has come."""
+class HeadStudent(Learner):
+    """A draft head."""
 
     def __init__(self, shape, draft_ids, embedding, output, device):
         self.device = device
-        self.net = Head(shape, torch.from_numpy(draft_ids), embedding.to(T.SHORT), output).to(device)
-        norms = [w for _, w in self.net.named_parameters() if w.ndim < 2]
-        self.muon = T.Muon(self.net.matrices(), .02, .01)
-        self.adam = torch.optim.AdamW([{"params": [self.net.lm_head], "rate": 5e-4}, {"params": norms, "rate": 3e-3}], betas=(.9, .98),
-                                      weight_decay=0.0)
-        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False, run=0, epoch=0)
+        net = Head(shape, torch.from_numpy(draft_ids), embedding.to(T.SHORT), output).to(device)
+        norms = [w for _, w in net.named_parameters() if w.ndim < 2]
+        super().__init__(net, net.matrices(), [{"params": [net.lm_head], "rate": 5e-4}, {"params": norms, "rate": 3e-3}])
+        self.told.update(run=0, epoch=0)
 
     def losses(self, batch, steps, needs_gradients):
         """For each step its loss and DraftKl.stats, with how many places they are of."""
         ids, read, last, is_lesson = (x.to(self.device) for x in batch)
         with torch.autocast(self.device.split(":")[0], T.SHORT, enabled=T.SHORT != torch.float32):
+            lessons, places = last[is_lesson].to(T.SHORT) @ self.net.targets.T, is_lesson.nonzero()[:, 1]
             for i, states in enumerate(self.net.unroll(ids, read, steps)):
                 # Anchor a of step i is judged by the target's state at a + 1 + i.
                 taught = is_lesson[:, 1 + i:]
-                states, lessons = states[:, :taught.shape[1]][taught], last[:, 1 + i:][taught].to(T.SHORT) @ self.net.targets.T
+                states = states[:, :taught.shape[1]][taught]
                 if len(states):
-                    yield DraftKl.apply(states, self.net.lm_head, lessons, needs_gradients), DraftKl.stats, len(states)
+                    loss = DraftKl.apply(states, self.net.lm_head, lessons[places > i], needs_gradients)
+                    yield loss, DraftKl.stats, len(states)
 
     def step(self, batch, steps, scale):
         total = sum(STEP_WEIGHT ** i * loss for i, (loss, _, _) in enumerate(self.losses(batch, steps, True)))
-        if not torch.is_tensor(total):
-            return
-        total.backward()
-        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        for group in self.adam.param_groups:
-            group["lr"] = group["rate"] * scale
-        self.adam.step()
-        self.muon.step(lambda w: w.grad, scale, .95)
-        self.net.zero_grad(set_to_none=True)
-        self.told["steps"] += 1
-        self.told["tokens"] += int(batch[3].sum())
+        if torch.is_tensor(total):
+            self.descend(total, self.net.parameters(), scale, int(batch[3].sum()))
 
     @torch.no_grad()
     def evaluate(self, runs, steps, num_read, tokens):
-        """By step: KL, acceptance at T = 1 and agreement of the most likely tokens, of what was held back."""
+        """For each step of the held-out texts: KL, acceptance at T = 1 and agreement of the most likely tokens."""
         totals, counts = np.zeros((steps, 3)), np.zeros(steps)
         for file in runs:
             for batch in Run(file, num_read).batches(tokens, None, wants_held=True):
@@ -236,18 +227,6 @@ class HeadStudent:
                     counts[i] += n
         means = totals / np.maximum(counts, 1)[:, None]
         return {name: [round(float(x), 4) for x in means[:, i]] for i, name in enumerate(("kl", "accepted", "agreed"))}
-
-    def save(self, path):
-        torch.save(dict(model=self.net.state_dict(), shape=self.net.shape, adam=self.adam.state_dict(),
-                        muon=[momentum for _, momentum in self.muon.groups], told=self.told), path + ".part")
-        os.replace(path + ".part", path)
-
-    def load(self, saved):
-        self.net.load_state_dict(saved["model"])
-        self.adam.load_state_dict(saved["adam"])
-        for (_, momentum), was in zip(self.muon.groups, saved["muon"]):
-            momentum.copy_(was)
-        self.told = saved["told"]
 
 
 def head_shape(architecture, options):
@@ -259,13 +238,13 @@ def head_shape(architecture, options):
 
 
 def layers_read(architecture, kind):
-    """Whose inputs a head reads; the target's number of layers is its last state."""
+    """The layers whose inputs a head reads; the target's number of layers stands for its last state."""
     layers = architecture["num_layers"]
     return [layers] if kind == "one_layer" else [2, layers // 2, layers - 3]
 
 
 def train(data, shape, embedding, output, checkpoint, options):
-    """Trains until the schedule ends, from the checkpoint if there is one; what was reached, as the checkpoint tells it."""
+    """Trains until the schedule ends, from the checkpoint if there is one. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
     T.SHORT = short_type(device)
@@ -277,7 +256,7 @@ def train(data, shape, embedding, output, checkpoint, options):
         files, shape["vocab"], options.coverage, options.head_tokens)
     student = HeadStudent(shape, ids, embedding, output, device)
     if saved is not None:
-        student.load(saved)
+        student.restore(saved)
     told = student.told
     told.update(draft_vocab=len(ids), coverage=coverage, unroll=steps)
     if told["finished"] and not options.resume:
@@ -293,7 +272,7 @@ def train(data, shape, embedding, output, checkpoint, options):
         told.update(minutes=schedule.minutes(), **student.evaluate(checked, steps, num_read, tokens))
         print("%.1f min, step %d, epoch %d: held out, by step: KL %s, accepted at T = 1 %s, argmax agrees %s" % (
             told["minutes"], told["steps"], told["epoch"], *(json.dumps(told[n]) for n in ("kl", "accepted", "agreed"))), flush=True)
-        student.save(checkpoint)
+        student.save(checkpoint, shape=shape)
 
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}; {len(ids)} tokens cover {coverage:.4f}")
     while schedule.progress() < 1:

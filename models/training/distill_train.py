@@ -59,7 +59,7 @@ def embedding_of(target):
     """The target's embedding, [vocabulary, width] in float32."""
     table = table_of(target, EMBEDDING)
     if table is None:
-        raise SystemExit(f"{target}: there is no tensor {' and no '.join(EMBEDDING)}")
+        raise SystemExit(f"{target}: has neither {' nor '.join(EMBEDDING)}")
     return table
 
 
@@ -179,21 +179,53 @@ class HeadKl(torch.autograd.Function):
         return of_states * by_loss, of_weight * by_loss, None, None, None
 
 
-class Student:
-    """The model, its optimisers, and how far its schedule has come."""
+class Learner:
+    """A network, its optimisers, and how far its schedule has come. `groups`: what Adam learns, with a rate each; Muon learns the matrices."""
+
+    def __init__(self, net, matrices, groups):
+        self.net = net
+        self.muon = T.Muon(matrices, .02, .01)
+        self.adam = torch.optim.AdamW(groups, betas=(.9, .98), weight_decay=0.0)
+        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all, and the schedule's first step.
+        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False)
+
+    def descend(self, loss, clipped, scale, tokens):
+        """One step of both optimisers, at `scale` of their rates; the gradients of `clipped` have a norm of at most 1."""
+        loss.backward()
+        nn.utils.clip_grad_norm_(clipped, 1.0)
+        for group in self.adam.param_groups:
+            group["lr"] = group["rate"] * scale
+        self.adam.step()
+        self.muon.step(lambda w: w.grad, scale, .95)
+        self.net.zero_grad(set_to_none=True)
+        self.told["steps"] += 1
+        self.told["tokens"] += tokens
+
+    def save(self, path, **described):
+        torch.save(dict(model=self.net.state_dict(), adam=self.adam.state_dict(), muon=[momentum for _, momentum in self.muon.groups],
+                        told=self.told, **described), path + ".part")
+        os.replace(path + ".part", path)
+
+    def restore(self, saved):
+        self.net.load_state_dict(saved["model"])
+        self.adam.load_state_dict(saved["adam"])
+        for (_, momentum), was in zip(self.muon.groups, saved["muon"]):
+            momentum.copy_(was)
+        self.told = saved["told"]
+
+
+class Student(Learner):
+    """A draft model."""
 
     def __init__(self, shape, device, longest):
         self.config, self.device = Config(**shape), device
-        self.net = Llama(Config(**{**shape, "max_pos": longest})).to(device)
-        named = list(self.net.named_parameters())
-        self.embedding = self.net.model.embed_tokens.weight
+        net = Llama(Config(**{**shape, "max_pos": longest})).to(device)
+        named = list(net.named_parameters())
+        self.embedding = net.model.embed_tokens.weight
         self.norms = [w for _, w in named if w.ndim < 2]
-        self.muon = T.Muon([w for n, w in named if w.ndim == 2 and "embed" not in n], .02, .01)
-        self.adam = torch.optim.AdamW([{"params": [self.embedding], "rate": 2e-3}, {"params": self.norms, "rate": 5e-3}],
-                                      betas=(.9, .98), weight_decay=0.0)
+        super().__init__(net, [w for n, w in named if w.ndim == 2 and "embed" not in n],
+                         [{"params": [self.embedding], "rate": 2e-3}, {"params": self.norms, "rate": 5e-3}])
         self.amp = (lambda: torch.autocast("cuda", torch.bfloat16)) if device.startswith("cuda") else contextlib.nullcontext
-        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all, and the schedule's first step.
-        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False)
 
     def loss(self, batch):
         ids, places, top, lp = batch
@@ -202,15 +234,7 @@ class Student:
         return HeadKl.apply(states, self.embedding, top, lp, torch.is_grad_enabled())
 
     def step(self, batch, scale):
-        self.loss(batch).backward()
-        nn.utils.clip_grad_norm_([self.embedding, *self.norms], 1.0)
-        for group in self.adam.param_groups:
-            group["lr"] = group["rate"] * scale
-        self.adam.step()
-        self.muon.step(lambda w: w.grad, scale, .95)
-        self.net.zero_grad(set_to_none=True)
-        self.told["steps"] += 1
-        self.told["tokens"] += len(batch[1])
+        self.descend(self.loss(batch), [self.embedding, *self.norms], scale, len(batch[1]))
 
     @torch.no_grad()
     def evaluate(self, text, rows):
@@ -222,20 +246,11 @@ class Student:
             total, count = total + HeadKl.stats.cpu().numpy(), count + len(batch[1])
         return dict(zip(("kl", "accepted", "agreed"), (float(x) / max(1, count) for x in total)))
 
-    def save(self, path):
-        torch.save(dict(model=self.net.state_dict(), config=self.config.dict(), adam=self.adam.state_dict(),
-                        muon=[momentum for _, momentum in self.muon.groups], told=self.told), path + ".part")
-        os.replace(path + ".part", path)
-
     def load(self, path):
         saved = torch.load(path, map_location=self.device)
         if saved["config"] != self.config.dict():
             raise SystemExit(f"{path}: a student of another shape, {saved['config']}; go on with that, or remove it")
-        self.net.load_state_dict(saved["model"])
-        self.adam.load_state_dict(saved["adam"])
-        for (_, momentum), was in zip(self.muon.groups, saved["muon"]):
-            momentum.copy_(was)
-        self.told = saved["told"]
+        self.restore(saved)
 
 
 class Schedule:
@@ -301,7 +316,7 @@ def train(text, shape, table, checkpoint, options):
         told.update(minutes=schedule.minutes(), **student.evaluate(text, checked))
         print("%.1f min, step %d: held out KL %.3f, accepted at T = 1 %.3f, argmax agrees %.3f" %
               (told["minutes"], told["steps"], told["kl"], told["accepted"], told["agreed"]), flush=True)
-        student.save(checkpoint)
+        student.save(checkpoint, config=student.config.dict())
 
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
     print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
