@@ -15,7 +15,7 @@ absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body);
 // The same for work that can only throw.
 absl::Status Caught(const char* what, absl::FunctionRef<void()> work);
 
-// A failure's words. Guarded leaves them out where there is no memory for them.
+// The message of a failed status. It is empty where Guarded lacked the memory for one.
 inline absl::string_view WordsOfFailure(const absl::Status& status) {
   return status.message().empty() ? absl::string_view("out of memory") : status.message();
 }

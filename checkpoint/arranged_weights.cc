@@ -163,7 +163,7 @@ class ArrangedWeights : public Weights {
     const std::string stored = found == sources_.end() ? std::string(name) : found->second.stored;
     ASSIGN_OR_RETURN(std::vector<int64_t> numbers, stored_->GetIntegers(stored, size));
     if (name == kDraftIds && !storage_.has_absolute_ids) {
-      // Wraps: any sum that is no id is refused as such.
+      // Wraps: a sum that is not an id is refused later.
       for (int64_t i = 0; i < size; ++i) {
         numbers[i] = static_cast<int64_t>(static_cast<uint64_t>(numbers[i]) + i);
       }

@@ -18,7 +18,7 @@ namespace tandem {
 // - the rows of queries and keys in an order in which elements i and i + head_dim / 2 of a head
 //   are rotated together, those that are not rotated behind the others of each half. Scores do not
 //   depend on the order of elements, as long as queries and keys share it;
-// - weights of norms with what the family adds to them;
+// - weights of norms with the offset that the family adds to them;
 // - of a draft head the ids of its logits, "d2t", as absolute ids of the target.
 // What is rearranged is copied when it is asked for, until it is forgotten.
 //

@@ -88,7 +88,7 @@ absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family,
   return absl::OkStatus();
 }
 
-// The same of what stands beside the object of the text or of a head's layer.
+// The same for the keys next to the object of the text or of a head's layer.
 absl::Status CheckOuterKeys(const ConfigFields& outer, absl::Span<const char* const> known,
                             absl::Span<const std::string> allowed, ModelConfig* model) {
   for (const auto& member : outer.object().items()) {

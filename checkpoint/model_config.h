@@ -82,7 +82,8 @@ struct ModelConfig {
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
   bool has_ends_by_name = false;       // those of EndTokensOf (end_tokens.h) are among them
 
-  // Of a draft head alone: a model of one layer whose head is over some of the target's tokens.
+  // For a draft head alone, which is a model of one layer: its logits are over some of the target's
+  // tokens.
   StateInput state_input = StateInput::kNone;
   int target_hidden_size = 0;
   // The layers whose inputs it reads, one after the other; the target's number of layers stands for

@@ -80,7 +80,7 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
                       c.mlp_bias);
 }
 
-// What a draft head has next to its layer.
+// The tensors of a draft head outside its layer.
 void CollectHead(const ModelConfig& c, Collector* tensors) {
   tensors->Matrix("fc.weight", c.hidden_size, c.fc_inputs());
   if (c.norms_states) tensors->Norm(kStatesNorm, c.read_state_size());

@@ -14,7 +14,7 @@ namespace tandem {
 
 struct ZipEntry {
   absl::string_view name;             // in the file
-  absl::Span<const std::byte> bytes;  // likewise
+  absl::Span<const std::byte> bytes;  // in the file, too
 };
 
 // The entries of an archive without a comment, in the order of its directory; checksums are not

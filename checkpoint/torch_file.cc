@@ -158,7 +158,7 @@ class PickleReader {
         return PushStorage();
       case 'R':
         return Call();
-      case 'b':  // what else a dict has: the versions of its modules
+      case 'b':  // the attributes of a dict: versions of its modules
         RETURN_IF_ERROR(PopAny());
         return Top<Dict>("a dict").status();
       default:

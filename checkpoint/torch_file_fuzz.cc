@@ -43,7 +43,7 @@ std::string SamplePickle() {
       "h\x03(h\x01QM\x06", absl::string_view("\x00J\x04\x00\x00\x00\x85K\x01\x85", 10), end, "u.");
 }
 
-// An archive of stored entries, and a directory that speaks of them.
+// An archive of stored entries with its directory.
 std::string Archive(const std::string& pickle, size_t data_bytes) {
   const struct {
     std::string name, bytes;

@@ -128,7 +128,7 @@ class Drafter {
   struct TargetRows {
     DraftState* state = nullptr;
     absl::Span<const TokenId> tokens{};  // committed, those of the pass that were kept included
-    const KvSequence* kv = nullptr;      // the target's, rolled back to what was kept
+    const KvSequence* kv = nullptr;      // the target's, rolled back to the tokens that were kept
     int first_position = 0;              // of the pass's first row
     int first_row = 0;                   // of the model's states()
   };

@@ -32,7 +32,7 @@ struct HeadDrafter::Draft : OngoingDraft {
   State* state = nullptr;
   KvSequence kv;  // of the head's rows
 
-  // What it reads to draw the token of this step.
+  // The tokens that it reads to draw that of this step.
   absl::Span<const TokenId> TokensOf(int step) const {
     return step == 0 ? request->context.subspan(kv.length())
                      : absl::MakeConstSpan(&proposal->tokens.back(), 1);
@@ -239,7 +239,7 @@ absl::Status HeadDrafter::Propose(absl::Span<const DraftRequest> requests,
   return DrawTokens(absl::MakeSpan(drafts));
 }
 
-// Those that draw a token in this step; a draft that there are no pages for ends.
+// The drafts that draw a token in this step. A draft ends where pages run out.
 std::vector<HeadDrafter::Draft*> HeadDrafter::DraftsOfStep(absl::Span<Draft> drafts,
                                                            int step) const {
   std::vector<Draft*> active;

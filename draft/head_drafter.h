@@ -14,7 +14,7 @@ namespace tandem {
 // Drafts with a head: a model of one layer that reads the target's states next to tokens, and whose
 // layer lies in the target's pages (docs/draft_heads.md). Its row for the token at position s reads
 // that token and the target's state at s - 1, so it depends on tokens up to s only, like the
-// target's own keys. There is no row at 0.
+// target's own keys. Position 0 has none.
 //
 // A draft's first step computes the rows that the sequence lacks from the target's states, the
 // further ones a row each from the head's own. The latter are forgotten after each round, accepted

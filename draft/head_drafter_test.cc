@@ -138,7 +138,7 @@ class HeadWorld {
     }
     return places;
   }
-  // What a draft after `tokens` is by definition.
+  // The draft after these tokens by its definition.
   std::vector<TokenId> Expected(const Sequence& s, int granted) {
     std::vector<float> places = PlacesOf(absl::MakeConstSpan(s.tokens).first(s.tokens.size() - 1));
     std::vector<float> state =
@@ -352,10 +352,10 @@ TEST(HeadDrafter, EndsWhereItKnowsNoStatesOrHasNoRoomOrPages) {
   EXPECT_EQ(world.drafter().Options(s->state.get(), s->tokens)[0].max_tokens, 3);
   EXPECT_EQ(world.Draft(s, 8).size(), 3);
   HeadWorld::Sequence* one = world.Add({1});
-  EXPECT_FALSE(world.CanDraft(*one));  // before which there is no state
+  EXPECT_FALSE(world.CanDraft(*one));  // no token before it has left a state
   s->kv.Truncate(0);
   world.drafter().Evict(s->state.get());
-  // Of four pages it holds two, another sequence one.
+  // It holds two of the four pages, another sequence one.
   HeadWorld::Sequence* other = world.Add(Text(5, 3));
   world.Read(other);
   HeadWorld::Sequence* last = world.Add(Text(7, 6));

@@ -17,7 +17,7 @@ namespace tandem {
 struct DrafterParts {
   LanguageModel* model = nullptr;  // the draft model or head, or null
   PagedKvCache* cache = nullptr;   // its cache; of a head the target's
-  // Of a head: the model whose states it reads, and the backend of both.
+  // For a head: the model whose states it reads, and the backend of both.
   const LanguageModel* target = nullptr;
   Backend* backend = nullptr;
   int target_vocab_size = 0;

@@ -199,7 +199,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     State& state = State::Of(requests[i].state);
     const absl::Span<const TokenId> text = Read(&state, requests[i].context);
     const int room = Room(state.kv, text);
-    // What the draft's own context leaves of the tokens.
+    // No more tokens than the draft's own context has room for.
     Draft& draft =
         drafts.emplace_back(&requests[i], proposals[i], std::min(requests[i].granted, room));
     draft.state = &state;

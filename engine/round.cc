@@ -314,7 +314,7 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                     .end = record.end});
 }
 
-// What the pass is about to leave of each session, as far as it is known before.
+// The rows of each session in the pass to come, but for first_row and tokens.
 std::vector<Drafter::TargetRows> RowsBefore(absl::Span<const RoundStep> steps) {
   std::vector<Drafter::TargetRows> rows;
   for (const RoundStep& step : steps) {
@@ -325,7 +325,7 @@ std::vector<Drafter::TargetRows> RowsBefore(absl::Span<const RoundStep> steps) {
   return rows;
 }
 
-// Right after the pass, while each cache holds all that it read.
+// To be called right after the pass, while each cache still holds all tokens that it read.
 void SetFirstRows(absl::Span<Drafter::TargetRows> rows) {
   int row = 0;
   for (Drafter::TargetRows& of : rows) {

@@ -287,7 +287,7 @@ absl::Status RefuseForHead(const EngineOptions& options, absl::string_view field
                                         options.draft, " is a draft head"));
 }
 
-// What a head takes from its target, or has not got, is not for options to say.
+// Refuses options that a head takes from its target, or has no use for.
 absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runtime) {
   if (options.draft_window != kAutoDraftWindow && options.draft_window != 0) {
     return RefuseForHead(options, "draft_window", absl::StrCat(options.draft_window), "auto and 0");

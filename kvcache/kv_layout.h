@@ -25,7 +25,8 @@ struct KvLayout {
   int head_dim = 0;
   int page_size = 16;  // tokens
   KvDType dtype = KvDType::kF32;
-  // Floats that are kept with each page: what the target left for a draft head at its last token.
+  // Floats that are kept with each page: the state that the target left for a draft head at the
+  // page's last token.
   int state_size = 0;
 
   // Heads' keys, and their values, of all layers: the pieces of a page.

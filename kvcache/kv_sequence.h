@@ -66,8 +66,8 @@ class KvSequence {
 
   // The same pages at another length, for passes that write a layer of their own into them, a draft
   // head's: in place, though they are shared. Extend takes pages only past those that are held.
-  // What it is of must stay as it is as long as this lives; after a failed pass this is to be
-  // dropped.
+  // The sequence itself must not change as long as its overlay lives. An overlay is to be dropped
+  // after a failed pass.
   // REQUIRES: 0 <= length <= this->length().
   KvSequence Overlay(int length) const;
 

@@ -159,7 +159,7 @@ class Transformer final : public LanguageModel {
     ExpertWeights experts;
     Buffer mlp_output_norm;  // f32 [hidden], or nothing
   };
-  // What a draft head has before its layer.
+  // The parts of a draft head before its layer.
   struct StateParts {
     Buffer states_norm;     // f32 [read_state_size()], of the target's states, or nothing
     Buffer state_norm;      // f32 [hidden]

@@ -51,7 +51,7 @@ class TransformerLoader {
   // Without data where that is not read.
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols);
 
-  // Whether a matrix that is made can be packed, too: what does not fit is refused, not killed.
+  // RESOURCE_EXHAUSTED where packing a matrix that is made in memory would run out of it.
   absl::Status CheckMemoryFor(const std::string& name, const ConstMatrixView& matrix) const;
 
   // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.

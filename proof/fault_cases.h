@@ -26,7 +26,7 @@ struct FaultCase {
 // model computes again.
 using RowsAfter = std::function<absl::StatusOr<absl::Span<const float>>(
     absl::Span<const TokenId> context, int num_drafted)>;
-// Those of a model that does not care who wrote a token.
+// The rows of a model for which drafted tokens are like others.
 RowsAfter RowsOf(RememberedModel* model);
 
 // Finds for each fault, among beginnings of the prompts and sampling that leaves few tokens (so

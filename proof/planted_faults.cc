@@ -176,7 +176,7 @@ class UnrolledDrafter final : public WrappedDrafter {
   }
 };
 
-// Reads the states of a pass one row off: late, or early where there is no row before.
+// Reads the states of a pass one row off: the previous row, or the next where it has none.
 class StatesOffDrafter final : public WrappedDrafter {
  public:
   StatesOffDrafter(Drafter* inner, const LanguageModel* target)

@@ -40,7 +40,7 @@ struct PlantedFault {
   SeenBy seen_by = SeenBy::kLaw;
   std::vector<AcceptanceRule> rules;  // under which the law must show it
   bool needs_drawn_drafts = false;    // a drafter that draws its tokens; others cannot have it
-  bool needs_own_cache = false;       // a drafter that is no head
+  bool needs_own_cache = false;       // a drafter that is not a head
   bool needs_head = false;            // a drafter that reads the target's states
   FaultShows shows = FaultShows::kWhereCoinsDecide;
 };

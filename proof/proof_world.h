@@ -44,8 +44,8 @@ class ProofRounds {
   explicit ProofRounds(const ProofWorld& world)
       : world_(world), verifier_(world.target, world.judge) {}
 
-  // With nothing read yet, or from `read`, a state of the target behind a part of the prompt: with
-  // a draft head full pages, which hold its layer.
+  // With nothing read yet, or from `read`, the target's cache after a part of the prompt. With a
+  // draft head this part is full pages, which hold the head's layer.
   std::unique_ptr<Session> NewSession(const ProofRequest& request, KvSequence read) const;
   std::unique_ptr<Session> NewSession(const ProofRequest& request) const {
     return NewSession(request, world_.target_cache->NewSequence());

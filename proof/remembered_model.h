@@ -83,7 +83,7 @@ class RememberedModel final : public LanguageModel {
   Rows rows_;
   Rows passing_rows_;          // of the last pass, for which there is no room
   std::vector<float> logits_;  // of the last pass
-  std::vector<float> states_;  // likewise, [rows, 1], where there is a head
+  std::vector<float> states_;  // of the last pass, [rows, 1], where there is a head
   int64_t num_rows_computed_ = 0;
 };
 

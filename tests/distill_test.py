@@ -228,7 +228,7 @@ class Heads(World):
             self.assertEqual(left["lengths"].tolist(), (run["prompt"] + run["length"]).tolist())
             self.assertEqual(left["ids"].tolist(), [i for ids, n in zip(run["ids"], left["lengths"]) for i in ids[:n]])
             self.assertEqual(left["states"].shape, (len(left["ids"]), 2, program.inspect()["architecture"]["hidden_size"]))
-            # What the same tokens leave alone, and of one row's neighbours nothing.
+            # The same tokens leave the same states when they are read alone.
             first = int(left["lengths"][0])
             program.features([left["ids"][first:first + int(left["lengths"][1])].tolist()], ["1", "last"], str(self.folder / "alone.npz"))
             alone = np.load(self.folder / "alone.npz")["states"]

@@ -85,7 +85,7 @@ class EngineHead : public testing::TestWithParam<bool> {
     request.max_tokens = max_tokens;
     return request;
   }
-  // Greedy and seeded requests in turns, whose prompts have common beginnings.
+  // Greedy and seeded requests in turns; their prompts share beginnings.
   static std::vector<Request> Mixed(int max_tokens = 24) {
     std::vector<std::vector<TokenId>> prompts;
     for (const int length : {5, 8, 9, 17, 20, 33}) prompts.push_back(Prompt(0, length));

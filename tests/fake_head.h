@@ -27,7 +27,7 @@ class FakeHead final : public LanguageModel {
     int context_length = 1 << 20;
     int fail_at = -1;  // the number of a pass that fails, counted from 0; -1 for none
   };
-  // What a row leaves and shows.
+  // A row, and the results that it leaves.
   struct Row {
     float place = 0.0f;  // in the layer
     float own_state = 0.0f;

@@ -152,7 +152,7 @@ class FakeModel final : public LanguageModel {
     return {states_.data(), DType::kF32, static_cast<int>(states_.size()) / std::max(size, 1), size,
             size};
   }
-  // What the row of a context's last token leaves.
+  // The state that the row of a context's last token leaves.
   std::vector<float> StateAfter(absl::Span<const TokenId> context) const {
     uint64_t hash = options_.salt;
     for (const TokenId token : context) hash = SplitMix64(hash ^ static_cast<uint32_t>(token + 1));

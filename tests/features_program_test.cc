@@ -1,4 +1,4 @@
-// tandem features as its users run it. What the states are: tests/distill_test.py and
+// tandem features as its users run it. The values of states: tests/distill_test.py and
 // tests/target_states_test.cc.
 #include <unistd.h>
 

@@ -293,7 +293,7 @@ TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
 
 // ---- A draft head ----
 
-// Of the smallest model and head that there are.
+// The smallest model and head that there are.
 EngineOptions HeadOptions(const char* head) {
   return CpuOptionsFor(GoldenModelPath("llama-mha"),
                        absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", head));
@@ -378,7 +378,7 @@ INSTANTIATE_TEST_SUITE_P(Heads, ExactChecksOnAHead,
                            return name;
                          });
 
-// Rows over the head's tokens alone, and what has been drafted counts.
+// Rows are over the head's tokens alone, and depend on which tokens were drafted.
 TEST_P(ExactChecksOnAHead, RowsDependOnWhoseStatesTheyRead) {
   const Tokens text = {5, 9, 5, 9, 5, 1, 1};
   const auto row = [&](int num_drafted) {

@@ -20,8 +20,8 @@ struct NpyArray {
   std::string type;  // as numpy writes it: "<f4", "<f2", "<i4"
   size_t item_bytes = 0;
   std::vector<int64_t> shape;
-  // Called until it has given as many bytes as the shape says: never none before that. What it
-  // gives stays valid until the next call.
+  // Called until it has given as many bytes as the shape says, at least one a call. The bytes stay
+  // valid until the next call.
   std::function<absl::StatusOr<absl::Span<const std::byte>>()> next;
 };
 

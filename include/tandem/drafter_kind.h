@@ -18,14 +18,14 @@ enum class DrafterKind {
   kHeadAndNgram,   // either, as pays off
 };
 
-// What a draft is.
+// The kinds of drafts.
 enum class DraftForm { kNone, kModel, kHead };
 
 // "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram".
 std::string_view NameOf(DrafterKind kind);
 // What kAuto stands for with such a draft; returns other kinds as they are.
 DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft);
-// What it needs of a draft. REQUIRES: not kAuto.
+// The kind of draft that it needs. REQUIRES: not kAuto.
 DraftForm DraftFormOf(DrafterKind kind);
 // Whether a draft model or a head is part of it. REQUIRES: not kAuto.
 bool HasModel(DrafterKind kind);

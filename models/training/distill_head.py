@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import train as T
-from distill_text import run_files, states_file
+from distill_text import mapped_states, run_files, states_file
 from distill_train import Learner, Schedule, short_type
 from model import RMSNorm, rotate
 
@@ -139,25 +139,18 @@ class Run:
 
     def __init__(self, file, num_read):
         run, left = np.load(file), np.load(states_file(file))
-        self.states, self.num_read = left["states"], num_read  # [tokens, layers, hidden]: those that are read, then the last
-        self.ids, self.lengths, self.prompt, self.held = left["ids"], left["lengths"], run["prompt"], run["held"]
+        self.states, self.num_read = torch.from_numpy(mapped_states(file)), num_read  # [tokens, layers, hidden]: those that are read, then the last
+        self.ids, self.lengths, self.prompt, self.held = torch.from_numpy(left["ids"]).long(), left["lengths"], run["prompt"], run["held"]
         self.first = np.concatenate(([0], np.cumsum(self.lengths)))
 
     def batch(self, rows):
-        """ids [b, t]; the states that the head reads [b, t, num_read * hidden]; the last states [b, t, hidden]; and whether a place is a lesson
-        [b, t], because the target wrote its next token."""
-        width, hidden = int(self.lengths[rows].max()), self.states.shape[-1]
-        ids = np.zeros((len(rows), width), np.int64)
-        read = np.zeros((len(rows), width, self.num_read * hidden), np.float32)
-        last = np.zeros((len(rows), width, hidden), np.float32)
-        is_lesson = np.zeros((len(rows), width), bool)
-        for b, row in enumerate(rows):
-            begin, n = int(self.first[row]), int(self.lengths[row])
-            ids[b, :n] = self.ids[begin:begin + n]
-            read[b, :n] = self.states[begin:begin + n, :self.num_read].reshape(n, -1)
-            last[b, :n] = self.states[begin:begin + n, -1]
-            is_lesson[b, int(self.prompt[row]) - 1:n - 1] = True
-        return [torch.from_numpy(x) for x in (ids, read, last, is_lesson)]
+        """ids [b, t], 0 after a text's end; the states that the head reads [b, t, num_read * hidden]; the last states [b, t, hidden]; and whether
+        a place is a lesson [b, t], because the target wrote its next token. States after a text's end are those of other places."""
+        lengths, prompt = (torch.from_numpy(x[rows]).long()[:, None] for x in (self.lengths, self.prompt))
+        t = torch.arange(int(lengths.max()))
+        places = (torch.from_numpy(self.first[rows])[:, None] + t).clamp(max=len(self.ids) - 1)
+        ids, states = self.ids[places] * (t < lengths), self.states[places]
+        return ids, states[:, :, :self.num_read].flatten(2), states[:, :, -1], (t >= prompt - 1) & (t < lengths - 1)
 
     def batches(self, tokens, rng, wants_held=False):
         """Each has at most `tokens` places, unless one sequence has more."""
@@ -203,7 +196,7 @@ class HeadStudent(Learner):
         ids, read, last, is_lesson = (x.to(self.device) for x in batch)
         with torch.autocast(self.device.split(":")[0], T.SHORT, enabled=T.SHORT != torch.float32):
             lessons, places = last[is_lesson].to(T.SHORT) @ self.net.targets.T, is_lesson.nonzero()[:, 1]
-            for i, states in enumerate(self.net.unroll(ids, read, steps)):
+            for i, states in enumerate(self.net.unroll(ids, read.float(), steps)):
                 # Anchor a of step i is judged by the target's state at a + 1 + i.
                 taught = is_lesson[:, 1 + i:]
                 states = states[:, :taught.shape[1]][taught]
@@ -249,6 +242,9 @@ def train(data, shape, embedding, output, checkpoint, options):
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
     T.SHORT = short_type(device)
     files, steps, num_read = run_files(data), options.unroll, shape["states"]
+    missing = [file for file in files if not os.path.exists(states_file(file))]
+    if missing or not files:
+        raise SystemExit(f"{missing[0]}: has no states; `--only features` makes them" if files else f"{data}: there is no text; `--only write` makes it")
     saved = torch.load(checkpoint, map_location=device) if os.path.exists(checkpoint) else None
     if saved is not None and saved["shape"] != shape:
         raise SystemExit(f"{checkpoint}: a student of another shape, {saved['shape']}; go on with that, or remove it")

@@ -11,7 +11,9 @@ import json
 import lzma
 import os
 import random
+import struct
 import time
+import zipfile
 import numpy as np
 from distill_program import question_in
 
@@ -164,6 +166,22 @@ def states_file(run_file):
     """Where the target's states for a run are (`tandem features`)."""
     folder, name = os.path.split(run_file)
     return os.path.join(folder, "states", name)
+
+
+def mapped_states(run_file):
+    """`states` of the file of states [tokens, layers, width], mapped: `tandem features` stores them as they are."""
+    path = states_file(run_file)
+    with zipfile.ZipFile(path) as archive, archive.open("states.npy") as member:
+        entry = archive.getinfo("states.npy")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise RuntimeError(f"{path}: states.npy is compressed; `tandem features` stores it")
+        np.lib.format.read_magic(member)
+        shape, _, kind = np.lib.format.read_array_header_1_0(member)
+        after = member.tell()
+    with open(path, "rb") as file:
+        file.seek(entry.header_offset + 26)
+        name, extra = struct.unpack("<HH", file.read(4))  # lengths in the entry's own header, which has 30 bytes
+    return np.memmap(path, kind, "c", entry.header_offset + 30 + name + extra + after, shape)
 
 
 def write_states(program, folder, layers):
