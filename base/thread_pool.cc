@@ -31,6 +31,16 @@ T AwaitChange(const std::atomic<T>& value, T old) {
   return value.load(std::memory_order_acquire);
 }
 
+// Stores and wakes whoever sleeps until then. libstdc++ wakes only where it reads that somebody
+// waits. After a release store that read may come first, while the store is still in the core's
+// buffer: the waiter then sleeps on the old value, and nothing wakes it. A sequentially consistent
+// store is drained before the read.
+template <typename T>
+void StoreAndWake(std::atomic<T>* value, T now) {
+  value->store(now, std::memory_order_seq_cst);
+  value->notify_all();
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) {
@@ -46,20 +56,15 @@ ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Stop() {
   order_.is_last.store(true, std::memory_order_relaxed);
-  Give(order_.epoch.load(std::memory_order_relaxed) + 1);
+  StoreAndWake(&order_.epoch, order_.epoch.load(std::memory_order_relaxed) + 1);
   for (std::thread& worker : workers_) worker.join();
-}
-
-void ThreadPool::Give(uint32_t epoch) {
-  order_.epoch.store(epoch, std::memory_order_release);
-  order_.epoch.notify_all();
 }
 
 void ThreadPool::Run(absl::FunctionRef<void(int)> body) {
   if (workers_.empty()) return body(0);
   const uint32_t epoch = order_.epoch.load(std::memory_order_relaxed) + 1;
   order_.body.emplace(body);
-  Give(epoch);
+  StoreAndWake(&order_.epoch, epoch);
   Do(0);
   for (int t = 1; t < num_threads(); ++t) {
     Slot& slot = slots_[t - 1];
@@ -90,8 +95,7 @@ void ThreadPool::Work(int thread) {
     if (order_.is_last.load(std::memory_order_relaxed)) return;
     if (!slot.Claim(epoch)) continue;
     Do(thread);
-    slot.finished.store(epoch, std::memory_order_release);
-    slot.finished.notify_one();
+    StoreAndWake(&slot.finished, epoch);
   }
 }
 

@@ -57,8 +57,7 @@ class ThreadPool {
       return claimed.compare_exchange_strong(last, epoch, std::memory_order_acq_rel);
     }
   };
-  void Give(uint32_t epoch);  // what stands in `order_`
-  void Do(int thread);        // its share of that
+  void Do(int thread);  // its share of what stands in `order_`
   void Stop();
 
   std::vector<std::thread> workers_;

@@ -62,6 +62,14 @@ absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
   }
   ASSIGN_OR_RETURN(c.target_hidden_size,
                    keys.Int(kGgufHeadTargetSize, 1, kMaxHidden / kMaxTargetStates, c.hidden_size));
+  if (c.state_input == StateInput::kFused) {
+    if (c.target_hidden_size != c.hidden_size) {
+      return keys.Wrong(kGgufHeadTargetSize, absl::StrCat(c.target_hidden_size),
+                        absl::StrCat(c.hidden_size, ", as embedding_length says"));
+    }
+    c.num_states = 1;
+    return absl::OkStatus();
+  }
   if (keys.Has(kGgufHeadNormsResidual)) {
     ASSIGN_OR_RETURN(c.norms_residual, keys.Bool(kGgufHeadNormsResidual));
   }

@@ -1,4 +1,5 @@
-// Draft heads in GGUF files, as llama.cpp's architecture eagle3 has them (docs/draft_heads.md).
+// Draft heads in GGUF files: EAGLE-3 as llama.cpp's architecture eagle3 has it, and Tandem's own
+// one-layer form (docs/draft_heads.md).
 #ifndef TANDEM_CHECKPOINT_GGUF_HEAD_H_
 #define TANDEM_CHECKPOINT_GGUF_HEAD_H_
 

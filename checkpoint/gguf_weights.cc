@@ -54,8 +54,11 @@ constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
                                     {"ffn_down", "mlp.down_proj"},
                                     {"post_ffw_norm", kMlpOutputNorm}};
 // The tensors of draft heads.
-constexpr NamePair kHeadTensorNames[] = {
-    {"fc.weight", "fc.weight"}, {kStatesNorm, kStatesNorm}, {kDraftIds, kDraftIds}};
+constexpr NamePair kHeadTensorNames[] = {{"fc.weight", "fc.weight"},
+                                         {kStatesNorm, kStatesNorm},
+                                         {kDraftIds, kDraftIds},
+                                         {"embed_norm.weight", "embed_norm.weight"},
+                                         {"hidden_norm.weight", "hidden_norm.weight"}};
 constexpr NamePair kHeadLayerNames[] = {{"attn_norm_2", kStateNorm}};
 // Of families with experts: the router, and each expert's projections, which are stacked,
 // [experts, rows, columns], or, as files of 2024 have them, tensors of their own: "ffn_gate.7".

@@ -241,7 +241,8 @@ const ModelFamily kFamilies[] = {
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
      .state_input = StateInput::kFused,
-     .keys = kOneLayerHeadKeys},
+     .keys = kOneLayerHeadKeys,
+     .gguf = {.architecture = "tandem-one-layer", .extras = GgufExtras::kLlamas}},
 };
 
 }  // namespace

@@ -18,6 +18,10 @@ constexpr NamedValues<DrafterKind, 7> kNames = {{{DrafterKind::kAuto, "auto"},
 std::string_view NameOf(DrafterKind kind) { return NameIn(kNames, kind); }
 
 DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft) {
+  if (draft == DraftForm::kHead && kind == DrafterKind::kModel) return DrafterKind::kHead;
+  if (draft == DraftForm::kHead && kind == DrafterKind::kModelAndNgram) {
+    return DrafterKind::kHeadAndNgram;
+  }
   if (kind != DrafterKind::kAuto) return kind;
   switch (draft) {
     case DraftForm::kNone:

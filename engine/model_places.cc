@@ -160,8 +160,11 @@ absl::Status ResolveModels(EngineOptions* options) {
   std::string draft = options->draft;
   const std::optional<KnownPair> pair =
       target == options->target ? std::nullopt : FindKnownPair(options->target);
-  const bool has_use = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
-  if (pair.has_value() && draft.empty() && has_use && ShippedModel(pair->draft).has_value()) {
+  const bool is_wanted = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
+  // Ranks that share a target out run no head (docs/draft_heads.md#limits).
+  const auto is_runnable = [&] { return options->tensor_parallel == 1 || !pair->draft_is_head; };
+  if (pair.has_value() && draft.empty() && is_wanted && is_runnable() &&
+      ShippedModel(pair->draft).has_value()) {
     draft = pair->draft;
   }
   if (!IsSelfDraft(draft)) {

@@ -95,7 +95,12 @@ TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_EQ(options.draft, draft);
 
-  options = {.target = kStoryPair.target};
+  // It is a head, which ranks cannot run.
+  options = {.target = Known().name, .tensor_parallel = 2};
+  ASSERT_TRUE(ResolveModels(&options).ok());
+  EXPECT_EQ(options.draft, "");
+
+  options = {.target = kStoryPair.target, .tensor_parallel = 2};
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_THAT(options.draft, EndsWith(kStoryPair.draft));
 }

@@ -133,6 +133,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
     s.salt = std::make_shared<const std::string>(std::move(request.cache_salt));
   }
   s.drafter = request.drafter.value_or(runtime.drafter_kind);
+  if (s.drafter != DrafterKind::kAuto) s.drafter = ResolveDrafter(s.drafter, runtime.draft_form());
   RETURN_IF_ERROR(CheckDrafter(s.drafter, runtime));
   const bool draft_is_drawn = HasModel(s.drafter);
   s.rule =

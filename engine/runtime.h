@@ -61,6 +61,10 @@ struct Runtime {
   // Those that a request may name, but for kNone.
   std::vector<DrafterKind> Drafters() const;
   // Whether the draft is a head, whose layer is one of target_cache.
+  DraftForm draft_form() const {
+    if (draft == nullptr) return DraftForm::kNone;
+    return has_head() ? DraftForm::kHead : DraftForm::kModel;
+  }
   bool has_head() const { return draft != nullptr && draft->read_state_size() > 0; }
 
   // The bytes of a head's layer, and of the state that it reads, in a page of target_cache; 0

@@ -235,6 +235,22 @@ class Heads(World):
             self.assertTrue((alone == left["states"][first:first + len(alone)]).all())
 
     @wants("numpy", "torch")
+    def test_text_without_states_is_refused(self):
+        import types
+        import distill_head
+        import numpy as np
+        import torch
+        data = self.folder / "data"
+        data.mkdir()
+        options = types.SimpleNamespace(seed=1, train_device="cpu", unroll=2)
+        train = lambda: distill_head.train(str(data), {"states": 1}, torch.zeros(40, 16), torch.zeros(40, 16), str(self.folder / "x.pt"), options)
+        with self.assertRaisesRegex(SystemExit, "data: there is no text"):
+            train()
+        np.savez(data / "00000-text.npz", ids=np.zeros((1, 4), np.int32))
+        with self.assertRaisesRegex(SystemExit, "00000-text.npz: has no states"):
+            train()
+
+    @wants("numpy", "torch")
     def test_the_unrolled_steps_are_those_of_drafting(self):
         import torch
         for kind in ("one_layer", "eagle3"):

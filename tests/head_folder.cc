@@ -14,6 +14,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
@@ -192,6 +193,23 @@ RowSums Read(const std::string& target_path, const std::string& head_path,
 }
 
 }  // namespace
+
+std::vector<std::vector<TokenId>> TextsOf(const std::string& target,
+                                          const std::vector<std::string>& prompts, int tokens) {
+  EngineOptions options = CpuOptionsFor(target, "");
+  options.drafter = DrafterKind::kNone;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  std::vector<std::vector<TokenId>> texts;
+  for (const std::string& prompt : prompts) {
+    Request request{.prompt = prompt, .max_tokens = tokens, .sampling = kGreedy};
+    request.ignore_eos = true;
+    const Completion got = Generate(engine.get(), request);
+    std::vector<TokenId>& text =
+        texts.emplace_back(*engine->tokenizer().Encode(prompt, SpecialTokens::kPlain));
+    text.insert(text.end(), got.token_ids.begin(), got.token_ids.end());
+  }
+  return texts;
+}
 
 HeadFolder::HeadFolder(const std::string& target, const std::vector<std::vector<TokenId>>& texts,
                        Form form) {

@@ -13,6 +13,10 @@
 
 namespace tandem {
 
+// The prompts and what the model in the folder `target` goes on with, so many tokens, greedily.
+std::vector<std::vector<TokenId>> TextsOf(const std::string& target,
+                                          const std::vector<std::string>& prompts, int tokens);
+
 class HeadFolder {
  public:
   struct Form {

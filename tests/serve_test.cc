@@ -24,6 +24,7 @@
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
 #include "tests/engine_testing.h"
+#include "tests/head_folder.h"
 #include "tests/run_program.h"
 
 extern char** environ;
@@ -339,6 +340,32 @@ TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
   std::ofstream(folder + "/generation_config.json") << R"({"top_p": 7})";
   EXPECT_THAT(Refusal({"--target", folder}), HasSubstr("generation_config.json: top_p: 7"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(Serve, DraftsByAHead) {
+  const std::string target = ShippedModelPath("storyteller-7m");
+  const HeadFolder head(target, TextsOf(target, {"Once upon a time"}, 48), {.is_one_layer = true});
+  ServeProcess process({"--draft", head.path()});
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  const auto ask = [&](const std::string& drafter) {
+    const Answer answer = Client(port).Ask(
+        "POST", "/v1/completions",
+        R"({"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, "speculation":
+           {"drafter": ")" +
+            drafter + "\"}}");
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json();
+  };
+  const auto plain = ask("none");
+  for (const std::string drafter : {"eagle3", "model"}) {
+    const auto answer = ask(drafter);
+    EXPECT_EQ(answer["choices"][0]["text"], plain["choices"][0]["text"]);
+    EXPECT_EQ(answer["speculation"]["drafter"], "eagle3");
+    EXPECT_GT(answer["speculation"]["accepted"], 0);
+  }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
 }
 
 TEST(Serve, IsAsStrictAndNamesItsMetricsAsItIsTold) {

@@ -42,6 +42,7 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckTestsNeverGiveUp,
                       CheckOnlyStampsTellTheTimeOfDay,
                       CheckHashMapsSurvive,
+                      CheckWakingStoresAreSequential,
                       CheckNoNotes,
                       CheckGlossary,
                       CheckDocumentWidth,
@@ -396,6 +397,18 @@ TEST(Libraries, UseHashMapsThatSurvive) {
   EXPECT_THAT(CheckHashMapsSurvive({{"engine/a.cc", Include(map)}}), SizeIs(1));
   EXPECT_THAT(CheckHashMapsSurvive({{"model/a.h", Include("absl/container/flat_hash_set.h")}}),
               SizeIs(1));
+}
+
+// Row 201 of the bug catalogue.
+TEST(Atomics, WakeAfterStoresThatAreSeenFirst) {
+  const std::string wake = "x.notify_all();\n";
+  EXPECT_THAT(CheckWakingStoresAreSequential(
+                  {{"base/a.cc", "x.store(1, std::memory_order_seq_cst);\n" + wake},
+                   {"base/b.cc", "found_.notify_one();\n"}}),
+              IsEmpty());
+  EXPECT_THAT(CheckWakingStoresAreSequential(
+                  {{"base/a.cc", "x.store(1, std::memory_order_release);\n" + wake}}),
+              ElementsAre(HasSubstr("base/a.cc:2:")));
 }
 
 // A page with all rows, of which the first is this.

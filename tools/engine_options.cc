@@ -59,9 +59,9 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->type_name("PATH")
       ->group(group);
   app->add_option("--drafter", drafter,
-                  "What proposes: model, ngram (what followed last time, in prompt or output), "
-                  "model+ngram; eagle3 and eagle3+ngram where the draft is a head; none [the draft "
-                  "and ngram if there is a draft, else ngram]")
+                  "What proposes: model (the draft), ngram (what followed last time, in prompt or "
+                  "output), model+ngram; where the draft is a head also eagle3 and eagle3+ngram, "
+                  "which are the same; none [the draft and ngram if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
   if (with_draft_tokens) {
@@ -198,7 +198,9 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
     const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
     const PairPaths pair = real.has_value() ? *real : StoryPair();
     options->target = pair.target;
-    if (draft.empty()) options->draft = pair.draft;
+    const KnownModel* const known = KnownModelAt(pair.target);
+    const bool is_head = known != nullptr && known->draft_is_head;
+    if (draft.empty() && !(is_head && options->tensor_parallel > 1)) options->draft = pair.draft;
   }
   // A model that is missing fails the job, not the command line: the engine says so.
   const absl::Status status = ResolveModels(options);
@@ -235,6 +237,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");
   options.drafter = *kind;
+  RETURN_IF_ERROR(ChooseRanks(&options));
   RETURN_IF_ERROR(ChooseModels(&options));
   const bool is_given = *kind != DrafterKind::kAuto;
   // One that was asked for is for requests to choose, where they may.
@@ -264,7 +267,6 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.draft_memory_bytes, ParseSize("--draft-memory", draft_memory));
   }
   options.page_size = page_size;
-  RETURN_IF_ERROR(ChooseRanks(&options));
   options.draft_tensor_parallel = draft_tensor_parallel;
   options.context = context;
   options.on_packing = [progress = std::shared_ptr<Progress>()](int64_t packed,

@@ -4,6 +4,8 @@
 #include <bit>
 #include <limits>
 
+#include "absl/algorithm/container.h"
+
 namespace tandem {
 namespace {
 
@@ -14,8 +16,13 @@ constexpr double kStartingGain = 1.03;
 // 48 draft tokens there, none of them accepted, kept drafting off for the whole answer.
 constexpr int kCalibrationRounds = 8;
 constexpr int kCalibrationTokens = 2;
+// Where lookups find something from the first round on, the model is not tried, and never would be:
+// a step that is not known counts as a pass. When it was not used for kRoundsOfPatience rounds it
+// is tried for so many, at most, until a step was measured.
+constexpr int kRoundsForAStep = 24;
 // Rounds in a row that try or look at something: the first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
+constexpr int kMostCalibrationRounds = kCalibrationRounds + kRoundsOfTrial + kRoundsForAStep;
 // Every so often drafts are a token longer or shorter than planned, to learn of depths and of
 // passes that are never seen else. In the beginning more often, and of all lengths up to this or
 // to about twice the longest planned: what is far from paying costs the more the larger the batch.
@@ -34,7 +41,7 @@ constexpr int kMostTimesPlanned = 3;
 
 void SpeculationPolicy::Serialize(StateArchive* archive) {
   costs_.Serialize(archive);
-  archive->Pass(0, kCalibrationRounds + kRoundsOfTrial, &rounds_calibrated_);
+  archive->Pass(0, kMostCalibrationRounds, &rounds_calibrated_);
   unsalted_.Serialize(archive);
 }
 
@@ -124,6 +131,15 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
   }
 }
 
+// The index of what the draft model proposes; -1 if it does not.
+int ModelOptionOf(const DraftCandidate& candidate) {
+  const auto option = absl::c_find_if(candidate.options, [](const DraftOption& one) {
+    return one.source == DraftSource::kModel && one.max_tokens > 0;
+  });
+  return option == candidate.options.end() ? -1
+                                           : static_cast<int>(option - candidate.options.begin());
+}
+
 // The first rounds, until the costs of drafting and of not drafting are known.
 bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
@@ -131,15 +147,25 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   // Passes that also read prompts are not measured.
   const bool is_new_size =
       other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
-  if (rounds_calibrated_ >= kCalibrationRounds && !is_new_size) return false;
-  const bool drafts = rounds_calibrated_ / kRoundsOfTrial % 2 == 0 &&
-                      !(is_new_size && rounds_calibrated_ >= kRoundsOfTrial);
-  ++rounds_calibrated_;
+  const bool is_over = rounds_calibrated_ >= kCalibrationRounds && !is_new_size;
+  const bool wants_step = is_over && !costs_.knows_step() &&
+                          !TenantOf(candidates)->reads_prompts() &&
+                          rounds_calibrated_ < kMostCalibrationRounds &&
+                          absl::c_any_of(candidates, [](const DraftCandidate& candidate) {
+                            return candidate.is_auto() && ModelOptionOf(candidate) >= 0;
+                          });
+  if (is_over && !wants_step) return false;
+  const bool drafts = wants_step || (rounds_calibrated_ / kRoundsOfTrial % 2 == 0 &&
+                                     !(is_new_size && rounds_calibrated_ >= kRoundsOfTrial));
+  if (rounds_calibrated_ < kMostCalibrationRounds) ++rounds_calibrated_;
   const int wanted = std::max(1, kCalibrationTokens / static_cast<int>(candidates.size()));
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
     DraftChoice& choice = (*choices)[i];
     choice.num_tokens = 0;
+    if (const int model = ModelOptionOf(candidates[i]); wants_step && model >= 0) {
+      choice.option = model;
+    }
     if (!drafts || choice.option < 0) continue;
     choice.num_tokens =
         std::min({wanted, candidates[i].room, candidates[i].options[choice.option].max_tokens});

@@ -22,8 +22,9 @@ struct SimulatedPair {
   std::function<double(int rows)> pass = [](int rows) { return 1.0 + 0.02 * (rows - 1); };
   std::function<double(int depth)> by_model = [](int) { return 0.8; };  // acceptance
   std::function<double(int evidence)> by_lookup = nullptr;              // null for no lookup
-  double noise = 0.05;  // of every time, and now and then much
-  double flips = 0.0;   // chance of the machine turning slow, or fast again, at each measurement
+  double lookups = 0.3;  // the share of rounds that have one
+  double noise = 0.05;   // of every time, and now and then much
+  double flips = 0.0;    // chance of the machine turning slow, or fast again, at each measurement
   // Whether the target reads the prompts too: rows beside the others', a round long.
   bool reads_prompts = false;
   double sending = 0.0;  // time that a token takes of the next round
@@ -75,7 +76,7 @@ class Simulation {
         other_rows += world_.reads_prompts ? kPrompt : 0;
       }
       s.options = {{.source = DraftSource::kModel, .max_tokens = 32, .num_unread = s.unread + 1}};
-      if (world_.by_lookup && uniform_(random_) < 0.3) {
+      if (world_.by_lookup && uniform_(random_) < world_.lookups) {
         s.options.push_back({.source = DraftSource::kLookup,
                              .evidence = static_cast<int>(random_() % 4),
                              .max_tokens = 32});
@@ -175,6 +176,14 @@ Speeds SpeedsIn(const SimulatedPair& world, int num_rounds = kRounds) {
     speeds.best_fixed = std::max(speeds.best_fixed, Simulation(world, 3).Run(num_rounds, k));
   }
   return speeds;
+}
+
+// Row 203 of the bug catalogue.
+TEST(SpeculationPolicy, MeasuresTheModelWhereLookupsAreThereFromTheFirstRoundOn) {
+  Simulation simulation({.by_lookup = [](int) { return 0.2; }, .lookups = 1.0}, 5);
+  simulation.Run(160);
+  EXPECT_TRUE(simulation.policy().costs().knows_step());
+  EXPECT_GT(simulation.Run(1000), 1.5);
 }
 
 // From the first round on, calibration and all.

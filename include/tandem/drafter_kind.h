@@ -23,7 +23,8 @@ enum class DraftForm { kNone, kModel, kHead };
 
 // "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram".
 std::string_view NameOf(DrafterKind kind);
-// What kAuto stands for with such a draft; returns other kinds as they are.
+// What kAuto stands for with such a draft; with a head also what kModel and kModelAndNgram stand
+// for, which name the draft whatever its form. Returns other kinds as they are.
 DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft);
 // The kind of draft that it needs. REQUIRES: not kAuto.
 DraftForm DraftFormOf(DrafterKind kind);

@@ -24,6 +24,7 @@ struct KnownModel {
   const char* file;    // its name in the model's folder
   const char* sha256;  // of the file, in hexadecimal
   const char* draft;   // the shipped model that drafts for it
+  bool draft_is_head = false;
 };
 
 absl::Span<const KnownModel> KnownModels();
@@ -34,6 +35,7 @@ const KnownModel* FindKnownModel(absl::string_view name);
 struct KnownPair {
   const char* target;
   const char* draft;
+  bool draft_is_head = false;
 };
 // The pair of this target; nothing if there is none.
 std::optional<KnownPair> FindKnownPair(absl::string_view target);

@@ -17,6 +17,7 @@ template <typename Collective>
 TANDEM_DEVICE typename Collective::TempStorage& StorageOf(BlockScratch* scratch) {
   using Storage = typename Collective::TempStorage;
   static_assert(sizeof(Storage) <= sizeof(scratch->storage));
+  static_assert(alignof(Storage) <= alignof(BlockScratch));
   void* const storage = scratch->storage;
   return *static_cast<Storage*>(storage);
 }

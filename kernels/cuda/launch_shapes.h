@@ -21,7 +21,7 @@ inline constexpr LaunchShape RowShape(int rows) {
 // What reductions over a block of 1024 threads need: room for CUB, and for a result.
 inline constexpr int kScratchThreads = 1024;
 struct BlockScratch {
-  uint64_t storage[48];
+  alignas(kSharedAlignment) uint64_t storage[48];
   uint64_t result;
 };
 // A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,

@@ -21,6 +21,9 @@ inline constexpr Error kNoError = 0;
 // Work that runs in order.
 using Stream = void*;
 
+// Bytes at which a block's shared memory is aligned: storage of CUB's collectives asks for 32.
+inline constexpr int kSharedAlignment = 32;
+
 // Blocks of a kernel, and the bytes of shared memory each has.
 struct LaunchShape {
   int x = 1;

@@ -180,9 +180,9 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
 
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
-  extern __shared__ Words4 shared[];
+  extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
-  Kernel::Run(task, reinterpret_cast<unsigned char*>(shared));
+  Kernel::Run(task, shared);
 }
 
 // Whether the device runs code of the kernel that waits for the kernels before: it has none of it

@@ -112,6 +112,11 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   }
   std::string drafter = model.drafter;
   inner.Read("drafter", &drafter);
+  // "model" names a draft head, too.
+  const absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
+  if (kind.ok() && model.MayDraftWith(std::string(NameOf(DrafterKind::kHead)))) {
+    drafter = std::string(NameOf(ResolveDrafter(*kind, DraftForm::kHead)));
+  }
   if (!model.MayDraftWith(drafter)) {
     inner.FailNot(
         "drafter", drafter,

@@ -58,14 +58,14 @@ TEST_F(RealModel, IsTheDefaultAndAnswersWithAndWithoutItsDraftAlike) {
 TEST_F(RealModel, DraftIsOfUse) {
   const Json answer =
       Answer("Explain in a few sentences how rain forms.", {"-k", "1", "--drafter", "model"});
-  // Its card has a third accepted of single drafts; of a draft in other tokens it would be nothing.
-  EXPECT_GT(answer["speculation"]["acceptance_rate"], 0.1);
+  // Its card has half of single drafts accepted; of a draft in other tokens it would be nothing.
+  EXPECT_GT(answer["speculation"]["acceptance_rate"], 0.2);
 }
 
 // Nothing is kept between the processes, so that the draft's head is the same in both.
 TEST_F(RealModel, BringsItsDraftWhereItIsNamed) {
   const std::vector<std::string> named = {"--target", "smollm2", "-k", "1"};
-  EXPECT_EQ(Answer("Explain how rain forms.", named)["speculation"]["drafter"], "model+ngram");
+  EXPECT_EQ(Answer("Explain how rain forms.", named)["speculation"]["drafter"], "eagle3+ngram");
   const Json answer =
       Answer("Explain how rain forms.",
              {"--target", "smollm2", "-k", "1", "--drafter", "model", "--packed-weights", "none"});

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/launch_shapes.h"
 #include "tests/simt/simt_testing.h"
 
 namespace tandem::cuda {
@@ -33,6 +34,23 @@ struct ReusesStorage : OfNumbers {
     Store(task.out + ThreadIndex(), all * kCount + before);
   }
 };
+// Row 200 of the bug catalogue: a device found storage at 8 bytes where CUB reads 16 at a time.
+TEST(SimtCub, StorageIsAlignedAsCubAsks) {
+  struct TellsAlignment : OfNumbers {
+    static void Run(const Task& task, unsigned char* bytes) {
+      WaitForKernelsBefore();
+      Store(task.out + ThreadIndex(),
+            static_cast<int>(reinterpret_cast<uintptr_t>(bytes) % kSharedAlignment));
+    }
+  };
+  Array in(kCount), out(kCount);
+  EXPECT_THAT(Fault<TellsAlignment>({in.data(), out.data()}), IsEmpty());
+  EXPECT_EQ(out[0], 0);
+  constexpr size_t kAsked = alignof(cub::BlockScan<uint64_t, kSamplingThreads>::TempStorage);
+  EXPECT_EQ(kAsked, 32);
+  EXPECT_EQ(offsetof(SamplingScratch, of_block) % kAsked, 0);
+  EXPECT_EQ(kSharedAlignment % kAsked, 0);
+}
 TEST(SimtCub, ReducesInABlocksFirstThread) {
   Array in(kCount), out(kCount);
   EXPECT_THAT((Fault<ReusesStorage<cub::BlockReduce<int, kCount>, true>>({in.data(), out.data()})),

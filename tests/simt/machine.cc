@@ -164,9 +164,11 @@ std::string Machine::Run(const cuda::LaunchShape& shape, int num_threads,
     if (thread.fiber == nullptr) thread.fiber = std::make_unique<Fiber>();
   }
   warps_.resize(num_threads / kWarpThreads);
-  shared_storage_.assign(shape.shared_bytes + 16, std::byte{0xFF});
+  shared_storage_.assign(shape.shared_bytes + cuda::kSharedAlignment, std::byte{0xFF});
   auto address = reinterpret_cast<uintptr_t>(shared_storage_.data());
-  auto* const shared = reinterpret_cast<std::byte*>((address + 15) / 16 * 16);
+  constexpr uintptr_t kAlignment = cuda::kSharedAlignment;
+  auto* const shared =
+      reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
   shared_ = std::make_unique<WatchedMemory>("shared memory", shared, shape.shared_bytes, true);
   const std::function<void()> thread_body = [&] { body(reinterpret_cast<unsigned char*>(shared)); };
   clock_.BeginLaunch();

@@ -310,6 +310,24 @@ Violations CheckHashMapsSurvive(const Files& files) {
   return violations;
 }
 
+Violations CheckWakingStoresAreSequential(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path)) continue;
+    std::string before;
+    ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
+      const bool wakes = code.find("notify_") != code.npos;
+      const bool is_late = before.find("store(") != before.npos &&
+                           before.find("memory_order_seq_cst") == before.npos;
+      if (wakes && is_late) {
+        violations.push_back(At(path, line, "wakes after a store that is not seq_cst"));
+      }
+      before = code;
+    });
+  }
+  return violations;
+}
+
 Violations CheckNoNotes(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {

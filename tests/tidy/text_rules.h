@@ -40,6 +40,10 @@ Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files);
 // Libraries use base/hash_map.h, whose containers survive an allocation that fails.
 Violations CheckHashMapsSurvive(const Files& files);
 
+// A store that std::atomic's notify follows is sequentially consistent: libstdc++ may otherwise
+// read that nobody waits before the store is seen, and the waiter sleeps for ever.
+Violations CheckWakingStoresAreSequential(const Files& files);
+
 // No notes to oneself: they belong to the issue tracker.
 Violations CheckNoNotes(const Files& files);
 

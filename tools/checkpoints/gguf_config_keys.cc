@@ -111,7 +111,9 @@ class KeyWriter {
       header_.AddInt32s(Key(kGgufHeadLayers), config_.target_layers);
     }
     Int(kGgufHeadTargetSize, config_.target_hidden_size);
-    header_.AddBool(Key(kGgufHeadNormsResidual), config_.norms_residual);
+    if (config_.state_input == StateInput::kNextToEmbedding) {
+      header_.AddBool(Key(kGgufHeadNormsResidual), config_.norms_residual);
+    }
   }
 
  private:

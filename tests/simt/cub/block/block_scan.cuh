@@ -12,7 +12,7 @@ template <typename T, int kBlockThreads, BlockScanAlgorithm = BLOCK_SCAN_RAKING>
 class BlockScan {
  public:
   // Free again after a barrier, and shared memory in which a use that no barrier orders is a race.
-  struct TempStorage {
+  struct alignas(32) TempStorage {  // as CUB 3.0's
     T of_warps[kBlockThreads / tandem::cuda::kWarpSize];
   };
 
