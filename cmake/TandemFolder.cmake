@@ -28,10 +28,10 @@ set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_te
 # other cases do not run as well.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
-  BenchProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
+  BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
   BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*)
 # The same for the address sanitizer: whole programs of which each part has tests of its own, and numbers.
-set(tandem_cases_without_news_of_memory BenchProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
+set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
 
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"

@@ -35,9 +35,6 @@ TEST_F(HeadProgram, InspectSaysWhatItReads) {
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_THAT(run.out, HasSubstr("a draft head"));
   EXPECT_THAT(run.out, HasSubstr("the last one after the final norm"));
-  const JsonValue json = RunJson({"inspect", Target(), "--draft", head_.path()});
-  EXPECT_EQ(json["draft"]["kind"], "eagle3");
-  EXPECT_EQ(json["draft"]["target_layers"], JsonValue({2}));
 }
 
 TEST_F(HeadProgram, ModelNamesTheDraftWhateverItsForm) {
@@ -56,20 +53,9 @@ TEST_F(HeadProgram, ModelNamesTheDraftWhateverItsForm) {
   }
 }
 
+// What else the proof finds of a head: tests/lossless_proof_test.cc.
 TEST_F(HeadProgram, ProofComparesWhatItReadsWithTheText) {
   const Words words = With({"verify-lossless", "-k", "2", "--runs", "2", "--compute", "f32"});
-  // So few runs see not every fault of a law, and the verdict is "incomplete".
-  const JsonValue json = JsonValue::parse(RunProgram(Joined(words, {"--json"})).out);
-  EXPECT_NE(json["verdict"], "broken") << json["reason"];
-  for (const JsonValue& check : json["exact"]) EXPECT_EQ(check["different"], 0) << check;
-  bool has_states = false;
-  for (const JsonValue& fault : json["faults"]) {
-    if (fault["fault"] != "head-states-off-by-one") continue;
-    has_states = true;
-    EXPECT_EQ(fault["applies"], true);
-    EXPECT_EQ(fault["caught"], true);
-  }
-  EXPECT_TRUE(has_states);
   const ProgramRun planted = RunProgram(Joined(words, {"--plant", "head-states-off-by-one"}));
   EXPECT_EQ(planted.exit_status, kExitFailed);
   EXPECT_THAT(planted.out, HasSubstr("verdict: broken"));
