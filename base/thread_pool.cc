@@ -31,10 +31,10 @@ T AwaitChange(const std::atomic<T>& value, T old) {
   return value.load(std::memory_order_acquire);
 }
 
-// Stores and wakes whoever sleeps until then. libstdc++ wakes only where it reads that somebody
-// waits. After a release store that read may come first, while the store is still in the core's
-// buffer: the waiter then sleeps on the old value, and nothing wakes it. A sequentially consistent
-// store is drained before the read.
+// Stores `now` and wakes the threads that wait for `value` to change. libstdc++ skips the wake-up
+// if its count of waiting threads is 0. After a release store it may read that count before the
+// store leaves the core's store buffer; a thread that then begins to wait sees the old value and is
+// never woken. A sequentially consistent store comes before the read.
 template <typename T>
 void StoreAndWake(std::atomic<T>* value, T now) {
   value->store(now, std::memory_order_seq_cst);

@@ -13,6 +13,12 @@
 
 namespace tandem {
 
+// The form of a draft; kNone without one.
+inline DraftForm FormOf(const LanguageModel* draft) {
+  if (draft == nullptr) return DraftForm::kNone;
+  return draft->read_state_size() > 0 ? DraftForm::kHead : DraftForm::kModel;
+}
+
 // What drafters are made of.
 struct DrafterParts {
   LanguageModel* model = nullptr;  // the draft model or head, or null
@@ -25,10 +31,7 @@ struct DrafterParts {
   const VocabularyMap* vocabulary = nullptr;  // of a draft model with other tokens; outlives it
   DraftWindow window{};                       // what the draft model reads of long texts
 
-  DraftForm form() const {
-    if (model == nullptr) return DraftForm::kNone;
-    return model->read_state_size() > 0 ? DraftForm::kHead : DraftForm::kModel;
-  }
+  DraftForm form() const { return FormOf(model); }
 };
 
 // Null for kNone. INVALID_ARGUMENT for a drafter with a model, or a head, where there is none.

@@ -137,12 +137,13 @@ const KnownModel* KnownModelAt(const std::string& path) {
   return nullptr;
 }
 
-std::optional<PairPaths> RealPair() {
+std::optional<PairPaths> RealPair(int ranks) {
   for (const KnownModel& model : KnownModels()) {
     const std::optional<std::string> target = FetchedModel(model);
     const std::optional<std::string> draft = ShippedModel(model.draft);
     if (target.has_value() && draft.has_value()) {
-      return PairPaths{*target, *draft};
+      const bool runs = *FindKnownPair(model.name)->DraftFor(ranks) != '\0';
+      return PairPaths{*target, runs ? *draft : ""};
     }
   }
   return std::nullopt;
@@ -160,12 +161,9 @@ absl::Status ResolveModels(EngineOptions* options) {
   std::string draft = options->draft;
   const std::optional<KnownPair> pair =
       target == options->target ? std::nullopt : FindKnownPair(options->target);
-  const bool is_wanted = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
-  // Ranks that share a target out run no head (docs/draft_heads.md#limits).
-  const auto is_runnable = [&] { return options->tensor_parallel == 1 || !pair->draft_is_head; };
-  if (pair.has_value() && draft.empty() && is_wanted && is_runnable() &&
-      ShippedModel(pair->draft).has_value()) {
-    draft = pair->draft;
+  const bool has_use = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
+  if (pair.has_value() && draft.empty() && has_use && ShippedModel(pair->draft).has_value()) {
+    draft = pair->DraftFor(options->tensor_parallel);
   }
   if (!IsSelfDraft(draft)) {
     ASSIGN_OR_RETURN(draft, ModelNamed(draft));

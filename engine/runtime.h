@@ -11,6 +11,7 @@
 #include "base/process_limits.h"
 #include "constraint/constraint_compiler.h"
 #include "draft/drafter.h"
+#include "draft/make_drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
 #include "draft/windowed_drafter.h"
@@ -60,12 +61,9 @@ struct Runtime {
 
   // Those that a request may name, but for kNone.
   std::vector<DrafterKind> Drafters() const;
+  DraftForm draft_form() const { return FormOf(draft.get()); }
   // Whether the draft is a head, whose layer is one of target_cache.
-  DraftForm draft_form() const {
-    if (draft == nullptr) return DraftForm::kNone;
-    return has_head() ? DraftForm::kHead : DraftForm::kModel;
-  }
-  bool has_head() const { return draft != nullptr && draft->read_state_size() > 0; }
+  bool has_head() const { return draft_form() == DraftForm::kHead; }
 
   // The bytes of a head's layer, and of the state that it reads, in a page of target_cache; 0
   // without a head.

@@ -13,7 +13,8 @@
 
 namespace tandem {
 
-// The prompts and what the model in the folder `target` goes on with, so many tokens, greedily.
+// For each prompt its tokens and the next `tokens` that the model in the folder `target` writes
+// greedily.
 std::vector<std::vector<TokenId>> TextsOf(const std::string& target,
                                           const std::vector<std::string>& prompts, int tokens);
 

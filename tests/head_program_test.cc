@@ -1,6 +1,6 @@
 // The program with a draft head, as its users run it.
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -21,10 +21,9 @@ class HeadProgram : public testing::Test {
       : head_(Target(), TextsOf(Target(), {"Once upon a time"}, 64), {.is_one_layer = true}) {}
 
   static std::string Target() { return ShippedModelPath("storyteller-1m"); }
-  Words With(Words words, const Words& more = {}) const {
-    return Joined(Joined(std::move(words), {"--target", Target(), "--draft", head_.path(),
-                                            "--threads", "1", "--device", "cpu"}),
-                  more);
+  Words With(Words words) const {
+    return Joined(std::move(words), {"--target", Target(), "--draft", head_.path(), "--threads",
+                                     "1", "--device", "cpu"});
   }
 
   HeadFolder head_;
@@ -53,7 +52,7 @@ TEST_F(HeadProgram, ModelNamesTheDraftWhateverItsForm) {
   }
 }
 
-// What else the proof finds of a head: tests/lossless_proof_test.cc.
+// The other faults of heads are planted in tests/lossless_proof_test.cc.
 TEST_F(HeadProgram, ProofComparesWhatItReadsWithTheText) {
   const Words words = With({"verify-lossless", "-k", "2", "--runs", "2", "--compute", "f32"});
   const ProgramRun planted = RunProgram(Joined(words, {"--plant", "head-states-off-by-one"}));

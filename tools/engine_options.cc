@@ -195,12 +195,11 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
   options->target = target;
   options->draft = draft;
   if (target.empty()) {
-    const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
+    const std::optional<PairPaths> real =
+        prefers_real_pair ? RealPair(options->tensor_parallel) : std::nullopt;
     const PairPaths pair = real.has_value() ? *real : StoryPair();
     options->target = pair.target;
-    const KnownModel* const known = KnownModelAt(pair.target);
-    const bool is_head = known != nullptr && known->draft_is_head;
-    if (draft.empty() && !(is_head && options->tensor_parallel > 1)) options->draft = pair.draft;
+    if (draft.empty()) options->draft = pair.draft;
   }
   // A model that is missing fails the job, not the command line: the engine says so.
   const absl::Status status = ResolveModels(options);

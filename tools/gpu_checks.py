@@ -200,7 +200,9 @@ class Checks:
             (str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
         if not path:
             raise Skipped("there is no compute-sanitizer here")
-        return self.test_program([path, "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"], SANITIZED_TESTS)
+        return self.test_program(
+            [path, "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"],
+            SANITIZED_TESTS)
 
     def generate(self, device, target, ids, max_tokens, *more, temperature=0):
         command = [self.program("tandem"), "generate", "--device", device, "--target", str(target),
@@ -361,7 +363,8 @@ class Checks:
                      [line for line in self.lines if "step" in line])
         golden = [line for line in self.lines if "golden" in line]
         if golden:
-            text += "\n" + table(["golden", "tokens", "as_reference", "cpu_as_reference", "as_cpu"], golden)
+            text += "\n" + table(
+                ["golden", "tokens", "as_reference", "cpu_as_reference", "as_cpu"], golden)
         device = [line for line in self.lines if line.get("bench") == "device"]
         if device:
             text += "\n" + table(

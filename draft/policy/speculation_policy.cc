@@ -16,9 +16,9 @@ constexpr double kStartingGain = 1.03;
 // 48 draft tokens there, none of them accepted, kept drafting off for the whole answer.
 constexpr int kCalibrationRounds = 8;
 constexpr int kCalibrationTokens = 2;
-// Where lookups find something from the first round on, the model is not tried, and never would be:
-// a step that is not known counts as a pass. When it was not used for kRoundsOfPatience rounds it
-// is tried for so many, at most, until a step was measured.
+// A draft step of unknown cost counts as a whole pass, so a model is never tried where lookups
+// match from the first round on. After kRoundsOfPatience rounds without it this many more rounds,
+// at most, draft with it until a step has been measured.
 constexpr int kRoundsForAStep = 24;
 // Rounds in a row that try or look at something: the first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
@@ -36,6 +36,15 @@ constexpr int kProbeTokens = 2;
 constexpr double kMostBudget = 1.0;
 // A draft whose rows stay sure of their tokens may be this much longer than the plan says.
 constexpr int kMostTimesPlanned = 3;
+
+// The index of the draft model's option; -1 without one.
+int ModelOptionOf(const DraftCandidate& candidate) {
+  const auto option = absl::c_find_if(candidate.options, [](const DraftOption& one) {
+    return one.source == DraftSource::kModel && one.max_tokens > 0;
+  });
+  return option == candidate.options.end() ? -1
+                                           : static_cast<int>(option - candidate.options.begin());
+}
 
 }  // namespace
 
@@ -129,15 +138,6 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
                    .least_for_row = plan.worth_a_row,
                    .least_for_step = plan.worth_a_row + plan.worth_a_step};
   }
-}
-
-// The index of what the draft model proposes; -1 if it does not.
-int ModelOptionOf(const DraftCandidate& candidate) {
-  const auto option = absl::c_find_if(candidate.options, [](const DraftOption& one) {
-    return one.source == DraftSource::kModel && one.max_tokens > 0;
-  });
-  return option == candidate.options.end() ? -1
-                                           : static_cast<int>(option - candidate.options.begin());
 }
 
 // The first rounds, until the costs of drafting and of not drafting are known.

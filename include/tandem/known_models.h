@@ -36,6 +36,10 @@ struct KnownPair {
   const char* target;
   const char* draft;
   bool draft_is_head = false;
+
+  // The draft where so many ranks share the target out; "" if it is a head and there are several,
+  // which run none (docs/draft_heads.md#limits).
+  const char* DraftFor(int ranks) const { return draft_is_head && ranks > 1 ? "" : draft; }
 };
 // The pair of this target; nothing if there is none.
 std::optional<KnownPair> FindKnownPair(absl::string_view target);

@@ -42,8 +42,8 @@ struct PairPaths {
   std::string draft;
 };
 // The pair of real models: a known model that was fetched and has its draft at hand. Nothing if
-// there is none.
-std::optional<PairPaths> RealPair();
+// there is none. The draft is empty where so many ranks that share the target out cannot run it.
+std::optional<PairPaths> RealPair(int ranks = 1);
 // The pair that tells stories, which comes with the program.
 PairPaths StoryPair();
 

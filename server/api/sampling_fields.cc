@@ -112,18 +112,14 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   }
   std::string drafter = model.drafter;
   inner.Read("drafter", &drafter);
-  // "model" names a draft head, too.
-  const absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
-  if (kind.ok() && model.MayDraftWith(std::string(NameOf(DrafterKind::kHead)))) {
-    drafter = std::string(NameOf(ResolveDrafter(*kind, DraftForm::kHead)));
-  }
-  if (!model.MayDraftWith(drafter)) {
+  const std::optional<DrafterKind> kind = model.DrafterNamed(drafter);
+  if (!kind.has_value()) {
     inner.FailNot(
         "drafter", drafter,
         absl::StrCat("what the server can run, allowed: ", absl::StrJoin(model.drafters, ", "),
                      model.drafters.empty() ? "none" : ", none"));
-  } else if (drafter != model.drafter) {
-    options->drafter = *ParseDrafterKind(drafter);
+  } else if (NameOf(*kind) != model.drafter) {
+    options->drafter = *kind;
   }
   if (drafter == "none") {
     if (options->draft_tokens.value_or(0) > 0) {

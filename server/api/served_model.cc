@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
 #include "server/api/tokenizer_info.h"
+#include "tandem/drafter_kind.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -46,9 +49,14 @@ int ServedModel::MaxLength() const {
   return static_cast<int>(std::min<int64_t>(context_length, cache_tokens));
 }
 
-bool ServedModel::MayDraftWith(const std::string& drafter_name) const {
-  return drafter_name == "none" ||
-         std::find(drafters.begin(), drafters.end(), drafter_name) != drafters.end();
+std::optional<DrafterKind> ServedModel::DrafterNamed(const std::string& drafter_name) const {
+  const absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter_name);
+  if (!kind.ok() || *kind == DrafterKind::kAuto) return std::nullopt;
+  if (*kind == DrafterKind::kNone) return kind.value();
+  for (const DrafterKind meant : {*kind, ResolveDrafter(*kind, DraftForm::kHead)}) {
+    if (absl::c_linear_search(drafters, View(NameOf(meant)))) return meant;
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckModelName(const std::string& name, const ServedModel& model) {

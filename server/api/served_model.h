@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "server/api/answer_size.h"
 #include "tandem/chat_template.h"
+#include "tandem/drafter_kind.h"
 #include "tandem/engine.h"
 #include "tandem/reasoning.h"
 #include "tandem/sampling_params.h"
@@ -47,7 +48,9 @@ struct ServedModel {
   bool HasChatTemplate() const;
   // The most tokens that a sequence can have.
   int MaxLength() const;
-  bool MayDraftWith(const std::string& drafter_name) const;
+  // The drafter that a request means by this name: "model" and "model+ngram" name a draft head,
+  // too. Nothing if the server cannot run it.
+  std::optional<DrafterKind> DrafterNamed(const std::string& name) const;
 };
 
 // 404 "model_not_found" unless `name` is the model's.

@@ -40,8 +40,8 @@ Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files);
 // Libraries use base/hash_map.h, whose containers survive an allocation that fails.
 Violations CheckHashMapsSurvive(const Files& files);
 
-// A store that std::atomic's notify follows is sequentially consistent: libstdc++ may otherwise
-// read that nobody waits before the store is seen, and the waiter sleeps for ever.
+// A store before a call of std::atomic's notify is sequentially consistent. Otherwise libstdc++ may
+// read its count of waiting threads before the store is visible, and a waiting thread never wakes.
 Violations CheckWakingStoresAreSequential(const Files& files);
 
 // No notes to oneself: they belong to the issue tracker.
