@@ -7,31 +7,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace tandem {
-namespace {
-
-// Where there is no memory for the words either, without them.
-absl::Status Failure(const char* what, const char* reason) {
-  try {
-    return absl::InternalError(absl::StrCat(what, ": ", reason));
-  } catch (const std::bad_alloc&) {
-    return absl::Status(absl::StatusCode::kInternal, "");
-  }
-}
-
-}  // namespace
 
 absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body) {
+  const char* reason = "an exception that is not a std::exception";
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return Failure(what, "out of memory");
+    reason = "out of memory";
   } catch (const std::length_error&) {
-    return Failure(what, "out of memory");
+    reason = "out of memory";
   } catch (const std::exception& error) {
-    return Failure(what, error.what());
+    return absl::InternalError(absl::StrCat(what, ": ", error.what()));
   } catch (...) {
-    return Failure(what, "something that is no std::exception was thrown");
   }
+  return absl::InternalError(absl::StrCat(what, ": ", reason));
 }
 
 absl::Status Caught(const char* what, absl::FunctionRef<void()> work) {

@@ -30,10 +30,5 @@ TEST(Guarded, TurnsWhatIsThrownIntoAStatus) {
   EXPECT_EQ(status, absl::InternalError("reading: out of memory"));
 }
 
-TEST(WordsOfFailure, AreThereWhereMemoryForThemWasNot) {
-  EXPECT_EQ(WordsOfFailure(absl::InternalError("round: out of memory")), "round: out of memory");
-  EXPECT_EQ(WordsOfFailure(absl::Status(absl::StatusCode::kInternal, "")), "out of memory");
-}
-
 }  // namespace
 }  // namespace tandem

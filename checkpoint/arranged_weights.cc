@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,6 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/check.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "checkpoint/model_families.h"
@@ -348,7 +348,7 @@ class ArrangedWeights : public Weights {
   const ModelConfig config_;
   const Storage storage_;
   const bool orders_heads_;
-  HashMap<std::string, Source> sources_;
+  absl::flat_hash_map<std::string, Source> sources_;
   mutable std::mutex copies_mutex_;
   mutable std::map<std::string, std::vector<std::byte>> copies_;
 };

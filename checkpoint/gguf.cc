@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -170,7 +171,7 @@ std::vector<std::string> GgufFile::files() const {
 }
 
 absl::Status GgufFile::CheckParts() const {
-  HashMap<absl::string_view, const GgufTensor*> tensors;
+  absl::flat_hash_map<absl::string_view, const GgufTensor*> tensors;
   for (const GgufTensor& tensor : tensors_) {
     const auto [place, is_new] = tensors.try_emplace(tensor.name, &tensor);
     if (is_new) continue;

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "checkpoint/config_limits.h"
@@ -349,7 +349,7 @@ class ConfigReader {
     const GgufFile& file = keys_.file();
     ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
     const size_t size = std::min(tokens.size(), static_cast<size_t>(model_.vocab_size));
-    HashMap<std::string_view, TokenId> ids;
+    absl::flat_hash_map<std::string_view, TokenId> ids;
     ids.reserve(size);
     for (size_t id = 0; id < size; ++id) ids.emplace(tokens[id], static_cast<TokenId>(id));
     const auto id_of = [&](std::string_view name) {

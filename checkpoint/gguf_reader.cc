@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/mapped_file.h"
@@ -273,7 +274,7 @@ class GgufFile::Reader {
     return CheckOverlaps();
   }
   absl::Status CheckNames() const {
-    HashSet<absl::string_view> names;
+    absl::flat_hash_set<absl::string_view> names;
     for (const GgufTensor& tensor : to_.tensors_) {
       if (names.insert(tensor.name).second) continue;
       return Wrong(absl::StrCat("tensor ", Quoted(tensor.name)), "it twice", "once");

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
-#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -323,7 +323,7 @@ class GgufWeights : public Weights {
   const ModelFamily* family_ = nullptr;
   int num_experts_ = 0;
   bool has_single_experts_ = false;  // tensors of one expert each
-  HashMap<std::string, Place> tensors_;
+  absl::flat_hash_map<std::string, Place> tensors_;
 };
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -72,7 +72,7 @@ absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
 // No key may be there that would change the result and is not known here.
 absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family,
                        absl::Span<const std::string> allowed, ModelConfig* model) {
-  HashSet<absl::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
+  absl::flat_hash_set<absl::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
   for (const FamilyKey& own : family.keys) {
     known.insert(own.key);
     if (own.only != nullptr) RETURN_IF_ERROR(config.Only(own.key, json::parse(own.only)));

@@ -8,12 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
-#include "base/hash_map.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -234,9 +235,9 @@ class QuantizedWeights final : public Weights {
   const std::unique_ptr<SafetensorsWeights> stored_;
   const QuantizedForm form_;
   const std::vector<std::string> files_;
-  HashMap<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
-  HashSet<std::string> parts_;   // tensors that matrices are made of
-  HashSet<std::string> hidden_;  // that change nothing
+  absl::flat_hash_map<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
+  absl::flat_hash_set<std::string> parts_;   // tensors that matrices are made of
+  absl::flat_hash_set<std::string> hidden_;  // that change nothing
   std::string quantization_;
   mutable std::mutex made_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> made_;

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
@@ -66,7 +66,7 @@ class SafetensorsWeights final : public Weights {
   std::string source_;
   std::vector<MappedFile> files_;
   std::vector<std::string> paths_;  // of files_
-  HashMap<std::string, Tensor> tensors_;
+  absl::flat_hash_map<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> copies_;  // of unaligned tensors
 };

@@ -8,12 +8,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "checkpoint/stored_zip.h"
 #include "checkpoint/weights.h"
@@ -71,7 +71,7 @@ using PickleValue = std::variant<Mark, None, bool, int64_t, Text, Tuple, Dict, c
 class PickleReader {
  public:
   PickleReader(absl::Span<const std::byte> pickle, absl::string_view where,
-               const HashMap<absl::string_view, absl::Span<const std::byte>>& storages)
+               const absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>>& storages)
       : pickle_(pickle), where_(where), storages_(storages) {}
 
   absl::StatusOr<std::vector<SafetensorsEntry>> Read() {
@@ -388,13 +388,13 @@ class PickleReader {
 
   const absl::Span<const std::byte> pickle_;
   const absl::string_view where_;
-  const HashMap<absl::string_view, absl::Span<const std::byte>>& storages_;  // by key
+  const absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>>& storages_;  // by key
   size_t next_ = 0;
   size_t opcode_place_ = 0;
   bool is_over_ = false;
   std::deque<PickleValue> values_;
   std::vector<int> stack_;  // places in values_
-  HashMap<uint32_t, int> memo_;
+  absl::flat_hash_map<uint32_t, int> memo_;
 };
 
 }  // namespace
@@ -419,7 +419,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const st
                  absl::StrCat("at most ", kMaxPickleBytes));
   }
   const absl::string_view folder = absl::StripSuffix(pickle->name, kPickle);
-  HashMap<absl::string_view, absl::Span<const std::byte>> storages;
+  absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>> storages;
   for (const ZipEntry& entry : entries) {
     absl::string_view name = entry.name;
     if (!absl::ConsumePrefix(&name, folder)) continue;

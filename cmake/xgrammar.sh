@@ -7,7 +7,7 @@ set -euo pipefail
 
 version=0.2.8
 sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
-build=3  # counts the ways in which it was built
+build=4  # counts the ways in which it was built
 
 folder=$1
 launcher=()
@@ -20,26 +20,18 @@ mkdir -p "$work"
 archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1
-# One change: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
+# Two changes are made. One: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
 # include/tandem/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
 matcher=$work/cpp/grammar_matcher.cc
 sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
 grep -q 'num_accepted_chars < 512' "$matcher"
-cmake -S "$(dirname "${BASH_SOURCE[0]}")/xgrammar" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
+# The other: each loop counts itself, so that a budget can end what takes long (constraint/work_budget.h).
+here=$(dirname "${BASH_SOURCE[0]}")/xgrammar
+find "$work/cpp" -maxdepth 1 \( -name '*.cc' -o -name '*.h' \) -exec python3 -I "$here/count_loops.py" {} +
+cp "$here/../../constraint/count_loops.h" "$work/include/"
+cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
   -DSOURCE="$work" "${launcher[@]}"
 cmake --build "$work/build"
-# All of it becomes one object that asks Tandem for its memory (constraint/work_budget.h), and
-# shares no template's code with the rest of the program, which asks the standard library.
-whole=$work/build/whole.o
-ld -r --force-group-allocation --whole-archive "$work/build/libxgrammar.a" -o "$whole"
-renames=()
-for pair in _Znwm=new _Znam=new_array _ZdlPv=delete _ZdlPvm=delete_sized _ZdaPv=delete_array \
-  _ZdaPvm=delete_array_sized; do
-  renames+=(--redefine-sym "${pair/=/=tandem_budgeted_}")
-done
-objcopy "${renames[@]}" --wildcard --keep-global-symbol='_ZN8xgrammar*' --keep-global-symbol='_ZNK8xgrammar*' "$whole"
-rm "$work/build/libxgrammar.a"
-ar rcs "$work/build/libxgrammar.a" "$whole"
 rm -rf "$folder"
 mkdir -p "$folder/include"
 cp -r "$work/include/xgrammar" "$work/3rdparty/dlpack/include/dlpack" "$folder/include/"

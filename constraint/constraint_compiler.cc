@@ -160,10 +160,8 @@ absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
     const Job& job, const GrammarEngine& compiler) const {
   absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
   RETURN_IF_ERROR(Guarded("compiling a constraint", [&] {
-    grammar = compiler.Compile(job.constraint, {.bytes = limits.max_work_bytes,
-                                                .time = limits.time,
-                                                .watches_stack = true,
-                                                .unwanted = &job.is_unwanted});
+    grammar = compiler.Compile(
+        job.constraint, {.time = limits.time, .watches_stack = true, .unwanted = &job.is_unwanted});
     return absl::OkStatus();
   }));
   if (absl::IsOutOfRange(grammar.status())) {

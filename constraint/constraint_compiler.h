@@ -22,7 +22,6 @@ class ConstraintCompiler {
     size_t max_bytes = size_t{256} << 10;                 // of a constraint's text
     int max_depth = 128;                                  // of its brackets
     absl::Duration time = absl::Seconds(10);              // of a processor, to compile one
-    int64_t max_work_bytes = int64_t{256} << 20;          // held to compile one
     int64_t max_grammar_bytes = int64_t{64} << 20;        // of what comes of it
     int64_t max_kept_bytes = int64_t{128} << 20;          // of grammars, beside those in use
     absl::Duration patience = absl::Seconds(20);          // of whoever waits for one

@@ -82,14 +82,6 @@ TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
   EXPECT_TRUE(Compile({.kind = Kind::kRegex, .text = "yes|no"}, compiler.get()).ok());
 }
 
-TEST_F(Compiling, TakesSoMuchMemoryAndNoMore) {
-  const auto compiler = Within({.max_work_bytes = 4 << 20});
-  EXPECT_EQ(Compile(ManyWords(20'000), compiler.get()).message(),
-            "constraint: cannot be compiled: it takes more than 4 MiB of memory");
-  EXPECT_EQ(compiler->load().num_kept, 0);
-  EXPECT_TRUE(Compile(ManyWords(20), compiler.get()).ok());
-}
-
 TEST_F(Compiling, YieldsSoMuchAndNoMore) {
   const auto compiler = Within({.max_grammar_bytes = 20'000});
   EXPECT_THAT(std::string(Compile(ManyWords(2'000), compiler.get()).message()),

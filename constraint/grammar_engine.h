@@ -39,8 +39,7 @@ class GrammarEngine {
                                                              int vocab_size);
 
   // INVALID_ARGUMENT, in the library's words, for what is no such constraint, cannot be met, or has
-  // parts that would be ignored; WorkBudget's errors beyond `limits`; RESOURCE_EXHAUSTED if memory
-  // runs out before.
+  // parts that would be ignored; WorkBudget's errors beyond `limits`.
   virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
       const OutputConstraint& constraint, const WorkBudget::Limits& limits) const = 0;
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(

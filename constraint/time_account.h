@@ -23,11 +23,6 @@ class TimeAccount {
   static constexpr absl::Duration kPerToken = absl::Milliseconds(50);
   static constexpr absl::Duration kMost = absl::Seconds(1);
 
-  TimeAccount() {
-    places_.reserve(kManyPlaces);
-    places_.push_back({});
-  }
-
   // The time left for the mask of this place, and after that to accept one more token.
   absl::Duration LeftForMask() const;
   absl::Duration LeftForToken() const { return Refilled(LeftAt(depth_)); }
@@ -48,9 +43,6 @@ class TimeAccount {
   void AddDraftWork(absl::Duration time) { for_drafts_ -= time; }
 
  private:
-  // Places are asked for at once, so that moving on along a draft needs no memory.
-  static constexpr size_t kManyPlaces = 64;
-
   // The place after one token.
   struct Place {
     TokenId token = -1;
@@ -65,7 +57,7 @@ class TimeAccount {
 
   // The place after the committed tokens and those after each token since, [0, depth_]; beyond them
   // those of a draft that was taken back and may be walked again.
-  std::vector<Place> places_;
+  std::vector<Place> places_ = std::vector<Place>(1);
   size_t depth_ = 0;
   absl::Duration left_ = kMost;        // before the work at places_[0]
   absl::Duration for_drafts_ = kMost;  // committed work is given back

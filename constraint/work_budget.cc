@@ -1,20 +1,21 @@
 #include "constraint/work_budget.h"
 
-#include <malloc.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <ctime>
 #include <exception>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "constraint/count_loops.h"
 
 namespace tandem {
 namespace {
 
-// Asking a clock of processor time takes as long as a few requests for memory.
-constexpr int64_t kRequestsPerLook = 16;
+// Asking a clock of processor time takes some .2 us.
+constexpr int kLoopsPerLook = 256;
 
 thread_local WorkBudget* of_thread = nullptr;
 
@@ -24,10 +25,7 @@ absl::Duration ProcessorTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// Where the stack is, about.
-const char* StackPlace() { return static_cast<const char*>(__builtin_frame_address(0)); }
-
-// The stack's end, but for what is needed without asking for memory.
+// The stack's end, but for what is needed between two looks.
 const char* LowestStackPlace() {
   constexpr size_t kReserve = size_t{256} << 10;
   pthread_attr_t attributes;
@@ -39,65 +37,43 @@ const char* LowestStackPlace() {
   return static_cast<const char*>(end) + std::min(kReserve, size / 2);
 }
 
-// With what was asked for, and whatever goes with it.
-int64_t SizeOf(void* memory) { return static_cast<int64_t>(malloc_usable_size(memory)); }
-
-void* Taken(WorkBudget* budget, void* memory) {
-  if (budget != nullptr) budget->Add(SizeOf(memory));
-  return memory;
-}
-
-void GiveBack(void* memory) {
-  if (of_thread != nullptr && memory != nullptr) of_thread->Add(-SizeOf(memory));
-}
-
 }  // namespace
 
-WorkBudget::WorkBudget(const Limits& limits)
-    : limits_(limits),
-      lowest_(limits.watches_stack ? LowestStackPlace() : nullptr),
-      begin_(ProcessorTime()) {
+WorkBudget::WorkBudget(const Limits& limits) : limits_(limits), begin_(ProcessorTime()) {
   TANDEM_CHECK(of_thread == nullptr);
   of_thread = this;
+  tandem_loops_left = 0;
+  tandem_stack_limit = limits.watches_stack ? LowestStackPlace() : nullptr;
 }
 
-WorkBudget::~WorkBudget() { of_thread = nullptr; }
-
-WorkBudget* WorkBudget::OfThread() { return of_thread; }
+WorkBudget::~WorkBudget() {
+  of_thread = nullptr;
+  tandem_stack_limit = nullptr;
+}
 
 absl::Duration WorkBudget::time() const { return ProcessorTime() - begin_; }
 
-WorkBudget::End WorkBudget::Check(size_t size) {
-  const int64_t left = limits_.bytes - bytes_;
-  if (left < 0 || size > static_cast<size_t>(left)) return End::kBytes;
-  if (StackPlace() < lowest_) return End::kStack;
+WorkBudget::End WorkBudget::Check(const char* stack_place) const {
+  if (stack_place < tandem_stack_limit) return End::kStack;
   if (limits_.unwanted != nullptr && limits_.unwanted->load(std::memory_order_relaxed)) {
     return End::kUnwanted;
   }
-  if (num_requests_++ % kRequestsPerLook != 0) return End::kNone;
   return time() > limits_.time ? End::kTime : End::kNone;
 }
 
-void WorkBudget::Take(size_t size) {
+void WorkBudget::Look(const char* stack_place) {
   if (std::uncaught_exceptions() > 0) return;
-  if (end_ == End::kNone) end_ = Check(size);
+  if (end_ == End::kNone) end_ = Check(stack_place);
   if (end_ == End::kNone) return;
-  // It unwinds through the library, which is how whoever made the budget gets it back.
+  tandem_loops_left = 0;
+  // It unwinds through the library, which is how the owner of the budget gets it back.
   std::rethrow_exception(std::make_exception_ptr(Spent()));
-}
-
-void WorkBudget::Add(int64_t bytes) {
-  bytes_ += bytes;
-  max_bytes_ = std::max(max_bytes_, bytes_);
 }
 
 absl::Status WorkBudget::status() const {
   switch (end_) {
     case End::kNone:
       return absl::OkStatus();
-    case End::kBytes:
-      return absl::OutOfRangeError(
-          absl::StrCat("takes more than ", limits_.bytes >> 20, " MiB of memory"));
     case End::kTime:
       return absl::OutOfRangeError(
           absl::StrCat("takes more than ", absl::FormatDuration(limits_.time)));
@@ -111,35 +87,15 @@ absl::Status WorkBudget::status() const {
 
 }  // namespace tandem
 
-// What the library calls in place of operator new and its like.
 extern "C" {
 
-void* tandem_budgeted_new(size_t size) {
-  tandem::WorkBudget* const budget = tandem::WorkBudget::OfThread();
-  if (budget != nullptr) budget->Take(size);
-  return tandem::Taken(budget, ::operator new(size));
-}
+__thread int tandem_loops_left = 0;
+__thread const char* tandem_stack_limit = nullptr;
 
-void* tandem_budgeted_new_array(size_t size) {
-  tandem::WorkBudget* const budget = tandem::WorkBudget::OfThread();
-  if (budget != nullptr) budget->Take(size);
-  return tandem::Taken(budget, ::operator new[](size));
-}
-
-void tandem_budgeted_delete(void* memory) {
-  tandem::GiveBack(memory);
-  ::operator delete(memory);
-}
-
-void tandem_budgeted_delete_array(void* memory) {
-  tandem::GiveBack(memory);
-  ::operator delete[](memory);
-}
-
-void tandem_budgeted_delete_sized(void* memory, size_t /*size*/) { tandem_budgeted_delete(memory); }
-
-void tandem_budgeted_delete_array_sized(void* memory, size_t /*size*/) {
-  tandem_budgeted_delete_array(memory);
+void tandem_look_at_budget() {
+  tandem_loops_left = tandem::kLoopsPerLook;
+  if (tandem::of_thread == nullptr) return;
+  tandem::of_thread->Look(static_cast<const char*>(__builtin_frame_address(0)));
 }
 
 }  // extern "C"

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -69,8 +67,6 @@ class XGrammarState final : public ConstraintState {
 
   bool Accept(TokenId token) override {
     if (!status_.ok()) return false;
-    tokens_.push_back(token);  // asks for its memory before anything changes
-    tokens_.pop_back();
     bool is_accepted = false;
     const Work work = Follow(account_.LeftForToken(), [&] {
       is_accepted = !matcher_->IsTerminated() && matcher_->Accept(token);
@@ -129,9 +125,7 @@ class XGrammarState final : public ConstraintState {
   // Does the work on a matcher that has read `tokens_`, within the time left.
   Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
     if (!matcher_.has_value()) {
-      const WorkBudget::Limits as_before = {.bytes = std::numeric_limits<int64_t>::max(),
-                                            .time = absl::InfiniteDuration()};
-      Work replay = Within(as_before, [&] {
+      Work replay = Within({.time = absl::InfiniteDuration()}, [&] {
         matcher_.emplace(grammar_, end_tokens_, bounds_);
         for (const TokenId token : tokens_) matcher_->Accept(token);
       });
@@ -148,14 +142,9 @@ class XGrammarState final : public ConstraintState {
     try {
       work();
     } catch (const WorkBudget::Spent&) {
-      status = FieldError(
-          "constraint",
-          budget.is_out_of_time()
-              ? absl::StrCat("cannot be followed: it takes more than ",
-                             absl::FormatDuration(TimeAccount::kPerToken), " for each token")
-              : absl::StrCat("cannot be followed: it ", budget.status().message()));
-    } catch (const std::bad_alloc&) {
-      status = absl::InternalError("constraint: out of memory");
+      status = FieldError("constraint", absl::StrCat("cannot be followed: it takes more than ",
+                                                     absl::FormatDuration(TimeAccount::kPerToken),
+                                                     " for each token"));
     } catch (const std::exception& error) {
       status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
@@ -228,9 +217,6 @@ class XGrammarEngine final : public GrammarEngine {
           std::move(source.lengths));
       if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
       return grammar;
-    } catch (const std::bad_alloc&) {
-      RETURN_IF_ERROR(budget.status());
-      return absl::ResourceExhaustedError("needs more memory than there is");
     } catch (const std::exception& error) {
       RETURN_IF_ERROR(budget.status());
       return absl::InvalidArgumentError(error.what());

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "draft/tenants.h"
 
@@ -58,7 +58,6 @@ ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target
 absl::Span<const TokenId> ModelDrafter::Read(State* state,
                                              absl::Span<const TokenId> context) const {
   if (vocabulary_ == nullptr) return context;
-  state->text.resize(state->ends.back());  // a reading may have failed for want of memory
   for (const TokenId token : context.subspan(std::min<size_t>(state->num_read(), context.size()))) {
     const absl::Span<const TokenId> reading = vocabulary_->Reading(token);
     state->text.insert(state->text.end(), reading.begin(), reading.end());
@@ -158,7 +157,7 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
 }
 
 int64_t ModelDrafter::PagesOfYounger(const State& state) const {
-  HashSet<PageId> pages;
+  absl::flat_hash_set<PageId> pages;
   auto it = states_->rbegin();
   for (; *it != &state; ++it) pages.insert((*it)->kv.pages().begin(), (*it)->kv.pages().end());
   for (; it != states_->rend(); ++it) {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -40,7 +40,7 @@ class NgramIndex {
   };
 
   // By a hash of the run's tokens and length; a hit is compared with the text.
-  HashMap<uint64_t, Places> places_;
+  absl::flat_hash_map<uint64_t, Places> places_;
   int length_ = 0;
 };
 

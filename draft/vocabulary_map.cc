@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "base/hash_map.h"
+#include "absl/container/flat_hash_map.h"
 
 namespace tandem {
 namespace {
@@ -139,7 +139,7 @@ class DraftWriter {
   }
 
   const Vocabulary& draft_;
-  HashMap<TokenText, TokenId> ids_;
+  absl::flat_hash_map<TokenText, TokenId> ids_;
   size_t longest_ = 0;
 };
 

@@ -30,7 +30,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // False if the callback has ended the generation; then nothing more is handed over.
   bool Put(const Piece& piece);
   // After the last piece. What a callback ended is cut behind its last piece; what it failed,
-  // fails. Cannot fail for want of memory.
+  // fails.
   void Close(absl::StatusOr<Completion> result);
 
  private:
@@ -90,7 +90,6 @@ class Delivery {
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_idle_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Has room for every open channel, so that Queue needs no memory.
   std::vector<std::shared_ptr<Channel>> ready_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };

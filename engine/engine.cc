@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/guard.h"
-#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -182,9 +182,8 @@ class EngineImpl final : public Engine {
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
-  // Lists hand sessions on without asking for memory, so that none is lost for want of it.
   std::list<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
-  HashMap<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
   int64_t checks_asked_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -212,8 +211,6 @@ absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    NewSession(std::move(request), options_, runtime_));
   session->transfer = std::move(transfer);
-  std::list<std::unique_ptr<Session>> submitted;
-  submitted.push_back(std::move(session));
   absl::MutexLock lock(&mutex_);
   if (is_stopping_) return Ended();
   if (static_cast<int64_t>(results_.size()) >= options_.max_generations) {
@@ -222,13 +219,12 @@ absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done
                      " generations have not ended or were not waited for; try again later"));
   }
   *id = next_id_++;
-  Session& s = *submitted.front();
-  s.id = *id;
+  session->id = *id;
   Outcome outcome;
   outcome.is_waited_for = on_done != nullptr;
-  s.channel = OpenChannel(*id, std::move(on_piece), std::move(on_done));
+  session->channel = OpenChannel(*id, std::move(on_piece), std::move(on_done));
   results_.emplace(*id, std::move(outcome));
-  submitted_.splice(submitted_.end(), submitted);
+  submitted_.push_back(std::move(session));
   return absl::OkStatus();
 }
 
@@ -302,13 +298,10 @@ void EngineImpl::AnswerChecks() {
     asked = checks_asked_;
     if (asked == checks_done_) return;
   }
-  absl::Status status = Guarded("check", [this] {
-    std::vector<const KvSequence*> sequences;
-    for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
-    absl::Status found = runtime_.target_cache->CheckIntegrity(sequences);
-    if (runtime_.drafter != nullptr) found.Update(runtime_.drafter->CheckIntegrity());
-    return found;
-  });
+  std::vector<const KvSequence*> sequences;
+  for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
+  absl::Status status = runtime_.target_cache->CheckIntegrity(sequences);
+  if (runtime_.drafter != nullptr) status.Update(runtime_.drafter->CheckIntegrity());
   absl::MutexLock lock(&mutex_);
   integrity_ = std::move(status);
   checks_done_ = asked;
@@ -349,10 +342,10 @@ void EngineImpl::Step() {
   if (runtime_.head != nullptr) runtime_.head->Learn(plan.steps, policy_);
 }
 
-// After what no code foresees, which may have come at any place: whose caches it has left half done
-// is not known.
+// Called after an unexpected exception. Which caches are half written is not known, so every
+// running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
-  Log(LogLevel::kError, std::string(WordsOfFailure(why)));
+  Log(LogLevel::kError, std::string(why.message()));
   bool is_anybody = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;

@@ -62,14 +62,14 @@ absl::Status LearnedHead::Make() {
 }
 
 void LearnedHead::Publish() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   facts_ = {.num_tokens = draft_->head_tokens(),
             .coverage = head_.coverage(),
             .bytes_read_per_pass = static_cast<int64_t>(draft_->bytes_read_per_pass())};
 }
 
 LearnedHead::Facts LearnedHead::facts() const {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return facts_;
 }
 

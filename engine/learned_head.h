@@ -2,7 +2,6 @@
 #define TANDEM_ENGINE_LEARNED_HEAD_H_
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,9 +59,8 @@ class LearnedHead {
   Transformer* draft_;
   std::vector<TokenId> draft_of_;  // [target tokens] with a vocabulary map: the pair's, or -1
   DraftHead head_;
-  // Not absl's, whose first lock in a thread ends the process where memory is short.
-  mutable std::mutex mutex_;
-  Facts facts_;  // guarded by mutex_
+  mutable absl::Mutex mutex_;
+  Facts facts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem

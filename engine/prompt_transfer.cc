@@ -131,10 +131,7 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
         const Instant start = Instant::Now();
         int num_wanted = 0;
         for (const StoredRun& run : fetch->runs()) num_wanted += static_cast<int>(run.pages.size());
-        int num_pages = 0;
-        Caught("kv transfer", [&] {
-          num_pages = fetch->ReadFrom(lender.get());
-        }).IgnoreError();  // a miss
+        const int num_pages = fetch->ReadFrom(lender.get());
         fetch->Finish();
         lender = nullptr;
         Log(LogLevel::kInfo,

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
-#include "base/hash_map.h"
 #include "base/instant.h"
 #include "draft/drafter.h"
 #include "draft/policy/acceptance_estimate.h"
@@ -41,7 +41,7 @@ struct Session {
   int max_length = 0;        // tokens, prompt included
   bool scores_only = false;  // the prompt is read, and nothing is added
   Instant deadline = Instant::InfiniteFuture();
-  HashSet<TokenId> stop_tokens;
+  absl::flat_hash_set<TokenId> stop_tokens;
   bool includes_stop = false;  // the text of a stop token is text
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;

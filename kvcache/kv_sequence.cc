@@ -40,7 +40,6 @@ absl::Status KvSequence::Extend(int count) {
         absl::StrCat("kv cache: ", count, " more tokens need ", needed, " pages, ",
                      cache_->num_available_pages(), " of ", cache_->num_pages(), " available"));
   }
-  // What may fail for want of memory comes before any page is taken.
   const size_t num_held = pages_.size();
   pages_.resize(num_held + needed - (copies_tail ? 1 : 0), PrefixIndex::kNoPage);
   if (copies_tail) {

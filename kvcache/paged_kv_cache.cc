@@ -95,7 +95,7 @@ KvSequence PagedKvCache::HoldPublished(absl::Span<const TokenId> tokens, int var
   for (size_t begin = 0; begin + page_size <= tokens.size(); begin += page_size) {
     last = prefixes_.Find(last, tokens.subspan(begin, page_size), sequence.salt_);
     if (last == PrefixIndex::kNoPage) break;
-    sequence.pages_.push_back(last);  // before it is held: this may fail for want of memory
+    sequence.pages_.push_back(last);
     Hold(last);
   }
   sequence.length_ = static_cast<int>(sequence.pages_.size() * page_size);

@@ -48,7 +48,6 @@ void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> t
   TANDEM_CHECK(!Contains(page));
   TANDEM_CHECK(IsRoot(parent) || Contains(parent));
   TANDEM_CHECK(tokens.size() == static_cast<size_t>(page_size_));
-  // What may fail for want of memory comes first.
   Node node{.published = true,
             .parent = parent,
             .depth = IsRoot(parent) ? 0 : nodes_[parent].depth + 1,

@@ -29,57 +29,44 @@ CacheEvents::CacheEvents(PagedKvCache* cache, std::unique_ptr<KvEventPublisher> 
 CacheEvents::~CacheEvents() { cache_->RemoveObserver(this); }
 
 void CacheEvents::Flush() {
-  if (std::exchange(is_incomplete_, false)) {
-    events_.clear();
-    publisher_->Lose();
-  } else if (!events_.empty()) {
-    publisher_->Publish({.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
-                         .events = std::exchange(events_, {})});
-  }
+  if (events_.empty()) return;
+  publisher_->Publish({.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
+                       .events = std::exchange(events_, {})});
 }
 
 void CacheEvents::OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                             const CacheSalt& salt) {
   keys_[page] = PageKey();
   const bool is_first = parent < 0;
-  const absl::Status status = Caught("kv events", [&] {
-    const PageKey before =
-        is_first ? RootKey(PoolId(), PrefixIndex::RootOf(0) - parent, salt == nullptr ? "" : *salt)
-                 : keys_[parent];
-    if (before == PageKey()) return;  // of a text whose beginning was not told
-    const PageKey key = KeyAfter(before, tokens);
-    PagesStored* last = LastOf<PagesStored>(&events_);
-    if (is_first || last == nullptr || last->pages.back() != before) {
-      PagesStored stored;
-      if (!is_first) stored.parent = before;
-      if (is_first && salt != nullptr) stored.tenant = absl::BytesToHexString(View(before.bytes));
-      events_.emplace_back(std::move(stored));
-      last = LastOf<PagesStored>(&events_);
-    }
-    last->pages.push_back(key);
-    last->tokens.insert(last->tokens.end(), tokens.begin(), tokens.end());
-    keys_[page] = key;
-  });
-  if (!status.ok()) is_incomplete_ = true;
+  const PageKey before =
+      is_first ? RootKey(PoolId(), PrefixIndex::RootOf(0) - parent, salt == nullptr ? "" : *salt)
+               : keys_[parent];
+  if (before == PageKey()) return;  // of a text whose beginning was not told
+  const PageKey key = KeyAfter(before, tokens);
+  PagesStored* last = LastOf<PagesStored>(&events_);
+  if (is_first || last == nullptr || last->pages.back() != before) {
+    PagesStored stored;
+    if (!is_first) stored.parent = before;
+    if (is_first && salt != nullptr) stored.tenant = absl::BytesToHexString(View(before.bytes));
+    events_.emplace_back(std::move(stored));
+    last = LastOf<PagesStored>(&events_);
+  }
+  last->pages.push_back(key);
+  last->tokens.insert(last->tokens.end(), tokens.begin(), tokens.end());
+  keys_[page] = key;
 }
 
 void CacheEvents::OnEvict(PageId page) {
   const PageKey key = std::exchange(keys_[page], PageKey());
   if (key == PageKey()) return;
-  const absl::Status status = Caught("kv events", [&] {
-    if (LastOf<PagesRemoved>(&events_) == nullptr) events_.emplace_back(PagesRemoved());
-    LastOf<PagesRemoved>(&events_)->pages.push_back(key);
-  });
-  if (!status.ok()) is_incomplete_ = true;
+  if (LastOf<PagesRemoved>(&events_) == nullptr) events_.emplace_back(PagesRemoved());
+  LastOf<PagesRemoved>(&events_)->pages.push_back(key);
 }
 
 void CacheEvents::OnClear() {
   std::fill(keys_.begin(), keys_.end(), PageKey());
-  const absl::Status status = Caught("kv events", [&] {
-    events_.clear();  // nothing of it counts any more
-    events_.emplace_back(CacheCleared());
-  });
-  is_incomplete_ = !status.ok();
+  events_.clear();  // nothing of it counts any more
+  events_.emplace_back(CacheCleared());
 }
 
 }  // namespace tandem

@@ -36,7 +36,6 @@ class CacheEvents final : public PagedKvCache::Observer {
   const std::unique_ptr<KvEventPublisher> publisher_;
   std::vector<PageKey> keys_;  // [num_pages], of those that are published; nothing if not told
   std::vector<KvEvent> events_;
-  bool is_incomplete_ = false;  // an event is missing, for want of memory
 };
 
 }  // namespace tandem

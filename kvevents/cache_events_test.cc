@@ -27,7 +27,6 @@ class ListPublisher final : public KvEventPublisher {
     EXPECT_GT(batch.time, 1e9);
     batches_->push_back(std::move(batch.events));
   }
-  void Lose() override { ADD_FAILURE(); }
   KvEventStats stats() const override { return {}; }
 
  private:

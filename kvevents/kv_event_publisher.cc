@@ -94,20 +94,13 @@ class ZmqPublisher final : public KvEventPublisher {
     {
       absl::MutexLock lock(&mutex_);
       const int64_t number = next_number_++;
-      if (queue_.size() >= options_.max_queued || !Caught("kv events", [&] {
-                                                     queue_.push_back({number, std::move(batch)});
-                                                   }).ok()) {
+      if (queue_.size() >= options_.max_queued) {
         ++num_lost_;
         return;
       }
+      queue_.push_back({number, std::move(batch)});
     }
     Wake();
-  }
-
-  void Lose() override {
-    absl::MutexLock lock(&mutex_);
-    ++next_number_;
-    ++num_lost_;
   }
 
   KvEventStats stats() const override {

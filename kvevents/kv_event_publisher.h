@@ -13,7 +13,7 @@ namespace tandem {
 
 struct KvEventStats {
   int64_t published = 0;  // batches, each sent to whoever subscribed to it
-  int64_t lost = 0;       // batches: too many waited, or memory was short
+  int64_t lost = 0;       // batches: too many waited
 };
 
 // Where batches of events go. Each has a number, from 0 on, one more than the batch before it; the
@@ -21,11 +21,8 @@ struct KvEventStats {
 class KvEventPublisher {
  public:
   virtual ~KvEventPublisher() = default;
-  // Takes the next number. Waits for nothing, and throws nothing: a batch for which there is no
-  // room or no memory is lost.
+  // Takes the next number and waits for nothing: a batch for which the queue has no room is lost.
   virtual void Publish(KvEventBatch batch) = 0;
-  // A batch that could not be made is lost.
-  virtual void Lose() = 0;
   virtual KvEventStats stats() const = 0;
 };
 

@@ -140,15 +140,6 @@ TEST_F(KvEventPublisherTest, KeepsNoMoreBytesThanAllowed) {
   EXPECT_THAT(Replayed(0), ElementsAre(num_sent_ - 1, -1));
 }
 
-TEST_F(KvEventPublisherTest, ABatchThatIsLostIsAGap) {
-  Start();
-  zmq::socket_t subscriber = Subscribed();
-  publisher_->Lose();
-  publisher_->Publish(Batch(7));
-  EXPECT_EQ(Received(&subscriber)[1], NumberText(num_sent_ + 1));
-  EXPECT_EQ(publisher_->stats().lost, 1);
-}
-
 TEST_F(KvEventPublisherTest, LosesWhatItHasNoRoomFor) {
   Start({.max_queued = 0});
   for (int i = 0; i < 3; ++i) publisher_->Publish(Batch(i));

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <list>
-#include <new>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -34,16 +33,10 @@ class SpareBuffers {
   }
 
   // Keeps it, in place of older ones if there are too many.
-  void Give(std::vector<std::byte> buffer) noexcept {
+  void Give(std::vector<std::byte> buffer) {
     absl::MutexLock lock(&mutex_);
-    std::list<std::vector<std::byte>> kept;
-    try {
-      kept.push_back(std::move(buffer));
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-    num_bytes_ += kept.front().size();
-    buffers_.splice(buffers_.begin(), kept);
+    num_bytes_ += buffer.size();
+    buffers_.push_front(std::move(buffer));
     while (num_bytes_ > kMostBytes || buffers_.size() > kMostBuffers) {
       num_bytes_ -= buffers_.back().size();
       buffers_.pop_back();
@@ -55,7 +48,7 @@ class SpareBuffers {
   static constexpr size_t kMostBuffers = 256;
 
   absl::Mutex mutex_;
-  std::list<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // the newest first
+  std::deque<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // the newest first
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

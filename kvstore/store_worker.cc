@@ -57,26 +57,21 @@ void StoreWorker::SetSpeed(int pool, double tokens_per_second) {
 void StoreWorker::Write(int pool, const PageKey& parent, const PageKey& key, int depth,
                         absl::Span<const TokenId> tokens, size_t page_bytes,
                         absl::FunctionRef<void(absl::Span<std::byte>)> fill) {
-  const absl::Status status = Caught("kv store", [&] {
-    Queued page{.pool = pool,
-                .parent = parent,
-                .key = key,
-                .depth = depth,
-                .tokens = {tokens.begin(), tokens.end()},
-                .bytes = spares_.Take(page_bytes)};
-    fill(absl::MakeSpan(page.bytes));
-    absl::MutexLock lock(&mutex_);
-    queued_bytes_ += page_bytes;
-    queue_.push_back(std::move(page));
-    while (queued_bytes_ > options_.max_queued_bytes) {
-      queued_bytes_ -= queue_.front().bytes.size();
-      queue_.pop_front();
-      ++num_dropped_;
-    }
-  });
-  if (status.ok()) return;
+  Queued page{.pool = pool,
+              .parent = parent,
+              .key = key,
+              .depth = depth,
+              .tokens = {tokens.begin(), tokens.end()},
+              .bytes = spares_.Take(page_bytes)};
+  fill(absl::MakeSpan(page.bytes));
   absl::MutexLock lock(&mutex_);
-  ++num_dropped_;
+  queued_bytes_ += page_bytes;
+  queue_.push_back(std::move(page));
+  while (queued_bytes_ > options_.max_queued_bytes) {
+    queued_bytes_ -= queue_.front().bytes.size();
+    queue_.pop_front();
+    ++num_dropped_;
+  }
 }
 
 void StoreWorker::Touch(std::vector<PageKey> run) {
@@ -122,7 +117,7 @@ void StoreWorker::ReadQueued() {
       if (fetches_.empty()) return;
       fetch = fetches_.front();
     }
-    Caught("kv store", [&] { fetch->ReadFrom(store_.get()); }).IgnoreError();  // a miss
+    fetch->ReadFrom(store_.get());
     fetch->Finish();
     absl::MutexLock lock(&mutex_);
     fetches_.pop_front();
@@ -149,10 +144,8 @@ void StoreWorker::WriteQueued() {
       if (is_stopping_) return;
       is_writing_ = true;
     }
-    Caught("kv store", [this] {
-      while (!is_stopping() && WriteNext()) {
-      }
-    }).IgnoreError();
+    while (!is_stopping() && WriteNext()) {
+    }
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
   }
@@ -161,9 +154,7 @@ void StoreWorker::WriteQueued() {
 // At the priority of the thread that ends this: nothing else is left to do.
 void StoreWorker::Flush() {
   const Instant stop = Instant::Now() + options_.max_flush;
-  for (bool is_more = true; is_more && Instant::Now() < stop;) {
-    is_more = false;
-    Caught("kv store", [&] { is_more = WriteNext(); }).IgnoreError();
+  while (Instant::Now() < stop && WriteNext()) {
   }
   absl::MutexLock lock(&mutex_);
   num_dropped_ += static_cast<int64_t>(queue_.size());
@@ -214,15 +205,13 @@ std::vector<StoreWorker::Queued> StoreWorker::TakeBatch() {
 }
 
 void StoreWorker::WriteBatch(const PoolInfo& pool, const std::vector<Queued>& batch) {
-  const absl::Status status = Guarded("kv store", [&] {
-    std::vector<PageToWrite> pages;
-    for (const Queued& page : batch) {
-      pages.push_back({.page = {.key = page.key, .depth = page.depth, .tokens = page.tokens},
-                       .parent = page.parent,
-                       .bytes = page.bytes});
-    }
-    return store_->Write(pool, pages);
-  });
+  std::vector<PageToWrite> pages;
+  for (const Queued& page : batch) {
+    pages.push_back({.page = {.key = page.key, .depth = page.depth, .tokens = page.tokens},
+                     .parent = page.parent,
+                     .bytes = page.bytes});
+  }
+  const absl::Status status = store_->Write(pool, pages);
   if (!status.ok() && !has_failed_) {
     Log(LogLevel::kWarning, absl::StrCat(status.message(), "; pages are not kept"));
   }
@@ -239,17 +228,14 @@ void StoreWorker::NoteSpeeds() {
     absl::MutexLock lock(&mutex_);
     pools = pools_;
   }
-  const absl::Status status = Guarded("kv store", [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<PoolInfo> stored, store_->Pools());
-    for (const PoolInfo& known : stored) {
-      for (const PoolInfo& pool : pools) {
-        if (pool.id != known.id || pool.tokens_per_second <= 0) continue;
-        store_->Write(pool, {}).IgnoreError();
-      }
+  const absl::StatusOr<std::vector<PoolInfo>> stored = store_->Pools();
+  if (!stored.ok()) return;
+  for (const PoolInfo& known : *stored) {
+    for (const PoolInfo& pool : pools) {
+      if (pool.id != known.id || pool.tokens_per_second <= 0) continue;
+      store_->Write(pool, {}).IgnoreError();
     }
-    return absl::OkStatus();
-  });
-  status.IgnoreError();
+  }
 }
 
 }  // namespace tandem

@@ -29,17 +29,14 @@ PageKey StoredCache::KeyOf(PageId page, const CacheSalt& salt) const {
 void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                             const CacheSalt& salt) {
   keys_[page] = PageKey();
-  // Without a key neither this page nor those after it are kept.
-  Caught("kv store", [&] {
-    const PageKey parent_key = KeyOf(parent, salt);
-    if (parent_key == PageKey()) return;
-    keys_[page] = KeyAfter(parent_key, tokens);
-    depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
-    if (is_inserting_ || worker_ == nullptr) return;
-    worker_->Write(number_, parent_key, keys_[page], depths_[page], tokens,
-                   cache_->layout().page_bytes(),
-                   [&](absl::Span<std::byte> into) { cache_->ReadPage(page, into); });
-  }).IgnoreError();
+  const PageKey parent_key = KeyOf(parent, salt);
+  if (parent_key == PageKey()) return;
+  keys_[page] = KeyAfter(parent_key, tokens);
+  depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
+  if (is_inserting_ || worker_ == nullptr) return;
+  worker_->Write(number_, parent_key, keys_[page], depths_[page], tokens,
+                 cache_->layout().page_bytes(),
+                 [&](absl::Span<std::byte> into) { cache_->ReadPage(page, into); });
 }
 
 StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant,

@@ -28,22 +28,18 @@ bool OfferedPages::Add(const std::string& lease, const PoolId& pool, const PageK
     absl::MutexLock lock(&mutex_);
     if (!Reserve(lease, page_bytes)) return false;
   }
-  std::shared_ptr<const OfferedPage> page;
-  const absl::Status status = Caught("kv transfer", [&] {
-    OfferedPage filled{.pool = pool, .bytes = spares_->Take(page_bytes)};
-    fill(absl::MakeSpan(filled.bytes));
-    filled.checksum = XXH3_64bits(filled.bytes.data(), filled.bytes.size());
-    page = std::shared_ptr<const OfferedPage>(new OfferedPage(std::move(filled)),
-                                              [spares = spares_](OfferedPage* gone) {
-                                                spares->Give(std::move(gone->bytes));
-                                                delete gone;
-                                              });
-  });
+  OfferedPage filled{.pool = pool, .bytes = spares_->Take(page_bytes)};
+  fill(absl::MakeSpan(filled.bytes));
+  filled.checksum = XXH3_64bits(filled.bytes.data(), filled.bytes.size());
+  std::shared_ptr<const OfferedPage> page(new OfferedPage(std::move(filled)),
+                                          [spares = spares_](OfferedPage* gone) {
+                                            spares->Give(std::move(gone->bytes));
+                                            delete gone;
+                                          });
   absl::MutexLock lock(&mutex_);
   reserved_bytes_ -= page_bytes;
   const auto place = leases_.find(lease);
-  if (!status.ok()) ++stats_.pages_dropped;
-  if (!status.ok() || place == leases_.end()) return false;
+  if (place == leases_.end()) return false;
   if (place->second.pages.try_emplace(key, std::move(page)).second) {
     place->second.bytes += page_bytes;
     stats_.bytes += static_cast<int64_t>(page_bytes);
@@ -142,16 +138,15 @@ void OfferedPages::ExpireAt(Instant now) const {
       continue;
     }
     ++stats_.leases_expired;
-    lease = End(lease);
+    End(lease++);
   }
 }
 
-OfferedPages::Leases::iterator OfferedPages::End(Leases::iterator lease) const {
+void OfferedPages::End(Leases::iterator lease) const {
   stats_.bytes -= static_cast<int64_t>(lease->second.bytes);
   oldest_first_.erase(lease->second.age);
-  const auto next = leases_.erase(lease);
+  leases_.erase(lease);
   if (on_change_) on_change_();
-  return next;
 }
 
 }  // namespace tandem

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/instant.h"
 #include "kvstore/page_id.h"
 #include "kvstore/spare_buffers.h"
@@ -82,16 +82,16 @@ class OfferedPages {
 
  private:
   struct Lease {
-    HashMap<PageKey, std::shared_ptr<const OfferedPage>> pages;
+    absl::flat_hash_map<PageKey, std::shared_ptr<const OfferedPage>> pages;
     size_t bytes = 0;
     bool is_complete = false;
     Instant end;  // if it is complete
     std::list<std::string>::iterator age;
   };
-  using Leases = HashMap<std::string, Lease>;
+  using Leases = absl::flat_hash_map<std::string, Lease>;
 
   void ExpireAt(Instant now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Leases::iterator End(Leases::iterator lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(Leases::iterator lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Reserve(const std::string& lease, size_t page_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

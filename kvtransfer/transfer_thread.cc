@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/guard.h"
@@ -28,12 +29,7 @@ TransferThread::~TransferThread() { Stop(); }
 
 absl::Status TransferThread::Start() {
   thread_ = std::thread([this] {
-    const absl::Status status = Guarded("kv_transfer", [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(link_, PageLink::Open(options_.address, this));
-      port_ = link_->port();
-      options_.self.hello.page_address = link_->page_address();
-      return absl::OkStatus();
-    });
+    const absl::Status status = Open();
     {
       absl::MutexLock lock(&mutex_);
       is_running_ = status.ok();
@@ -64,6 +60,13 @@ void TransferThread::Stop() {
     link_->Wake();
   }
   thread_.join();
+}
+
+absl::Status TransferThread::Open() {
+  ASSIGN_OR_RETURN(link_, PageLink::Open(options_.address, this));
+  port_ = link_->port();
+  options_.self.hello.page_address = link_->page_address();
+  return absl::OkStatus();
 }
 
 TransferCounts TransferThread::stats() const {
@@ -99,7 +102,7 @@ bool TransferThread::RunCommands() {
     absl::MutexLock lock(&mutex_);
     commands.swap(commands_);
   }
-  for (const auto& command : commands) Caught("kv transfer", command).IgnoreError();
+  for (const auto& command : commands) command();
   return !commands.empty();
 }
 
@@ -119,13 +122,10 @@ std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<Borrowe
   auto asked = std::make_shared<AskedPages>(ask.number, run.size(), page_bytes, spares_);
   const bool is_posted = Post([this, lease, asked, ask = std::move(ask)] {
     Peer* const peer = Find(lease->peer);
-    const absl::Status status = Caught("kv transfer", [&] {
-      if (peer == nullptr) return asked->Fail();
-      Owes(peer);
-      peer->asked[ask.number] = asked;
-      Say(peer, ask);
-    });
-    if (!status.ok()) asked->Fail();
+    if (peer == nullptr) return asked->Fail();
+    Owes(peer);
+    peer->asked[ask.number] = asked;
+    Say(peer, ask);
   });
   if (!is_posted) asked->Fail();
   return asked;
@@ -184,16 +184,14 @@ void TransferThread::RunUntilStopped() {
       absl::MutexLock lock(&mutex_);
       if (is_stopping_) return;
     }
-    bool is_busy = true;
-    Caught("kv transfer", [&] {
-      is_busy = RunCommands();
-      is_busy = link_->Progress() || is_busy;
-      for (const auto& [link, peer] : peers_) peer->sender.Pump();
-      const Instant now = Instant::Now();
-      if (now < next_tick && next_tick < now + 2 * kTick) return;
+    bool is_busy = RunCommands();
+    is_busy = link_->Progress() || is_busy;
+    for (const auto& [link, peer] : peers_) peer->sender.Pump();
+    const Instant now = Instant::Now();
+    if (now >= next_tick || next_tick >= now + 2 * kTick) {
       next_tick = now + kTick;
       Tick(now);
-    }).IgnoreError();
+    }
     if (!is_busy) link_->Wait(IsAnythingGoingOn() ? kTick : absl::InfiniteDuration());
   }
 }
@@ -299,7 +297,7 @@ void TransferThread::Lose(LinkId link, const std::string& reason) {
 }
 
 void TransferThread::ForgetIfComplete(
-    Peer* peer, HashMap<uint64_t, std::shared_ptr<AskedPages>>::iterator asked) {
+    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked) {
   if (asked->second->IsComplete()) peer->asked.erase(asked);
 }
 

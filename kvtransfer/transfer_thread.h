@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/instant.h"
 #include "kvtransfer/address.h"
 #include "kvtransfer/asked_pages.h"
@@ -90,7 +90,7 @@ class TransferThread final : private LinkEvents {
     Instant next_beat;  // of our heartbeats, and of our words that pages are coming
     std::vector<std::shared_ptr<BorrowedLease>> leases;
     std::vector<WireMessage> waiting;  // for the handshake
-    HashMap<uint64_t, std::shared_ptr<AskedPages>> asked;
+    absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>> asked;
     PageSender sender;
   };
 
@@ -103,6 +103,7 @@ class TransferThread final : private LinkEvents {
 
   bool Post(std::function<void()> command);
   bool RunCommands();
+  absl::Status Open();
   void Run();
   void RunUntilStopped();
   void Connect(const std::shared_ptr<BorrowedLease>& lease);
@@ -120,7 +121,8 @@ class TransferThread final : private LinkEvents {
   absl::Status Take(Peer* peer, const WireMessage& message);
   void Abandon(Peer* peer, const std::string& reason);
   void Lose(LinkId link, const std::string& reason);
-  void ForgetIfComplete(Peer* peer, HashMap<uint64_t, std::shared_ptr<AskedPages>>::iterator asked);
+  void ForgetIfComplete(Peer* peer,
+                        absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked);
   void Owes(Peer* peer);
 
   Options options_;  // constant after Start
@@ -138,8 +140,8 @@ class TransferThread final : private LinkEvents {
   TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Of the thread ----
-  HashMap<LinkId, std::unique_ptr<Peer>> peers_;
-  HashMap<std::string, LinkId> connected_;  // by address and engine
+  absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
+  absl::flat_hash_map<std::string, LinkId> connected_;  // by address and engine
 };
 
 }  // namespace tandem

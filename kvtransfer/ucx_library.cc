@@ -23,9 +23,7 @@ ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t le
   if (level <= UCS_LOG_LEVEL_WARN) {
     std::array<char, 512> line;
     std::vsnprintf(line.data(), line.size(), format, values);
-    Caught("kv transfer", [&] {
-      Log(LogLevel::kDebug, absl::StrCat("kv transfer: ucx: ", line.data()));
-    }).IgnoreError();
+    Log(LogLevel::kDebug, absl::StrCat("kv transfer: ucx: ", line.data()));
   }
   return UCS_LOG_FUNC_RC_STOP;
 }

@@ -12,10 +12,10 @@
 #include <deque>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/guard.h"
-#include "base/hash_map.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/message_socket.h"
@@ -116,7 +116,7 @@ class UcxLink final : public PageLink {
   int worker_fd_ = -1;
   int wake_fd_ = -1;
   LinkId last_link_ = 0;
-  HashMap<LinkId, std::unique_ptr<Connection>> connections_;
+  absl::flat_hash_map<LinkId, std::unique_ptr<Connection>> connections_;
   std::vector<pollfd> polled_;  // the worker, Wake's, the listener, and the connections in order
   std::vector<LinkId> polled_links_;
   // Events, which wait for the end of ucp_worker_progress.
@@ -244,13 +244,11 @@ void UcxLink::Serve(Connection* connection, int happened) {
 }
 
 void UcxLink::Fail(LinkId link, absl::string_view reason) {
-  Caught("kv transfer", [&] {
-    happened_.push_back([this, link, reason = std::string(reason)] {
-      if (!connections_.contains(link)) return;
-      Close(link);
-      events_->OnClosed(link, reason);
-    });
-  }).IgnoreError();
+  happened_.push_back([this, link, reason = std::string(reason)] {
+    if (!connections_.contains(link)) return;
+    Close(link);
+    events_->OnClosed(link, reason);
+  });
 }
 
 void UcxLink::Close(LinkId link) {
@@ -334,21 +332,14 @@ void UcxLink::TakeSent(void* request, ucs_status_t status, void* sending) {
 
 void UcxLink::Sent(const Sending& sending, ucs_status_t status) {
   if (status != UCS_OK) return Fail(sending.link, ucx_->ucs_status_string(status));
-  Caught("kv transfer", [&] {
-    happened_.push_back([this, link = sending.link, size = sending.page->bytes.size()] {
-      if (connections_.contains(link)) events_->OnPageSent(link, size);
-    });
-  }).IgnoreError();
+  happened_.push_back([this, link = sending.link, size = sending.page->bytes.size()] {
+    if (connections_.contains(link)) events_->OnPageSent(link, size);
+  });
 }
 
 ucs_status_t UcxLink::TakePage(void* self, const void* header, size_t header_size, void* data,
                                size_t size, const ucp_am_recv_param_t* param) {
-  ucs_status_t result = UCS_OK;
-  auto* const owner = static_cast<UcxLink*>(self);
-  Caught("kv transfer", [&] {
-    result = owner->ReceivePage(header, header_size, data, size, *param);
-  }).IgnoreError();
-  return result;
+  return static_cast<UcxLink*>(self)->ReceivePage(header, header_size, data, size, *param);
 }
 
 ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* data, size_t size,
@@ -388,9 +379,7 @@ void UcxLink::TakeReceived(void* request, ucs_status_t status, size_t, void* rec
 // A page that did not arrive whole is left to the connection, which fails with its sender.
 void UcxLink::Received(const Receiving& receiving, ucs_status_t status) {
   if (status != UCS_OK) return;
-  Caught("kv transfer", [&] {
-    happened_.push_back([this, header = receiving.header] { events_->OnPageReceived(header); });
-  }).IgnoreError();
+  happened_.push_back([this, header = receiving.header] { events_->OnPageReceived(header); });
 }
 
 // ---- The thread's loop ----

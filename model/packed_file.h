@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
 #include "checkpoint/safetensors_header.h"
@@ -49,7 +49,7 @@ class PackedFile {
 
   MappedFile file_;
   std::string path_;
-  HashMap<std::string, absl::Span<const std::byte>> entries_;
+  absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
 };
 
 // Removes the parts of such files that killed processes left in this folder. Those that are being

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "tandem/token_constraint.h"
 #include "tandem/types.h"
 
@@ -46,7 +46,7 @@ class TokenHistory {
   // Of the last token. REQUIRES: added before.
   void RemoveOutput(TokenId token);
 
-  const HashMap<TokenId, Count>& counts() const { return counts_; }
+  const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
   int num_output() const { return num_output_; }
   // What may come next, as ConstraintState has it. REQUIRES: made with a constraint.
   absl::Span<const uint32_t> Allowed() const;
@@ -59,7 +59,7 @@ class TokenHistory {
   std::string Forced() const;
 
  private:
-  HashMap<TokenId, Count> counts_;  // entries are never both zero
+  absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
   int num_output_ = 0;
   std::unique_ptr<ConstraintState> constraint_;
   int num_broken_ = 0;  // tokens from the first on that broke the constraint

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -120,7 +121,7 @@ absl::StatusOr<absl::Span<const float>> RememberedHead::RowAfter(absl::Span<cons
 // Makes every wanted row known at once.
 absl::Status RememberedHead::Compute(absl::Span<const Wanted> wanted) {
   passing_rows_.clear();
-  HashSet<std::string> planned;  // many sequences want the same
+  absl::flat_hash_set<std::string> planned;  // many sequences want the same
   std::vector<Wanted> open;
   int num_rows = 0;
   const auto compute = [&]() -> absl::Status {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -89,7 +89,8 @@ class RememberedHead final : public LanguageModel {
   std::vector<Text> prompts_;
   std::vector<Text> recent_;  // read not long ago: texts go on
   size_t next_recent_ = 0;
-  using Rows = HashMap<std::string, std::vector<float>>;  // by the tokens' bytes and num_drafted
+  using Rows =
+      absl::flat_hash_map<std::string, std::vector<float>>;  // by the tokens' bytes and num_drafted
   Rows rows_;
   Rows passing_rows_;          // of the last pass, which do not fit
   std::vector<float> logits_;  // of the last pass

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -116,7 +116,7 @@ absl::StatusOr<absl::Span<const float>> RememberedModel::RowAfter(
 absl::Status RememberedModel::Compute(absl::Span<const Wanted> wanted) {
   passing_rows_.clear();
   std::vector<Wanted> open;
-  HashSet<absl::string_view> planned;  // many sequences want the same
+  absl::flat_hash_set<absl::string_view> planned;  // many sequences want the same
   for (const Wanted& want : wanted) {
     const absl::Span<const TokenId> tokens = want.tokens;
     int num_rows = 0;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -79,7 +79,7 @@ class RememberedModel final : public LanguageModel {
   std::unique_ptr<Backend> backend_;  // of the tokens' cache
   std::unique_ptr<PagedKvCache> cache_;
   std::vector<Prompt> prompts_;
-  using Rows = HashMap<std::string, std::vector<float>>;  // by the tokens' bytes
+  using Rows = absl::flat_hash_map<std::string, std::vector<float>>;  // by the tokens' bytes
   Rows rows_;
   Rows passing_rows_;          // of the last pass, for which there is no room
   std::vector<float> logits_;  // of the last pass

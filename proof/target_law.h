@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "proof/remembered_model.h"
 #include "tandem/sampling_params.h"
 #include "tandem/types.h"
@@ -35,8 +35,8 @@ class TargetLaw {
 
  private:
   struct Node {
-    HashMap<TokenId, int> children;  // nodes; at the last token cells
-    int left_cell = 0;               // of whatever is no child
+    absl::flat_hash_map<TokenId, int> children;  // nodes; at the last token cells
+    int left_cell = 0;                           // of whatever is no child
   };
   int length_ = 0;
   std::vector<Node> nodes_;  // [0] is the root

@@ -185,7 +185,7 @@ RankLink::Payload RankLink::Await(uint64_t step, int rank) {
 void RankLink::EnterStep(uint64_t step) {
   absl::MutexLock lock(&mutex_);
   step_ = step;
-  std::erase_if(arrivals_, [&](const auto& entry) {
+  absl::erase_if(arrivals_, [&](const auto& entry) {
     if (StepOf(entry.first) >= step) return false;
     waiting_bytes_ -= entry.second.size;
     return true;
@@ -203,7 +203,7 @@ RankLink::Payload RankLink::MakePayload(std::vector<std::byte> bytes) {
 // ---- The link's thread ----
 
 void RankLink::Run() {
-  const absl::Status opened = Guarded("rendezvous", [&] { return Open(); });
+  const absl::Status opened = Open();
   if (!opened.ok()) return Fail(RendezvousError(opened));
   {
     absl::MutexLock lock(&mutex_);
@@ -211,9 +211,7 @@ void RankLink::Run() {
   }
   int num_idle = 0;
   while (!HasEnded()) {
-    bool is_busy = true;
-    const absl::Status status = Caught("tensor_parallel", [&] { is_busy = RunOnce(); });
-    if (!status.ok()) Fail(status);
+    const bool is_busy = RunOnce();
     num_idle = is_busy ? 0 : num_idle + 1;
     if (num_idle > kLinkSpins) {
       link_->Wait(tick_);
@@ -539,29 +537,22 @@ PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {
   if (header.ask != token_ || has_failed()) return nullptr;
   PageBuffer buffer;
   if (StepOf(header.index) == kGreeting) {
-    Caught("tensor_parallel", [&] {
-      if (size == 1) buffer = std::make_shared<std::vector<std::byte>>(size);
-    }).IgnoreError();
+    if (size == 1) buffer = std::make_shared<std::vector<std::byte>>(size);
     return buffer;
   }
-  absl::Status status = Caught("tensor_parallel", [&] {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (!IsExpected(header.index, size)) return;
-      arrivals_[header.index].size = size;
-      waiting_bytes_ += size;
-    }
-    buffer = std::make_shared<std::vector<std::byte>>(spares_->Take(size));
+  {
     absl::MutexLock lock(&mutex_);
-    arrivals_[header.index].filling = buffer;
-  });
-  if (status.ok() && buffer == nullptr) {
-    status = absl::InternalError(absl::StrCat("tensor_parallel: rank ", RankOf(header.index),
-                                              " sent ", size, " bytes for step ",
-                                              StepOf(header.index), ", which are not wanted"));
+    if (IsExpected(header.index, size)) {
+      buffer = std::make_shared<std::vector<std::byte>>(spares_->Take(size));
+      arrivals_[header.index] = {.size = size, .filling = buffer, .payload = nullptr};
+      waiting_bytes_ += size;
+      return buffer;
+    }
   }
-  if (!status.ok()) Fail(status);
-  return status.ok() ? buffer : nullptr;
+  Fail(absl::InternalError(absl::StrCat("tensor_parallel: rank ", RankOf(header.index), " sent ",
+                                        size, " bytes for step ", StepOf(header.index),
+                                        ", which are not wanted")));
+  return nullptr;
 }
 
 void RankLink::OnPageReceived(const PageHeader& header) {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/instant.h"
 #include "kvstore/spare_buffers.h"
 #include "kvtransfer/address.h"
@@ -146,14 +146,14 @@ class RankLink final : private LinkEvents {
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;  // every rank has joined
   uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  HashMap<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by PageHeader::index
+  absl::flat_hash_map<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by PageHeader::index
   std::vector<std::pair<uint64_t, Payload>> given_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Of the link's thread ----
   Handshake::Self self_;
   std::string group_;  // rank 0's name of this group
   bool is_greeted_by_zero_ = false;
-  HashMap<LinkId, std::unique_ptr<Peer>> peers_;
+  absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
   std::string rendezvous_;   // as digits
   std::string last_reason_;  // why the group has not begun
   bool begins_ = false;      // has_begun_

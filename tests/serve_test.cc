@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,15 +96,6 @@ class ServeProcess {
     file >> pages.virtual_bytes >> pages.resident_bytes;
     const int64_t page_bytes = sysconf(_SC_PAGESIZE);
     return {pages.virtual_bytes * page_bytes, pages.resident_bytes * page_bytes};
-  }
-  // From now on it gets no more than so much memory beside what it has, as by ulimit -v. False if
-  // it has reserved more than any machine has, as sanitizers do.
-  bool LimitMemory(rlim_t more_bytes) const {
-    const auto bytes = static_cast<rlim_t>(memory().virtual_bytes);
-    if (bytes > rlim_t{1} << 40) return false;
-    const rlimit limit = {.rlim_cur = bytes + more_bytes, .rlim_max = bytes + more_bytes};
-    TANDEM_CHECK(prlimit(process_, RLIMIT_AS, &limit, nullptr) == 0);
-    return true;
   }
   // The port that it says it listens at, however long that takes; 0 if it ends before.
   int AwaitPort() {
@@ -221,62 +211,6 @@ TEST(Serve, GoesOnWhenTheReaderOfItsLogStands) {
   EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
   process.Signal(SIGTERM);
   EXPECT_EQ(process.AwaitEnd(), 0);
-}
-
-// Lists of lists take many times their text. Not every answer needs the memory that is missing.
-TEST(Serve, GoesOnWhenARequestTakesAllMemory) {
-  ServeProcess process;
-  const int port = process.AwaitPort();
-  ASSERT_NE(port, 0) << process.log();
-  // What it needs once is there: a thread's own memory, and that of one generation.
-  const std::string small = R"({"prompt": "A", "user": ")" + std::string(100'000, 'x') + "\"}";
-  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", small).status, 200);
-  if (!process.LimitMemory(24 << 20)) GTEST_SKIP() << "memory cannot be limited here";
-  std::string failed;
-  for (const char* element : {"[],", "[1,[2]],", "{},", "{\"a\":[1]},", "\"\",", "1,"}) {
-    std::string body = R"({"prompt": [)";
-    while (body.size() < (4 << 20) - 20) body += element;
-    body += "1]}";
-    const Answer answer = Client(port).Ask("POST", "/v1/completions", body);
-    EXPECT_THAT(answer.status, ::testing::AnyOf(400, 500)) << element;
-    if (answer.status == 500) failed += element;
-    EXPECT_EQ(Client(port).Ask("GET", "/health").status, 200) << element;
-  }
-  EXPECT_THAT(failed, HasSubstr("[1,[2]],"));
-  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", small).status, 200);
-  EXPECT_THAT(process.log(), HasSubstr("bad_alloc"));
-  process.Signal(SIGTERM);
-  EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
-}
-
-// What is made of a chat on its way to the model: documents, the template's values, a schema.
-TEST(Serve, GoesOnWhenAChatTakesAllMemory) {
-  const std::string user = R"({"messages": [{"role": "user", "content": "A"}], "max_tokens": 1)";
-  const std::string function = R"([{"type": "function", "function": {"name": "f")";
-  const struct {
-    std::string before, element, behind;
-  } chats[] = {
-      {user + R"(, "chat_template_kwargs": {"x": [)", R"({"a":[1]},)", "1]}}"},
-      {user + ", \"tools\": " + function + R"(, "parameters": {"x": [)", "[1,[2]],", "1]}}}]}"},
-      {user + R"(, "x": [)", "[1,[2]],", "1], \"tools\": " + function + "}}]}"},
-      {user + R"(, "guided_json": {"x": [)", "[1,[2]],", "1]}}"}};
-  for (const rlim_t megabytes : {24, 80, 150, 160}) {
-    ServeProcess process;
-    const int port = process.AwaitPort();
-    ASSERT_NE(port, 0) << process.log();
-    const std::string path = "/v1/chat/completions";
-    EXPECT_EQ(Client(port).Ask("POST", path, user + "}").status, 200);
-    if (!process.LimitMemory(megabytes << 20)) GTEST_SKIP() << "memory cannot be limited here";
-    for (const auto& chat : chats) {
-      std::string body = chat.before;
-      while (body.size() < (4 << 20) - 200) body += chat.element;
-      const Answer answer = Client(port).Ask("POST", path, body + chat.behind);
-      EXPECT_THAT(answer.status, ::testing::AnyOf(200, 400, 500)) << chat.before;
-      EXPECT_EQ(Client(port).Ask("GET", "/health").status, 200) << chat.before;
-    }
-    process.Signal(SIGTERM);
-    EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
-  }
 }
 
 // A body may come to a hundred times its size while it is worked on, and then to nothing.

@@ -41,7 +41,6 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckBugCatalogue,
                       CheckTestsNeverGiveUp,
                       CheckOnlyStampsTellTheTimeOfDay,
-                      CheckHashMapsSurvive,
                       CheckWakingStoresAreSequential,
                       CheckNoNotes,
                       CheckGlossary,
@@ -385,18 +384,6 @@ TEST(TimeOfDay, IsForStampsOnly) {
     EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"engine/a.cc", clock}}), SizeIs(1)) << clock;
     EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"tests/a_test.cc", clock}}), SizeIs(1)) << clock;
   }
-}
-
-// Row 100 of the bug catalogue.
-TEST(Libraries, UseHashMapsThatSurvive) {
-  const std::string map = "absl/container/flat_hash_map.h";
-  EXPECT_THAT(CheckHashMapsSurvive({{"engine/a_test.cc", Include(map)},
-                                    {"tools/a.cc", Include(map)},
-                                    {"engine/a.cc", Include("base/hash_map.h")}}),
-              IsEmpty());
-  EXPECT_THAT(CheckHashMapsSurvive({{"engine/a.cc", Include(map)}}), SizeIs(1));
-  EXPECT_THAT(CheckHashMapsSurvive({{"model/a.h", Include("absl/container/flat_hash_set.h")}}),
-              SizeIs(1));
 }
 
 // Row 201 of the bug catalogue.

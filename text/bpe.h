@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "json/json_fields.h"
 #include "tandem/types.h"
 
@@ -90,16 +90,16 @@ class BytePairEncoder {
   void MergeFew(size_t begin, std::vector<TokenId>* ids) const;
   void MergeMany(size_t begin, std::vector<TokenId>* ids) const;
 
-  HashMap<std::string, TokenId> vocabulary_;
+  absl::flat_hash_map<std::string, TokenId> vocabulary_;
   std::vector<std::string> tokens_;
   std::vector<bool> is_text_;  // [tokens] or empty, for all: whether text may become the token
   // Characters that are parts of tokens and no tokens of text themselves. Their ids, behind the
   // last token's, are merged like any and replaced at the end.
   std::vector<std::string> hidden_;
-  HashMap<std::string, TokenId> hidden_ids_;
+  absl::flat_hash_map<std::string, TokenId> hidden_ids_;
   // Characters below U+0800, among them all of the byte alphabet.
   std::array<TokenId, 0x800> character_ids_;
-  HashMap<uint64_t, Merge> merges_;  // by the pair of ids
+  absl::flat_hash_map<uint64_t, Merge> merges_;  // by the pair of ids
   bool has_unknown_ = false;
   std::string unknown_token_;
   TokenId unknown_ = -1;  // -1: not in the vocabulary

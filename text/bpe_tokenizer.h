@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 #include "text/added_tokens.h"
@@ -81,8 +81,8 @@ class BpeTokenizer final : public Tokenizer {
   PostProcessor post_processor_;
   std::vector<Entry> entries_;  // [vocab]
   // Of the ids whose bytes are others where they begin a text.
-  HashMap<TokenId, std::string> first_bytes_;
-  HashMap<std::string, TokenId> added_ids_;
+  absl::flat_hash_map<TokenId, std::string> first_bytes_;
+  absl::flat_hash_map<std::string, TokenId> added_ids_;
   AddedTokenFinder raw_finder_;         // in the text as it is
   AddedTokenFinder normalized_finder_;  // in what the normaliser makes of it
 };

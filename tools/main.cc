@@ -36,7 +36,7 @@ int Fail(int exit_status, std::string message) {
 }
 
 int Fail(int exit_status, const absl::Status& status) {
-  return Fail(exit_status, std::string(WordsOfFailure(status)));
+  return Fail(exit_status, std::string(status.message()));
 }
 
 // The exit status of a job. A reader who has seen enough is no error, and hears of none.

@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/hash_map.h"
 #include "chat/jinja/marked_text.h"
 #include "chat/jinja/memory_meter.h"
 
@@ -139,8 +139,8 @@ class Dict {
   std::optional<size_t> IndexOf(const Value& key) const;
 
   std::vector<Entry> entries_;
-  HashMap<std::string, size_t> texts_;   // where keys that are strings stand
-  HashMap<std::string, size_t> others_;  // where others do, by their KeyText
+  absl::flat_hash_map<std::string, size_t> texts_;   // where keys that are strings stand
+  absl::flat_hash_map<std::string, size_t> others_;  // where others do, by their KeyText
   Extent extent_{.depth = 1};
   MemoryHold held_{sizeof(std::vector<Entry>)};
 };

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "base/hash_map.h"
 #include "server/api/completions_writer.h"
 #include "server/api/responses_writer.h"
 #include "tandem/detokenizer.h"
@@ -14,7 +14,7 @@ namespace tandem {
 std::string CallIdOf(const AnswerStamp& stamp, int choice, int call) {
   constexpr std::string_view kDigits =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t rest = TextHash()(absl::StrCat(stamp.id, "/", choice, "/", call));
+  uint64_t rest = absl::HashOf(absl::StrCat(stamp.id, "/", choice, "/", call));
   std::string id;
   for (int i = 0; i < 9; ++i, rest /= kDigits.size()) id += kDigits[rest % kDigits.size()];
   return id;

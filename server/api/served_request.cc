@@ -8,17 +8,9 @@
 #include "server/api/api_error.h"
 #include "server/api/cache_use.h"
 #include "server/api/chat_fields.h"
-#include "server/attempt.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
-namespace {
-
-// Of a sequence whose end there was no memory for, nor for a text.
-absl::Status LostEnd() { return absl::Status(absl::StatusCode::kInternal, ""); }
-constexpr char kLostEnd[] = "the server failed, as its log says";
-
-}  // namespace
 
 ServedRequest::ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
@@ -92,9 +84,8 @@ void ServedRequest::OnDone(int choice, absl::StatusOr<Completion> result) {
   const Admission::Place place = std::move(sequences_[choice].place);
   absl::MutexLock lock(&mutex_);
   --num_running_;
-  if (!Attempt("end", [&] { TakeEnd(choice, std::move(result)); })) status_.Update(LostEnd());
-  // Who cannot be told looks by itself after a while.
-  Attempt("news", [this] { Notify(); });
+  TakeEnd(choice, std::move(result));
+  Notify();
   // Whoever listens may not outlive the server, and the last reference to it may be this one.
   if (num_running_ == 0) on_news_ = nullptr;
 }
@@ -124,12 +115,8 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
 void ServedRequest::Notify() {
   const bool is_of_interest = request_.stream || num_running_ == 0 || !status_.ok();
   if (!is_of_interest || has_notified_ || on_news_ == nullptr) return;
+  has_notified_ = true;
   on_news_();
-  has_notified_ = true;  // unless that has thrown
-}
-
-absl::Status ServedRequest::SaidStatus() const {
-  return status_ == LostEnd() ? absl::InternalError(kLostEnd) : status_;
 }
 
 // ---- On the connection's thread ----
@@ -152,7 +139,7 @@ ServedRequest::News ServedRequest::Take() {
     has_notified_ = false;
     events.swap(queue_);
     queued_bytes_ = 0;
-    status = SaidStatus();
+    status = status_;
     news.is_over = num_running_ == 0 || !status.ok();
   }
   if (events.empty() && !news.is_over) return news;
@@ -183,7 +170,7 @@ ServedRequest::News ServedRequest::TakeWhole() {
     absl::MutexLock lock(&mutex_);
     has_notified_ = false;
     if (num_running_ > 0 && status_.ok()) return {};
-    status = SaidStatus();
+    status = status_;
   }
   News news;
   news.is_over = true;

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
 #include "json/json_writer.h"
@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
 
 // Each token's text by itself. A token that comes again is not decoded again.
 void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, JsonWriter* writer) {
-  HashMap<TokenId, std::string> texts;
+  absl::flat_hash_map<TokenId, std::string> texts;
   writer->BeginArray();
   for (const TokenId id : ids) {
     const auto [text, is_new] = texts.try_emplace(id);

@@ -12,9 +12,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "server/api/api_error.h"
-#include "server/attempt.h"
 #include "server/http/request_target.h"
 #include "spdlog/spdlog.h"
 #include "tandem/field_error.h"
@@ -37,7 +37,6 @@ constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
-// Asks for little memory, which may be what is missing.
 HttpResponse InternalError() {
   return {.status = 500,
           .body =
@@ -62,50 +61,34 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
 
 Connection::~Connection() {
   set_->Remove(this);
-  // Of one that is lost to what a library has thrown.
-  Attempt("cancel", [this] {
-    if (generation_ != nullptr) generation_->Cancel();
-  });
+  // A handler in which a library has thrown leaves its generation running.
+  if (generation_ != nullptr) generation_->Cancel();
 }
 
 template <typename Work>
-auto Connection::Guarded(Work work) {
+auto Connection::Held(Work work) {
   return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
-    if (!Attempt("exchange", [&] { work(results...); })) self->GiveUp();
+    work(results...);
   };
 }
 
 auto Connection::Then(Handler handler) {
-  return Guarded([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
-}
-
-void Connection::GiveUp() {
-  const bool has_begun = is_writing_ || is_streaming_;
-  if (in_exchange_ && !has_begun && Attempt("answer", [this] {
-        DropGeneration();
-        Respond(InternalError(), /*may_go_on=*/false);
-      })) {
-    return;
-  }
-  Attempt("log", [this] {
-    if (in_exchange_) Log(500);
-  });
-  Attempt("close", [this] { Close(); });
+  return Held([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
 }
 
 void Connection::Start() {
-  net::dispatch(stream_.get_executor(), Guarded([this] { ReadHead(); }));
+  net::dispatch(stream_.get_executor(), Held([this] { ReadHead(); }));
 }
 
 void Connection::Refuse() {
-  net::dispatch(stream_.get_executor(), Guarded([this] {
+  net::dispatch(stream_.get_executor(), Held([this] {
                   request_.received = Instant::Now();
                   Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
                 }));
 }
 
 void Connection::Stop() {
-  net::post(stream_.get_executor(), Guarded([this] { Close(); }));
+  net::post(stream_.get_executor(), Held([this] { Close(); }));
 }
 
 // ---- Reading ----
@@ -142,7 +125,7 @@ void Connection::OnHead(beast::error_code error) {
       absl::EqualsIgnoreCase(Text(parser_->get()[http::field::expect]), "100-continue");
   if (!is_invited || http_version_ < 11 || parser_->is_done()) return ReadBody();
   static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
-  net::async_write(stream_, net::buffer(go_on), Guarded([this](beast::error_code failure, size_t) {
+  net::async_write(stream_, net::buffer(go_on), Held([this](beast::error_code failure, size_t) {
                      failure ? Close() : ReadBody();
                    }));
 }
@@ -212,7 +195,7 @@ void Connection::ParseBody() {
   const size_t room = beast::read_size(buffer_, kReadSize);
   if (room == 0) return OnReadFailure(http::error::buffer_overflow);
   stream_.async_read_some(buffer_.prepare(room),
-                          Guarded([this](beast::error_code failure, size_t size) {
+                          Held([this](beast::error_code failure, size_t size) {
                             buffer_.commit(size);
                             failure ? OnReadFailure(failure) : ParseBody();
                           }));
@@ -262,43 +245,41 @@ void Connection::Dispatch() {
   if (pool == nullptr) return OnReply(Handle());
   const bool is_huge = request_.body.size() > kHugeBody;
   net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
-    Attempt("request", [&] { self->HandleAside(exchange); });
+    self->HandleAside(exchange);
     if (is_huge) ReturnFreeMemory();
   });
 }
 
 // The body is given up as soon as it has been read: a generation needs it no more.
 Service::Reply Connection::Handle() {
-  Service::Reply reply = set_->service().Handle(request_);
+  Service::Reply reply = InternalError();
+  const absl::Status status = Caught("request", [&] { reply = set_->service().Handle(request_); });
+  if (!status.ok()) spdlog::error("failed {}", std::string(status.message()));
   std::string().swap(request_.body);
   return reply;
 }
 
-// Nothing else touches the request meanwhile: no read and no write is under way. If not even that
-// can be said which came of it, this was the last to know the connection, which closes.
+// Nothing else touches the request meanwhile: no read and no write is under way.
 void Connection::HandleAside(uint64_t exchange) {
-  const auto reply = std::make_shared<std::optional<Service::Reply>>();
-  const auto cancel = [reply] {
-    if (!reply->has_value()) return;
-    if (auto* late = std::get_if<std::shared_ptr<ServedRequest>>(&**reply)) (*late)->Cancel();
-  };
-  Attempt("request", [&] { *reply = Handle(); });
-  const auto hand_over = [this, exchange, reply, cancel] {
-    if (exchange_ != exchange) return cancel();  // closed meanwhile
-    reply->has_value() ? OnReply(std::move(**reply)) : GiveUp();
-  };
-  if (!Attempt("request", [&] { net::post(stream_.get_executor(), Guarded(hand_over)); })) cancel();
+  const auto reply = std::make_shared<Service::Reply>(Handle());
+  net::post(stream_.get_executor(), Held([this, exchange, reply] {
+              if (exchange_ == exchange) return OnReply(std::move(*reply));
+              // Closed meanwhile.
+              auto* late = std::get_if<std::shared_ptr<ServedRequest>>(reply.get());
+              if (late != nullptr) (*late)->Cancel();
+            }));
 }
 
 void Connection::OnReply(Service::Reply reply) {
   if (auto* response = std::get_if<HttpResponse>(&reply)) {
-    return Respond(std::move(*response), /*may_go_on=*/true);
+    const bool may_go_on = response->status != 500;
+    return Respond(std::move(*response), may_go_on);
   }
   large_body_ = {};
   generation_ = std::get<std::shared_ptr<ServedRequest>>(std::move(reply));
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {
-    net::post(self->stream_.get_executor(), self->Guarded([connection = self.get(), exchange] {
+    net::post(self->stream_.get_executor(), self->Held([connection = self.get(), exchange] {
       if (connection->exchange_ == exchange) connection->TakeNews();
     }));
   });
@@ -363,10 +344,9 @@ void Connection::OnResponded(beast::error_code error) {
 // A client that closes its side is gone: it could not be told from one that only ended its request,
 // and none of those is known.
 void Connection::WatchClient() {
-  stream_.socket().async_wait(net::ip::tcp::socket::wait_read,
-                              Guarded([this, exchange = exchange_](beast::error_code error) {
-                                OnReadable(error, exchange);
-                              }));
+  stream_.socket().async_wait(
+      net::ip::tcp::socket::wait_read,
+      Held([this, exchange = exchange_](beast::error_code error) { OnReadable(error, exchange); }));
 }
 
 void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
@@ -403,10 +383,10 @@ void Connection::TakeNews() {
   WriteEvents();
 }
 
-// For clients that give up on what says nothing, and news that there was no memory to tell of.
+// For clients that give up on a silent connection.
 void Connection::LookAgainLater() {
   look_again_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
-  look_again_timer_.async_wait(Guarded([this, exchange = exchange_](beast::error_code error) {
+  look_again_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
     if (error || exchange != exchange_ || generation_ == nullptr) return;
     LookAgainLater();
     TakeNews();
@@ -458,7 +438,7 @@ void Connection::AppendEvents(const std::string& events) {
 void Connection::WriteEvents() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
   stream_.async_write_some(net::buffer(events_) + written_events_,
-                           Guarded([this](beast::error_code error, size_t size) {
+                           Held([this](beast::error_code error, size_t size) {
                              written_events_ += size;
                              const bool is_all = written_events_ == events_.size();
                              error || is_all ? OnEventsWritten(error) : WriteEvents();
@@ -528,7 +508,7 @@ void Connection::OnLingered(beast::error_code error) {
   buffer_.consume(buffer_.size());
   if (error || sent_bytes_ > kMostLingeredBytes) return Close();
   stream_.async_read_some(buffer_.prepare(16 << 10),
-                          Guarded([this](beast::error_code failure, size_t size) {
+                          Held([this](beast::error_code failure, size_t size) {
                             buffer_.commit(size);
                             OnLingered(failure);
                           }));

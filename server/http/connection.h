@@ -35,11 +35,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // end, or trailers.
   static constexpr size_t kMostBuffered = 128 << 10;
 
-  // A handler that keeps this alive, and lets nothing that is thrown go on.
+  // A handler that keeps this alive.
   template <typename Work>
-  auto Guarded(Work work);
+  auto Held(Work work);
   auto Then(Handler handler);
-  void GiveUp();
   void ReadHead();
   void OnHead(beast::error_code error);
   void TakeHead();

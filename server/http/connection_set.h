@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/hash_map.h"
 #include "server/api/service.h"
 #include "server/asio.h"
 
@@ -82,7 +82,7 @@ class ConnectionSet {
   net::thread_pool* slow_work_ = nullptr;
   net::thread_pool* waiting_work_ = nullptr;
   mutable absl::Mutex mutex_;
-  HashMap<Connection*, Entry> open_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Connection*, Entry> open_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_exchanges_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "server/asio.h"
-#include "server/attempt.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -122,8 +122,7 @@ class HttpServerImpl final : public HttpServer {
   Service service_;
   ConnectionSet connections_;
   // After what their handlers use. Each is run by one thread, which a connection stays with, so
-  // that none needs a strand: Asio copies executors where it may not throw, and asks for memory to
-  // copy a strand.
+  // that none needs a strand.
   std::vector<std::unique_ptr<net::io_context>> loops_;
   net::io_context accept_loop_{/*concurrency_hint=*/1};
   net::thread_pool slow_work_{2};
@@ -168,7 +167,12 @@ void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
     begin();
     loop->run();
   };
-  while (!Attempt("handler", run)) std::this_thread::sleep_for(kPause);
+  for (;;) {
+    const absl::Status status = Caught("handler", run);
+    if (status.ok()) return;
+    spdlog::error("failed {}", std::string(status.message()));
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void HttpServerImpl::Resume() {
@@ -198,10 +202,8 @@ void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socke
     accept_timer_.async_wait([this](beast::error_code) { Resume(); });
     return;
   }
-  Attempt("connection", [&] {
-    const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
-    connections_.Add(connection) ? connection->Start() : connection->Refuse();
-  });
+  const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
+  connections_.Add(connection) ? connection->Start() : connection->Refuse();
   if (turn == accept_turn_) Accept();
 }
 

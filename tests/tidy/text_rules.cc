@@ -292,24 +292,6 @@ Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files) {
   return FindWords(files, may_not, kTimeOfDay, "durations and deadlines are base/instant.h's");
 }
 
-Violations CheckHashMapsSurvive(const Files& files) {
-  Violations violations;
-  for (const auto& [path, text] : files) {
-    if (!IsLibrary(path) || path == "server/http/connection.h") continue;
-    for (const Include& include : Includes(text)) {
-      const std::string_view header = include.path;
-      if (!header.starts_with("absl/container/flat_hash") &&
-          !header.starts_with("absl/container/node_hash")) {
-        continue;
-      }
-      violations.push_back(At(path, include.line,
-                              "includes a hash map that breaks where memory "
-                              "runs out: base/hash_map.h has others"));
-    }
-  }
-  return violations;
-}
-
 Violations CheckWakingStoresAreSequential(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {

@@ -37,9 +37,6 @@ Violations CheckRandomNumbersArePassedIn(const Files& files);
 // expires is told by base/instant.h. Tests ask for it no more than the rest.
 Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files);
 
-// Libraries use base/hash_map.h, whose containers survive an allocation that fails.
-Violations CheckHashMapsSurvive(const Files& files);
-
 // A store before a call of std::atomic's notify is sequentially consistent. Otherwise libstdc++ may
 // read its count of waiting threads before the store is visible, and a waiting thread never wakes.
 Violations CheckWakingStoresAreSequential(const Files& files);

@@ -5,9 +5,10 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
@@ -101,7 +102,7 @@ class PieceReader {
 
   absl::Status ReadScores() {
     std::string last;
-    HashSet<std::string> seen;
+    absl::flat_hash_set<std::string> seen;
     float score = 0.0f;
     for (const json& merge : model_.at("merges")) {
       std::string left, right;
@@ -166,8 +167,8 @@ class PieceReader {
   const json& model_;
   const absl::Span<const std::string> tokens_;
   const std::string& file_;
-  HashMap<std::string, size_t> ids_;
-  HashSet<std::pair<std::string, std::string>> pairs_;
+  absl::flat_hash_map<std::string, size_t> ids_;
+  absl::flat_hash_set<std::pair<std::string, std::string>> pairs_;
   GgufPieces pieces_;
 };
 

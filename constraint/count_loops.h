@@ -1,0 +1,16 @@
+// What each loop of XGrammar calls, so that a budget can end it (constraint/work_budget.h).
+#ifndef TANDEM_CONSTRAINT_COUNT_LOOPS_H_
+#define TANDEM_CONSTRAINT_COUNT_LOOPS_H_
+
+extern "C" {
+extern __thread int tandem_loops_left;           // before the budget is looked at
+extern __thread const char* tandem_stack_limit;  // the lowest place that may be used
+void tandem_look_at_budget();                    // throws where it is spent
+}
+
+inline void tandem_count_loop() {
+  const char* const place = static_cast<const char*>(__builtin_frame_address(0));
+  if (--tandem_loops_left < 0 || place < tandem_stack_limit) tandem_look_at_budget();
+}
+
+#endif  // TANDEM_CONSTRAINT_COUNT_LOOPS_H_
