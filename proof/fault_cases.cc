@@ -120,7 +120,7 @@ struct Effect {
   int draft_tokens = LawCase().draft_tokens;  // with so many
 };
 
-// Of two drafted tokens (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
+// Two tokens are drafted (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
 // from q2.
 absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt,
                                               const SamplingParams& sampling, size_t vocab,
@@ -147,7 +147,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
     }
     stops += q[x] * fails * passes;
   }
-  // Of the others total variations in slot 0.
+  // The others are total variations in slot 0.
   return std::vector<Effect>{{FaultShows::kWhereCoinsDecide, coins},
                              {FaultShows::kWhereOneCoinDrawsToo, EffectOfOneCoin(p, q)},
                              {FaultShows::kWhereDraftsVary, EffectOfDropping(p, q)},

@@ -75,8 +75,8 @@ class RememberedRows : public LanguageModel {
   // Computes these, and keeps them. Rows of one sequence follow each other.
   virtual absl::Status ComputePass(absl::Span<const Wanted> wanted) = 0;
   void Keep(absl::Span<const TokenId> tokens, int num_drafted, const float* row);
-  // Of the texts that are kept the one that shares most of these tokens, and how many, of `most` at
-  // most; null for none.
+  // The text kept that shares most of these tokens, and how many it shares, `most` at most; null
+  // for none.
   std::pair<const Text*, int> ClosestText(absl::Span<const TokenId> tokens, int most) const;
 
   LanguageModel* model_;
