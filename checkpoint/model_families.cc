@@ -5,29 +5,22 @@ namespace {
 
 constexpr FamilyKey kGemma2Keys[] = {{"attn_logit_softcapping"},
                                      {"final_logit_softcapping"},
-                                     {"hidden_activation"},
                                      {"query_pre_attn_scalar"},
                                      {"sliding_window_size"}};
-constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"}, {"final_logit_softcapping"},
-                                     {"hidden_activation"},      {"query_pre_attn_scalar"},
-                                     {"rope_local_base_freq"},   {"sliding_window_pattern"},
-                                     {"_sliding_window_pattern"}};
-constexpr FamilyKey kPhi3Keys[] = {{"original_max_position_embeddings"},
-                                   {"partial_rotary_factor"},
-                                   {"full_attn_mod", "1"},
-                                   {"interpolate_factor", "1"}};
+constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"},
+                                     {"final_logit_softcapping"},
+                                     {"query_pre_attn_scalar"},
+                                     {"sliding_window_pattern"}};
+constexpr FamilyKey kPhi3Keys[] = {
+    {"original_max_position_embeddings"}, {"full_attn_mod", "1"}, {"interpolate_factor", "1"}};
 constexpr FamilyKey kGraniteKeys[] = {{"attention_multiplier"},
                                       {"embedding_multiplier"},
                                       {"logits_scaling"},
                                       {"residual_multiplier"}};
-constexpr FamilyKey kSmolLm3Keys[] = {
-    {"no_rope_layers"}, {"no_rope_layer_interval"}, {"pretraining_tp"}};
-constexpr FamilyKey kGlm4Keys[] = {{"partial_rotary_factor"}};
+constexpr FamilyKey kSmolLm3Keys[] = {{"pretraining_tp"}};
 // What stands in the way of no other family: how its first form was written down.
-constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
-                                      {"logit_scale"},
+constexpr FamilyKey kCohere2Keys[] = {{"logit_scale"},
                                       {"sliding_window_pattern"},
-                                      {"_sliding_window_pattern"},
                                       {"layer_switch"},
                                       {"order_of_interleaved_layers", "\"local_attn_first\""},
                                       {"position_embedding_type", "\"rope_gptj\""},
@@ -36,15 +29,10 @@ constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
                                       {"use_gated_activation", "true"},
                                       {"use_parallel_block", "true"}};
 
-constexpr FamilyKey kMixtralKeys[] = {{"num_local_experts"},
-                                      {"num_experts_per_tok"},
-                                      {"output_router_logits"},
-                                      {"router_aux_loss_coef"},
-                                      {"router_jitter_noise"}};  // of training
+constexpr FamilyKey kMixtralKeys[] = {
+    {"output_router_logits"}, {"router_aux_loss_coef"}, {"router_jitter_noise"}};  // of training
 constexpr FamilyKey kQwen3MoeKeys[] = {
-    {"num_experts"},           {"num_local_experts"},    {"num_experts_per_tok"},
-    {"moe_intermediate_size"}, {"norm_topk_prob"},       {"decoder_sparse_step"},
-    {"mlp_only_layers"},       {"output_router_logits"}, {"router_aux_loss_coef"}};
+    {"num_experts"}, {"num_local_experts"}, {"output_router_logits"}, {"router_aux_loss_coef"}};
 
 // Of norms Llama's names are those of a layer's two inputs.
 constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
@@ -59,12 +47,6 @@ constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
                                          {"w1", "gate_proj"},
                                          {"w2", "down_proj"},
                                          {"w3", "up_proj"}};
-
-// Flat ones, next to those of the layer.
-constexpr FamilyKey kEagle3Keys[] = {{"draft_vocab_size"},     {"eagle_aux_hidden_state_layer_ids"},
-                                     {"eagle_config"},         {"norm_before_fc"},
-                                     {"norm_before_residual"}, {"target_hidden_size"}};
-constexpr FamilyKey kOneLayerHeadKeys[] = {{"draft_vocab_size"}, {"target_hidden_size"}};
 
 constexpr GgufForm kLlamaGguf = {.architecture = "llama",
                                  .rotary_pairs = RotaryPairs::kNeighbours,
@@ -203,7 +185,6 @@ const ModelFamily kFamilies[] = {
      .rotary_pairs = RotaryPairs::kNeighbours,
      .partial_rotary = 0.5,
      .norms_outputs = true,
-     .keys = kGlm4Keys,
      .parts = kGlm4Parts,
      .gguf = {.architecture = "glm4",
               .rotary_pairs = RotaryPairs::kNeighbours,
@@ -231,7 +212,6 @@ const ModelFamily kFamilies[] = {
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
      .state_input = StateInput::kNextToEmbedding,
-     .keys = kEagle3Keys,
      .gguf = {.architecture = "eagle3",
               .rotary_pairs = RotaryPairs::kNeighbours,
               .extras = GgufExtras::kLlamas}},
@@ -241,7 +221,6 @@ const ModelFamily kFamilies[] = {
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
      .state_input = StateInput::kFused,
-     .keys = kOneLayerHeadKeys,
      .gguf = {.architecture = "tandem-one-layer", .extras = GgufExtras::kLlamas}},
 };
 

@@ -58,8 +58,8 @@ struct RenamedPart {
   const char* name;
 };
 
-// A key of config.json that only some families have: one that is read (no neutral), or one of which
-// only one value is right.
+// A key of config.json that makes a difference between families: one that is read, or need not be
+// (no `only`), or one of which only one value is right. Keys that are read anyway are not listed.
 struct FamilyKey {
   const char* key;
   const char* only = nullptr;  // as JSON

@@ -187,15 +187,10 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);
   ASSIGN_OR_RETURN(const JsonDocument document,
-                   ParseJsonDocument(text, absl::StrCat(file_name, ": header")));
-  const json& header = *document;
-  if (!header.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": header: found ", Shown(header), ", allowed: an object"));
-  }
+                   ParseJsonObject(text, absl::StrCat(file_name, ": header")));
   const absl::Span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, value] : header.items()) {
+  for (const auto& [name, value] : document->items()) {
     if (name == "__metadata__") {
       RETURN_IF_ERROR(CheckMetadata(value, file_name));
       continue;

@@ -208,6 +208,13 @@ absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::str
   return FieldError(file, reader.problem());
 }
 
+absl::StatusOr<JsonDocument> ParseJsonObject(absl::string_view text, absl::string_view file) {
+  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
+  if (document->is_object()) return document;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": found ", Shown(*document), ", allowed: an object"));
+}
+
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
   return std::move(*document);
