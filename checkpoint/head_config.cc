@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "checkpoint/config_limits.h"
+#include "json/json_text.h"
 
 namespace tandem {
 namespace {
@@ -45,7 +46,7 @@ absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int of
   return layers;
 }
 
-// Those that are not read yet.
+// Checks the other keys. REQUIRES: the list of layers has been read.
 absl::Status CheckEagleKeys(const ConfigFields& fields) {
   for (const char* const key :
        {"use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm"}) {
@@ -109,8 +110,8 @@ absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole) {
 absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model) {
   ModelConfig& c = *model;
   if (c.num_layers != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(whole.file(), ": num_hidden_layers: found ",
-                                                   c.num_layers, ", allowed: 1, in a draft head"));
+    return NotAllowed(absl::StrCat(whole.file(), ": num_hidden_layers"), absl::StrCat(c.num_layers),
+                      "1, in a draft head");
   }
   if (c.rope.type == RopeConfig::Type::kLongRope) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -267,7 +267,7 @@ absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
 }
 
 absl::Status CheckActivation(const ConfigFields& config, const ModelFamily& family) {
-  if (family.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
+  if (family.form.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
   // hidden_act is a leftover there that the reference does not read.
   return config.Only("hidden_activation", "gelu_pytorch_tanh");
 }

@@ -76,14 +76,14 @@ const ModelFamily kFamilies[] = {
      .architecture = "Qwen3ForCausalLM",
      .defaults = {.num_kv_heads = 32, .head_dim = 128, .window = 4096},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.query_key_norm = QueryKeyNorm::kEachHead},
      .window_rule = WindowRule::kUpperLayers,
      .gguf = {.architecture = "qwen3"}},
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .defaults = {.num_kv_heads = 4, .num_experts = 128, .experts_per_row = 8, .expert_size = 768},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.query_key_norm = QueryKeyNorm::kEachHead},
      .expert_rule = ExpertRule::kSparseSteps,
      .keys = kQwen3MoeKeys,
      .gguf = {.architecture = "qwen3moe"}},
@@ -105,11 +105,10 @@ const ModelFamily kFamilies[] = {
                   .logits_soft_cap = 30.0,
                   .ties_embeddings = true},
      .may_have_attention_bias = true,
+     .form = {.norms_outputs = true, .activation = Activation::kGeluTanh},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 2,
      .norm_offset = 1.0f,
-     .norms_outputs = true,
-     .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma2Keys,
      .parts = kGemmaParts,
@@ -128,13 +127,13 @@ const ModelFamily kFamilies[] = {
                   .theta = 1e6,
                   .ties_embeddings = true},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.norms_outputs = true,
+              .query_key_norm = QueryKeyNorm::kEachHead,
+              .activation = Activation::kGeluTanh},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 6,
      .rotation_rule = RotationRule::kLocalWindows,
      .norm_offset = 1.0f,
-     .norms_outputs = true,
-     .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma3Keys,
      .parts = kGemmaParts,
@@ -156,9 +155,9 @@ const ModelFamily kFamilies[] = {
      .architecture = "Olmo2ForCausalLM",
      .defaults = {.epsilon = 1e-5},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kAllHeads,
-     .norms_inputs = false,
-     .norms_outputs = true,
+     .form = {.norms_inputs = false,
+              .norms_outputs = true,
+              .query_key_norm = QueryKeyNorm::kAllHeads},
      .parts = kOlmo2Parts,
      .gguf = {.architecture = "olmo2", .head = GgufHead::kOwn, .heads_fill_rows = true}},
     {.model_type = "granite",
@@ -182,9 +181,9 @@ const ModelFamily kFamilies[] = {
      .defaults = {.num_kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7},
      .may_have_attention_bias = true,
      .has_output_bias = false,
+     .form = {.norms_outputs = true},
      .rotary_pairs = RotaryPairs::kNeighbours,
      .partial_rotary = 0.5,
-     .norms_outputs = true,
      .parts = kGlm4Parts,
      .gguf = {.architecture = "glm4",
               .rotary_pairs = RotaryPairs::kNeighbours,
@@ -193,13 +192,12 @@ const ModelFamily kFamilies[] = {
      .architecture = "Cohere2ForCausalLM",
      .defaults = {.window = 4096, .epsilon = 1e-5, .logit_scale = 0.0625, .ties_embeddings = true},
      .may_have_attention_bias = true,
+     .form = {.norm_form = NormForm::kLayer, .is_parallel = true},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 4,
      .rotation_rule = RotationRule::kOnlyWindows,
      .rotary_pairs = RotaryPairs::kNeighbours,
      .epsilon_key = "layer_norm_eps",
-     .norm_form = NormForm::kLayer,
-     .is_parallel = true,
      .keys = kCohere2Keys,
      .gguf = {.architecture = "cohere2",
               .rotary_pairs = RotaryPairs::kNeighbours,
@@ -211,7 +209,7 @@ const ModelFamily kFamilies[] = {
      .defaults = {.context_length = 2048},
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
-     .state_input = StateInput::kNextToEmbedding,
+     .form = {.state_input = StateInput::kNextToEmbedding},
      .gguf = {.architecture = "eagle3",
               .rotary_pairs = RotaryPairs::kNeighbours,
               .extras = GgufExtras::kLlamas}},
@@ -220,7 +218,7 @@ const ModelFamily kFamilies[] = {
      .defaults = {.context_length = 2048},
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
-     .state_input = StateInput::kFused,
+     .form = {.state_input = StateInput::kFused},
      .gguf = {.architecture = "tandem-one-layer", .extras = GgufExtras::kLlamas}},
 };
 
@@ -235,14 +233,8 @@ bool ModelFamily::Reads(absl::string_view key) const {
 
 ModelConfig ModelFamily::NewConfig() const {
   ModelConfig config;
+  static_cast<ModelForm&>(config) = form;
   config.family = model_type;
-  config.norm_form = norm_form;
-  config.norms_inputs = norms_inputs;
-  config.norms_outputs = norms_outputs;
-  config.is_parallel = is_parallel;
-  config.query_key_norm = query_key_norm;
-  config.activation = activation;
-  config.state_input = state_input;
   return config;
 }
 

@@ -45,11 +45,11 @@ class ConfigFields {
 
   absl::Status Wrong(absl::string_view key, absl::string_view allowed) const {
     const nlohmann::json* const value = Find(key);
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", prefix_, KeyText(key), ": found ",
-                                                   value != nullptr ? Shown(*value)
-                                                   : Has(key)       ? "null"
-                                                                    : "nothing",
-                                                   ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(file_, ": ", prefix_, KeyText(key)),
+                      value != nullptr ? Shown(*value)
+                      : Has(key)       ? "null"
+                                       : "nothing",
+                      allowed);
   }
 
   // An integer in [least, most]; `if_absent` where there is none, or an error without one.
@@ -100,7 +100,7 @@ class ConfigFields {
   }
 
  private:
-  // A key that somebody else chose, as messages show it.
+  // A key as messages show it, which may be any text.
   static std::string KeyText(absl::string_view key) {
     const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
       return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';

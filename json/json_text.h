@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -53,6 +54,10 @@ bool SaysNothing(const nlohmann::json& value);
 bool IsText(const nlohmann::json& value, absl::string_view text);
 bool IsText(const JsonValue& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
+
+// INVALID_ARGUMENT, "<where>: found <found>, allowed: <allowed>".
+absl::Status NotAllowed(absl::string_view where, absl::string_view found,
+                        absl::string_view allowed);
 
 }  // namespace tandem
 
