@@ -3,11 +3,13 @@
 #ifndef TANDEM_BASE_HASH_MAP_H_
 #define TANDEM_BASE_HASH_MAP_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/string_view.h"
@@ -31,6 +33,15 @@ template <typename Key, typename Value>
 using HashMap = std::unordered_map<Key, Value, HashFor<Key>, EqualFor<Key>>;
 template <typename Key>
 using HashSet = std::unordered_set<Key, HashFor<Key>, EqualFor<Key>>;
+
+// The keys of a map, sorted.
+template <typename Map>
+std::vector<typename Map::key_type> SortedKeys(const Map& map) {
+  std::vector<typename Map::key_type> keys;
+  for (const auto& [key, value] : map) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 }  // namespace tandem
 
