@@ -53,4 +53,15 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
   }
 }
 
+void NarrowRow(const float* values, int count, DType dtype, std::byte* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, values, count * sizeof(float));
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
+  }
+}
+
 }  // namespace tandem

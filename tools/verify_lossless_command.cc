@@ -224,11 +224,8 @@ absl::Status Run(ProofFlags* flags) {
   absl::StatusOr<LosslessProof> proof;
   {
     Progress progress("proving", kSteps);
-    int shown = 0;
     flags->proof.on_progress = [&](double share) {
-      const int now = static_cast<int>(share * kSteps);
-      progress.Advance(now - shown);
-      shown = now;
+      progress.AdvanceTo(static_cast<int64_t>(share * kSteps));
     };
     proof = ProveLossless(flags->engine_options, flags->proof);
   }
