@@ -13,8 +13,6 @@
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
 #include "engine/runtime.h"
-#include "nlohmann/json.hpp"
-#include "tools/engine_options.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 
@@ -40,14 +38,8 @@ struct PerplexityFlags {
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || engine.drafter != "auto") {
-      return absl::InvalidArgumentError(
-          "--draft, --drafter: a perplexity is the target's alone; give neither");
-    }
-    engine.drafter = "none";
-    ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-    engine_options.max_batch = 1;
-    engine_options.draft.clear();  // nothing is drafted
+    ASSIGN_OR_RETURN(engine_options,
+                     PlainEngineOptions(engine, "a perplexity is the target's alone"));
     return window > 0 ? CheckStride(stride, window) : absl::OkStatus();
   }
 };

@@ -194,18 +194,11 @@ absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFi
   const int64_t most = kElementsPerThread * pool.num_threads();
   std::vector<std::byte> buffer(most * element_bytes);
   for (uint32_t index = 0; index < tensors.size(); ++index) {
-    const Distribution distribution = DistributionOf(tensors[index]);
     const int64_t num_elements = tensors[index].num_elements();
     for (int64_t first = 0; first < num_elements; first += most) {
       const int64_t count = std::min(most, num_elements - first);
       const auto out = absl::MakeSpan(buffer).first(count * element_bytes);
-      pool.Run([&](int thread) {
-        const int64_t begin = thread * kElementsPerThread;
-        if (begin >= count) return;
-        const int64_t share = std::min(kElementsPerThread, count - begin);
-        FillRandom(seed, index, first + begin, distribution.centre, distribution.radius,
-                   shape.dtype, out.subspan(begin * element_bytes, share * element_bytes));
-      });
+      FillTensor(tensors[index], seed, index, first, shape.dtype, &pool, out);
       RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(out.data()), out.size()}));
       on_bytes(static_cast<int64_t>(out.size()));
     }
@@ -377,6 +370,21 @@ void FillRandom(uint64_t seed, uint32_t tensor, int64_t first, float centre, flo
     const auto size = static_cast<int>(std::min<int64_t>(kElementsPerBlock, count - begin));
     NarrowRow(values, size, dtype, out.data() + begin * element_bytes);
   }
+}
+
+void FillTensor(const TensorSpec& tensor, uint64_t seed, uint32_t index, int64_t first, DType dtype,
+                ThreadPool* pool, absl::Span<std::byte> out) {
+  const Distribution distribution = DistributionOf(tensor);
+  const auto element_bytes = static_cast<int64_t>(SizeOf(dtype));
+  const int64_t count = static_cast<int64_t>(out.size()) / element_bytes;
+  pool->Run([&](int thread) {
+    for (int64_t begin = thread * kElementsPerThread; begin < count;
+         begin += pool->num_threads() * kElementsPerThread) {
+      const int64_t share = std::min(kElementsPerThread, count - begin);
+      FillRandom(seed, index, first + begin, distribution.centre, distribution.radius, dtype,
+                 out.subspan(begin * element_bytes, share * element_bytes));
+    }
+  });
 }
 
 absl::Status WriteRandomModel(const RandomModelShape& shape, uint64_t seed,
