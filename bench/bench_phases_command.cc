@@ -35,11 +35,11 @@ struct PhaseFlags {
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || engine.drafter != "auto") {
+    if (!engine.options.draft.empty() || engine.options.drafter != DrafterKind::kAuto) {
       return absl::InvalidArgumentError(
           "--draft, --drafter: the phases are those of plain decoding; give neither");
     }
-    engine.drafter = "none";
+    engine.options.drafter = DrafterKind::kNone;
     ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
     engine_options.max_batch = 1;
     engine_options.prefix_cache = false;
@@ -154,7 +154,7 @@ Command AddBenchPhases(CLI::App* bench) {
       ->check(CLI::Range(1, 10000))
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },
