@@ -52,11 +52,11 @@ int ThreadsOf(const EngineOptions& options) {
 }
 
 absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason) {
-  if (!flags.draft.empty() || flags.drafter != "auto") {
+  if (!flags.options.draft.empty() || flags.options.drafter != DrafterKind::kAuto) {
     return absl::InvalidArgumentError(
         absl::StrCat("--draft, --drafter: ", View(reason), "; give neither"));
   }
-  flags.drafter = "none";
+  flags.options.drafter = DrafterKind::kNone;
   ASSIGN_OR_RETURN(EngineOptions options, flags.ToOptions());
   options.max_batch = 1;
   options.draft.clear();

@@ -54,7 +54,7 @@ struct PerplexityReport {
 };
 
 absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const Runtime& pair) {
-  const int64_t cached = int64_t{pair.target_cache->num_pages()} * flags.engine.page_size;
+  const int64_t cached = int64_t{pair.target_cache->num_pages()} * flags.engine_options.page_size;
   const int most = static_cast<int>(std::min<int64_t>(pair.target->context_length(), cached));
   PerplexityOptions options;
   options.window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, most);
@@ -147,7 +147,7 @@ Command AddBenchPerplexity(CLI::App* bench) {
       ->check(CLI::Range(1, 1 << 30))
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of text")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -171,7 +171,7 @@ Command AddBenchPhases(CLI::App* bench) {
   AddCount(app, "--repeat", &flags->repeat, "Generations of each length, in turns", 10000)
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

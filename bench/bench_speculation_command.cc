@@ -18,7 +18,7 @@
 #include "checkpoint/model_config.h"
 #include "engine/judged_engine.h"
 #include "tools/chat_format.h"
-#include "tools/number_range.h"
+#include "tools/option_group.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 
@@ -63,7 +63,8 @@ absl::Status SpeculationFlags::Check() {
                                                  : "0";
   benchmark.draft_tokens.clear();
   for (const absl::string_view part : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(const int count, ParseDraftTokens(std::string(part)));
+    int count = 0;
+    RETURN_IF_ERROR(SetFromText("--draft-tokens", std::string(part), kDraftTokenLimits, &count));
     if (count != 0 && !has_drafter) {
       return absl::InvalidArgumentError(
           absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
@@ -348,22 +349,18 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
       ->group(group);
   AddCount(app, "-n,--max-tokens", &benchmark.max_tokens, "Tokens per sequence", 1 << 20)
       ->group(group);
-  app->add_option("--temperature", benchmark.temperature,
-                  "0 always takes the most likely token [0]")
-      ->type_name("T")
-      ->check(NumberWithin(0, 100))
-      ->group(group);
+  OptionGroup(app, group)
+      .Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
+           {.low = 0, .high = 100});
   AddCount(app, "--repeat", &benchmark.repeat, "Pairs of passes over all prompts", 10000)
       ->group(group);
-  app->add_option("--synthetic-acceptance", benchmark.synthetic_acceptance,
-                  "Keep each draft token with chance A by a seeded coin, whatever the target says "
-                  "of it, to measure the engine apart from its draft; the output is then not the "
-                  "target's")
-      ->type_name("A")
-      ->check(NumberWithin(0, 1))
-      ->group(group);
+  OptionGroup(app, group)
+      .Add("--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
+           "Keep each draft token with chance A by a seeded coin, whatever the target says of it, "
+           "to measure the engine apart from its draft; the output is then not the target's",
+           {.low = 0, .high = 1});
   app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return app;
 }
 
