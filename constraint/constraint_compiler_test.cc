@@ -190,7 +190,7 @@ TEST_F(Compiling, MayBeInterruptedAnywhere) {
   const OutputConstraint sum{.kind = Kind::kGrammar, .text = "root ::= \"1\" (\"+\" [2-9]){2,3}"};
   for (const OutputConstraint& constraint : {schema, tag, sum}) {
     int num_refused = 0;
-    for (int64_t loops = 0;; loops += 5) {
+    for (int64_t loops = 0;; loops += 1 + loops / 50) {
       const auto grammar = engine->Compile(constraint, {.loops = loops});
       if (grammar.ok()) break;
       ASSERT_TRUE(absl::IsOutOfRange(grammar.status())) << grammar.status();
