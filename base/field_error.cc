@@ -46,14 +46,4 @@ absl::Status WithCode(absl::Status status, absl::string_view code) {
 
 std::string CodeOf(const absl::Status& status) { return PayloadOf(status, kCodePayload); }
 
-absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(value, " is not ", least, " or more"));
-}
-
-absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t least, int64_t most) {
-  if (least <= value && value <= most) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(value, " is not from ", least, " to ", most));
-}
-
 }  // namespace tandem

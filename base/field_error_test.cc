@@ -7,14 +7,14 @@ namespace tandem {
 namespace {
 
 TEST(FieldError, NamesItsFieldForPeopleAndPrograms) {
-  const absl::Status status = FieldError("max_tokens", "0 is not 1 or more");
+  const absl::Status status = FieldError("max_tokens", "must be at least 1, got 0");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "max_tokens: 0 is not 1 or more");
+  EXPECT_EQ(status.message(), "max_tokens: must be at least 1, got 0");
   EXPECT_EQ(FieldOf(status), "max_tokens");
 }
 
 TEST(FieldError, IsNotReadOutOfAMessage) {
-  EXPECT_EQ(FieldOf(absl::InvalidArgumentError("max_tokens: 0 is not 1 or more")), "");
+  EXPECT_EQ(FieldOf(absl::InvalidArgumentError("max_tokens: must be at least 1, got 0")), "");
   EXPECT_EQ(FieldOf(absl::OkStatus()), "");
 }
 

@@ -1,33 +1,66 @@
-// The benchmarks of `tandem bench`, and what their reports share.
+// The benchmarks of `tandem bench`, and what their options and reports share.
 #ifndef TANDEM_BENCH_BENCH_COMMANDS_H_
 #define TANDEM_BENCH_BENCH_COMMANDS_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json_fwd.hpp"
+#include "absl/types/span.h"
+#include "bench/machine_limits.h"
+#include "nlohmann/json.hpp"
+#include "tandem/engine.h"
 #include "tools/command.h"
+#include "tools/engine_options.h"
+
+namespace CLI {
+class Option;
+}
 
 namespace tandem {
 
-// Each adds its benchmark to `bench` (a file of its own, bench/bench_<name>_command.cc).
+// Each adds its benchmark to `bench`.
 Command AddBenchSpeculation(CLI::App* bench);
 Command AddBenchKernels(CLI::App* bench);
 Command AddBenchDevice(CLI::App* bench);
 Command AddBenchPhases(CLI::App* bench);
 Command AddBenchPerplexity(CLI::App* bench);
 
-// "1,2,8" as numbers, each in [least, most]. INVALID_ARGUMENT naming the option.
-absl::StatusOr<std::vector<int>> ParseNumbers(std::string_view option, const std::string& list,
-                                              int least, int most);
-// "a,b" as some of `allowed`, as they stand there. INVALID_ARGUMENT naming the option.
-absl::StatusOr<std::vector<std::string_view>> ParseNames(
-    std::string_view option, const std::string& list, const std::vector<std::string_view>& allowed);
+// Options whose defaults are the variable's value, which helps tell after `text`: numbers with
+// commas, a number. Helps of names tell no default.
+CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
+                        const std::string& text, int least, int most);
+CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
+                      const std::string& text, const std::vector<std::string>& allowed);
+CLI::Option* AddCount(CLI::App* app, const std::string& name, int* value, const std::string& text,
+                      int most, int least = 1, const std::string& type = "N");
+// The threads of an engine.
+int ThreadsOf(const EngineOptions& options);
+// As the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT, which
+// gives `reason`, if the flags name a draft.
+absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason);
 
-// `value` in printf's `format`, "-" if it is no number.
-std::string FormatNumber(const char* format, double value);
+// ---- Reports: each row is JSON first, and tables show some of its fields ----
+
+nlohmann::ordered_json NumberOrNull(std::optional<double> number);
+nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
+// What `demand` took, compared with the limits.
+nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
+nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
+
+struct Column {
+  const char* heading;
+  const char* field;
+  const char* format = nullptr;  // printf's, of numbers; null for those that are whole
+  double scale = 1.0;            // that numbers are multiplied by
+};
+// Without columns that no row has. Numbers that are null or not finite are "-", lists are "1x2".
+std::string TableOf(const std::vector<nlohmann::ordered_json>& rows,
+                    absl::Span<const Column> columns);
+// The same of what operations and phases took.
+std::string TimesTable(const std::vector<nlohmann::ordered_json>& rows);
 // On standard output, in one line; errors as those of Print.
 absl::Status PrintJson(const nlohmann::ordered_json& json);
 

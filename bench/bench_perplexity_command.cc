@@ -13,8 +13,6 @@
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
 #include "engine/runtime.h"
-#include "nlohmann/json.hpp"
-#include "tools/engine_options.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 
@@ -40,14 +38,8 @@ struct PerplexityFlags {
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || engine.drafter != "auto") {
-      return absl::InvalidArgumentError(
-          "--draft, --drafter: a perplexity is the target's alone; give neither");
-    }
-    engine.drafter = "none";
-    ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-    engine_options.max_batch = 1;
-    engine_options.draft.clear();  // nothing is drafted
+    ASSIGN_OR_RETURN(engine_options,
+                     PlainEngineOptions(engine, "a perplexity is the target's alone"));
     return window > 0 ? CheckStride(stride, window) : absl::OkStatus();
   }
 };
@@ -62,7 +54,7 @@ struct PerplexityReport {
 };
 
 absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const Runtime& pair) {
-  const int64_t cached = int64_t{pair.target_cache->num_pages()} * flags.engine.page_size;
+  const int64_t cached = int64_t{pair.target_cache->num_pages()} * flags.engine_options.page_size;
   const int most = static_cast<int>(std::min<int64_t>(pair.target->context_length(), cached));
   PerplexityOptions options;
   options.window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, most);
@@ -155,7 +147,7 @@ Command AddBenchPerplexity(CLI::App* bench) {
       ->check(CLI::Range(1, 1 << 30))
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of text")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -1,25 +1,24 @@
-// tandem bench phases: time to the first token and time per output token, and their rooflines.
+// tandem bench phases: the time to the first token against the prompt's length, the time per output
+// token against its position, and their rooflines.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/process_limits.h"
+#include "absl/time/time.h"
+#include "base/philox.h"
 #include "base/status_macros.h"
 #include "bench/bench_commands.h"
-#include "bench/bench_kernels.h"
-#include "bench/bench_phases.h"
-#include "bench/machine_limits.h"
+#include "bench/operation.h"
+#include "bench/pass_demand.h"
 #include "checkpoint/model_config.h"
 #include "engine/runtime.h"
-#include "nlohmann/json.hpp"
-#include "tools/engine_options.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
-#include "tools/table.h"
 
 namespace tandem {
 namespace {
@@ -28,106 +27,130 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct PhaseFlags {
   EngineFlags engine;
-  std::string prompt_lengths = "16,64,128,256,512";
+  std::vector<int> prompt_lengths = {16, 64, 128, 256, 512};
+  int max_tokens = 16;  // decoded after each prompt, beyond the first
+  int repeat = 5;
   bool json = false;
-  PhaseBenchmarkOptions benchmark;
 
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || engine.drafter != "auto") {
-      return absl::InvalidArgumentError(
-          "--draft, --drafter: the phases are those of plain decoding; give neither");
-    }
-    engine.drafter = "none";
-    ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-    engine_options.max_batch = 1;
+    ASSIGN_OR_RETURN(engine_options,
+                     PlainEngineOptions(engine, "the phases are those of plain decoding"));
     engine_options.prefix_cache = false;
-    engine_options.chunk_tokens = benchmark.chunk_tokens;
-    ASSIGN_OR_RETURN(benchmark.prompt_lengths,
-                     ParseNumbers("--prompt-lengths", prompt_lengths, 1, 1 << 20));
+    engine_options.chunk_tokens = 256;
     return absl::OkStatus();
-  }
-  int num_threads() const {
-    return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
   }
 };
 
-absl::StatusOr<DType> DTypeOf(const ModelInfo& info) {
-  for (const DType dtype : kWeightDTypes) {
-    if (info.dtype == NameOf(dtype)) return dtype;
+std::vector<TokenId> RandomPrompt(int length, int vocab_size, uint64_t seed) {
+  const RandomSource random(seed);
+  std::vector<TokenId> ids;
+  for (uint32_t i = 0; i < static_cast<uint32_t>(length); ++i) {
+    const uint32_t bits = random.Block({.stream = RandomStream::kTarget, .position = i}, 0)[0];
+    ids.push_back(static_cast<TokenId>(bits % static_cast<uint32_t>(vocab_size)));
   }
-  return absl::InternalError(absl::StrCat("dtype: ", info.dtype));
+  return ids;
 }
 
-OrderedJson PointJson(const char* name, const PhasePoint& point) {
-  return {{name, point.tokens},
-          {"ms", point.time.ms},
-          {"bytes", point.demand.bytes},
-          {"bytes_per_second", point.bytes_per_second()},
-          {"flops", point.flops_per_second()},
-          {"intensity", point.intensity()},
-          {"of_limit", point.time.of_limit},
-          {"bound", point.time.bound}};
+// One point of a curve, and of the roofline.
+struct PhasePoint {
+  int tokens = 0;  // of the prompt; for decoding, read before the token, at the middle
+  Demand demand;   // of the prompt, or of one token
+  MachineLimits::Series series = {};
+};
+
+struct Curves {
+  std::vector<PhasePoint> prefill;
+  std::vector<PhasePoint> decode;
+};
+
+// Plain decoding of random prompts, the lengths in turns.
+absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& counter, Engine* engine,
+                               MachineLimits* limits) {
+  Curves curves;
+  for (const int length : flags.prompt_lengths) {
+    const int middle = length + flags.max_tokens / 2;
+    curves.prefill.push_back({length, counter.OfPrompt(length, flags.engine_options.chunk_tokens)});
+    curves.decode.push_back({middle, counter.Of({.rows = 1, .context = middle, .logit_rows = 1})});
+  }
+  Progress progress("measuring", static_cast<int64_t>(flags.prompt_lengths.size()) * flags.repeat);
+  const int vocab_size = engine->target_info().vocab_size;
+  // The first pass packs the weights.
+  Request first{.prompt_ids = RandomPrompt(1, vocab_size, 1), .max_tokens = 1};
+  first.draft_tokens = 0;
+  RETURN_IF_ERROR(engine->Generate(std::move(first)).status());
+  for (int i = 0; i < flags.repeat; ++i) {
+    for (size_t j = 0; j < flags.prompt_lengths.size(); ++j) {
+      Request request;
+      request.prompt_ids = RandomPrompt(flags.prompt_lengths[j], vocab_size, 100 * i + j);
+      request.max_tokens = flags.max_tokens + 1;
+      request.sampling.temperature = 0.0f;
+      request.ignore_eos = true;
+      request.draft_tokens = 0;
+      ASSIGN_OR_RETURN(const Completion completion, engine->Generate(std::move(request)));
+      const Timings& timings = completion.timings;
+      const absl::Duration per_token = timings.TimePerOutputToken(
+          static_cast<int>(completion.token_ids.size()), completion.first_round_tokens);
+      limits->AddTime(curves.prefill[j].demand, absl::ToDoubleSeconds(timings.time_to_first_token),
+                      &curves.prefill[j].series);
+      limits->AddTime(curves.decode[j].demand, absl::ToDoubleSeconds(per_token),
+                      &curves.decode[j].series);
+      progress.Advance(1);
+    }
+  }
+  return curves;
 }
 
-std::string PointTable(const char* name, const std::vector<PhasePoint>& points, bool per_token) {
-  Table table({name, "ms", "tok/s", "flop/byte", "Gflop/s", "GB/s", "of limit", "bound by"});
+// `field` names a point's tokens.
+std::vector<OrderedJson> PointsJson(const char* field, bool per_token,
+                                    const std::vector<PhasePoint>& points) {
+  std::vector<OrderedJson> rows;
   for (const PhasePoint& point : points) {
-    table.AddRow({absl::StrCat(point.tokens), FormatNumber("%.3f", point.time.ms),
-                  FormatNumber("%.1f", 1e3 * (per_token ? 1 : point.tokens) / point.time.ms),
-                  FormatNumber("%.2f", point.intensity()),
-                  FormatNumber("%.1f", point.flops_per_second() * 1e-9),
-                  FormatNumber("%.2f", point.bytes_per_second() * 1e-9),
-                  FormatNumber("%.3f", point.time.of_limit), std::string(point.time.bound)});
+    const LimitedTime time = point.series.Result();
+    rows.push_back(
+        With({{field, point.tokens}},
+             With(LimitedJson(point.demand, time),
+                  {{"intensity", point.demand.flops / point.demand.bytes},  // operations per byte
+                   {"tokens_per_second", 1e3 * (per_token ? 1 : point.tokens) / time.ms}})));
   }
-  return table.ToText();
+  return rows;
 }
 
 absl::Status Run(const PhaseFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
-                   MachineLimits::Create(flags.num_threads()));
+                   MachineLimits::Create(ThreadsOf(flags.engine_options)));
   ASSIGN_OR_RETURN(
       const ModelConfig config,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
   ASSIGN_OR_RETURN(const CpuCompute compute, ParseCompute(flags.engine_options.compute));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   const ModelInfo target = engine->target_info();
-  ASSIGN_OR_RETURN(const DType dtype, DTypeOf(target));
-  const PassCounter counter(config, target.bytes_read_per_pass, target.kv_bytes_per_token, dtype,
-                            UsesBf16Products(compute));
-  PhaseBenchmark result;
-  {
-    const PhaseBenchmarkOptions& options = flags.benchmark;
-    Progress progress("measuring",
-                      static_cast<int64_t>(options.prompt_lengths.size()) * options.repeat);
-    ASSIGN_OR_RETURN(result, RunPhaseBenchmark(options, counter, engine.get(), limits.get(),
-                                               [&] { progress.Advance(1); }));
+  const auto dtype =
+      absl::c_find_if(kWeightDTypes, [&](DType each) { return target.dtype == NameOf(each); });
+  if (dtype == std::end(kWeightDTypes)) {
+    return absl::InternalError(absl::StrCat("dtype: ", target.dtype));
   }
+  const PassCounter counter(config, target.bytes_read_per_pass, target.kv_bytes_per_token, *dtype,
+                            UsesBf16Products(compute));
+  ASSIGN_OR_RETURN(const Curves curves, Measure(flags, counter, engine.get(), limits.get()));
+  const auto prefill = PointsJson("prompt_tokens", /*per_token=*/false, curves.prefill);
+  const auto decode = PointsJson("position", /*per_token=*/true, curves.decode);
   if (!flags.json) {
     return Print(absl::StrCat(
         CpuName(), ": ", engine->device_description(), "\n", limits->ToText(), target.path, ": ",
         target.dtype,
         absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
-        "; medians of ", flags.benchmark.repeat, " in turns\n\ntime to the first token\n",
-        PointTable("prompt", result.prefill, /*per_token=*/false), "\ntime per output token\n",
-        PointTable("position", result.decode, /*per_token=*/true)));
+        "; medians of ", flags.repeat, " in turns\n\ntime to the first token\n",
+        TimesTable(prefill), "\ntime per output token\n", TimesTable(decode)));
   }
-  OrderedJson prefill = OrderedJson::array();
-  for (const PhasePoint& point : result.prefill) {
-    prefill.push_back(PointJson("prompt_tokens", point));
-  }
-  OrderedJson decode = OrderedJson::array();
-  for (const PhasePoint& point : result.decode) decode.push_back(PointJson("position", point));
-  return PrintJson({{"machine",
-                     {{"cpu", CpuName()},
-                      {"threads", flags.num_threads()},
-                      {"device", engine->device_description()}}},
-                    {"limits", limits->ToJson()},
-                    {"target", {{"path", target.path}, {"dtype", target.dtype}}},
-                    {"repeat", flags.benchmark.repeat},
-                    {"prefill", prefill},
-                    {"decode", decode}});
+  return PrintJson(
+      {{"machine", MachineJson(ThreadsOf(flags.engine_options), engine->device_description())},
+       {"limits", limits->ToJson()},
+       {"target", {{"path", target.path}, {"dtype", target.dtype}}},
+       {"repeat", flags.repeat},
+       {"prefill", prefill},
+       {"decode", decode}});
 }
 
 }  // namespace
@@ -139,22 +162,16 @@ Command AddBenchPhases(CLI::App* bench) {
       "Time to the first token against the prompt's length, time per output token against its "
       "position, and how far each is from the machine's limits");
   const std::string group = "Measurement";
-  app->add_option(
-         "--prompt-lengths", flags->prompt_lengths,
-         absl::StrCat("Tokens of the prompts, which are random [", flags->prompt_lengths, "]"))
-      ->type_name("LIST")
+  AddNumbers(app, "--prompt-lengths", &flags->prompt_lengths,
+             "Tokens of the prompts, which are random", 1, 1 << 20)
       ->group(group);
-  app->add_option("-n,--max-tokens", flags->benchmark.tokens_per_position,
-                  "Tokens decoded after each prompt, beyond the first [16]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
+  AddCount(app, "-n,--max-tokens", &flags->max_tokens,
+           "Tokens decoded after each prompt, beyond the first", 1 << 20)
       ->group(group);
-  app->add_option("--repeat", flags->benchmark.repeat, "Generations of each length, in turns [5]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 10000))
+  AddCount(app, "--repeat", &flags->repeat, "Generations of each length, in turns", 10000)
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

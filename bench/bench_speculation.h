@@ -16,8 +16,8 @@ namespace tandem {
 
 struct SpeculationBenchmarkOptions {
   std::vector<Prompt> prompts;
-  std::vector<int> draft_tokens;  // k of each run; kAutoDraftTokens too
-  std::vector<int> batches;       // sequences at a time; at most the engine's max_batch
+  std::vector<int> draft_tokens;   // k of each run; kAutoDraftTokens too
+  std::vector<int> batches = {1};  // sequences at a time; at most the engine's max_batch
   int max_tokens = 128;
   bool ignore_eos = true;                 // every sequence has max_tokens
   std::vector<TokenId> stop_tokens = {};  // in addition to the model's own, where it may end

@@ -10,24 +10,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/process_limits.h"
 #include "base/status_macros.h"
-#include "base/thread_pool.h"
 #include "bench/bench_commands.h"
 #include "bench/bench_speculation.h"
 #include "bench/machine_limits.h"
-#include "bench/measuring.h"
 #include "bench/synthetic_acceptance.h"
 #include "checkpoint/model_config.h"
 #include "engine/judged_engine.h"
-#include "nlohmann/json.hpp"
-#include "tools/bandwidth.h"
 #include "tools/chat_format.h"
-#include "tools/engine_options.h"
-#include "tools/number_range.h"
+#include "tools/option_group.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
-#include "tools/table.h"
 
 namespace tandem {
 namespace {
@@ -51,7 +44,6 @@ struct SpeculationFlags {
   std::string prompts_file;
   int num_prompts = 0;       // 0: all
   std::string draft_tokens;  // empty: the default
-  std::string batches = "1";
   bool chat = false;
   bool json = false;
   SpeculationBenchmarkOptions benchmark;
@@ -61,9 +53,6 @@ struct SpeculationFlags {
   absl::Status Check();
   absl::Status LoadPrompts();
   absl::Status PutPrompts(const Engine& engine);
-  int num_threads() const {
-    return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
-  }
 };
 
 absl::Status SpeculationFlags::Check() {
@@ -74,14 +63,14 @@ absl::Status SpeculationFlags::Check() {
                                                  : "0";
   benchmark.draft_tokens.clear();
   for (const absl::string_view part : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(const int count, ParseDraftTokens(std::string(part)));
+    int count = 0;
+    RETURN_IF_ERROR(SetFromText("--draft-tokens", std::string(part), kDraftTokenLimits, &count));
     if (count != 0 && !has_drafter) {
       return absl::InvalidArgumentError(
           absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
     }
     benchmark.draft_tokens.push_back(count);
   }
-  ASSIGN_OR_RETURN(benchmark.batches, ParseNumbers("--batch", batches, 1, 1024));
   engine_options.max_batch = *std::max_element(benchmark.batches.begin(), benchmark.batches.end());
   engine_options.prefix_cache = false;
   engine_options.draft_memory_bytes = 0;  // repeated runs would know the answers
@@ -117,30 +106,6 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   return absl::OkStatus();
 }
 
-// Read-only bandwidths of this machine's memory, and of its last cache where the model fits it.
-struct Limits {
-  ReadBandwidth memory;
-  std::optional<ReadBandwidth> cache;
-
-  static absl::StatusOr<Limits> Measure(int64_t model_bytes, int num_threads) {
-    ThreadPool pool(num_threads);
-    Limits limits;
-    ASSIGN_OR_RETURN(limits.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
-    if (model_bytes <= LastLevelCacheBytes()) {
-      ASSIGN_OR_RETURN(limits.cache, MeasureReadBandwidth(model_bytes, &pool));
-    }
-    return limits;
-  }
-  // Whatever else ran only slowed the measurement.
-  void KeepBest(const Limits& other) {
-    const auto better = [](const ReadBandwidth& a, const ReadBandwidth& b) {
-      return a.bytes_per_second < b.bytes_per_second ? b : a;
-    };
-    memory = better(memory, other.memory);
-    if (cache.has_value()) cache = better(*cache, *other.cache);
-  }
-};
-
 // What was measured on what.
 struct Report {
   ModelInfo target;
@@ -148,11 +113,20 @@ struct Report {
   std::string drafter;
   std::string device;
   SpeculationBenchmark benchmark;
-  Limits limits;
+  std::unique_ptr<MachineLimits> limits;
 
   // Bytes of matrices per second of plain decoding at batch 1.
   double plain_bytes_per_second() const {
     return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain.step_ms * 1e-3);
+  }
+  // The share of a limit that this is; nothing of a cache that does not hold the matrices.
+  std::optional<double> OfLimit(Place place) const {
+    if (place == Place::kCache &&
+        MachineLimits::PlaceOf(target.bytes_read_per_pass) != Place::kCache) {
+      return std::nullopt;
+    }
+    const std::optional<double> limit = limits->BytesPerSecond(place);
+    return limit.has_value() ? std::optional(plain_bytes_per_second() / *limit) : std::nullopt;
   }
 };
 
@@ -163,9 +137,8 @@ std::string DraftTokensText(int draft_tokens) {
 OrderedJson SpreadJson(const Spread& spread) { return {spread.low, spread.high}; }
 
 OrderedJson RunJson(const SpeculationRun& run) {
-  OrderedJson draft_tokens =
-      run.draft_tokens == kAutoDraftTokens ? OrderedJson("auto") : OrderedJson(run.draft_tokens);
-  return {{"draft_tokens", std::move(draft_tokens)},
+  const bool is_auto = run.draft_tokens == kAutoDraftTokens;
+  return {{"draft_tokens", is_auto ? OrderedJson("auto") : OrderedJson(run.draft_tokens)},
           {"batch", run.batch},
           {"plain_tokens_per_second", run.plain_tokens_per_second.median},
           {"plain_tokens_per_second_spread", SpreadJson(run.plain_tokens_per_second)},
@@ -189,16 +162,6 @@ OrderedJson RunJson(const SpeculationRun& run) {
            run.identical.has_value() ? OrderedJson(*run.identical) : OrderedJson(nullptr)}};
 }
 
-OrderedJson LimitsJson(const Limits& limits) {
-  OrderedJson read = {{"dram", limits.memory.bytes_per_second}, {"cache", nullptr}};
-  OrderedJson buffers = {{"dram", limits.memory.buffer_bytes}, {"cache", nullptr}};
-  if (limits.cache.has_value()) {
-    read["cache"] = limits.cache->bytes_per_second;
-    buffers["cache"] = limits.cache->buffer_bytes;
-  }
-  return {{"read_bytes_per_second", read}, {"buffer_bytes", buffers}};
-}
-
 OrderedJson ModelJson(const ModelInfo& model) {
   OrderedJson json = {{"path", model.path},
                       {"family", model.family},
@@ -218,15 +181,8 @@ OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
   const PlainDecoding& plain = report.benchmark.plain;
   OrderedJson runs = OrderedJson::array();
   for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
-  OrderedJson of_limit = {
-      {"dram", report.plain_bytes_per_second() / report.limits.memory.bytes_per_second},
-      {"cache", nullptr}};
-  if (report.limits.cache.has_value()) {
-    of_limit["cache"] = report.plain_bytes_per_second() / report.limits.cache->bytes_per_second;
-  }
-  return {{"machine",
-           {{"cpu", CpuName()}, {"threads", flags.num_threads()}, {"device", report.device}}},
-          {"limits", LimitsJson(report.limits)},
+  return {{"machine", MachineJson(ThreadsOf(flags.engine_options), report.device)},
+          {"limits", report.limits->ToJson()},
           {"target", ModelJson(report.target)},
           {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
           {"drafter", report.drafter},
@@ -242,45 +198,45 @@ OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
             {"step_ms", plain.step_ms},
             {"bytes_read_per_step", report.target.bytes_read_per_pass},
             {"bytes_per_second", report.plain_bytes_per_second()},
-            {"of_limit", of_limit}}},
+            {"of_limit",
+             {{"dram", NumberOrNull(report.OfLimit(Place::kMemory))},
+              {"cache", NumberOrNull(report.OfLimit(Place::kCache))}}}}},
           {"runs", runs}};
 }
 
 std::string RunTable(const SpeculationBenchmark& benchmark) {
-  Table table({"k", "batch", "plain tok/s", "spec tok/s", "ratio", "[least, most]", "accepted",
-               "tok/round", "draft step ms", "verify ms", "other ms", "c", "decode ratio",
-               "predicted", "expected"});
+  std::vector<OrderedJson> rows;
   for (const SpeculationRun& run : benchmark.runs) {
-    const bool has_draft = run.drafted_per_round > 0;
-    const auto of_draft = [&](const char* format, double value) {
-      return has_draft ? FormatNumber(format, value) : "-";
-    };
-    table.AddRow(
-        {DraftTokensText(run.draft_tokens), absl::StrCat(run.batch),
-         FormatNumber("%.1f", run.plain_tokens_per_second.median),
-         FormatNumber("%.1f", run.tokens_per_second.median), FormatNumber("%.2f", run.ratio.median),
-         absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high),
-         of_draft("%.3f", run.acceptance_rate), FormatNumber("%.2f", run.tokens_per_round),
-         of_draft("%.3f", run.draft_step_ms), FormatNumber("%.3f", run.verify_ms),
-         FormatNumber("%.3f", run.other_ms), of_draft("%.3f", run.cost_ratio()),
-         FormatNumber("%.2f", run.decode_ratio.median), of_draft("%.2f", run.predicted_ratio()),
-         run.expected_ratio.has_value() ? FormatNumber("%.2f", *run.expected_ratio) : "-"});
+    OrderedJson& row = rows.emplace_back(RunJson(run));
+    row["range"] = absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high);
+    if (run.drafted_per_round > 0) continue;
+    for (const char* of_draft :
+         {"acceptance_rate", "draft_step_ms", "cost_ratio", "predicted_ratio"}) {
+      row[of_draft] = nullptr;
+    }
   }
-  return table.ToText();
+  constexpr Column kColumns[] = {{"k", "draft_tokens"},
+                                 {"batch", "batch"},
+                                 {"plain tok/s", "plain_tokens_per_second", "%.1f"},
+                                 {"spec tok/s", "tokens_per_second", "%.1f"},
+                                 {"ratio", "ratio_to_plain", "%.2f"},
+                                 {"[least, most]", "range"},
+                                 {"accepted", "acceptance_rate", "%.3f"},
+                                 {"tok/round", "tokens_per_round", "%.2f"},
+                                 {"draft step ms", "draft_step_ms", "%.3f"},
+                                 {"verify ms", "verify_ms", "%.3f"},
+                                 {"other ms", "other_ms", "%.3f"},
+                                 {"c", "cost_ratio", "%.3f"},
+                                 {"decode ratio", "decode_ratio", "%.2f"},
+                                 {"predicted", "predicted_ratio", "%.2f"},
+                                 {"expected", "expected_ratio", "%.2f"}};
+  return TableOf(rows, kColumns);
 }
 
 std::string ModelText(const ModelInfo& model) {
   return absl::StrFormat("%s: %s, %.1f million parameters, %s, cache of %s", model.path,
                          model.family, static_cast<double>(model.parameters) * 1e-6, model.dtype,
                          model.kv_cache);
-}
-
-std::string LimitText(const Report& report, absl::string_view place, absl::string_view buffer,
-                      const ReadBandwidth& limit) {
-  return absl::StrFormat("  of %s, read by %d threads (%.1f MB, %s): %.2f GB/s; %.3f of it\n",
-                         place, limit.num_threads, static_cast<double>(limit.buffer_bytes) * 1e-6,
-                         buffer, limit.bytes_per_second * 1e-9,
-                         report.plain_bytes_per_second() / limit.bytes_per_second);
 }
 
 std::string ReportText(const SpeculationFlags& flags, const Report& report) {
@@ -311,14 +267,16 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
       "= draft step / plain step; the rest is what verifying k rows costs beyond one"
       "\n\n");
   absl::StrAppendFormat(
-      &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s\n",
+      &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s",
       static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
       report.plain_bytes_per_second() * 1e-9);
-  text += LimitText(report, "memory", "more than the caches hold", report.limits.memory);
-  if (report.limits.cache.has_value()) {
-    text += LimitText(report, "the cache", "as much as the matrices", *report.limits.cache);
+  for (const auto& [place, name] : {std::pair(Place::kMemory, "memory's speed"),
+                                    std::pair(Place::kCache, "the last cache's")}) {
+    if (const auto share = report.OfLimit(place); share.has_value()) {
+      absl::StrAppendFormat(&text, ", %.3f of %s", *share, name);
+    }
   }
-  return text;
+  return absl::StrCat(text, "\n", report.limits->ToText());
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags) {
@@ -340,16 +298,12 @@ absl::StatusOr<Report> Measure(SpeculationFlags& flags) {
                 .device = engine->device_description(),
                 .benchmark = {},
                 .limits = {}};
-  ASSIGN_OR_RETURN(report.limits,
-                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
   {
     Progress progress("measuring", NumPasses(flags.benchmark));
     ASSIGN_OR_RETURN(report.benchmark, RunSpeculationBenchmark(flags.benchmark, engine.get(),
                                                                [&] { progress.Advance(1); }));
   }
-  ASSIGN_OR_RETURN(const Limits after,
-                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
-  report.limits.KeepBest(after);
+  ASSIGN_OR_RETURN(report.limits, MachineLimits::Create(ThreadsOf(flags.engine_options)));
   return report;
 }
 
@@ -391,31 +345,22 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
                                kDefaultDraftTokens, "; 0 without a draft]"))
       ->type_name("LIST")
       ->group(group);
-  app->add_option("--batch", flags->batches, "Numbers of sequences decoded together [1]")
-      ->type_name("LIST")
+  AddNumbers(app, "--batch", &benchmark.batches, "Numbers of sequences decoded together", 1, 1024)
       ->group(group);
-  app->add_option("-n,--max-tokens", benchmark.max_tokens, "Tokens per sequence [128]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
+  AddCount(app, "-n,--max-tokens", &benchmark.max_tokens, "Tokens per sequence", 1 << 20)
       ->group(group);
-  app->add_option("--temperature", benchmark.temperature,
-                  "0 always takes the most likely token [0]")
-      ->type_name("T")
-      ->check(NumberWithin(0, 100))
+  OptionGroup(app, group)
+      .Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
+           {.low = 0, .high = 100});
+  AddCount(app, "--repeat", &benchmark.repeat, "Pairs of passes over all prompts", 10000)
       ->group(group);
-  app->add_option("--repeat", benchmark.repeat, "Pairs of passes over all prompts [4]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 10000))
-      ->group(group);
-  app->add_option("--synthetic-acceptance", benchmark.synthetic_acceptance,
-                  "Keep each draft token with chance A by a seeded coin, whatever the target says "
-                  "of it, to measure the engine apart from its draft; the output is then not the "
-                  "target's")
-      ->type_name("A")
-      ->check(NumberWithin(0, 1))
-      ->group(group);
+  OptionGroup(app, group)
+      .Add("--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
+           "Keep each draft token with chance A by a seeded coin, whatever the target says of it, "
+           "to measure the engine apart from its draft; the output is then not the target's",
+           {.low = 0, .high = 1});
   app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return app;
 }
 

@@ -4,12 +4,14 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/instant.h"
 #include "base/status_macros.h"
-#include "bench/measuring.h"
+#include "bench/bench_commands.h"
 #include "nlohmann/json.hpp"
 #include "tools/spread.h"
 
@@ -18,21 +20,18 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Long enough for a clock and for threads that wake up, short enough that the machine's speed stays
-// the same.
-constexpr double kSampleSeconds = 4e-3;
-// Untimed before that: threads that wake up may share a core at first, which halved the speeds of
+// Untimed at first: threads that wake up may share a core at first, which halved the speeds of
 // two, and caches hold what ran before.
 constexpr double kWarmUpSeconds = 3e-3;
-// What takes as long as this needs no warming up.
-constexpr double kLongSeconds = 30e-3;
 constexpr int kTries = 3;  // of a limit, the best of which counts: whatever else runs only slows it
 constexpr int64_t kPartBytes = 32 << 20;
 constexpr int kCountersPerLine = 8;
 
+double SecondsSince(Instant start) { return absl::ToDoubleSeconds(Instant::Now() - start); }
+
 // The best of some tries, after a warm-up.
 double BestOf(absl::FunctionRef<double()> measure) {
-  const BenchClock::time_point start = BenchClock::now();
+  const Instant start = Instant::Now();
   while (SecondsSince(start) < kWarmUpSeconds) measure();
   double best = 0.0;
   for (int i = 0; i < kTries; ++i) best = std::max(best, measure());
@@ -64,7 +63,7 @@ double MachineLimits::Measure(DotInput input) {
   constexpr int64_t kSteps = 64 * 1024;
   std::vector<int64_t> done(pool_.num_threads() * kCountersPerLine);
   const double flops = BestOf([&] {
-    const BenchClock::time_point start = BenchClock::now();
+    const Instant start = Instant::Now();
     pool_.Run(
         [&](int thread) { done[thread * kCountersPerLine] = RunMultiplyAdds(input, kSteps); });
     const double seconds = SecondsSince(start);
@@ -80,26 +79,6 @@ void MachineLimits::AddTime(const Demand& demand, double seconds, Series* series
   const double reading = demand.bytes > 0 ? demand.bytes / Measure(demand.place) : 0.0;
   const double arithmetic = demand.flops > 0 ? demand.flops / Measure(demand.input) : 0.0;
   series->Add(seconds, reading, arithmetic, demand.place);
-}
-
-void MachineLimits::Sample(const Demand& demand, absl::FunctionRef<void(int turn)> run,
-                           Series* series) {
-  const BenchClock::time_point first = BenchClock::now();
-  int count = 0;
-  do {
-    run(series->turn_++);
-    ++count;
-  } while (SecondsSince(first) < kWarmUpSeconds);
-  if (const double seconds = SecondsSince(first); seconds > kLongSeconds) {
-    return AddTime(demand, seconds / count, series);
-  }
-  count = 0;
-  const BenchClock::time_point start = BenchClock::now();
-  do {
-    run(series->turn_++);
-    ++count;
-  } while (SecondsSince(start) < kSampleSeconds);
-  AddTime(demand, SecondsSince(start) / count, series);
 }
 
 void MachineLimits::Series::Add(double seconds, double min_reading, double min_arithmetic,
@@ -161,6 +140,15 @@ std::string MachineLimits::ToText() {
     }
   }
   return text + "\n";
+}
+
+DotInput DotInputOf(DType weight, bool bf16_products) {
+  if (weight == DType::kBF16 && bf16_products) return DotInput::kBF16;
+  return IsBlocks(weight) && MachineLimits::Has(DotInput::kInt8) ? DotInput::kInt8 : DotInput::kF32;
+}
+
+bool UsesBf16Products(CpuCompute compute) {
+  return compute != CpuCompute::kF32 && HasBf16Products(CpuIsas().front());
 }
 
 std::string CpuName() {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
+#include "kernels/backend.h"
 #include "kernels/peak.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tools/bandwidth.h"
@@ -29,7 +29,7 @@ struct Demand {
   DotInput input = DotInput::kF32;
 };
 
-// Times of the same thing in turns with the limits that bound it.
+// Times of one thing, each compared with the limits that bound it.
 struct LimitedTime {
   double ms = 0.0;        // median
   double of_limit = 0.0;  // median of the least time that the limits allow, over the time
@@ -60,18 +60,13 @@ class MachineLimits {
     LimitedTime Result() const;  // REQUIRES: something was added
 
    private:
-    friend class MachineLimits;
-    int turn_ = 0;
     std::vector<double> ms_;
     std::vector<double> of_limit_;
     double min_reading_ = 0.0;  // sums
     double min_arithmetic_ = 0.0;
     Place place_ = Place::kMemory;
   };
-  // Calls `run` with 0, 1, 2, ... (going on from the last sample of this series) for so long that a
-  // clock sees it, then measures the limits of `demand`, what one call takes.
-  void Sample(const Demand& demand, absl::FunctionRef<void(int turn)> run, Series* series);
-  // The same where `seconds` were measured by others.
+  // Measures the limits of `demand`, which took `seconds` just now.
   void AddTime(const Demand& demand, double seconds, Series* series);
 
   // Medians so far, after at least one measurement each; nothing where the machine has none.
@@ -94,6 +89,11 @@ class MachineLimits {
   std::vector<double> read_samples_[2];
   std::vector<double> flops_samples_[3];
 };
+
+// What products with such weights are computed by, on this machine.
+DotInput DotInputOf(DType weight, bool bf16_products);
+// Whether a CPU backend made with `compute` multiplies bf16 weights with bf16 activations.
+bool UsesBf16Products(CpuCompute compute);
 
 // The machine as it is named in reports.
 std::string CpuName();

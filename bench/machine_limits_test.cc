@@ -26,10 +26,8 @@ TEST(MachineLimits, ComparesWithWhatItMeasures) {
   auto limits = MachineLimits::Create(2, 8 << 20);
   ASSERT_TRUE(limits.ok());
   MachineLimits::Series series;
-  int next = 0;
-  const auto run = [&](int turn) { EXPECT_EQ(turn, next++); };
-  (*limits)->Sample({.bytes = 1e6, .flops = 1e3}, run, &series);
-  (*limits)->Sample({.bytes = 1e6, .flops = 1e3}, run, &series);
+  (*limits)->AddTime({.bytes = 1e6, .flops = 1e3}, 1e-3, &series);
+  (*limits)->AddTime({.bytes = 1e6, .flops = 1e3}, 1e-3, &series);
   EXPECT_GT(series.Result().of_limit, 0.0);
   const nlohmann::ordered_json json = (*limits)->ToJson();
   EXPECT_GT(json["read_bytes_per_second"]["dram"], 0.0);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bench/bench_kernels.h"
 #include "checkpoint/model_tensors.h"
 
 namespace tandem {
@@ -26,9 +25,9 @@ Demand PassCounter::Of(const PassShape& pass) const {
   const double seen = pass.rows * (pass.context + 0.5 * (pass.rows + 1));
   const double products =
       body_elements_ * pass.rows + head_elements_ * pass.logit_rows + attended_elements_ * seen;
-  return {.bytes = bytes_read_ + kv_bytes_ * pass.context,
+  return {.bytes = bytes_read_ + kv_bytes_ * pass.batch * pass.context,
           .place = place_,
-          .flops = 2.0 * products,
+          .flops = 2.0 * pass.batch * products,
           .input = input_};
 }
 

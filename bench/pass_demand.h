@@ -11,9 +11,10 @@
 namespace tandem {
 
 struct PassShape {
-  int rows = 1;        // tokens read
+  int rows = 1;        // tokens read, of each sequence
   int context = 0;     // tokens before them, in the cache
-  int logit_rows = 1;  // rows whose logits are computed
+  int logit_rows = 1;  // rows whose logits are computed, of each sequence
+  int batch = 1;       // sequences
 };
 
 class PassCounter {
@@ -22,11 +23,11 @@ class PassCounter {
   PassCounter(const ModelConfig& config, int64_t bytes_read, int64_t kv_bytes, DType dtype,
               bool bf16_products);
 
-  // Of one pass: every matrix once, the cache once, two operations for each multiply-add of the
-  // products and of attention. What attention computes is little beside the products, and counted
+  // One pass: every matrix once, each cache once, two operations for each multiply-add of the
+  // products and of attention. Attention computes little compared with the products, and is counted
   // with their input.
   Demand Of(const PassShape& pass) const;
-  // Of a prompt read in chunks.
+  // A prompt read in chunks.
   Demand OfPrompt(int num_tokens, int chunk_tokens) const;
 
  private:

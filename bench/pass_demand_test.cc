@@ -35,6 +35,9 @@ TEST(PassCounter, CountsMatricesOnceAndEveryRowsOperations) {
     const Demand verify = counter.Of({.rows = 3, .context = 9, .logit_rows = 3});
     EXPECT_EQ(verify.bytes, step.bytes);
     EXPECT_EQ(verify.flops, 2 * (3 * kBody + 3 * kHead + kAttended * (10 + 11 + 12)));
+    const Demand batch = counter.Of({.rows = 1, .context = 9, .logit_rows = 1, .batch = 4});
+    EXPECT_EQ(batch.bytes, 1000 + 4 * 9 * 32);
+    EXPECT_EQ(batch.flops, 4 * step.flops);
   }
 }
 

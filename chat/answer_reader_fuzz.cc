@@ -17,13 +17,9 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-constexpr std::array<ToolFormat, 6> kToolFormats = {
-    {{},
-     {.family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"},
-     {.family = Family::kList, .begin = "[TOOL_CALLS]", .end = ""},
-     {.family = Family::kMistralNamed, .begin = "[TOOL_CALLS]", .end = ""},
-     {.family = Family::kQwenXml},
-     {.family = Family::kGlm}}};
+constexpr std::array kFamilies = {Family::kHermes,       Family::kLlama3,  Family::kList,
+                                  Family::kMistralNamed, Family::kQwenXml, Family::kGlm,
+                                  Family::kDeepSeek};
 
 // What a byte below 32 stands for: the parts that forms are made of.
 constexpr std::array<std::string_view, 32> kParts = {"<think>",
@@ -109,7 +105,7 @@ void FuzzOne(std::string_view bytes) {
   const auto start = static_cast<ReasoningStart>(bits % 4);
   options.reasoning = {.splitter = {.start = start}, .is_streamed = (bits & 4) != 0};
   if ((bits & 8) != 0) {
-    options.tools = {.format = kToolFormats[(bits >> 4) % kToolFormats.size()],
+    options.tools = {.format = ToolFormat::Of(kFamilies[(bits >> 4) % kFamilies.size()]),
                      .functions = {{"f",
                                     {{"s", JsonTypes(JsonTypes::kString)},
                                      {"n", JsonTypes(JsonTypes::kNumber)}}},

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -21,27 +22,24 @@ absl::Status AddTools(const ChatTemplate& chat, const Tokenizer& tokenizer, cons
                       bool is_constrained, ChatAnswer* answer) {
   ASSIGN_OR_RETURN(const std::vector<ToolFunction> functions, ToolFunctionsOf(tools));
   if (functions.empty()) return absl::OkStatus();
-  ToolCallParser::Options options{.format = ToolFormat::Of(chat), .functions = {}};
+  ToolCallParser::Options options{.format = ToolFormat::Of(chat)};
+  options.functions = CallablesOf(functions, options.format);
   const std::vector<SpecialMarker> special =
       SpecialMarkersAmong(options.format.Markers(), tokenizer);
-  const ToolFunction* strict = nullptr;
-  for (const ToolFunction& function : functions) {
-    options.functions.push_back(CallableOf(function, options.format));
-    if (function.is_strict && strict == nullptr) strict = &function;
-  }
+  const auto strict = absl::c_find_if(functions, [](const ToolFunction& f) { return f.is_strict; });
+  const bool has_strict = strict != functions.end();
   for (const SpecialMarker& marker : special) answer->shown_special_tokens.push_back(marker.second);
-  if (strict != nullptr && is_constrained) {
+  if (has_strict && is_constrained) {
     return FieldError(absl::StrCat(strict->field, ".strict"),
                       "found true, allowed next to a constraint: false");
   }
-  if (strict != nullptr) {
+  if (has_strict) {
     const ToolTagOptions held{.format = options.format, .special = special};
     ASSIGN_OR_RETURN(const Json tag, CallsAtWillOf(held, functions));
     answer->constraint = HoldTo(held, tag);
   }
   // As in the server: a constraint holds calls between their markers.
-  if ((strict != nullptr || is_constrained) &&
-      options.format.family == ToolFormat::Family::kHermes) {
+  if ((has_strict || is_constrained) && !options.format.is_bare()) {
     options.format.may_lack_markers = false;
   }
   answer->reading.tools = std::move(options);

@@ -11,10 +11,6 @@
 namespace tandem {
 namespace {
 
-using Family = ToolFormat::Family;
-
-constexpr std::string_view kFunctionTag = "<function=";
-
 bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
 
 }  // namespace
@@ -22,9 +18,10 @@ bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(
 ToolCallParser::ToolCallParser(Options options)
     : options_(std::move(options)), beginnings_({options_.format.begin}) {
   // Models that write XML leave the first marker out now and then.
-  if (options_.format.family == Family::kQwenXml) beginnings_.push_back(kFunctionTag);
-  for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
-    if (!around.empty()) beginnings_.push_back(around);
+  if (!options_.format.is_json()) call_begin_ = options_.format.CallBegin();
+  const ToolFormat& format = options_.format;
+  for (const std::string_view text : {call_begin_, format.opening, format.closing}) {
+    if (!text.empty()) beginnings_.push_back(text);
   }
   after_ = beginnings_;  // the end of a call may lack before the next one
   after_.push_back(options_.format.end);
@@ -76,17 +73,13 @@ ToolCallParser::Match ToolCallParser::Extend(char byte,
   return Match::kNone;
 }
 
-bool ToolCallParser::MayBeList() const {
-  return options_.format.family == Family::kList || options_.format.family == Family::kMistralNamed;
-}
-
 bool ToolCallParser::MayBeginBare() const {
   if (has_said_ || num_calls_ > 0) return false;
-  return options_.format.may_lack_markers || (MayBeList() && options_.must_call);
+  return options_.format.may_lack_markers || (options_.format.may_be_list() && options_.must_call);
 }
 
 void ToolCallParser::OnMarker() {
-  const bool is_call = marker_ == kFunctionTag;
+  const bool is_call = marker_ == View(call_begin_);
   const bool is_around = marker_ == options_.format.opening || marker_ == options_.format.closing;
   marker_.clear();
   if (is_around) {
@@ -96,10 +89,10 @@ void ToolCallParser::OnMarker() {
   }
   place_ = Place::kOpen;
   if (!is_call) return;
-  held_.resize(held_.size() - kFunctionTag.size());
-  BeginCall('<');
+  held_.resize(held_.size() - call_begin_.size());
+  BeginCall(call_begin_[0]);
   AnswerDelta nothing;
-  for (const char byte : kFunctionTag) ReadCall(byte, &nothing);
+  for (const char byte : call_begin_) ReadCall(byte, &nothing);
 }
 
 void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
@@ -130,26 +123,9 @@ void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
   }
 }
 
-bool ToolCallParser::MayBegin(char byte) const {
-  if (options_.format.family == Family::kQwenXml) return false;  // its marker tells
-  if (options_.format.family == Family::kDeepSeek) return true;
-  if (options_.format.family == Family::kGlm) return byte != '<';
-  const bool is_named = options_.format.family == Family::kMistralNamed && !in_list_;
-  return byte == '{' || (is_named && byte != '[');
-}
-
 void ToolCallParser::BeginCall(char byte) {
-  if (options_.format.family == Family::kQwenXml) {
-    reader_ = std::make_unique<XmlCallReader>(&options_.functions);
-  } else if (options_.format.family == Family::kDeepSeek) {
-    reader_ = std::make_unique<DeepSeekCallReader>();
-  } else if (options_.format.family == Family::kGlm) {
-    reader_ = std::make_unique<GlmCallReader>(&options_.functions);
-  } else if (byte == '{') {
-    reader_ = std::make_unique<JsonCallReader>();
-  } else {
-    reader_ = std::make_unique<NamedCallReader>();
-  }
+  const bool is_json = options_.format.may_be_list() && (in_list_ || byte == '{');
+  reader_ = is_json ? CallReader::OfJson() : CallReader::Of(options_.format, &options_.functions);
   is_call_ = false;
   num_let_out_ = 0;
   place_ = Place::kCall;
@@ -158,14 +134,12 @@ void ToolCallParser::BeginCall(char byte) {
 void ToolCallParser::ReadOpen(char byte, AnswerDelta* delta) {
   if (IsSpace(byte) && marker_.empty()) {
     held_ += byte;
-  } else if (MayBegin(byte)) {
-    BeginCall(byte);
-    ReadCall(byte, delta);
-  } else if (byte == '[' && MayBeList() && !in_list_) {
+  } else if (byte == '[' && options_.format.may_be_list() && !in_list_) {
     held_ += byte;
     in_list_ = true;
-  } else if (options_.format.family != Family::kQwenXml) {
-    GiveUpAndRead(byte, delta);
+  } else if (call_begin_.empty()) {
+    BeginCall(byte);
+    ReadCall(byte, delta);
   } else if (const Match match = Extend(byte, beginnings_); match == Match::kWhole) {
     OnMarker();
   } else if (match == Match::kNone) {
@@ -194,11 +168,7 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
   if (is_call_ && !is_left_out_) LetOutCall(delta);
   if (!is_done) return;
   if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
-  if (options_.format.family == Family::kGlm) {  // its reader has read the marker after it
-    place_ = Place::kText;
-  } else {
-    place_ = Place::kAfter;
-  }
+  place_ = Place::kAfter;
 }
 
 void ToolCallParser::LetOutCall(AnswerDelta* delta) {
@@ -224,8 +194,7 @@ void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
     held_.clear();
     in_list_ = false;
     place_ = Place::kText;
-  } else if (in_list_ ? byte == ','
-                      : format.family == Family::kLlama3 && (byte == ';' || byte == ',')) {
+  } else if (byte == ',' ? in_list_ || format.is_bare() : byte == ';' && format.is_bare()) {
     held_ += byte;
     place_ = Place::kOpen;
   } else {

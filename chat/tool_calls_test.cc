@@ -12,22 +12,6 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-ToolFormat FormatOf(Family family) {
-  switch (family) {
-    case Family::kLlama3:
-      return {.family = family,
-              .begin = "<|python_tag|>",
-              .end = "",
-              .arguments = "parameters",
-              .may_lack_markers = true};
-    case Family::kList:
-    case Family::kMistralNamed:
-      return {.family = family, .begin = "[TOOL_CALLS]", .end = ""};
-    default:
-      return {.family = family};
-  }
-}
-
 // "content|f({...})g({...})" of a text in pieces.
 std::string AnswerOf(const ToolCallParser::Options& options,
                      const std::vector<std::string>& pieces) {
@@ -63,7 +47,7 @@ struct ToolCase {
 
 ToolCallParser::Options OptionsOf(const ToolCase& c) {
   return {
-      .format = FormatOf(c.family),
+      .format = ToolFormat::Of(c.family),
       .functions = {{"f",
                      {{"s", JsonTypes(JsonTypes::kString)}, {"n", JsonTypes(JsonTypes::kNumber)}}},
                     {"g"}},
@@ -220,7 +204,7 @@ TEST(ToolCalls, ArgumentsAreLetOutAsTheyCome) {
 }
 
 TEST(ToolCalls, StringsOfXmlAreLetOutAsTheyCome) {
-  ToolCallParser parser({.format = FormatOf(Family::kQwenXml),
+  ToolCallParser parser({.format = ToolFormat::Of(Family::kQwenXml),
                          .functions = {{"f", {{"s", JsonTypes(JsonTypes::kString)}}}}});
   EXPECT_TRUE(parser.Push("<tool_call>\n<function=f>\n").empty());
   EXPECT_EQ(parser.Push("<parameter=s>\nOnce \"up").calls[0].arguments, R"({"s": "Once \"up)");

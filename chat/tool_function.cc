@@ -103,24 +103,26 @@ absl::StatusOr<std::vector<ToolFunction>> ToolFunctionsOf(const Json& tools) {
   return functions;
 }
 
-CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
-  CallableFunction callable{.name = function.name};
-  const Json* const object = Referenced(function.schema, function.schema);
-  const bool is_shown = !format.has_plain_values() || object == nullptr || !object->is_object() ||
-                        !object->contains("properties");
-  if (is_shown) return callable;
-  for (const auto& [name, schema] : object->at("properties").items()) {
-    callable.parameters[name] = JsonTypes::AllowedBy(schema, function.schema);
+std::vector<CallableFunction> CallablesOf(absl::Span<const ToolFunction> functions,
+                                          const ToolFormat& format) {
+  std::vector<CallableFunction> callables;
+  for (const ToolFunction& function : functions) {
+    CallableFunction& callable = callables.emplace_back(CallableFunction{.name = function.name});
+    const Json* const object = Referenced(function.schema, function.schema);
+    const bool is_shown = !format.has_plain_values() || object == nullptr || !object->is_object() ||
+                          !object->contains("properties");
+    if (is_shown) continue;
+    for (const auto& [name, schema] : object->at("properties").items()) {
+      callable.parameters[name] = JsonTypes::AllowedBy(schema, function.schema);
+    }
   }
-  return callable;
+  return callables;
 }
 
 absl::StatusOr<std::vector<CallableFunction>> CallableFunctions(const Json& tools,
                                                                 const ToolFormat& format) {
   ASSIGN_OR_RETURN(const std::vector<ToolFunction> functions, ToolFunctionsOf(tools));
-  std::vector<CallableFunction> callable;
-  for (const ToolFunction& function : functions) callable.push_back(CallableOf(function, format));
-  return callable;
+  return CallablesOf(functions, format);
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "json/request_fields.h"
 #include "tandem/json_value.h"
 #include "tandem/tool_calls.h"
@@ -32,8 +33,9 @@ std::vector<ToolFunction> ReadToolFunctions(ToolForm form, RequestFields* fields
 // left to the template.
 absl::StatusOr<std::vector<ToolFunction>> ToolFunctionsOf(const JsonValue& tools);
 
-// The function with the parameters whose types the form of calls does not show.
-CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format);
+// The functions with the parameters whose types the form of calls does not show.
+std::vector<CallableFunction> CallablesOf(absl::Span<const ToolFunction> functions,
+                                          const ToolFormat& format);
 
 }  // namespace tandem
 

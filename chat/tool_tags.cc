@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -15,7 +16,6 @@ namespace tandem {
 namespace {
 
 using Json = JsonValue;
-using Family = ToolFormat::Family;
 
 // A text, or the token that it is.
 Json MarkerOf(const ToolTagOptions& options, std::string_view marker) {
@@ -32,6 +32,7 @@ bool IsToken(const Json& part) { return part.is_object() && IsText(part["type"],
 Json TagOf(const std::vector<Json>& all_parts) {
   std::vector<Json> parts = {""};
   for (const Json& part : all_parts) {
+    if (IsText(part, "")) continue;
     if (part.is_string() && parts.back().is_string()) {
       parts.back() = parts.back().get<std::string>() + part.get<std::string>();
     } else {
@@ -55,23 +56,8 @@ Json TagOf(const std::vector<Json>& all_parts) {
 }
 
 // Whether something stands around all calls of an answer.
-bool AreEnclosed(const ToolTagOptions& options) {
-  return options.format.family == Family::kList || options.format.family == Family::kDeepSeek;
-}
-
-std::string SeparatorOf(const ToolFormat& format) {
-  switch (format.family) {
-    case Family::kList:
-      return std::string(format.list_separator);
-    case Family::kLlama3:
-      return "; ";
-    case Family::kMistralNamed:
-      return "";
-    case Family::kDeepSeek:
-      return format.is_fenced ? "\n" : "";
-    default:
-      return "\n";
-  }
+bool AreEnclosed(const ToolFormat& format) {
+  return !format.list_begin.empty() || !format.opening.empty();
 }
 
 // What the first call stands behind.
@@ -79,86 +65,59 @@ std::string_view FirstMarker(const ToolFormat& format) {
   return format.opening.empty() ? format.begin : format.opening;
 }
 
-Json Calls(const ToolTagOptions& options, Json tags) {
-  Json calls = {{"type", "tags_with_separator"},
-                {"tags", std::move(tags)},
-                {"separator", SeparatorOf(options.format)},
-                {"at_least_one", true},
-                {"stop_after_first", options.one_call}};
-  if (!AreEnclosed(options)) return calls;
-  const ToolFormat& format = options.format;
-  std::vector<Json> parts = {MarkerOf(options, FirstMarker(format))};
-  if (format.family == Family::kList) parts.emplace_back(std::string(format.list_begin));
-  parts.push_back(std::move(calls));
-  if (format.family == Family::kList) parts.emplace_back(std::string(format.list_end));
-  parts.push_back(MarkerOf(options, format.closing));
-  return TagOf(parts);
-}
-
-// f[ARGS]{...}
-Json NamedCallTag(const ToolTagOptions& options, const std::string& name, Json arguments) {
-  std::vector<Json> parts = {MarkerOf(options, options.format.begin), name};
-  if (options.format.has_call_ids) {
-    parts.push_back(MarkerOf(options, ToolFormat::kCallIdMarker));
-    parts.push_back({{"type", "regex"}, {"pattern", "[A-Za-z0-9]{9}"}});
+absl::StatusOr<Json> PlainArguments(const ToolTagOptions& options, const ToolFunction& function,
+                                    bool keeps_schema) {
+  const absl::Span<const CallPart> form = options.format.Parameter();
+  for (const CallPart& part : form) {
+    const absl::string_view marker = absl::StripAsciiWhitespace(View(part.text));
+    if (!IsToken(MarkerOf(options, {marker.data(), marker.size()}))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot be held to where ", marker, " is a special token, as in this model"));
   }
-  parts.push_back(MarkerOf(options, ToolFormat::kArgumentsMarker));
-  parts.push_back(std::move(arguments));
-  return TagOf(parts);
+  if (keeps_schema) return XmlArguments(function.schema, function.is_strict, form);
+  if (options.format.end.empty()) return XmlArguments({{"type", "object"}}, false, form);
+  return Json{{"type", "any_text"}};
 }
 
 absl::StatusOr<Json> TagOfCall(const ToolTagOptions& options, const ToolFunction& function,
                                bool keeps_schema) {
   const ToolFormat& format = options.format;
-  const Json begin = MarkerOf(options, format.begin);
+  std::vector<Json> parts;
+  for (size_t i = 0; i < format.call.size(); ++i) {
+    const CallPart& part = format.call[i];
+    switch (part.kind) {
+      case CallPart::Kind::kName:
+        parts.emplace_back(function.name);
+        continue;
+      case CallPart::Kind::kId:
+        parts.push_back({{"type", "regex"}, {"pattern", std::string(part.text)}});
+        continue;
+      case CallPart::Kind::kArguments:
+        parts.push_back({{"type", "json_schema"},
+                         {"json_schema", keeps_schema ? function.schema : Json{{"type", "object"}}},
+                         {"strict", function.is_strict}});
+        continue;
+      default:
+        break;
+    }
+    if (part.num_optional == CallPart::kParameterSize) {
+      ASSIGN_OR_RETURN(Json arguments, PlainArguments(options, function, keeps_schema));
+      parts.push_back(std::move(arguments));
+    } else if (part.num_optional <= 1 || format.has_call_ids) {
+      parts.push_back(MarkerOf(options, part.text));
+      continue;
+    }
+    i += part.num_optional - 1;
+  }
+  if (!format.list_begin.empty() || format.is_bare()) return TagOf(parts);
   const Json end = MarkerOf(options, format.end);
-  if (format.family == Family::kQwenXml) {
-    Json arguments = {{"type", "any_text"}};
-    if (keeps_schema) {
-      ASSIGN_OR_RETURN(arguments, XmlArguments(function.schema, function.is_strict, kQwenXmlForm));
-    }
-    const std::string opening = absl::StrCat("<function=", function.name, ">\n");
-    if (!IsToken(end)) {
-      return TagOf({begin, "\n", opening, std::move(arguments), "</function>\n", end});
-    }
+  if (format.has_plain_values() && IsToken(end)) {
     // Any text ends with the text behind it, if that ends a tag.
-    Json inner = TagOf({opening, std::move(arguments), "</function>"});
-    return TagOf({begin, "\n", std::move(inner), "\n", end});
+    parts = {parts.front(), TagOf({parts.begin() + 1, parts.end() - 1}), parts.back()};
   }
-  if (format.family == Family::kGlm) {
-    for (const std::string_view marker : ToolFormat::kGlmMarkers) {
-      if (!IsToken(MarkerOf(options, marker))) continue;
-      return absl::InvalidArgumentError(absl::StrCat("cannot be held to where ", View(marker),
-                                                     " is a special token, as in this model"));
-    }
-    const Json any = {{"type", "object"}};
-    ASSIGN_OR_RETURN(Json parameters, XmlArguments(keeps_schema ? function.schema : any,
-                                                   keeps_schema && function.is_strict, kGlmForm));
-    return TagOf({begin, function.name + "\n", std::move(parameters), end});
-  }
-  Json arguments = {{"type", "json_schema"},
-                    {"json_schema", keeps_schema ? function.schema : Json{{"type", "object"}}},
-                    {"strict", function.is_strict}};
-  if (format.family == Family::kMistralNamed) {
-    return NamedCallTag(options, function.name, std::move(arguments));
-  }
-  if (format.family == Family::kDeepSeek) {
-    const Json separator = MarkerOf(options, ToolFormat::kDeepSeekSeparator);
-    if (!format.is_fenced) return TagOf({begin, function.name, separator, arguments, end});
-    return TagOf({begin, "function", separator, function.name + "\n```json\n", std::move(arguments),
-                  "\n```", end});
-  }
-  const std::string opening = absl::StrCat("\"", View(format.name), "\": \"", function.name,
-                                           "\", \"", View(format.arguments), "\": ");
-  if (format.family == Family::kList && format.has_call_ids) {
-    return TagOf({"{\"tool_call_id\": \"",
-                  {{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
-                  "\", " + opening,
-                  std::move(arguments),
-                  "}"});
-  }
-  if (format.family != Family::kHermes) return TagOf({"{" + opening, std::move(arguments), "}"});
-  return TagOf({begin, "\n{" + opening, std::move(arguments), "}\n", end});
+  parts.insert(parts.begin(), MarkerOf(options, format.begin));
+  parts.push_back(end);
+  return TagOf(parts);
 }
 
 }  // namespace
@@ -171,39 +130,40 @@ absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& 
 }
 
 Json RequiredCalls(const ToolTagOptions& options, Json tags) {
-  return Calls(options, std::move(tags));
-}
-
-Json CallsAtWill(const ToolTagOptions& options, Json tags) {
-  const bool is_bare = options.format.family == Family::kLlama3;
-  const std::string_view first = FirstMarker(options.format);
-  const Json trigger = is_bare ? "{\"name\": \"" : MarkerOf(options, first);
-  if (AreEnclosed(options)) tags = Json::array({Calls(options, std::move(tags))});
-  if (!IsToken(trigger)) {
-    return {{"type", "triggered_tags"},
-            {"triggers", Json::array({trigger})},
-            {"tags", std::move(tags)},
-            {"stop_after_first", options.one_call}};
-  }
-  Json others = Json::array();  // they stand in calls alone
-  for (const auto& [text, id] : options.special) {
-    if (text != first) others.push_back(id);
-  }
-  return {{"type", "token_triggered_tags"},
-          {"trigger_tokens", Json::array({trigger["token"]})},
-          {"exclude_tokens", std::move(others)},
-          {"tags", std::move(tags)},
-          {"stop_after_first", options.one_call}};
+  Json calls = {{"type", "tags_with_separator"},
+                {"tags", std::move(tags)},
+                {"separator", std::string(options.format.separator)},
+                {"at_least_one", true},
+                {"stop_after_first", options.one_call}};
+  const ToolFormat& format = options.format;
+  if (!AreEnclosed(format)) return calls;
+  return TagOf({MarkerOf(options, FirstMarker(format)), std::string(format.list_begin),
+                std::move(calls), std::string(format.list_end), MarkerOf(options, format.closing)});
 }
 
 absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
                                    absl::Span<const ToolFunction> functions) {
+  const ToolFormat& format = options.format;
   Json tags = Json::array();
   for (const ToolFunction& function : functions) {
     ASSIGN_OR_RETURN(Json tag, CallTag(options, function, function.is_strict));
     tags.push_back(std::move(tag));
   }
-  return CallsAtWill(options, std::move(tags));
+  if (AreEnclosed(format)) tags = Json::array({RequiredCalls(options, std::move(tags))});
+  const std::string_view first = format.is_bare() ? format.CallBegin() : FirstMarker(format);
+  const Json trigger = MarkerOf(options, first);
+  const bool is_token = IsToken(trigger);
+  Json calls = {{"type", is_token ? "token_triggered_tags" : "triggered_tags"},
+                {is_token ? "trigger_tokens" : "triggers",
+                 Json::array({is_token ? trigger["token"] : trigger})},
+                {"tags", std::move(tags)},
+                {"stop_after_first", options.one_call}};
+  if (!is_token) return calls;
+  Json& others = calls["exclude_tokens"] = Json::array();  // they stand in calls alone
+  for (const auto& [text, id] : options.special) {
+    if (text != first) others.push_back(id);
+  }
+  return calls;
 }
 
 OutputConstraint HoldTo(const ToolTagOptions& options, const Json& tag) {

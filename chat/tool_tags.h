@@ -31,10 +31,8 @@ absl::StatusOr<JsonValue> CallTag(const ToolTagOptions& options, const ToolFunct
 // Nothing but calls, of which `tags` has those that may come.
 JsonValue RequiredCalls(const ToolTagOptions& options, JsonValue tags);
 
-// Text, and calls where their beginning comes.
-JsonValue CallsAtWill(const ToolTagOptions& options, JsonValue tags);
-// The same of these functions, the strict ones with arguments that keep to their schemas. Errors:
-// CallTag's.
+// Text, and calls of these functions where their beginning comes, the strict ones with arguments
+// that keep to their schemas. Errors: CallTag's.
 absl::StatusOr<JsonValue> CallsAtWillOf(const ToolTagOptions& options,
                                         absl::Span<const ToolFunction> functions);
 

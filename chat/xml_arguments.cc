@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -43,8 +44,12 @@ bool SaysTypesAlone(const Json& schema) {
 // Reads the schemas of one function.
 class XmlFormat {
  public:
-  XmlFormat(const Json& root, bool is_strict, const PlainValueForm& form)
-      : root_(root), is_strict_(is_strict), form_(form) {}
+  XmlFormat(const Json& root, bool is_strict, absl::Span<const CallPart> form)
+      : root_(root),
+        is_strict_(is_strict),
+        begin_(form[0].text),
+        middle_(absl::StrCat(View(form[2].text), View(form[3].text))),
+        end_(form[5].text) {}
 
   absl::StatusOr<Json> Arguments() {
     const Json* const object = Referenced(root_, root_);
@@ -76,7 +81,8 @@ class XmlFormat {
 
  private:
   Json AnyValue() const {
-    return {{"type", "any_text"}, {"excludes", Json::array({std::string(form_.excluded)})}};
+    return {{"type", "any_text"},
+            {"excludes", Json::array({std::string(absl::StripAsciiWhitespace(end_))})}};
   }
 
   static Json Member(const Json& object, const char* name, const Json& otherwise) {
@@ -123,21 +129,21 @@ class XmlFormat {
           absl::StrCat("parameter ", Quoted(name), ": ", value.status().message()));
     }
     return Json{{"type", "tag"},
-                {"begin", absl::StrCat(View(form_.begin), name, View(form_.middle))},
+                {"begin", absl::StrCat(begin_, name, middle_)},
                 {"content", *std::move(value)},
-                {"end", std::string(form_.end)}};
+                {"end", end_}};
   }
 
   absl::StatusOr<Json> OtherParameter(const Json& schema) {
     ASSIGN_OR_RETURN(Json value, Value(schema));
     Json elements = Json::array();
     elements.push_back(Regex("[A-Za-z_][A-Za-z0-9_.-]*"));
-    elements.push_back({{"type", "const_string"}, {"value", std::string(form_.middle)}});
+    elements.push_back({{"type", "const_string"}, {"value", middle_}});
     elements.push_back(std::move(value));
     return Json{{"type", "tag"},
-                {"begin", std::string(form_.begin)},
+                {"begin", begin_},
                 {"content", {{"type", "sequence"}, {"elements", std::move(elements)}}},
-                {"end", std::string(form_.end)}};
+                {"end", end_}};
   }
 
   absl::StatusOr<Json> Value(const Json& given) {
@@ -203,13 +209,14 @@ class XmlFormat {
 
   const Json& root_;
   const bool is_strict_;
-  const PlainValueForm& form_;
+  const std::string begin_, middle_, end_;  // around the name and the value
   int num_choices_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Json> XmlArguments(const Json& schema, bool is_strict, const PlainValueForm& form) {
+absl::StatusOr<Json> XmlArguments(const Json& schema, bool is_strict,
+                                  absl::Span<const CallPart> form) {
   return XmlFormat(schema, is_strict, form).Arguments();
 }
 

@@ -21,8 +21,9 @@ using testing::HasSubstr;
 class XmlGrammar {
  public:
   explicit XmlGrammar(const std::string& schema, bool is_strict = true,
-                      const PlainValueForm& form = kQwenXmlForm) {
-    const auto format = XmlArguments(OrderedJson::parse(schema), is_strict, form);
+                      ToolFormat::Family family = ToolFormat::Family::kQwenXml) {
+    const auto format =
+        XmlArguments(OrderedJson::parse(schema), is_strict, ToolFormat::Of(family).Parameter());
     EXPECT_TRUE(format.ok()) << format.status();
     const OrderedJson tag = {
         {"type", "tag"}, {"begin", "<f>\n"}, {"content", *format}, {"end", "</f>"}};
@@ -90,14 +91,14 @@ TEST(XmlArguments, KeepToTheirSchemaInTheFormOfGlm) {
   const std::string s = "<arg_key>s</arg_key>\n<arg_value>a <b>\n\"</arg_value>\n";
   const XmlGrammar grammar(R"({"type": "object", "properties": {"s": {"type": "string"},
       "n": {"type": "integer"}}, "required": ["n"]})",
-                           /*is_strict=*/true, kGlmForm);
+                           /*is_strict=*/true, ToolFormat::Family::kGlm);
   EXPECT_TRUE(grammar.Takes(s + n));
   EXPECT_TRUE(grammar.Takes(n));
   EXPECT_FALSE(grammar.Takes(s));
   EXPECT_FALSE(grammar.Takes("<arg_key>n</arg_key>\n<arg_value>five</arg_value>\n"));
   EXPECT_FALSE(grammar.Takes(XmlParameter("n", "5")));
   EXPECT_FALSE(grammar.Takes(n + "<arg_key>z</arg_key>\n<arg_value>1</arg_value>\n"));
-  const XmlGrammar any(R"({"type": "object"})", /*is_strict=*/false, kGlmForm);
+  const XmlGrammar any(R"({"type": "object"})", /*is_strict=*/false, ToolFormat::Family::kGlm);
   EXPECT_TRUE(any.Takes(n + s));
 }
 
@@ -150,8 +151,8 @@ TEST(XmlArguments, RefuseWhatTheFormCannotKeep) {
           "anyOf": [{"$ref": "#/$defs/r"}, {"const": "a"}]}}})",
        "so many"}};
   for (const auto& c : cases) {
-    const auto format =
-        XmlArguments(OrderedJson::parse(c.schema), /*is_strict=*/true, kQwenXmlForm);
+    const auto format = XmlArguments(OrderedJson::parse(c.schema), /*is_strict=*/true,
+                                     ToolFormat::Of(ToolFormat::Family::kQwenXml).Parameter());
     ASSERT_FALSE(format.ok()) << c.schema;
     EXPECT_THAT(std::string(format.status().message()), HasSubstr(c.part));
   }

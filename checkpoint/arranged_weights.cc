@@ -90,10 +90,10 @@ absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& conf
                    .is_head = config.state_input != StateInput::kNone};
   }
   if (family.gguf.architecture == nullptr || gguf != family.gguf.architecture) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        stored.files().front(), ": key \"general.architecture\": found ", Quoted(gguf),
-        ", allowed: ", family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
-        ", as the configuration beside it is of a ", config.family, " model"));
+    return NotAllowed(
+        absl::StrCat(stored.files().front(), ": key \"general.architecture\""), Quoted(gguf),
+        absl::StrCat(family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
+                     ", as the configuration beside it is of a ", config.family, " model"));
   }
   return Storage{.rotary_pairs = family.gguf.rotary_pairs,
                  .has_absolute_ids = true};  // Transformer's names, whole norms
@@ -182,12 +182,7 @@ class ArrangedWeights : public Weights {
   bool IsMade(std::string_view name) const override { return stored_->IsMade(Find(name).stored); }
   std::string quantization() const override { return stored_->quantization(); }
   std::vector<std::string> files() const override { return stored_->files(); }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, source] : sources_) names.push_back(name);
-    std::sort(names.begin(), names.end());
-    return names;
-  }
+  std::vector<std::string> names() const override { return SortedKeys(sources_); }
   int64_t num_elements(std::string_view name) const override {
     const Source& source = Find(name);
     const int64_t all = stored_->num_elements(source.stored);

@@ -32,35 +32,11 @@ void Transpose8x8(uint64_t* rows) {
 
 class AwqMatrix final : public GroupedMatrix {
  public:
-  static MatrixOrError Open(const SafetensorsWeights& stored, const std::string& module,
-                            const QuantizationConfig& config) {
-    ModuleTensors tensors(stored, module);
-    const WeightScheme& scheme = config.schemes[0];
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
-                     tensors.GetMatrix("qweight", kWordDTypes));
-    const int64_t inputs = words->shape[0];
-    const int64_t outputs = words->shape[1] * kHalvesOfWord;
-    const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
-    GroupedLayout layout{.bits = 4,
-                         .group_size = scheme.group_size,
-                         .scales = nullptr,
-                         .row_stride = 1,
-                         .group_stride = outputs,
-                         .group_of_input = nullptr};
-    ASSIGN_OR_RETURN(layout.scales, tensors.Get("scales", kFloatDTypes, {groups, outputs}));
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const zeros,
-                     tensors.Get("qzeros", kWordDTypes, {groups, words->shape[1]}));
-    return Finished(std::unique_ptr<AwqMatrix>(
-                        new AwqMatrix(static_cast<int>(outputs), static_cast<int>(inputs), tensors,
-                                      layout, words->bytes.data(), zeros->bytes.data())),
-                    tensors);
-  }
-
- private:
   AwqMatrix(int rows, int cols, const ModuleTensors& tensors, const GroupedLayout& layout,
             const std::byte* words, const std::byte* zeros)
       : GroupedMatrix(rows, cols, tensors, layout), words_(words), zeros_(zeros) {}
 
+ private:
   // Eight inputs of eight outputs at a time.
   void ReadCodes(int first, int count, uint8_t* codes) const override {
     static_assert(kTileRows % kHalvesOfWord == 0);
@@ -100,7 +76,25 @@ class AwqMatrix final : public GroupedMatrix {
 
 MatrixOrError OpenAwqMatrix(const SafetensorsWeights& stored, const std::string& module,
                             const QuantizationConfig& config) {
-  return AwqMatrix::Open(stored, module, config);
+  ModuleTensors tensors(stored, module);
+  const WeightScheme& scheme = config.schemes[0];
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const words, tensors.GetMatrix("qweight", kWordDTypes));
+  const int64_t inputs = words->shape[0];
+  const int64_t outputs = words->shape[1] * kHalvesOfWord;
+  const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
+  GroupedLayout layout{.bits = 4,
+                       .group_size = scheme.group_size,
+                       .scales = nullptr,
+                       .row_stride = 1,
+                       .group_stride = outputs,
+                       .group_of_input = nullptr};
+  ASSIGN_OR_RETURN(layout.scales, tensors.Get("scales", kFloatDTypes, {groups, outputs}));
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const zeros,
+                   tensors.Get("qzeros", kWordDTypes, {groups, words->shape[1]}));
+  return GroupedMatrix::Finished(
+      std::make_unique<AwqMatrix>(static_cast<int>(outputs), static_cast<int>(inputs), tensors,
+                                  layout, words->bytes.data(), zeros->bytes.data()),
+      tensors);
 }
 
 }  // namespace tandem

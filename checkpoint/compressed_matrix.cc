@@ -28,40 +28,6 @@ struct ZeroPoints {
 
 class CompressedMatrix final : public GroupedMatrix {
  public:
-  static MatrixOrError OpenPacked(const SafetensorsWeights& stored, const std::string& module,
-                                  const QuantizationConfig& config) {
-    ModuleTensors tensors(stored, module);
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
-                     tensors.GetMatrix("weight_packed", kWordDTypes));
-    const int64_t rows = words->shape[0];
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const shape,
-                     tensors.Get("weight_shape", kShapeDTypes, {2}));
-    const int64_t cols = IntegerAt(*shape, 1);
-    if (IntegerAt(*shape, 0) != rows || cols < 1 || cols > int64_t{32} * words->shape[1]) {
-      return tensors.WrongValue(*shape, IntegerAt(*shape, 0) != rows ? IntegerAt(*shape, 0) : cols,
-                                absl::StrCat("[", rows, ", inputs], as the numbers say"));
-    }
-    std::string allowed;
-    for (const WeightScheme& scheme : config.schemes) {
-      if (scheme.is_float) continue;
-      const int64_t wanted = CeilDivide(cols * scheme.bits, 32);
-      if (wanted == words->shape[1]) {
-        return OpenWith(&tensors, *words, scheme.bits, rows, cols, config);
-      }
-      absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, wanted}));
-    }
-    return tensors.WrongShape(
-        *words, absl::StrCat(allowed.empty() ? "none" : allowed, ", as ", config.where, " says"));
-  }
-
-  static MatrixOrError OpenInt8(const SafetensorsWeights& stored, const std::string& module,
-                                const QuantizationConfig& config) {
-    ModuleTensors tensors(stored, module);
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const bytes, tensors.GetMatrix("weight", kByteDTypes));
-    return OpenWith(&tensors, *bytes, 8, bytes->shape[0], bytes->shape[1], config);
-  }
-
- private:
   CompressedMatrix(int rows, int cols, const ModuleTensors& tensors, const GroupedLayout& layout,
                    const SafetensorsEntry& numbers, const ZeroPoints& zeros)
       : GroupedMatrix(rows, cols, tensors, layout),
@@ -69,107 +35,15 @@ class CompressedMatrix final : public GroupedMatrix {
         is_packed_(numbers.dtype_name == kWordDTypes[0]),
         zeros_(zeros) {}
 
-  static int64_t IntegerAt(const SafetensorsEntry& entry, int64_t index) {
-    if (entry.dtype_name == kShapeDTypes[1]) {
-      return static_cast<int32_t>(WordAt(entry.bytes.data(), index));
-    }
-    int64_t value;
-    std::memcpy(&value, entry.bytes.data() + index * sizeof(value), sizeof(value));
-    return value;
-  }
-
-  // How the scales lie; which of the configuration's schemes it is shows in how many there are.
-  static absl::StatusOr<WeightScheme> ReadScales(ModuleTensors* tensors, int bits, bool is_packed,
-                                                 int64_t rows, int64_t cols,
-                                                 const QuantizationConfig& config,
-                                                 GroupedLayout* layout) {
-    ASSIGN_OR_RETURN(layout->scales, tensors->Get("weight_scale", kFloatDTypes));
-    const std::vector<int64_t>& shape = layout->scales->shape;
-    const WeightScheme* found = nullptr;
-    std::string allowed;
-    for (const WeightScheme& scheme : config.schemes) {
-      if (scheme.is_float || (is_packed && scheme.bits != bits)) continue;
-      const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(cols, scheme.group_size);
-      const bool fits = shape == std::vector<int64_t>{rows, groups} ||
-                        (scheme.group_size == 0 && (layout->scales->num_elements == 1 ||
-                                                    shape == std::vector<int64_t>{rows}));
-      absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, groups}));
-      if (!fits) continue;
-      if (found != nullptr && found->group_size != scheme.group_size) {
-        return tensors->WrongShape(
-            *layout->scales, absl::StrCat("that of one group of ", config.where, ", not of two"));
-      }
-      // Zero points must be there if all that it may be has them.
-      if (found == nullptr || scheme.is_symmetric) found = &scheme;
-    }
-    if (found == nullptr) {
-      return tensors->WrongShape(*layout->scales, absl::StrCat(allowed.empty() ? "none" : allowed,
-                                                               ", as ", config.where, " says"));
-    }
-    layout->group_size = found->group_size;
-    layout->group_stride = 1;
-    const int64_t groups = found->group_size == 0 ? 1 : CeilDivide(cols, found->group_size);
-    layout->row_stride = layout->scales->num_elements == 1 ? 0 : groups;
-    return *found;
-  }
-
-  static MatrixOrError OpenWith(ModuleTensors* tensors, const SafetensorsEntry& numbers, int bits,
-                                int64_t rows, int64_t cols, const QuantizationConfig& config) {
-    const bool is_packed = numbers.dtype_name == kWordDTypes[0];
-    GroupedLayout layout;
-    ASSIGN_OR_RETURN(const WeightScheme scheme,
-                     ReadScales(tensors, bits, is_packed, rows, cols, config, &layout));
-    layout.bits = bits;
-    const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(cols, scheme.group_size);
-    ZeroPoints zeros;
-    if (tensors->Find("weight_zero_point") != nullptr || !scheme.is_symmetric) {
-      ASSIGN_OR_RETURN(const SafetensorsEntry* const entry,
-                       tensors->Get("weight_zero_point", kZeroDTypes));
-      zeros.data = entry->bytes.data();
-      zeros.is_packed = entry->dtype_name == kWordDTypes[0];
-      zeros.row_stride = entry->num_elements == 1 ? 0 : groups;
-      const std::vector<int64_t> wanted = {zeros.is_packed ? CeilDivide(rows * bits, 32) : rows,
-                                           groups};
-      const bool fits =
-          entry->shape == wanted || (!zeros.is_packed && entry->shape == layout.scales->shape);
-      if (!fits) return tensors->WrongShape(*entry, ShapeText(wanted));
-    }
-    if (tensors->Find("weight_g_idx") != nullptr) {
-      ASSIGN_OR_RETURN(const SafetensorsEntry* const order,
-                       tensors->Get("weight_g_idx", kWordDTypes, {cols}));
-      // A group of -1 says that they are in order.
-      bool is_set = true;
-      for (int64_t i = 0; i < cols; ++i) is_set = is_set && IntegerAt(*order, i) != -1;
-      if (is_set) layout.group_of_input = order;
-    }
-    return Finished(
-        std::unique_ptr<CompressedMatrix>(new CompressedMatrix(
-            static_cast<int>(rows), static_cast<int>(cols), *tensors, layout, numbers, zeros)),
-        *tensors);
-  }
-
+ private:
   void ReadCodes(int first, int count, uint8_t* codes) const override {
-    const int64_t row_words = CeilDivide(int64_t{cols()} * bits(), 32);
-    for (int row = first; row < first + count; ++row, codes += cols()) {
-      if (!is_packed_) {
-        std::memcpy(codes, numbers_ + int64_t{row} * cols(), cols());
-        for (int i = 0; i < cols(); ++i) codes[i] ^= 0x80;
-        continue;
-      }
-      const std::byte* const stream = numbers_ + row * row_words * sizeof(uint32_t);
-      if (bits() == 8) {
-        std::memcpy(codes, stream, cols());
-      } else if (bits() == 4) {
-        for (int i = 0; i < cols(); i += kHalvesOfWord) {
-          const uint64_t bytes = SpreadHalves(WordAt(stream, i / kHalvesOfWord));
-          std::memcpy(codes + i, &bytes, std::min(kHalvesOfWord, cols() - i));
-        }
-      } else {
-        for (int i = 0; i < cols(); ++i) {
-          codes[i] = static_cast<uint8_t>(CodeAt(stream, 1, i, bits()));
-        }
-      }
+    if (is_packed_) {
+      const int64_t row_words = CeilDivide(int64_t{cols()} * bits(), 32);
+      return ReadStreams({.words = numbers_, .step = row_words, .stride = 1}, first, count, codes);
     }
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(numbers_) + int64_t{first} * cols();
+    std::transform(bytes, bytes + int64_t{count} * cols(), codes,
+                   [](uint8_t byte) { return byte ^ 0x80; });
   }
 
   void ReadZeros(int first, int count, int16_t* zeros) const override {
@@ -192,16 +66,117 @@ class CompressedMatrix final : public GroupedMatrix {
   const ZeroPoints zeros_;
 };
 
+int64_t IntegerAt(const SafetensorsEntry& entry, int64_t index) {
+  if (entry.dtype_name == kShapeDTypes[1]) {
+    return static_cast<int32_t>(WordAt(entry.bytes.data(), index));
+  }
+  int64_t value;
+  std::memcpy(&value, entry.bytes.data() + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+// How the scales lie; which of the configuration's schemes it is shows in how many there are.
+absl::StatusOr<WeightScheme> ReadScales(ModuleTensors* tensors, int bits, bool is_packed,
+                                        int64_t rows, int64_t cols,
+                                        const QuantizationConfig& config, GroupedLayout* layout) {
+  ASSIGN_OR_RETURN(layout->scales, tensors->Get("weight_scale", kFloatDTypes));
+  const std::vector<int64_t>& shape = layout->scales->shape;
+  const WeightScheme* found = nullptr;
+  std::string allowed;
+  for (const WeightScheme& scheme : config.schemes) {
+    if (scheme.is_float || (is_packed && scheme.bits != bits)) continue;
+    const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(cols, scheme.group_size);
+    const bool fits = shape == std::vector<int64_t>{rows, groups} ||
+                      (scheme.group_size == 0 &&
+                       (layout->scales->num_elements == 1 || shape == std::vector<int64_t>{rows}));
+    absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, groups}));
+    if (!fits) continue;
+    if (found != nullptr && found->group_size != scheme.group_size) {
+      return tensors->WrongShape(
+          *layout->scales, absl::StrCat("that of one group of ", config.where, ", not of two"));
+    }
+    // Zero points must be there if all that it may be has them.
+    if (found == nullptr || scheme.is_symmetric) found = &scheme;
+  }
+  if (found == nullptr) {
+    return tensors->WrongShape(*layout->scales, absl::StrCat(allowed.empty() ? "none" : allowed,
+                                                             ", as ", config.where, " says"));
+  }
+  layout->group_size = found->group_size;
+  layout->group_stride = 1;
+  const int64_t groups = found->group_size == 0 ? 1 : CeilDivide(cols, found->group_size);
+  layout->row_stride = layout->scales->num_elements == 1 ? 0 : groups;
+  return *found;
+}
+
+MatrixOrError OpenWith(ModuleTensors* tensors, const SafetensorsEntry& numbers, int bits,
+                       int64_t rows, int64_t cols, const QuantizationConfig& config) {
+  const bool is_packed = numbers.dtype_name == kWordDTypes[0];
+  GroupedLayout layout;
+  ASSIGN_OR_RETURN(const WeightScheme scheme,
+                   ReadScales(tensors, bits, is_packed, rows, cols, config, &layout));
+  layout.bits = bits;
+  const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(cols, scheme.group_size);
+  ZeroPoints zeros;
+  if (tensors->Find("weight_zero_point") != nullptr || !scheme.is_symmetric) {
+    ASSIGN_OR_RETURN(const SafetensorsEntry* const entry,
+                     tensors->Get("weight_zero_point", kZeroDTypes));
+    zeros.data = entry->bytes.data();
+    zeros.is_packed = entry->dtype_name == kWordDTypes[0];
+    zeros.row_stride = entry->num_elements == 1 ? 0 : groups;
+    const std::vector<int64_t> wanted = {zeros.is_packed ? CeilDivide(rows * bits, 32) : rows,
+                                         groups};
+    const bool fits =
+        entry->shape == wanted || (!zeros.is_packed && entry->shape == layout.scales->shape);
+    if (!fits) return tensors->WrongShape(*entry, ShapeText(wanted));
+  }
+  if (tensors->Find("weight_g_idx") != nullptr) {
+    ASSIGN_OR_RETURN(const SafetensorsEntry* const order,
+                     tensors->Get("weight_g_idx", kWordDTypes, {cols}));
+    // A group of -1 says that they are in order.
+    bool is_set = true;
+    for (int64_t i = 0; i < cols; ++i) is_set = is_set && IntegerAt(*order, i) != -1;
+    if (is_set) layout.group_of_input = order;
+  }
+  return GroupedMatrix::Finished(
+      std::make_unique<CompressedMatrix>(static_cast<int>(rows), static_cast<int>(cols), *tensors,
+                                         layout, numbers, zeros),
+      *tensors);
+}
+
 }  // namespace
 
 MatrixOrError OpenPackedMatrix(const SafetensorsWeights& stored, const std::string& module,
                                const QuantizationConfig& config) {
-  return CompressedMatrix::OpenPacked(stored, module, config);
+  ModuleTensors tensors(stored, module);
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
+                   tensors.GetMatrix("weight_packed", kWordDTypes));
+  const int64_t rows = words->shape[0];
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const shape,
+                   tensors.Get("weight_shape", kShapeDTypes, {2}));
+  const int64_t cols = IntegerAt(*shape, 1);
+  if (IntegerAt(*shape, 0) != rows || cols < 1 || cols > int64_t{32} * words->shape[1]) {
+    return tensors.WrongValue(*shape, IntegerAt(*shape, 0) != rows ? IntegerAt(*shape, 0) : cols,
+                              absl::StrCat("[", rows, ", inputs], as the numbers say"));
+  }
+  std::string allowed;
+  for (const WeightScheme& scheme : config.schemes) {
+    if (scheme.is_float) continue;
+    const int64_t wanted = CeilDivide(cols * scheme.bits, 32);
+    if (wanted == words->shape[1]) {
+      return OpenWith(&tensors, *words, scheme.bits, rows, cols, config);
+    }
+    absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, wanted}));
+  }
+  return tensors.WrongShape(
+      *words, absl::StrCat(allowed.empty() ? "none" : allowed, ", as ", config.where, " says"));
 }
 
 MatrixOrError OpenInt8Matrix(const SafetensorsWeights& stored, const std::string& module,
                              const QuantizationConfig& config) {
-  return CompressedMatrix::OpenInt8(stored, module, config);
+  ModuleTensors tensors(stored, module);
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const bytes, tensors.GetMatrix("weight", kByteDTypes));
+  return OpenWith(&tensors, *bytes, 8, bytes->shape[0], bytes->shape[1], config);
 }
 
 }  // namespace tandem

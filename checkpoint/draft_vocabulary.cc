@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "checkpoint/model_families.h"
+#include "json/json_text.h"
 
 namespace tandem {
 namespace {
@@ -24,10 +25,10 @@ absl::StatusOr<std::vector<int64_t>> RowsOfTokens(const Weights& weights,
     const int64_t id = ids[row];
     const bool is_id = 0 <= id && id < config.vocab_size;
     if (!is_id || row_of[id] >= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(weights.Where(kDraftIds), ": found token ", id, " of the target for row ",
-                       row, is_id ? absl::StrCat(", as for row ", row_of[id]) : "",
-                       ", allowed: from 0 to ", config.vocab_size - 1, ", each once"));
+      return NotAllowed(weights.Where(kDraftIds),
+                        absl::StrCat("token ", id, " of the target for row ", row,
+                                     is_id ? absl::StrCat(", as for row ", row_of[id]) : ""),
+                        absl::StrCat("from 0 to ", config.vocab_size - 1, ", each once"));
     }
     row_of[id] = static_cast<int64_t>(row);
   }
@@ -41,9 +42,8 @@ absl::Status CheckMask(const Weights& weights, const std::vector<int64_t>& row_o
   for (size_t id = 0; id < row_of.size(); ++id) {
     const int64_t wanted = row_of[id] >= 0 ? 1 : 0;
     if (is_drafted[id] == wanted) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(weights.Where(kIsDrafted), ": found ", is_drafted[id], " for token ", id,
-                     ", allowed: ", wanted, ", as ", kDraftIds, " says"));
+    return NotAllowed(weights.Where(kIsDrafted), absl::StrCat(is_drafted[id], " for token ", id),
+                      absl::StrCat(wanted, ", as ", kDraftIds, " says"));
   }
   return absl::OkStatus();
 }

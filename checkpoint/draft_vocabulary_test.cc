@@ -1,9 +1,6 @@
 #include "checkpoint/draft_vocabulary.h"
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -12,6 +9,7 @@
 #include "checkpoint/arranged_weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
@@ -21,12 +19,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class DraftVocabularyTest : public testing::Test {
+class DraftVocabularyTest : public FolderTest {
  protected:
-  DraftVocabularyTest()
-      : folder_(absl::StrCat(testing::TempDir(), "/draft_vocabulary_", getpid(), "_",
-                             testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(folder_);
+  DraftVocabularyTest() {
     config_.family = "eagle3";
     config_.state_input = StateInput::kNextToEmbedding;
     config_.vocab_size = 8;
@@ -34,13 +29,12 @@ class DraftVocabularyTest : public testing::Test {
     config_.head_dim = config_.rotary_dim = 8;
     file_.AddFloats("norm.weight", "F32", {1}, {1.0f});
   }
-  ~DraftVocabularyTest() override { std::filesystem::remove_all(folder_); }
 
   void AddOffsets(const std::vector<int64_t>& offsets) {
     file_.Add("d2t", "I64", {static_cast<int64_t>(offsets.size())}, offsets);
   }
   absl::StatusOr<DraftVocabulary> Read() const {
-    std::ofstream(folder_ + "/model.safetensors", std::ios::binary) << file_.Bytes();
+    Write("model.safetensors", file_.Bytes());
     const auto weights = ArrangeWeights(*Weights::Open(folder_), config_);
     EXPECT_TRUE(weights.ok()) << weights.status();
     return ReadDraftVocabulary(**weights, config_);
@@ -50,7 +44,6 @@ class DraftVocabularyTest : public testing::Test {
     EXPECT_THAT(std::string(vocabulary.status().message()), HasSubstr(says));
   }
 
-  const std::string folder_;
   ModelConfig config_;
   SafetensorsBuilder file_;
 };

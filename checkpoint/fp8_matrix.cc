@@ -12,6 +12,7 @@
 #include "checkpoint/grouped_matrix.h"
 #include "checkpoint/weights.h"
 #include "kernels/blocks.h"
+#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {
@@ -29,67 +30,6 @@ const std::array<float, 256>& E4m3Values() {
 
 class Fp8Matrix final : public QuantizedMatrix {
  public:
-  static MatrixOrError Open(const SafetensorsWeights& stored, const std::string& module,
-                            const QuantizationConfig& config) {
-    ModuleTensors tensors(stored, module);
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const numbers,
-                     tensors.GetMatrix("weight", kFp8DTypes));
-    const bool has_inverse_name = tensors.Find("weight_scale_inv") != nullptr;
-    ASSIGN_OR_RETURN(
-        const SafetensorsEntry* const scales,
-        tensors.Get(has_inverse_name ? "weight_scale_inv" : "weight_scale", kFloatDTypes));
-    const int64_t rows = numbers->shape[0];
-    const int64_t cols = numbers->shape[1];
-    std::string allowed =
-        absl::StrCat("one element, ", ShapeText({rows}), ", ", ShapeText({rows, 1}));
-    int block_rows = 0;
-    int block_cols = 0;
-    if (scales->num_elements == 1) {
-      block_rows = static_cast<int>(rows);
-      block_cols = static_cast<int>(cols);
-    } else if (scales->shape == std::vector<int64_t>{rows} ||
-               scales->shape == std::vector<int64_t>{rows, 1}) {
-      block_rows = 1;
-      block_cols = static_cast<int>(cols);
-    }
-    for (const WeightScheme& scheme : config.schemes) {
-      if (block_rows > 0) break;
-      if (!scheme.is_float || scheme.block_rows == 0) continue;
-      const int64_t down = CeilDivide(rows, scheme.block_rows);
-      const int64_t across = CeilDivide(cols, scheme.block_cols);
-      absl::StrAppend(&allowed, ", ", ShapeText({down, across}));
-      // modelopt puts sizes of 1 between.
-      if (scales->shape != std::vector<int64_t>{down, across} &&
-          scales->shape != std::vector<int64_t>{down, 1, across, 1}) {
-        continue;
-      }
-      block_rows = scheme.block_rows;
-      block_cols = scheme.block_cols;
-    }
-    if (block_rows == 0) return tensors.WrongShape(*scales, allowed);
-    return std::unique_ptr<QuantizedMatrix>(
-        new Fp8Matrix(tensors, *numbers, *scales, block_rows, block_cols));
-  }
-
-  void WriteRows(int first, int count, DType dtype, std::byte* out) const override {
-    TANDEM_CHECK(first + count <= rows() && dtype == forms_.floats);
-    const std::array<float, 256>& values = E4m3Values();
-    std::vector<float> weights(cols());
-    for (int row = first; row < first + count; ++row) {
-      const std::byte* const numbers = numbers_ + int64_t{row} * cols();
-      const float* scale = scales_.data() + int64_t{row / block_rows_} * scales_across_;
-      for (int begin = 0; begin < cols(); ++scale) {
-        const int end = block_cols_ < cols() - begin ? begin + block_cols_ : cols();
-        for (; begin < end; ++begin) {
-          weights[begin] = *scale * values[static_cast<uint8_t>(numbers[begin])];
-        }
-      }
-      StoreFloats(weights.data(), cols(), dtype, out);
-      out += RowBytes(dtype, cols());
-    }
-  }
-
- private:
   Fp8Matrix(const ModuleTensors& tensors, const SafetensorsEntry& numbers,
             const SafetensorsEntry& scales, int block_rows, int block_cols)
       : QuantizedMatrix(static_cast<int>(numbers.shape[0]), static_cast<int>(numbers.shape[1]),
@@ -108,6 +48,25 @@ class Fp8Matrix final : public QuantizedMatrix {
     forms_.floats = floats.dtype();
   }
 
+  void WriteRows(int first, int count, DType dtype, std::byte* out) const override {
+    TANDEM_CHECK(first + count <= rows() && dtype == forms_.floats);
+    const std::array<float, 256>& values = E4m3Values();
+    std::vector<float> weights(cols());
+    for (int row = first; row < first + count; ++row) {
+      const std::byte* const numbers = numbers_ + int64_t{row} * cols();
+      const float* scale = scales_.data() + int64_t{row / block_rows_} * scales_across_;
+      for (int begin = 0; begin < cols(); ++scale) {
+        const int end = block_cols_ < cols() - begin ? begin + block_cols_ : cols();
+        for (; begin < end; ++begin) {
+          weights[begin] = *scale * values[static_cast<uint8_t>(numbers[begin])];
+        }
+      }
+      NarrowRow(weights.data(), cols(), dtype, out);
+      out += RowBytes(dtype, cols());
+    }
+  }
+
+ private:
   const std::byte* const numbers_;
   const int block_rows_;
   const int block_cols_;
@@ -128,7 +87,42 @@ float E4m3ToFloat(uint8_t bits) {
 
 MatrixOrError OpenFp8Matrix(const SafetensorsWeights& stored, const std::string& module,
                             const QuantizationConfig& config) {
-  return Fp8Matrix::Open(stored, module, config);
+  ModuleTensors tensors(stored, module);
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const numbers, tensors.GetMatrix("weight", kFp8DTypes));
+  const bool has_inverse_name = tensors.Find("weight_scale_inv") != nullptr;
+  ASSIGN_OR_RETURN(
+      const SafetensorsEntry* const scales,
+      tensors.Get(has_inverse_name ? "weight_scale_inv" : "weight_scale", kFloatDTypes));
+  const int64_t rows = numbers->shape[0];
+  const int64_t cols = numbers->shape[1];
+  std::string allowed =
+      absl::StrCat("one element, ", ShapeText({rows}), ", ", ShapeText({rows, 1}));
+  int block_rows = 0;
+  int block_cols = 0;
+  if (scales->num_elements == 1) {
+    block_rows = static_cast<int>(rows);
+    block_cols = static_cast<int>(cols);
+  } else if (scales->shape == std::vector<int64_t>{rows} ||
+             scales->shape == std::vector<int64_t>{rows, 1}) {
+    block_rows = 1;
+    block_cols = static_cast<int>(cols);
+  }
+  for (const WeightScheme& scheme : config.schemes) {
+    if (block_rows > 0) break;
+    if (!scheme.is_float || scheme.block_rows == 0) continue;
+    const int64_t down = CeilDivide(rows, scheme.block_rows);
+    const int64_t across = CeilDivide(cols, scheme.block_cols);
+    absl::StrAppend(&allowed, ", ", ShapeText({down, across}));
+    // modelopt puts sizes of 1 between.
+    if (scales->shape != std::vector<int64_t>{down, across} &&
+        scales->shape != std::vector<int64_t>{down, 1, across, 1}) {
+      continue;
+    }
+    block_rows = scheme.block_rows;
+    block_cols = scheme.block_cols;
+  }
+  if (block_rows == 0) return tensors.WrongShape(*scales, allowed);
+  return std::make_unique<Fp8Matrix>(tensors, *numbers, *scales, block_rows, block_cols);
 }
 
 }  // namespace tandem

@@ -16,8 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "checkpoint/gguf_types.h"
+#include "checkpoint/weights.h"
 #include "json/json_text.h"
 
 namespace tandem {
@@ -186,8 +188,7 @@ absl::Status GgufFile::CheckParts() const {
 
 absl::Status GgufFile::Wrong(std::string_view key, absl::string_view found,
                              absl::string_view allowed) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path_, ": key ", Quoted(View(key)), ": found ", found, ", allowed: ", allowed));
+  return NotAllowed(absl::StrCat(path_, ": key ", Quoted(View(key))), found, allowed);
 }
 
 absl::Status GgufFile::WrongValue(std::string_view key, const Value& value,
@@ -320,14 +321,10 @@ bool GgufFile::IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds) {
          std::find(kinds.begin(), kinds.end(), value.element_kind) != kinds.end();
 }
 
-std::vector<std::string> GgufFile::keys() const {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : values_) keys.push_back(key);
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
+std::vector<std::string> GgufFile::keys() const { return SortedKeys(values_); }
 
 std::string GgufFile::EncodedValue(std::string_view key) const {
+  TANDEM_CHECK(Has(key));
   const Value& value = values_.find(View(key))->second;
   std::string bytes;
   const auto append = [&](auto number) {
@@ -365,9 +362,10 @@ absl::StatusOr<std::string> OnlyGgufIn(const std::string& folder) {
   }
   if (error) return absl::ErrnoToStatus(error.value(), folder);
   if (models.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, ": found ", models.size(), " GGUF models, ", *models.begin(), " and ",
-                     *std::next(models.begin()), " among them, allowed: ", kAllowed));
+    return NotAllowed(folder,
+                      absl::StrCat(models.size(), " GGUF models, ", *models.begin(), " and ",
+                                   *std::next(models.begin()), " among them"),
+                      kAllowed);
   }
   return models.empty() ? "" : *models.begin();
 }
@@ -379,8 +377,7 @@ absl::StatusOr<std::string> GgufIn(const std::string& path) {
   if (fs::exists(fs::path(path) / "config.json", error)) return "";
   ASSIGN_OR_RETURN(std::string only, OnlyGgufIn(path));
   if (!only.empty() || !absl::EndsWith(path, kSuffix)) return only;
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": found a folder without one, allowed: a GGUF file, or ", kAllowed));
+  return NotAllowed(path, "a folder without one", absl::StrCat("a GGUF file, or ", kAllowed));
 }
 
 }  // namespace tandem

@@ -43,13 +43,11 @@ class GgufFile {
   // is allowed.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
   // The same from the bytes of one file, which must outlive the result; `name` is for messages.
+  // A file that is still to be written `may_end_early`: in front of the bytes of a tensor, which
+  // has none then.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
-                                                         const std::string& name);
-
-  // The same of a file that is still to be written: `bytes` may end before a tensor does, whose own
-  // are none then.
-  static absl::StatusOr<std::unique_ptr<GgufFile>> ParseBeginning(absl::Span<const std::byte> bytes,
-                                                                  const std::string& name);
+                                                         const std::string& name,
+                                                         bool may_end_early = false);
 
   // Of the file, or of the first part.
   const std::string& path() const { return path_; }
@@ -89,9 +87,6 @@ class GgufFile {
   class Reader;
 
   GgufFile() = default;
-  static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
-                                                         const std::string& name,
-                                                         bool may_end_early);
   // One file, though it may be a part.
   static absl::StatusOr<std::unique_ptr<GgufFile>> OpenOne(const std::string& path);
   absl::Status AddPart(const std::string& path, int part, int64_t num_parts);

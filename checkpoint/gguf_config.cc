@@ -47,12 +47,7 @@ constexpr struct {
                 {"rope.scaling.yarn_beta_slow", 1},
                 {"rope.scaling.yarn_log_multiplier", 0}};
 
-// The ids that end a text, a turn, a message.
-constexpr std::string_view kEndKeys[] = {
-    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
-
 constexpr char kGgufExpertCount[] = "expert_count";
-constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 // Reads the keys of the file's architecture, "llama.block_count" as "block_count".
 class ConfigReader {
@@ -332,7 +327,7 @@ class ConfigReader {
 
   absl::Status ReadEnds() {
     const GgufFile& file = keys_.file();
-    for (const std::string_view key : kEndKeys) {
+    for (const std::string_view key : kGgufEnds) {
       if (!file.Has(key)) continue;
       ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(key, 0, model_.vocab_size - 1));
       AddEnd(id);
@@ -342,12 +337,12 @@ class ConfigReader {
       ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(part.gguf_key, 0, model_.vocab_size - 1));
       AddEnd(id);
     }
-    return file.Has(kTokens) ? ReadEndsByName() : absl::OkStatus();
+    return file.Has(kGgufTokens) ? ReadEndsByName() : absl::OkStatus();
   }
 
   absl::Status ReadEndsByName() {
     const GgufFile& file = keys_.file();
-    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kGgufTokens));
     const size_t size = std::min(tokens.size(), static_cast<size_t>(model_.vocab_size));
     absl::flat_hash_map<std::string_view, TokenId> ids;
     ids.reserve(size);
@@ -395,9 +390,8 @@ absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file) {
       allowed.emplace_back(architecture);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key ", Quoted(kKey), ": found ",
-                                                 Quoted(View(name)),
-                                                 ", allowed: ", absl::StrJoin(allowed, ", ")));
+  return NotAllowed(absl::StrCat(file.path(), ": key ", Quoted(kKey)), Quoted(View(name)),
+                    absl::StrJoin(allowed, ", "));
 }
 
 absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family) {

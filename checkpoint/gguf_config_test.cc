@@ -119,8 +119,8 @@ TEST(GgufConfig, ReadsEveryArchitecture) {
     const auto config = ConfigOf(SmallGguf(architecture));
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->family, family);
-    EXPECT_EQ(config->query_key_norm, FamilyOfType(family)->query_key_norm);
-    EXPECT_EQ(config->norms_outputs, FamilyOfType(family)->norms_outputs);
+    EXPECT_EQ(config->query_key_norm, FamilyOfType(family)->form.query_key_norm);
+    EXPECT_EQ(config->norms_outputs, FamilyOfType(family)->form.norms_outputs);
     names.emplace_back(architecture);
   }
   ExpectConfigError("general.architecture", GgufString("gpt99"),

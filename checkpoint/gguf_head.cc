@@ -12,7 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kTokenTexts = "tokenizer.ggml.tokens";
 constexpr int kUsualStates = 3;  // low, middle and high
 
 absl::Status ReadExtractLayers(const GgufKeys& keys, ModelConfig* model) {
@@ -37,7 +36,7 @@ absl::Status ReadExtractLayers(const GgufKeys& keys, ModelConfig* model) {
 absl::StatusOr<int> GgufTargetVocabulary(const GgufKeys& keys) {
   constexpr char kVocab[] = "vocab_size";
   if (keys.Has(kVocab)) return keys.Int(kVocab, 1, kMaxVocab);
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, keys.file().GetStrings(kTokenTexts));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, keys.file().GetStrings(kGgufTokens));
   if (!tokens.empty() && tokens.size() <= kMaxVocab) return static_cast<int>(tokens.size());
   return keys.Wrong(kVocab, "nothing",
                     absl::StrCat("from 1 to ", kMaxVocab, ", or as many tokens as the target has"));

@@ -19,6 +19,22 @@
 
 namespace tandem {
 
+// The keys of a tokenizer, for its reader and its writer.
+inline constexpr char kGgufTokenizerModel[] = "tokenizer.ggml.model";
+inline constexpr char kGgufPre[] = "tokenizer.ggml.pre";
+inline constexpr char kGgufTokens[] = "tokenizer.ggml.tokens";
+inline constexpr char kGgufTokenKinds[] = "tokenizer.ggml.token_type";
+inline constexpr char kGgufScores[] = "tokenizer.ggml.scores";
+inline constexpr char kGgufMerges[] = "tokenizer.ggml.merges";
+inline constexpr char kGgufAddBos[] = "tokenizer.ggml.add_bos_token";
+inline constexpr char kGgufAddEos[] = "tokenizer.ggml.add_eos_token";
+inline constexpr char kGgufAddSpace[] = "tokenizer.ggml.add_space_prefix";
+inline constexpr char kGgufBos[] = "tokenizer.ggml.bos_token_id";
+inline constexpr char kGgufUnknown[] = "tokenizer.ggml.unknown_token_id";
+// The ids that end a text, a turn, a message.
+inline constexpr const char* kGgufEnds[] = {
+    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+
 // Keys are named without the architecture: "llama.block_count" is "block_count". Errors name the
 // file, the whole key, what was found and what is allowed.
 class GgufKeys {
@@ -37,8 +53,7 @@ class GgufKeys {
 
   absl::Status Wrong(absl::string_view key, absl::string_view found,
                      absl::string_view allowed) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": key ", Quoted(Whole(key)),
-                                                   ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(file_.path(), ": key ", Quoted(Whole(key))), found, allowed);
   }
   absl::Status WouldChange(absl::string_view key, double found, absl::string_view allowed) const {
     return Wrong(key, absl::StrCat(found),
@@ -81,8 +96,7 @@ class GgufKeys {
   }
   absl::Status WrongTensor(const GgufTensor& tensor, absl::string_view found,
                            absl::string_view allowed) const {
-    return absl::InvalidArgumentError(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name),
-                                                   ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name)), found, allowed);
   }
   absl::Status HasNoPlace(const GgufTensor& tensor) const {
     return WrongTensor(tensor, "it",

@@ -54,8 +54,7 @@ class GgufFile::Reader {
   // `where` is "key \"x\"" or the like.
   absl::Status Wrong(absl::string_view where, absl::string_view found,
                      absl::string_view allowed) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(to_.path_, ": ", where, ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(to_.path_, ": ", where), found, allowed);
   }
   uint64_t left() const { return bytes_.size() - at_; }
 
@@ -307,16 +306,6 @@ class GgufFile::Reader {
   uint64_t num_keys_ = 0;
   std::vector<uint64_t> offsets_;  // of the tensors, from the first one's place
 };
-
-absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const std::byte> bytes,
-                                                          const std::string& name) {
-  return Parse(bytes, name, /*may_end_early=*/false);
-}
-
-absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::ParseBeginning(
-    absl::Span<const std::byte> bytes, const std::string& name) {
-  return Parse(bytes, name, /*may_end_early=*/true);
-}
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const std::byte> bytes,
                                                           const std::string& name,

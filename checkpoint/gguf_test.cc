@@ -2,11 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
 
 namespace tandem {
@@ -405,21 +404,8 @@ TEST(Gguf, ShowsHostileNamesInOnePrintableLine) {
   ExpectGgufRefused(file.Bytes(), R"(tensor "\n\x1b[31mxxx)");
 }
 
-// A folder of this test's own, gone after it.
-class GgufFolder : public ::testing::Test {
+class GgufFolder : public FolderTest {
  protected:
-  GgufFolder()
-      : folder_(absl::StrCat(::testing::TempDir(), "/gguf_", getpid(), "_",
-                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~GgufFolder() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
-  void Write(const std::string& name, const std::string& contents) const {
-    std::ofstream(Path(name), std::ios::binary) << contents;
-  }
   // Part `index` of `num_parts`, which holds one tensor.
   static GgufBuilder Part(int index, int num_parts, const std::string& tensor) {
     GgufBuilder part;
@@ -436,8 +422,6 @@ class GgufFolder : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(says));
     EXPECT_THAT(std::string(status.message()), StartsWith(folder_));
   }
-
-  const std::string folder_;
 };
 
 TEST_F(GgufFolder, ReadsTheFirstPartAndTheOthersBesideIt) {

@@ -111,7 +111,7 @@ std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
 // experts is "mlp.experts.gate_proj"; empty if it is of neither.
 std::string Translated(absl::string_view name, const ModelFamily& family, bool to_gguf) {
   if (std::string whole = Translated(name, kTensorNames, to_gguf); !whole.empty()) return whole;
-  const bool is_draft_head = family.state_input != StateInput::kNone;
+  const bool is_draft_head = family.form.state_input != StateInput::kNone;
   if (is_draft_head) {
     if (std::string whole = Translated(name, kHeadTensorNames, to_gguf); !whole.empty()) {
       return whole;
@@ -167,8 +167,8 @@ class GgufWeights : public Weights {
       if (absl::c_linear_search(kOfTheConfiguration, tensor.name)) continue;
       const std::string name = Translated(tensor.name, *family_, /*to_gguf=*/false);
       if (name.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": found it, allowed: the ",
-                                                       "tensors of ", family_->gguf.architecture));
+        return NotAllowed(Where(tensor), "it",
+                          absl::StrCat("the tensors of ", family_->gguf.architecture));
       }
       const bool is_expert = absl::StrContains(name, kMlpExperts);
       if (is_expert && StackOf(name).name.empty()) {
@@ -198,9 +198,9 @@ class GgufWeights : public Weights {
     const GgufTensor& tensor = *found->second.tensor;
     RETURN_IF_ERROR(CheckShape(tensor, StoredShape(found->second.expert >= 0, shape)));
     if (tensor.is_int64 || (shape.size() == 1 && IsBlocks(tensor.dtype))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Where(tensor), ": dtype: found ", tensor.is_int64 ? "int64" : NameOf(tensor.dtype),
-          ", allowed: float32, float16, bfloat16"));
+      return NotAllowed(absl::StrCat(Where(tensor), ": dtype"),
+                        tensor.is_int64 ? "int64" : NameOf(tensor.dtype),
+                        "float32, float16, bfloat16");
     }
     const int64_t rows = shape.size() == 2 ? shape[0] : 1;
     return ConstMatrixView(nullptr, tensor.dtype, static_cast<int>(rows),
@@ -217,8 +217,7 @@ class GgufWeights : public Weights {
     const GgufTensor& tensor = *found->second.tensor;
     RETURN_IF_ERROR(CheckShape(tensor, {size}));
     if (!tensor.is_int64) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Where(tensor), ": dtype: found ", NameOf(tensor.dtype), ", allowed: int64"));
+      return NotAllowed(absl::StrCat(Where(tensor), ": dtype"), NameOf(tensor.dtype), "int64");
     }
     std::vector<int64_t> numbers(size);
     std::memcpy(numbers.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -229,12 +228,7 @@ class GgufWeights : public Weights {
 
   std::vector<std::string> files() const override { return file_->files(); }
   std::string gguf_architecture() const override { return family_->gguf.architecture; }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, place] : tensors_) names.push_back(name);
-    std::sort(names.begin(), names.end());
-    return names;
-  }
+  std::vector<std::string> names() const override { return SortedKeys(tensors_); }
 
   int64_t num_elements(std::string_view name) const override {
     const Place& place = Find(name);
@@ -261,9 +255,9 @@ class GgufWeights : public Weights {
 
   absl::Status AddStack(const std::string& name, const GgufTensor& tensor) {
     if (tensor.shape.size() != 3 || tensor.shape[0] != num_experts_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Where(tensor), ": shape: found ", ShapeText(tensor.shape), ", allowed: [",
-                       num_experts_, ", rows, columns], of ", num_experts_, " experts"));
+      return NotAllowed(
+          absl::StrCat(Where(tensor), ": shape"), ShapeText(tensor.shape),
+          absl::StrCat("[", num_experts_, ", rows, columns], of ", num_experts_, " experts"));
     }
     const size_t number = name.find(kMlpExperts) + std::size(kMlpExperts) - 1;
     for (int64_t expert = 0; expert < num_experts_; ++expert) {
@@ -275,9 +269,8 @@ class GgufWeights : public Weights {
 
   static absl::Status CheckShape(const GgufTensor& tensor, const std::vector<int64_t>& wanted) {
     if (wanted == tensor.shape) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": shape: found ",
-                                                   ShapeText(tensor.shape),
-                                                   ", allowed: ", ShapeText(wanted)));
+    return NotAllowed(absl::StrCat(Where(tensor), ": shape"), ShapeText(tensor.shape),
+                      ShapeText(wanted));
   }
 
   std::vector<int64_t> StoredShape(bool is_stack, absl::Span<const int64_t> shape) const {
@@ -290,10 +283,11 @@ class GgufWeights : public Weights {
     const InStack in_stack = StackOf(View(name));
     const bool is_stack = !in_stack.name.empty() && !has_single_experts_;
     if (is_stack && in_stack.expert >= num_experts_) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          file_->path(), ": tensor ", Quoted(Translated(in_stack.name, *family_, /*to_gguf=*/true)),
-          ": found ", num_experts_, " experts, allowed: more than ", in_stack.expert,
-          ", as the configuration beside it says"));
+      return NotAllowed(
+          absl::StrCat(file_->path(), ": tensor ",
+                       Quoted(Translated(in_stack.name, *family_, /*to_gguf=*/true))),
+          absl::StrCat(num_experts_, " experts"),
+          absl::StrCat("more than ", in_stack.expert, ", as the configuration beside it says"));
     }
     const std::string stored =
         Translated(is_stack ? in_stack.name : View(name), *family_, /*to_gguf=*/true);

@@ -2,12 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -17,6 +15,7 @@
 #include "checkpoint/arranged_weights.h"
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"
+#include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"
 
@@ -41,17 +40,8 @@ std::vector<float> Widened(ConstMatrixView matrix) {
   return values;
 }
 
-// A folder of this test's own, gone after it.
-class GgufWeightsTest : public ::testing::Test {
+class GgufWeightsTest : public FolderTest {
  protected:
-  GgufWeightsTest()
-      : folder_(absl::StrCat(::testing::TempDir(), "/gguf_weights_", getpid(), "_",
-                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~GgufWeightsTest() override { std::filesystem::remove_all(folder_); }
-
   // Two heads of 4 over hidden 2, one of keys and values, no layer.
   static GgufBuilder Model(const std::string& architecture) {
     GgufBuilder file;
@@ -83,7 +73,6 @@ class GgufWeightsTest : public ::testing::Test {
     std::iota(numbers.begin(), numbers.end(), 0.0f);
     return numbers;
   }
-  std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
   absl::StatusOr<std::unique_ptr<Weights>> Opened(const GgufBuilder& file) const {
     std::ofstream(Path("m.gguf"), std::ios::binary) << file.Bytes();
     return Weights::Open(Path("m.gguf"));
@@ -96,8 +85,6 @@ class GgufWeightsTest : public ::testing::Test {
     if (!config.ok()) return config.status();
     return ArrangeWeights(*std::move(weights), *config);
   }
-
-  const std::string folder_;
 };
 
 TEST_F(GgufWeightsTest, GivesEveryTensorByItsNameInAFolder) {

@@ -21,86 +21,16 @@ constexpr uint32_t OneEach(int bits) {
 
 class GptqMatrix final : public GroupedMatrix {
  public:
-  static MatrixOrError Open(const SafetensorsWeights& stored, const std::string& module,
-                            const QuantizationConfig& config) {
-    ModuleTensors tensors(stored, module);
-    WeightScheme scheme = config.schemes[0];
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
-                     tensors.GetMatrix("qweight", kWordDTypes));
-    const int64_t cols = words->shape[1];
-    GroupedLayout layout;
-    int64_t inputs = words->shape[0] * 32 / scheme.bits;
-    if (tensors.Find("g_idx") != nullptr) {
-      ASSIGN_OR_RETURN(layout.group_of_input, tensors.Get("g_idx", kWordDTypes));
-      inputs = layout.group_of_input->num_elements;
-      if (layout.group_of_input->shape.size() != 1 || inputs < 1) {
-        return tensors.WrongShape(*layout.group_of_input, "[inputs]");
-      }
-      if (config.has_overrides) {
-        for (const int bits : {2, 3, 4, 8}) {
-          if (CeilDivide(inputs * bits, 32) == words->shape[0]) scheme.bits = bits;
-        }
-      }
-    } else if (config.has_act_order) {
-      return tensors.Get("g_idx", kWordDTypes).status();
-    }
-    if (words->shape[0] != CeilDivide(inputs * scheme.bits, 32)) {
-      return tensors.WrongShape(
-          *words, absl::StrCat("[", CeilDivide(inputs * scheme.bits, 32), ", outputs], ",
-                               scheme.bits, " bits of ", inputs, " inputs"));
-    }
-    ASSIGN_OR_RETURN(layout.scales, tensors.GetMatrix("scales", kFloatDTypes));
-    const int64_t groups = layout.scales->shape[0];
-    if (config.has_overrides) {
-      scheme.group_size = static_cast<int>(CeilDivide(inputs, groups));
-    }
-    const int64_t wanted = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
-    if (groups != wanted || layout.scales->shape[1] != cols) {
-      return tensors.WrongShape(*layout.scales, absl::StrCat("[", wanted, ", ", cols, "]"));
-    }
-    layout.bits = scheme.bits;
-    layout.group_size = scheme.group_size;
-    layout.row_stride = 1;
-    layout.group_stride = cols;
-    const SafetensorsEntry* zeros = nullptr;
-    // Without zeros a symmetric matrix has the middle of the range.
-    if (tensors.Find("qzeros") != nullptr || !scheme.is_symmetric) {
-      ASSIGN_OR_RETURN(
-          zeros, tensors.Get("qzeros", kWordDTypes, {groups, CeilDivide(cols * scheme.bits, 32)}));
-    }
-    return Finished(std::unique_ptr<GptqMatrix>(
-                        new GptqMatrix(static_cast<int>(cols), static_cast<int>(inputs), tensors,
-                                       layout, words, zeros, config.stores_zeros_less_one)),
-                    tensors);
-  }
-
- private:
   GptqMatrix(int rows, int cols, const ModuleTensors& tensors, const GroupedLayout& layout,
-             const SafetensorsEntry* words, const SafetensorsEntry* zeros, bool is_less_one)
+             const SafetensorsEntry& words, const SafetensorsEntry* zeros, bool is_less_one)
       : GroupedMatrix(rows, cols, tensors, layout),
-        words_(words->bytes.data()),
+        words_(words.bytes.data()),
         zeros_(zeros == nullptr ? nullptr : zeros->bytes.data()),
         is_less_one_(is_less_one) {}
 
+ private:
   void ReadCodes(int first, int count, uint8_t* codes) const override {
-    if (bits() == 4) return ReadHalves(first, count, codes);
-    for (int row = 0; row < count; ++row) {
-      const std::byte* const column = words_ + (first + row) * sizeof(uint32_t);
-      for (int i = 0; i < cols(); ++i) {
-        *codes++ = static_cast<uint8_t>(CodeAt(column, rows(), i, bits()));
-      }
-    }
-  }
-
-  void ReadHalves(int first, int count, uint8_t* codes) const {
-    for (int i = 0; i < cols(); i += kHalvesOfWord) {
-      const int size = std::min(kHalvesOfWord, cols() - i);
-      const int64_t at = int64_t{i / kHalvesOfWord} * rows() + first;
-      for (int row = 0; row < count; ++row) {
-        const uint64_t bytes = SpreadHalves(WordAt(words_, at + row));
-        std::memcpy(codes + static_cast<size_t>(row) * cols() + i, &bytes, size);
-      }
-    }
+    ReadStreams({.words = words_, .step = 1, .stride = rows()}, first, count, codes);
   }
 
   void ReadZeros(int first, int count, int16_t* zeros) const override {
@@ -135,7 +65,54 @@ class GptqMatrix final : public GroupedMatrix {
 
 MatrixOrError OpenGptqMatrix(const SafetensorsWeights& stored, const std::string& module,
                              const QuantizationConfig& config) {
-  return GptqMatrix::Open(stored, module, config);
+  ModuleTensors tensors(stored, module);
+  WeightScheme scheme = config.schemes[0];
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const words, tensors.GetMatrix("qweight", kWordDTypes));
+  const int64_t cols = words->shape[1];
+  GroupedLayout layout;
+  int64_t inputs = words->shape[0] * 32 / scheme.bits;
+  if (tensors.Find("g_idx") != nullptr) {
+    ASSIGN_OR_RETURN(layout.group_of_input, tensors.Get("g_idx", kWordDTypes));
+    inputs = layout.group_of_input->num_elements;
+    if (layout.group_of_input->shape.size() != 1 || inputs < 1) {
+      return tensors.WrongShape(*layout.group_of_input, "[inputs]");
+    }
+    if (config.has_overrides) {
+      for (const int bits : {2, 3, 4, 8}) {
+        if (CeilDivide(inputs * bits, 32) == words->shape[0]) scheme.bits = bits;
+      }
+    }
+  } else if (config.has_act_order) {
+    return tensors.Get("g_idx", kWordDTypes).status();
+  }
+  if (words->shape[0] != CeilDivide(inputs * scheme.bits, 32)) {
+    return tensors.WrongShape(
+        *words, absl::StrCat("[", CeilDivide(inputs * scheme.bits, 32), ", outputs], ", scheme.bits,
+                             " bits of ", inputs, " inputs"));
+  }
+  ASSIGN_OR_RETURN(layout.scales, tensors.GetMatrix("scales", kFloatDTypes));
+  const int64_t groups = layout.scales->shape[0];
+  if (config.has_overrides) {
+    scheme.group_size = static_cast<int>(CeilDivide(inputs, groups));
+  }
+  const int64_t wanted = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
+  if (groups != wanted || layout.scales->shape[1] != cols) {
+    return tensors.WrongShape(*layout.scales, absl::StrCat("[", wanted, ", ", cols, "]"));
+  }
+  layout.bits = scheme.bits;
+  layout.group_size = scheme.group_size;
+  layout.row_stride = 1;
+  layout.group_stride = cols;
+  const SafetensorsEntry* zeros = nullptr;
+  // Without zeros a symmetric matrix has the middle of the range.
+  if (tensors.Find("qzeros") != nullptr || !scheme.is_symmetric) {
+    ASSIGN_OR_RETURN(
+        zeros, tensors.Get("qzeros", kWordDTypes, {groups, CeilDivide(cols * scheme.bits, 32)}));
+  }
+  return GroupedMatrix::Finished(
+      std::make_unique<GptqMatrix>(static_cast<int>(cols), static_cast<int>(inputs), tensors,
+                                   layout, *words, zeros, config.stores_zeros_less_one),
+      tensors);
 }
 
 }  // namespace tandem

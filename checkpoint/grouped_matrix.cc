@@ -15,6 +15,7 @@
 #include "checkpoint/weights.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
+#include "kernels/widen_row.h"
 
 namespace tandem {
 
@@ -24,9 +25,9 @@ const SafetensorsEntry* ModuleTensors::Find(absl::string_view suffix) const {
 
 absl::Status ModuleTensors::Wrong(const SafetensorsEntry& entry, absl::string_view what,
                                   absl::string_view found, absl::string_view allowed) const {
-  return absl::InvalidArgumentError(absl::StrCat(*stored_.PathOf(entry.name), ": tensor ",
-                                                 Quoted(entry.name), ": ", what, ": found ", found,
-                                                 ", allowed: ", allowed));
+  return NotAllowed(
+      absl::StrCat(*stored_.PathOf(entry.name), ": tensor ", Quoted(entry.name), ": ", what), found,
+      allowed);
 }
 
 absl::Status ModuleTensors::WrongShape(const SafetensorsEntry& entry,
@@ -92,17 +93,6 @@ uint64_t SpreadHalves(uint32_t word) {
   return (bytes | bytes << 4) & 0x0F0F0F0F0F0F0F0F;
 }
 
-void StoreFloats(const float* values, int count, DType dtype, std::byte* out) {
-  if (dtype == DType::kF32) {
-    std::memcpy(out, values, count * sizeof(float));
-    return;
-  }
-  for (int i = 0; i < count; ++i) {
-    const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
-    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
-  }
-}
-
 // ---- ExactFloats ----
 bool ExactFloats::Holds(float scale, int bits, int lowest, float largest) const {
   // The scale is `mantissa`, an odd number, times 2^exponent.
@@ -147,6 +137,38 @@ void GroupedMatrix::ReadScales(int first, int count, float* scales) const {
   for (int row = first; row < first + count; ++row) {
     for (int group = 0; group < num_groups_; ++group) {
       *scales++ = FloatAt(*layout_.scales, row * layout_.row_stride + group * layout_.group_stride);
+    }
+  }
+}
+
+void GroupedMatrix::ReadStreams(const CodeStreams& streams, int first, int count,
+                                uint8_t* codes) const {
+  const auto stream = [&](int row) {
+    return streams.words + (first + row) * streams.step * sizeof(uint32_t);
+  };
+  if (bits() == 4) {
+    const auto read = [&](int row, int i) {
+      const uint64_t bytes = SpreadHalves(WordAt(stream(row), i / kHalvesOfWord * streams.stride));
+      std::memcpy(codes + static_cast<size_t>(row) * cols() + i, &bytes,
+                  std::min(kHalvesOfWord, cols() - i));
+    };
+    // Row after row where the words of a row are neighbours, else word after word of all rows.
+    const int rows_at_a_time = streams.stride == 1 ? 1 : count;
+    for (int begin = 0; begin < count; begin += rows_at_a_time) {
+      for (int i = 0; i < cols(); i += kHalvesOfWord) {
+        for (int row = begin; row < begin + rows_at_a_time; ++row) read(row, i);
+      }
+    }
+    return;
+  }
+  for (int row = 0; row < count; ++row, codes += cols()) {
+    const std::byte* const words = stream(row);
+    if (bits() == 8 && streams.stride == 1) {
+      std::memcpy(codes, words, cols());
+      continue;
+    }
+    for (int i = 0; i < cols(); ++i) {
+      codes[i] = static_cast<uint8_t>(CodeAt(words, streams.stride, i, bits()));
     }
   }
 }
@@ -309,7 +331,7 @@ void GroupedMatrix::WriteFloats(const Tile& tile, DType dtype, std::byte* out) c
         weights[i] = scales[group] * static_cast<float>(codes[i] - zeros[group]);
       }
     }
-    StoreFloats(weights.data(), cols(), dtype, out);
+    NarrowRow(weights.data(), cols(), dtype, out);
     out += row_bytes;
   }
 }

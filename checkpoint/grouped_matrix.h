@@ -73,6 +73,12 @@ inline int CodeAt(const std::byte* words, int64_t stride, int64_t index, int bit
   if (shift + bits > 32) code |= WordAt(words, (at / 32 + 1) * stride) << (32 - shift);
   return static_cast<int>(code & ((1u << bits) - 1));
 }
+// Streams of codes. Stream i begins at word i * step, and its words lie `stride` words apart.
+struct CodeStreams {
+  const std::byte* words = nullptr;
+  int64_t step = 0;
+  int64_t stride = 0;
+};
 // A word as eight codes of four bits: byte i is code i.
 inline constexpr int kHalvesOfWord = 8;
 uint64_t SpreadHalves(uint32_t word);
@@ -93,6 +99,11 @@ struct GroupedLayout {
 // Weight (r, c) is Scale(r, group of c) * (Code(r, c) - Zero(r, group of c)).
 class GroupedMatrix : public QuantizedMatrix {
  public:
+  // What makers return: the forms are found, for which all zeros and perhaps all scales are read.
+  // INVALID_ARGUMENT if the groups of inputs are none.
+  static MatrixOrError Finished(std::unique_ptr<GroupedMatrix> matrix,
+                                const ModuleTensors& tensors);
+
   void WriteRows(int first, int count, DType dtype, std::byte* out) const final;
 
  protected:
@@ -109,11 +120,8 @@ class GroupedMatrix : public QuantizedMatrix {
   virtual void ReadCodes(int first, int count, uint8_t* codes) const = 0;
   //   zeros: [count, num_groups]
   virtual void ReadZeros(int first, int count, int16_t* zeros) const = 0;
-
-  // What makers return: the forms are found, for which all zeros and perhaps all scales are read.
-  // INVALID_ARGUMENT if the groups of inputs are none.
-  static MatrixOrError Finished(std::unique_ptr<GroupedMatrix> matrix,
-                                const ModuleTensors& tensors);
+  // ReadCodes of a matrix with a stream for each row.
+  void ReadStreams(const CodeStreams& streams, int first, int count, uint8_t* codes) const;
 
  private:
   struct Tile;
@@ -158,9 +166,6 @@ class ExactFloats {
   bool bf16_ = true;
   bool f16_ = true;
 };
-
-// `count` floats as `dtype`, one of floats.
-void StoreFloats(const float* values, int count, DType dtype, std::byte* out);
 
 }  // namespace tandem
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "checkpoint/config_limits.h"
+#include "json/json_text.h"
 
 namespace tandem {
 namespace {
@@ -18,13 +19,6 @@ constexpr char kDraftVocab[] = "draft_vocab_size";
 constexpr char kLayerIds[] = "eagle_aux_hidden_state_layer_ids";
 constexpr char kEagleConfig[] = "eagle_config";
 constexpr int kEagle3States = 3;  // low, middle and high
-
-constexpr const char* kSpeculatorsKeys[] = {
-    "architectures", kDraftVocab, kLayerIds, "model_type", "norm_before_fc", "norm_before_residual",
-    kHeadLayerKey, "target_hidden_size", "tie_word_embeddings", kSpeculatorsType,
-    "quantization_config", "compression_config",
-    // How another program drafts and verifies with it, and its trainer's.
-    "speculators_config", "speculators_version", "embed_requires_grad", "has_no_defaults_at_init"};
 
 // Whether `architectures` has the name.
 bool HasArchitecture(const ConfigFields& config, absl::string_view name) {
@@ -52,20 +46,14 @@ absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int of
   return layers;
 }
 
+// Checks the other keys. REQUIRES: the list of layers has been read.
 absl::Status CheckEagleKeys(const ConfigFields& fields) {
-  constexpr struct {
-    const char* key;
-    bool only;
-  } kKnown[] = {{"use_aux_hidden_state", true},
-                {"use_input_layernorm_in_first_layer", true},
-                {"use_last_layernorm", true},
-                {"use_mtp_layernorm", false}};
-  for (const auto& [key, only] : kKnown) RETURN_IF_ERROR(fields.Only(key, only));
+  for (const char* const key :
+       {"use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm"}) {
+    RETURN_IF_ERROR(fields.Only(key, true));
+  }
   for (const auto& [key, value] : fields.object().items()) {
-    const bool is_known =
-        key == kLayerIds ||
-        absl::c_any_of(kKnown, [&, &name = key](const auto& k) { return name == k.key; });
-    if (is_known || value.is_null() || value == false) continue;
+    if (fields.WasRead(key) || value.is_null() || value == false) continue;
     return fields.Wrong(key, "nothing, null or false (not implemented)");
   }
   return absl::OkStatus();
@@ -73,12 +61,10 @@ absl::Status CheckEagleKeys(const ConfigFields& fields) {
 
 absl::Status ReadTargetLayers(const ConfigFields& whole, ModelConfig* model) {
   ASSIGN_OR_RETURN(model->target_layers, ReadLayerIds(whole, /*offset=*/0));
-  const json* const eagle = whole.Find(kEagleConfig);
-  if (eagle == nullptr) return absl::OkStatus();
-  if (!eagle->is_object()) return whole.Wrong(kEagleConfig, "an object");
-  const ConfigFields fields(*eagle, whole.file(), absl::StrCat(kEagleConfig, "."));
-  RETURN_IF_ERROR(CheckEagleKeys(fields));
+  if (whole.Find(kEagleConfig) == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ConfigFields fields, whole.Object(kEagleConfig));
   ASSIGN_OR_RETURN(const std::vector<int> layers, ReadLayerIds(fields, /*offset=*/1));
+  RETURN_IF_ERROR(CheckEagleKeys(fields));
   if (layers.empty()) return absl::OkStatus();
   if (!model->target_layers.empty() && model->target_layers != layers) {
     return fields.Wrong(kLayerIds, absl::StrCat("nothing next to ", kLayerIds));
@@ -105,17 +91,15 @@ absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole) {
     }
   }
   const json* const num_layers = whole.Find("num_hidden_layers");
-  const bool is_older = HasArchitecture(whole, "LlamaForCausalLM") && whole.Has(kDraftVocab) &&
-                        num_layers != nullptr && *num_layers == 1;
+  const bool is_older = HasArchitecture(whole, "LlamaForCausalLM") &&
+                        whole.object().contains(kDraftVocab) && num_layers != nullptr &&
+                        *num_layers == 1;
   return is_older ? eagle3 : nullptr;
 }
 
 absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole) {
   const bool is_apart = whole.Has(kSpeculatorsType);
-  const json* const layer = is_apart ? whole.Find(kHeadLayerKey) : &whole.object();
-  if (layer == nullptr || !layer->is_object()) return whole.Wrong(kHeadLayerKey, "an object");
-  const std::string prefix = is_apart ? absl::StrCat(kHeadLayerKey, ".") : "";
-  const ConfigFields fields(*layer, whole.file(), prefix);
+  ASSIGN_OR_RETURN(const ConfigFields fields, is_apart ? whole.Object(kHeadLayerKey) : whole);
   const json* const type = fields.Find("model_type");
   const bool is_read = type == nullptr || IsText(*type, "llama") ||
                        (!is_apart && (IsText(*type, "eagle3") || IsText(*type, "one_layer_head")));
@@ -123,13 +107,11 @@ absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole) {
   return fields;
 }
 
-absl::Span<const char* const> SpeculatorsKeys() { return kSpeculatorsKeys; }
-
 absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model) {
   ModelConfig& c = *model;
   if (c.num_layers != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(whole.file(), ": num_hidden_layers: found ",
-                                                   c.num_layers, ", allowed: 1, in a draft head"));
+    return NotAllowed(absl::StrCat(whole.file(), ": num_hidden_layers"), absl::StrCat(c.num_layers),
+                      "1, in a draft head");
   }
   if (c.rope.type == RopeConfig::Type::kLongRope) {
     return absl::InvalidArgumentError(absl::StrCat(

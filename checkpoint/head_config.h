@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/weights.h"
@@ -23,9 +22,6 @@ absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole);
 // The keys of the head's layer: an object of its own, or `whole`. INVALID_ARGUMENT naming the key.
 // REQUIRES: HeadFamilyOf(whole).
 absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole);
-
-// The names of all other keys of `whole` that are read, where the layer has an object of its own.
-absl::Span<const char* const> SpeculatorsKeys();
 
 // Reads what makes a head of a one-layer model whose sizes and rope `model` has already.
 absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model);

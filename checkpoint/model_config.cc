@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -35,8 +34,8 @@ using nlohmann::json;
 
 // Why a key changes nothing, whatever it says; null if that is not known.
 const char* WhyHarmless(absl::string_view key) {
-  for (const auto& known : kHarmlessKeys) {
-    if (key == known.key) return known.why;
+  for (const auto& [why, keys] : kHarmlessKeys) {
+    if (absl::c_linear_search(keys, key)) return why;
   }
   return nullptr;
 }
@@ -69,31 +68,25 @@ absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
   return absl::OkStatus();
 }
 
-// No key may be there that would change the result and is not known here.
-absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family,
+// No key may be there that would change the result, was not read and is not `known` here.
+absl::Status CheckKeys(const ConfigFields& config, absl::Span<const char* const> known,
                        absl::Span<const std::string> allowed, ModelConfig* model) {
-  absl::flat_hash_set<absl::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
-  for (const FamilyKey& own : family.keys) {
-    known.insert(own.key);
-    if (own.only != nullptr) RETURN_IF_ERROR(config.Only(own.key, json::parse(own.only)));
-  }
-  for (const auto& [key, neutral] : kNeutralKeys) {
-    if (!known.insert(key).second) continue;  // a key of the family's own
-    RETURN_IF_ERROR(config.Only(key, neutral));
-  }
   for (const auto& member : config.object().items()) {
-    if (known.contains(member.key())) continue;
+    if (config.WasRead(member.key()) || absl::c_linear_search(known, member.key())) continue;
     RETURN_IF_ERROR(CheckUnread(config, member.key(), allowed, model));
   }
   return absl::OkStatus();
 }
 
-// The same for the keys next to the object of the text or of a head's layer.
-absl::Status CheckOuterKeys(const ConfigFields& outer, absl::Span<const char* const> known,
-                            absl::Span<const std::string> allowed, ModelConfig* model) {
-  for (const auto& member : outer.object().items()) {
-    if (absl::c_linear_search(known, member.key())) continue;
-    RETURN_IF_ERROR(CheckUnread(outer, member.key(), allowed, model));
+// Reads the keys of which one value alone is right. REQUIRES: all others have been read.
+absl::Status ReadOnlyKeys(const ConfigFields& config, const ModelFamily& family) {
+  for (const FamilyKey& own : family.keys) {
+    if (config.Has(own.key) && own.only != nullptr) {
+      RETURN_IF_ERROR(config.Only(own.key, json::parse(own.only)));
+    }
+  }
+  for (const auto& [key, neutral] : kNeutralKeys) {
+    if (!config.WasRead(key)) RETURN_IF_ERROR(config.Only(key, neutral));
   }
   return absl::OkStatus();
 }
@@ -273,7 +266,7 @@ absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
 }
 
 absl::Status CheckActivation(const ConfigFields& config, const ModelFamily& family) {
-  if (family.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
+  if (family.form.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
   // hidden_act is a leftover there that the reference does not read.
   return config.Only("hidden_activation", "gelu_pytorch_tanh");
 }
@@ -370,15 +363,6 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int 
   return ids;
 }
 
-absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::string& file) {
-  ASSIGN_OR_RETURN(JsonDocument parsed, ParseJsonDocument(text, file));
-  if (!parsed->is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": found ", Shown(*parsed), ", allowed: an object"));
-  }
-  return parsed;
-}
-
 // The part of a configuration that is read, and the family that reads it.
 struct TextConfig {
   ConfigFields fields;
@@ -394,9 +378,7 @@ absl::StatusOr<TextConfig> FindText(const ConfigFields& config) {
   }
   ASSIGN_OR_RETURN(const ModelFamily* const family, ReadFamily(config));
   if (family->text_family == nullptr) return TextConfig{config, family};
-  const json* const text = config.Find("text_config");
-  if (text == nullptr || !text->is_object()) return config.Wrong("text_config", "an object");
-  const ConfigFields fields(*text, config.file(), "text_config.");
+  ASSIGN_OR_RETURN(const ConfigFields fields, config.Object("text_config"));
   const json* const model_type = fields.Find("model_type");
   if (model_type != nullptr && !IsText(*model_type, family->text_family)) {
     return fields.Wrong("model_type", absl::StrCat(family->text_family, " in a model of type ",
@@ -411,7 +393,8 @@ absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
   const bool is_outer = outer.Find("eos_token_id") != nullptr;
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(is_outer ? outer : text, model->vocab_size));
   if (!generation_text.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const JsonDocument generation, ParseObject(*generation_text, generation_file));
+  ASSIGN_OR_RETURN(const JsonDocument generation,
+                   ParseJsonObject(*generation_text, generation_file));
   const ConfigFields fields(*generation, generation_file);
   if (fields.Find("eos_token_id") == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(fields, model->vocab_size));
@@ -424,17 +407,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                                              std::optional<absl::string_view> generation_text,
                                              const std::string& generation_file,
                                              absl::Span<const std::string> allowed_keys) {
-  ASSIGN_OR_RETURN(const JsonDocument parsed, ParseObject(text, file));
+  ASSIGN_OR_RETURN(const JsonDocument parsed, ParseJsonObject(text, file));
   const ConfigFields whole(*parsed, file);
   ASSIGN_OR_RETURN(const TextConfig found, FindText(whole));
   const ConfigFields& config = found.fields;
   const ModelFamily& family = *found.family;
   ModelConfig model = family.NewConfig();
   model.has_other_parts = found.has_other_parts;
-  if (!config.prefix().empty()) {
-    const auto known = model.has_other_parts ? absl::MakeConstSpan(kOuterKeys) : SpeculatorsKeys();
-    RETURN_IF_ERROR(CheckOuterKeys(whole, known, allowed_keys, &model));
-  }
   RETURN_IF_ERROR(ReadSizes(config, family, &model));
   RETURN_IF_ERROR(CheckActivation(config, family));
   RETURN_IF_ERROR(ReadBiases(config, family, &model));
@@ -447,7 +426,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
   if (model.state_input != StateInput::kNone) RETURN_IF_ERROR(ReadHead(whole, &model));
   RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
-  RETURN_IF_ERROR(CheckKeys(config, family, allowed_keys, &model));
+  RETURN_IF_ERROR(ReadOnlyKeys(config, family));
+  if (!config.prefix().empty()) {
+    const auto known = model.has_other_parts ? absl::MakeConstSpan(kOuterKeys)
+                                             : absl::MakeConstSpan(kSpeculatorsKeys);
+    RETURN_IF_ERROR(CheckKeys(whole, known, allowed_keys, &model));
+  }
+  RETURN_IF_ERROR(CheckKeys(config, kKnownKeys, allowed_keys, &model));
   RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));
   return model;
 }

@@ -30,9 +30,23 @@ enum class StateInput {
   kFused,            // EAGLE, MTP: rows are fc(concat(norm(embedding), norm(state)))
 };
 
-// What a decoder-only transformer is made of. Families are combinations of these parts
-// (model_families.cc).
-struct ModelConfig {
+// What all models of a family have in common (model_families.cc).
+struct ModelForm {
+  // A layer adds attention and then a feed-forward to the rows: of rows that are normalised or not,
+  // and either output normalised or not. Parallel ones share one norm and their input.
+  NormForm norm_form = NormForm::kRms;
+  bool norms_inputs = true;
+  bool norms_outputs = false;
+  bool is_parallel = false;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  Activation activation = Activation::kSilu;
+  StateInput state_input = StateInput::kNone;  // of draft heads (head_config.h)
+
+  bool operator==(const ModelForm&) const = default;
+};
+
+// What a decoder-only transformer is made of.
+struct ModelConfig : ModelForm {
   std::string family;  // model_type of config.json, of the text's part if there are others
   bool has_other_parts = false;  // whose tensors are left out
   int vocab_size = 0;
@@ -44,15 +58,7 @@ struct ModelConfig {
   int head_dim = 0;
   int context_length = 0;
 
-  // A layer adds attention and then a feed-forward to the rows: of rows that are normalised or not,
-  // and either output normalised or not. Parallel ones share one norm and their input.
   float rms_norm_epsilon = 0.0f;  // of any form
-  NormForm norm_form = NormForm::kRms;
-  bool norms_inputs = true;
-  bool norms_outputs = false;
-  bool is_parallel = false;
-
-  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   std::vector<int> windows;  // [num_layers]: sliding window of each layer in tokens, 0 for none
@@ -64,7 +70,6 @@ struct ModelConfig {
   std::vector<LayerRotation> rotations;  // [num_layers]
   int rotary_dim = 0;                    // elements of a head that are rotated
 
-  Activation activation = Activation::kSilu;
   bool mlp_bias = false;
   // Layers whose feed-forward is that of some experts, by the softmax of a router's logits.
   std::vector<bool> expert_layers;  // [num_layers]
@@ -84,7 +89,6 @@ struct ModelConfig {
 
   // For a draft head alone, which is a model of one layer: its logits are over some of the target's
   // tokens.
-  StateInput state_input = StateInput::kNone;
   int target_hidden_size = 0;
   // The layers whose inputs it reads, one after the other; the target's number of layers stands for
   // its last state after the final norm. Empty where the files name none, until it is loaded next
@@ -109,10 +113,13 @@ struct ModelConfig {
   struct IgnoredKey {
     std::string key;
     const char* why;
+    bool operator==(const IgnoredKey&) const = default;
   };
   std::vector<IgnoredKey> ignored_keys;  // of config.json
 
   bool has_experts(int layer) const { return num_experts > 0 && expert_layers[layer]; }
+
+  bool operator==(const ModelConfig&) const = default;
 
   // Kinds of caches that do not hold the same for the same text: LanguageModel::cache_variant.
   int num_cache_variants() const { return rope.type == RopeConfig::Type::kLongRope ? 2 : 1; }

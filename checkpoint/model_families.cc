@@ -5,29 +5,22 @@ namespace {
 
 constexpr FamilyKey kGemma2Keys[] = {{"attn_logit_softcapping"},
                                      {"final_logit_softcapping"},
-                                     {"hidden_activation"},
                                      {"query_pre_attn_scalar"},
                                      {"sliding_window_size"}};
-constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"}, {"final_logit_softcapping"},
-                                     {"hidden_activation"},      {"query_pre_attn_scalar"},
-                                     {"rope_local_base_freq"},   {"sliding_window_pattern"},
-                                     {"_sliding_window_pattern"}};
-constexpr FamilyKey kPhi3Keys[] = {{"original_max_position_embeddings"},
-                                   {"partial_rotary_factor"},
-                                   {"full_attn_mod", "1"},
-                                   {"interpolate_factor", "1"}};
+constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"},
+                                     {"final_logit_softcapping"},
+                                     {"query_pre_attn_scalar"},
+                                     {"sliding_window_pattern"}};
+constexpr FamilyKey kPhi3Keys[] = {
+    {"original_max_position_embeddings"}, {"full_attn_mod", "1"}, {"interpolate_factor", "1"}};
 constexpr FamilyKey kGraniteKeys[] = {{"attention_multiplier"},
                                       {"embedding_multiplier"},
                                       {"logits_scaling"},
                                       {"residual_multiplier"}};
-constexpr FamilyKey kSmolLm3Keys[] = {
-    {"no_rope_layers"}, {"no_rope_layer_interval"}, {"pretraining_tp"}};
-constexpr FamilyKey kGlm4Keys[] = {{"partial_rotary_factor"}};
+constexpr FamilyKey kSmolLm3Keys[] = {{"pretraining_tp"}};
 // What stands in the way of no other family: how its first form was written down.
-constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
-                                      {"logit_scale"},
+constexpr FamilyKey kCohere2Keys[] = {{"logit_scale"},
                                       {"sliding_window_pattern"},
-                                      {"_sliding_window_pattern"},
                                       {"layer_switch"},
                                       {"order_of_interleaved_layers", "\"local_attn_first\""},
                                       {"position_embedding_type", "\"rope_gptj\""},
@@ -36,15 +29,10 @@ constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
                                       {"use_gated_activation", "true"},
                                       {"use_parallel_block", "true"}};
 
-constexpr FamilyKey kMixtralKeys[] = {{"num_local_experts"},
-                                      {"num_experts_per_tok"},
-                                      {"output_router_logits"},
-                                      {"router_aux_loss_coef"},
-                                      {"router_jitter_noise"}};  // of training
+constexpr FamilyKey kMixtralKeys[] = {
+    {"output_router_logits"}, {"router_aux_loss_coef"}, {"router_jitter_noise"}};  // of training
 constexpr FamilyKey kQwen3MoeKeys[] = {
-    {"num_experts"},           {"num_local_experts"},    {"num_experts_per_tok"},
-    {"moe_intermediate_size"}, {"norm_topk_prob"},       {"decoder_sparse_step"},
-    {"mlp_only_layers"},       {"output_router_logits"}, {"router_aux_loss_coef"}};
+    {"num_experts"}, {"num_local_experts"}, {"output_router_logits"}, {"router_aux_loss_coef"}};
 
 // Of norms Llama's names are those of a layer's two inputs.
 constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
@@ -59,12 +47,6 @@ constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
                                          {"w1", "gate_proj"},
                                          {"w2", "down_proj"},
                                          {"w3", "up_proj"}};
-
-// Flat ones, next to those of the layer.
-constexpr FamilyKey kEagle3Keys[] = {{"draft_vocab_size"},     {"eagle_aux_hidden_state_layer_ids"},
-                                     {"eagle_config"},         {"norm_before_fc"},
-                                     {"norm_before_residual"}, {"target_hidden_size"}};
-constexpr FamilyKey kOneLayerHeadKeys[] = {{"draft_vocab_size"}, {"target_hidden_size"}};
 
 constexpr GgufForm kLlamaGguf = {.architecture = "llama",
                                  .rotary_pairs = RotaryPairs::kNeighbours,
@@ -94,14 +76,14 @@ const ModelFamily kFamilies[] = {
      .architecture = "Qwen3ForCausalLM",
      .defaults = {.num_kv_heads = 32, .head_dim = 128, .window = 4096},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.query_key_norm = QueryKeyNorm::kEachHead},
      .window_rule = WindowRule::kUpperLayers,
      .gguf = {.architecture = "qwen3"}},
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .defaults = {.num_kv_heads = 4, .num_experts = 128, .experts_per_row = 8, .expert_size = 768},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.query_key_norm = QueryKeyNorm::kEachHead},
      .expert_rule = ExpertRule::kSparseSteps,
      .keys = kQwen3MoeKeys,
      .gguf = {.architecture = "qwen3moe"}},
@@ -123,11 +105,10 @@ const ModelFamily kFamilies[] = {
                   .logits_soft_cap = 30.0,
                   .ties_embeddings = true},
      .may_have_attention_bias = true,
+     .form = {.norms_outputs = true, .activation = Activation::kGeluTanh},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 2,
      .norm_offset = 1.0f,
-     .norms_outputs = true,
-     .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma2Keys,
      .parts = kGemmaParts,
@@ -146,13 +127,13 @@ const ModelFamily kFamilies[] = {
                   .theta = 1e6,
                   .ties_embeddings = true},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kEachHead,
+     .form = {.norms_outputs = true,
+              .query_key_norm = QueryKeyNorm::kEachHead,
+              .activation = Activation::kGeluTanh},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 6,
      .rotation_rule = RotationRule::kLocalWindows,
      .norm_offset = 1.0f,
-     .norms_outputs = true,
-     .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma3Keys,
      .parts = kGemmaParts,
@@ -174,9 +155,9 @@ const ModelFamily kFamilies[] = {
      .architecture = "Olmo2ForCausalLM",
      .defaults = {.epsilon = 1e-5},
      .may_have_attention_bias = true,
-     .query_key_norm = QueryKeyNorm::kAllHeads,
-     .norms_inputs = false,
-     .norms_outputs = true,
+     .form = {.norms_inputs = false,
+              .norms_outputs = true,
+              .query_key_norm = QueryKeyNorm::kAllHeads},
      .parts = kOlmo2Parts,
      .gguf = {.architecture = "olmo2", .head = GgufHead::kOwn, .heads_fill_rows = true}},
     {.model_type = "granite",
@@ -200,10 +181,9 @@ const ModelFamily kFamilies[] = {
      .defaults = {.num_kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7},
      .may_have_attention_bias = true,
      .has_output_bias = false,
+     .form = {.norms_outputs = true},
      .rotary_pairs = RotaryPairs::kNeighbours,
      .partial_rotary = 0.5,
-     .norms_outputs = true,
-     .keys = kGlm4Keys,
      .parts = kGlm4Parts,
      .gguf = {.architecture = "glm4",
               .rotary_pairs = RotaryPairs::kNeighbours,
@@ -212,13 +192,12 @@ const ModelFamily kFamilies[] = {
      .architecture = "Cohere2ForCausalLM",
      .defaults = {.window = 4096, .epsilon = 1e-5, .logit_scale = 0.0625, .ties_embeddings = true},
      .may_have_attention_bias = true,
+     .form = {.norm_form = NormForm::kLayer, .is_parallel = true},
      .window_rule = WindowRule::kPattern,
      .window_pattern = 4,
      .rotation_rule = RotationRule::kOnlyWindows,
      .rotary_pairs = RotaryPairs::kNeighbours,
      .epsilon_key = "layer_norm_eps",
-     .norm_form = NormForm::kLayer,
-     .is_parallel = true,
      .keys = kCohere2Keys,
      .gguf = {.architecture = "cohere2",
               .rotary_pairs = RotaryPairs::kNeighbours,
@@ -230,8 +209,7 @@ const ModelFamily kFamilies[] = {
      .defaults = {.context_length = 2048},
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
-     .state_input = StateInput::kNextToEmbedding,
-     .keys = kEagle3Keys,
+     .form = {.state_input = StateInput::kNextToEmbedding},
      .gguf = {.architecture = "eagle3",
               .rotary_pairs = RotaryPairs::kNeighbours,
               .extras = GgufExtras::kLlamas}},
@@ -240,8 +218,7 @@ const ModelFamily kFamilies[] = {
      .defaults = {.context_length = 2048},
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
-     .state_input = StateInput::kFused,
-     .keys = kOneLayerHeadKeys,
+     .form = {.state_input = StateInput::kFused},
      .gguf = {.architecture = "tandem-one-layer", .extras = GgufExtras::kLlamas}},
 };
 
@@ -256,14 +233,8 @@ bool ModelFamily::Reads(absl::string_view key) const {
 
 ModelConfig ModelFamily::NewConfig() const {
   ModelConfig config;
+  static_cast<ModelForm&>(config) = form;
   config.family = model_type;
-  config.norm_form = norm_form;
-  config.norms_inputs = norms_inputs;
-  config.norms_outputs = norms_outputs;
-  config.is_parallel = is_parallel;
-  config.query_key_norm = query_key_norm;
-  config.activation = activation;
-  config.state_input = state_input;
   return config;
 }
 

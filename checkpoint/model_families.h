@@ -58,8 +58,8 @@ struct RenamedPart {
   const char* name;
 };
 
-// A key of config.json that only some families have: one that is read (no neutral), or one of which
-// only one value is right.
+// A key of config.json that makes a difference between families: one that is read, or need not be
+// (no `only`), or one of which only one value is right. Keys that are read anyway are not listed.
 struct FamilyKey {
   const char* key;
   const char* only = nullptr;  // as JSON
@@ -116,7 +116,7 @@ struct ModelFamily {
   bool has_qkv_bias = false;             // where that key is absent
   bool has_output_bias = true;           // where queries have one by that key
   bool may_have_mlp_bias = false;
-  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  ModelForm form{};
   WindowRule window_rule = WindowRule::kNone;
   int window_pattern = 0;
   RotationRule rotation_rule = RotationRule::kEveryLayer;
@@ -124,16 +124,10 @@ struct ModelFamily {
   double partial_rotary = 0.0;  // the default of partial_rotary_factor; 0: all of a head is rotated
 
   const char* epsilon_key = "rms_norm_eps";
-  NormForm norm_form = NormForm::kRms;
   float norm_offset = 0.0f;  // that weights of norms, but a layer norm's, are stored without
-  bool norms_inputs = true;
-  bool norms_outputs = false;
-  bool is_parallel = false;
-  Activation activation = Activation::kSilu;
   bool scales_embeddings_by_root = false;  // of hidden_size
 
   ExpertRule expert_rule = ExpertRule::kNone;
-  StateInput state_input = StateInput::kNone;  // of draft heads (head_config.h)
 
   absl::Span<const FamilyKey> keys{};     // beside those of every family
   absl::Span<const RenamedPart> parts{};  // that have other names than Llama's

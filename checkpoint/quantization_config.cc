@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -25,14 +27,9 @@ using KeyNames = absl::Span<const char* const>;
 constexpr char kQuantizationSection[] = "quantization_config";
 constexpr char kOldQuantizationSection[] =
     "compression_config";  // of compressed-tensors before its name
-constexpr char kAllowedMethods[] =
-    "fp8, fbgemm_fp8, modelopt, gptq, awq, compressed-tensors; or a model of floats, or a GGUF "
-    "file";
-
-// KeyNames that do not change what the stored weights stand for. Which modules are quantised the
+// Keys that do not change what the stored weights stand for. Which modules are quantised the
 // tensors themselves say; activations are not quantised as the checkpoint was calibrated for, nor
 // is the cache; the rest tells how the weights were made, or chooses other programs' kernels.
-constexpr const char* kHarmlessEverywhere[] = {"quant_method", "method"};
 constexpr const char* kHarmlessOfFp8[] = {"activation_scheme", "activation_scale_ub",
                                           "dequantize",        "ignored_layers",
                                           "kv_cache_scheme",   "modules_to_not_convert"};
@@ -75,29 +72,20 @@ constexpr const char* kHarmlessOfAwq[] = {
 constexpr const char* kHarmlessOfCompressed[] = {"global_compression_ratio", "ignore",
                                                  "kv_cache_scheme", "run_compressed", "version"};
 constexpr const char* kHarmlessOfGroup[] = {"input_activations", "output_activations", "targets"};
-constexpr const char* kHarmlessOfWeights[] = {"observer", "observer_kwargs", "scale_dtype",
-                                              "zp_dtype"};
+constexpr const char* kHarmlessOfWeights[] = {"block_structure", "observer", "observer_kwargs",
+                                              "scale_dtype", "zp_dtype"};
 // Of these a list of names is wanted.
 constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_layers",
                                       "modules_to_not_convert", "targets"};
 
-// A key that somebody else chose, as messages show it.
-std::string KeyText(absl::string_view key) {
-  const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
-  });
-  return is_plain ? std::string(key) : Quoted(key);
-}
-
-// Every key is among those, or empty; the lists of names are such.
-absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<KeyNames> known) {
+// Every key has been read, is harmless or empty; the lists of names are such.
+absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
   for (const auto& member : fields.object().items()) {
     const std::string& key = member.key();
     const json& value = member.value();
-    const bool is_known =
-        absl::c_any_of(known, [&](KeyNames keys) { return absl::c_linear_search(keys, key); });
+    const bool is_known = fields.WasRead(key) || absl::c_linear_search(harmless, key);
     if (!is_known && !SaysNothing(value)) {
-      return fields.Wrong(KeyText(key),
+      return fields.Wrong(key,
                           "nothing, null or false (not known, and it might change the result)");
     }
     if (!absl::c_linear_search(kNameLists, key) || value.is_null()) continue;
@@ -125,7 +113,8 @@ absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view
 // The one of two names of a key that is there.
 absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key,
                         absl::string_view other) {
-  return fields.Find(key) == nullptr && fields.Find(other) != nullptr ? other : key;
+  const bool has_other = fields.Find(other) != nullptr;
+  return fields.Find(key) == nullptr && has_other ? other : key;
 }
 
 // Inputs of a group; -1 stands for all of them, 0 here.
@@ -158,8 +147,6 @@ absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, Weight
 constexpr int kUsualBlock = 128;  // of fp8, where nothing is said
 
 absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
-  constexpr const char* kRead[] = {"fmt", "scale_fmt", "weight_block_size"};
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfFp8, kRead}));
   RETURN_IF_ERROR(TextOf(fields, "fmt", "e4m3", {"e4m3", "float8_e4m3fn"}, "e4m3").status());
   // Powers of two are floats like others.
   RETURN_IF_ERROR(
@@ -174,9 +161,7 @@ absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
 }
 
 absl::StatusOr<QuantizationConfig> ReadModelopt(const ConfigFields& fields) {
-  constexpr const char* kRead[] = {"quant_algo"};
   constexpr char kAllowed[] = "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO";
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfModelopt, kRead}));
   ASSIGN_OR_RETURN(const std::string algorithm,
                    TextOf(fields, "quant_algo", "",
                           {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"}, kAllowed));
@@ -187,9 +172,6 @@ absl::StatusOr<QuantizationConfig> ReadModelopt(const ConfigFields& fields) {
 
 // ---- GPTQ and AWQ ----
 absl::StatusOr<QuantizationConfig> ReadGptq(const ConfigFields& fields) {
-  constexpr const char* kRead[] = {"bits",   "checkpoint_format", "desc_act",   "dynamic",
-                                   "format", "group_size",        "pack_dtype", "sym"};
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfGptq, kRead}));
   QuantizationConfig config{.layout = Layout::kGptq};
   WeightScheme scheme;
   ASSIGN_OR_RETURN(scheme.bits, fields.Int("bits", 2, 8));
@@ -212,11 +194,6 @@ absl::StatusOr<QuantizationConfig> ReadGptq(const ConfigFields& fields) {
 }
 
 absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
-  constexpr const char* kRead[] = {"backend",    "bits",         "checkpoint_format",
-                                   "desc_act",   "format",       "group_size",
-                                   "pack_dtype", "q_group_size", "sym",
-                                   "version",    "w_bit",        "zero_point"};
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfAwq, kRead}));
   WeightScheme scheme;
   const absl::string_view bits_key = KeyOf(fields, "bits", "w_bit");
   ASSIGN_OR_RETURN(scheme.bits, fields.Int(bits_key, 4, 4, 4));
@@ -242,9 +219,6 @@ constexpr char kAllowedFormats[] =
     "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision";
 
 absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
-  constexpr const char* kRead[] = {"actorder", "block_structure", "dynamic",   "group_size",
-                                   "num_bits", "strategy",        "symmetric", "type"};
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessOfWeights, kRead}));
   WeightScheme scheme;
   ASSIGN_OR_RETURN(const std::string type,
                    TextOf(fields, "type", "int", {"int", "float"}, "int, float"));
@@ -264,6 +238,7 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
       const std::string strategy,
       TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
              {"tensor", "channel", "group", "block"}, "tensor, channel, group, block"));
+  RETURN_IF_ERROR(CheckSectionKeys(fields, kHarmlessOfWeights));
   if (strategy == "group") {
     if (group_size == 0) return fields.Wrong("group_size", "an integer from 1 with strategy group");
     scheme.group_size = group_size;
@@ -280,13 +255,7 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   return scheme;
 }
 
-absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
-                                                  const std::string& file,
-                                                  const std::string& prefix) {
-  constexpr const char* kRead[] = {"config_groups", "format", "quantization_status",
-                                   "sparsity_config", "transform_config"};
-  constexpr const char* kReadOfGroup[] = {"format", "weights"};
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfCompressed, kRead}));
+absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
   RETURN_IF_ERROR(TextOf(fields, "format", "", kCompressedFormats, kAllowedFormats).status());
   RETURN_IF_ERROR(TextOf(fields, "quantization_status", "compressed", {"compressed", "frozen"},
                          "compressed, frozen")
@@ -301,24 +270,16 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
       transform != nullptr && !SaysNothing(*transform)) {
     return fields.Wrong("transform_config", "nothing (rotations are not implemented)");
   }
-  const json* const groups = fields.Find("config_groups");
-  if (groups == nullptr || !groups->is_object()) return fields.Wrong("config_groups", "an object");
+  ASSIGN_OR_RETURN(const ConfigFields groups, fields.Object("config_groups"));
   QuantizationConfig config{.layout = Layout::kCompressedTensors};
-  for (const auto& [name, group] : groups->items()) {
-    const std::string path = absl::StrCat(prefix, "config_groups.", KeyText(name));
-    const auto refuse = [&](const json& found, absl::string_view key) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ": ", path, key, ": found ", Shown(found), ", allowed: an object"));
-    };
-    if (!group.is_object()) return refuse(group, "");
-    const ConfigFields of_group(group, file, absl::StrCat(path, "."));
-    RETURN_IF_ERROR(CheckSectionKeys(of_group, {kHarmlessOfGroup, kReadOfGroup}));
+  for (const auto& member : groups.object().items()) {
+    ASSIGN_OR_RETURN(const ConfigFields of_group, groups.Object(member.key()));
     RETURN_IF_ERROR(
         TextOf(of_group, "format", "pack-quantized", kCompressedFormats, kAllowedFormats).status());
-    const json* const weights = of_group.Find("weights");
-    if (weights == nullptr) continue;  // of activations or the cache only
-    if (!weights->is_object()) return refuse(*weights, ".weights");
-    const ConfigFields of_weights(*weights, file, absl::StrCat(path, ".weights."));
+    const bool has_weights = of_group.Find("weights") != nullptr;
+    RETURN_IF_ERROR(CheckSectionKeys(of_group, kHarmlessOfGroup));
+    if (!has_weights) continue;  // of activations or the cache only
+    ASSIGN_OR_RETURN(const ConfigFields of_weights, of_group.Object("weights"));
     ASSIGN_OR_RETURN(const WeightScheme scheme, ReadWeights(of_weights));
     config.schemes.push_back(scheme);
   }
@@ -326,36 +287,39 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
   return config;
 }
 
-absl::StatusOr<QuantizationConfig> ReadSection(const json& section, const std::string& file,
-                                               const std::string& name) {
-  if (!section.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", name, ": found ", Shown(section), ", allowed: an object"));
-  }
-  const std::string prefix = absl::StrCat(name, ".");
-  const ConfigFields fields(section, file, prefix);
-  const absl::string_view key = KeyOf(fields, "quant_method", "method");
-  const json* const method = fields.Find(key);
-  const auto read = [&]() -> absl::StatusOr<QuantizationConfig> {
-    if (method == nullptr) return fields.Wrong(key, kAllowedMethods);
-    if (IsText(*method, "fp8") || IsText(*method, "fbgemm_fp8")) return ReadFp8(fields);
-    if (IsText(*method, "modelopt")) return ReadModelopt(fields);
-    if (IsText(*method, "gptq")) return ReadGptq(fields);
-    if (IsText(*method, "awq")) return ReadAwq(fields);
-    if (IsText(*method, "compressed-tensors")) return ReadCompressed(fields, file, prefix);
-    return fields.Wrong(key, kAllowedMethods);
-  };
-  ASSIGN_OR_RETURN(QuantizationConfig config, read());
-  config.method = method->get<std::string>();
-  config.where = absl::StrCat(file, ": ", name);
+// A method of quantising, by its name in a configuration, with the keys that change nothing.
+struct Method {
+  const char* name;
+  KeyNames harmless;
+  absl::StatusOr<QuantizationConfig> (*read)(const ConfigFields& fields);
+};
+constexpr Method kMethods[] = {{"fp8", kHarmlessOfFp8, ReadFp8},
+                               {"fbgemm_fp8", kHarmlessOfFp8, ReadFp8},
+                               {"modelopt", kHarmlessOfModelopt, ReadModelopt},
+                               {"gptq", kHarmlessOfGptq, ReadGptq},
+                               {"awq", kHarmlessOfAwq, ReadAwq},
+                               {"compressed-tensors", kHarmlessOfCompressed, ReadCompressed}};
+
+absl::StatusOr<QuantizationConfig> ReadWith(const Method& method, const ConfigFields& fields) {
+  ASSIGN_OR_RETURN(QuantizationConfig config, method.read(fields));
+  RETURN_IF_ERROR(CheckSectionKeys(fields, method.harmless));
+  config.method = method.name;
+  config.where = absl::StrCat(fields.file(), ": ", absl::StripSuffix(fields.prefix(), "."));
   return config;
 }
 
-absl::StatusOr<JsonDocument> ParseConfigObject(absl::string_view text, const std::string& file) {
-  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
-  if (document->is_object()) return document;
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ": found ", Shown(*document), ", allowed: an object"));
+absl::StatusOr<QuantizationConfig> ReadSection(const ConfigFields& outer, const char* name) {
+  ASSIGN_OR_RETURN(const ConfigFields fields, outer.Object(name));
+  const absl::string_view key = KeyOf(fields, "quant_method", "method");
+  for (const Method& method : kMethods) {
+    const json* const found = fields.Find(key);
+    if (found != nullptr && IsText(*found, method.name)) return ReadWith(method, fields);
+  }
+  return fields.Wrong(key, absl::StrCat(absl::StrJoin(kMethods, ", ",
+                                                      [](std::string* out, const Method& method) {
+                                                        absl::StrAppend(out, method.name);
+                                                      }),
+                                        "; or a model of floats, or a GGUF file"));
 }
 
 }  // namespace
@@ -364,34 +328,24 @@ absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& 
                                                                     const std::string& file) {
   const ConfigFields fields(config, file);
   for (const char* name : {kQuantizationSection, kOldQuantizationSection}) {
-    const json* const section = fields.Find(name);
-    if (section != nullptr) return ReadSection(*section, file, name);
+    if (fields.Find(name) != nullptr) return ReadSection(fields, name);
   }
   // Of a model of several parts that of the text may have its own.
-  constexpr char kText[] = "text_config";
-  const json* const text = fields.Find(kText);
+  const json* const text = fields.Find("text_config");
   if (text == nullptr || !text->is_object()) return std::nullopt;
-  const json* const section = ConfigFields(*text, file).Find(kQuantizationSection);
-  if (section == nullptr) return std::nullopt;
-  return ReadSection(*section, file, absl::StrCat(kText, ".", kQuantizationSection));
+  ASSIGN_OR_RETURN(const ConfigFields of_text, fields.Object("text_config"));
+  if (of_text.Find(kQuantizationSection) == nullptr) return std::nullopt;
+  return ReadSection(of_text, kQuantizationSection);
 }
 
 absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,
                                                       const std::string& file) {
-  ASSIGN_OR_RETURN(const JsonDocument document, ParseConfigObject(text, file));
-  constexpr char kQuantization[] = "quantization";
+  ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonObject(text, file));
   static constexpr const char* kKeys[] = {"producer", "quantization"};
   const ConfigFields fields(*document, file);
-  RETURN_IF_ERROR(CheckSectionKeys(fields, {kKeys}));
-  const json* const section = fields.Find(kQuantization);
-  if (section == nullptr || !section->is_object()) {
-    return fields.Wrong(kQuantization, "an object");
-  }
-  const ConfigFields of_section(*section, file, absl::StrCat(kQuantization, "."));
-  ASSIGN_OR_RETURN(QuantizationConfig config, ReadModelopt(of_section));
-  config.method = "modelopt";
-  config.where = absl::StrCat(file, ": ", kQuantization);
-  return config;
+  RETURN_IF_ERROR(CheckSectionKeys(fields, kKeys));
+  ASSIGN_OR_RETURN(const ConfigFields section, fields.Object("quantization"));
+  return ReadWith({"modelopt", kHarmlessOfModelopt, ReadModelopt}, section);
 }
 
 absl::StatusOr<std::optional<QuantizationConfig>> ReadQuantization(
@@ -399,7 +353,7 @@ absl::StatusOr<std::optional<QuantizationConfig>> ReadQuantization(
   const std::string file = absl::StrCat(folder, "/config.json");
   const absl::StatusOr<std::string> text = ReadFile(file);
   if (text.ok()) {
-    ASSIGN_OR_RETURN(const JsonDocument document, ParseConfigObject(*text, file));
+    ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonObject(*text, file));
     ASSIGN_OR_RETURN(std::optional<QuantizationConfig> config, ParseQuantization(*document, file));
     if (config.has_value()) {
       files->push_back(file);

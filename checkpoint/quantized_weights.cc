@@ -99,9 +99,9 @@ class QuantizedWeights final : public Weights {
     if (found == matrices_.end()) return stored_->Describe(name, shape);
     const QuantizedMatrix& matrix = *found->second;
     if (shape != absl::Span<const int64_t>({matrix.rows(), matrix.cols()})) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found numbers of ",
-                                                     ShapeText({matrix.rows(), matrix.cols()}),
-                                                     ", allowed: ", ShapeText(shape)));
+      return NotAllowed(absl::StrCat(Where(name), ": shape"),
+                        absl::StrCat("numbers of ", ShapeText({matrix.rows(), matrix.cols()})),
+                        ShapeText(shape));
     }
     return ConstMatrixView(nullptr, DTypeOf(matrix), matrix.rows(), matrix.cols(), matrix.cols());
   }
@@ -163,8 +163,8 @@ class QuantizedWeights final : public Weights {
                        numbers.open(*stored_, std::string(module), config));
       const std::string logical = absl::StrCat(module, ".weight");
       if (logical != name && stored_->Has(logical)) {
-        return absl::InvalidArgumentError(absl::StrCat(stored_->Where(logical), ": found beside ",
-                                                       Quoted(name), ", allowed: one of the two"));
+        return NotAllowed(stored_->Where(logical), absl::StrCat("beside ", Quoted(name)),
+                          "one of the two");
       }
       for (const std::string& tensor : matrix->tensors()) parts_.insert(tensor);
       matrices_[logical] = std::move(matrix);

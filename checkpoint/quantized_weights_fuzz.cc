@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "checkpoint/quantization_config.h"
@@ -17,6 +16,7 @@
 #include "checkpoint/quantized_weights.h"
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"
+#include "tests/fuzzing.h"
 #include "tests/json_mutator.h"
 
 namespace tandem {
@@ -73,25 +73,6 @@ const std::vector<json>& Samples() {
   return samples;
 }
 
-void CheckMessage(const absl::Status& status) {
-  TANDEM_CHECK(status.message().size() < 1000);
-  TANDEM_CHECK(absl::StartsWith(status.message(), "fuzz: "));
-  TANDEM_CHECK(!absl::StrContains(status.message(), '\n'));
-}
-
-size_t BytesOf(const json& dtype) {
-  for (const auto& [name, bytes] : {std::pair("I64", 8),
-                                    {"F32", 4},
-                                    {"I32", 4},
-                                    {"F16", 2},
-                                    {"BF16", 2},
-                                    {"I8", 1},
-                                    {"F8_E4M3", 1}}) {
-    if (dtype == name) return bytes;
-  }
-  return 0;
-}
-
 // The tensors' bytes, which `*entries` speak of; nothing that makes no sense as a file.
 std::vector<std::string> MakeTensors(const json& tensors, std::vector<SafetensorsEntry>* entries) {
   std::vector<std::string> data;
@@ -100,18 +81,17 @@ std::vector<std::string> MakeTensors(const json& tensors, std::vector<Safetensor
   if (!tensors.is_object()) return data;
   for (const auto& [name, tensor] : tensors.items()) {
     if (!tensor.is_object() || !tensor.contains("dtype") || !tensor.contains("shape")) continue;
-    const size_t element = BytesOf(tensor["dtype"]);
+    const SafetensorsDType* const dtype =
+        FindSafetensorsDType(tensor["dtype"].is_string() ? tensor["dtype"].get<std::string>() : "");
     const json& shape = tensor["shape"];
-    if (element == 0 || !shape.is_array()) continue;
+    if (dtype == nullptr || !shape.is_array()) continue;
+    const size_t element = dtype->bytes;
     SafetensorsEntry entry{.name = name,
-                           .dtype_name = tensor["dtype"].get<std::string>(),
-                           .dtype = std::nullopt,
+                           .dtype_name = dtype->name,
+                           .dtype = dtype->dtype,
                            .shape = {},
                            .num_elements = 1,
                            .bytes = {}};
-    if (entry.dtype_name == "F32") entry.dtype = DType::kF32;
-    if (entry.dtype_name == "F16") entry.dtype = DType::kF16;
-    if (entry.dtype_name == "BF16") entry.dtype = DType::kBF16;
     bool fits = true;
     for (const json& size : shape) {
       fits = fits && size.is_number_unsigned() && size.get<uint64_t>() < kMostBytes;
@@ -161,7 +141,7 @@ bool FuzzOne(const json& document) {
   if (!document.is_object()) return false;
   const auto config = ParseQuantization(document, "fuzz");
   if (!config.ok()) {
-    CheckMessage(config.status());
+    CheckRefusal(config.status());
     return false;
   }
   if (!config->has_value()) return false;
@@ -174,7 +154,7 @@ bool FuzzOne(const json& document) {
     TANDEM_CHECK(stored->AddEntries(entries, "fuzz").ok());
     auto weights = OpenQuantizedWeights(std::move(stored), **config, form, {});
     if (!weights.ok()) {
-      CheckMessage(weights.status());
+      CheckRefusal(weights.status());
       return false;
     }
     forms[static_cast<int>(form)] = *std::move(weights);

@@ -102,10 +102,10 @@ TEST_F(QuantizedWeightsTest, ShardsMayCutAModule) {
     SafetensorsBuilder file;
     file[name] = tensor;
     index[name] = absl::StrCat("s", ++shard, ".safetensors");
-    WriteFile(index[name], file.Bytes());
+    Write(index[name], file.Bytes());
   }
-  WriteFile("model.safetensors.index.json", json{{"weight_map", index}}.dump());
-  WriteFile("config.json", json{{"quantization_config", GptqSection(4, -1)}}.dump());
+  Write("model.safetensors.index.json", json{{"weight_map", index}}.dump());
+  Write("config.json", json{{"quantization_config", GptqSection(4, -1)}}.dump());
   const auto weights = Weights::Open(folder_);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(Values(**weights, 8, 32, DType::kQ4_0), numbers.Weights());
@@ -120,9 +120,9 @@ TEST_F(QuantizedWeightsTest, ScalesOfActivationsAndCachesAreLeftOut) {
                            "l.self_attn.k_proj.activation_scale"}) {
     file.AddFloats(name, "F32", {}, {1});
   }
-  WriteFile("model.safetensors", file.Bytes());
-  WriteFile("hf_quant_config.json",
-            R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",
+  Write("model.safetensors", file.Bytes());
+  Write("hf_quant_config.json",
+        R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",
                 "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
   const auto weights = Weights::Open(folder_);
   ASSERT_TRUE(weights.ok()) << weights.status();

@@ -4,10 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,29 +15,18 @@
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"
 #include "nlohmann/json.hpp"
+#include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
 
-// A folder of this test's own, gone after it.
-class QuantizedWeightsTest : public ::testing::Test {
+class QuantizedWeightsTest : public FolderTest {
  protected:
-  QuantizedWeightsTest()
-      : folder_(absl::StrCat(::testing::TempDir(), "/quantized_weights_", getpid(), "_",
-                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~QuantizedWeightsTest() override { std::filesystem::remove_all(folder_); }
-
-  void WriteFile(const std::string& name, const std::string& contents) const {
-    std::ofstream(absl::StrCat(folder_, "/", name), std::ios::binary) << contents;
-  }
   absl::StatusOr<std::unique_ptr<Weights>> Open(const SafetensorsBuilder& file,
                                                 const nlohmann::json& section,
                                                 QuantizedForm form = QuantizedForm::kBlocks) const {
-    WriteFile("model.safetensors", file.Bytes());
-    WriteFile("config.json", nlohmann::json{{"quantization_config", section}}.dump());
+    Write("model.safetensors", file.Bytes());
+    Write("config.json", nlohmann::json{{"quantization_config", section}}.dump());
     return Weights::Open(folder_, form);
   }
   // The matrix of module "m" as f32, after it has been found to be of `dtype`.
@@ -78,8 +64,6 @@ class QuantizedWeightsTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(absl::StrCat(folder_, "/")));
     EXPECT_EQ(status.message().find('\n'), status.message().npos);
   }
-
-  const std::string folder_;
 };
 
 }  // namespace tandem

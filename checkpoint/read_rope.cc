@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,12 @@ class RopeReader {
   absl::StatusOr<RopeConfig> Read() { return rope_; }
   absl::StatusOr<RopeConfig> Read(const ConfigFields& scaling, bool may_be_partial) {
     ASSIGN_OR_RETURN(rope_.theta, scaling.Number("rope_theta", 1, kMaxTheta, rope_.theta));
-    if (!may_be_partial) RETURN_IF_ERROR(scaling.Only("partial_rotary_factor", 1));
+    if (scaling.Has("partial_rotary_factor") && !may_be_partial) {
+      RETURN_IF_ERROR(scaling.Only("partial_rotary_factor", 1));
+    }
     RETURN_IF_ERROR(ReadType(scaling));
     for (const auto& [key, value] : scaling.object().items()) {
-      if (absl::c_linear_search(keys_, key) || value.is_null() || value == false) continue;
+      if (scaling.WasRead(key) || value.is_null() || value == false) continue;
       return scaling.Wrong(key, "nothing with this rope_type");
     }
     return rope_;
@@ -65,7 +68,6 @@ class RopeReader {
   }
 
   absl::Status ReadFactor(const ConfigFields& scaling) {
-    keys_.emplace_back("factor");
     ASSIGN_OR_RETURN(rope_.factor, scaling.Number("factor", 1, kMaxRopeFactor));
     return absl::OkStatus();
   }
@@ -78,8 +80,6 @@ class RopeReader {
   absl::Status ReadLlama3(const ConfigFields& scaling) {
     rope_.type = Type::kLlama3;
     RETURN_IF_ERROR(ReadFactor(scaling));
-    keys_.insert(keys_.end(),
-                 {"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
     ASSIGN_OR_RETURN(rope_.low_freq_factor,
                      scaling.Number("low_freq_factor", kLeastFactor, kMaxRopeFactor));
     ASSIGN_OR_RETURN(rope_.high_freq_factor,
@@ -99,14 +99,12 @@ class RopeReader {
   absl::Status CheckDynamic(const ConfigFields& scaling) {
     RETURN_IF_ERROR(ReadFactor(scaling));
     rope_.factor = 1.0;
-    keys_.emplace_back("original_max_position_embeddings");
     return scaling.Only("original_max_position_embeddings", model_.context_length);
   }
 
   // The context that a model was trained on first: of the object, of config.json, or the whole.
   absl::Status ReadOriginalContext(const ConfigFields& scaling) {
     constexpr char kKey[] = "original_max_position_embeddings";
-    keys_.emplace_back(kKey);
     ASSIGN_OR_RETURN(const int beside, config_.Int(kKey, 1, kMaxContext, model_.context_length));
     ASSIGN_OR_RETURN(rope_.original_context, scaling.Int(kKey, 1, kMaxContext, beside));
     return absl::OkStatus();
@@ -117,8 +115,6 @@ class RopeReader {
     if (rope_.theta <= 1.0) return scaling.Wrong("rope_theta", "more than 1 with yarn");
     RETURN_IF_ERROR(ReadFactor(scaling));
     RETURN_IF_ERROR(ReadOriginalContext(scaling));
-    keys_.insert(keys_.end(), {"attention_factor", "beta_fast", "beta_slow", "mscale",
-                               "mscale_all_dim", "truncate"});
     ASSIGN_OR_RETURN(rope_.beta_fast,
                      scaling.Number("beta_fast", kLeastFactor, kMaxRopeFactor, 32.0));
     ASSIGN_OR_RETURN(rope_.beta_slow,
@@ -147,7 +143,6 @@ class RopeReader {
   absl::Status ReadLongRope(const ConfigFields& scaling) {
     rope_.type = Type::kLongRope;
     RETURN_IF_ERROR(ReadOriginalContext(scaling));
-    keys_.insert(keys_.end(), {"factor", "attention_factor", "short_factor", "long_factor"});
     ASSIGN_OR_RETURN(rope_.short_divisors, ReadDivisors(scaling, "short_factor"));
     ASSIGN_OR_RETURN(rope_.long_divisors, ReadDivisors(scaling, "long_factor"));
     const double stretch = static_cast<double>(model_.context_length) / rope_.original_context;
@@ -185,26 +180,20 @@ class RopeReader {
   const ConfigFields& config_;
   ModelConfig& model_;
   RopeConfig rope_;
-  std::vector<std::string> keys_ = {"type", "rope_type", "rope_theta", "partial_rotary_factor"};
 };
 
-// The object of rope_parameters or, in older files, rope_scaling, and its name; null for none.
-struct RopeObject {
-  const json* object = nullptr;
-  std::string key = "rope_scaling";
-};
+// The object of rope_parameters or, in older files, rope_scaling.
+using RopeObject = std::optional<ConfigFields>;
 absl::StatusOr<RopeObject> FindRopeObject(const ConfigFields& config) {
   const json* const scaling = config.Find("rope_scaling");
   const json* const parameters = config.Find("rope_parameters");
   if (scaling != nullptr && parameters != nullptr && *scaling != *parameters) {
     return config.Wrong("rope_scaling", "nothing beside rope_parameters");
   }
-  RopeObject found{.object = parameters != nullptr ? parameters : scaling};
-  if (parameters != nullptr) found.key = "rope_parameters";
-  if (found.object != nullptr && !found.object->is_object()) {
-    return config.Wrong(found.key, "an object or null");
-  }
-  return found;
+  if (scaling == nullptr && parameters == nullptr) return std::nullopt;
+  const char* const key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
+  if (!config.Find(key)->is_object()) return config.Wrong(key, "an object or null");
+  return config.Object(key);
 }
 
 // How many elements of a head are rotated.
@@ -214,9 +203,8 @@ absl::Status ReadRotaryDim(const ConfigFields& config, const RopeObject& rope,
   if (family.partial_rotary == 0.0) return absl::OkStatus();
   constexpr char kKey[] = "partial_rotary_factor";
   ASSIGN_OR_RETURN(double part, config.Number(kKey, 0, 1, family.partial_rotary));
-  if (rope.object != nullptr) {
-    const ConfigFields fields(*rope.object, config.file(), absl::StrCat(rope.key, "."));
-    ASSIGN_OR_RETURN(part, fields.Number(kKey, 0, 1, part));
+  if (rope.has_value()) {
+    ASSIGN_OR_RETURN(part, rope->Number(kKey, 0, 1, part));
   }
   model->rotary_dim = static_cast<int>(model->head_dim * part);
   if (model->rotary_dim % 2 == 0 && model->rotary_dim > 0) return absl::OkStatus();
@@ -230,15 +218,13 @@ absl::Status ReadMainRope(const ConfigFields& config, const RopeObject& object,
   ASSIGN_OR_RETURN(const double theta,
                    config.Number("rope_theta", 1, kMaxTheta, family.defaults.theta));
   RopeReader reader(config, theta, model);
-  if (object.object == nullptr) {
+  if (!object.has_value()) {
     ASSIGN_OR_RETURN(model->rope, reader.Read());
     return absl::OkStatus();
   }
-  const ConfigFields fields(*object.object, config.file(),
-                            absl::StrCat(config.prefix(), object.key, "."));
-  ASSIGN_OR_RETURN(model->rope, reader.Read(fields, family.partial_rotary > 0.0));
+  ASSIGN_OR_RETURN(model->rope, reader.Read(*object, family.partial_rotary > 0.0));
   if (config.Find("rope_theta") != nullptr && model->rope.theta != theta) {
-    return fields.Wrong("rope_theta", absl::StrCat(theta, ", as rope_theta beside it says"));
+    return object->Wrong("rope_theta", absl::StrCat(theta, ", as rope_theta beside it says"));
   }
   return absl::OkStatus();
 }
@@ -252,24 +238,18 @@ absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
   constexpr char kSliding[] = "sliding_attention";
   ASSIGN_OR_RETURN(const double local_theta,
                    config.Number("rope_local_base_freq", 1, kMaxTheta, kLocalTheta));
-  const bool has_both = object.object != nullptr &&
-                        (object.object->contains(kFull) || object.object->contains(kSliding));
-  if (!has_both) {
+  const bool has_full = object.has_value() && object->Has(kFull);
+  const bool has_sliding = object.has_value() && object->Has(kSliding);
+  if (!has_full && !has_sliding) {
     ASSIGN_OR_RETURN(model->local_rope, RopeReader(config, local_theta, model).Read());
     return ReadMainRope(config, object, family, model);
   }
-  const std::string prefix = absl::StrCat(config.prefix(), object.key, ".");
-  const ConfigFields both(*object.object, config.file(), prefix);
-  for (const auto& [key, value] : object.object->items()) {
-    if (key != kFull && key != kSliding) {
-      return both.Wrong(key, absl::StrCat(kFull, " and ", kSliding));
-    }
-    if (!value.is_object()) return both.Wrong(key, "an object");
+  for (const auto& member : object->object().items()) {
+    if (member.key() == kFull || member.key() == kSliding) continue;
+    return object->Wrong(member.key(), absl::StrCat(kFull, " and ", kSliding));
   }
   const auto read = [&](const char* key, double theta, RopeConfig* rope) -> absl::Status {
-    const json* const kind = both.Find(key);
-    if (kind == nullptr) return both.Wrong(key, "an object");
-    const ConfigFields fields(*kind, config.file(), absl::StrCat(prefix, key, "."));
+    ASSIGN_OR_RETURN(const ConfigFields fields, object->Object(key));
     ASSIGN_OR_RETURN(*rope, RopeReader(config, theta, model).Read(fields, false));
     return absl::OkStatus();
   };

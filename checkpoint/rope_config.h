@@ -26,6 +26,8 @@ struct RopeConfig {
   // [rotary_dim / 2], or none.
   std::vector<float> divisors{};
 
+  bool operator==(const RopeConfig&) const = default;
+
   // The angle per position of each pair of elements: [rotary_dim / 2]. `is_long`: of a text that
   // reaches beyond original_context, which only kLongRope asks.
   std::vector<float> InverseFrequencies(int rotary_dim, bool is_long = false) const;

@@ -5,8 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
@@ -19,12 +21,7 @@ using nlohmann::json;
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as the reference library
 
-struct DTypeName {
-  const char* name;
-  int64_t bytes;
-  std::optional<DType> dtype;
-};
-constexpr DTypeName kDTypes[] = {
+constexpr SafetensorsDType kDTypes[] = {
     {"F32", 4, DType::kF32},   {"F16", 2, DType::kF16},      {"BF16", 2, DType::kBF16},
     {"F64", 8, std::nullopt},  {"I64", 8, std::nullopt},     {"I32", 4, std::nullopt},
     {"I16", 2, std::nullopt},  {"I8", 1, std::nullopt},      {"U64", 8, std::nullopt},
@@ -34,7 +31,7 @@ constexpr DTypeName kDTypes[] = {
 
 std::string AllowedDTypes() {
   std::string names;
-  for (const DTypeName& dtype : kDTypes) {
+  for (const SafetensorsDType& dtype : kDTypes) {
     absl::StrAppend(&names, names.empty() ? "" : ", ", dtype.name);
   }
   return names;
@@ -55,12 +52,15 @@ class EntryReader {
     }
     SafetensorsEntry entry;
     entry.name = std::string(name_);
-    ASSIGN_OR_RETURN(const DTypeName dtype, ReadDType());
-    entry.dtype_name = dtype.name;
-    entry.dtype = dtype.dtype;
-    RETURN_IF_ERROR(ReadShape(dtype.bytes, &entry));
+    const json& dtype_name = Field("dtype");
+    const auto* const text = dtype_name.get_ptr<const std::string*>();
+    const SafetensorsDType* const dtype = text == nullptr ? nullptr : FindSafetensorsDType(*text);
+    if (dtype == nullptr) return Wrong("dtype", dtype_name, AllowedDTypes());
+    entry.dtype_name = dtype->name;
+    entry.dtype = dtype->dtype;
+    RETURN_IF_ERROR(ReadShape(dtype->bytes, &entry));
     ASSIGN_OR_RETURN(entry.bytes, ReadBytes(data));
-    const int64_t wanted = entry.num_elements * dtype.bytes;
+    const int64_t wanted = entry.num_elements * dtype->bytes;
     if (static_cast<int64_t>(entry.bytes.size()) != wanted) {
       return Wrong(
           "data_offsets", Field("data_offsets"),
@@ -71,22 +71,13 @@ class EntryReader {
 
  private:
   absl::Status Wrong(absl::string_view key, const json& found, absl::string_view allowed) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": tensor ", Quoted(name_), ": ", key,
-                                                   ": found ", Shown(found),
-                                                   ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(file_, ": tensor ", Quoted(name_), ": ", key), Shown(found),
+                      allowed);
   }
   const json& Field(const char* key) const {
     static const json& absent = *new json();
     const auto found = value_.find(key);
     return found == value_.end() ? absent : *found;
-  }
-
-  absl::StatusOr<DTypeName> ReadDType() const {
-    const json& name = Field("dtype");
-    for (const DTypeName& dtype : kDTypes) {
-      if (IsText(name, dtype.name)) return dtype;
-    }
-    return Wrong("dtype", name, AllowedDTypes());
   }
 
   absl::Status ReadShape(int64_t element_bytes, SafetensorsEntry* entry) const {
@@ -133,8 +124,7 @@ absl::Status CheckMetadata(const json& metadata, absl::string_view file) {
     for (const json& value : metadata) good = good && value.is_string();
   }
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(file, ": __metadata__: found ", Shown(metadata),
-                                                 ", allowed: an object of strings"));
+  return NotAllowed(absl::StrCat(file, ": __metadata__"), Shown(metadata), "an object of strings");
 }
 
 // Sorts entries by their bytes; they must follow each other from the first byte to the last.
@@ -158,21 +148,33 @@ absl::Status CheckCoverage(absl::Span<const std::byte> data, absl::string_view f
     covered = end_of(entry);
   }
   if (covered != data.data() + data.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file, ": found ", data.size(), " bytes after the header, allowed: ", covered - data.data(),
-        ", the end of its last tensor"));
+    return NotAllowed(file, absl::StrCat(data.size(), " bytes after the header"),
+                      absl::StrCat(covered - data.data(), ", the end of its last tensor"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
+const SafetensorsDType* FindSafetensorsDType(absl::string_view name) {
+  const auto* const found =
+      absl::c_find_if(kDTypes, [&](const SafetensorsDType& dtype) { return name == dtype.name; });
+  return found == std::end(kDTypes) ? nullptr : found;
+}
+
+const char* SafetensorsName(DType dtype) {
+  const auto* const found =
+      absl::c_find_if(kDTypes, [&](const SafetensorsDType& known) { return known.dtype == dtype; });
+  TANDEM_CHECK(found != std::end(kDTypes));
+  return found->name;
+}
+
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const std::byte> file,
                                                                absl::string_view file_name) {
   if (file.size() < kLengthBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": found ", file.size(), " bytes, allowed: at least the ",
-                     kLengthBytes, " of a safetensors file's header length", kCutOff));
+    return NotAllowed(file_name, absl::StrCat(file.size(), " bytes"),
+                      absl::StrCat("at least the ", kLengthBytes,
+                                   " of a safetensors file's header length", kCutOff));
   }
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
@@ -180,22 +182,16 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   }
   const uint64_t most = std::min<uint64_t>(file.size() - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > most) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": header length: found ",
-                                                   header_bytes, ", allowed: at most ", most,
-                                                   most < kMaxHeaderBytes ? kCutOff : ""));
+    return NotAllowed(absl::StrCat(file_name, ": header length"), absl::StrCat(header_bytes),
+                      absl::StrCat("at most ", most, most < kMaxHeaderBytes ? kCutOff : ""));
   }
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);
   ASSIGN_OR_RETURN(const JsonDocument document,
-                   ParseJsonDocument(text, absl::StrCat(file_name, ": header")));
-  const json& header = *document;
-  if (!header.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": header: found ", Shown(header), ", allowed: an object"));
-  }
+                   ParseJsonObject(text, absl::StrCat(file_name, ": header")));
   const absl::Span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, value] : header.items()) {
+  for (const auto& [name, value] : document->items()) {
     if (name == "__metadata__") {
       RETURN_IF_ERROR(CheckMetadata(value, file_name));
       continue;
@@ -205,6 +201,26 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   }
   RETURN_IF_ERROR(CheckCoverage(data, file_name, &entries));
   return entries;
+}
+
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes) {
+  constexpr size_t kAlignment = 64;
+  json header = {{"__metadata__", {{"format", "pt"}}}};
+  int64_t offset = 0;
+  for (const TensorHeader& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + tensor.bytes}}};
+    offset += tensor.bytes;
+  }
+  std::string text = header.dump();
+  const size_t bytes = std::max(sizeof(uint64_t) + text.size(), min_bytes);
+  text.resize((bytes + kAlignment - 1) / kAlignment * kAlignment - sizeof(uint64_t), ' ');
+  std::string length;
+  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
+    length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
+  }
+  return length + text;
 }
 
 }  // namespace tandem

@@ -33,6 +33,29 @@ struct SafetensorsEntry {
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const std::byte> file,
                                                                absl::string_view file_name);
 
+// A dtype as the format calls it, "BF16".
+struct SafetensorsDType {
+  const char* name;
+  int64_t bytes;               // of an element
+  std::optional<DType> dtype;  // if it is one that products can read
+};
+// Null if there is none.
+const SafetensorsDType* FindSafetensorsDType(absl::string_view name);
+// REQUIRES: a dtype of floats.
+const char* SafetensorsName(DType dtype);
+
+struct TensorHeader {
+  std::string name;
+  std::string dtype;  // as the format calls it: "BF16", "U8"
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+};
+
+// The header of a safetensors file whose data are these tensors, sorted by name, one after the
+// other, and the length in front of it; padded to 64 bytes so that the first tensor is aligned for
+// every vector load, and to `min_bytes` in all, where the data have a place already.
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes = 0);
+
 }  // namespace tandem
 
 #endif  // TANDEM_CHECKPOINT_SAFETENSORS_H_

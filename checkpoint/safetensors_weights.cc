@@ -70,9 +70,8 @@ absl::StatusOr<const SafetensorsWeights::Tensor*> SafetensorsWeights::FindOfShap
   }
   const SafetensorsEntry& entry = found->second.entry;
   if (!std::equal(shape.begin(), shape.end(), entry.shape.begin(), entry.shape.end())) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found ",
-                                                   Shown(nlohmann::json(entry.shape)),
-                                                   ", allowed: ", ShapeText(shape)));
+    return NotAllowed(absl::StrCat(Where(name), ": shape"), Shown(nlohmann::json(entry.shape)),
+                      ShapeText(shape));
   }
   return &found->second;
 }
@@ -83,14 +82,13 @@ absl::StatusOr<ConstMatrixView> SafetensorsWeights::Describe(
   ASSIGN_OR_RETURN(const Tensor* const tensor, FindOfShape(name, shape));
   const SafetensorsEntry& entry = tensor->entry;
   if (!entry.dtype.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": dtype: found ", entry.dtype_name,
-                                                   ", allowed: F32, F16, BF16"));
+    return NotAllowed(absl::StrCat(Where(name), ": dtype"), entry.dtype_name, "F32, F16, BF16");
   }
   const int64_t rows = shape.size() == 2 ? shape[0] : 1;
   const int64_t cols = shape.back();
   if (rows > INT_MAX || cols > INT_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found ", ShapeText(shape),
-                                                   ", allowed: sizes up to ", INT_MAX));
+    return NotAllowed(absl::StrCat(Where(name), ": shape"), ShapeText(shape),
+                      absl::StrCat("sizes up to ", INT_MAX));
   }
   return ConstMatrixView(nullptr, *entry.dtype, static_cast<int>(rows), static_cast<int>(cols),
                          cols);
@@ -114,8 +112,7 @@ absl::StatusOr<std::vector<int64_t>> SafetensorsWeights::GetIntegers(std::string
   } else if (entry.dtype_name == "BOOL") {
     read(uint8_t{});
   } else {
-    return absl::InvalidArgumentError(absl::StrCat(Where(name), ": dtype: found ", entry.dtype_name,
-                                                   ", allowed: I64, I32, BOOL"));
+    return NotAllowed(absl::StrCat(Where(name), ": dtype"), entry.dtype_name, "I64, I32, BOOL");
   }
   return numbers;
 }
@@ -126,12 +123,7 @@ void SafetensorsWeights::Forget(std::string_view name) const {
   MappedFile::Forget(found->second.entry.bytes);
 }
 
-std::vector<std::string> SafetensorsWeights::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> SafetensorsWeights::names() const { return SortedKeys(tensors_); }
 
 int64_t SafetensorsWeights::num_elements(std::string_view name) const {
   const auto found = tensors_.find(View(name));

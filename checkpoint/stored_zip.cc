@@ -105,8 +105,7 @@ class ZipReader {
     return value;
   }
   absl::Status Wrong(absl::string_view found, absl::string_view allowed) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name_, ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(name_, found, allowed);
   }
 
   const absl::Span<const std::byte> file_;

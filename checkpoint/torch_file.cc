@@ -30,25 +30,22 @@ struct PickleClass {
   enum Kind { kOrderedDict, kRebuildTensor, kRebuildParameter, kStorage };
   const char* name;  // "module name"
   Kind kind;
-  // A storage has elements of this dtype, as safetensors files call it.
-  const char* dtype_name = nullptr;
-  int64_t element_bytes = 0;
-  std::optional<DType> dtype = std::nullopt;
+  const char* dtype = "";  // of a storage's elements, as safetensors files call it
 };
 constexpr PickleClass kClasses[] = {
     {"collections OrderedDict", PickleClass::kOrderedDict},
     {"torch._utils _rebuild_tensor_v2", PickleClass::kRebuildTensor},
     {"torch._utils _rebuild_parameter", PickleClass::kRebuildParameter},
-    {"torch FloatStorage", PickleClass::kStorage, "F32", 4, DType::kF32},
-    {"torch HalfStorage", PickleClass::kStorage, "F16", 2, DType::kF16},
-    {"torch BFloat16Storage", PickleClass::kStorage, "BF16", 2, DType::kBF16},
-    {"torch DoubleStorage", PickleClass::kStorage, "F64", 8},
-    {"torch LongStorage", PickleClass::kStorage, "I64", 8},
-    {"torch IntStorage", PickleClass::kStorage, "I32", 4},
-    {"torch ShortStorage", PickleClass::kStorage, "I16", 2},
-    {"torch CharStorage", PickleClass::kStorage, "I8", 1},
-    {"torch ByteStorage", PickleClass::kStorage, "U8", 1},
-    {"torch BoolStorage", PickleClass::kStorage, "BOOL", 1},
+    {"torch FloatStorage", PickleClass::kStorage, "F32"},
+    {"torch HalfStorage", PickleClass::kStorage, "F16"},
+    {"torch BFloat16Storage", PickleClass::kStorage, "BF16"},
+    {"torch DoubleStorage", PickleClass::kStorage, "F64"},
+    {"torch LongStorage", PickleClass::kStorage, "I64"},
+    {"torch IntStorage", PickleClass::kStorage, "I32"},
+    {"torch ShortStorage", PickleClass::kStorage, "I16"},
+    {"torch CharStorage", PickleClass::kStorage, "I8"},
+    {"torch ByteStorage", PickleClass::kStorage, "U8"},
+    {"torch BoolStorage", PickleClass::kStorage, "BOOL"},
 };
 
 struct Mark {};
@@ -62,7 +59,7 @@ struct Dict {
   std::vector<std::pair<int, int>> items;
 };
 struct TorchStorage {
-  const PickleClass* type;
+  const SafetensorsDType* type;
   absl::Span<const std::byte> bytes;
 };
 using PickleValue = std::variant<Mark, None, bool, int64_t, Text, Tuple, Dict, const PickleClass*,
@@ -307,12 +304,13 @@ class PickleReader {
     if (found == storages_.end()) {
       return Wrong(absl::StrCat("storage ", Quoted(*key)), "one that the archive has");
     }
-    const int64_t most = static_cast<int64_t>(found->second.size()) / (*type)->element_bytes;
+    const SafetensorsDType* const dtype = FindSafetensorsDType((*type)->dtype);
+    const int64_t most = static_cast<int64_t>(found->second.size()) / dtype->bytes;
     if (*count > most) {
       return Wrong(absl::StrCat("storage ", Quoted(*key), " of ", *count, " elements"),
                    absl::StrCat("at most ", most, ", for which the archive has bytes"));
     }
-    return Push(TorchStorage{*type, found->second.first(*count * (*type)->element_bytes)});
+    return Push(TorchStorage{dtype, found->second.first(*count * dtype->bytes)});
   }
 
   absl::Status Call() {
@@ -351,14 +349,14 @@ class PickleReader {
                    absl::StrCat("at most ", kMaxDimensions));
     }
     SafetensorsEntry entry;
-    entry.dtype_name = storage->type->dtype_name;
+    entry.dtype_name = storage->type->name;
     entry.dtype = storage->type->dtype;
     for (size_t i = 0; i < shape->items.size(); ++i) {
       const int64_t* const size = Item<int64_t>(*shape, i);
       if (size == nullptr || *size < 0) return Wrong("another shape", "integers from 0");
       entry.shape.push_back(*size);
     }
-    const int64_t element_bytes = storage->type->element_bytes;
+    const int64_t element_bytes = storage->type->bytes;
     const auto num_stored = static_cast<int64_t>(storage->bytes.size()) / element_bytes;
     entry.num_elements = 1;
     for (size_t i = entry.shape.size(); i-- > 0;) {
@@ -382,8 +380,7 @@ class PickleReader {
   }
 
   absl::Status Wrong(absl::string_view found, absl::string_view allowed) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where_, ": byte ", opcode_place_, ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(where_, ": byte ", opcode_place_), found, allowed);
   }
 
   const absl::Span<const std::byte> pickle_;
@@ -403,8 +400,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const st
                                                              absl::string_view file_name) {
   constexpr char kPickle[] = "data.pkl";
   const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": found ", found, ", allowed: ", allowed));
+    return NotAllowed(file_name, found, allowed);
   };
   ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, ReadStoredZip(file, file_name));
   const ZipEntry* pickle = nullptr;

@@ -31,9 +31,8 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   const json& index = *document;
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: found ",
-                                                   Shown(map == index.end() ? json() : *map),
-                                                   ", allowed: an object from tensors to files"));
+    return NotAllowed(absl::StrCat(path, ": weight_map"), Shown(map == index.end() ? json() : *map),
+                      "an object from tensors to files");
   }
   std::map<std::string, std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
@@ -41,9 +40,8 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
     const bool is_plain = !name.empty() && name != "." && name != ".." &&
                           name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     if (!is_plain) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: tensor ", Quoted(tensor),
-                                                     ": found ", Shown(file),
-                                                     ", allowed: a file name in the same folder"));
+      return NotAllowed(absl::StrCat(path, ": weight_map: tensor ", Quoted(tensor)), Shown(file),
+                        "a file name in the same folder");
     }
     shards[tensor] = name;
   }

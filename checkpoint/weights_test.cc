@@ -1,11 +1,9 @@
 #include "checkpoint/weights.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "nlohmann/json.hpp"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
@@ -21,20 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-// A folder of this test's own, gone after it.
-class WeightsTest : public ::testing::Test {
+class WeightsTest : public FolderTest {
  protected:
-  WeightsTest()
-      : folder_(absl::StrCat(::testing::TempDir(), "/weights_", getpid(), "_",
-                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~WeightsTest() override { std::filesystem::remove_all(folder_); }
-
-  void Write(const std::string& name, const std::string& contents) {
-    std::ofstream(absl::StrCat(folder_, "/", name), std::ios::binary) << contents;
-  }
   // A file of F32 tensors [1], one for each name, the i-th holding first + i. `padding` spaces
   // after the header move the data.
   void WriteTensors(const std::string& file, const std::vector<std::string>& names, float first,
@@ -61,8 +48,6 @@ class WeightsTest : public ::testing::Test {
     EXPECT_TRUE(absl::StartsWith(status.message(), folder_)) << status;
     EXPECT_FALSE(absl::StrContains(status.message(), "\n")) << status;
   }
-
-  const std::string folder_;
 };
 
 float ValueOf(const Weights& weights, std::string_view name) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <ctime>
 #include <exception>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -53,12 +52,12 @@ WorkBudget::~WorkBudget() {
 
 absl::Duration WorkBudget::time() const { return ProcessorTime() - begin_; }
 
-WorkBudget::End WorkBudget::Check(const char* stack_place) const {
+WorkBudget::End WorkBudget::Check(const char* stack_place) {
   if (stack_place < tandem_stack_limit) return End::kStack;
   if (limits_.unwanted != nullptr && limits_.unwanted->load(std::memory_order_relaxed)) {
     return End::kUnwanted;
   }
-  return time() > limits_.time ? End::kTime : End::kNone;
+  return num_looks_++ >= limits_.looks || time() > limits_.time ? End::kTime : End::kNone;
 }
 
 void WorkBudget::Look(const char* stack_place) {

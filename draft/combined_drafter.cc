@@ -38,7 +38,7 @@ std::vector<DraftOption> CombinedDrafter::Options(DraftState* state,
     const bool has_model = !options.empty();
     for (const DraftOption& option : drafter->Options(its, context)) {
       // A model knows better: with successors next to it fewer tokens were kept
-      // (docs/benchmarks.md).
+      // (docs/benchmarks/speculation.md).
       if (option.source != DraftSource::kSuccessors || !has_model) options.push_back(option);
     }
   };

@@ -1,5 +1,6 @@
 #include "tandem/engine_options.h"
 
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -7,25 +8,32 @@
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "engine/prompt_transfer.h"
-#include "engine/runtime.h"
 #include "kernels/quantize.h"
-#include "kvcache/kv_layout.h"
-#include "kvstore/lmdb_store.h"
 #include "kvtransfer/address.h"
 #include "ranks/rank_group.h"
+#include "tandem/engine_parameters.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
 
-// More than any machine can use, and so little that no count of pages, rows or threads overflows.
-constexpr int kMostThreads = 4096;
-constexpr int kMostPageSize = 4096;
-constexpr int kMostInBatch = 65536;
-constexpr int kMostInChunk = 65536;
+// Checks each option by itself.
+absl::Status CheckTable(const EngineOptions& options) {
+  const EngineOptions defaults;
+  absl::Status status;
+  VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&... allowed) {
+    [[maybe_unused]] const auto& value = options.*member;
+    if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+      if (value == defaults.*member) return;
+      (status.Update(CheckOneOf(FieldOf(parameter), value, allowed)), ...);
+    } else {
+      (status.Update(CheckWithin(FieldOf(parameter), static_cast<double>(value), allowed)), ...);
+    }
+  });
+  return status;
+}
 
 absl::Status CheckRanks(const EngineOptions& options) {
-  RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.tensor_parallel, 1, kMostRanks));
   RETURN_IF_ERROR(CheckRank(options.rank, 0, options.tensor_parallel));
   if (options.rendezvous.empty()) {
     if (options.rank > 0) return FieldError("rendezvous", "must be given where rank is above 0");
@@ -58,42 +66,15 @@ absl::Status CheckKvEvents(const EngineOptions& options) {
 
 }  // namespace
 
+std::vector<std::string> QuantizationNames() { return NamesIn(kQuantizations); }
+
 bool IsSelfDraft(absl::string_view draft) {
   return draft == "self" || absl::StartsWith(draft, "self:");
 }
 
-absl::Status CheckDraftTokens(int draft_tokens) {
-  if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {
-    return absl::OkStatus();
-  }
-  return FieldError("draft_tokens",
-                    absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
-}
-
-absl::Status CheckDraftWindow(int draft_window) {
-  if (draft_window == kAutoDraftWindow || draft_window >= 0) return absl::OkStatus();
-  return FieldError("draft_window", absl::StrCat("must be auto or at least 0, got ", draft_window));
-}
-
 absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
-  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
-  if (draft_head_tokens < kAutoDraftHeadTokens) {
-    return FieldError("draft_head_tokens",
-                      absl::StrCat("must be auto or at least 0, got ", draft_head_tokens));
-  }
-  RETURN_IF_ERROR(CheckDraftWindow(draft_window));
-  RETURN_IF_ERROR(CheckAtLeast("draft_memory", draft_memory_bytes, 0));
-  RETURN_IF_ERROR(ParseCompute(compute).status());
-  RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
-  if (draft_quantize != "auto") {
-    RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
-  }
-  RETURN_IF_ERROR(ParseKvDType(kv_cache, "kv_cache", KvDType::kF32).status());
-  RETURN_IF_ERROR(ParseKvDType(kv_cache_of_draft(), "draft_kv_cache", KvDType::kF32).status());
-  RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
-  RETURN_IF_ERROR(CheckAtLeast("kv_store_size", kv_store_bytes, kLeastStoreBytes));
+  RETURN_IF_ERROR(CheckTable(*this));
   if (!kv_store.empty() && !prefix_cache) {
     return FieldError("kv_store", "needs the prefix cache, which is off");
   }
@@ -111,15 +92,7 @@ absl::Status EngineOptions::Validate() const {
     return FieldError("kv_transfer", "needs the prefix cache, which is off");
   }
   RETURN_IF_ERROR(ParseTransferAddress(kv_transfer).status());
-  RETURN_IF_ERROR(CheckAtLeast("kv_transfer_memory", kv_transfer_bytes, kLeastTransferBytes));
-  RETURN_IF_ERROR(
-      CheckBetween("kv_transfer_lease", kv_transfer_lease_seconds, 1, kMostLeaseSeconds));
-  RETURN_IF_ERROR(CheckKvEvents(*this));
-  RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
-  RETURN_IF_ERROR(CheckAtLeast("context", context, 0));
-  RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
-  RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
-  return CheckBetween("chunk_tokens", chunk_tokens, 0, kMostInChunk);
+  return CheckKvEvents(*this);
 }
 
 }  // namespace tandem

@@ -1,7 +1,6 @@
 #include "engine/generation_config.h"
 
-#include <limits>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -14,20 +13,21 @@ namespace tandem {
 namespace {
 
 // Of the file's many fields only these concern the distribution that is drawn from.
+constexpr absl::string_view kRecommended[] = {"temperature", "top_p", "top_k", "min_p",
+                                              "repetition_penalty"};
+
 absl::StatusOr<SamplingParams> ReadParams(const JsonValue& json) {
   IgnoredFields others;
   RequestFields fields(&json, "", &others);
   SamplingParams params;
-  fields.Read("temperature", &params.temperature);
-  fields.Read("top_p", &params.top_p);
-  fields.Read("top_k", &params.top_k, 0);
-  fields.Read("min_p", &params.min_p);
-  fields.Read("repetition_penalty", &params.repetition_penalty);
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
+    if (!absl::c_linear_search(kRecommended, parameter.name)) return;
+    fields.Read(parameter.name, &(params.*member), limits);
+  });
   bool samples = true;
   fields.Read("do_sample", &samples);
   if (!samples) params.temperature = 0;
   RETURN_IF_ERROR(fields.Finish());
-  RETURN_IF_ERROR(params.Validate(std::numeric_limits<int>::max()));
   return params;
 }
 

@@ -76,24 +76,6 @@ class FailingConstraint final : public TokenConstraint {
 constexpr int kLength = 12;
 Ask VictimsAsk() { return {.prompt = {3, 1, 4, 1, 5}, .max_tokens = kLength, .seed = 5}; }
 
-// Rounds of all sessions until each has ended, drafted for by `source`.
-void RunAll(RoundModels* models, DraftSource source,
-            const std::vector<std::unique_ptr<Session>>& sessions) {
-  for (;;) {
-    std::vector<RoundStep> steps;
-    for (const auto& s : sessions) {
-      if (s->finished) continue;
-      steps.push_back({.session = s.get(),
-                       .num_fed = s->num_pending(),
-                       .granted = std::min(2, s->DraftRoom()),
-                       .option = {.source = source}});
-    }
-    if (steps.empty()) return;
-    const absl::Status status = models->Round(&models->drafter, steps);
-    ASSERT_TRUE(status.ok()) << status;
-  }
-}
-
 // Row 118 of the bug catalogue: at whichever call, in a draft, a verification or a commit.
 TEST(RunRound, AConstraintEndsItsOwnSessionAlone) {
   for (const Failure failure : {Failure::kAcceptThrows, Failure::kAllowedThrows,
@@ -113,7 +95,7 @@ TEST(RunRound, AConstraintEndsItsOwnSessionAlone) {
           session->prediction =
               Prediction(std::make_shared<const PredictedText>("", OutputOf(*alone)));
         }
-        RunAll(&models, source, sessions);
+        RunAll(&models, &models.drafter, sessions, 2, {.source = source});
         ExpectSameCompletion(*sessions[1], *alone);
         const absl::Status& status = sessions[0]->status;
         if (status.ok()) {
@@ -146,7 +128,7 @@ TEST(RunRound, AFailingDraftModelCostsOnlyDrafts) {
     for (int i = 0; i < 2; ++i) {
       sessions.push_back(Start(&models, &models.drafter, VictimsAsk()));
     }
-    RunAll(&models, DraftSource::kModel, sessions);
+    RunAll(&models, &models.drafter, sessions, 2, {.source = DraftSource::kModel});
     for (const auto& session : sessions) {
       ExpectSameCompletion(*session, *alone);
       EXPECT_LE(session->completion.stats.draft_failures, 1);

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "tandem/field_error.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {
@@ -64,12 +65,6 @@ absl::Status CheckDrafter(DrafterKind kind, const Runtime& runtime) {
                     absl::StrCat("\"", View(NameOf(kind)), "\" cannot run, allowed: ", allowed));
 }
 
-absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
-  constexpr int kMost = 100;
-  if (-1 <= num_top && num_top <= kMost) return absl::OkStatus();
-  return FieldError(name, absl::StrCat(num_top, " is not from 0 to ", kMost));
-}
-
 // Each tenant keeps its salt.
 absl::Status CheckCacheSalt(const std::string& salt) {
   constexpr size_t kMostBytes = 1024;
@@ -113,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   auto session = std::make_unique<Session>();
   Session& s = *session;
   RETURN_IF_ERROR(request.sampling.Validate(runtime.target->vocab_size()));
-  RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 0));
+  RETURN_IF_ERROR(CheckWithin("max_tokens", request.max_tokens, {.low = 0}));
   if (request.time_limit <= absl::ZeroDuration()) {
     return FieldError("time_limit", absl::StrCat(absl::FormatDuration(request.time_limit),
                                                  " is not more than no time"));
@@ -125,9 +120,9 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
                                    " is not from 0 to max_tokens, which is ", request.max_tokens));
   }
   const int draft_tokens = request.draft_tokens.value_or(options.draft_tokens);
-  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
-  RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
+  RETURN_IF_ERROR(CheckWithin("draft_tokens", draft_tokens, kDraftTokenLimits));
+  RETURN_IF_ERROR(CheckWithin("logprobs", request.logprobs.num_top, kLogprobLimits));
+  RETURN_IF_ERROR(CheckWithin("prompt_logprobs", request.prompt_logprobs.num_top, kLogprobLimits));
   RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt));
   if (!request.cache_salt.empty()) {
     s.salt = std::make_shared<const std::string>(std::move(request.cache_salt));

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {
@@ -84,7 +85,8 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptTransfer::Begin(
   RETURN_IF_ERROR(CheckName("remote_engine_id", params.remote_engine_id));
   RETURN_IF_ERROR(CheckName("remote_request_id", params.remote_request_id));
   RETURN_IF_ERROR(CheckName("remote_host", params.remote_host));
-  RETURN_IF_ERROR(CheckBetween("kv_transfer_params.remote_port", params.remote_port, 1, 65535));
+  RETURN_IF_ERROR(
+      CheckWithin("kv_transfer_params.remote_port", params.remote_port, {.low = 1, .high = 65535}));
   session->lease_ = params.remote_request_id;
   session->tokens_per_second_ = std::max(params.tokens_per_second, 0.0);
   // The engine's own pages are in its prefix cache.

@@ -25,10 +25,6 @@
 
 namespace tandem {
 
-// The limits of EngineOptions::kv_transfer_bytes and kv_transfer_lease_seconds.
-inline constexpr int64_t kLeastTransferBytes = int64_t{1} << 20;
-inline constexpr int kMostLeaseSeconds = 86400;
-
 // "HOST:PORT" or "[IPV6]:PORT"; nothing for "". INVALID_ARGUMENT naming `kv_transfer` for others.
 absl::StatusOr<std::optional<HostAndPort>> ParseTransferAddress(absl::string_view text);
 

@@ -3,12 +3,16 @@
 #define TANDEM_JSON_CONFIG_FIELDS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "json/json_text.h"
@@ -16,29 +20,36 @@
 namespace tandem {
 
 // The keys of one JSON object of a file. Errors name the file, the key, what was found and what is
-// allowed. A key that is null counts as absent, as in the reference.
+// allowed. A key that is null counts as absent, as in the reference. It remembers which keys were
+// read, so that a reader can refuse those that it does not know. Thread-compatible.
 class ConfigFields {
  public:
   ConfigFields(const nlohmann::json& object, std::string file, std::string prefix = "")
       : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
 
   const nlohmann::json* Find(absl::string_view key) const {
+    read_->emplace(key);
     const auto found = object_.find(std::string(key));
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
   // Whether the key is there, null included.
-  bool Has(absl::string_view key) const { return object_.contains(std::string(key)); }
+  bool Has(absl::string_view key) const {
+    read_->emplace(key);
+    return object_.contains(std::string(key));
+  }
+  // Whether this object or a copy of it was asked for the key before.
+  bool WasRead(absl::string_view key) const { return read_->contains(key); }
   const nlohmann::json& object() const { return object_; }
   const std::string& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }
 
   absl::Status Wrong(absl::string_view key, absl::string_view allowed) const {
     const nlohmann::json* const value = Find(key);
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", prefix_, key, ": found ",
-                                                   value != nullptr ? Shown(*value)
-                                                   : Has(key)       ? "null"
-                                                                    : "nothing",
-                                                   ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(file_, ": ", prefix_, KeyText(key)),
+                      value != nullptr ? Shown(*value)
+                      : Has(key)       ? "null"
+                                       : "nothing",
+                      allowed);
   }
 
   // An integer in [least, most]; `if_absent` where there is none, or an error without one.
@@ -74,6 +85,13 @@ class ConfigFields {
     return value->get<bool>();
   }
 
+  // The object of a key, which must be there.
+  absl::StatusOr<ConfigFields> Object(absl::string_view key) const {
+    const nlohmann::json* const value = Find(key);
+    if (value == nullptr || !value->is_object()) return Wrong(key, "an object");
+    return ConfigFields(*value, file_, absl::StrCat(prefix_, KeyText(key), "."));
+  }
+
   // A key that says how to compute something of which only one way is implemented here.
   absl::Status Only(absl::string_view key, const nlohmann::json& allowed) const {
     const nlohmann::json* const value = Find(key);
@@ -82,9 +100,19 @@ class ConfigFields {
   }
 
  private:
+  // A key as messages show it, which may be any text.
+  static std::string KeyText(absl::string_view key) {
+    const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+    });
+    return is_plain ? std::string(key) : Quoted(key);
+  }
+
   const nlohmann::json& object_;
   std::string file_;
   std::string prefix_;  // of the object's keys, "rope_scaling."
+  std::shared_ptr<absl::flat_hash_set<std::string>> read_ =
+      std::make_shared<absl::flat_hash_set<std::string>>();
 };
 
 }  // namespace tandem

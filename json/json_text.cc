@@ -208,6 +208,12 @@ absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::str
   return FieldError(file, reader.problem());
 }
 
+absl::StatusOr<JsonDocument> ParseJsonObject(absl::string_view text, absl::string_view file) {
+  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
+  if (document->is_object()) return document;
+  return NotAllowed(file, Shown(*document), "an object");
+}
+
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
   return std::move(*document);
@@ -243,6 +249,11 @@ std::string Shown(const JsonValue& value) {
 std::string Quoted(absl::string_view text) {
   const absl::string_view start = text.substr(0, kMaxShownBytes);
   return Shortened(absl::StrCat("\"", absl::CHexEscape(start), "\""));
+}
+
+absl::Status NotAllowed(absl::string_view where, absl::string_view found,
+                        absl::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(where, ": found ", found, ", allowed: ", allowed));
 }
 
 }  // namespace tandem

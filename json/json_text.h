@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -32,7 +33,9 @@ class JsonDocument {
 // Parses one whole JSON document. INVALID_ARGUMENT, one line that names `file` as its field and the
 // byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
 absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
-// The same, of a file that is small or that nothing goes on without.
+// The same of an object; another value is INVALID_ARGUMENT.
+absl::StatusOr<JsonDocument> ParseJsonObject(absl::string_view text, absl::string_view file);
+// The same of any value, of a file that is small or that nothing goes on without.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
 // The same, whose members come in the text's order, in time and memory that grow as the text does.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
@@ -51,6 +54,10 @@ bool SaysNothing(const nlohmann::json& value);
 bool IsText(const nlohmann::json& value, absl::string_view text);
 bool IsText(const JsonValue& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
+
+// INVALID_ARGUMENT, "<where>: found <found>, allowed: <allowed>".
+absl::Status NotAllowed(absl::string_view where, absl::string_view found,
+                        absl::string_view allowed);
 
 }  // namespace tandem
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -68,6 +69,11 @@ void RequestFields::FailNot(absl::string_view name, const JsonValue& found,
   Fail(FieldError(PathOf(name), absl::StrCat(Shown(found), " is not ", allowed)));
 }
 
+void RequestFields::FailBeyond(absl::string_view name, const JsonValue& found,
+                               absl::string_view allowed) {
+  Fail(FieldError(PathOf(name), absl::StrCat("must be ", allowed, ", got ", Shown(found))));
+}
+
 const JsonValue* RequestFields::Find(absl::string_view name) {
   auto known = std::find(known_.begin(), known_.end(), name);
   if (known == known_.end()) known = known_.emplace(known_.end(), name);
@@ -82,20 +88,31 @@ void RequestFields::Read(absl::string_view name, bool* value) {
   *value = found->get<bool>();
 }
 
-void RequestFields::Read(absl::string_view name, int* value, int64_t low, int64_t high) {
+void RequestFields::Read(absl::string_view name, int* value, const Limits& limits) {
   const JsonValue* found = Find(name);
   if (found == nullptr) return;
+  if (*limits.word != '\0' && IsText(*found, limits.word)) {
+    *value = static_cast<int>(*limits.unset);
+    return;
+  }
   const std::optional<WholeNumber> number = AsWholeNumber(*found);
-  if (!number.has_value() || !number->IsWithin(low, high)) {
-    const std::string allowed = high == std::numeric_limits<int>::max()
-                                    ? absl::StrCat("an integer from ", low, " on")
-                                    : absl::StrCat("an integer from ", low, " to ", high);
-    return FailNot(name, *found, allowed);
+  Limits of_int = limits;
+  of_int.high = std::min<double>(limits.high, std::numeric_limits<int>::max());
+  const auto low = static_cast<int64_t>(limits.low);
+  if (!number.has_value() || !number->IsWithin(low, static_cast<int64_t>(of_int.high))) {
+    const bool is_small = !number.has_value() || number->IsWithin(INT64_MIN, low);
+    const std::string allowed = AllowedBy(is_small ? limits : of_int, /*as_text=*/true);
+    return FailBeyond(name, *found,
+                      absl::StrCat(number.has_value() ? "" : "an integer, ", allowed));
   }
   *value = static_cast<int>(number->bits);
 }
 
-void RequestFields::Read(absl::string_view name, float* value) {
+void RequestFields::Read(absl::string_view name, std::optional<int>* value, const Limits& limits) {
+  if (Find(name) != nullptr) Read(name, &value->emplace(), limits);
+}
+
+void RequestFields::Read(absl::string_view name, float* value, const Limits& limits) {
   const JsonValue* found = Find(name);
   if (found == nullptr) return;
   if (!found->is_number()) return FailNot(name, *found, "a number");
@@ -103,6 +120,7 @@ void RequestFields::Read(absl::string_view name, float* value) {
   if (!(std::abs(number) <= std::numeric_limits<float>::max())) {
     return FailNot(name, *found, "a number of 32 bits");
   }
+  if (!limits.Contain(number)) return FailBeyond(name, *found, AllowedBy(limits));
   *value = static_cast<float>(number);
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "json/ignored_fields.h"
 #include "tandem/json_value.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 
@@ -39,9 +39,9 @@ class RequestFields {
 
   // Each leaves `value` as it is without the member, or if it is wrong.
   void Read(absl::string_view name, bool* value);
-  void Read(absl::string_view name, int* value, int64_t low,
-            int64_t high = std::numeric_limits<int>::max());
-  void Read(absl::string_view name, float* value);
+  void Read(absl::string_view name, int* value, const Limits& limits);
+  void Read(absl::string_view name, std::optional<int>* value, const Limits& limits);
+  void Read(absl::string_view name, float* value, const Limits& limits = {});
   void Read(absl::string_view name, std::string* value);
   // Any integer of 64 bits; negative ones as two's complement. Here and above 1.0 is 1.
   void Read(absl::string_view name, std::optional<uint64_t>* value);
@@ -56,6 +56,8 @@ class RequestFields {
 
   // "path.name".
   std::string PathOf(absl::string_view name) const;
+  // Remembers INVALID_ARGUMENT "path.name: must be <allowed>, got <found>".
+  void FailBeyond(absl::string_view name, const JsonValue& found, absl::string_view allowed);
   // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".
   void FailNot(absl::string_view name, const JsonValue& found, absl::string_view allowed);
   void Fail(absl::Status status);  // unless something failed before

@@ -35,6 +35,7 @@ void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
 }  // namespace
 
 void WidenRow(const void* row, DType dtype, int size, float* out) {
+  TANDEM_DCHECK(size >= 0);
   const auto* bits = static_cast<const uint16_t*>(row);
   switch (dtype) {
     case DType::kF32:
@@ -50,6 +51,17 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
       TANDEM_CHECK(false);
     default:
       WidenBlocks(static_cast<const std::byte*>(row), dtype, size, out);
+  }
+}
+
+void NarrowRow(const float* values, int count, DType dtype, std::byte* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, values, count * sizeof(float));
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
   }
 }
 

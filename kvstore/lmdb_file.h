@@ -54,7 +54,6 @@ class LmdbFile {
 
   static std::string PathIn(const std::string& folder);
 
-  bool is_read_only() const { return is_read_only_; }
   bool is_replaced() const { return is_replaced_; }
   int64_t max_bytes() const;
 

@@ -25,6 +25,7 @@
 #include "base/string_view.h"
 #include "kvstore/lmdb_file.h"
 #include "kvstore/pool_table.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {

@@ -19,8 +19,6 @@ struct LmdbOptions {
   std::function<absl::Time()> now{};  // the time of day, for last uses
 };
 
-inline constexpr int64_t kLeastStoreBytes = int64_t{1} << 20;
-
 // A store in one LMDB file of a folder, which any number of processes of one machine may use at
 // once. A process that is killed, or a machine that stops, leaves it whole: the last pages may be
 // missing. A file that is damaged is replaced by an empty one when it is opened, and counted. A

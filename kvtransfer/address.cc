@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {
@@ -43,7 +44,8 @@ absl::StatusOr<HostAndPort> ParseHostAndPort(absl::string_view text, absl::strin
 }
 
 absl::StatusOr<Address> ParseAddress(const std::string& host, int port, Names names) {
-  RETURN_IF_ERROR(WithField(CheckBetween("kv_transfer", port, 0, 65535), "kv_transfer"));
+  RETURN_IF_ERROR(
+      WithField(CheckWithin("kv_transfer", port, {.low = 0, .high = 65535}), "kv_transfer"));
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;

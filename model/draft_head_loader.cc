@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "checkpoint/draft_vocabulary.h"
 #include "checkpoint/model_families.h"
+#include "json/json_text.h"
 #include "model/gathered_rows.h"
 #include "model/transformer_loader.h"
 #include "tandem/field_error.h"
@@ -16,16 +17,15 @@ namespace tandem {
 namespace {
 
 absl::Status WrongHead(const std::string& path, absl::string_view key, int found, int allowed) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, ": found ", found, ", allowed: ",
-                                                 allowed, ", as the draft head's target has"));
+  return NotAllowed(absl::StrCat(path, ": ", key), absl::StrCat(found),
+                    absl::StrCat(allowed, ", as the draft head's target has"));
 }
 
 // The layers of the target whose inputs the head reads: those that its files name, else the usual.
 absl::Status ChooseTargetLayers(const std::string& path, int num_layers, ModelConfig* config) {
   std::vector<int>& layers = config->target_layers;
   const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": eagle_aux_hidden_state_layer_ids: found ", found, ", allowed: ", allowed));
+    return NotAllowed(absl::StrCat(path, ": eagle_aux_hidden_state_layer_ids"), found, allowed);
   };
   if (config->state_input == StateInput::kFused) {
     layers = {num_layers};
@@ -52,12 +52,10 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
   ModelConfig& c = *config;
   if (c.state_input == StateInput::kNone) {
     if (options.target == nullptr) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": found a ", c.family, " model, allowed: a draft head"));
+    return NotAllowed(path, absl::StrCat("a ", c.family, " model"), "a draft head");
   }
   if (options.target == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": found a draft head, allowed: a model that reads tokens alone"));
+    return NotAllowed(path, "a draft head", "a model that reads tokens alone");
   }
   const ModelConfig& target = options.target->config();
   TANDEM_CHECK(target.state_input == StateInput::kNone && options.group == nullptr);

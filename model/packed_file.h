@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors.h"
 
 namespace tandem {
 

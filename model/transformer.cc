@@ -322,7 +322,14 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
   graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_largest); });
+  last_pass_ = at;
+  last_cache_ = cache;
   return absl::OkStatus();
+}
+
+void Transformer::RepeatPass() {
+  TANDEM_CHECK(last_pass_.rows > 0 && group_ == nullptr);
+  Enqueue(last_pass_, last_cache_, /*finds_largest=*/false);
 }
 
 // The pass over what the tables say: all that depends on more than their sizes is read from them.

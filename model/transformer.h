@@ -83,6 +83,11 @@ class Transformer final : public LanguageModel {
                                                            Backend* backend) {
     return Load(folder, backend, {});
   }
+  // A model whose weights need not be files, as `config` describes them. Errors begin with `name`.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& name,
+                                                           const ModelConfig& config,
+                                                           std::shared_ptr<const Weights> weights,
+                                                           Backend* backend);
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
@@ -119,6 +124,10 @@ class Transformer final : public LanguageModel {
   // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
   DeviceRows device_rows() override { return {backend_, sampler_, logits_}; }
+  // Enqueues the last pass once more, over the same positions and pages. Nothing is uploaded,
+  // allocated or waited for, so that a device can record it.
+  // REQUIRES: a pass, whose cache is still there and holds nothing else in those pages; no group.
+  void RepeatPass();
 
   // From here on each row of a pass leaves the inputs of these layers, one after the other. The
   // number of layers stands for the last state after the final norm.
@@ -291,6 +300,8 @@ class Transformer final : public LanguageModel {
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;
+  PassTables last_pass_{0, 0, 0, 0};
+  const PagedKvCache* last_cache_ = nullptr;
   std::vector<int> left_layers_;   // whose inputs are left
   bool reads_own_states_ = false;  // in this pass
   MatrixView states_;              // of the last pass

@@ -97,4 +97,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
   return model;
 }
 
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
+    const std::string& name, const ModelConfig& config, std::shared_ptr<const Weights> weights,
+    Backend* backend) {
+  return LoadFrom({.path = name, .config = config, .weights = std::move(weights)}, backend, {},
+                  nullptr);
+}
+
 }  // namespace tandem

@@ -1,13 +1,11 @@
 #include "proof/fault_cases.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "model/sampling.h"
 #include "proof/class_constraint.h"
@@ -17,19 +15,11 @@ namespace {
 
 using Row = std::vector<double>;
 
-absl::StatusOr<Row> RowBehind(const RowsAfter& rows, absl::Span<const TokenId> prompt,
+absl::StatusOr<Row> RowBehind(RememberedRows* model, absl::Span<const TokenId> prompt,
                               absl::Span<const TokenId> output, const SamplingParams& sampling,
                               size_t vocab) {
-  std::vector<TokenId> context(prompt.begin(), prompt.end());
-  context.insert(context.end(), output.begin(), output.end());
-  TokenHistory history(sampling.constraint.get());
-  history.AddPrompt(prompt);
-  for (const TokenId token : output) history.AddOutput(token);
-  ASSIGN_OR_RETURN(const absl::Span<const float> logits,
-                   rows(context, static_cast<int>(output.size())));
   Distribution distribution;
-  RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &history,
-                                   &distribution));
+  RETURN_IF_ERROR(MakeDistributionAfter(model, prompt, output, sampling, vocab, &distribution));
   Row row(distribution.probs.begin(), distribution.probs.end());
   row.resize(vocab, 0.0);
   return row;
@@ -50,17 +40,6 @@ double Variation(const Row& a, const Row& b) {
   for (size_t v = 0; v < a.size(); ++v) distance += std::abs(a[v] / sum_a - b[v] / sum_b);
   return distance / 2;
 }
-
-// Of two drafted tokens (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
-// from q2.
-struct Effects {
-  double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
-  double one_coin = 0.0;  // total variation that a draft drawn by its own coin makes in slot 0
-  double drops = 0.0;     // total variation that dropping drafts below .5 makes in slot 0
-  double shared = 0.0;    // total variation that noise shared by draft and residual makes in slot 0
-  double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
-  double stops = 0.0;     // chance that the first test fails and the second passes
-};
 
 // Token x is drawn by coins in an interval of length q(x), lowest ids first, and accepted by those
 // below min(1, p(x) / q(x)).
@@ -134,79 +113,70 @@ double EffectOfDropping(const Row& p, const Row& q) {
   return Variation(law, p);
 }
 
-absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
-                                  const SamplingParams& sampling, const Row& p, const Row& q,
-                                  const RowsAfter& target, const RowsAfter& draft) {
-  Effects effects;
-  effects.one_coin = EffectOfOneCoin(p, q);
-  effects.drops = EffectOfDropping(p, q);
-  effects.shared = EffectOfSharedNoise(p, q);
+// How much a fault would change somewhere.
+struct Effect {
+  FaultShows shows;
+  double size = 0.0;
+  int draft_tokens = LawCase().draft_tokens;  // with so many
+};
+
+// Two tokens are drafted (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
+// from q2.
+absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt,
+                                              const SamplingParams& sampling, size_t vocab,
+                                              RememberedRows* target, RememberedRows* draft) {
+  ASSIGN_OR_RETURN(const Row p, RowBehind(target, prompt, {}, sampling, vocab));
+  ASSIGN_OR_RETURN(const Row q, RowBehind(draft, prompt, {}, sampling, vocab));
+  double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
+  double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
+  double stops = 0.0;     // chance that the first test fails and the second passes
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
     const double pi = std::min(1.0, p[x] / q[x]);
-    effects.coins += q[x] * pi * (1.0 - pi);
+    coins += q[x] * pi * (1.0 - pi);
     if (pi == 1.0) continue;  // then block is as without its scale, and passes its test
-    ASSIGN_OR_RETURN(const Row p2, RowBehind(target, prompt, {x}, sampling, p.size()));
-    ASSIGN_OR_RETURN(const Row q2, RowBehind(draft, prompt, {x}, sampling, p.size()));
+    ASSIGN_OR_RETURN(const Row p2, RowBehind(target, prompt, {x}, sampling, vocab));
+    ASSIGN_OR_RETURN(const Row q2, RowBehind(draft, prompt, {x}, sampling, vocab));
     const Row residual = ResidualOf(p2, q2, pi);
     const double mass = Sum(residual);
-    effects.unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
+    unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
     const double fails = (1.0 - pi) / (mass + 1.0 - pi);
     double passes = 0.0;
     for (size_t v = 0; v < q2.size(); ++v) {
       if (q2[v] > 0.0) passes += q2[v] * std::min(1.0, pi * p2[v] / q2[v]);
     }
-    effects.stops += q[x] * fails * passes;
+    stops += q[x] * fails * passes;
   }
-  return effects;
+  // The others are total variations in slot 0.
+  return std::vector<Effect>{{FaultShows::kWhereCoinsDecide, coins},
+                             {FaultShows::kWhereOneCoinDrawsToo, EffectOfOneCoin(p, q)},
+                             {FaultShows::kWhereDraftsVary, EffectOfDropping(p, q)},
+                             {FaultShows::kWhereSharedNoiseDelays, EffectOfSharedNoise(p, q)},
+                             {FaultShows::kWhereResidualsAreScaled, unscaled, 2},
+                             {FaultShows::kWhereBlockPassesLater, stops, 2}};
 }
 
-// A constraint among likely tokens of each class of ids (mod 3). The first of them thrice, for
-// lookups to find.
-absl::StatusOr<FaultCase> Constrained(const std::vector<TokenId>& prompt, RememberedModel* target) {
-  constexpr int kTokensOfClass = 2;
-  constexpr int kLooked = 100;
-  FaultCase there{
-      .prompt = prompt,
-      .sampling = {.temperature = 2.0f, .constraint = std::make_shared<const ClassConstraint>()},
-      .sampling_name = "T 2 among 6, constrained",
-      .draft_tokens = 2};
+// Sampling among a few tokens that `target` finds likely behind the prompt: `few` of each class of
+// ids (mod `classes`), of the `looked` likeliest. The first of them thrice, for lookups to find.
+absl::StatusOr<LawCase> AmongFew(const std::vector<TokenId>& prompt, RememberedRows* target,
+                                 LawCase there, int few, int classes, int looked) {
+  there.prompt = prompt;
+  SamplingParams& sampling = there.sampling.params;
   ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
-  std::array<int, 3> num_taken{};
-  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kLooked).top) {
-    if (num_taken[token % 3]++ < kTokensOfClass) {
-      there.sampling.logit_bias.emplace_back(token, 100.0f);
-    }
+  std::vector<int> num_taken(classes);
+  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), looked).top) {
+    if (num_taken[token % classes]++ < few) sampling.logit_bias.emplace_back(token, 100.0f);
   }
-  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
+  there.prompt.insert(there.prompt.end(), 3, sampling.logit_bias[0].first);
   return there;
 }
 
-// Sampling among the tokens that `target` finds likeliest behind the prompt, again and again, so
-// that they repeat, which penalties are about. The first of them thrice, for lookups to find.
-absl::StatusOr<FaultCase> AmongFew(const std::vector<TokenId>& prompt, RememberedModel* target) {
-  constexpr int kTokens = 4;
-  FaultCase there{.prompt = prompt,
-                  .sampling = {.temperature = 2.0f, .frequency_penalty = kPlantedFrequencyPenalty},
-                  .sampling_name = "T 2 among 4, penalty -1.5"};
-  ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
-  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kTokens).top) {
-    there.sampling.logit_bias.emplace_back(token, 100.0f);
-  }
-  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
-  return there;
-}
-
-struct Candidate {
-  SamplingParams params;
-  std::string name;
-};
-std::vector<Candidate> Candidates() {
-  std::vector<Candidate> candidates;
+std::vector<ProofSampling> Candidates() {
+  std::vector<ProofSampling> candidates;
   for (const int top_k : {2, 3, 4, 6}) {
     for (const float temperature : {0.7f, 1.0f, 1.5f, 2.5f}) {
-      candidates.push_back({.params = {.temperature = temperature, .top_k = top_k},
-                            .name = absl::StrCat("T ", temperature, ", top-k ", top_k)});
+      candidates.push_back({.name = absl::StrCat("T ", temperature, ", top-k ", top_k),
+                            .params = {.temperature = temperature, .top_k = top_k}});
     }
   }
   return candidates;
@@ -214,12 +184,16 @@ std::vector<Candidate> Candidates() {
 
 // Of a drafter that proposes with certainty: what it proposes behind the prompt should hang on
 // coins, twice.
-absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
-                                      const SamplingParams& sampling, Drafter* drafter,
-                                      RememberedModel* target) {
+absl::StatusOr<std::vector<Effect>> EffectsOfLookup(const std::vector<TokenId>& prompt,
+                                                    const SamplingParams& sampling,
+                                                    Drafter* drafter, RememberedRows* target) {
   const std::unique_ptr<DraftState> state = drafter->NewState({});
   const std::vector<DraftOption> options = drafter->Options(state.get(), prompt);
-  if (options.empty()) return 0.0;
+  const auto effects = [](double size) {
+    return std::vector<Effect>{{FaultShows::kWhereCoinsDecide, size},
+                               {FaultShows::kWhereBlockPassesLater, size}};
+  };
+  if (options.empty()) return effects(0.0);
   Proposal proposal;
   Proposal* to = &proposal;
   const DraftRequest request{.context = prompt,
@@ -232,97 +206,65 @@ absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
   for (size_t i = 0; i < proposal.tokens.size(); ++i) {
     const absl::Span<const TokenId> before(proposal.tokens.data(), i);
     ASSIGN_OR_RETURN(const Row p,
-                     RowBehind(RowsOf(target), prompt, before, sampling, target->vocab_size()));
+                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
     effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
   }
-  return effect;
+  return effects(effect);
 }
 
 constexpr size_t kShortestPrompt = 4;
 
 }  // namespace
 
-RowsAfter RowsOf(RememberedModel* model) {
-  return [model](absl::Span<const TokenId> context, int /*num_drafted*/) {
-    return model->RowAfter(context);
-  };
-}
-
-void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
-  if (effect_there <= effect) return;
-  effect = effect_there;
-  where = there;
-}
-
 absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
-                                            RememberedModel* target, const RowsAfter& draft,
+                                            RememberedRows* target, RememberedRows* draft,
                                             Drafter* drafter, Instant deadline) {
   FaultCases cases;
-  const RowsAfter of_target = RowsOf(target);
-  const std::vector<Candidate> candidates = Candidates();
-  for (Best* best : {&cases.coins_, &cases.one_coin_, &cases.drops_, &cases.shared_,
-                     &cases.unscaled_, &cases.stops_}) {
-    best->where = {.prompt = prompts[0],
-                   .sampling = candidates.back().params,
-                   .sampling_name = candidates.back().name};
+  const std::vector<ProofSampling> candidates = Candidates();
+  for (Best& best : cases.best_) {
+    best.where = {.prompt = prompts[0], .sampling = candidates.back()};
   }
-  ASSIGN_OR_RETURN(cases.penalties_.where, AmongFew(prompts[0], target));
-  ASSIGN_OR_RETURN(cases.constraint_.where, Constrained(prompts[0], target));
+  // Tokens repeat among four, which penalties are about.
+  ASSIGN_OR_RETURN(
+      cases.BestOf(FaultShows::kWhereTokensRepeat).where,
+      AmongFew(prompts[0], target,
+               {.sampling = {.name = "T 2 among 4, penalty -1.5",
+                             .params = {.temperature = 2.0f,
+                                        .frequency_penalty = kPlantedFrequencyPenalty}}},
+               4, 1, 4));
+  ASSIGN_OR_RETURN(
+      cases.BestOf(FaultShows::kWhereAConstraintBinds).where,
+      AmongFew(prompts[0], target,
+               {.sampling = {.name = "T 2 among 6, constrained",
+                             .params = {.temperature = 2.0f,
+                                        .constraint = std::make_shared<const ClassConstraint>()}},
+                .draft_tokens = 2},
+               2, 3, 100));
   std::vector<std::vector<TokenId>> contexts = prompts;
   for (const std::vector<TokenId>& prompt : prompts) {
     for (size_t length = kShortestPrompt; length < prompt.size(); ++length) {
       contexts.emplace_back(prompt.begin(), prompt.begin() + length);
     }
   }
-  const size_t vocab = target->vocab_size();
   for (size_t i = 0; i < contexts.size(); ++i) {
     if (i >= prompts.size() && Instant::Now() > deadline) break;
-    for (const Candidate& candidate : candidates) {
-      FaultCase here{
-          .prompt = contexts[i], .sampling = candidate.params, .sampling_name = candidate.name};
-      if (draft == nullptr) {
-        ASSIGN_OR_RETURN(const double effect,
-                         EffectOfLookup(contexts[i], candidate.params, drafter, target));
-        cases.coins_.Offer(effect, here);
-        cases.stops_.Offer(effect, here);
-        continue;
+    for (const ProofSampling& sampling : candidates) {
+      ASSIGN_OR_RETURN(
+          const std::vector<Effect> effects,
+          draft == nullptr
+              ? EffectsOfLookup(contexts[i], sampling.params, drafter, target)
+              : EffectsOf(contexts[i], sampling.params, target->vocab_size(), target, draft));
+      for (const Effect& effect : effects) {
+        Best& best = cases.BestOf(effect.shows);
+        if (effect.size <= best.effect) continue;
+        best = {.where = {.prompt = contexts[i],
+                          .sampling = sampling,
+                          .draft_tokens = effect.draft_tokens},
+                .effect = effect.size};
       }
-      ASSIGN_OR_RETURN(const Row p, RowBehind(of_target, contexts[i], {}, candidate.params, vocab));
-      ASSIGN_OR_RETURN(const Row q, RowBehind(draft, contexts[i], {}, candidate.params, vocab));
-      ASSIGN_OR_RETURN(const Effects effects,
-                       EffectsOf(contexts[i], candidate.params, p, q, of_target, draft));
-      cases.coins_.Offer(effects.coins, here);
-      cases.one_coin_.Offer(effects.one_coin, here);
-      cases.drops_.Offer(effects.drops, here);
-      cases.shared_.Offer(effects.shared, here);
-      here.draft_tokens = 2;
-      cases.unscaled_.Offer(effects.unscaled, here);
-      cases.stops_.Offer(effects.stops, here);
     }
   }
   return cases;
-}
-
-const FaultCase& FaultCases::Of(FaultShows shows) const {
-  switch (shows) {
-    case FaultShows::kWhereCoinsDecide:
-      return coins_.where;
-    case FaultShows::kWhereOneCoinDrawsToo:
-      return one_coin_.where;
-    case FaultShows::kWhereDraftsVary:
-      return drops_.where;
-    case FaultShows::kWhereSharedNoiseDelays:
-      return shared_.where;
-    case FaultShows::kWhereResidualsAreScaled:
-      return unscaled_.where;
-    case FaultShows::kWhereBlockPassesLater:
-      return stops_.where;
-    case FaultShows::kWhereTokensRepeat:
-      return penalties_.where;
-    case FaultShows::kWhereAConstraintBinds:
-      return constraint_.where;
-  }
-  TANDEM_CHECK(false);
 }
 
 }  // namespace tandem

@@ -1,7 +1,6 @@
 #include "proof/law_trials.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -52,9 +51,11 @@ absl::Status LawTrials::ReadPrompt() {
   if (world.drafter == nullptr || world.drafter->shares_target_cache()) return absl::OkStatus();
   Proposal none;
   Proposal* proposal = &none;
-  TokenHistory history(case_.sampling.constraint.get());
-  const DraftRequest reads_along{
-      .context = known, .sampling = &case_.sampling, .history = &history, .state = state.get()};
+  TokenHistory history(case_.sampling.params.constraint.get());
+  const DraftRequest reads_along{.context = known,
+                                 .sampling = &case_.sampling.params,
+                                 .history = &history,
+                                 .state = state.get()};
   RETURN_IF_ERROR(world.drafter->Propose({&reads_along, 1}, {&proposal, 1}));
   world.drafter->Publish(state.get(), known);
   return absl::OkStatus();
@@ -71,7 +72,7 @@ absl::Status LawTrials::Run(int64_t runs) {
       const auto index = static_cast<uint32_t>(started_++);
       sessions.push_back(
           rounds_.NewSession({.prompt = case_.prompt,
-                              .sampling = case_.sampling,
+                              .sampling = case_.sampling.params,
                               .rule = case_.rule,
                               .random = seeds_.ForSequence(index),
                               .max_tokens = std::max(law_->length(), case_.draft_tokens + 1),
@@ -99,15 +100,6 @@ absl::Status LawTrials::Run(int64_t runs) {
     }
   }
   return absl::OkStatus();
-}
-
-double LawTrials::ObservedVariation() const {
-  double sum = 0.0;
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    sum += std::abs(static_cast<double>(counts_[i]) / static_cast<double>(finished_) -
-                    law_->probabilities()[i]);
-  }
-  return sum / 2;
 }
 
 }  // namespace tandem

@@ -9,23 +9,26 @@
 #include "proof/proof_world.h"
 #include "proof/statistics.h"
 #include "proof/target_law.h"
+#include "tandem/lossless_proof.h"
 #include "tandem/round_stats.h"
 
 namespace tandem {
 
 // What is generated again and again.
 struct LawCase {
-  std::vector<TokenId> prompt;
-  SamplingParams sampling;
+  std::vector<TokenId> prompt{};
+  ProofSampling sampling{};
   AcceptanceRule rule = AcceptanceRule::kToken;
-  int draft_tokens = 0;  // 0: plain decoding
+  int draft_tokens = 3;  // 0: plain decoding
+  int length = 3;        // tokens to be looked at
 };
 
 // Seeded generations from one prompt, their first tokens counted in the cells of the exact law. The
 // prompt is read once; each generation starts from a fork. Thread-compatible.
 class LawTrials {
  public:
-  // `law` is of the case's prompt and sampling. Generation i draws from sequence i of `seeds`.
+  // `law` is of the case's prompt, sampling and length. Generation i draws from sequence i of
+  // `seeds`.
   LawTrials(const ProofWorld& world, std::shared_ptr<const TargetLaw> law, LawCase law_case,
             RandomSource seeds, int batch);
 
@@ -36,8 +39,6 @@ class LawTrials {
   int64_t runs() const { return finished_; }
   const RoundStats& stats() const { return stats_; }
   Fit fit() const { return GTest(counts_, law_->probabilities()); }
-  // Half the summed distance of the observed shares from the law: with much noise of its own.
-  double ObservedVariation() const;
 
  private:
   int LengthToFork() const;

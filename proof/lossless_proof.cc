@@ -92,12 +92,26 @@ std::vector<ProofSampling> ExactSettings() {
 }
 
 struct LawTest {
-  LawCheck check;
+  bool models_ran = false;
   std::unique_ptr<LawTrials> trials;
   int64_t min_runs = 0;
   absl::Duration time = absl::ZeroDuration();
   bool is_short() const { return trials->runs() < min_runs; }
 };
+
+// What a check of either kind says of its trials.
+template <typename Check>
+void Describe(const LawTrials& trials, Check* check) {
+  const LawCase& where = trials.law_case();
+  check->sampling = where.sampling.name;
+  check->draft_tokens = where.draft_tokens;
+  check->length = where.length;
+  check->runs = trials.runs();
+  const Fit fit = trials.fit();
+  check->statistic = fit.statistic;
+  check->degrees = fit.degrees;
+  check->p_value = fit.p_value;
+}
 
 class Prover {
  public:
@@ -116,7 +130,7 @@ class Prover {
   absl::Status CheckExactly(LosslessProof* proof);
   absl::Status CheckLaws(LosslessProof* proof);
   absl::Status AddLawTests(std::vector<LawTest>* tests);
-  absl::Status AddLawTest(const ProofWorld& world, const FaultCase& where, AcceptanceRule rule,
+  absl::Status AddLawTest(const ProofWorld& world, LawCase where, AcceptanceRule rule,
                           int64_t min_runs, std::vector<LawTest>* tests);
   absl::Status CheckFaults(LosslessProof* proof);
   absl::StatusOr<FaultCheck> SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
@@ -125,9 +139,8 @@ class Prover {
   void Conclude(LosslessProof* proof) const;
 
   ExactOptions MakeExactOptions(absl::FunctionRef<bool()> go_on) const;
-  absl::StatusOr<std::shared_ptr<const TargetLaw>> LawOf(const std::vector<TokenId>& prompt,
-                                                         const SamplingParams& sampling,
-                                                         int length);
+  absl::StatusOr<std::unique_ptr<LawTrials>> TrialsOf(const ProofWorld& world,
+                                                      const LawCase& where);
   RandomSource NextSeeds() { return RandomSource(options_.seed).ForSequence(++num_seeds_); }
 
   const EngineOptions& engine_;
@@ -137,9 +150,8 @@ class Prover {
   std::vector<std::vector<TokenId>> prompts_;
   // Rows computed once.
   std::unique_ptr<RememberedModel> target_;
-  std::unique_ptr<RememberedModel> draft_;  // null without a draft model
-  std::unique_ptr<RememberedHead> head_;    // null without a draft head
-  std::unique_ptr<Drafter> drafter_;        // on draft_ or head_
+  std::unique_ptr<RememberedRows> draft_;  // null without a draft model or head
+  std::unique_ptr<Drafter> drafter_;       // on draft_
   // What is proved, with every row computed or looked up, and the same without what was planted.
   ProofWorld models_;
   ProofWorld remembered_;
@@ -202,27 +214,26 @@ absl::Status Prover::Prepare() {
   DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
                      .chunk_tokens = pair_->chunk_tokens};
   if (pair_->has_head()) {
-    head_ =
+    draft_ =
         std::make_unique<RememberedHead>(RememberedHead::Parts{.head = pair_->draft.get(),
                                                                .target = pair_->target.get(),
                                                                .cache = pair_->target_cache.get(),
                                                                .backend = pair_->backend.get(),
                                                                .remembered = target_.get()},
                                          kRowBytes);
-    parts.model = head_.get();
-    parts.cache = target_->cache();
     parts.target = target_.get();
     parts.backend = target_->backend();
   } else if (pair_->draft != nullptr) {
     ASSIGN_OR_RETURN(
         draft_, RememberedModel::Create(pair_->draft.get(), pair_->draft_cache.get(), kRowBytes));
+  }
+  if (draft_ != nullptr) {
     parts.model = draft_.get();
     parts.cache = draft_->cache();
   }
   for (const std::vector<TokenId>& prompt : prompts_) {
     RETURN_IF_ERROR(target_->KeepPrompt(prompt));
     if (draft_ != nullptr) RETURN_IF_ERROR(draft_->KeepPrompt(prompt));
-    if (head_ != nullptr) RETURN_IF_ERROR(head_->KeepPrompt(prompt));
   }
   ASSIGN_OR_RETURN(drafter_, MakeDrafter(engine_.drafter, parts));
   models_ = {.target = pair_->target.get(),
@@ -240,7 +251,7 @@ absl::Status Prover::Prepare() {
     remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
   if (options_.plant.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
-  if (!AppliesTo(*fault, *drafter_)) {
+  if (!fault->applies_to(*drafter_)) {
     return absl::InvalidArgumentError(absl::StrCat("plant: ", options_.plant,
                                                    " is not a fault that the drafter ",
                                                    std::string(drafter_->name()), " can have"));
@@ -282,33 +293,22 @@ absl::Status Prover::CheckExactly(LosslessProof* proof) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const TargetLaw>> Prover::LawOf(const std::vector<TokenId>& prompt,
-                                                               const SamplingParams& sampling,
-                                                               int length) {
+absl::StatusOr<std::unique_ptr<LawTrials>> Prover::TrialsOf(const ProofWorld& world,
+                                                            const LawCase& where) {
   ASSIGN_OR_RETURN(TargetLaw law,
-                   TargetLaw::Expand(target_.get(), prompt, sampling, {.length = length}));
-  return std::make_shared<const TargetLaw>(std::move(law));
+                   TargetLaw::Expand(target_.get(), where.prompt, where.sampling.params,
+                                     {.length = where.length}));
+  return std::make_unique<LawTrials>(world, std::make_shared<const TargetLaw>(std::move(law)),
+                                     where, NextSeeds(), kBatch);
 }
 
 // Adds a test of `world`.
-absl::Status Prover::AddLawTest(const ProofWorld& world, const FaultCase& where,
-                                AcceptanceRule rule, int64_t min_runs,
-                                std::vector<LawTest>* tests) {
-  ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
-  LawTest test{.check = {.rule = where.draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
-                         .sampling = where.sampling_name,
-                         .prompt_tokens = static_cast<int>(where.prompt.size()),
-                         .draft_tokens = where.draft_tokens,
-                         .length = where.length,
-                         .models_ran = &world == &models_},
-               .trials = std::make_unique<LawTrials>(world, std::move(law),
-                                                     LawCase{.prompt = where.prompt,
-                                                             .sampling = where.sampling,
-                                                             .rule = rule,
-                                                             .draft_tokens = where.draft_tokens},
-                                                     NextSeeds(), kBatch),
-               .min_runs = min_runs};
-  tests->push_back(std::move(test));
+absl::Status Prover::AddLawTest(const ProofWorld& world, LawCase where, AcceptanceRule rule,
+                                int64_t min_runs, std::vector<LawTest>* tests) {
+  where.rule = rule;
+  ASSIGN_OR_RETURN(auto trials, TrialsOf(world, where));
+  tests->push_back(
+      {.models_ran = &world == &models_, .trials = std::move(trials), .min_runs = min_runs});
   return absl::OkStatus();
 }
 
@@ -318,11 +318,10 @@ absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
   const std::vector<LawSetting>& settings = LawSettings();
   const auto where = [&](const LawSetting& setting, size_t prompt, bool drafts) {
     const int k = std::min(options_.draft_tokens, setting.max_draft_tokens);
-    return FaultCase{.prompt = prompts_[prompt % prompts_.size()],
-                     .sampling = setting.sampling.params,
-                     .sampling_name = setting.sampling.name,
-                     .draft_tokens = drafts ? k : 0,
-                     .length = k + 1};
+    return LawCase{.prompt = prompts_[prompt % prompts_.size()],
+                   .sampling = setting.sampling,
+                   .draft_tokens = drafts ? k : 0,
+                   .length = k + 1};
   };
   const AcceptanceRule rules[] = {AcceptanceRule::kToken, AcceptanceRule::kBlock,
                                   AcceptanceRule::kExactMatch};
@@ -363,7 +362,7 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
           });
       if (!GoOn(1.0) && !test.is_short()) break;
       const Instant start = Instant::Now();
-      RETURN_IF_ERROR(test.trials->Run(test.check.models_ran ? kLeastRunsOfModels : kSlice));
+      RETURN_IF_ERROR(test.trials->Run(test.models_ran ? kLeastRunsOfModels : kSlice));
       test.time += Instant::Now() - start;
     }
   }
@@ -371,17 +370,16 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
   for (const LawTest& test : tests) p_values.push_back(test.trials->fit().p_value);
   const std::vector<double> adjusted = HolmAdjusted(p_values);
   for (size_t i = 0; i < tests.size(); ++i) {
-    LawCheck check = tests[i].check;
     const LawTrials& trials = *tests[i].trials;
-    const Fit fit = trials.fit();
-    check.runs = trials.runs();
-    check.accepted = trials.stats().AcceptanceRate();
-    check.statistic = fit.statistic;
-    check.degrees = fit.degrees;
-    check.p_value = fit.p_value;
-    check.adjusted_p = adjusted[i];
+    const LawCase& where = trials.law_case();
+    LawCheck check{.rule = where.draft_tokens == 0 ? "plain" : std::string(NameOf(where.rule)),
+                   .prompt_tokens = static_cast<int>(where.prompt.size()),
+                   .models_ran = tests[i].models_ran,
+                   .accepted = trials.stats().AcceptanceRate(),
+                   .adjusted_p = adjusted[i]};
+    Describe(trials, &check);
     check.seen_variation = SeenVariation(
-        check.runs, fit.degrees, options_.error_rate / static_cast<double>(tests.size()), kPower);
+        check.runs, check.degrees, options_.error_rate / static_cast<double>(tests.size()), kPower);
     proof->laws.push_back(std::move(check));
   }
   return absl::OkStatus();
@@ -393,34 +391,22 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
                    .what = std::string(fault.what),
                    .rule = std::string(NameOf(rule)),
                    .seen_by = "law"};
-  const FaultCase& where = fault_cases_->Of(fault.shows);
-  check.sampling = where.sampling_name;
-  check.draft_tokens = where.draft_tokens;
-  check.length = where.length;
-  ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
+  LawCase where = fault_cases_->Of(fault.shows);
+  where.rule = rule;
   const PlantedWorld planted(sound_remembered_, fault);
-  LawTrials trials(planted.world(), std::move(law),
-                   {.prompt = where.prompt,
-                    .sampling = where.sampling,
-                    .rule = rule,
-                    .draft_tokens = where.draft_tokens},
-                   NextSeeds(), kBatch);
+  ASSIGN_OR_RETURN(const auto trials, TrialsOf(planted.world(), where));
   // It counts as caught if the proof's own tests would have called it broken.
   const double limit = options_.error_rate / kMostLawTests;
   const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMostRuns;
   for (int64_t next = kFirstFaultRuns; !check.caught; next *= 2) {
     next = std::min(next, most);
-    while (trials.runs() < next) {
-      RETURN_IF_ERROR(trials.Run(std::min(kSlice, next - trials.runs())));
-      if (!GoOn(until) && trials.runs() >= kLeastFaultRuns && options_.runs == 0) break;
+    while (trials->runs() < next) {
+      RETURN_IF_ERROR(trials->Run(std::min(kSlice, next - trials->runs())));
+      if (!GoOn(until) && trials->runs() >= kLeastFaultRuns && options_.runs == 0) break;
     }
-    const Fit fit = trials.fit();
-    check.runs = trials.runs();
-    check.statistic = fit.statistic;
-    check.degrees = fit.degrees;
-    check.p_value = fit.p_value;
-    check.caught = fit.p_value < limit;
-    if (trials.runs() < next || next == most) break;
+    Describe(*trials, &check);
+    check.caught = check.p_value < limit;
+    if (trials->runs() < next || next == most) break;
   }
   int64_t& runs = fault_runs_[{fault.shows, rule}];
   runs = std::max(runs, check.runs);
@@ -458,7 +444,7 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
   };
   std::vector<Part> parts;
   for (const PlantedFault& fault : PlantedFaults()) {
-    if (!AppliesTo(fault, *drafter_)) {
+    if (!fault.applies_to(*drafter_)) {
       proof->faults.push_back(
           {.fault = std::string(fault.name), .what = std::string(fault.what), .applies = false});
       continue;
@@ -466,14 +452,7 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
     if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
     for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
   }
-  RowsAfter draft_rows;
-  if (draft_ != nullptr) draft_rows = RowsOf(draft_.get());
-  if (head_ != nullptr) {
-    draft_rows = [this](absl::Span<const TokenId> context, int num_drafted) {
-      return head_->RowAfter(context, num_drafted);
-    };
-  }
-  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_rows,
+  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_.get(),
                                                   drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one leaves is for the others.

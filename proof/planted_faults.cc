@@ -13,9 +13,6 @@
 namespace tandem {
 namespace {
 
-constexpr AcceptanceRule kToken = AcceptanceRule::kToken;
-constexpr AcceptanceRule kBlock = AcceptanceRule::kBlock;
-
 // ---- Broken drafters ----
 
 // Draws each token anew from the row the drafter recorded: with another choice of random numbers.
@@ -23,8 +20,8 @@ class RedrawingDrafter final : public WrappedDrafter {
  public:
   using DrawFunction =
       std::function<TokenId(const Distribution& row, const DraftRequest& request, int slot)>;
-  RedrawingDrafter(Drafter* inner, DrawFunction draw)
-      : WrappedDrafter(inner), draw_(std::move(draw)) {}
+  RedrawingDrafter(const ProofWorld& world, DrawFunction draw)
+      : WrappedDrafter(world.drafter), draw_(std::move(draw)) {}
 
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
@@ -93,8 +90,8 @@ TokenId DrawByResidualNoise(const Distribution& row, const DraftRequest& request
 class MeddlingDrafter final : public WrappedDrafter {
  public:
   using Function = std::function<void(Proposal* proposal)>;
-  MeddlingDrafter(Drafter* inner, Function meddle)
-      : WrappedDrafter(inner), meddle_(std::move(meddle)) {}
+  MeddlingDrafter(const ProofWorld& world, Function meddle)
+      : WrappedDrafter(world.drafter), meddle_(std::move(meddle)) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     RETURN_IF_ERROR(inner_->Propose(requests, proposals));
@@ -122,7 +119,7 @@ void DropUnlikely(Proposal* proposal) {
 // Never rolls back: what was rejected stays in front of what is drafted next.
 class UnrolledDrafter final : public WrappedDrafter {
  public:
-  using WrappedDrafter::WrappedDrafter;
+  explicit UnrolledDrafter(const ProofWorld& world) : WrappedDrafter(world.drafter) {}
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override {
     auto state = std::make_unique<State>();
@@ -179,8 +176,8 @@ class UnrolledDrafter final : public WrappedDrafter {
 // Reads the states of a pass one row off: the previous row, or the next where it has none.
 class StatesOffDrafter final : public WrappedDrafter {
  public:
-  StatesOffDrafter(Drafter* inner, const LanguageModel* target)
-      : WrappedDrafter(inner), target_(target) {}
+  explicit StatesOffDrafter(const ProofWorld& world)
+      : WrappedDrafter(world.drafter), target_(world.target) {}
   absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
     std::vector<TargetRows> off(rows.begin(), rows.end());
     for (TargetRows& of : off) {
@@ -252,10 +249,14 @@ void ForgiveDraft(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<
 
 using Outcome = absl::StatusOr<Verdict>;
 
-// Passes everything on.
-class WrappedSlots : public Slots {
+// Passes everything on but what is replaced.
+class BrokenSlots final : public Slots {
  public:
-  explicit WrappedSlots(Slots* inner) : inner_(inner) {}
+  explicit BrokenSlots(Slots* inner) : inner_(inner) {}
+  std::function<TokenId(int slot, double scale)> draw_residual;
+  std::function<TokenId(int slot)> draw_target;
+  std::function<float(int slot)> accept_uniform;
+
   absl::Status Reach(int slot) override { return inner_->Reach(slot); }
   int num_reached() const override { return inner_->num_reached(); }
   TokenId Token(int slot) override { return inner_->Token(slot); }
@@ -263,67 +264,56 @@ class WrappedSlots : public Slots {
   float DraftOf(int slot) override { return inner_->DraftOf(slot); }
   double ResidualMass(int slot, double scale) override { return inner_->ResidualMass(slot, scale); }
   TokenId DrawResidual(int slot, double scale) override {
-    return inner_->DrawResidual(slot, scale);
+    return draw_residual ? draw_residual(slot, scale) : inner_->DrawResidual(slot, scale);
   }
-  TokenId DrawTarget(int slot) override { return inner_->DrawTarget(slot); }
-  float AcceptUniform(int slot) override { return inner_->AcceptUniform(slot); }
+  TokenId DrawTarget(int slot) override {
+    return draw_target ? draw_target(slot) : inner_->DrawTarget(slot);
+  }
+  float AcceptUniform(int slot) override {
+    return accept_uniform ? accept_uniform(slot) : inner_->AcceptUniform(slot);
+  }
   const Distribution& TargetRow(int slot) override { return inner_->TargetRow(slot); }
   const Distribution& DraftRow(int slot) override { return inner_->DraftRow(slot); }
   TokenId DrawFrom(absl::Span<const float> weights, int slot) override {
     return inner_->DrawFrom(weights, slot);
   }
 
- protected:
+ private:
   Slots* inner_;
 };
 
-// A judge that asks through a wrapper.
-template <typename Wrapper>
-Outcome JudgeThrough(AcceptanceRule rule, int num_tokens, Slots& slots) {
-  Wrapper wrapper(&slots);
-  return Judge(rule, num_tokens, wrapper);
+Outcome JudgeWithResidualOfTarget(AcceptanceRule rule, int num_tokens, Slots& slots) {
+  BrokenSlots broken(&slots);
+  broken.draw_residual = [&](int slot, double scale) {
+    const Distribution& row = slots.TargetRow(slot);
+    return row.only >= 0 ? slots.DrawResidual(slot, scale) : slots.DrawFrom(row.probs, slot);
+  };
+  return Judge(rule, num_tokens, broken);
 }
 
-class ResidualIsTarget final : public WrappedSlots {
- public:
-  using WrappedSlots::WrappedSlots;
-  TokenId DrawResidual(int slot, double scale) override {
-    const Distribution& row = TargetRow(slot);
-    return row.only >= 0 ? WrappedSlots::DrawResidual(slot, scale) : DrawFrom(row.probs, slot);
-  }
-};
-
-class UnscaledResidual final : public WrappedSlots {
- public:
-  using WrappedSlots::WrappedSlots;
-  TokenId DrawResidual(int slot, double scale) override {
-    std::vector<float> weights = TargetRow(slot).probs;
-    const Distribution& q = DraftRow(slot);
+Outcome JudgeWithUnscaledResidual(AcceptanceRule rule, int num_tokens, Slots& slots) {
+  BrokenSlots broken(&slots);
+  broken.draw_residual = [&](int slot, double scale) {
+    std::vector<float> weights = slots.TargetRow(slot).probs;
+    const Distribution& q = slots.DraftRow(slot);
     for (size_t v = 0; v < weights.size(); ++v) {
       const float drafted = q.only >= 0          ? static_cast<TokenId>(v) == q.only
                             : v < q.probs.size() ? q.probs[v]
                                                  : 0.0f;
       weights[v] = std::max(0.0f, weights[v] - drafted);
     }
-    return weights.empty() ? WrappedSlots::DrawResidual(slot, scale) : DrawFrom(weights, slot);
-  }
-};
-
-class WithCoin final : public WrappedSlots {
- public:
-  WithCoin(Slots* inner, absl::FunctionRef<float(int)> coin) : WrappedSlots(inner), coin_(coin) {}
-  float AcceptUniform(int slot) override { return coin_(slot); }
-
- private:
-  absl::FunctionRef<float(int)> coin_;
-};
+    return weights.empty() ? slots.DrawResidual(slot, scale) : slots.DrawFrom(weights, slot);
+  };
+  return Judge(rule, num_tokens, broken);
+}
 
 // No test passes with a coin of 2. A slot's own test is had by failing all others, and stopping in
 // front of it by judging the draft up to there, its last test failed.
 Outcome StopAtFirstFailure(AcceptanceRule rule, int num_tokens, Slots& slots) {
-  const auto judge = [&](int count, absl::FunctionRef<float(int)> coin) {
-    WithCoin with_coin(&slots, coin);
-    return Judge(rule, count, with_coin);
+  const auto judge = [&](int count, std::function<float(int)> coin) {
+    BrokenSlots broken(&slots);
+    broken.accept_uniform = std::move(coin);
+    return Judge(rule, count, broken);
   };
   constexpr float kNever = 2.0f;
   for (int i = 0; i < num_tokens; ++i) {
@@ -337,23 +327,56 @@ Outcome StopAtFirstFailure(AcceptanceRule rule, int num_tokens, Slots& slots) {
 }
 
 // The target's choices with noise that counts judgements instead of positions.
-class NoiseOfRound final : public WrappedSlots {
- public:
-  NoiseOfRound(Slots* inner, uint32_t round) : WrappedSlots(inner), round_(round) {}
-  TokenId DrawTarget(int slot) override {
-    return Draw(
-        TargetRow(slot), RandomSource(0),
-        {.stream = RandomStream::kTarget, .position = round_, .slot = static_cast<uint32_t>(slot)});
-  }
-
- private:
-  uint32_t round_;
-};
-
 JudgeFunction NoiseByRound() {
   return [round = uint32_t{0}](AcceptanceRule rule, int num_tokens, Slots& slots) mutable {
-    NoiseOfRound wrapper(&slots, ++round);
-    return Judge(rule, num_tokens, wrapper);
+    ++round;
+    BrokenSlots broken(&slots);
+    broken.draw_target = [&](int slot) {
+      return Draw(slots.TargetRow(slot), RandomSource(0),
+                  {.stream = RandomStream::kTarget,
+                   .position = round,
+                   .slot = static_cast<uint32_t>(slot)});
+    };
+    return Judge(rule, num_tokens, broken);
+  };
+}
+
+// ---- Planting them ----
+
+bool IsDrawn(const Drafter& drafter) { return drafter.is_drawn(); }
+bool IsHead(const Drafter& drafter) { return drafter.shares_target_cache(); }
+bool IsDrawnFromItsOwnCache(const Drafter& drafter) { return IsDrawn(drafter) && !IsHead(drafter); }
+
+using Plant = decltype(PlantedFault::plant);
+
+template <typename Broken, typename... How>
+Plant InDrafter(How... how) {
+  return [how...](ProofWorld* world) {
+    auto broken = std::make_shared<Broken>(*world, how...);
+    world->drafter = broken.get();
+    return broken;
+  };
+}
+
+Plant InRows(MeddlingModel::Function meddle) {
+  return [meddle = std::move(meddle)](ProofWorld* world) {
+    auto broken = std::make_shared<MeddlingModel>(world->target, meddle);
+    world->target = broken.get();
+    return broken;
+  };
+}
+
+Plant InJudge(JudgeFunction judge) {
+  return [judge = std::move(judge)](ProofWorld* world) {
+    world->judge = judge;
+    return nullptr;
+  };
+}
+
+Plant InConstraint(ConstraintFault fault) {
+  return [fault](ProofWorld* world) {
+    world->constraint_fault = fault;
+    return nullptr;
   };
 }
 
@@ -363,76 +386,75 @@ absl::Span<const PlantedFault> PlantedFaults() {
   static const auto* const faults = new std::vector<PlantedFault>{
       {.name = "coin-draws-the-draft",
        .what = "each draft token drawn with the number that decides about its acceptance",
-       .rules = {kToken, kBlock},
-       .needs_drawn_drafts = true,
+       .plant = InDrafter<RedrawingDrafter>(DrawByCoin),
+       .applies_to = IsDrawn,
        .shows = FaultShows::kWhereOneCoinDrawsToo},
       {.name = "residual-noise-draws-the-draft",
        .what = "each draft token drawn with the noise of the draw that follows its rejection",
-       .rules = {kToken, kBlock},
-       .needs_drawn_drafts = true,
+       .plant = InDrafter<RedrawingDrafter>(DrawByResidualNoise),
+       .applies_to = IsDrawn,
        .shows = FaultShows::kWhereSharedNoiseDelays},
       {.name = "residual-is-target",
        .what = "after a rejection drawn from p instead of the residual",
-       .rules = {kToken, kBlock}},
+       .plant = InJudge(JudgeWithResidualOfTarget)},
       {.name = "draft-rows-off-by-one",
        .what = "the draft's recorded distributions one slot off",
-       .rules = {kToken, kBlock},
-       .needs_drawn_drafts = true},
+       .plant = InDrafter<MeddlingDrafter>(ShiftRows),
+       .applies_to = IsDrawn},
       {.name = "draft-drops-unlikely",
        .what = "draft cut before a token because its own probability came out low",
-       .rules = {kToken, kBlock},
-       .needs_drawn_drafts = true,
+       .plant = InDrafter<MeddlingDrafter>(DropUnlikely),
+       .applies_to = IsDrawn,
        .shows = FaultShows::kWhereDraftsVary},
       {.name = "target-rows-late",
        .what = "each verified row but the first is the row before it",
-       .rules = {kToken, kBlock}},
+       .plant = InRows(DelayRows)},
       {.name = "penalties-once-per-round",
        .what = "penalties of verified rows without the tokens drafted before them",
-       .rules = {kToken, kBlock},
+       .plant = InRows(ForgiveDraft),
        .shows = FaultShows::kWhereTokensRepeat},
       {.name = "noise-by-round",
        .what = "exact_match's noise keyed by the round instead of the position",
+       .plant = InJudge(NoiseByRound()),
        .seen_by = SeenBy::kOutput,
        .rules = {}},
       {.name = "draft-not-rolled-back",
        .what = "rejected tokens left in the draft's state",
+       .plant = InDrafter<UnrolledDrafter>(),
        .seen_by = SeenBy::kProposals,
-       .rules = {},
-       .needs_drawn_drafts = true,
-       .needs_own_cache = true},
+       .applies_to = IsDrawnFromItsOwnCache,
+       .rules = {}},
       {.name = "head-states-off-by-one",
        .what = "the target's states that a head reads one row off",
+       .plant = InDrafter<StatesOffDrafter>(),
        .seen_by = SeenBy::kProposals,
-       .rules = {},
-       .needs_head = true},
+       .applies_to = IsHead,
+       .rules = {}},
       {.name = "block-stops-early",
        .what = "block stopping at its first failed test",
-       .rules = {kBlock},
-       .shows = FaultShows::kWhereBlockPassesLater},
+       .plant = InJudge(StopAtFirstFailure),
+       .shows = FaultShows::kWhereBlockPassesLater,
+       .rules = {AcceptanceRule::kBlock}},
       {.name = "residual-unscaled",
        .what = "block's residual p - q in place of pi p - q",
-       .rules = {kBlock},
-       .needs_drawn_drafts = true,
-       .shows = FaultShows::kWhereResidualsAreScaled},
+       .plant = InJudge(JudgeWithUnscaledResidual),
+       .applies_to = IsDrawn,
+       .shows = FaultShows::kWhereResidualsAreScaled,
+       .rules = {AcceptanceRule::kBlock}},
       {.name = "mask-late",
        .what = "a constraint's masks one position late",
-       .rules = {kToken, kBlock},
+       .plant = InConstraint(ConstraintFault::kLate),
        .shows = FaultShows::kWhereAConstraintBinds},
       {.name = "matcher-not-rolled-back",
        .what = "rejected tokens left in a constraint's state",
-       .rules = {kToken, kBlock},
+       .plant = InConstraint(ConstraintFault::kNotRolledBack),
        .shows = FaultShows::kWhereAConstraintBinds},
       {.name = "mask-not-on-bonus",
        .what = "no mask of a constraint on the row behind a whole draft",
-       .rules = {kToken, kBlock},
+       .plant = InConstraint(ConstraintFault::kNotOnBonus),
        .shows = FaultShows::kWhereAConstraintBinds},
   };
   return *faults;
-}
-
-bool AppliesTo(const PlantedFault& fault, const Drafter& drafter) {
-  if (fault.needs_drawn_drafts && !drafter.is_drawn()) return false;
-  return drafter.shares_target_cache() ? !fault.needs_own_cache : !fault.needs_head;
 }
 
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
@@ -445,42 +467,8 @@ absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name) {
 }
 
 PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : world_(base) {
-  TANDEM_CHECK(AppliesTo(fault, *base.drafter));
-  if (fault.name == "coin-draws-the-draft") {
-    drafter_ = std::make_unique<RedrawingDrafter>(base.drafter, DrawByCoin);
-  } else if (fault.name == "residual-noise-draws-the-draft") {
-    drafter_ = std::make_unique<RedrawingDrafter>(base.drafter, DrawByResidualNoise);
-  } else if (fault.name == "draft-rows-off-by-one") {
-    drafter_ = std::make_unique<MeddlingDrafter>(base.drafter, ShiftRows);
-  } else if (fault.name == "draft-drops-unlikely") {
-    drafter_ = std::make_unique<MeddlingDrafter>(base.drafter, DropUnlikely);
-  } else if (fault.name == "draft-not-rolled-back") {
-    drafter_ = std::make_unique<UnrolledDrafter>(base.drafter);
-  } else if (fault.name == "head-states-off-by-one") {
-    drafter_ = std::make_unique<StatesOffDrafter>(base.drafter, base.target);
-  } else if (fault.name == "target-rows-late") {
-    target_ = std::make_unique<MeddlingModel>(base.target, DelayRows);
-  } else if (fault.name == "penalties-once-per-round") {
-    target_ = std::make_unique<MeddlingModel>(base.target, ForgiveDraft);
-  } else if (fault.name == "residual-is-target") {
-    world_.judge = JudgeThrough<ResidualIsTarget>;
-  } else if (fault.name == "residual-unscaled") {
-    world_.judge = JudgeThrough<UnscaledResidual>;
-  } else if (fault.name == "block-stops-early") {
-    world_.judge = StopAtFirstFailure;
-  } else if (fault.name == "noise-by-round") {
-    world_.judge = NoiseByRound();
-  } else if (fault.name == "mask-late") {
-    world_.constraint_fault = ConstraintFault::kLate;
-  } else if (fault.name == "matcher-not-rolled-back") {
-    world_.constraint_fault = ConstraintFault::kNotRolledBack;
-  } else if (fault.name == "mask-not-on-bonus") {
-    world_.constraint_fault = ConstraintFault::kNotOnBonus;
-  } else {
-    TANDEM_CHECK(false);
-  }
-  if (drafter_ != nullptr) world_.drafter = drafter_.get();
-  if (target_ != nullptr) world_.target = target_.get();
+  TANDEM_CHECK(fault.applies_to(*base.drafter));
+  broken_ = fault.plant(&world_);
 }
 
 }  // namespace tandem

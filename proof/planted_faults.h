@@ -1,6 +1,7 @@
 #ifndef TANDEM_PROOF_PLANTED_FAULTS_H_
 #define TANDEM_PROOF_PLANTED_FAULTS_H_
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -32,21 +33,22 @@ enum class FaultShows {
   kWhereTokensRepeat,      // and kPlantedFrequencyPenalty is at work
   kWhereAConstraintBinds,  // a ClassConstraint
 };
+inline constexpr int kNumFaultShows = 8;
 
 // A mistake that engines have made, planted to see it caught.
 struct PlantedFault {
   std::string_view name;
   std::string_view what;
+  // Replaces a part of the world by a broken one around it, which is returned if it is to be kept.
+  std::function<std::shared_ptr<void>(ProofWorld* world)> plant;
   SeenBy seen_by = SeenBy::kLaw;
-  std::vector<AcceptanceRule> rules;  // under which the law must show it
-  bool needs_drawn_drafts = false;    // a drafter that draws its tokens; others cannot have it
-  bool needs_own_cache = false;       // a drafter that is not a head
-  bool needs_head = false;            // a drafter that reads the target's states
+  // Whether such a drafter can have it.
+  bool (*applies_to)(const Drafter& drafter) = [](const Drafter&) { return true; };
   FaultShows shows = FaultShows::kWhereCoinsDecide;
+  // Under which the law must show it.
+  std::vector<AcceptanceRule> rules = {AcceptanceRule::kToken, AcceptanceRule::kBlock};
 };
 absl::Span<const PlantedFault> PlantedFaults();
-// Whether such a drafter can have it.
-bool AppliesTo(const PlantedFault& fault, const Drafter& drafter);
 // NOT_FOUND, naming those there are.
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name);
 
@@ -60,8 +62,7 @@ class PlantedWorld {
 
  private:
   ProofWorld world_;
-  std::unique_ptr<LanguageModel> target_;
-  std::unique_ptr<Drafter> drafter_;
+  std::shared_ptr<void> broken_;
 };
 
 }  // namespace tandem

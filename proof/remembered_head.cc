@@ -1,30 +1,17 @@
 #include "proof/remembered_head.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
 namespace tandem {
 namespace {
 
-// Rows that the target reads in one pass.
-constexpr int kRowsPerHeadPass = 64;
 // A text is kept if so many of its tokens had to be read, and so many texts are.
 constexpr int kMuchRead = 8;
 constexpr size_t kRecentTexts = 32;
-
-std::string KeyOfRow(absl::Span<const TokenId> tokens, int num_drafted) {
-  std::string key(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId));
-  key.push_back(static_cast<char>(num_drafted));
-  return key;
-}
 
 }  // namespace
 
@@ -38,106 +25,16 @@ struct RememberedHead::Reading {
 };
 
 RememberedHead::RememberedHead(const Parts& parts, int64_t max_bytes)
-    : parts_(parts),
-      max_rows_(max_bytes / (int64_t{parts.head->head_tokens()} * int64_t{sizeof(float)})) {
+    : RememberedRows(parts.head, parts.remembered->cache(), /*layer=*/1, max_bytes), parts_(parts) {
   TANDEM_CHECK(parts.head->read_state_size() > 0 &&
                parts.head->read_state_size() == parts.target->state_size());
   TANDEM_CHECK(parts.remembered->state_size() == 1);
 }
 
-// Where the remembered target's cache has a token of the layer, or whether its row is an own one.
-float* RememberedHead::Place(const KvSequence& kv, int layer, int position, bool is_own) const {
-  const PagedKvView view = parts_.remembered->cache()->LayerView(layer);
-  return static_cast<float*>(is_own ? view.values : view.keys) +
-         view.BlockOf(kv.pages()[position / view.page_size], 0) + position % view.page_size;
-}
-
-const float* RememberedHead::Find(const Wanted& wanted) const {
-  const std::string key = KeyOfRow(wanted.tokens, wanted.num_drafted);
-  for (const Rows* rows : {&rows_, &passing_rows_}) {
-    const auto it = rows->find(key);
-    if (it != rows->end()) return it->second.data();
-  }
-  return nullptr;
-}
-
-absl::StatusOr<MatrixView> RememberedHead::Forward(absl::Span<const ForwardRequest> requests) {
-  constexpr float kTargets = 0.0f;
-  constexpr float kOwn = 1.0f;
-  std::vector<int> lengths_before;
-  absl::Cleanup undo = [&] {
-    for (size_t i = 0; i < lengths_before.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
-  };
-  std::vector<Wanted> wanted;
-  states_.clear();
-  for (const ForwardRequest& r : requests) {
-    TANDEM_CHECK(r.kv->cache() == parts_.remembered->cache() && r.kv->length() > 0);
-    TANDEM_CHECK(!r.tokens.empty() && r.num_logits <= 1);
-    TANDEM_CHECK(r.states.rows == static_cast<int>(r.tokens.size()));
-    const int before = r.kv->length();
-    const int count = static_cast<int>(r.tokens.size());
-    lengths_before.push_back(before);
-    RETURN_IF_ERROR(r.kv->Extend(count));
-    for (int i = 0; i < count; ++i) {
-      std::memcpy(Place(*r.kv, 1, before + i, false), &r.tokens[i], sizeof(TokenId));
-      *Place(*r.kv, 1, before + i, true) = r.reads_own_states ? kOwn : kTargets;
-    }
-    states_.resize(states_.size() + count);
-    if (r.num_logits == 0) continue;
-    Wanted want;
-    want.tokens.resize(before + count);
-    for (int i = 0; i < before + count; ++i) {
-      std::memcpy(&want.tokens[i], Place(*r.kv, i == 0 ? 0 : 1, i, false), sizeof(TokenId));
-    }
-    for (int i = before + count - 1; i > 0 && *Place(*r.kv, 1, i, true) == kOwn; --i) {
-      ++want.num_drafted;
-    }
-    wanted.push_back(std::move(want));
-  }
-  RETURN_IF_ERROR(Compute(wanted));
-  const size_t cols = head_tokens();
-  logits_.resize(wanted.size() * cols);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    std::memcpy(logits_.data() + i * cols, Find(wanted[i]), cols * sizeof(float));
-  }
-  std::move(undo).Cancel();
-  return MatrixView{logits_.data(), DType::kF32, static_cast<int>(wanted.size()),
-                    static_cast<int>(cols), static_cast<int64_t>(cols)};
-}
-
-absl::StatusOr<absl::Span<const float>> RememberedHead::RowAfter(absl::Span<const TokenId> context,
-                                                                 int num_drafted) {
-  const Wanted want{.tokens = {context.begin(), context.end()}, .num_drafted = num_drafted};
-  TANDEM_CHECK(want.num_read() > 0);
-  RETURN_IF_ERROR(Compute({&want, 1}));
-  const absl::Span<const float> row(Find(want), head_tokens());
-  const absl::Span<const TokenId> ids = head_ids();
-  if (ids.empty()) return row;
-  row_.assign(ids.back() + 1, -std::numeric_limits<float>::infinity());
-  for (size_t i = 0; i < ids.size(); ++i) row_[ids[i]] = row[i];
-  return absl::MakeConstSpan(row_);
-}
-
-// Makes every wanted row known at once.
-absl::Status RememberedHead::Compute(absl::Span<const Wanted> wanted) {
-  passing_rows_.clear();
-  absl::flat_hash_set<std::string> planned;  // many sequences want the same
-  std::vector<Wanted> open;
-  int num_rows = 0;
-  const auto compute = [&]() -> absl::Status {
-    num_rows = 0;
-    return ComputePass(std::exchange(open, {}));
-  };
-  for (const Wanted& want : wanted) {
-    if (Find(want) != nullptr) continue;
-    if (!planned.insert(KeyOfRow(want.tokens, want.num_drafted)).second) continue;
-    ASSIGN_OR_RETURN(const Reading reading, StartOf(want));
-    const int needs = want.num_read() - reading.start;
-    if (num_rows > 0 && num_rows + needs > kRowsPerHeadPass) RETURN_IF_ERROR(compute());
-    num_rows += needs;
-    open.push_back(want);
-  }
-  return open.empty() ? absl::OkStatus() : compute();
+// At least one token of the text is left to read, so that no page which the head's rows are written
+// to is another text's.
+int RememberedHead::CostOf(const Wanted& wanted) const {
+  return wanted.num_read() - ClosestText(wanted.tokens, wanted.num_read() - 1).second;
 }
 
 absl::Status RememberedHead::ComputePass(absl::Span<const Wanted> wanted) {
@@ -155,31 +52,20 @@ absl::Status RememberedHead::ComputePass(absl::Span<const Wanted> wanted) {
   return absl::OkStatus();
 }
 
-// Both models after what is known of the text. At least one token of it is left to read, so that
-// no page which the head's rows are written to is another text's.
+// Both models after what is known of the text.
 absl::StatusOr<RememberedHead::Reading> RememberedHead::StartOf(const Wanted& wanted) {
   Reading reading;
   reading.wanted = &wanted;
-  reading.kv = parts_.cache->NewSequence();
-  const Text* best = nullptr;
-  for (const std::vector<Text>* texts : {&prompts_, &recent_}) {
-    for (const Text& text : *texts) {
-      const auto [ours, theirs] = std::mismatch(wanted.tokens.begin(), wanted.tokens.end(),
-                                                text.tokens.begin(), text.tokens.end());
-      const int shared =
-          std::min(static_cast<int>(ours - wanted.tokens.begin()), wanted.num_read() - 1);
-      if (shared <= reading.start) continue;
-      best = &text;
-      reading.start = shared;
-    }
-  }
   ASSIGN_OR_RETURN(reading.states, parts_.backend->Allocate(wanted.num_read() * state_bytes()));
   ASSIGN_OR_RETURN(reading.own_state,
                    parts_.backend->Allocate(parts_.head->state_size() * sizeof(float)));
-  if (best == nullptr) return reading;
-  reading.kv = best->kv.Fork();
-  reading.kv.Truncate(reading.start);
-  parts_.backend->Copy(best->states.data(), reading.states.data(), reading.start * state_bytes());
+  reading.kv = parts_.cache->NewSequence();
+  const auto [text, shared] = ClosestText(wanted.tokens, wanted.num_read() - 1);
+  if (text == nullptr) return reading;
+  reading.start = shared;
+  reading.kv = text->kv.Fork();
+  reading.kv.Truncate(shared);
+  parts_.backend->Copy(text->states.data(), reading.states.data(), shared * state_bytes());
   return reading;
 }
 
@@ -227,7 +113,7 @@ absl::Status RememberedHead::ReadRows(std::vector<Reading>* readings) {
   const auto* state = static_cast<const float*>(left.data);
   for (size_t i = 0; i < readings->size(); ++i, row += logits.stride) {
     Reading& reading = (*readings)[i];
-    Keep(*reading.wanted, 0, row);
+    KeepDrafted(*reading.wanted, 0, row);
     state += static_cast<int64_t>(passes[i].tokens.size()) * left.stride;
     parts_.backend->Copy(state - left.stride, reading.own_state.data(), left.cols * sizeof(float));
   }
@@ -254,7 +140,8 @@ absl::Status RememberedHead::ReadDrafts(std::vector<Reading>* readings) {
     ASSIGN_OR_RETURN(const MatrixView logits, parts_.head->Forward(passes));
     const ConstMatrixView left = parts_.head->states();
     for (size_t i = 0; i < active.size(); ++i) {
-      Keep(*active[i]->wanted, step, static_cast<const float*>(logits.data) + i * logits.stride);
+      KeepDrafted(*active[i]->wanted, step,
+                  static_cast<const float*>(logits.data) + i * logits.stride);
       parts_.backend->Copy(static_cast<const float*>(left.data) + i * left.stride,
                            active[i]->own_state.data(), size * sizeof(float));
     }
@@ -262,10 +149,9 @@ absl::Status RememberedHead::ReadDrafts(std::vector<Reading>* readings) {
 }
 
 // The row after as many of its drafted tokens.
-void RememberedHead::Keep(const Wanted& wanted, int num_drafted, const float* row) {
-  Rows& rows = static_cast<int64_t>(rows_.size()) < max_rows_ ? rows_ : passing_rows_;
+void RememberedHead::KeepDrafted(const Wanted& wanted, int num_drafted, const float* row) {
   const auto tokens = absl::MakeConstSpan(wanted.tokens).first(wanted.num_read() + 1 + num_drafted);
-  rows.try_emplace(KeyOfRow(tokens, num_drafted), row, row + head_tokens());
+  Keep(tokens, num_drafted, row);
 }
 
 void RememberedHead::KeepText(Reading reading) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
@@ -23,43 +23,49 @@ KvLayout TokenLayout(bool has_head) {
           .state_size = has_head ? 1 : 0};
 }
 constexpr int kTokenPages = 1 << 16;  // a million tokens, touched as they are used
-// Rows of one pass of the model: its logits are in memory at once.
-constexpr int kRowsPerPass = 64;
 
-absl::string_view KeyOf(absl::Span<const TokenId> tokens) {
-  return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId)};
+std::string KeyOf(absl::Span<const TokenId> tokens, int num_drafted) {
+  std::string key(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId));
+  key.push_back(static_cast<char>(num_drafted));
+  return key;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(LanguageModel* model,
-                                                                         PagedKvCache* model_cache,
-                                                                         int64_t max_bytes,
-                                                                         bool has_head) {
-  const int64_t row_bytes = int64_t{model->head_tokens()} * static_cast<int64_t>(sizeof(float));
-  auto remembered = std::unique_ptr<RememberedModel>(new RememberedModel(
-      model, model_cache, std::max<int64_t>(max_bytes / row_bytes, 4 * kRowsPerPass)));
-  ASSIGN_OR_RETURN(remembered->backend_, MakeCpuBackend({.num_threads = 1}));
-  ASSIGN_OR_RETURN(remembered->cache_, PagedKvCache::Create(remembered->backend_.get(),
-                                                            TokenLayout(has_head), kTokenPages));
-  return remembered;
+RememberedRows::RememberedRows(LanguageModel* model, PagedKvCache* cache, int layer,
+                               int64_t max_bytes)
+    : model_(model),
+      cache_(cache),
+      layer_(layer),
+      max_rows_(
+          std::max<int64_t>(max_bytes / (int64_t{model->head_tokens()} * int64_t{sizeof(float)}),
+                            int64_t{4} * kRowsPerPass)) {}
+
+// Where a layer has a token, or whether its row reads the model's own states.
+float* RememberedRows::Place(const KvSequence& kv, int layer, int position, bool is_own) const {
+  const PagedKvView view = cache_->LayerView(layer);
+  return static_cast<float*>(is_own ? view.values : view.keys) +
+         view.BlockOf(kv.pages()[position / view.page_size], 0) + position % view.page_size;
 }
 
-TokenId* RememberedModel::Place(const KvSequence& kv, int position) const {
-  const PagedKvView view = cache_->LayerView(0);
-  return static_cast<TokenId*>(view.keys) + view.BlockOf(kv.pages()[position / view.page_size], 0) +
-         position % view.page_size;
-}
-
-const float* RememberedModel::Find(absl::Span<const TokenId> context) const {
+const float* RememberedRows::Find(const Wanted& wanted) const {
+  const std::string key = KeyOf(wanted.tokens, wanted.num_drafted);
   for (const Rows* rows : {&rows_, &passing_rows_}) {
-    const auto it = rows->find(KeyOf(context));
+    const auto it = rows->find(key);
     if (it != rows->end()) return it->second.data();
   }
   return nullptr;
 }
 
-absl::StatusOr<MatrixView> RememberedModel::Forward(absl::Span<const ForwardRequest> requests) {
+void RememberedRows::Keep(absl::Span<const TokenId> tokens, int num_drafted, const float* row) {
+  Rows& rows = static_cast<int64_t>(rows_.size()) < max_rows_ ? rows_ : passing_rows_;
+  rows.try_emplace(KeyOf(tokens, num_drafted), row, row + head_tokens());
+  ++num_rows_computed_;
+}
+
+absl::StatusOr<MatrixView> RememberedRows::Forward(absl::Span<const ForwardRequest> requests) {
+  constexpr float kTargets = 0.0f;
+  constexpr float kOwn = 1.0f;
   std::vector<int> lengths_before;
   absl::Cleanup undo = [&] {
     for (size_t i = 0; i < lengths_before.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
@@ -67,125 +73,140 @@ absl::StatusOr<MatrixView> RememberedModel::Forward(absl::Span<const ForwardRequ
   std::vector<Wanted> wanted;
   states_.clear();
   for (const ForwardRequest& r : requests) {
-    TANDEM_CHECK(r.kv->cache() == cache_.get());
-    if (state_size() > 0) states_.resize(states_.size() + r.tokens.size());
-    TANDEM_CHECK(!r.tokens.empty() && r.num_logits <= static_cast<int>(r.tokens.size()));
     const int before = r.kv->length();
+    const int count = static_cast<int>(r.tokens.size());
+    TANDEM_CHECK(r.kv->cache() == cache_);
+    TANDEM_CHECK(count > 0 && r.num_logits <= count);
+    TANDEM_CHECK(read_state_size() == 0 ||
+                 (before > 0 && r.num_logits <= 1 && r.states.rows == count));
+    if (state_size() > 0) states_.resize(states_.size() + count);
     lengths_before.push_back(before);
-    RETURN_IF_ERROR(r.kv->Extend(static_cast<int>(r.tokens.size())));
-    for (size_t i = 0; i < r.tokens.size(); ++i) {
-      *Place(*r.kv, before + static_cast<int>(i)) = r.tokens[i];
+    RETURN_IF_ERROR(r.kv->Extend(count));
+    for (int i = 0; i < count; ++i) {
+      std::memcpy(Place(*r.kv, layer_, before + i, false), &r.tokens[i], sizeof(TokenId));
+      *Place(*r.kv, layer_, before + i, true) = r.reads_own_states ? kOwn : kTargets;
     }
-    Wanted want{.tokens = {}, .num_rows = r.num_logits};
-    if (r.num_logits > 0) {
-      want.tokens.resize(r.kv->length());
-      for (int i = 0; i < r.kv->length(); ++i) want.tokens[i] = *Place(*r.kv, i);
+    if (r.num_logits == 0) continue;
+    std::vector<TokenId> tokens(before + count);
+    for (int i = 0; i < before + count; ++i) {
+      // A head has no row of the first token.
+      std::memcpy(&tokens[i], Place(*r.kv, i == 0 ? 0 : layer_, i, false), sizeof(TokenId));
     }
-    wanted.push_back(std::move(want));
+    int num_drafted = 0;
+    for (int i = before + count - 1; i > 0 && *Place(*r.kv, layer_, i, true) == kOwn; --i) {
+      ++num_drafted;
+    }
+    for (int i = r.num_logits - 1; i >= 0; --i) {
+      wanted.push_back({.tokens = {tokens.begin(), tokens.end() - i}, .num_drafted = num_drafted});
+    }
   }
   RETURN_IF_ERROR(Compute(wanted));
-  const size_t vocab = head_tokens();
-  int num_rows = 0;
-  for (const Wanted& want : wanted) num_rows += want.num_rows;
-  logits_.resize(std::max(logits_.size(), num_rows * vocab));
-  float* to = logits_.data();
-  for (const Wanted& want : wanted) {
-    const absl::Span<const TokenId> tokens = want.tokens;
-    for (int i = want.num_rows - 1; i >= 0; --i, to += vocab) {
-      const float* row = Find(tokens.first(tokens.size() - i));
-      TANDEM_CHECK(row != nullptr);
-      std::memcpy(to, row, vocab * sizeof(float));
-    }
+  const size_t cols = head_tokens();
+  logits_.resize(wanted.size() * cols);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::memcpy(logits_.data() + i * cols, Find(wanted[i]), cols * sizeof(float));
   }
   std::move(undo).Cancel();
-  return MatrixView{.data = logits_.data(),
-                    .dtype = DType::kF32,
-                    .rows = num_rows,
-                    .cols = static_cast<int>(vocab),
-                    .stride = static_cast<int64_t>(vocab)};
+  return MatrixView{logits_.data(), DType::kF32, static_cast<int>(wanted.size()),
+                    static_cast<int>(cols), static_cast<int64_t>(cols)};
 }
 
-absl::StatusOr<absl::Span<const float>> RememberedModel::RowAfter(
-    absl::Span<const TokenId> context) {
-  const Wanted want{.tokens = {context.begin(), context.end()}, .num_rows = 1};
+absl::StatusOr<absl::Span<const float>> RememberedRows::RowAfter(absl::Span<const TokenId> context,
+                                                                 int num_drafted) {
+  const Wanted want{.tokens = {context.begin(), context.end()},
+                    .num_drafted = read_state_size() == 0 ? 0 : num_drafted};
+  TANDEM_CHECK(read_state_size() == 0 || want.num_read() > 0);
   RETURN_IF_ERROR(Compute({&want, 1}));
-  return absl::MakeConstSpan(Find(context), head_tokens());
+  const absl::Span<const float> row(Find(want), head_tokens());
+  const absl::Span<const TokenId> ids = head_ids();
+  if (ids.empty()) return row;
+  row_.assign(ids.back() + 1, -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < ids.size(); ++i) row_[ids[i]] = row[i];
+  return absl::MakeConstSpan(row_);
 }
 
 // Makes every wanted row known at once.
-absl::Status RememberedModel::Compute(absl::Span<const Wanted> wanted) {
+absl::Status RememberedRows::Compute(absl::Span<const Wanted> wanted) {
   passing_rows_.clear();
+  absl::flat_hash_set<std::string> planned;  // many sequences want the same
   std::vector<Wanted> open;
-  absl::flat_hash_set<absl::string_view> planned;  // many sequences want the same
+  int num_rows = 0;
   for (const Wanted& want : wanted) {
-    const absl::Span<const TokenId> tokens = want.tokens;
-    int num_rows = 0;
-    for (int i = 0; i < want.num_rows; ++i) {
-      const absl::Span<const TokenId> context = tokens.first(tokens.size() - i);
-      if (Find(context) == nullptr && planned.insert(KeyOf(context)).second) num_rows = i + 1;
+    if (Find(want) != nullptr) continue;
+    if (!planned.insert(KeyOf(want.tokens, want.num_drafted)).second) continue;
+    const int cost = CostOf(want);
+    if (num_rows > 0 && num_rows + cost > kRowsPerPass) {
+      RETURN_IF_ERROR(ComputePass(std::exchange(open, {})));
+      num_rows = 0;
     }
-    if (num_rows > 0) open.push_back({.tokens = want.tokens, .num_rows = num_rows});
+    num_rows += cost;
+    open.push_back(want);
   }
-  for (size_t begin = 0; begin < open.size();) {
-    size_t end = begin;
-    int num_rows = 0;
-    do {
-      num_rows += open[end++].num_rows;
-    } while (end < open.size() && num_rows + open[end].num_rows <= kRowsPerPass);
-    RETURN_IF_ERROR(ComputePass(absl::MakeSpan(open).subspan(begin, end - begin)));
-    begin = end;
+  return open.empty() ? absl::OkStatus() : ComputePass(open);
+}
+
+std::pair<const RememberedRows::Text*, int> RememberedRows::ClosestText(
+    absl::Span<const TokenId> tokens, int most) const {
+  std::pair<const Text*, int> closest = {nullptr, 0};
+  for (const std::vector<Text>* texts : {&prompts_, &recent_}) {
+    for (const Text& text : *texts) {
+      const auto ours =
+          std::mismatch(tokens.begin(), tokens.end(), text.tokens.begin(), text.tokens.end()).first;
+      const int shared = std::min(static_cast<int>(ours - tokens.begin()), most);
+      if (shared > closest.second) closest = {&text, shared};
+    }
   }
-  return absl::OkStatus();
+  return closest;
+}
+
+absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(LanguageModel* model,
+                                                                         PagedKvCache* model_cache,
+                                                                         int64_t max_bytes,
+                                                                         bool has_head) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend({.num_threads = 1}));
+  ASSIGN_OR_RETURN(std::unique_ptr<PagedKvCache> cache,
+                   PagedKvCache::Create(backend.get(), TokenLayout(has_head), kTokenPages));
+  return std::unique_ptr<RememberedModel>(
+      new RememberedModel(model, model_cache, max_bytes, std::move(backend), std::move(cache)));
 }
 
 absl::Status RememberedModel::ComputePass(absl::Span<const Wanted> wanted) {
   std::vector<KvSequence> sequences;
   std::vector<ForwardRequest> passes;
   sequences.reserve(wanted.size());
-  for (const Wanted& want : wanted) {
-    const absl::Span<const TokenId> tokens = want.tokens;
-    sequences.push_back(StartOf(tokens, static_cast<int>(tokens.size()) - want.num_rows));
-    passes.push_back({.tokens = tokens.subspan(sequences.back().length()),
+  for (size_t begin = 0; begin < wanted.size();) {
+    // Rows of one text are read off one sequence.
+    size_t end = begin + 1;
+    const auto goes_on = [&] {
+      const absl::Span<const TokenId> last = wanted[end - 1].tokens;
+      const absl::Span<const TokenId> next = wanted[end].tokens;
+      return next.size() == last.size() + 1 && next.first(last.size()) == last;
+    };
+    while (end < wanted.size() && goes_on()) ++end;
+    const absl::Span<const TokenId> tokens = wanted[end - 1].tokens;
+    const auto [text, shared] = ClosestText(tokens, wanted[begin].num_read());
+    sequences.push_back(text == nullptr ? model_cache_->NewSequence() : text->kv.Fork());
+    sequences.back().Truncate(shared);
+    passes.push_back({.tokens = tokens.subspan(shared),
                       .kv = &sequences.back(),
-                      .num_logits = want.num_rows});
+                      .num_logits = static_cast<int>(end - begin)});
+    begin = end;
   }
   ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
   const float* row = static_cast<const float*>(logits.data);
   for (const Wanted& want : wanted) {
-    const absl::Span<const TokenId> tokens = want.tokens;
-    for (int i = want.num_rows - 1; i >= 0; --i, row += logits.stride) {
-      Rows& rows = static_cast<int64_t>(rows_.size()) < max_rows_ ? rows_ : passing_rows_;
-      rows.try_emplace(std::string(KeyOf(tokens.first(tokens.size() - i))), row, row + logits.cols);
-      ++num_rows_computed_;
-    }
+    Keep(want.tokens, want.num_drafted, row);
+    row += logits.stride;
   }
   return absl::OkStatus();
 }
 
-// The model's state behind a known beginning of `tokens`, `max_length` of them at most.
-KvSequence RememberedModel::StartOf(absl::Span<const TokenId> tokens, int max_length) {
-  const Prompt* best = nullptr;
-  int best_length = 0;
-  for (const Prompt& prompt : prompts_) {
-    const auto [ours, theirs] =
-        std::mismatch(tokens.begin(), tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
-    const int shared =
-        std::min({static_cast<int>(ours - tokens.begin()), prompt.kv.length(), max_length});
-    if (shared > best_length) {
-      best = &prompt;
-      best_length = shared;
-    }
-  }
-  if (best == nullptr) return model_cache_->NewSequence();
-  KvSequence start = best->kv.Fork();
-  start.Truncate(best_length);
-  return start;
-}
-
 absl::Status RememberedModel::KeepPrompt(absl::Span<const TokenId> prompt) {
   constexpr int kChunk = 256;
-  Prompt kept{.tokens = {prompt.begin(), prompt.end()}, .kv = model_cache_->NewSequence()};
-  for (absl::Span<const TokenId> left = prompt.first(prompt.size() - 1); !left.empty();) {
+  Text kept{.tokens = {prompt.begin(), prompt.end() - 1},
+            .kv = model_cache_->NewSequence(),
+            .states = {}};
+  for (absl::Span<const TokenId> left = kept.tokens; !left.empty();) {
     const absl::Span<const TokenId> chunk = left.first(std::min<size_t>(left.size(), kChunk));
     const ForwardRequest pass{.tokens = chunk, .kv = &kept.kv, .num_logits = 0};
     RETURN_IF_ERROR(model_->Forward({&pass, 1}).status());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -16,75 +17,116 @@
 namespace tandem {
 
 // A model whose rows are computed once and looked up from then on. That changes nothing, because a
-// row is a function of the tokens before it alone, which the proof checks bit for bit; and it makes
-// hundreds of thousands of generations from one prompt affordable. Its own cache holds the tokens
-// themselves, so drafts, rollbacks, forks and page tables work as ever. Thread-compatible.
-class RememberedModel final : public LanguageModel {
+// row is a function of the tokens before it and of how many of these were drafted, which the proof
+// checks bit for bit; and it makes hundreds of thousands of generations from one prompt affordable.
+// Its layer of a cache holds the tokens themselves, so drafts, rollbacks, forks and page tables
+// work as ever. Thread-compatible.
+class RememberedRows : public LanguageModel {
  public:
-  // `model` and `model_cache` compute, and must outlive this object. Rows take `max_bytes` at
-  // most: the first to be asked for, mostly the likeliest, stay. With `has_head` its pages have a
-  // layer more, and passes leave a state for each row, for a RememberedHead.
-  static absl::StatusOr<std::unique_ptr<RememberedModel>> Create(LanguageModel* model,
-                                                                 PagedKvCache* model_cache,
-                                                                 int64_t max_bytes,
-                                                                 bool has_head = false);
-
   int vocab_size() const override { return model_->vocab_size(); }
   int head_tokens() const override { return model_->head_tokens(); }
   absl::Span<const TokenId> head_ids() const override { return model_->head_ids(); }
   int context_length() const override { return model_->context_length(); }
-  // Sequences of this model belong to this cache, and its memory to this backend.
-  PagedKvCache* cache() { return cache_.get(); }
-  Backend* backend() { return backend_.get(); }
-  // Nothing is in these states: RememberedHead knows from the tokens what the model leaves.
+  // Nothing is in these states: what a row depends on is known from the tokens.
   int state_size() const override { return cache_->layout().state_size; }
   ConstMatrixView states() const override {
     return {states_.data(), DType::kF32, static_cast<int>(states_.size()), 1, 1};
   }
+  // Sequences of this model belong to this cache.
+  PagedKvCache* cache() const { return cache_; }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
 
-  // The logits behind `context`, [head_tokens()]; valid until the next call of a member.
-  absl::StatusOr<absl::Span<const float>> RowAfter(absl::Span<const TokenId> context);
+  // The logits after `context`, whose last `num_drafted` tokens were drafted (which only a head
+  // tells from others): [head_tokens()], or
+  // over the tokens up to the last of head_ids(), -infinity for others. Valid until the next call
+  // of a member.
+  absl::StatusOr<absl::Span<const float>> RowAfter(absl::Span<const TokenId> context,
+                                                   int num_drafted = 0);
 
-  // Keeps the model's own state behind `prompt`, so that rows behind its continuations cost their
-  // new tokens only.
-  absl::Status KeepPrompt(absl::Span<const TokenId> prompt);
+  // Keeps what computes rows after `prompt`, so that rows after its continuations cost their new
+  // tokens only.
+  virtual absl::Status KeepPrompt(absl::Span<const TokenId> prompt) = 0;
 
   int64_t num_rows_computed() const { return num_rows_computed_; }
 
- private:
-  struct Prompt {
-    std::vector<TokenId> tokens;
-    KvSequence kv;  // of the model, all of `tokens` but the last
-  };
-  // Rows behind the first `length - num_rows + 1`, ..., `length` tokens of `tokens`.
+ protected:
+  static constexpr int kRowsPerPass = 64;  // their logits are in memory at once
+
   struct Wanted {
     std::vector<TokenId> tokens;
-    int num_rows = 0;
+    int num_drafted = 0;
+
+    int num_read() const { return static_cast<int>(tokens.size()) - 1 - num_drafted; }
+  };
+  // What computes, after a text.
+  struct Text {
+    std::vector<TokenId> tokens;
+    KvSequence kv;  // of all of them
+    Buffer states;  // where a head reads them, f32 [tokens, read_state_size]
   };
 
-  RememberedModel(LanguageModel* model, PagedKvCache* model_cache, int64_t max_rows)
-      : model_(model), model_cache_(model_cache), max_rows_(max_rows) {}
+  // `model` computes. Rows take about `max_bytes` at most: the first to be asked for, mostly the
+  // likeliest, stay. Tokens are in the layer `layer` of `cache`. All must outlive this object.
+  RememberedRows(LanguageModel* model, PagedKvCache* cache, int layer, int64_t max_bytes);
 
-  absl::Status Compute(absl::Span<const Wanted> wanted);
-  absl::Status ComputePass(absl::Span<const Wanted> wanted);
-  const float* Find(absl::Span<const TokenId> context) const;
-  KvSequence StartOf(absl::Span<const TokenId> tokens, int max_length);
-  TokenId* Place(const KvSequence& kv, int position) const;
+  // How many rows a pass for this one has.
+  virtual int CostOf(const Wanted& /*wanted*/) const { return 1; }
+  // Computes these, and keeps them. Rows of one sequence follow each other.
+  virtual absl::Status ComputePass(absl::Span<const Wanted> wanted) = 0;
+  void Keep(absl::Span<const TokenId> tokens, int num_drafted, const float* row);
+  // The text kept that shares most of these tokens, and how many it shares, `most` at most; null
+  // for none.
+  std::pair<const Text*, int> ClosestText(absl::Span<const TokenId> tokens, int most) const;
 
   LanguageModel* model_;
-  PagedKvCache* model_cache_;
+  PagedKvCache* cache_;
+  std::vector<Text> prompts_;
+  std::vector<Text> recent_;  // read not long ago: texts go on
+
+ private:
+  float* Place(const KvSequence& kv, int layer, int position, bool is_own) const;
+  absl::Status Compute(absl::Span<const Wanted> wanted);
+  const float* Find(const Wanted& wanted) const;
+
+  int layer_;
   int64_t max_rows_;
-  std::unique_ptr<Backend> backend_;  // of the tokens' cache
-  std::unique_ptr<PagedKvCache> cache_;
-  std::vector<Prompt> prompts_;
-  using Rows = absl::flat_hash_map<std::string, std::vector<float>>;  // by the tokens' bytes
+  using Rows =
+      absl::flat_hash_map<std::string, std::vector<float>>;  // by the tokens' bytes and num_drafted
   Rows rows_;
   Rows passing_rows_;          // of the last pass, for which there is no room
   std::vector<float> logits_;  // of the last pass
-  std::vector<float> states_;  // of the last pass, [rows, 1], where there is a head
+  std::vector<float> states_;  // of the last pass, [rows, 1]
+  std::vector<float> row_;     // of the last RowAfter
   int64_t num_rows_computed_ = 0;
+};
+
+// A model for which drafted tokens are like others, with a cache of its own for them.
+class RememberedModel final : public RememberedRows {
+ public:
+  // `model` and `model_cache` compute, and must outlive this object. With `has_head` its pages have
+  // a layer more, and passes leave a state for each row, for a RememberedHead.
+  static absl::StatusOr<std::unique_ptr<RememberedModel>> Create(LanguageModel* model,
+                                                                 PagedKvCache* model_cache,
+                                                                 int64_t max_bytes,
+                                                                 bool has_head = false);
+  Backend* backend() { return backend_.get(); }  // of the cache's memory
+  absl::Status KeepPrompt(absl::Span<const TokenId> prompt) override;
+
+ protected:
+  absl::Status ComputePass(absl::Span<const Wanted> wanted) override;
+
+ private:
+  RememberedModel(LanguageModel* model, PagedKvCache* model_cache, int64_t max_bytes,
+                  std::unique_ptr<Backend> backend, std::unique_ptr<PagedKvCache> cache)
+      : RememberedRows(model, cache.get(), /*layer=*/0, max_bytes),
+        model_cache_(model_cache),
+        backend_(std::move(backend)),
+        own_cache_(std::move(cache)) {}
+
+  PagedKvCache* model_cache_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<PagedKvCache> own_cache_;
 };
 
 }  // namespace tandem

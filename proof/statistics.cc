@@ -6,94 +6,31 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "boost/math/distributions/chi_squared.hpp"
+#include "boost/math/distributions/non_central_chi_squared.hpp"
 
 namespace tandem {
 namespace {
 
-constexpr double kPrecision = 1e-14;
-constexpr int kMostTerms = 100000;
-
-// x^a e^-x / Gamma(a), in logarithms: both factors overflow where the product does not.
-double Kernel(double a, double x) { return std::exp(a * std::log(x) - x - std::lgamma(a)); }
-
-double LowerGammaSeries(double a, double x) {
-  double term = 1.0 / a;
-  double sum = term;
-  for (int n = 1; n < kMostTerms && term > sum * kPrecision; ++n) {
-    term *= x / (a + n);
-    sum += term;
-  }
-  return Kernel(a, x) * sum;
-}
-
-// The continued fraction 1 / (x+1-a- 1(1-a) / (x+3-a- 2(2-a) / ...)), by Lentz' method.
-double UpperGammaFraction(double a, double x) {
-  constexpr double kTiny = 1e-300;
-  double b = x + 1.0 - a;
-  double c = 1.0 / kTiny;
-  double d = 1.0 / b;
-  double value = d;
-  for (int n = 1; n < kMostTerms; ++n) {
-    const double numerator = -n * (n - a);
-    b += 2.0;
-    d = numerator * d + b;
-    d = 1.0 / (std::abs(d) < kTiny ? kTiny : d);
-    c = b + numerator / c;
-    if (std::abs(c) < kTiny) c = kTiny;
-    value *= c * d;
-    if (std::abs(c * d - 1.0) < kPrecision) break;
-  }
-  return Kernel(a, x) * value;
-}
-
-// The point where a decreasing function meets `value`, between `low` and whatever is needed.
-template <typename Function>
-double Solve(Function decreasing, double value, double low) {
-  double high = 2.0 * low + 1.0;
-  while (decreasing(high) > value) high *= 2.0;
-  for (int i = 0; i < 200 && high - low > 1e-12 * high; ++i) {
-    const double middle = (low + high) / 2;
-    (decreasing(middle) > value ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
+namespace policies = boost::math::policies;
+// What has no answer is NaN or infinite, and nothing is thrown.
+using Quietly = policies::policy<policies::domain_error<policies::ignore_error>,
+                                 policies::pole_error<policies::ignore_error>,
+                                 policies::overflow_error<policies::ignore_error>,
+                                 policies::evaluation_error<policies::ignore_error>,
+                                 policies::rounding_error<policies::ignore_error>>;
+using ChiSquare = boost::math::chi_squared_distribution<double, Quietly>;
+using NoncentralChiSquare = boost::math::non_central_chi_squared_distribution<double, Quietly>;
 
 }  // namespace
 
-double UpperGamma(double a, double x) {
-  TANDEM_CHECK(a > 0.0 && x >= 0.0);
-  if (x == 0.0) return 1.0;
-  if (std::isinf(x)) return 0.0;
-  return x < a + 1.0 ? 1.0 - LowerGammaSeries(a, x) : UpperGammaFraction(a, x);
-}
-
 double ChiSquareTail(double statistic, int degrees) {
-  if (degrees < 1) return 1.0;
-  return UpperGamma(0.5 * degrees, 0.5 * std::max(statistic, 0.0));
-}
-
-// A Poisson mixture of central ones, summed outwards from its heaviest term.
-double ChiSquareTail(double statistic, int degrees, double noncentrality) {
-  if (degrees < 1) return 1.0;
-  const double mean = noncentrality / 2;
-  if (mean <= 0.0) return ChiSquareTail(statistic, degrees);
-  const auto weight = [&](int n) {
-    return std::exp(n * std::log(mean) - mean - std::lgamma(n + 1.0));
-  };
-  const int middle = static_cast<int>(mean);
-  double sum = 0.0;
-  for (int n = middle; n >= 0 && weight(n) > kPrecision; --n) {
-    sum += weight(n) * ChiSquareTail(statistic, degrees + 2 * n);
-  }
-  for (int n = middle + 1; weight(n) > kPrecision; ++n) {
-    sum += weight(n) * ChiSquareTail(statistic, degrees + 2 * n);
-  }
-  return std::min(sum, 1.0);
+  return degrees < 1 ? 1.0 : cdf(complement(ChiSquare(degrees), std::max(statistic, 0.0)));
 }
 
 double ChiSquareOfTail(double tail, int degrees) {
   TANDEM_CHECK(0.0 < tail && tail < 1.0 && degrees > 0);
-  return Solve([&](double x) { return ChiSquareTail(x, degrees); }, tail, 0.0);
+  return quantile(complement(ChiSquare(degrees), tail));
 }
 
 double StandardScore(double statistic, int degrees) {
@@ -170,8 +107,7 @@ double SeenVariation(int64_t runs, int degrees, double alpha, double power) {
   if (runs < 1 || degrees < 1) return 1.0;
   const double critical = ChiSquareOfTail(alpha, degrees);
   const double noncentrality =
-      Solve([&](double lambda) { return 1.0 - ChiSquareTail(critical, degrees, lambda); },
-            1.0 - power, 0.0);
+      NoncentralChiSquare::find_non_centrality(degrees, critical, 1.0 - power);
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * static_cast<double>(runs))));
 }
 

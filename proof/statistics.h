@@ -10,16 +10,8 @@
 
 namespace tandem {
 
-// Q(a, x), the upper regularised incomplete gamma function: the series of P below x = a + 1, else
-// the continued fraction (Abramowitz and Stegun, 6.5.29 and 6.5.31). Relative error below 1e-10
-// where Q is above 1e-300.
-// REQUIRES: a > 0, x >= 0.
-double UpperGamma(double a, double x);
-
-// P(X >= statistic) for X chi-square with `degrees` of freedom, and with a noncentrality. 1 for 0
-// degrees.
+// P(X >= statistic) for X chi-square with `degrees` of freedom. 1 for 0 degrees.
 double ChiSquareTail(double statistic, int degrees);
-double ChiSquareTail(double statistic, int degrees, double noncentrality);
 // The statistic with this tail.  REQUIRES: 0 < tail < 1, degrees > 0.
 double ChiSquareOfTail(double tail, int degrees);
 

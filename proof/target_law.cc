@@ -1,15 +1,29 @@
 #include "proof/target_law.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "model/sampling.h"
 
 namespace tandem {
 
+absl::Status MakeDistributionAfter(RememberedRows* model, absl::Span<const TokenId> prompt,
+                                   absl::Span<const TokenId> output, const SamplingParams& sampling,
+                                   size_t vocab_size, Distribution* row) {
+  std::vector<TokenId> context(prompt.begin(), prompt.end());
+  context.insert(context.end(), output.begin(), output.end());
+  TokenHistory history(sampling.constraint.get());
+  history.AddPrompt(prompt);
+  for (const TokenId token : output) history.AddOutput(token);
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits,
+                   model->RowAfter(context, static_cast<int>(output.size())));
+  return MakeDistribution(logits.first(std::min(logits.size(), vocab_size)), sampling, &history,
+                          row);
+}
+
 // Depth first: which paths are followed depends on their own probability only, so order is free.
-absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedModel* target,
+absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedRows* target,
                                             absl::Span<const TokenId> prompt,
                                             const SamplingParams& sampling,
                                             const Options& options) {
@@ -27,15 +41,10 @@ absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedModel* target,
   while (!open.empty()) {
     const Open at = std::move(open.back());
     open.pop_back();
-    std::vector<TokenId> context(prompt.begin(), prompt.end());
-    context.insert(context.end(), at.output.begin(), at.output.end());
-    TokenHistory history(sampling.constraint.get());
-    history.AddPrompt(prompt);
-    for (const TokenId token : at.output) history.AddOutput(token);
-    ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(context));
-    RETURN_IF_ERROR(MakeDistribution(logits, sampling, &history, &row));
+    RETURN_IF_ERROR(
+        MakeDistributionAfter(target, prompt, at.output, sampling, target->vocab_size(), &row));
     if (row.only >= 0) {  // greedy
-      row.probs.assign(logits.size(), 0.0f);
+      row.probs.assign(target->vocab_size(), 0.0f);
       row.probs[row.only] = 1.0f;
     }
     double sum = 0.0;  // of f32, so not quite 1; drawing needs no normaliser

@@ -6,11 +6,19 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/sampling.h"
 #include "proof/remembered_model.h"
 #include "tandem/sampling_params.h"
 #include "tandem/types.h"
 
 namespace tandem {
+
+// The distribution after `prompt` and `output`, which a head would have drafted: of the first
+// `vocab_size` tokens at most, put through the sampling that decoding uses, with the counts of
+// these tokens.
+absl::Status MakeDistributionAfter(RememberedRows* model, absl::Span<const TokenId> prompt,
+                                   absl::Span<const TokenId> output, const SamplingParams& sampling,
+                                   size_t vocab_size, Distribution* row);
 
 // The exact law of the target's next tokens behind a prompt, in cells whose probabilities are known
 // and sum to 1 whatever the vocabulary: the tree of continuations is expanded where it is most
@@ -22,8 +30,7 @@ class TargetLaw {
     int length = 1;                      // tokens
     double min_probability = 1.0 / 256;  // of a path that is followed
   };
-  // Rows are put through the sampling that decoding uses, each with the counts of its own prefix.
-  static absl::StatusOr<TargetLaw> Expand(RememberedModel* target, absl::Span<const TokenId> prompt,
+  static absl::StatusOr<TargetLaw> Expand(RememberedRows* target, absl::Span<const TokenId> prompt,
                                           const SamplingParams& sampling, const Options& options);
 
   int length() const { return length_; }

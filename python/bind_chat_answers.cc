@@ -41,12 +41,10 @@ void BindChatAnswers(nb::module_& module) {
       module, "ChatPiece",
       "A piece of a chat's answer. `text` is as it comes; the parts come when it is known what\n"
       "they are, the last ones in a piece without tokens.");
-  piece.def_ro("reasoning", &ChatPiece::reasoning)
-      .def_ro("content", &ChatPiece::content)
-      .def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin here or go on.");
-  LetPickle<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-            &OwnedPiece::logprobs, &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content,
-            &ChatPiece::tool_calls>(piece);
+  piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin here or go on.");
+  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
+          &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content, &ChatPiece::tool_calls>(
+      piece);
   LetShow(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
 
   auto completion = nb::class_<ChatCompletion, Completion>(
@@ -55,15 +53,16 @@ void BindChatAnswers(nb::module_& module) {
       "calls.");
   completion.def_ro("reasoning", &ChatCompletion::reasoning, "Before the answer; often empty.")
       .def_ro("content", &ChatCompletion::content, "The text without reasoning and calls.")
-      .def_ro("tool_calls", &ChatCompletion::tool_calls)
       .def_prop_ro("message", &MessageOf, nb::sig("def message(self) -> dict[str, typing.Any]"),
                    "The answer as a message, to be appended to the conversation's.");
-  LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-            &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,
-            &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
-            &Completion::stats, &Completion::timings, &ChatCompletion::reasoning,
-            &ChatCompletion::content, &ChatCompletion::tool_calls>(completion);
+  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+          &Completion::transfer_tokens, &Completion::kv_transfer_params,
+          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+          &Completion::draft_tokens, &Completion::stats, &Completion::timings,
+          &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
+      completion);
   LetShow(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
                        "prompt_tokens", "provenance", "stats", "timings"});
 

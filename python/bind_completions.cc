@@ -34,18 +34,13 @@ auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
 void BindStats(nb::module_& module) {
   auto stats =
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
-  stats.def_ro("rounds", &RoundStats::rounds)
-      .def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
+  stats.def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
       .def_ro("accepted", &RoundStats::accepted, "The draft tokens that were kept.")
       .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
       .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
                    "By position in the draft.")
-      .def_ro("predicted", &RoundStats::predicted)
-      .def_ro("predicted_kept", &RoundStats::predicted_kept)
-      .def_ro("draft_failures", &RoundStats::draft_failures)
-      .def_ro("probes", &RoundStats::probes)
       .def_prop_ro("probe_time", Seconds(&RoundStats::probe_time))
       .def_prop_ro("prefill_time", Seconds(&RoundStats::prefill_time),
                    "Passes up to the one that completes the prompt.")
@@ -54,11 +49,11 @@ void BindStats(nb::module_& module) {
                    "Passes after the one that completes the prompt.")
       .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
-  LetPickle<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
-            &RoundStats::proposed_at, &RoundStats::accepted_at, &RoundStats::predicted,
-            &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
-            &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
-            &RoundStats::verify_time>(stats);
+  LetRead<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
+          &RoundStats::proposed_at, &RoundStats::accepted_at, &RoundStats::predicted,
+          &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
+          &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
+          &RoundStats::verify_time>(stats);
   LetShow(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
                   "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
   auto timings = nb::class_<Timings>(
@@ -81,12 +76,8 @@ void BindStats(nb::module_& module) {
                     "verify", "other"});
   auto report =
       nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
-  report.def_ro("proposed", &RoundReport::proposed)
-      .def_ro("accepted", &RoundReport::accepted)
-      .def_ro("target_cached_tokens", &RoundReport::target_cached_tokens)
-      .def_ro("draft_cached_tokens", &RoundReport::draft_cached_tokens);
-  LetPickle<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
-            &RoundReport::draft_cached_tokens>(report);
+  LetRead<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
+          &RoundReport::draft_cached_tokens>(report);
   LetShow(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
 }
 
@@ -96,25 +87,22 @@ void BindCompletions(nb::module_& module) {
   BindStats(module);
   auto logprobs =
       nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.");
-  logprobs.def_ro("id", &TokenLogprobs::id)
-      .def_ro("logprob", &TokenLogprobs::logprob)
-      .def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
-  LetPickle<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
+  logprobs.def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
+  LetRead<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
   LetShow(logprobs, {"id", "logprob", "top"});
   auto piece = nb::class_<OwnedPiece>(module, "Piece",
                                       "An addition to a generation by one or several rounds.");
-  piece.def_ro("text", &OwnedPiece::text)
+  piece
       .def_prop_ro(
           "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as Completion's.")
-      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.")
-      .def_ro("round", &OwnedPiece::round);
-  LetPickle<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-            &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.");
+  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
+          &OwnedPiece::round>(piece);
   LetShow(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
-  completion.def_ro("text", &Completion::text)
+  completion
       .def_prop_ro(
           "token_ids", [](const Completion& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
@@ -127,8 +115,6 @@ void BindCompletions(nb::module_& module) {
       .def_ro("logprobs", &Completion::logprobs, "Per token, if asked for.")
       .def_ro("prompt_logprobs", &Completion::prompt_logprobs,
               "Per prompt token, if asked for; None for the first.")
-      .def_ro("prompt_tokens", &Completion::prompt_tokens)
-      .def_ro("cached_tokens", &Completion::cached_tokens)
       .def_ro("store_tokens", &Completion::store_tokens,
               "Those of cached_tokens that were read from kv_store.")
       .def_ro("transfer_tokens", &Completion::transfer_tokens,
@@ -137,24 +123,19 @@ void BindCompletions(nb::module_& module) {
               "For the decode request, after a request with do_remote_decode.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
                    "Those of cached_tokens that were in memory.")
-      .def_ro("first_round_tokens", &Completion::first_round_tokens)
-      .def_ro("num_preemptions", &Completion::num_preemptions)
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
-      .def_ro("draft_tokens", &Completion::draft_tokens)
-      .def_ro("stats", &Completion::stats)
-      .def_ro("timings", &Completion::timings)
       .def_prop_ro("prompt_tokens_per_second", &Completion::PromptTokensPerSecond,
                    "Prompt tokens that were read, over timings.prompt.")
       .def_prop_ro("decode_tokens_per_second", &Completion::DecodeTokensPerSecond,
                    "Tokens after the first round's, over timings.decode.")
       .def_prop_ro("tokens_per_second", &Completion::TokensPerSecond,
                    "All tokens over the time with a place, the prompt's included.");
-  LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-            &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-            &Completion::transfer_tokens, &Completion::kv_transfer_params,
-            &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-            &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
+  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+          &Completion::transfer_tokens, &Completion::kv_transfer_params,
+          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+          &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
   LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 

@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
-#include <tandem/engine_options.h>
+#include <tandem/engine_parameters.h>
 #include <tandem/field_error.h>
 #include <tandem/request.h>
 
@@ -59,29 +59,40 @@ std::string JsonText(const nb::object& value) {
   return nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(value));
 }
 
-// A property for a member that is an enumeration with names; its value is the name.
-template <typename Class, typename Member, typename Parse>
-void NameProperty(nb::class_<Class>& bound, const char* name, Member Class::*member, Parse parse) {
-  bound.def_prop_rw(
-      name, [member](const Class& self) { return NameOf(self.*member); },
-      [member, parse](Class& self, std::string_view given) {
-        self.*member = ValueOrRaise(parse(given));
-      });
+absl::StatusOr<DrafterKind> Parse(std::string_view name, DrafterKind) {
+  return ParseDrafterKind(name);
+}
+absl::StatusOr<AcceptanceRule> Parse(std::string_view name, AcceptanceRule) {
+  return ParseAcceptanceRule(name);
 }
 
-// The same where it may be None.
-template <typename Class, typename Member, typename Parse>
-void OptionalNameProperty(nb::class_<Class>& bound, const char* name,
-                          std::optional<Member> Class::*member, Parse parse) {
+// A property for a member. The value of an enumeration is its name.
+template <typename Class, typename Member>
+void BindMember(nb::class_<Class>& bound, const char* name, Member Class::*member) {
+  if constexpr (std::is_enum_v<Member>) {
+    bound.def_prop_rw(
+        name, [member](const Class& self) { return NameOf(self.*member); },
+        [member](Class& self, std::string_view given) {
+          self.*member = ValueOrRaise(Parse(given, Member()));
+        });
+  } else {
+    bound.def_rw(name, member);
+  }
+}
+
+// The same for an enumeration that may be None.
+template <typename Class, typename Member>
+void BindOptional(nb::class_<Class>& bound, const char* name,
+                  std::optional<Member> Class::*member) {
   bound.def_prop_rw(
       name,
       [member](const Class& self) -> std::optional<std::string_view> {
         if (!(self.*member).has_value()) return std::nullopt;
         return NameOf(*(self.*member));
       },
-      [member, parse](Class& self, std::optional<std::string_view> given) {
+      [member](Class& self, std::optional<std::string_view> given) {
         self.*member = std::nullopt;
-        if (given.has_value()) self.*member = ValueOrRaise(parse(*given));
+        if (given.has_value()) self.*member = ValueOrRaise(Parse(*given, Member()));
       },
       nb::for_setter(nb::arg().none()));
 }
@@ -100,48 +111,10 @@ void SetTimeLimit(Request& request, std::optional<double> seconds) {
 
 void BindOptions(nb::module_& module) {
   auto options = nb::class_<EngineOptions>(module, "EngineOptions", "What an engine is made of.");
-  options.def(nb::init<>())
-      .def_rw("target", &EngineOptions::target)
-      .def_rw("draft", &EngineOptions::draft)
-      .def_rw("all_drafters", &EngineOptions::all_drafters)
-      .def_rw("draft_tokens", &EngineOptions::draft_tokens)
-      .def_rw("device", &EngineOptions::device)
-      .def_rw("threads", &EngineOptions::threads)
-      .def_rw("compute", &EngineOptions::compute)
-      .def_rw("quantize", &EngineOptions::quantize)
-      .def_rw("draft_quantize", &EngineOptions::draft_quantize)
-      .def_rw("draft_head_tokens", &EngineOptions::draft_head_tokens)
-      .def_rw("kv_cache", &EngineOptions::kv_cache)
-      .def_rw("draft_window", &EngineOptions::draft_window)
-      .def_rw("draft_kv_cache", &EngineOptions::draft_kv_cache)
-      .def_rw("kv_memory_bytes", &EngineOptions::kv_memory_bytes)
-      .def_rw("draft_memory_bytes", &EngineOptions::draft_memory_bytes)
-      .def_rw("page_size", &EngineOptions::page_size)
-      .def_rw("tensor_parallel", &EngineOptions::tensor_parallel)
-      .def_rw("draft_tensor_parallel", &EngineOptions::draft_tensor_parallel)
-      .def_rw("rank_program", &EngineOptions::rank_program)
-      .def_rw("rank", &EngineOptions::rank)
-      .def_rw("rendezvous", &EngineOptions::rendezvous)
-      .def_rw("rendezvous_secret", &EngineOptions::rendezvous_secret)
-      .def_rw("context", &EngineOptions::context)
-      .def_rw("max_batch", &EngineOptions::max_batch)
-      .def_rw("max_generations", &EngineOptions::max_generations)
-      .def_rw("chunk_tokens", &EngineOptions::chunk_tokens)
-      .def_rw("prefix_cache", &EngineOptions::prefix_cache)
-      .def_rw("packed_weights", &EngineOptions::packed_weights)
-      .def_rw("kv_store", &EngineOptions::kv_store)
-      .def_rw("kv_store_bytes", &EngineOptions::kv_store_bytes)
-      .def_rw("kv_transfer", &EngineOptions::kv_transfer)
-      .def_rw("kv_transfer_secret", &EngineOptions::kv_transfer_secret)
-      .def_rw("kv_transfer_bytes", &EngineOptions::kv_transfer_bytes)
-      .def_rw("kv_transfer_lease_seconds", &EngineOptions::kv_transfer_lease_seconds)
-      .def_rw("kv_events", &EngineOptions::kv_events)
-      .def_rw("kv_events_replay", &EngineOptions::kv_events_replay)
-      .def_rw("kv_events_topic", &EngineOptions::kv_events_topic)
-      .def_rw("allow_unknown_config", &EngineOptions::allow_unknown_config)
-      .def_rw("warm_up", &EngineOptions::warm_up);
-  NameProperty(options, "drafter", &EngineOptions::drafter, ParseDrafterKind);
-  NameProperty(options, "verifier", &EngineOptions::verifier, ParseAcceptanceRule);
+  options.def(nb::init<>());
+  VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&...) {
+    BindMember(options, parameter.name, member);
+  });
 }
 
 void BindKvTransfer(nb::module_& module) {
@@ -151,33 +124,22 @@ void BindKvTransfer(nb::module_& module) {
       .def_rw("do_remote_decode", &KvTransferParams::do_remote_decode,
               "Keep the prompt's pages for another worker.")
       .def_rw("do_remote_prefill", &KvTransferParams::do_remote_prefill,
-              "Fetch the prompt's pages from the worker that is named.")
-      .def_rw("remote_engine_id", &KvTransferParams::remote_engine_id)
-      .def_rw("remote_request_id", &KvTransferParams::remote_request_id)
-      .def_rw("remote_host", &KvTransferParams::remote_host)
-      .def_rw("remote_port", &KvTransferParams::remote_port)
-      .def_rw("remote_num_tokens", &KvTransferParams::remote_num_tokens)
-      .def_rw("tokens_per_second", &KvTransferParams::tokens_per_second);
-  LetPickle<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
-            &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
-            &KvTransferParams::remote_host, &KvTransferParams::remote_port,
-            &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
+              "Fetch the prompt's pages from the worker that is named.");
+  LetWrite<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
+           &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
+           &KvTransferParams::remote_host, &KvTransferParams::remote_port,
+           &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
   LetShow(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
                    "remote_num_tokens"});
 }
 
 void BindSampling(nb::module_& module) {
-  nb::class_<SamplingParams>(module, "SamplingParams", "How logits become a distribution.")
-      .def(nb::init<>())
-      .def_rw("temperature", &SamplingParams::temperature)
-      .def_rw("top_k", &SamplingParams::top_k)
-      .def_rw("top_p", &SamplingParams::top_p)
-      .def_rw("min_p", &SamplingParams::min_p)
-      .def_rw("repetition_penalty", &SamplingParams::repetition_penalty)
-      .def_rw("frequency_penalty", &SamplingParams::frequency_penalty)
-      .def_rw("presence_penalty", &SamplingParams::presence_penalty)
-      .def_rw("logit_bias", &SamplingParams::logit_bias)
-      .def_rw("min_tokens", &SamplingParams::min_tokens);
+  auto sampling =
+      nb::class_<SamplingParams>(module, "SamplingParams", "How logits become a distribution.");
+  sampling.def(nb::init<>()).def_rw("logit_bias", &SamplingParams::logit_bias);
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits&) {
+    BindMember(sampling, parameter.name, member);
+  });
   auto logprobs =
       nb::class_<LogprobOptions>(module, "LogprobOptions", "Which log-probabilities are reported.");
   logprobs
@@ -280,8 +242,8 @@ void BindRequests(nb::module_& module) {
       .def_rw("request_id", &Request::request_id)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
-  OptionalNameProperty(request, "drafter", &Request::drafter, ParseDrafterKind);
-  OptionalNameProperty(request, "verifier", &Request::verifier, ParseAcceptanceRule);
+  BindOptional(request, "drafter", &Request::drafter);
+  BindOptional(request, "verifier", &Request::verifier);
 }
 
 }  // namespace tandem::python

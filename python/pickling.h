@@ -1,4 +1,4 @@
-// What pickle and copy need of a class: its members, in order.
+// The members of a class, stated once: as attributes, and for pickle and copy.
 #ifndef TANDEM_PYTHON_PICKLING_H_
 #define TANDEM_PYTHON_PICKLING_H_
 
@@ -6,6 +6,8 @@
 #include <tandem/field_error.h>
 
 #include <new>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +56,36 @@ void LetPickle(nanobind::class_<Class, Extra...>& bound) {
     size_t i = 0;
     (RestoreMember(state[i++], &(self.*members)), ...);
   });
+}
+
+// The name of a member: "path" for &ModelInfo::path, as the compiler spells it.
+template <auto member>
+const char* NameOfMember() {
+  static const std::string name = [](std::string_view spelled) {
+    const size_t end = spelled.find_last_not_of("]) ;") + 1;
+    const size_t colon = spelled.rfind(':', end);
+    return std::string(spelled.substr(colon + 1, end - colon - 1));
+  }(__PRETTY_FUNCTION__);
+  return name.c_str();
+}
+
+// Adds members as attributes, under their own names, unless there is one already, and lets objects
+// be pickled, which have these members: all that they have.
+template <auto... members, typename Class, typename... Extra>
+void LetRead(nanobind::class_<Class, Extra...>& bound) {
+  const auto add = [&](const char* name, auto member) {
+    if (!nanobind::hasattr(bound, name)) bound.def_ro(name, member);
+  };
+  (add(NameOfMember<members>(), members), ...);
+  LetPickle<members...>(bound);
+}
+template <auto... members, typename Class, typename... Extra>
+void LetWrite(nanobind::class_<Class, Extra...>& bound) {
+  const auto add = [&](const char* name, auto member) {
+    if (!nanobind::hasattr(bound, name)) bound.def_rw(name, member);
+  };
+  (add(NameOfMember<members>(), members), ...);
+  LetPickle<members...>(bound);
 }
 
 }  // namespace tandem::python

@@ -16,6 +16,7 @@
 #include "kvtransfer/address.h"
 #include "ranks/rank_link.h"
 #include "tandem/field_error.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {
@@ -172,7 +173,7 @@ class LinkedRanks final : public RankGroup {
 };
 
 absl::Status CheckLinked(const LinkedRankOptions& options) {
-  RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.world, 1, kMostRanks));
+  RETURN_IF_ERROR(CheckWithin("tensor_parallel", options.world, {.low = 1, .high = kMostRanks}));
   RETURN_IF_ERROR(CheckRank(options.rank, 0, options.world));
   if (options.silence > absl::ZeroDuration() && options.patience > absl::ZeroDuration()) {
     return absl::OkStatus();

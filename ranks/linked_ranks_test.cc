@@ -476,7 +476,7 @@ TEST(LinkedRanks, OptionsThatCannotBeAreNamed) {
   EXPECT_EQ(error({.rank = -1, .world = 2, .rendezvous = "127.0.0.1:1"}),
             "rank: must be from 0 to 1, got -1");
   EXPECT_EQ(error({.world = 65, .rendezvous = "127.0.0.1:1"}),
-            "tensor_parallel: 65 is not from 1 to 64");
+            "tensor_parallel: must be from 1 to 64, got 65");
   EXPECT_EQ(error({.world = 2, .rendezvous = "127.0.0.1"}),
             "rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"127.0.0.1\"");
   EXPECT_EQ(error({.rank = 1, .world = 2, .rendezvous = "127.0.0.1:0"}),

@@ -84,8 +84,6 @@ class RankGroup {
 // INVALID_ARGUMENT, naming `rank`, unless it is from `least` to world - 1.
 absl::Status CheckRank(int rank, int least, int world);
 
-// Ranks that a group may have.
-inline constexpr int kMostRanks = 64;
 inline RankShare RankShareOf(int count, int rank, int world) {
   const auto at = [&](int64_t r) { return static_cast<int>((count * r + world - 1) / world); };
   return {at(rank), at(rank + 1)};

@@ -19,6 +19,7 @@
 #include "base/string_view.h"
 #include "json/json_text.h"
 #include "kvtransfer/message_socket.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
+#include "tandem/parameter.h"
 
 namespace tandem {
 namespace {

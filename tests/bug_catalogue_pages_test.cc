@@ -19,21 +19,6 @@ namespace {
 
 using testing::HasSubstr;
 
-void EndAll(RoundModels* models, Drafter* drafter,
-            const std::vector<std::unique_ptr<Session>>& sessions, int k) {
-  for (;;) {
-    std::vector<RoundStep> steps;
-    for (const auto& s : sessions) {
-      if (s->finished) continue;
-      steps.push_back({.session = s.get(),
-                       .num_fed = s->num_pending(),
-                       .granted = std::min(k, s->DraftRoom())});
-    }
-    if (steps.empty()) return;
-    ASSERT_TRUE(models->Round(drafter, steps).ok());
-  }
-}
-
 // Row 39. Sequences on shared prefixes, a rejection in most rounds: not a page is copied.
 TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
   std::mt19937_64 random(1);
@@ -50,7 +35,7 @@ TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
     models.target_cache->Publish(s.tokens, &s.target_kv);
     models.drafter.Publish(s.draft_state.get(), s.tokens);
   }
-  EndAll(&models, &models.drafter, sessions, 5);
+  RunAll(&models, &models.drafter, sessions, 5);
   for (const auto& s : sessions) {
     EXPECT_GT(s->completion.stats.proposed, s->completion.stats.accepted + 20);
   }
@@ -86,7 +71,7 @@ TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
       models.target_cache->Publish(first.tokens, &first.target_kv);
       models.drafter.Publish(first.draft_state.get(), first.tokens);
     }
-    EndAll(&models, &models.drafter, sessions, 3);
+    RunAll(&models, &models.drafter, sessions, 3);
     for (const auto& s : sessions) ExpectSameCompletion(*s, *plain);
   }
 }
@@ -112,7 +97,7 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
     ModelDrafter drafter(&draft, cache.get(), kSmallVocab, 3);
     std::vector<std::unique_ptr<Session>> sessions;
     for (const Ask& ask : asks) sessions.push_back(Start(&models, &drafter, ask));
-    EndAll(&models, &drafter, sessions, 4);
+    RunAll(&models, &drafter, sessions, 4);
     int64_t proposed = 0;
     for (size_t i = 0; i < asks.size(); ++i) {
       ExpectSameCompletion(*sessions[i], *plain[i]);

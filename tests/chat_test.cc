@@ -206,7 +206,7 @@ TEST(Chat, ObeysCommandsAndRefusesOthers) {
   EXPECT_EQ(run.out, absl::StrCat(turn["text"].get<std::string>(), "\n"));
   for (const char* said :
        {"nothing was answered yet", "draft tokens: 0", "draft tokens: auto", "draft tokens: 3",
-        "/k: \"many\" is not auto or a number from 0 to 32", "/k: \"99\" is not auto",
+        "/k: must be auto or from 0 to 32, got many", "/k: must be auto or from 0 to 32, got 99",
         "there is no command /what; /help lists", "/system TEXT", "the system message is set"}) {
     EXPECT_THAT(run.err, HasSubstr(said));
   }

@@ -328,7 +328,7 @@ TEST(EngineStore, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(options.Validate().message(), "kv_store: needs the prefix cache, which is off");
   options.prefix_cache = true;
   options.kv_store_bytes = 1000;
-  EXPECT_EQ(options.Validate().message(), "kv_store_size: 1000 is not 1048576 or more");
+  EXPECT_EQ(options.Validate().message(), "kv_store_size: must be at least 1048576, got 1000");
 }
 
 }  // namespace

@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-
-// libFuzzer's own mutation, of bytes.
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+#include "tests/fuzzing.h"
 
 namespace tandem {
 

@@ -52,7 +52,11 @@ class ProofOnFakes : public testing::Test {
     const auto law = TargetLaw::Expand(target.get(), prompt, sampling, {.length = length});
     EXPECT_TRUE(law.ok()) << law.status();
     LawTrials trials(tested, std::make_shared<const TargetLaw>(*law),
-                     {.prompt = prompt, .sampling = sampling, .rule = rule, .draft_tokens = k},
+                     {.prompt = prompt,
+                      .sampling = {.params = sampling},
+                      .rule = rule,
+                      .draft_tokens = k,
+                      .length = length},
                      RandomSource(5), 16);
     EXPECT_TRUE(trials.Run(runs).ok());
     EXPECT_EQ(trials.runs(), runs);
@@ -162,7 +166,7 @@ class PlantedInAProof : public ProofOnFakes {
 
 TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
   for (const PlantedFault& fault : PlantedFaults()) {
-    if (!AppliesTo(fault, drafter)) continue;
+    if (!fault.applies_to(drafter)) continue;
     for (const AcceptanceRule rule : fault.rules) {
       SamplingParams sampling;
       if (fault.shows == FaultShows::kWhereTokensRepeat) {

@@ -164,6 +164,25 @@ inline std::unique_ptr<Session> Plain(const Ask& ask, RoundModels* models) {
   return s;
 }
 
+// Rounds of all sessions until each has ended, with up to `k` tokens of this option drafted.
+inline void RunAll(RoundModels* models, Drafter* drafter,
+                   const std::vector<std::unique_ptr<Session>>& sessions, int k,
+                   const DraftOption& option = {}) {
+  for (;;) {
+    std::vector<RoundStep> steps;
+    for (const auto& s : sessions) {
+      if (s->finished) continue;
+      steps.push_back({.session = s.get(),
+                       .num_fed = s->num_pending(),
+                       .granted = std::min(k, s->DraftRoom()),
+                       .option = option});
+    }
+    if (steps.empty()) return;
+    const absl::Status status = models->Round(drafter, steps);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
 // Whether two generations said the same, ended alike and report the same log-probabilities, bit for
 // bit.
 inline bool SameCompletion(const Session& a, const Session& b) {

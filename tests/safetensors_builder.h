@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors.h"
 
 namespace tandem {
 

@@ -272,7 +272,8 @@ TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
     EXPECT_NE(ask(port, R"(, "seed": 1)")["choices"][0]["token_ids"], greedy);
   }
   std::ofstream(folder + "/generation_config.json") << R"({"top_p": 7})";
-  EXPECT_THAT(Refusal({"--target", folder}), HasSubstr("generation_config.json: top_p: 7"));
+  EXPECT_THAT(Refusal({"--target", folder}),
+              HasSubstr("generation_config.json: top_p: must be above 0 and at most 1, got 7"));
   std::filesystem::remove_all(folder);
 }
 

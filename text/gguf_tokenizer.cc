@@ -16,25 +16,13 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "checkpoint/gguf_keys.h"
 #include "json/json_text.h"
 #include "text/bpe_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 
 namespace tandem {
 namespace {
-
-constexpr char kModel[] = "tokenizer.ggml.model";
-constexpr char kPre[] = "tokenizer.ggml.pre";
-constexpr char kTokens[] = "tokenizer.ggml.tokens";
-constexpr char kKinds[] = "tokenizer.ggml.token_type";
-constexpr char kScores[] = "tokenizer.ggml.scores";
-constexpr char kMerges[] = "tokenizer.ggml.merges";
-constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
-constexpr char kAddEos[] = "tokenizer.ggml.add_eos_token";
-constexpr char kAddSpace[] = "tokenizer.ggml.add_space_prefix";
-constexpr char kBos[] = "tokenizer.ggml.bos_token_id";
-constexpr char kEos[] = "tokenizer.ggml.eos_token_id";
-constexpr char kUnknown[] = "tokenizer.ggml.unknown_token_id";
 
 // The expressions of the models' own tokenizer.json.
 constexpr char kLlama3Pattern[] =
@@ -85,16 +73,15 @@ const std::vector<PreTokenization>& PreTokenizations() {
 
 absl::Status Wrong(const GgufFile& file, const char* key, absl::string_view found,
                    absl::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.path(), ": key ", Quoted(key), ": found ", found, ", allowed: ", allowed));
+  return NotAllowed(absl::StrCat(file.path(), ": key ", Quoted(key)), found, allowed);
 }
 
 absl::StatusOr<const PreTokenization*> ReadPre(const GgufFile& file) {
   std::vector<std::string_view> allowed;
-  const bool has_name = file.Has(kPre);
+  const bool has_name = file.Has(kGgufPre);
   std::string_view name;
   if (has_name) {
-    ASSIGN_OR_RETURN(name, file.GetString(kPre));
+    ASSIGN_OR_RETURN(name, file.GetString(kGgufPre));
   }
   for (const PreTokenization& entry : PreTokenizations()) {
     for (const std::string_view candidate : entry.names) {
@@ -102,7 +89,7 @@ absl::StatusOr<const PreTokenization*> ReadPre(const GgufFile& file) {
       allowed.push_back(candidate);
     }
   }
-  return Wrong(file, kPre, has_name ? Quoted(View(name)) : "nothing",
+  return Wrong(file, kGgufPre, has_name ? Quoted(View(name)) : "nothing",
                absl::StrJoin(allowed, ", ", [](std::string* out, std::string_view candidate) {
                  absl::StrAppend(out, View(candidate));
                }));
@@ -144,17 +131,17 @@ bool IsHole(std::string_view token, TokenKind kind, size_t id) {
 
 absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
   KindedTokens tokens;
-  tokens.path = absl::StrCat(file.path(), ": ", kTokens);
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> texts, file.GetStrings(kTokens));
-  if (texts.empty()) return Wrong(file, kTokens, "no tokens", "one or more");
+  tokens.path = absl::StrCat(file.path(), ": ", kGgufTokens);
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> texts, file.GetStrings(kGgufTokens));
+  if (texts.empty()) return Wrong(file, kGgufTokens, "no tokens", "one or more");
   tokens.tokens.assign(texts.begin(), texts.end());
   tokens.kinds.assign(texts.size(), TokenKind::kNormal);
-  if (file.Has(kKinds)) {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> kinds, file.GetIntegers(kKinds));
-    RETURN_IF_ERROR(CheckCount(file, kKinds, kinds.size(), texts.size()));
+  if (file.Has(kGgufTokenKinds)) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> kinds, file.GetIntegers(kGgufTokenKinds));
+    RETURN_IF_ERROR(CheckCount(file, kGgufTokenKinds, kinds.size(), texts.size()));
     for (size_t id = 0; id < kinds.size(); ++id) {
       if (kinds[id] < 1 || kinds[id] > 6) {
-        return Wrong(file, kKinds, absl::StrCat(kinds[id], " at ", id), "1 to 6");
+        return Wrong(file, kGgufTokenKinds, absl::StrCat(kinds[id], " at ", id), "1 to 6");
       }
       tokens.kinds[id] = static_cast<TokenKind>(kinds[id]);
     }
@@ -171,15 +158,15 @@ absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
 // What stands around a text; `ends` says what does where the keys are absent.
 absl::StatusOr<PostProcessor> ReadEnds(const GgufFile& file, PostProcessor::Ends ends,
                                        size_t vocab_size) {
-  ASSIGN_OR_RETURN(ends.adds_bos, GetBoolOr(file, kAddBos, ends.adds_bos));
-  ASSIGN_OR_RETURN(ends.adds_eos, GetBoolOr(file, kAddEos, ends.adds_eos));
-  ASSIGN_OR_RETURN(ends.bos, GetIdOr(file, kBos, ends.bos, vocab_size));
-  ASSIGN_OR_RETURN(ends.eos, GetIdOr(file, kEos, ends.eos, vocab_size));
+  ASSIGN_OR_RETURN(ends.adds_bos, GetBoolOr(file, kGgufAddBos, ends.adds_bos));
+  ASSIGN_OR_RETURN(ends.adds_eos, GetBoolOr(file, kGgufAddEos, ends.adds_eos));
+  ASSIGN_OR_RETURN(ends.bos, GetIdOr(file, kGgufBos, ends.bos, vocab_size));
+  ASSIGN_OR_RETURN(ends.eos, GetIdOr(file, kGgufEnds[0], ends.eos, vocab_size));
   if (ends.adds_bos && ends.bos < 0) {
-    return Wrong(file, kBos, "nothing", "the id of the token in front of a text");
+    return Wrong(file, kGgufBos, "nothing", "the id of the token in front of a text");
   }
   if (ends.adds_eos && ends.eos < 0) {
-    return Wrong(file, kEos, "nothing", "the id of the token behind a text");
+    return Wrong(file, kGgufEnds[0], "nothing", "the id of the token behind a text");
   }
   return PostProcessor::Around(ends);
 }
@@ -187,14 +174,14 @@ absl::StatusOr<PostProcessor> ReadEnds(const GgufFile& file, PostProcessor::Ends
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadByteLevel(const GgufFile& file) {
   ASSIGN_OR_RETURN(const PreTokenization* const pre, ReadPre(file));
   ASSIGN_OR_RETURN(const KindedTokens tokens, ReadTokens(file));
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> merges, file.GetStrings(kMerges));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> merges, file.GetStrings(kGgufMerges));
   BpeTokenizer::Parts parts;
   if (pre->composes) parts.normalizer = Normalizer::Nfc();
   ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::ByteLevel(pre->patterns));
   ASSIGN_OR_RETURN(
       parts.encoder,
-      BytePairEncoder::FromMerges(tokens.List(), merges, absl::StrCat(file.path(), ": ", kMerges),
-                                  pre->ignore_merges));
+      BytePairEncoder::FromMerges(
+          tokens.List(), merges, absl::StrCat(file.path(), ": ", kGgufMerges), pre->ignore_merges));
   parts.decoder = TokenDecoder::ByteLevel();
   parts.added_tokens = tokens.AddedTokens();
   ASSIGN_OR_RETURN(auto tokenizer, BpeTokenizer::New(std::move(parts)));
@@ -213,12 +200,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(const GgufFile& fil
   SentencePieceModel model;
   ASSIGN_OR_RETURN(model.pieces, ReadTokens(file));
   const size_t vocab_size = model.pieces.tokens.size();
-  ASSIGN_OR_RETURN(model.scores, file.GetFloats(kScores));
-  RETURN_IF_ERROR(CheckCount(file, kScores, model.scores.size(), vocab_size));
-  ASSIGN_OR_RETURN(model.unknown, GetIdOr(file, kUnknown, kDefaultUnknown, vocab_size));
+  ASSIGN_OR_RETURN(model.scores, file.GetFloats(kGgufScores));
+  RETURN_IF_ERROR(CheckCount(file, kGgufScores, model.scores.size(), vocab_size));
+  ASSIGN_OR_RETURN(model.unknown, GetIdOr(file, kGgufUnknown, kDefaultUnknown, vocab_size));
   // A token of text cannot stand for what is unknown: it would be merged with what is beside it.
   if (!model.pieces.IsSpecial(model.unknown)) model.unknown = -1;
-  ASSIGN_OR_RETURN(model.adds_prefix, GetBoolOr(file, kAddSpace, true));
+  ASSIGN_OR_RETURN(model.adds_prefix, GetBoolOr(file, kGgufAddSpace, true));
   model.trims = false;
   // Those that users defined have spaces in newer files and U+2581 in older ones.
   std::vector<AddedToken> added_tokens = model.pieces.AddedTokens();
@@ -235,10 +222,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(const GgufFile& fil
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file) {
-  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kGgufTokenizerModel));
   if (model == "gpt2") return ReadByteLevel(file);
   if (model == "llama") return ReadSentencePiece(file);
-  return Wrong(file, kModel, Quoted(View(model)), "gpt2, llama");
+  return Wrong(file, kGgufTokenizerModel, Quoted(View(model)), "gpt2, llama");
 }
 
 std::string GgufPreOf(const nlohmann::json& tokenizer) {
@@ -287,20 +274,20 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
 }
 
 absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {
-  if (!file.Has(kModel)) return false;
-  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  if (!file.Has(kGgufTokenizerModel)) return false;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kGgufTokenizerModel));
   return model != "none" && model != "no_vocab";
 }
 
 absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {
   GgufTextEnds ends;
-  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kGgufTokenizerModel));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kGgufTokens));
   const bool has_defaults = model == "llama";
   ASSIGN_OR_RETURN(const TokenId bos,
-                   GetIdOr(file, kBos, has_defaults ? kDefaultBos : -1, tokens.size()));
+                   GetIdOr(file, kGgufBos, has_defaults ? kDefaultBos : -1, tokens.size()));
   ASSIGN_OR_RETURN(const TokenId eos,
-                   GetIdOr(file, kEos, has_defaults ? kDefaultEos : -1, tokens.size()));
+                   GetIdOr(file, kGgufEnds[0], has_defaults ? kDefaultEos : -1, tokens.size()));
   if (bos >= 0) ends.bos = tokens[bos];
   if (eos >= 0) ends.eos = tokens[eos];
   return ends;

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "tandem/detokenizer.h"
+#include "tests/fuzzing.h"
 #include "tests/gguf_builder.h"
 #include "tests/json_mutator.h"
 #include "text/gguf_tokenizer.h"
@@ -85,12 +86,6 @@ std::string FileOf(Json& keys) {
     key = bytes.empty() ? keys.erase(key) : std::next(key);
   }
   return file.Bytes();
-}
-
-void CheckMessage(const absl::Status& status) {
-  TANDEM_CHECK(status.message().size() < 1000);
-  TANDEM_CHECK(absl::StartsWith(status.message(), "fuzz: "));
-  TANDEM_CHECK(!absl::StrContains(status.message(), '\n'));
 }
 
 // Encodes, decodes whole and in pieces; these agree, whatever the tokenizer. Plain text becomes no
@@ -176,9 +171,9 @@ void FuzzKeys(Json keys) {
   const std::string bytes = FileOf(keys);
   const auto file =
       GgufFile::Parse({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, "fuzz");
-  if (!file.ok()) return CheckMessage(file.status());
+  if (!file.ok()) return CheckRefusal(file.status());
   const auto tokenizer = ReadGgufTokenizer(**file);
-  if (!tokenizer.ok()) return CheckMessage(tokenizer.status());
+  if (!tokenizer.ok()) return CheckRefusal(tokenizer.status());
   const Json unknown = keys.value("unknown_token_id", Json(0));
   Exercise(**tokenizer, kText,
            static_cast<TokenId>(unknown.is_number_integer() ? unknown.get<int64_t>() : 0));
@@ -193,7 +188,7 @@ void FuzzOne(std::string_view input) {
     const auto model = ParseSentencePieceModel(input, "fuzz");
     Exercise(**tokenizer, " ab  a<s>\u00e9", model->unknown);
   } else {
-    CheckMessage(tokenizer.status());
+    CheckRefusal(tokenizer.status());
   }
   const Json keys = Json::parse(input, nullptr, /*allow_exceptions=*/false);
   if (keys.is_object()) FuzzKeys(keys);

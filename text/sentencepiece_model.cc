@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "json/json_text.h"
 
 namespace tandem {
 namespace {
@@ -67,9 +68,8 @@ class WireReader {
 
  private:
   absl::Status Error(absl::string_view found) const {
-    return absl::InvalidArgumentError(absl::StrCat(what_, ": found ", found, " before byte ", at_,
-                                                   " of ", bytes_.size(),
-                                                   ", allowed: a SentencePiece model"));
+    return NotAllowed(what_, absl::StrCat(found, " before byte ", at_, " of ", bytes_.size()),
+                      "a SentencePiece model");
   }
 
   absl::StatusOr<std::string_view> Take(uint64_t size) {

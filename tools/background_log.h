@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "spdlog/async.h"
 
 namespace tandem {
 
@@ -16,7 +17,7 @@ namespace tandem {
 class BackgroundLog {
  public:
   struct Limits {
-    size_t max_bytes = size_t{1} << 20;  // of lines that wait
+    size_t max_lines = 4096;  // that wait
     // How long the end waits for somebody who reads nothing at all.
     absl::Duration patience = absl::Seconds(1);
   };
@@ -29,7 +30,9 @@ class BackgroundLog {
  private:
   class Sink;
 
-  std::shared_ptr<Sink> sink_;  // loggers may outlive this
+  std::shared_ptr<spdlog::logger> before_;
+  std::shared_ptr<spdlog::details::thread_pool> queue_;  // and its thread
+  std::shared_ptr<Sink> sink_;                           // loggers may outlive this
 };
 
 }  // namespace tandem

@@ -100,7 +100,7 @@ TEST(BackgroundLog, SaysHowMuchIsLost) {
   std::string text;
   std::thread reader;
   {
-    const BackgroundLog log(pipe.writer(), {.max_bytes = 100'000, .patience = absl::Hours(1)});
+    const BackgroundLog log(pipe.writer(), {.max_lines = 1000, .patience = absl::Hours(1)});
     LogLines(kLines);
     reader = std::thread([&] { text = pipe.Read(); });
   }

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +22,8 @@
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
-#include "tools/kv_store_options.h"
 #include "tools/line_source.h"
+#include "tools/option_group.h"
 #include "tools/provenance_colours.h"
 #include "tools/report.h"
 #include "tools/sampling_options.h"
@@ -47,11 +46,11 @@ constexpr char kHelp[] =
 struct ChatFlags {
   ChatFlags() {
     engine.prefers_real_pair = true;
+    engine.options.max_batch = 1;
     sampling.params.temperature = 0.7f;  // small models ramble at 1
   }
 
   EngineFlags engine;
-  KvStoreFlags kv_store;
   std::string system;
   int max_tokens = 1024;
   SamplingFlags sampling;
@@ -66,8 +65,6 @@ struct ChatFlags {
 
 absl::Status ChatFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  engine_options.max_batch = 1;
-  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
   ASSIGN_OR_RETURN(tools, tools_option.Read());
   return sampling.Check();
 }
@@ -183,9 +180,10 @@ bool ChatSession::Obey(const Words& words) {
 }
 
 void ChatSession::SetDraftTokens(const std::string& text) {
-  const absl::StatusOr<int> draft_tokens = ParseDraftTokens(text, "/k");
-  if (!draft_tokens.ok()) return Tell(absl::StrCat("tandem: ", draft_tokens.status().message()));
-  conversation_.SetDraftTokens(*draft_tokens);
+  int draft_tokens = 0;
+  const absl::Status status = SetFromText("/k", text, kDraftTokenLimits, &draft_tokens);
+  if (!status.ok()) return Tell(absl::StrCat("tandem: ", status.message()));
+  conversation_.SetDraftTokens(draft_tokens);
   Tell(engine_->drafter() == DrafterKind::kNone ? "there is no drafter"
                                                 : absl::StrCat("draft tokens: ", text));
 }
@@ -286,14 +284,12 @@ absl::Status Run(const ChatFlags& flags) {
 Command AddChatCommand(CLI::App* program) {
   const auto flags = std::make_shared<ChatFlags>();
   CLI::App* app = program->add_subcommand("chat", "Talk with the target in the terminal");
-  app->add_option("--system", flags->system, "The system message")->type_name("TEXT");
-  app->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer [1024]")
-      ->type_name("N")
-      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
-  flags->tools_option.AddTo(app);
+  OptionGroup group(app);
+  group.Add("--system", "TEXT", &flags->system, "The system message");
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Most tokens of an answer", {.low = 1});
+  flags->tools_option.AddTo(&group);
   flags->sampling.AddTo(app);
-  flags->engine.AddTo(app);
-  flags->kv_store.AddTo(app);
+  flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
   return {
       .app = app,

@@ -114,8 +114,8 @@ absl::Status InOptionNames(const CLI::App* command, const absl::Status& status) 
   absl::string_view message = status.message();
   const std::string field(message.substr(0, message.find(':')));
   const std::string name = absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
-  const CLI::Option* const option = command->get_option_no_throw(name);
-  if (status.ok() || option == nullptr || option->get_group() != kEngineGroup) return status;
+  if (status.ok() || !IsEngineOption(name)) return status;
+  if (command->get_option_no_throw(name) == nullptr) return status;
   message.remove_prefix(field.size());
   return absl::Status(status.code(), absl::StrCat(name, message));
 }

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "constraint/constraint_source.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -27,21 +27,12 @@ bool IsSchema(absl::string_view text) {
 }  // namespace
 
 void ConstraintFlags::AddTo(CLI::App* app) {
-  const std::string group = "Constraints (one of them)";
-  app->add_option("--json-schema", json_schema,
-                  "The output is JSON of this schema: a file, or the schema itself, {...}")
-      ->type_name("F|{...}")
-      ->group(group);
-  app->add_option("--regex", regex, "The output matches this expression, as a whole")
-      ->type_name("R")
-      ->group(group);
-  app->add_option("--choice", choices, "The output is one of these")
-      ->type_name("A,B")
-      ->delimiter(',')
-      ->group(group);
-  app->add_option("--grammar", grammar, "The output is what the rule root of this EBNF derives")
-      ->type_name("F")
-      ->group(group);
+  OptionGroup group(app, "Constraints (one of them)");
+  group.Add("--json-schema", "F|{...}", &json_schema,
+            "The output is JSON of this schema: a file, or the schema itself, {...}");
+  group.Add("--regex", "R", &regex, "The output matches this expression, as a whole");
+  group.Add("--choice", "A,B", &choices, "The output is one of these", ',');
+  group.Add("--grammar", "F", &grammar, "The output is what the rule root of this EBNF derives");
 }
 
 std::string ConstraintFlags::Name() const {

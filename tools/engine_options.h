@@ -1,6 +1,7 @@
 #ifndef TANDEM_TOOLS_ENGINE_OPTIONS_H_
 #define TANDEM_TOOLS_ENGINE_OPTIONS_H_
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "tandem/engine.h"
+#include "tandem/engine_options.h"
+#include "tandem/engine_parameters.h"
 #include "tools/secret_file.h"
 
 namespace CLI {
@@ -17,73 +19,47 @@ class App;
 
 namespace tandem {
 
-// The group of these options in helps.
-inline constexpr char kEngineGroup[] = "Models and machine";
-
-// The options that every command with an engine has, as typed.
+// The options of commands with an engine, as typed.
 struct EngineFlags {
   // Without a target the pair of real models is taken where it is at hand, else the shipped pair;
   // if false always the shipped pair.
   bool prefers_real_pair = false;
-  bool all_drafters = false;  // EngineOptions'
-  std::string target;
-  std::string draft;
-  std::string drafter = "auto";
-  std::string draft_tokens = "auto";
-  std::string verifier = "auto";
-  std::string device = "auto";
-  int threads = 0;  // 0: not given
-  std::string quantize = "none";
-  std::string draft_quantize = "auto";
-  std::string draft_head_tokens = "auto";
-  std::string compute = "auto";
-  std::string kv_cache = "auto";
-  std::string draft_window = "auto";
-  std::string draft_kv_cache;  // empty: not given
-  std::string kv_memory;
-  std::string draft_memory = "16M";
-  int page_size = 16;
-  int tensor_parallel = 1;
-  bool draft_tensor_parallel = false;
-  int rank = 0;
+  EngineOptions options;
   int world = 0;  // 0: not given
-  std::string rendezvous;
   SecretSource rendezvous_secret = {.what = "the secret",
                                     .option = nullptr,
                                     .file_option = "--rendezvous-secret-file",
                                     .variable = "TANDEM_RENDEZVOUS_SECRET"};
-  int context = 0;  // 0: the model's
-  std::string packed_weights;
-  std::vector<std::string> allow_unknown_config;
+  SecretSource kv_transfer_secret = {.what = "the secret",
+                                     .option = nullptr,
+                                     .file_option = "--kv-transfer-secret-file",
+                                     .variable = "TANDEM_KV_TRANSFER_SECRET"};
 
-  // Adds them to `app`, which must not outlive this object. `with_draft_tokens`: also -k.
-  void AddTo(CLI::App* app, bool with_draft_tokens = true);
-  // As engine options. Errors are of the command line.
+  // Adds those of these groups (engine_parameters.h) to `app`, which must not outlive this object.
+  // `with_draft_tokens`: also -k.
+  void AddTo(CLI::App* app, std::initializer_list<absl::string_view> groups = {kEngineGroup},
+             bool with_draft_tokens = true);
+  // `options` with everything chosen that was left open. Errors are of the command line.
   absl::StatusOr<EngineOptions> ToOptions() const;
 
  private:
   // Sets target and draft.
-  absl::Status ChooseModels(EngineOptions* options) const;
-  absl::Status ChooseRanks(EngineOptions* options) const;
+  absl::Status ChooseModels(EngineOptions* chosen) const;
+  absl::Status ChooseRanks(EngineOptions* chosen) const;
 };
 
 // Runs `job`, or where this process is another rank than 0, follows rank 0 instead.
 absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job);
 
-// Adds --allow-unknown-config, in `group` unless that is empty.
-void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,
-                            const std::string& group = "");
+// Adds the engine's options of these names, such as "threads", under the usual heading of `app`,
+// which must not outlive `options`.
+void AddEngineOptions(CLI::App* app, std::initializer_list<absl::string_view> names,
+                      EngineOptions* options);
+// Whether an option of this name, such as "--kv-memory", is one of the engine's.
+bool IsEngineOption(absl::string_view option);
 // --threads as given, 0 if it was not, but no more than the processors that this process may use:
 // a warning in the log says so.
 int UsableThreads(int threads);
-// "auto", or a number of draft tokens. `option` stands before errors.
-absl::StatusOr<int> ParseDraftTokens(const std::string& text,
-                                     absl::string_view option = "--draft-tokens");
-// "auto", or how many of a long prompt's last tokens the draft reads.
-absl::StatusOr<int> ParseDraftWindow(const std::string& text);
-// A number of bytes with an optional K, M, G or T (powers of 1024).
-// `option` stands before errors.
-absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& text);
 
 }  // namespace tandem
 

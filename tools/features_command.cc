@@ -20,6 +20,7 @@
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/npz_file.h"
+#include "tools/option_group.h"
 #include "tools/progress.h"
 #include "tools/prompt_file.h"
 
@@ -189,41 +190,31 @@ Command AddFeaturesCommand(CLI::App* program) {
       "features",
       "Write the inputs of a model's layers for each token of texts, to train draft heads");
   EngineOptions& options = flags->options;
-  app->add_option("-m,--target", options.target,
-                  "Model: a Hugging Face folder, a GGUF file or the name of a fetched model")
-      ->type_name("PATH")
+  OptionGroup group(app);
+  group
+      .Add("-m,--target", "PATH", &options.target,
+           "Model: a Hugging Face folder, a GGUF file or the name of a fetched model")
       ->required();
-  app->add_option("--layers", flags->layers,
-                  "Layers whose inputs are written, from 0 on, by comma; last is the last state "
-                  "after the final norm")
-      ->type_name("A,B,C")
+  group
+      .Add("--layers", "A,B,C", &flags->layers,
+           "Layers whose inputs are written, from 0 on, by comma; last is the last state after "
+           "the final norm")
       ->required();
-  app->add_option("--prompts", flags->prompts,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}; - reads standard input")
-      ->type_name("F")
+  group
+      .Add("--prompts", "F", &flags->prompts,
+           "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}; - reads standard input")
       ->required();
-  app->add_option("--out", flags->out,
-                  "The .npz: ids and lengths of the texts, layers, and states [tokens, layers, "
-                  "hidden size]")
-      ->type_name("F.npz")
+  group
+      .Add("--out", "F.npz", &flags->out,
+           "The .npz: ids and lengths of the texts, layers, and states [tokens, layers, hidden "
+           "size]")
       ->required();
-  app->add_option("--type", flags->type, "Type of the states: f16 or f32 [f16]")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->type_name("NAME");
-  app->add_option("--device", options.device, "cpu, cuda:N or auto [auto]")->type_name("NAME");
-  app->add_option("--threads", options.threads,
-                  "CPU threads, at most one for each processor [the physical cores]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  app->add_option("--quantize", options.quantize,
-                  "Quantise weights of floats at load, as with generate [none]")
-      ->type_name("NAME");
-  app->add_option("--kv-cache", options.kv_cache, "f32, bf16, int8 or auto [auto]")
-      ->type_name("NAME");
-  app->add_option("--packed-weights", options.packed_weights,
-                  "Folder that keeps packed weights for later starts [none]")
-      ->type_name("DIR");
-  AddUnknownConfigOption(app, &options.allow_unknown_config);
+  group.Add("--type", "NAME", &flags->type, "Type of the states: f16 or f32",
+            OneOf{{"f16", "f32"}});
+  AddEngineOptions(app, {"device", "threads", "quantize", "kv_cache", "allow_unknown_config"},
+                   &options);
+  group.Add("--packed-weights", "DIR", &options.packed_weights,
+            "Folder that keeps packed weights for later starts [none]");
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -22,7 +21,7 @@
 #include "tools/command.h"
 #include "tools/constraint_options.h"
 #include "tools/engine_options.h"
-#include "tools/kv_store_options.h"
+#include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/provenance_colours.h"
@@ -41,7 +40,6 @@ struct GenerateFlags {
   GenerateFlags() { engine.prefers_real_pair = true; }
 
   EngineFlags engine;
-  KvStoreFlags kv_store;
   std::optional<std::string> prompt;
   std::string prompt_file;
   std::optional<std::string> prompt_ids;
@@ -95,13 +93,12 @@ absl::StatusOr<std::vector<TokenId>> ParseIds(const std::string& text) {
 }
 
 absl::Status GenerateFlags::Check() {
-  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  engine_options.max_batch = is_batch() ? batch : 1;
-  engine_options.max_generations = MostPromptsBegun(batch, compare);
+  engine.options.max_batch = is_batch() ? batch : 1;
+  engine.options.max_generations = MostPromptsBegun(batch, compare);
   // Later runs would find the prompt of the first.
-  engine_options.prefix_cache = !compare;
-  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
-  if (compare) engine_options.draft_memory_bytes = 0;  // it would know the answers
+  engine.options.prefix_cache = !compare;
+  if (compare) engine.options.draft_memory_bytes = 0;  // it would know the answers
+  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {
@@ -262,73 +259,39 @@ absl::Status RunBatch(const GenerateFlags& flags) {
 }
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
-  const std::string group = "Prompt (one of these, else standard input)";
-  app->add_option("-p,--prompt", flags->prompt, "Text")->type_name("TEXT")->group(group);
-  app->add_option("--prompt-file", flags->prompt_file, "A text file")->type_name("F")->group(group);
-  app->add_option("--prompt-ids", flags->prompt_ids, "Token ids, taken as they are")
-      ->type_name("1,2,3")
-      ->group(group);
-  app->add_option("--prompts", flags->prompts_file,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}, run as a batch")
-      ->type_name("F.jsonl")
-      ->group(group);
-  app->add_flag("--chat", flags->chat,
-                "The prompt is a message, put to the model by its chat template")
-      ->group(group);
-  app->add_option("--system", flags->system, "The system message before it, with --chat")
-      ->type_name("TEXT")
-      ->group(group);
-  flags->tools_option.AddTo(app)->group(group);
-  app->add_option("--prediction", flags->prediction_file,
-                  "A text of which the output may say much again: it is drafted from, for nothing")
-      ->type_name("F")
-      ->group(group);
-  app->add_option("--batch", flags->batch, "Prompts at a time with --prompts [8]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024))
-      ->group(group);
+  OptionGroup group(app, "Prompt (one of these, else standard input)");
+  group.Add("-p,--prompt", "TEXT", &flags->prompt, "Text");
+  group.Add("--prompt-file", "F", &flags->prompt_file, "A text file");
+  group.Add("--prompt-ids", "1,2,3", &flags->prompt_ids, "Token ids, taken as they are");
+  group.Add("--prompts", "F.jsonl", &flags->prompts_file,
+            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}, run as a batch");
+  group.AddFlag("--chat", &flags->chat,
+                "The prompt is a message, put to the model by its chat template");
+  group.Add("--system", "TEXT", &flags->system, "The system message before it, with --chat");
+  flags->tools_option.AddTo(&group);
+  group.Add("--prediction", "F", &flags->prediction_file,
+            "A text of which the output may say much again: it is drafted from, for nothing");
+  group.Add("--batch", "N", &flags->batch, "Prompts at a time with --prompts", kBatchLimits);
 }
 
 void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
-  const std::string group = "Output";
-  app->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to write [256]")
-      ->type_name("N")
-      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
-      ->group(group);
-  app->add_option("--min-tokens", flags->sampling.params.min_tokens,
-                  "No end token, stop token or stop text counts before N tokens [0]")
-      ->type_name("N")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->group(group);
-  app->add_option("--stop", flags->stop, "Text to stop before; repeatable")
-      ->type_name("TEXT")
-      ->group(group);
-  app->add_option("--stop-token", flags->stop_tokens, "Token id to stop at; repeatable")
-      ->type_name("ID")
-      ->group(group);
-  app->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the model's end tokens")
-      ->group(group);
-  app->add_option("--logprobs", flags->logprobs,
-                  "Report each token's log-probability and the N largest (with --json)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 100))
-      ->group(group);
-  app->add_option("--prompt-logprobs", flags->prompt_logprobs,
-                  "The same of the prompt's tokens (with --json)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 100))
-      ->group(group);
-  app->add_option("--logprobs-mode", flags->logprobs_mode,
-                  "raw: of the model; processed: of the distribution drawn from [raw]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"raw", "processed"}))
-      ->group(group);
-  app->add_flag("--compare", flags->compare,
+  OptionGroup group(app, "Output");
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Most tokens to write", {.low = 1});
+  group.Add("--stop", "TEXT", &flags->stop, "Text to stop before; repeatable");
+  group.Add("--stop-token", "ID", &flags->stop_tokens, "Token id to stop at; repeatable");
+  group.AddFlag("--ignore-eos", &flags->ignore_eos, "Go on past the model's end tokens");
+  group.Add("--logprobs", "N", &flags->logprobs,
+            "Report each token's log-probability and the N largest (with --json)", kLogprobLimits);
+  group.Add("--prompt-logprobs", "N", &flags->prompt_logprobs,
+            "The same of the prompt's tokens (with --json)", kLogprobLimits);
+  group.Add("--logprobs-mode", "NAME", &flags->logprobs_mode,
+            "raw: of the model; processed: of the distribution drawn from",
+            OneOf{{"raw", "processed"}});
+  group.AddFlag("--compare", &flags->compare,
                 "Run three times more each way, plainly and with speculation in turns, and report "
-                "medians, their spread and whether the tokens are the same; no run drafts from "
-                "an earlier one's text (as with --draft-memory 0)")
-      ->group(group);
-  app->add_flag("--json", flags->json, "One JSON object instead of text and report")->group(group);
+                "medians, their spread and whether the tokens are the same; no run drafts from an "
+                "earlier one's text (as with --draft-memory 0)");
+  group.AddFlag("--json", &flags->json, "One JSON object instead of text and report");
 }
 
 }  // namespace
@@ -340,8 +303,8 @@ Command AddGenerateCommand(CLI::App* program) {
   flags->sampling.AddTo(app);
   flags->constraint_flags.AddTo(app);
   AddOutputOptions(app, flags.get());
-  flags->engine.AddTo(app);
-  flags->kv_store.AddTo(app);
+  flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
+  app->get_option("--compare")->excludes("--kv-store");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run =

@@ -33,6 +33,7 @@
 #include "tools/bandwidth.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/option_group.h"
 #include "tools/standard_output.h"
 
 namespace tandem {
@@ -45,11 +46,10 @@ struct InspectFlags {
   std::string draft;
   std::string device;
   std::string kv_cache = "f32";
-  int threads = 0;
   int tensor_parallel = 1;
   bool json = false;
   bool config_only = false;
-  std::vector<std::string> allow_unknown_config;
+  EngineOptions options;  // its threads and allow_unknown_config
 };
 
 // What conversations with a model can be made of.
@@ -128,7 +128,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
   EngineOptions options{.target = target, .draft = flags.draft, .max_batch = 1};
   options.tensor_parallel = flags.tensor_parallel;
   if (!flags.device.empty()) options.device = flags.device;
-  options.allow_unknown_config = flags.allow_unknown_config;
+  options.allow_unknown_config = flags.options.allow_unknown_config;
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
@@ -146,7 +146,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);
   RETURN_IF_ERROR(InspectLoaded(flags, path, &inspection));
-  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.allow_unknown_config));
+  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.options.allow_unknown_config));
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
@@ -171,7 +171,8 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
                            .page_size = 1,
                            .dtype = kv_dtype};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
-  ThreadPool pool(flags.threads > 0 ? UsableThreads(flags.threads) : NumUsableCores());
+  ThreadPool pool(flags.options.threads > 0 ? UsableThreads(flags.options.threads)
+                                            : NumUsableCores());
   ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
   if (inspection.bytes_read_per_token <= LastLevelCacheBytes()) {
     ASSIGN_OR_RETURN(inspection.cache,
@@ -354,7 +355,8 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
 // Reads the configuration alone; nothing else need be there.
 absl::Status RunConfigOnly(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
-  const absl::StatusOr<ModelConfig> config = ReadModelConfig(path, flags.allow_unknown_config);
+  const absl::StatusOr<ModelConfig> config =
+      ReadModelConfig(path, flags.options.allow_unknown_config);
   if (flags.json) {
     OrderedJson json = {{"model", flags.path}, {"supported", config.ok()}};
     if (!config.ok()) json["reason"] = std::string(config.status().message());
@@ -396,32 +398,25 @@ Command AddInspectCommand(CLI::App* program) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* app = program->add_subcommand(
       "inspect", "Tell what a model holds and how fast this machine could decode with it");
-  app->add_option("-m,--target,path", flags->path,
-                  "Model folder or GGUF file, or the name of a fetched model")
-      ->type_name("PATH")
+  OptionGroup group(app);
+  group
+      .Add("-m,--target,path", "PATH", &flags->path,
+           "Model folder or GGUF file, or the name of a fetched model")
       ->required();
-  app->add_option("--draft", flags->draft, "Also tell what would be chosen for this draft of it")
-      ->type_name("PATH");
-  app->add_option("--tensor-parallel", flags->tensor_parallel,
-                  "Also load the model in so many processes, and tell what each of them holds [1]")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMostRanks));
-  app->add_option("--device", flags->device,
-                  "Also load the model there, and tell how its products are computed: auto, cpu, "
-                  "cuda:N")
-      ->type_name("NAME");
-  app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  app->add_option("--threads", flags->threads,
-                  "CPU threads that measure the bandwidth [the physical cores]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  app->add_flag("--json", flags->json, "One JSON object instead of text");
-  app->add_flag("--config-only", flags->config_only,
+  group.Add("--draft", "PATH", &flags->draft,
+            "Also tell what would be chosen for this draft of it");
+  group.Add("--tensor-parallel", "N", &flags->tensor_parallel,
+            "Also load the model in so many processes, and tell what each of them holds",
+            {.low = 1, .high = kMostRanks});
+  group.Add("--device", "NAME", &flags->device,
+            "Also load the model there, and tell how its products are computed: auto, cpu, cuda:N");
+  group.Add("--kv-cache", "NAME", &flags->kv_cache, "What the cache would hold: f32, bf16, int8",
+            OneOf{{"f32", "bf16", "int8"}});
+  group.AddFlag("--json", &flags->json, "One JSON object instead of text");
+  group.AddFlag("--config-only", &flags->config_only,
                 "Only tell whether the configuration is supported, or why not; the folder need "
                 "hold nothing but config.json");
-  AddUnknownConfigOption(app, &flags->allow_unknown_config);
+  AddEngineOptions(app, {"threads", "allow_unknown_config"}, &flags->options);
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

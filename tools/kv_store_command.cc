@@ -14,7 +14,7 @@
 #include "kvstore/lmdb_store.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
-#include "tools/number_range.h"
+#include "tools/option_group.h"
 #include "tools/report.h"
 #include "tools/standard_output.h"
 #include "tools/table.h"
@@ -105,15 +105,13 @@ Command AddKvStoreCommand(CLI::App* program) {
   const auto flags = std::make_shared<KvStoreCommandFlags>();
   CLI::App* app = program->add_subcommand(
       "kv-store", "List or remove what a folder of --kv-store keeps, pool by pool");
+  OptionGroup group(app);
   app->add_option("DIR", flags->folder, "The folder")->required();
-  app->add_option("--remove", flags->pool,
-                  "Remove this pool's pages: the first digits of its name, as it is listed")
-      ->type_name("POOL");
-  app->add_option("--older-than", flags->days,
-                  "Remove pages that were used last before so many days")
-      ->type_name("DAYS")
-      ->check(NumberWithin(0, 36500));
-  app->add_flag("--json", flags->json, "Print a JSON object, with whole names");
+  group.Add("--remove", "POOL", &flags->pool,
+            "Remove this pool's pages: the first digits of its name, as it is listed");
+  group.Add("--older-than", "DAYS", &flags->days,
+            "Remove pages that were used last before so many days", {.low = 0, .high = 36500});
+  group.AddFlag("--json", &flags->json, "Print a JSON object, with whole names");
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

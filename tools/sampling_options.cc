@@ -3,37 +3,22 @@
 #include <limits>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 
 void SamplingFlags::AddTo(CLI::App* app) {
-  const std::string group = "Sampling";
-  SamplingParams& s = params;
-  const auto add = [&](const char* name, auto& value, const std::string& help) {
-    return app->add_option(name, value, help)->group(group);
-  };
-  add("--temperature", s.temperature,
-      absl::StrCat("0 always takes the most likely token [", s.temperature, "]"))
-      ->type_name("T");
-  add("--top-k", s.top_k, "Keep the K most likely tokens; 0 keeps all [0]")->type_name("K");
-  add("--top-p", s.top_p, "Keep the most likely tokens that reach this sum [1]")->type_name("P");
-  add("--min-p", s.min_p, "Keep tokens with at least this share of the largest probability [0]")
-      ->type_name("P");
-  add("--repetition-penalty", s.repetition_penalty, "Above 1 avoids tokens seen before [1]")
-      ->type_name("R");
-  add("--frequency-penalty", s.frequency_penalty, "Taken off per occurrence in the output [0]")
-      ->type_name("F");
-  add("--presence-penalty", s.presence_penalty, "Taken off once for tokens in the output [0]")
-      ->type_name("F");
-  add("--logit-bias", logit_bias, "Added to a token's logit; repeatable")->type_name("ID:BIAS");
-  add("--seed", seed, "Makes the output a function of model, prompt and parameters alone")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  OptionGroup group(app, "Sampling");
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
+    group.Add(parameter.option, parameter.value, &(params.*member), parameter.help, limits);
+  });
+  group.Add("--logit-bias", "ID:BIAS", &logit_bias, "Added to a token's logit; repeatable");
+  group.Add("--seed", "N", &seed,
+            "Makes the output a function of model, prompt and parameters alone", {.low = 0});
 }
 
 absl::Status SamplingFlags::Check() {

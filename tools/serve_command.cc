@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,10 +28,7 @@
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
-#include "tools/kv_event_options.h"
-#include "tools/kv_store_options.h"
-#include "tools/kv_transfer_options.h"
-#include "tools/number_range.h"
+#include "tools/option_group.h"
 #include "tools/secret_file.h"
 
 namespace tandem {
@@ -41,24 +37,17 @@ namespace {
 struct ServeFlags {
   ServeFlags() {
     engine.prefers_real_pair = true;
-    engine.all_drafters = true;
+    engine.options.all_drafters = true;
+    engine.options.warm_up = true;
+    engine.options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   }
 
   EngineFlags engine;
-  KvStoreFlags kv_store;
-  KvTransferFlags kv_transfer;
-  KvEventFlags kv_events;
   ServerOptions server;
-  int max_batch = 8;
   int max_waiting = 64;
-  int chunk_tokens = 0;  // 0: not given
-  bool no_prefix_cache = false;
   std::string generation_config = "auto";
   std::string metrics_names = "both";
   std::string reasoning = "auto";
-  std::string max_body = "4M";
-  std::string max_unread = "1M";
-  std::string max_answer = "64M";
   double drain_seconds = 30;
   std::string on_rank_failure = "exit";
   SecretSource api_key = {.what = "the key",
@@ -73,21 +62,10 @@ struct ServeFlags {
 
 absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  engine_options.max_batch = max_batch;
-  engine_options.chunk_tokens = chunk_tokens;
-  engine_options.prefix_cache = !no_prefix_cache;
-  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
-  RETURN_IF_ERROR(kv_transfer.Apply(&engine_options));
-  RETURN_IF_ERROR(kv_events.Apply(&engine_options));
-  engine_options.warm_up = true;
-  engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
   ASSIGN_OR_RETURN(service.api_key, api_key.Read());
   RETURN_IF_ERROR(service.sites.Validate());
-  ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
-  ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
-  ASSIGN_OR_RETURN(service.max_answer_bytes, ParseSize("--max-answer-bytes", max_answer));
-  service.max_sequences = max_batch + max_waiting;
+  service.max_sequences = engine_options.max_batch + max_waiting;
   service.version = TANDEM_VERSION;
   ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
   service.splits_reasoning = reasoning == "auto";
@@ -241,76 +219,46 @@ absl::Status Run(const ServeFlags& flags) {
 }
 
 void AddAccessOptions(CLI::App* app, ServeFlags* flags) {
-  const std::string group = "Access";
+  OptionGroup group(app, "Access");
   SiteOptions& sites = flags->server.service.sites;
-  CLI::Option* key = app->add_option("--api-key", flags->api_key.given,
-                                     "Clients must send it [$TANDEM_API_KEY, else none]")
-                         ->type_name("KEY")
-                         ->group(group);
-  app->add_option("--api-key-file", flags->api_key.file, "A file that holds the key")
-      ->type_name("F")
-      ->excludes(key)
-      ->group(group);
-  app->add_option("--allowed-hosts", sites.allowed_hosts,
-                  "Names that requests may be for, beside those of this machine; * for any [any "
-                  "where others reach it or there is a key]")
-      ->type_name("H,...")
-      ->delimiter(',')
-      ->group(group);
-  app->add_option("--cors-origins", sites.cors_origins,
-                  "Whose pages may ask, such as https://app.example; * for all [the server's own]")
-      ->type_name("O,...")
-      ->delimiter(',')
-      ->group(group);
+  CLI::Option* key = group.Add("--api-key", "KEY", &flags->api_key.given,
+                               "Clients must send it [$TANDEM_API_KEY, else none]");
+  group.Add("--api-key-file", "F", &flags->api_key.file, "A file that holds the key")
+      ->excludes(key);
+  group.Add("--allowed-hosts", "H,...", &sites.allowed_hosts,
+            "Names that requests may be for, beside those of this machine; * for any [any where "
+            "others reach it or there is a key]",
+            ',');
+  group.Add("--cors-origins", "O,...", &sites.cors_origins,
+            "Whose pages may ask, such as https://app.example; * for all [the server's own]", ',');
 }
 
 void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
-  const std::string group = "Limits";
-  ConnectionLimits& limits = flags->server.limits;
-  app->add_option("--max-batch", flags->max_batch, "Sequences generated together [8]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024))
-      ->group(group);
-  app->add_option("--max-waiting", flags->max_waiting,
-                  "Sequences that may wait for a place; more are refused with 429 [64]")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20))
-      ->group(group);
-  app->add_option("--chunk-tokens", flags->chunk_tokens,
-                  "Prompt tokens read per pass [1024 on a CUDA device, 256 on a CPU]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app->add_flag("--no-prefix-cache", flags->no_prefix_cache,
-                "Forget prompts instead of keeping them for later requests")
-      ->group(group);
-  app->add_option("--max-body", flags->max_body,
-                  "Largest body of a request; larger ones get 413. Those of more than "
-                  "64K that are worked on at once may have 16 times as much [4M]")
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option(
-         "--max-connections", limits.max_connections,
-         "When they are more, the one that is idle the longest is closed; when all are busy, "
-         "more are refused with 503 [256]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 16))
-      ->group(group);
-  app->add_option("--max-unread", flags->max_unread,
-                  "Of a stream, waiting for a client that does not read; beyond it the request is "
-                  "cancelled [1M]")
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option("--max-answer-bytes", flags->max_answer,
-                  "Of an answer, by its tokens and log-probabilities; a request that may come to "
-                  "more is refused with 400 [64M]")
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option("--drain-seconds", flags->drain_seconds,
-                  "On SIGTERM, how long running requests may go on [30]")
-      ->type_name("S")
-      ->check(NumberWithin(0, 86400))
-      ->group(group);
+  OptionGroup group(app, kLimitGroup);
+  ServiceOptions& service = flags->server.service;
+  const Limits size = {.low = 1, .is_size = true};
+  group.Add("--max-waiting", "N", &flags->max_waiting,
+            "Sequences that may wait for a place; more are refused with 429",
+            {.low = 0, .high = 1 << 20});
+  group.Add(
+      "--max-body", "SIZE", &service.max_body_bytes,
+      "Largest body of a request; larger ones get 413. Those of more than 64K that are worked "
+      "on at once may have 16 times as much",
+      size);
+  group.Add("--max-connections", "N", &flags->server.limits.max_connections,
+            "When they are more, the one that is idle the longest is closed; when all are busy, "
+            "more are refused with 503",
+            {.low = 1, .high = 1 << 16});
+  group.Add("--max-unread", "SIZE", &service.max_unread_bytes,
+            "Of a stream, waiting for a client that does not read; beyond it the request is "
+            "cancelled",
+            size);
+  group.Add("--max-answer-bytes", "SIZE", &service.max_answer_bytes,
+            "Of an answer, by its tokens and log-probabilities; a request that may come to more is "
+            "refused with 400",
+            size);
+  group.Add("--drain-seconds", "S", &flags->drain_seconds,
+            "On SIGTERM, how long running requests may go on", {.low = 0, .high = 86400});
 }
 
 }  // namespace
@@ -319,43 +267,33 @@ Command AddServeCommand(CLI::App* program) {
   const auto flags = std::make_shared<ServeFlags>();
   CLI::App* app =
       program->add_subcommand("serve", "Answer HTTP requests as OpenAI's completions do");
-  app->add_option("--host", flags->server.host, "Address to listen at [127.0.0.1]")->type_name("H");
-  app->add_option("--port", flags->server.port, "Port to listen at; 0 for any free one [8080]")
-      ->type_name("N")
-      ->check(CLI::Range(0, 65535));
+  OptionGroup group(app);
+  group.Add("--host", "H", &flags->server.host, "Address to listen at");
+  group.Add("--port", "N", &flags->server.port, "Port to listen at; 0 for any free one",
+            {.low = 0, .high = 65535});
   AddAccessOptions(app, flags.get());
-  app->add_option("--model-name", flags->server.service.model_name,
-                  "What clients call the model [the target's folder name]")
-      ->type_name("NAME");
-  app->add_option("--generation-config", flags->generation_config,
-                  "How requests are sampled that do not say: auto, as the model's "
-                  "generation_config.json recommends, or none, as OpenAI's [auto]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "none"}));
-  app->add_option("--reasoning", flags->reasoning,
-                  "What models think between markers such as <think>, before they answer: auto, "
-                  "taken out of the content, or off, left in it [auto]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "off"}));
-  app->add_option("--metrics-names", flags->metrics_names,
-                  "Whose names metrics have: tandem, vllm or both [both]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"tandem", "vllm", "both"}));
-  app->add_flag("--strict-requests", flags->server.service.strict_requests,
+  group.Add("--model-name", "NAME", &flags->server.service.model_name,
+            "What clients call the model [the target's folder name]");
+  group.Add("--generation-config", "NAME", &flags->generation_config,
+            "How requests are sampled that do not say: auto, as the model's "
+            "generation_config.json recommends, or none, as OpenAI's",
+            OneOf{{"auto", "none"}});
+  group.Add("--reasoning", "NAME", &flags->reasoning,
+            "What models think between markers such as <think>, before they answer: auto, taken "
+            "out of the content, or off, left in it",
+            OneOf{{"auto", "off"}});
+  group.Add("--metrics-names", "NAME", &flags->metrics_names,
+            "Whose names metrics have: tandem, vllm or both", OneOf{{"tandem", "vllm", "both"}});
+  group.AddFlag("--strict-requests", &flags->server.service.strict_requests,
                 "Refuse requests with fields that are not known, which are ignored else");
-  app->add_option("--on-rank-failure", flags->on_rank_failure,
-                  "With --tensor-parallel, when another rank's process has ended: exit with an "
-                  "error, or restart all of them; requests that run fail in either case [exit]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"exit", "restart"}));
-  app->add_option("--io-threads", flags->server.io_threads, "Threads that talk to clients [2]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64));
+  group.Add("--on-rank-failure", "NAME", &flags->on_rank_failure,
+            "With --tensor-parallel, when another rank's process has ended: exit with an error, or "
+            "restart all of them; requests that run fail in either case",
+            OneOf{{"exit", "restart"}});
+  group.Add("--io-threads", "N", &flags->server.io_threads, "Threads that talk to clients",
+            {.low = 1, .high = 64});
   AddLimitOptions(app, flags.get());
-  flags->engine.AddTo(app);
-  flags->kv_store.AddTo(app);
-  flags->kv_transfer.AddTo(app);
-  flags->kv_events.AddTo(app);
+  flags->engine.AddTo(app, {kLimitGroup, kEngineGroup, kStoreGroup, kTransferGroup, kEventGroup});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -15,6 +15,7 @@
 #include "tandem/tokenizer.h"
 #include "tools/chat_format.h"
 #include "tools/command.h"
+#include "tools/option_group.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
 
@@ -133,22 +134,23 @@ Command AddTokenizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app =
       program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
-  app->add_option("-m,--tokenizer", flags->tokenizer,
-                  "A model folder, a GGUF file, a tokenizer.json, a tokenizer.model or a fetched "
-                  "model's name")
-      ->type_name("PATH")
+  OptionGroup group(app);
+  group
+      .Add("-m,--tokenizer", "PATH", &flags->tokenizer,
+           "A model folder, a GGUF file, a tokenizer.json, a tokenizer.model or a fetched model's "
+           "name")
       ->required();
-  app->add_option("--text", flags->text, "Text to tokenize")->type_name("TEXT");
-  app->add_option("--jsonl", flags->jsonl,
-                  "JSON lines {\"text\": ..., \"special\": \"parse\"|\"plain\"}; - reads standard "
-                  "input")
-      ->type_name("F");
-  app->add_flag("--no-special", flags->no_special,
+  group.Add("--text", "TEXT", &flags->text, "Text to tokenize");
+  group.Add("--jsonl", "F", &flags->jsonl,
+            "JSON lines {\"text\": ..., \"special\": \"parse\"|\"plain\"}; - reads standard input");
+  group.AddFlag("--no-special", &flags->no_special,
                 "Special tokens written in the text are ordinary text, where a line does not say");
-  CLI::Option* as_prompt = app->add_flag(
-      "--as-prompt", flags->as_prompt, "With the tokens that the model's prompts have around them");
-  app->add_flag("--chat", flags->chat,
-                "Texts are messages, put to the model by its chat template, up to the answer")
+  CLI::Option* as_prompt =
+      group.AddFlag("--as-prompt", &flags->as_prompt,
+                    "With the tokens that the model's prompts have around them");
+  group
+      .AddFlag("--chat", &flags->chat,
+               "Texts are messages, put to the model by its chat template, up to the answer")
       ->excludes(as_prompt);
   app->footer(
       "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing else is added to it.");

@@ -10,12 +10,10 @@
 
 namespace tandem {
 
-CLI::Option* ToolsOption::AddTo(CLI::App* app) {
-  return app
-      ->add_option("--tools", file,
-                   "Functions that the model may call: a file with OpenAI's list of tools, "
-                   "[{\"type\": \"function\", \"function\": {\"name\": ...}}]")
-      ->type_name("F.json");
+void ToolsOption::AddTo(OptionGroup* group) {
+  group->Add("--tools", "F.json", &file,
+             "Functions that the model may call: a file with OpenAI's list of tools, "
+             "[{\"type\": \"function\", \"function\": {\"name\": ...}}]");
 }
 
 absl::StatusOr<JsonValue> ToolsOption::Read() const {

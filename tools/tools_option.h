@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "tandem/json_value.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 
@@ -13,8 +13,8 @@ namespace tandem {
 struct ToolsOption {
   std::string file;
 
-  // Adds it to `app`, which must not outlive this object.
-  CLI::Option* AddTo(CLI::App* app);
+  // Adds it to `group`, whose command must not outlive this object.
+  void AddTo(OptionGroup* group);
   bool is_given() const { return !file.empty(); }
   // The file's list, as ChatInput::tools has it; null without the option. Errors name the option,
   // the file, the member, the value found and those allowed.

@@ -14,7 +14,7 @@
 #include "tandem/lossless_proof.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
-#include "tools/number_range.h"
+#include "tools/option_group.h"
 #include "tools/progress.h"
 #include "tools/prompt_file.h"
 #include "tools/standard_output.h"
@@ -224,11 +224,8 @@ absl::Status Run(ProofFlags* flags) {
   absl::StatusOr<LosslessProof> proof;
   {
     Progress progress("proving", kSteps);
-    int shown = 0;
     flags->proof.on_progress = [&](double share) {
-      const int now = static_cast<int>(share * kSteps);
-      progress.Advance(now - shown);
-      shown = now;
+      progress.AdvanceTo(static_cast<int64_t>(share * kSteps));
     };
     proof = ProveLossless(flags->engine_options, flags->proof);
   }
@@ -249,29 +246,18 @@ Command AddVerifyLosslessCommand(CLI::App* program) {
   const auto flags = std::make_shared<ProofFlags>();
   CLI::App* app = program->add_subcommand(
       "verify-lossless", "Prove on this pair and machine that speculation changes nothing");
-  const std::string group = "Proof";
-  app->add_option("--prompts", flags->prompts_file,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [4 beginnings]")
-      ->type_name("F.jsonl")
-      ->group(group);
-  app->add_option("--seconds", flags->seconds, "Time to aim at [75]")
-      ->type_name("S")
-      ->check(NumberWithin(1e-3, 86400))
-      ->group(group);
-  app->add_option("--runs", flags->proof.runs,
-                  "Generations of every test of a law [as many as the time allows]")
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--seed", flags->proof.seed, "Of all random numbers [1]")
-      ->type_name("N")
-      ->group(group);
+  OptionGroup group(app, "Proof");
+  group.Add("--prompts", "F.jsonl", &flags->prompts_file,
+            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [4 beginnings]");
+  group.Add("--seconds", "S", &flags->seconds, "Time to aim at", {.low = 1e-3, .high = 86400});
+  group.Add("--runs", "N", &flags->proof.runs,
+            "Generations of every test of a law [as many as the time allows]");
+  group.Add("--seed", "N", &flags->proof.seed, "Of all random numbers");
   std::vector<std::string> faults;
   for (const FaultName& fault : PlantableFaults()) faults.emplace_back(fault.name);
-  app->add_option("--plant", flags->proof.plant, "Plant a fault in what is proved, to see it fail")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(faults))
-      ->group(group);
-  app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
+  group.Add("--plant", "NAME", &flags->proof.plant,
+            "Plant a fault in what is proved, to see it fail", OneOf{faults});
+  group.AddFlag("--json", &flags->json, "One JSON object instead of tables");
   flags->engine.AddTo(app);
   return {
       .app = app,

@@ -3,7 +3,6 @@
 #ifndef TANDEM_INCLUDE_TANDEM_FIELD_ERROR_H_
 #define TANDEM_INCLUDE_TANDEM_FIELD_ERROR_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,7 +10,7 @@
 
 namespace tandem {
 
-// INVALID_ARGUMENT "`field`: `what`", for instance "max_tokens: 0 is not 1 or more".
+// INVALID_ARGUMENT "`field`: `what`", for instance "max_tokens: must be at least 1, got 0".
 absl::Status FieldError(absl::string_view field, absl::string_view what);
 
 // The field that the status names; empty if it names none.
@@ -26,10 +25,6 @@ absl::Status WithCode(absl::Status status, absl::string_view code);
 
 // The code of the status; empty if it has none.
 std::string CodeOf(const absl::Status& status);
-
-// FieldError unless `value` is `least` or more, or from `least` to `most`.
-absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least);
-absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t least, int64_t most);
 
 }  // namespace tandem
 

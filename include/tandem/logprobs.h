@@ -4,13 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/parameter.h"
 #include "tandem/types.h"
 
 namespace tandem {
 
+// How many likely tokens log-probabilities can be reported of; -1 for none at all.
+inline constexpr Limits kLogprobLimits = {.low = 0, .high = 100, .unset = -1};
+
 // Which log-probabilities to report with a token.
 struct LogprobOptions {
-  int num_top = -1;        // -1 for none at all; 0 for the token's own
+  int num_top = -1;        // kLogprobLimits; 0 for the token's own
   bool processed = false;  // of the distribution drawn from, rather than of the raw logits
 };
 

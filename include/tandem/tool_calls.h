@@ -78,13 +78,10 @@ class ToolCallParser {
   void ReadCall(char byte, AnswerDelta* delta);
   void ReadAfter(char byte, AnswerDelta* delta);
   void ReadEnd(char byte, AnswerDelta* delta);
-  bool MayBeList() const;
   // Whether calls without a marker may come.
   bool MayBeginBare() const;
   // After a whole marker that calls begin with.
   void OnMarker();
-  // Whether a call may begin with `byte` where kOpen is; then reads it.
-  bool MayBegin(char byte) const;
   void BeginCall(char byte);
   // The text that was held back is content after all.
   void GiveUp(AnswerDelta* delta);
@@ -92,6 +89,7 @@ class ToolCallParser {
   void LetOutCall(AnswerDelta* delta);
 
   const Options options_;
+  std::string_view call_begin_;               // the text that needs no marker in front of it
   std::vector<std::string_view> beginnings_;  // the markers of calls
   std::vector<std::string_view> after_;       // those that may follow a call
   Place place_ = Place::kText;

@@ -24,5 +24,5 @@ def test_a_later_engine_finds_what_an_earlier_one_has_kept(tmp_path):
 
 
 def test_sizes_that_hold_nothing_are_refused():
-    with pytest.raises(tandem.FieldError, match="kv_store_size: 5 is not 1048576 or more"):
+    with pytest.raises(tandem.FieldError, match="kv_store_size: must be at least 1048576, got 5"):
         tandem.Engine(TARGET, kv_store="x", kv_store_bytes=5)

@@ -21,8 +21,8 @@ namespace {
 using Json = JsonValue;
 
 constexpr int kDefaultMaxTokens = 16;  // of completions, as OpenAI's
-constexpr int kMostLogprobs = 100;
-constexpr int kMostSequences = 128;
+constexpr Limits kLogprobs = {.low = kLogprobLimits.low, .high = kLogprobLimits.high};
+constexpr Limits kSequences = {.low = 1, .high = 128};
 
 constexpr char kPromptKinds[] =
     "a string, a list of strings, a list of token ids or a list of such";
@@ -47,10 +47,10 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
 void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* request) {
   ReadGeneration(fields, model, &request->request);
   ReadStream(fields, request);
-  fields->Read("n", &request->n, 1, kMostSequences);
+  fields->Read("n", &request->n, kSequences);
   fields->Read("seed", &request->request.seed);
   fields->Read("echo", &request->echo);
-  fields->Read("prompt_logprobs", &request->num_prompt_logprobs, 0, kMostLogprobs);
+  fields->Read("prompt_logprobs", &request->num_prompt_logprobs, kLogprobs);
   if (request->num_prompt_logprobs >= 0 && request->stream) {
     fields->FailNot("prompt_logprobs", request->num_prompt_logprobs, "possible with stream");
   }
@@ -179,7 +179,7 @@ absl::Status ReadPrompts(const Json& prompt, const PromptFields& fields, const S
 
 void ReadBestOf(RequestFields* fields, ApiRequest* request) {
   int best_of = request->n;
-  fields->Read("best_of", &best_of, 1, kMostSequences);
+  fields->Read("best_of", &best_of, kSequences);
   if (best_of < request->n) fields->FailNot("best_of", best_of, "n or more");
   if (best_of > request->n && request->stream) {
     fields->FailNot("best_of", best_of, "possible with stream, allowed: the same as n");
@@ -238,7 +238,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   ReadCommon(&fields, model, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_tokens"}, /*may_be_zero=*/true);
-  fields.Read("logprobs", &request.num_logprobs, 0, kMostLogprobs);
+  fields.Read("logprobs", &request.num_logprobs, kLogprobs);
   ReadBestOf(&fields, &request);
   const PromptFields prompt_fields = ReadPromptFields(&fields);
   const Json* prompt = fields.Find("prompt");
@@ -249,7 +249,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   RETURN_IF_ERROR(ReadPrompts(*prompt, prompt_fields, model, &request));
   RETURN_IF_ERROR(CheckSequences(model, request));
   if (lengths.max_tokens == 0 && !request.echo) {
-    return FieldError("max_tokens", "0 is not 1 or more, as it is without echo");
+    return FieldError("max_tokens", "must be at least 1 unless `echo` is true, got 0");
   }
   if (request.echo && request.num_logprobs >= 0 && request.stream) {
     return FieldError("echo", "true is not possible with both stream and logprobs");
@@ -271,7 +271,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   bool logprobs = false;
   int top_logprobs = 0;
   fields.Read("logprobs", &logprobs);
-  fields.Read("top_logprobs", &top_logprobs, 0, kMostLogprobs);
+  fields.Read("top_logprobs", &top_logprobs, kLogprobs);
   if (top_logprobs > 0 && !logprobs) {
     fields.FailNot("top_logprobs", top_logprobs, "possible without logprobs: true");
   }

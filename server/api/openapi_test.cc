@@ -1,6 +1,8 @@
 // The document that the server gives out says what the server does.
+#include <cmath>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -54,6 +56,20 @@ TEST(OpenApi, HasEveryPathAndMethod) {
       EXPECT_EQ(other.status, 405) << path;
     }
   }
+}
+
+TEST(OpenApi, HasTheTableOfSampling) {
+  VisitSamplingParams([](const Parameter& parameter, auto member, const Limits& limits) {
+    const auto value = SamplingParams().*member;
+    Json want = {{"type", {std::is_integral_v<decltype(value)> ? "integer" : "number", "null"}},
+                 {"default", value},
+                 {"description", parameter.help},
+                 {limits.excludes_low ? "exclusiveMinimum" : "minimum", limits.low}};
+    if (!std::isinf(limits.high)) want["maximum"] = limits.high;
+    for (const char* schema : {"CompletionRequest", "ChatRequest", "ResponsesRequest"}) {
+      EXPECT_EQ(Document()["components"]["schemas"][schema]["properties"][parameter.name], want);
+    }
+  });
 }
 
 TEST(OpenApi, HasEveryFieldOfEveryRequest) {

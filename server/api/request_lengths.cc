@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr char kOneOrWhatFits[] = "an integer from 1 on, or -1 for what fits";
+constexpr char kOneOrWhatFits[] = "at least 1, or -1 for what fits";
 
 // The tokens that each sequence may write, by what the whole answer may hold.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
@@ -50,10 +50,10 @@ void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*
                         bool may_be_zero) {
   for (const char* name : names) {
     int value = kWhatFits - 1;
-    fields->Read(name, &value, kWhatFits);
+    fields->Read(name, &value, {.low = kWhatFits});
     if (value < kWhatFits) continue;
     if (value == 0 && !may_be_zero) {
-      fields->FailNot(name, value, kOneOrWhatFits);
+      fields->FailBeyond(name, value, kOneOrWhatFits);
     }
     if (max_tokens.has_value() && *max_tokens != value) {
       fields->FailNot(field, *max_tokens, absl::StrCat("the same as ", name));
@@ -62,10 +62,10 @@ void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*
     field = name;
   }
   int truncated = kWhatFits - 1;
-  fields->Read("truncate_prompt_tokens", &truncated, kWhatFits);
+  fields->Read("truncate_prompt_tokens", &truncated, {.low = kWhatFits});
   if (truncated < kWhatFits) return;
   truncated_prompt = truncated;
-  if (truncated == 0) fields->FailNot("truncate_prompt_tokens", 0, kOneOrWhatFits);
+  if (truncated == 0) fields->FailBeyond("truncate_prompt_tokens", 0, kOneOrWhatFits);
 }
 
 absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request) {

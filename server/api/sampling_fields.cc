@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -41,15 +42,12 @@ std::optional<std::vector<TokenId>> AsTokenIds(const Json& json) {
 namespace {
 
 void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
-  fields->Read("temperature", &sampling->temperature);
-  fields->Read("top_p", &sampling->top_p);
-  fields->Read("top_k", &sampling->top_k, -1);
-  if (sampling->top_k == -1) sampling->top_k = 0;  // vLLM's word for all
-  fields->Read("min_p", &sampling->min_p);
-  fields->Read("repetition_penalty", &sampling->repetition_penalty);
-  fields->Read("frequency_penalty", &sampling->frequency_penalty);
-  fields->Read("presence_penalty", &sampling->presence_penalty);
-  fields->Read("min_tokens", &sampling->min_tokens, 0);
+  VisitSamplingParams([&](const Parameter& parameter, auto member, Limits limits) {
+    // vLLM's word for all.
+    if (parameter.name == absl::string_view("top_k")) limits.low = -1;
+    fields->Read(parameter.name, &(sampling->*member), limits);
+  });
+  sampling->top_k = std::max(sampling->top_k, 0);
   const Json* bias = fields->Find("logit_bias");
   if (bias == nullptr) return;
   if (!bias->is_object()) {
@@ -101,16 +99,7 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   const Json* object = fields->Find("speculation");
   if (object == nullptr) return;
   RequestFields inner(object, fields->PathOf("speculation"));
-  const Json* draft_tokens = inner.Find("draft_tokens");
-  if (draft_tokens != nullptr && *draft_tokens == "auto") {
-    options->draft_tokens = kAutoDraftTokens;
-  } else if (draft_tokens != nullptr) {
-    const std::optional<WholeNumber> number = AsWholeNumber(*draft_tokens);
-    const bool is_count = number.has_value() && number->IsWithin(0, kMaxDraftTokens);
-    if (is_count) options->draft_tokens = static_cast<int>(number->bits);
-    const std::string allowed = absl::StrCat("\"auto\" or a number from 0 to ", kMaxDraftTokens);
-    if (!is_count) inner.FailNot("draft_tokens", *draft_tokens, allowed);
-  }
+  inner.Read("draft_tokens", &options->draft_tokens, kDraftTokenLimits);
   std::string drafter = model.drafter;
   inner.Read("drafter", &drafter);
   const std::optional<DrafterKind> kind = model.DrafterNamed(drafter);
@@ -124,7 +113,8 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   }
   if (drafter == "none") {
     if (options->draft_tokens.value_or(0) > 0) {
-      inner.FailNot("draft_tokens", *draft_tokens, "possible without a drafter, allowed: 0");
+      inner.FailNot("draft_tokens", *options->draft_tokens,
+                    "possible without a drafter, allowed: 0");
     }
     options->draft_tokens = 0;
   }
@@ -160,8 +150,8 @@ void ReadKvTransfer(RequestFields* fields, Request* options) {
   inner.Read("remote_engine_id", &params.remote_engine_id);
   inner.Read("remote_request_id", &params.remote_request_id);
   inner.Read("remote_host", &params.remote_host);
-  inner.Read("remote_port", &params.remote_port, 1, 65535);
-  inner.Read("remote_num_tokens", &params.remote_num_tokens, 0);
+  inner.Read("remote_port", &params.remote_port, {.low = 1, .high = 65535});
+  inner.Read("remote_num_tokens", &params.remote_num_tokens, {.low = 0});
   float tokens_per_second = 0.0F;
   inner.Read("tokens_per_second", &tokens_per_second);
   params.tokens_per_second = tokens_per_second;

@@ -18,7 +18,6 @@ namespace tandem {
 namespace {
 
 using Json = JsonValue;
-using Family = ToolFormat::Family;
 
 // The schema whose objects have no properties but those that they name, unless they say otherwise:
 // models that must call would write others without end. Parts of an allOf name each other's.
@@ -70,10 +69,10 @@ class ToolReader {
     if (!IsGiven()) return;
     const ToolFormat& format = model_.tool_format;
     std::optional<ToolCallParser::Options>& options = request->reading.tools;
-    options = {.format = format, .functions = {}, .must_call = must_call_, .parallel = parallel_};
-    for (const ToolFunction& function : functions_) {
-      options->functions.push_back(CallableOf(function, format));
-    }
+    options = {.format = format,
+               .functions = CallablesOf(functions_, format),
+               .must_call = must_call_,
+               .parallel = parallel_};
     special_ = SpecialMarkersAmong(format.Markers(), *model_.tokenizer);
     for (const SpecialMarker& marker : special_) {
       request->request.shown_special_tokens.push_back(marker.second);
@@ -86,7 +85,7 @@ class ToolReader {
       HoldAtWill(absl::StrCat(strict->field, ".strict"), request);
     }
     // A constraint holds calls between their markers; other text that it allows is content.
-    if (request->request.constraint.has_value() && format.family == Family::kHermes) {
+    if (request->request.constraint.has_value() && !format.is_bare()) {
       options->format.may_lack_markers = false;
     }
   }

@@ -225,7 +225,7 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
 TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
   const ToolFunction function{
       .name = "f", .field = "tools[0].function", .schema = {{"type", "object"}}};
-  ToolTagOptions options{.format = {.family = ToolFormat::Family::kGlm},
+  ToolTagOptions options{.format = ToolFormat::Of(ToolFormat::Family::kGlm),
                          .special = {{"<tool_call>", 7}, {"</tool_call>", 8}}};
   EXPECT_TRUE(CallTag(options, function, /*keeps_schema=*/true).ok());
   options.special.emplace_back("</arg_key>", 9);

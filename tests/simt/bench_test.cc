@@ -1,10 +1,13 @@
-// `tandem bench device` on the device's backend: that what it enqueues is what the device takes.
+// The operations of `tandem bench device` on the device's backend: that what they enqueue is what
+// the device takes.
 #include <cmath>
+#include <limits>
 #include <memory>
 
-#include "bench/bench_device.h"
+#include "bench/operation_table.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "tools/checkpoints/random_weights.h"
 
 namespace tandem {
 namespace {
@@ -12,24 +15,35 @@ namespace {
 TEST(BenchDevice, RunsOnADevice) {
   auto backend = MakeCudaBackend(0);
   if (!backend.ok()) GTEST_SKIP() << backend.status().message();
-  DeviceBenchmarkOptions options;
-  options.shape = *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257,family=qwen3");
-  options.ops = {std::begin(kDeviceOps), std::end(kDeviceOps)};
-  options.quantized = DType::kQ4K;
-  options.kv_dtype = KvDType::kInt8;
-  options.rows = {1, 2};
-  options.batches = {2};
-  options.contexts = {3};
-  options.repeat = 1;
-  options.sample_seconds = 0.0;
-  options.buffer_bytes = 1 << 16;
+  const RandomModelShape shape =
+      *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257,family=qwen3");
+  const OperationOptions options{.config = shape.Config(),
+                                 .dtypes = {shape.dtype},
+                                 .quantized = DType::kQ4K,
+                                 .kv_dtypes = {KvDType::kInt8},
+                                 .rows = {1, 2},
+                                 .batches = {2},
+                                 .contexts = {3},
+                                 .rows_follow_context = true,
+                                 .norms_rows = true,
+                                 .working_set_bytes = 1 << 15,
+                                 .run = {.repeat = 1, .sample_seconds = 0.0}};
+  OperationTable table(options, backend->get(), nullptr);
+  table.AddMemory(1 << 16);
+  table.AddDeviceSampling();
+  ASSERT_TRUE(table.AddProducts("product", "--quantize").ok());
+  table.AddAttention();
+  const auto model = *Transformer::Load("random", options.config,
+                                        MakeRandomWeights(shape, 5, DType::kQ4K), backend->get());
+  table.AddPasses(model.get(), KvDType::kInt8, std::numeric_limits<int>::max());
   int num_results = 0;
-  const absl::Status status =
-      RunDeviceBenchmark(options, backend->get(), [&](const DeviceResult& result) {
-        ++num_results;
-        EXPECT_GT(result.best_ms(), 0.0);
-        EXPECT_TRUE(std::isnan(result.reference_ms));  // of blocks
-      });
+  const absl::Status status = table.Run([&](const OperationResult& result) {
+    ++num_results;
+    EXPECT_GT(result.best_ms(), 0.0);
+    // The host takes a part in sampling.
+    EXPECT_EQ(std::isnan(result.device_ms), result.operation.op == "sampling");
+    EXPECT_TRUE(std::isnan(result.operation.reference_ms));  // of blocks
+  });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(num_results, 2 + 4 * 2 + 5 * 2 + 2 * 3);
 }

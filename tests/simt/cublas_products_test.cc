@@ -12,17 +12,19 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "bench/bench_device.h"
-#include "bench/random_passes.h"
+#include "bench/operation_table.h"
 #include "gmock/gmock.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/device_meter.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/transformer.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
 #include "tests/simt/launches.h"
+#include "tools/checkpoints/random_weights.h"
 #include "tools/command.h"
 
 namespace tandem::cuda {
@@ -410,12 +412,19 @@ TEST_F(Cublas, ChangesNoBitOfAModel) {
     } else {
       UseNone();
     }
-    const auto passes = *RandomPasses::Create(*RandomModelShape::Parse("layers=2"), std::nullopt,
-                                              KvDType::kBF16, 140, backend_.get());
+    const RandomModelShape shape = *RandomModelShape::Parse("layers=2");
+    const auto model =
+        *Transformer::Load("random", shape.Config(), MakeRandomWeights(shape, 5), backend_.get());
+    const auto cache =
+        *PagedKvCache::Create(backend_.get(), model->kv_layout(16, KvDType::kBF16), 10);
+    KvSequence kv = cache->NewSequence();
+    const std::vector<TokenId> tokens(140, 7);
+    const ForwardRequest request{.tokens = tokens, .kv = &kv, .num_logits = 140};
     NumProducts();
-    ASSERT_TRUE(passes->SetSequences(1, 3, 140).ok());
-    passes->Pass();
-    logits.push_back(passes->Logits());
+    const auto rows = model->Forward({&request, 1});
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    const auto* const values = static_cast<const float*>(rows->data);
+    logits.emplace_back(values, values + int64_t{rows->rows} * rows->cols);
     const int num_products = NumProducts();
     EXPECT_EQ(num_products > 0, has_library) << num_products;
   }
@@ -444,21 +453,19 @@ TEST_F(Cublas, IsAReferenceInAnyOrder) {
 }
 
 TEST_F(Cublas, IsTheReferenceOfTheBenchmark) {
-  DeviceBenchmarkOptions options;
-  options.shape = *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257");
-  options.ops = {"product"};
-  options.rows = {3};
-  options.batches = {1};
-  options.repeat = 1;
-  options.sample_seconds = 0.0;
-  options.buffer_bytes = 1 << 16;
+  const OperationOptions options{
+      .config = RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257")->Config(),
+      .dtypes = {DType::kBF16},
+      .rows = {3},
+      .working_set_bytes = 1,
+      .run = {.repeat = 1, .sample_seconds = 0.0}};
+  OperationTable table(options, backend_.get(), nullptr);
+  ASSERT_TRUE(table.AddProducts("product", "--quantize").ok());
   int num_products = 0;
-  const absl::Status status =
-      RunDeviceBenchmark(options, backend_.get(), [&](const DeviceResult& result) {
-        if (result.op != "product") return;
-        ++num_products;
-        EXPECT_GT(result.reference_ms, 0.0);
-      });
+  const absl::Status status = table.Run([&](const OperationResult& result) {
+    ++num_products;
+    EXPECT_GT(result.operation.reference_ms, 0.0);
+  });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(num_products, 5);
 }

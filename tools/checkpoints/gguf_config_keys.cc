@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -22,8 +23,8 @@ class KeyWriter {
       : config_(config), family_(*FamilyOfType(config.family)), form_(form), header_(*header) {}
 
   void AddSizes() {
-    header_.AddString("general.architecture", form_.architecture);
-    header_.AddUint32("general.quantization_version", 2);
+    header_.Add("general.architecture", form_.architecture);
+    header_.Add("general.quantization_version", uint32_t{2});
     Int("context_length", config_.context_length);
     Int("embedding_length", config_.hidden_size);
     Int("block_count", config_.num_layers);
@@ -55,7 +56,7 @@ class KeyWriter {
       is_usual &= slides.back() == ((layer + 1) % family_.window_pattern != 0);
     }
     if (is_usual || (window == 0 && form_.window == 0)) return;
-    header_.AddBools(Key("attention.sliding_window_pattern"), slides);
+    header_.Add(Key("attention.sliding_window_pattern"), slides);
   }
 
   void AddRope() {
@@ -108,11 +109,11 @@ class KeyWriter {
     if (config_.state_input == StateInput::kNone) return;
     // Without them it reads those that the target's size says.
     if (!config_.target_layers.empty()) {
-      header_.AddInt32s(Key(kGgufHeadLayers), config_.target_layers);
+      header_.Add(Key(kGgufHeadLayers), config_.target_layers);
     }
     Int(kGgufHeadTargetSize, config_.target_hidden_size);
     if (config_.state_input == StateInput::kNextToEmbedding) {
-      header_.AddBool(Key(kGgufHeadNormsResidual), config_.norms_residual);
+      header_.Add(Key(kGgufHeadNormsResidual), config_.norms_residual);
     }
   }
 
@@ -128,13 +129,13 @@ class KeyWriter {
     return absl::StrCat(form_.architecture, ".", name);
   }
   void Int(absl::string_view name, int value) {
-    header_.AddUint32(Key(name), static_cast<uint32_t>(value));
+    header_.Add(Key(name), static_cast<uint32_t>(value));
   }
   void Float(absl::string_view name, double value) {
-    header_.AddFloat32(Key(name), static_cast<float>(value));
+    header_.Add(Key(name), static_cast<float>(value));
   }
   void AddScaling(absl::string_view type) {
-    header_.AddString(Key("rope.scaling.type"), std::string(type));
+    header_.Add(Key("rope.scaling.type"), std::string(type));
   }
 
   const ModelConfig& config_;
@@ -169,8 +170,9 @@ bool TurnAlike(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
   return true;
 }
 
-// What config.json calls the first thing that differs; empty if nothing does.
-std::string DifferenceOf(const ModelConfig& a, const ModelConfig& b) {
+// What config.json calls the first thing that differs, end tokens aside; empty if nothing does.
+// What is found to be near enough is made equal, so that the rest can be compared whole.
+std::string DifferenceOf(const ModelConfig& a, ModelConfig b) {
   if (EffectiveWindows(a) != EffectiveWindows(b)) return "a sliding window";
   if (a.rotations != b.rotations) return "which layers have positions";
   if (a.rotary_dim != b.rotary_dim) return "partial_rotary_factor";
@@ -179,41 +181,33 @@ std::string DifferenceOf(const ModelConfig& a, const ModelConfig& b) {
   if (has_local && !TurnAlike(a.local_rope, b.local_rope, a.rotary_dim)) {
     return "the scaling of positions in sliding layers";
   }
-  const struct {
-    const char* name;
-    float a, b;
-  } scales[] = {
-      {"query_pre_attn_scalar or another scale of scores", a.attention_scale, b.attention_scale},
-      {"attn_logit_softcapping", a.attention_soft_cap, b.attention_soft_cap},
-      {"final_logit_softcapping", a.logits_soft_cap, b.logits_soft_cap},
-      {"a scale of embeddings", a.embedding_scale, b.embedding_scale},
-      {"residual_multiplier", a.residual_scale, b.residual_scale},
-      {"a scale of logits", a.logits_scale, b.logits_scale},
-      {"the epsilon of norms", a.rms_norm_epsilon, b.rms_norm_epsilon},
+  constexpr std::pair<const char*, float ModelConfig::*> kScales[] = {
+      {"query_pre_attn_scalar or another scale of scores", &ModelConfig::attention_scale},
+      {"attn_logit_softcapping", &ModelConfig::attention_soft_cap},
+      {"final_logit_softcapping", &ModelConfig::logits_soft_cap},
+      {"a scale of embeddings", &ModelConfig::embedding_scale},
+      {"residual_multiplier", &ModelConfig::residual_scale},
+      {"a scale of logits", &ModelConfig::logits_scale},
+      {"the epsilon of norms", &ModelConfig::rms_norm_epsilon},
   };
-  for (const auto& scale : scales) {
-    if (!AreNear(scale.a, scale.b)) return scale.name;
+  for (const auto& [name, scale] : kScales) {
+    if (!AreNear(a.*scale, b.*scale)) return name;
+    b.*scale = a.*scale;
   }
   if (a.expert_layers != b.expert_layers) {
     return "which layers have experts (decoder_sparse_step, mlp_only_layers)";
   }
   if (a.renormalises_experts != b.renormalises_experts) return "norm_topk_prob";
-  const bool is_same =
-      a.vocab_size == b.vocab_size && a.hidden_size == b.hidden_size &&
-      a.intermediate_size == b.intermediate_size && a.num_layers == b.num_layers &&
-      a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim == b.head_dim &&
-      a.context_length == b.context_length && a.norm_form == b.norm_form &&
-      a.norms_inputs == b.norms_inputs && a.norms_outputs == b.norms_outputs &&
-      a.is_parallel == b.is_parallel && a.query_key_norm == b.query_key_norm &&
-      a.activation == b.activation && a.tied_embeddings == b.tied_embeddings &&
-      a.qkv_bias == b.qkv_bias && a.output_bias == b.output_bias && a.mlp_bias == b.mlp_bias &&
-      a.num_experts == b.num_experts && a.experts_per_row == b.experts_per_row &&
-      a.expert_size == b.expert_size && a.state_input == b.state_input &&
-      a.target_hidden_size == b.target_hidden_size && a.target_layers == b.target_layers &&
-      a.num_states == b.num_states && a.norms_states == b.norms_states &&
-      a.norms_residual == b.norms_residual && a.has_own_embedding == b.has_own_embedding &&
-      a.draft_vocab_size == b.draft_vocab_size;
-  return is_same ? "" : "the shape of the model";
+  b.windows = a.windows;
+  b.rope = a.rope;
+  b.local_rope = a.local_rope;
+  // Several families have one architecture, and only config.json has ignored keys and other parts.
+  b.family = a.family;
+  b.has_other_parts = a.has_other_parts;
+  b.ignored_keys = a.ignored_keys;
+  b.eos_token_ids = a.eos_token_ids;
+  b.has_ends_by_name = a.has_ends_by_name;
+  return a == b ? "" : "the shape of the model";
 }
 
 }  // namespace
@@ -246,8 +240,9 @@ std::vector<GgufRopeTensor> RopeTensorsOf(const ModelConfig& config) {
 
 absl::Status CheckIsReadAs(const ModelConfig& config, absl::string_view beginning,
                            const std::string& source) {
-  const auto file = GgufFile::ParseBeginning(
-      {reinterpret_cast<const std::byte*>(beginning.data()), beginning.size()}, "the file");
+  const auto file = GgufFile::Parse(
+      {reinterpret_cast<const std::byte*>(beginning.data()), beginning.size()}, "the file",
+      /*may_end_early=*/true);
   if (!file.ok()) return file.status();
   const absl::StatusOr<ModelConfig> read = ReadGgufConfig(**file);
   if (!read.ok()) {

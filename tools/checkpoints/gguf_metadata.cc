@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "checkpoint/gguf_keys.h"
 #include "json/json_text.h"
 #include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
@@ -19,9 +20,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr char kModelKey[] = "tokenizer.ggml.model";
-constexpr char kKindsKey[] = "tokenizer.ggml.token_type";
 
 // The tokens by id, with holes up to `vocab_size` that no text has.
 struct FileTokens {
@@ -71,17 +69,6 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
   return list;
 }
 
-// "a b", whichever of its two forms the file has.
-std::vector<std::string> ReadMerges(const nlohmann::json& tokenizer) {
-  std::vector<std::string> merges;
-  for (const nlohmann::json& merge : tokenizer.at("model").at("merges")) {
-    merges.push_back(merge.is_array() ? absl::StrCat(merge.at(0).get<std::string>(), " ",
-                                                     merge.at(1).get<std::string>())
-                                      : merge.get<std::string>());
-  }
-  return merges;
-}
-
 // What a text begins with, and the tokens that end one: GGUF has keys for three.
 absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
                      const ModelConfig& config, GgufHeader* header) {
@@ -91,24 +78,22 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
     return HasNoPlaceInGguf(folder, absl::StrCat("a template of ", around.size(), " tokens"));
   }
   const TokenId bos = around.empty() ? tokenizer.IdOf(source.bos_token) : around.front();
-  if (bos >= 0) header->AddUint32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(bos));
-  header->AddBool("tokenizer.ggml.add_bos_token", !around.empty());
-  header->AddBool("tokenizer.ggml.add_eos_token", false);
+  if (bos >= 0) header->Add(kGgufBos, static_cast<uint32_t>(bos));
+  header->Add(kGgufAddBos, !around.empty());
+  header->Add(kGgufAddEos, false);
   std::vector<TokenId> ends = config.eos_token_ids;
   const auto named = absl::c_find(ends, tokenizer.IdOf(source.eos_token));
   if (named != ends.end()) std::rotate(ends.begin(), named, named + 1);  // what templates call eos
-  constexpr const char* kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                   "tokenizer.ggml.eom_token_id"};
-  if (ends.size() > std::size(kKeys)) {
+  if (ends.size() > std::size(kGgufEnds)) {
     return HasNoPlaceInGguf(folder, absl::StrCat("a list of ", ends.size(), " end tokens"));
   }
   for (size_t i = 0; i < ends.size(); ++i) {
-    header->AddUint32(kKeys[i], static_cast<uint32_t>(ends[i]));
+    header->Add(kGgufEnds[i], static_cast<uint32_t>(ends[i]));
   }
-  if (!source.jinja.empty()) header->AddString("tokenizer.chat_template", source.jinja);
+  if (!source.jinja.empty()) header->Add("tokenizer.chat_template", source.jinja);
   if (!source.tool_use.empty()) {
-    header->AddStrings("tokenizer.chat_templates", {"tool_use"});
-    header->AddString("tokenizer.chat_template.tool_use", source.tool_use);
+    header->Add("tokenizer.chat_templates", std::vector<std::string>{"tool_use"});
+    header->Add("tokenizer.chat_template.tool_use", source.tool_use);
   }
   return absl::OkStatus();
 }
@@ -144,22 +129,26 @@ absl::Status AddByteLevel(const nlohmann::json& tokenizer, const FileTokens& tok
                           const std::string& file, GgufHeader* header) {
   const std::string pre = GgufPreOf(tokenizer);
   if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
-  header->AddString(kModelKey, "gpt2");
-  header->AddString("tokenizer.ggml.pre", pre);
-  header->AddInt32s(kKindsKey, tokens.kinds);
-  header->AddStrings("tokenizer.ggml.merges", ReadMerges(tokenizer));
+  header->Add(kGgufTokenizerModel, "gpt2");
+  header->Add(kGgufPre, pre);
+  header->Add(kGgufTokenKinds, tokens.kinds);
+  std::vector<std::string> merges;
+  for (const auto& [left, right] : MergesOf(tokenizer)) {
+    merges.push_back(absl::StrCat(left, " ", right));
+  }
+  header->Add(kGgufMerges, merges);
   return absl::OkStatus();
 }
 
 absl::Status AddPieces(const nlohmann::json& tokenizer, const FileTokens& tokens,
                        const std::string& file, GgufHeader* header) {
   ASSIGN_OR_RETURN(const GgufPieces pieces, PiecesOf(tokenizer, tokens.texts, tokens.kinds, file));
-  header->AddString(kModelKey, "llama");
-  header->AddInt32s(kKindsKey, pieces.kinds);
-  header->AddFloat32s("tokenizer.ggml.scores", pieces.scores);
-  header->AddBool("tokenizer.ggml.add_space_prefix", pieces.adds_prefix);
+  header->Add(kGgufTokenizerModel, "llama");
+  header->Add(kGgufTokenKinds, pieces.kinds);
+  header->Add(kGgufScores, pieces.scores);
+  header->Add(kGgufAddSpace, pieces.adds_prefix);
   if (pieces.unknown >= 0) {
-    header->AddUint32("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(pieces.unknown));
+    header->Add(kGgufUnknown, static_cast<uint32_t>(pieces.unknown));
   }
   return absl::OkStatus();
 }
@@ -174,13 +163,13 @@ absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, G
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, file));
   ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(*json, file, config.vocab_size));
-  header->AddStrings("tokenizer.ggml.tokens", tokens.texts);
+  header->Add(kGgufTokens, tokens.texts);
   RETURN_IF_ERROR(IsOfPieces(*json) ? AddPieces(*json, tokens, file, header)
                                     : AddByteLevel(*json, tokens, file, header));
   RETURN_IF_ERROR(AddEnds(folder, *tokenizer, config, header));
   return CheckSaysTheSame(*tokenizer, *header, file);
 }
 
-void AddNoTextKeys(GgufHeader* header) { header->AddString(kModelKey, "no_vocab"); }
+void AddNoTextKeys(GgufHeader* header) { header->Add(kGgufTokenizerModel, "no_vocab"); }
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "tools/checkpoints/gguf_output.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "checkpoint/gguf_types.h"
 #include "kernels/blocks.h"
@@ -23,60 +24,31 @@ void AppendText(std::string_view text, std::string* out) {
   out->append(text);
 }
 
+template <typename Number>
+void AppendValue(Number number, std::string* out) {
+  Append(number, out);
+}
+void AppendValue(bool value, std::string* out) { Append<uint8_t>(value ? 1 : 0, out); }
+void AppendValue(const std::string& text, std::string* out) { AppendText(text, out); }
+template <typename Element>
+void AppendValue(const std::vector<Element>& elements, std::string* out) {
+  Append<uint64_t>(elements.size(), out);
+  for (const auto& element : elements) AppendValue(static_cast<const Element&>(element), out);
+}
+
 }  // namespace
 
-void GgufHeader::AddKey(std::string_view key, GgufKind kind) {
+void GgufHeader::Add(std::string_view key, const GgufValue& value) {
+  constexpr GgufKind kKinds[] = {GgufKind::kUint32, GgufKind::kFloat32, GgufKind::kBool,
+                                 GgufKind::kString};
+  constexpr GgufKind kElementKinds[] = {GgufKind::kInt32, GgufKind::kFloat32, GgufKind::kBool,
+                                        GgufKind::kString};
+  const bool is_array = value.index() >= std::size(kKinds);
   ++num_keys_;
   AppendText(key, &keys_);
-  Append(kind, &keys_);
-}
-
-void GgufHeader::AddString(std::string_view key, std::string_view value) {
-  AddKey(key, GgufKind::kString);
-  AppendText(value, &keys_);
-}
-
-void GgufHeader::AddUint32(std::string_view key, uint32_t value) {
-  AddKey(key, GgufKind::kUint32);
-  Append(value, &keys_);
-}
-
-void GgufHeader::AddFloat32(std::string_view key, float value) {
-  AddKey(key, GgufKind::kFloat32);
-  Append(value, &keys_);
-}
-
-void GgufHeader::AddBool(std::string_view key, bool value) {
-  AddKey(key, GgufKind::kBool);
-  Append<uint8_t>(value ? 1 : 0, &keys_);
-}
-
-void GgufHeader::AddStrings(std::string_view key, absl::Span<const std::string> values) {
-  AddKey(key, GgufKind::kArray);
-  Append(GgufKind::kString, &keys_);
-  Append<uint64_t>(values.size(), &keys_);
-  for (const std::string& value : values) AppendText(value, &keys_);
-}
-
-void GgufHeader::AddBools(std::string_view key, const std::vector<bool>& values) {
-  AddKey(key, GgufKind::kArray);
-  Append(GgufKind::kBool, &keys_);
-  Append<uint64_t>(values.size(), &keys_);
-  for (const bool value : values) Append<uint8_t>(value ? 1 : 0, &keys_);
-}
-
-void GgufHeader::AddFloat32s(std::string_view key, absl::Span<const float> values) {
-  AddKey(key, GgufKind::kArray);
-  Append(GgufKind::kFloat32, &keys_);
-  Append<uint64_t>(values.size(), &keys_);
-  for (const float value : values) Append(value, &keys_);
-}
-
-void GgufHeader::AddInt32s(std::string_view key, absl::Span<const int32_t> values) {
-  AddKey(key, GgufKind::kArray);
-  Append(GgufKind::kInt32, &keys_);
-  Append<uint64_t>(values.size(), &keys_);
-  for (const int32_t value : values) Append(value, &keys_);
+  Append(is_array ? GgufKind::kArray : kKinds[value.index()], &keys_);
+  if (is_array) Append(kElementKinds[value.index() - std::size(kKinds)], &keys_);
+  std::visit([&](const auto& v) { AppendValue(v, &keys_); }, value);
 }
 
 void GgufHeader::Copy(const GgufFile& file, std::string_view key) {

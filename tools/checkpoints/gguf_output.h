@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,18 +14,15 @@
 
 namespace tandem {
 
+// The value of a key: a number, a bool or a text, or an array of such.
+using GgufValue = std::variant<uint32_t, float, bool, std::string, std::vector<int32_t>,
+                               std::vector<float>, std::vector<bool>, std::vector<std::string>>;
+
 // Everything in front of the tensors' bytes, which follow in the order of AddTensor, each padded
 // with PaddingAfter.
 class GgufHeader {
  public:
-  void AddString(std::string_view key, std::string_view value);
-  void AddUint32(std::string_view key, uint32_t value);
-  void AddFloat32(std::string_view key, float value);
-  void AddBool(std::string_view key, bool value);
-  void AddStrings(std::string_view key, absl::Span<const std::string> values);
-  void AddBools(std::string_view key, const std::vector<bool>& values);
-  void AddFloat32s(std::string_view key, absl::Span<const float> values);
-  void AddInt32s(std::string_view key, absl::Span<const int32_t> values);
+  void Add(std::string_view key, const GgufValue& value);
   // A key of another file as it is there. REQUIRES: file.Has(key).
   void Copy(const GgufFile& file, std::string_view key);
 
@@ -37,7 +35,6 @@ class GgufHeader {
   static std::string PaddingAfter(int64_t bytes);
 
  private:
-  void AddKey(std::string_view key, GgufKind kind);
   void AddTensor(std::string_view name, absl::Span<const int64_t> shape, uint32_t type,
                  int64_t bytes);
 

@@ -56,7 +56,7 @@ class PieceReader {
  public:
   PieceReader(const json& tokenizer, absl::Span<const std::string> tokens,
               absl::Span<const int32_t> kinds, const std::string& file)
-      : model_(tokenizer.at("model")), tokens_(tokens), file_(file) {
+      : merges_(MergesOf(tokenizer)), model_(tokenizer.at("model")), tokens_(tokens), file_(file) {
     pieces_.kinds.assign(kinds.begin(), kinds.end());
     pieces_.scores.assign(tokens.size(), 0.0f);
     for (size_t id = 0; id < tokens.size(); ++id) {
@@ -104,17 +104,7 @@ class PieceReader {
     std::string last;
     absl::flat_hash_set<std::string> seen;
     float score = 0.0f;
-    for (const json& merge : model_.at("merges")) {
-      std::string left, right;
-      if (merge.is_array()) {
-        left = merge.at(0).get<std::string>();
-        right = merge.at(1).get<std::string>();
-      } else {
-        const auto text = merge.get<std::string>();
-        const size_t space = text.find(' ');
-        left = text.substr(0, space);
-        right = text.substr(space + 1);
-      }
+    for (const auto& [left, right] : merges_) {
       const std::string merged = left + right;
       pairs_.emplace(left, right);
       if (merged == last) continue;
@@ -164,6 +154,7 @@ class PieceReader {
   void SetKind(size_t id, TokenKind kind) { pieces_.kinds[id] = static_cast<int32_t>(kind); }
   absl::Status HasNoPlace(const std::string& what) const { return HasNoPlaceInGguf(file_, what); }
 
+  const std::vector<std::pair<std::string, std::string>> merges_;
   const json& model_;
   const absl::Span<const std::string> tokens_;
   const std::string& file_;
@@ -173,6 +164,20 @@ class PieceReader {
 };
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> MergesOf(const json& tokenizer) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const json& merge : tokenizer.at("model").at("merges")) {
+    if (merge.is_array()) {
+      merges.emplace_back(merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
+    } else {
+      const auto text = merge.get<std::string>();
+      const size_t space = text.find(' ');
+      merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    }
+  }
+  return merges;
+}
 
 bool IsOfPieces(const json& tokenizer) {
   return tokenizer.at("model").value("byte_fallback", false);

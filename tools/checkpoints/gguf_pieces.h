@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,9 @@ struct GgufPieces {
   std::vector<int32_t> kinds;  // [vocab]: TokenKind, with those of unknown text and bytes
   int32_t unknown = -1;        // its id, or none
 };
+
+// The pairs that a tokenizer.json merges, whichever of its two forms it has.
+std::vector<std::pair<std::string, std::string>> MergesOf(const nlohmann::json& tokenizer);
 
 // Whether a tokenizer.json is of that kind: BPE whose characters without a token become bytes.
 bool IsOfPieces(const nlohmann::json& tokenizer);

@@ -13,6 +13,7 @@
 #include "tandem/model_places.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
+#include "tools/option_group.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 
@@ -62,17 +63,16 @@ Command AddQuantizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* app = program->add_subcommand(
       "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
-  app->add_option("-m,--target,path", flags->source,
-                  "Model of floats: a Hugging Face folder, a GGUF file or a model's name")
-      ->type_name("PATH")
+  OptionGroup group(app);
+  group
+      .Add("-m,--target,path", "PATH", &flags->source,
+           "Model of floats: a Hugging Face folder, a GGUF file or a model's name")
       ->required();
-  app->add_option("--to", flags->to,
-                  "A block format, q8_0 to q2_k, or the best of 8 or 4 bits: int8, int4 [int8]")
-      ->type_name("NAME");
-  app->add_option(
-         "--out", flags->out,
-         "File to make, where it ends in .gguf, or folder, which must not hold anything yet")
-      ->type_name("PATH")
+  group.Add("--to", "NAME", &flags->to,
+            "A block format, q8_0 to q2_k, or the best of 8 or 4 bits: int8, int4");
+  group
+      .Add("--out", "PATH", &flags->out,
+           "File to make, where it ends in .gguf, or folder, which must not hold anything yet")
       ->required();
   app->footer(
       "Norms, biases and routers stay floats; the embedding and the head get q8_0; of matrices\n"

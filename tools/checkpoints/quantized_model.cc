@@ -132,9 +132,8 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
   for (const TensorSpec& tensor : TensorsOf(config)) {
     ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
     if (IsBlocks(view.dtype)) {
-      return absl::InvalidArgumentError(absl::StrCat(weights.Where(tensor.name), ": dtype: found ",
-                                                     NameOf(view.dtype),
-                                                     ", allowed: float32, float16, bfloat16"));
+      return NotAllowed(absl::StrCat(weights.Where(tensor.name), ": dtype"), NameOf(view.dtype),
+                        "float32, float16, bfloat16");
     }
     result->bytes_before += tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
     const DType dtype = StoredFormat(tensor, view.dtype, wanted);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "base/float16.h"
 #include "base/output_folder.h"
 #include "base/philox.h"
 #include "base/process_limits.h"
@@ -21,7 +19,9 @@
 #include "base/thread_pool.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/model_tensors.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors.h"
+#include "json/json_text.h"
+#include "kernels/widen_row.h"
 #include "nlohmann/json.hpp"
 #include "text/byte_alphabet.h"
 #include "tools/table.h"
@@ -69,8 +69,7 @@ const RandomModelShape* FindShape(absl::string_view name) {
 }
 
 absl::Status Wrong(absl::string_view key, absl::string_view found, absl::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("--shape: ", key, ": found \"", found, "\", allowed: ", allowed));
+  return NotAllowed(absl::StrCat("--shape: ", key), absl::StrCat("\"", found, "\""), allowed);
 }
 
 std::string ShapeNames() {
@@ -195,18 +194,11 @@ absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFi
   const int64_t most = kElementsPerThread * pool.num_threads();
   std::vector<std::byte> buffer(most * element_bytes);
   for (uint32_t index = 0; index < tensors.size(); ++index) {
-    const Distribution distribution = DistributionOf(tensors[index]);
     const int64_t num_elements = tensors[index].num_elements();
     for (int64_t first = 0; first < num_elements; first += most) {
       const int64_t count = std::min(most, num_elements - first);
       const auto out = absl::MakeSpan(buffer).first(count * element_bytes);
-      pool.Run([&](int thread) {
-        const int64_t begin = thread * kElementsPerThread;
-        if (begin >= count) return;
-        const int64_t share = std::min(kElementsPerThread, count - begin);
-        FillRandom(seed, index, first + begin, distribution.centre, distribution.radius,
-                   shape.dtype, out.subspan(begin * element_bytes, share * element_bytes));
-      });
+      FillTensor(tensors[index], seed, index, first, shape.dtype, &pool, out);
       RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(out.data()), out.size()}));
       on_bytes(static_cast<int64_t>(out.size()));
     }
@@ -214,22 +206,13 @@ absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFi
   return absl::OkStatus();
 }
 
-void Store(float value, DType dtype, std::byte* out) {
-  if (dtype == DType::kF32) {
-    std::memcpy(out, &value, sizeof(value));
-    return;
-  }
-  const uint16_t bits = dtype == DType::kBF16 ? FloatToBf16(value) : FloatToF16(value);
-  std::memcpy(out, &bits, sizeof(bits));
-}
-
 }  // namespace
 
 absl::StatusOr<RandomModelShape> RandomModelShape::Parse(absl::string_view text) {
   if (const RandomModelShape* named = FindShape(text); named != nullptr) return *named;
   if (!absl::StrContains(text, '=')) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--shape: found \"", text, "\", allowed: ", ShapeNames(), ", or key=value,..."));
+    return NotAllowed("--shape", absl::StrCat("\"", text, "\""),
+                      absl::StrCat(ShapeNames(), ", or key=value,..."));
   }
   RandomModelShape shape = *FindShape("tiny");
   std::vector<std::pair<absl::string_view, absl::string_view>> pairs;
@@ -379,13 +362,29 @@ void FillRandom(uint64_t seed, uint32_t tensor, int64_t first, float centre, flo
     const auto words = Philox4x32(
         {static_cast<uint32_t>(block), kWeightsStream, tensor, static_cast<uint32_t>(block >> 32)},
         seed);
-    const int64_t end = std::min<int64_t>(begin + kElementsPerBlock, count);
-    for (int64_t i = begin; i < end; ++i) {
-      const uint32_t bits = words[(i - begin) / 2] >> (16 * ((i - begin) % 2)) & 0xFFFF;
-      const float value = centre + (static_cast<float>(bits) - 32767.5f) * step;
-      Store(value, dtype, out.data() + i * element_bytes);
+    float values[kElementsPerBlock];
+    for (int i = 0; i < kElementsPerBlock; ++i) {
+      const uint32_t bits = words[i / 2] >> (16 * (i % 2)) & 0xFFFF;
+      values[i] = centre + (static_cast<float>(bits) - 32767.5f) * step;
     }
+    const auto size = static_cast<int>(std::min<int64_t>(kElementsPerBlock, count - begin));
+    NarrowRow(values, size, dtype, out.data() + begin * element_bytes);
   }
+}
+
+void FillTensor(const TensorSpec& tensor, uint64_t seed, uint32_t index, int64_t first, DType dtype,
+                ThreadPool* pool, absl::Span<std::byte> out) {
+  const Distribution distribution = DistributionOf(tensor);
+  const auto element_bytes = static_cast<int64_t>(SizeOf(dtype));
+  const int64_t count = static_cast<int64_t>(out.size()) / element_bytes;
+  pool->Run([&](int thread) {
+    for (int64_t begin = thread * kElementsPerThread; begin < count;
+         begin += pool->num_threads() * kElementsPerThread) {
+      const int64_t share = std::min(kElementsPerThread, count - begin);
+      FillRandom(seed, index, first + begin, distribution.centre, distribution.radius, dtype,
+                 out.subspan(begin * element_bytes, share * element_bytes));
+    }
+  });
 }
 
 absl::Status WriteRandomModel(const RandomModelShape& shape, uint64_t seed,

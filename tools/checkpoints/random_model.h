@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/thread_pool.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/model_tensors.h"
 #include "kernels/matrix.h"
 
 namespace tandem {
@@ -59,9 +61,13 @@ inline constexpr int kLeastRandomVocab = 257;
 void FillRandom(uint64_t seed, uint32_t tensor, int64_t first, float centre, float radius,
                 DType dtype, absl::Span<std::byte> out);
 
+// The same of a model's tensor: matrices have mean 0 and variance 1 / inputs, so that activations
+// keep their size from layer to layer; norms lie within 0.1 of 1 and biases of 0.
+void FillTensor(const TensorSpec& tensor, uint64_t seed, uint32_t index, int64_t first, DType dtype,
+                ThreadPool* pool, absl::Span<std::byte> out);
+
 // Writes a Hugging Face folder: config.json, generation_config.json, tokenizer.json,
-// tokenizer_config.json and model.safetensors. Matrices have mean 0 and variance 1 / inputs, so
-// that activations keep their size from layer to layer; norms lie within 0.1 of 1 and biases of 0.
+// tokenizer_config.json and model.safetensors, of FillTensor's weights.
 // `on_bytes` is called as weights are written. ALREADY_EXISTS if the folder is not empty,
 // RESOURCE_EXHAUSTED if the disk has too little room, PERMISSION_DENIED or UNAVAILABLE if it cannot
 // be written; then what was written is removed again.

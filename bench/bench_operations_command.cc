@@ -1,0 +1,363 @@
+// tandem bench kernels: single operations and passes compared with the limits of the CPU.
+// tandem bench device: those of real shapes on any device, without files, compared with how fast it
+// reads.
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/process_limits.h"
+#include "base/status_macros.h"
+#include "bench/bench_commands.h"
+#include "bench/machine_limits.h"
+#include "bench/operation_table.h"
+#include "checkpoint/model_config.h"
+#include "engine/runtime.h"
+#include "kernels/quantize.h"
+#include "kvcache/kv_layout.h"
+#include "tools/checkpoints/random_weights.h"
+#include "tools/progress.h"
+#include "tools/standard_output.h"
+
+namespace tandem {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+using OnResult = absl::FunctionRef<void(const OperationResult&)>;
+
+// Rows of a pass of `bench kernels` that all have logits, as a verification has.
+constexpr int kMostVerified = 16;
+
+// What both have.
+struct OperationFlags {
+  std::vector<std::string> ops;  // empty: all
+  std::string kv_cache;
+  std::string quantize = "none";
+  bool json = false;
+  OperationOptions options;
+
+  bool Wants(const std::string& op) const { return ops.empty() || absl::c_linear_search(ops, op); }
+  void AddTo(CLI::App* app, const std::string& rows_text, const std::string& contexts_text,
+             int least_context, const std::string& kv_cache_text, const std::string& quantize_text,
+             const std::string& repeat_text) {
+    AddNumbers(app, "--rows", &options.rows, rows_text, 1, 1 << 16);
+    AddNumbers(app, "--contexts", &options.contexts, contexts_text, least_context, 1 << 20);
+    AddCount(app, "--repeat", &options.run.repeat, repeat_text, 10000);
+    app->add_option("--kv-cache", kv_cache, absl::StrCat(kv_cache_text, " [", kv_cache, "]"))
+        ->type_name("NAME")
+        ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+    app->add_option("--quantize", quantize, absl::StrCat(quantize_text, " [none]"))
+        ->type_name("NAME")
+        ->check(CLI::IsMember(NamesIn(kQuantizations)));
+  }
+};
+
+// Shows how far it is, unless results are `printed` meanwhile.
+absl::Status RunTable(const OperationTable& table, bool printed, OnResult on_result) {
+  std::optional<Progress> progress;
+  if (!printed) progress.emplace("measuring", std::max(1, table.num_operations()));
+  return table.Run([&](const OperationResult& result) {
+    on_result(result);
+    if (progress.has_value()) progress->Advance(1);
+  });
+}
+
+// ---- On the CPU ----
+
+struct KernelFlags : OperationFlags {
+  std::string shape;   // empty: the target's, or 1b
+  std::string target;  // empty: no passes
+  std::vector<std::string> dtypes = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"};
+  std::vector<int> pass_rows = {1, 2, 4, 5, 8, 16, 128, 512};
+  std::vector<int> pass_contexts = {0, 1024, 4096};
+  int threads = 0;
+  std::string compute = "auto";
+
+  // Set by Check.
+  OperationOptions passes;
+  CpuOptions cpu;
+
+  bool wants_passes() const { return !target.empty() && Wants("passes"); }
+  absl::Status Check() {
+    if (!ops.empty() && target.empty() && Wants("passes")) {
+      return absl::InvalidArgumentError("--ops: passes needs a --target");
+    }
+    if (shape.empty() && !target.empty()) {
+      ASSIGN_OR_RETURN(options.config, ReadModelConfig(target));
+    } else {
+      ASSIGN_OR_RETURN(const RandomModelShape sizes,
+                       RandomModelShape::Parse(shape.empty() ? "1b" : shape));
+      options.config = sizes.Config();
+    }
+    for (const std::string& name : dtypes) {
+      options.dtypes.push_back(
+          *absl::c_find_if(kWeightDTypes, [&](DType dtype) { return ShortNameOf(dtype) == name; }));
+    }
+    options.kv_dtypes = {std::begin(kAllKvDTypes), std::end(kAllKvDTypes)};
+    cpu.num_threads = threads > 0 ? UsableThreads(threads) : NumUsableCores();
+    ASSIGN_OR_RETURN(cpu.compute, ParseCompute(compute));
+    options.bf16_products = UsesBf16Products(cpu.compute);
+    passes = options;
+    passes.rows = pass_rows;
+    passes.contexts = pass_contexts;
+    return absl::OkStatus();
+  }
+};
+
+OrderedJson KernelJson(const OperationResult& result) {
+  const Operation& operation = result.operation;
+  OrderedJson json = {{"op", operation.op}};
+  if (!operation.part.empty()) json["part"] = operation.part;
+  json.update({{"dtype", ShortNameOf(operation.dtype)}, {"rows", operation.rows}});
+  if (operation.context > 0) json["context"] = operation.context;
+  json["shape"] = operation.shape;
+  return With(std::move(json), LimitedJson(operation.demand, result.time));
+}
+
+absl::StatusOr<std::vector<OrderedJson>> MeasurePasses(const KernelFlags& flags,
+                                                       MachineLimits* limits) {
+  ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load({.target = flags.target,
+                                                         .drafter = DrafterKind::kNone,
+                                                         .device = "cpu",
+                                                         .threads = flags.cpu.num_threads,
+                                                         .compute = flags.compute,
+                                                         .quantize = flags.quantize,
+                                                         .kv_cache = flags.kv_cache}));
+  OperationTable table(flags.passes, runtime.backend.get(), limits);
+  table.AddPasses(runtime.target.get(), runtime.kv_cache, kMostVerified);
+  std::vector<OrderedJson> passes;
+  OneRow one_row;
+  RETURN_IF_ERROR(RunTable(table, /*printed=*/false, [&](const OperationResult& result) {
+    const Operation& pass = result.operation;
+    passes.push_back(With({{"what", pass.part},
+                           {"rows", pass.rows},
+                           {"context", pass.context},
+                           {"of_one_row", one_row.Of(result)}},
+                          LimitedJson(pass.demand, result.time)));
+  }));
+  return passes;
+}
+
+absl::Status RunKernels(const KernelFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
+                   MachineLimits::Create(flags.cpu.num_threads));
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(flags.cpu));
+  const std::string device(backend->description());
+  std::vector<OrderedJson> kernels;
+  {
+    OperationTable table(flags.options, backend.get(), limits.get());
+    if (flags.Wants("matmul")) RETURN_IF_ERROR(table.AddProducts("matmul", "--dtypes"));
+    if (flags.Wants("experts")) table.AddExperts();
+    if (flags.Wants("attention")) table.AddAttention();
+    if (flags.Wants("rms_norm")) table.AddNorms();
+    if (flags.Wants("sample")) table.AddHostSampling();
+    RETURN_IF_ERROR(RunTable(table, /*printed=*/false, [&](const OperationResult& result) {
+      kernels.push_back(KernelJson(result));
+    }));
+  }
+  backend.reset();
+  std::vector<OrderedJson> passes;
+  if (flags.wants_passes()) {
+    ASSIGN_OR_RETURN(passes, MeasurePasses(flags, limits.get()));
+  }
+  if (!flags.json) {
+    std::string text =
+        absl::StrCat(CpuName(), ": ", device, "\n", limits->ToText(), "medians of ",
+                     flags.options.run.repeat, " in turns, each compared with the limits\n");
+    if (!kernels.empty()) absl::StrAppend(&text, "\n", TimesTable(kernels));
+    if (!passes.empty()) {
+      absl::StrAppend(&text, "\n", flags.target, ", cache of ", flags.kv_cache, "\n",
+                      TimesTable(passes));
+    }
+    return Print(text);
+  }
+  OrderedJson json = {{"machine", MachineJson(flags.cpu.num_threads, device)},
+                      {"limits", limits->ToJson()},
+                      {"repeat", flags.options.run.repeat},
+                      {"kernels", kernels}};
+  if (flags.wants_passes()) {
+    json.update({{"target", flags.target}, {"kv_cache", flags.kv_cache}, {"passes", passes}});
+  }
+  return PrintJson(json);
+}
+
+// ---- On a device ----
+
+struct DeviceFlags : OperationFlags {
+  std::string device = "auto";
+  std::string shapes = "llama-1b";
+  int sample_ms = 20;
+  int buffer_mb = 4096;
+
+  std::vector<std::pair<std::string, RandomModelShape>> models;  // set by Check
+
+  absl::Status Check() {
+    ASSIGN_OR_RETURN(options.quantized, ValueOf(kQuantizations, "--quantize", quantize));
+    ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(kv_cache));
+    options.kv_dtypes = {kv_dtype};
+    options.rows_follow_context = true;
+    options.norms_rows = true;
+    options.working_set_bytes = int64_t{512} << 20;  // ten times what devices' caches hold
+    options.run.sample_seconds = 1e-3 * sample_ms;
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(shapes, '+'))) {
+      ASSIGN_OR_RETURN(RandomModelShape shape, RandomModelShape::Parse(name));
+      // The contexts that were asked for fit, whatever the shape's own is.
+      shape.context = *absl::c_max_element(options.contexts) + *absl::c_max_element(options.rows);
+      models.emplace_back(name, shape);
+    }
+    return absl::OkStatus();
+  }
+};
+
+// No number (NaN) is null where it is printed.
+//   read_speed: bytes per second
+OrderedJson DeviceJson(const OperationResult& result, double read_speed, double of_one_row) {
+  const Operation& operation = result.operation;
+  OrderedJson json = {{"op", operation.op}};
+  if (!operation.part.empty()) json["part"] = operation.part;
+  if (operation.rows > 0) {
+    json.update(
+        {{"rows", operation.rows}, {"batch", operation.batch}, {"context", operation.context}});
+  }
+  const double reference_seconds = operation.reference_ms * 1e-3;
+  return With(std::move(json),
+              {{"ms", result.time.ms},
+               {"device_ms", result.device_ms},
+               {"bytes", operation.demand.bytes},
+               {"flops", operation.demand.flops},
+               {"flops_per_second", result.flops_per_second()},
+               {"bytes_per_second", result.bytes_per_second()},
+               {"read_bytes_per_second", read_speed},
+               {"of_read", result.bytes_per_second() / read_speed},
+               {"reference_ms", operation.reference_ms},
+               {"reference_flops_per_second", operation.demand.flops / reference_seconds},
+               {"of_one_row", of_one_row}});
+}
+
+// The passes come last: they alone need the whole model.
+absl::Status MeasureModel(const DeviceFlags& flags, const RandomModelShape& shape, Backend* backend,
+                          OnResult on_result) {
+  constexpr uint64_t kSeed = 5;
+  OperationOptions options = flags.options;
+  options.config = shape.Config();
+  options.dtypes = {shape.dtype};
+  OperationTable table(options, backend, nullptr);
+  table.AddMemory(int64_t{flags.buffer_mb} << 20);
+  if (flags.Wants("sampling")) table.AddDeviceSampling();
+  if (flags.Wants("product")) RETURN_IF_ERROR(table.AddProducts("product", "--quantize"));
+  if (flags.Wants("attention")) table.AddAttention();
+  RETURN_IF_ERROR(RunTable(table, flags.json, on_result));
+  if (!flags.Wants("pass")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> model,
+                   Transformer::Load("random weights", options.config,
+                                     MakeRandomWeights(shape, kSeed, options.quantized), backend));
+  OperationTable passes(options, backend, nullptr);
+  passes.AddPasses(model.get(), options.kv_dtypes[0], std::numeric_limits<int>::max());
+  return RunTable(passes, flags.json, on_result);
+}
+
+absl::Status RunDevice(const DeviceFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(flags.device, {}));
+  const std::string device =
+      absl::StrCat(std::string(backend->name()), ": ", std::string(backend->description()));
+  std::vector<OrderedJson> rows;
+  absl::Status measured, printed;
+  for (const auto& [name, shape] : flags.models) {
+    double read_speed = NAN;
+    OneRow one_row;
+    measured = MeasureModel(flags, shape, backend.get(), [&](const OperationResult& result) {
+      if (result.operation.op == "read") read_speed = result.bytes_per_second();
+      const OrderedJson json = DeviceJson(result, read_speed, one_row.Of(result));
+      if (flags.json) {
+        printed.Update(PrintJson(With({{"device", device}, {"shape", name}}, json)));
+      } else {
+        rows.push_back(With({{"model", name}}, json));
+        rows.back().erase("flops");  // of a call, and the table's are of a second
+      }
+    });
+    if (!measured.ok()) break;
+  }
+  if (!flags.json) printed = Print(absl::StrCat(device, "\n", TimesTable(rows)));
+  measured.Update(printed);
+  return measured;
+}
+
+}  // namespace
+
+Command AddBenchKernels(CLI::App* bench) {
+  const auto flags = std::make_shared<KernelFlags>();
+  flags->options.rows = {1, 2, 4, 5, 8, 16, 512};
+  flags->options.contexts = {128, 1024, 4096};
+  flags->kv_cache = "f32";
+  CLI::App* app = bench->add_subcommand(
+      "kernels",
+      "Compare single operations on the CPU with its read bandwidth and arithmetic peak");
+  app->add_option("--shape", flags->shape,
+                  "Sizes of the operations, those of a model as `tandem make-random` takes them "
+                  "[the target's, else 1b]")
+      ->type_name("SHAPE");
+  app->add_option("-m,--target", flags->target, "A model: also measure its whole passes")
+      ->type_name("PATH");
+  AddNames(app, "--ops", &flags->ops,
+           "Some of matmul, experts, attention, rms_norm, sample, and with a target passes [all]",
+           {"matmul", "experts", "attention", "rms_norm", "sample", "passes"});
+  std::vector<std::string> names;
+  for (const DType dtype : kWeightDTypes) names.emplace_back(ShortNameOf(dtype));
+  AddNames(app, "--dtypes", &flags->dtypes,
+           absl::StrCat("Dtypes of weights [", absl::StrJoin(flags->dtypes, ","), "]"), names);
+  AddNumbers(app, "--pass-rows", &flags->pass_rows,
+             "Rows of whole passes: 1 decodes, up to 16 verify, more read a prompt", 1, 1 << 16);
+  AddNumbers(app, "--pass-contexts", &flags->pass_contexts, "Tokens in the cache before a pass", 0,
+             1 << 20);
+  flags->AddTo(app, "Numbers of rows", "Tokens that attention looks at", 1,
+               "What the target's passes cache: f32, bf16, int8",
+               "The target's weights at load, for its passes: none, or as for generate",
+               "Measurements of each, in turns");
+  app->add_option("--threads", flags->threads, "CPU threads [the physical cores]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app->add_option("--compute", flags->compute,
+                  "Activations in products with bf16 weights: f32, bf16, auto [auto]")
+      ->type_name("NAME");
+  app->add_flag("--json", flags->json, "One JSON object instead of a table");
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return RunKernels(*flags); }};
+}
+
+Command AddBenchDevice(CLI::App* bench) {
+  const auto flags = std::make_shared<DeviceFlags>();
+  flags->options.rows = {1, 2, 4, 5, 8, 16, 32, 64, 256};
+  flags->options.batches = {1, 4, 16, 64};
+  flags->options.contexts = {0, 1024, 4096};
+  flags->kv_cache = "bf16";
+  CLI::App* app = bench->add_subcommand(
+      "device",
+      "Compare products, attention, passes and sampling of random weights with how fast a device "
+      "reads");
+  app->add_option("--device", flags->device, "auto, cpu, cuda:N [auto]")->type_name("NAME");
+  app->add_option("--shape", flags->shapes,
+                  "Shapes as `tandem make-random` takes them, joined by + [llama-1b]")
+      ->type_name("SHAPE+...");
+  AddNames(app, "--ops", &flags->ops, "Some of product, attention, pass, sampling [all]",
+           {"product", "attention", "pass", "sampling"});
+  AddNumbers(app, "--batches", &flags->options.batches, "Sequences that decode together", 1, 1024);
+  flags->AddTo(app, "Rows of one sequence", "Tokens in the cache before the rows", 0,
+               "f32, bf16, int8", "Weights: none, or a block format such as q8_0",
+               "Samples of each, whose median counts");
+  AddCount(app, "--sample-ms", &flags->sample_ms, "That a sample takes at least", 10000, 0, "MS");
+  AddCount(app, "--buffer-mb", &flags->buffer_mb, "Memory to read and to copy, MiB", 1 << 16, 1,
+           "MB");
+  app->add_flag("--json", flags->json, "A JSON object a line, each as soon as it is known");
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return RunDevice(*flags); }};
+}
+
+}  // namespace tandem

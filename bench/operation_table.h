@@ -1,0 +1,119 @@
+// The table of operations of a model of some sizes: each entry sets up some of them, which share
+// memory, and runs them in turns.
+#ifndef TANDEM_BENCH_OPERATION_TABLE_H_
+#define TANDEM_BENCH_OPERATION_TABLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/device_matrix.h"
+#include "bench/operation.h"
+#include "checkpoint/model_config.h"
+#include "kernels/backend.h"
+#include "model/transformer.h"
+
+namespace tandem {
+
+struct OperationOptions {
+  ModelConfig config{};              // the sizes
+  std::vector<DType> dtypes{};       // of weights
+  std::optional<DType> quantized{};  // in place of these, which are quantised to it
+  std::vector<KvDType> kv_dtypes{};  // of caches
+  std::vector<int> rows{};           // of one sequence
+  std::vector<int> batches = {1};    // sequences; more than one have a row each
+  std::vector<int> contexts{};       // tokens in the cache
+  bool rows_follow_context = false;  // for attention; else they are the context's last
+  bool norms_rows = false;           // whether products do, where a model normalises their rows
+  bool bf16_products = false;  // whether the backend multiplies bf16 weights with bf16 activations
+  // Weights and caches, together: a processor's cache should hold no notable part of them.
+  int64_t working_set_bytes = MemoryBufferBytes();
+  RunOptions run{};
+};
+
+// Takes memory for one entry at a time.
+class OperationTable {
+ public:
+  // `backend`, and `limits` unless it is null, must outlive it.
+  OperationTable(const OperationOptions& options, Backend* backend, MachineLimits* limits)
+      : options_(options), backend_(*backend), limits_(limits) {}
+  OperationTable(const OperationTable&) = delete;
+  OperationTable& operator=(const OperationTable&) = delete;
+
+  // "read" and "copy" of so many bytes of the device's memory.
+  void AddMemory(int64_t bytes);
+  // The products of a layer and the head, called `op`. INVALID_ARGUMENT naming `option` if a dtype
+  // of blocks does not fit a matrix.
+  absl::Status AddProducts(std::string_view op, std::string_view option);
+  // "experts", if the model has any: each row chooses at random. On the host.
+  void AddExperts();
+  // "attention"; with the part "windowed" where layers see a window only.
+  void AddAttention();
+  // "rms_norm".
+  void AddNorms();
+  // "sample": from a row of logits in the host's memory to a token, by the part: the most likely,
+  // one drawn, and one drawn of the likeliest.
+  void AddHostSampling();
+  // "sampling" of rows that stay on the device, with the small copies to the host and back, if the
+  // backend has a sampler: "top_p" (of .95), "softmax", "draw", "residual".
+  void AddDeviceSampling();
+  // "pass": the whole of `model`, which must outlive this. What its context does not hold is left
+  // out. Up to `most_verified` rows have logits each, of more only the last one has.
+  void AddPasses(Transformer* model, KvDType kv_dtype, int most_verified);
+
+  int num_operations() const;
+  // Runs the entries, and gives each result as soon as its entry is through: a run that is cut
+  // short has said all it knows. RESOURCE_EXHAUSTED if there is not enough memory.
+  absl::Status Run(absl::FunctionRef<void(const OperationResult&)> on_result) const;
+
+ private:
+  using OnResult = absl::FunctionRef<void(const OperationResult&)>;
+  struct Entry {
+    size_t num_operations;
+    std::function<absl::Status(OnResult)> run;
+  };
+  // Sequences of one call, and the numbers of rows that are measured of each.
+  struct Sequences {
+    int batch;
+    std::vector<int> rows;
+  };
+  struct WeightShape;
+  // Copies of something small, beyond which it is left to the caches as it would be in a model.
+  static constexpr int64_t kMostCopies = 1024;
+
+  void Add(size_t num_operations, std::function<absl::Status(OnResult)> run) {
+    if (num_operations > 0) entries_.push_back({num_operations, std::move(run)});
+  }
+  absl::Status RunAll(std::vector<Operation> operations, OnResult on_result) const {
+    return RunInTurns(std::move(operations), options_.run, &backend_, limits_, on_result);
+  }
+  absl::StatusOr<DeviceMatrix> Random(int rows, int cols) const {
+    return DeviceMatrix::Random(&backend_, rows, cols);
+  }
+  std::vector<Sequences> SequencesOf(int most_rows) const;
+  int max_rows() const;
+  absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, DType dtype,
+                                                       int64_t bytes) const;
+  absl::StatusOr<double> ReferenceMs(const std::vector<PackedWeight>& copies, int rows) const;
+  std::vector<int32_t> RandomChoices(int rows, double* mean_union) const;
+  absl::Status RunProducts(std::string_view op, const WeightShape& shape, DType dtype,
+                           OnResult on_result) const;
+  absl::Status RunAttention(const Sequences& sequences, int context, int window, KvDType dtype,
+                            OnResult on_result) const;
+  absl::Status RunPasses(Transformer* model, KvDType kv_dtype, int most_verified,
+                         const Sequences& sequences, int context, OnResult on_result) const;
+
+  const OperationOptions options_;
+  Backend& backend_;
+  MachineLimits* const limits_;  // or null
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_BENCH_OPERATION_TABLE_H_

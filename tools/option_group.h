@@ -1,0 +1,128 @@
+// Options of a command, each of which sets a variable of any type, which is its default until then.
+// Errors say what is allowed: "--batch: must be from 1 to 1024, got 0".
+#ifndef TANDEM_TOOLS_OPTION_GROUP_H_
+#define TANDEM_TOOLS_OPTION_GROUP_H_
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/string_view.h"
+#include "tandem/acceptance_rule.h"
+#include "tandem/drafter_kind.h"
+#include "tandem/field_error.h"
+#include "tandem/parameter.h"
+
+namespace tandem {
+
+// The number of bytes that a size such as 512 or 2G says (K, M, G, T: powers of 1024).
+std::optional<int64_t> SizeOf(absl::string_view text);
+// A size that has these bytes: "16M".
+std::string SizeText(int64_t bytes);
+
+// Sets *value to what `text` says. INVALID_ARGUMENT naming `field` for what is not allowed.
+template <typename Number>
+absl::Status SetFromText(absl::string_view field, const std::string& text, const Limits& limits,
+                         Number* value) {
+  if (*limits.word != '\0' && text == limits.word) {
+    *value = static_cast<Number>(*limits.unset);
+    return absl::OkStatus();
+  }
+  Number number{};
+  bool is_number = false;
+  if constexpr (std::is_same_v<Number, float>) {
+    is_number = absl::SimpleAtof(text, &number);
+  } else if constexpr (std::is_floating_point_v<Number>) {
+    is_number = absl::SimpleAtod(text, &number);
+  } else if (limits.is_size) {
+    const std::optional<int64_t> size = SizeOf(text);
+    is_number = size.has_value();
+    number = static_cast<Number>(size.value_or(0));
+  } else {
+    is_number = absl::SimpleAtoi(text, &number);
+  }
+  if (!is_number || !limits.Contain(static_cast<double>(number))) {
+    Limits told = limits;
+    double given = 0;
+    const double most = static_cast<double>(std::numeric_limits<Number>::max());
+    if (absl::SimpleAtod(text, &given) && given > most) told.high = std::min(told.high, most);
+    return FieldError(field, absl::StrCat("must be ", AllowedBy(told, /*as_text=*/true), ", got ",
+                                          text.empty() ? "nothing" : text));
+  }
+  *value = number;
+  return absl::OkStatus();
+}
+
+class OptionGroup {
+ public:
+  // Adds options to `app` under a heading of its help. `app` must not outlive the variables.
+  explicit OptionGroup(CLI::App* app, std::string heading = "Options")
+      : app_(app), heading_(std::move(heading)) {}
+
+  // `names`: such as "-k,--draft-tokens"; `value`: what the help calls the value. The help ends
+  // with the default in brackets, which is `*target`'s, unless it ends with a bracket itself.
+  template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  CLI::Option* Add(const std::string& names, const char* value, Number* target, std::string help,
+                   const Limits& limits = {}) {
+    const bool is_told = limits.unset != static_cast<double>(*target) || *limits.word != '\0';
+    std::string otherwise;
+    if (is_told) {
+      otherwise = limits.unset == static_cast<double>(*target) ? std::string(limits.word)
+                  : limits.is_size ? SizeText(static_cast<int64_t>(*target))
+                                   : absl::StrCat(*target);
+    }
+    return AddParsed(names, value, std::move(help), otherwise,
+                     [limits, target](const std::string& option, const std::string& text) {
+                       return SetFromText(option, text, limits, target);
+                     });
+  }
+  template <typename Number>
+  CLI::Option* Add(const std::string& names, const char* value, std::optional<Number>* target,
+                   std::string help, const Limits& limits = {}) {
+    return AddParsed(names, value, std::move(help), "",
+                     [limits, target](const std::string& option, const std::string& text) {
+                       return SetFromText(option, text, limits, &target->emplace());
+                     });
+  }
+  CLI::Option* Add(const std::string& names, const char* value, std::string* target,
+                   std::string help);
+  CLI::Option* Add(const std::string& names, const char* value, std::string* target,
+                   std::string help, const OneOf& allowed);
+  CLI::Option* Add(const std::string& names, const char* value, std::optional<std::string>* target,
+                   std::string help);
+  CLI::Option* Add(const std::string& names, const char* value, DrafterKind* target,
+                   std::string help);
+  CLI::Option* Add(const std::string& names, const char* value, AcceptanceRule* target,
+                   std::string help);
+  // Lists collect what is given again; with `separator` one word may hold several.
+  template <typename Element>
+  CLI::Option* Add(const std::string& names, const char* value, std::vector<Element>* target,
+                   std::string help, char separator = '\0') {
+    CLI::Option* const option = app_->add_option(names, *target, help);
+    option->type_name(value)->group(heading_);
+    return separator == '\0' ? option : option->delimiter(separator);
+  }
+  // Reverses *target.
+  CLI::Option* AddFlag(const std::string& names, bool* target, const std::string& help);
+
+ private:
+  using Parse = std::function<absl::Status(const std::string& option, const std::string& text)>;
+  CLI::Option* AddParsed(const std::string& names, const char* value, std::string help,
+                         const std::string& otherwise, const Parse& parse);
+
+  CLI::App* const app_;
+  const std::string heading_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_OPTION_GROUP_H_
