@@ -4,7 +4,7 @@
 Reads the objects that `./dev cuda` made, which runs this; needs nvcc and no device:
 
     benchmarks/kernel_resources.py [BUILD_FOLDER]           compares with tests/data/kernel_resources.json
-    benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/cuda.md
+    benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/benchmarks/cuda.md
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
-PAGE = ROOT / "docs" / "cuda.md"
+PAGE = ROOT / "docs" / "benchmarks" / "cuda.md"
 BEGIN, END = "<!-- kernel_resources: begin -->", "<!-- kernel_resources: end -->"
 
 # A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB besides.
@@ -32,7 +32,7 @@ TENSOR = ["HMMA", "IMMA", "HGMMA"]
 # What lets the next kernel begin and waits for those before (kernels/cuda/simt.h); Hopper's alone.
 WAITS = {"PREEXIT", "ACQBULK"}
 
-# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/cuda.md count on.
+# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md count on.
 ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
                   r"BlockProductKernel<.*, [12]>": 2}
 
@@ -202,7 +202,7 @@ def readable(symbol):
 
 
 def table(numbers, shared):
-    """The table of docs/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
+    """The table of docs/benchmarks/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
     the least and the most."""
     rows = {}
     for kernel, of in sorted(numbers.items()):

@@ -2,7 +2,7 @@
 """What single chains of sums let a device read of a weight of bf16: arithmetic, no measurement.
 
 A warp has 16 outputs. Each instruction needs the sum of the one before it and 512 bytes of the
-weight. Prints the table of docs/design.md:
+weight. Prints the table of docs/decisions.md:
 
     benchmarks/product_chains.py [--memory 4.4] [--clock 1.755] [--cycles 33]
 """

@@ -7,7 +7,7 @@
   scale_out_model.py --measured F.json   predicted next to measured times of the file's runs, with the errors
   scale_out_model.py --example           an input file with every field
 
-The formulas are those of benchmarks/queueing.py; docs/scale_out.md says what they leave out. TTFT is the time to the
+The formulas are those of benchmarks/queueing.py; docs/sizing.md says what they leave out. TTFT is the time to the
 first token of a request, ITL the time between two events of a stream, which are rounds: a round brings tokens_per_round
 tokens. Lengths are a number, {"mean", "scv"} (a gamma law; scv: variance over the mean's square, 1 like an exponential's)
 or {"values": [...]}, all equally likely. A forecast, never a measurement.
