@@ -21,15 +21,15 @@ EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
 PAGE = ROOT / "docs" / "benchmarks" / "cuda.md"
 BEGIN, END = "<!-- kernel_resources: begin -->", "<!-- kernel_resources: end -->"
 
-# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB besides.
+# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB in addition.
 PROCESSORS = {"sm_80": (2048, 32, 164 << 10), "sm_89": (1536, 24, 100 << 10), "sm_90a": (2048, 32, 228 << 10)}
 REGISTERS = 65536
 # The numbers of a kernel for an architecture. `local`: bytes that instructions move to and from local
 # memory, which are spills and arrays outside of registers. `loop`: instructions of the main loop.
-# `blocks`: as many fit on a processor.
+# `blocks`: the number that fits on a processor.
 COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 TENSOR = ["HMMA", "IMMA", "HGMMA"]
-# What lets the next kernel begin and waits for those before (kernels/cuda/simt.h); Hopper's alone.
+# Instructions that let the next kernel begin and wait for earlier ones (kernels/cuda/simt.h); only on Hopper.
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md count on.
@@ -58,8 +58,8 @@ def local_bytes(opcode):
 
 
 def main_loop(instructions):
-    """The instructions of the loop without a loop inside that has the most tensor-core instructions, of
-    equals the longest. A loop ends with a conditional branch back."""
+    """The instructions of the innermost loop with the most tensor-core instructions; among equals, the
+    longest. A loop ends with a conditional branch back."""
     loops = []
     for address, condition, opcode, operands in instructions:
         target = re.search(r"\b0x([0-9a-f]+)\b", operands)

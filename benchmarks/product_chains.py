@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What single chains of sums let a device read of a weight of bf16: arithmetic, no measurement.
+"""The bandwidth at which single chains of sums let a device read bf16 weights: arithmetic, not a measurement.
 
 A warp has 16 outputs. Each instruction needs the sum of the one before it and 512 bytes of the
 weight. Prints the table of docs/decisions.md:

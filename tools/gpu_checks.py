@@ -3,10 +3,10 @@
 
 tools/gpu_bundle.sh puts this and its programs into one folder. Steps come in groups whose time
 limits add up to at most 570 s; --list prints them. Each step has a time limit, and one that fails
-or has nothing to run on does not stop the others. Into the folder given go
-  results.jsonl   a line for each step (step, status, seconds, why) and for each thing measured
+or has nothing to run on does not stop the others. The given folder gets
+  results.jsonl   a line for each step (step, status, seconds, why) and for each measurement
   summary.txt     the same as tables, written anew after each step
-  log.txt         what every command printed, of each the last MiB
+  log.txt         the output of every command, the last MiB of each
 status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or ran out of
 time, else with 0.
 """
