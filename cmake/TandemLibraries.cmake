@@ -61,6 +61,8 @@ endif()
 # Warnings are errors in our own code only.
 add_library(tandem_options INTERFACE)
 target_compile_options(tandem_options INTERFACE -Wall -Wextra -Werror)
+target_compile_definitions(tandem_options INTERFACE  # base/check.h
+                           $<$<OR:$<CONFIG:Debug>,$<BOOL:${TANDEM_SANITIZE}>>:TANDEM_DCHECKS>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlaps that cannot be in `"x" + std::string` (GCC bug 105651), and takes what
   # its own precompiled headers do to strings for ours.
@@ -74,9 +76,6 @@ if(TANDEM_SANITIZE)
 endif()
 # The environment of tests.
 set(TANDEM_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_LIST_DIR}/thread_sanitizer.supp")
-if(TANDEM_SANITIZE)
-  list(APPEND TANDEM_TEST_ENVIRONMENT TANDEM_MOST_FAILURES=200)
-endif()
 if(TANDEM_BUILD_FUZZERS)
   target_compile_options(tandem_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
