@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <exception>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -57,14 +58,17 @@ WorkBudget::End WorkBudget::Check(const char* stack_place) {
   if (limits_.unwanted != nullptr && limits_.unwanted->load(std::memory_order_relaxed)) {
     return End::kUnwanted;
   }
-  return num_looks_++ >= limits_.looks || time() > limits_.time ? End::kTime : End::kNone;
+  return num_loops_++ >= limits_.loops || time() > limits_.time ? End::kTime : End::kNone;
 }
 
 void WorkBudget::Look(const char* stack_place) {
-  if (std::uncaught_exceptions() > 0) return;
-  if (end_ == End::kNone) end_ = Check(stack_place);
+  const bool unwinds = std::uncaught_exceptions() > 0;
+  if (end_ == End::kNone && !unwinds) end_ = Check(stack_place);
+  if (end_ != End::kNone || limits_.loops < std::numeric_limits<int64_t>::max()) {
+    tandem_loops_left = 0;  // looks again at once
+  }
   if (end_ == End::kNone) return;
-  tandem_loops_left = 0;
+  if (unwinds) return;
   // It unwinds through the library, which is how the owner of the budget gets it back.
   std::rethrow_exception(std::make_exception_ptr(Spent()));
 }

@@ -26,7 +26,7 @@ class WorkBudget {
  public:
   struct Limits {
     absl::Duration time = absl::Seconds(10);              // of a processor
-    int64_t looks = std::numeric_limits<int64_t>::max();  // for tests: after so many time is up
+    int64_t loops = std::numeric_limits<int64_t>::max();  // for tests: time is up after so many
     bool watches_stack = false;                           // on threads of pthread's alone
     const std::atomic<bool>* unwanted = nullptr;          // set once the result is no longer wanted
   };
@@ -54,7 +54,7 @@ class WorkBudget {
 
   const Limits limits_;
   const absl::Duration begin_;
-  int64_t num_looks_ = 0;
+  int64_t num_loops_ = 0;
   End end_ = End::kNone;
 };
 
