@@ -14,7 +14,7 @@
 #include "tandem/chat_template.h"
 #include "tandem/tokenizer.h"
 #include "text/gguf_tokenizer.h"
-#include "text/token_kinds.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "tools/checkpoints/gguf_config_keys.h"
 #include "tools/checkpoints/gguf_pieces.h"
 

@@ -13,7 +13,7 @@
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "json/json_text.h"
-#include "text/token_kinds.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "tools/checkpoints/gguf_config_keys.h"
 
 namespace tandem {

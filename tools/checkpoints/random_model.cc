@@ -23,7 +23,7 @@
 #include "json/json_text.h"
 #include "kernels/widen_row.h"
 #include "nlohmann/json.hpp"
-#include "text/byte_alphabet.h"
+#include "text/pre_tokenizer.h"
 #include "tools/table.h"
 
 namespace tandem {
