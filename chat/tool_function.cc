@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "chat/schema_reference.h"
-#include "json/ignored_fields.h"
+#include "json/request_fields.h"
 
 namespace tandem {
 namespace {
