@@ -408,6 +408,7 @@ bool GgufFile::IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds) {
 std::vector<std::string> GgufFile::keys() const { return SortedKeys(values_); }
 
 std::string GgufFile::EncodedValue(std::string_view key) const {
+  TANDEM_CHECK(Has(key));
   const Value& value = values_.find(View(key))->second;
   std::string bytes;
   const auto append = [&](auto number) {

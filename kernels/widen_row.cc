@@ -35,6 +35,7 @@ void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
 }  // namespace
 
 void WidenRow(const void* row, DType dtype, int size, float* out) {
+  TANDEM_DCHECK(size >= 0);
   const auto* bits = static_cast<const uint16_t*>(row);
   switch (dtype) {
     case DType::kF32:
