@@ -6,7 +6,7 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "kernels/device_meter.h"
-#include "tools/spread.h"
+#include "tools/table.h"
 
 namespace tandem {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
-#include "bench/pass_demand.h"
+#include "bench/machine_limits.h"
 #include "kernels/blocks.h"
 #include "kernels/device_meter.h"
 #include "kernels/quantize.h"

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/quantized_matrix.h"
 #include "checkpoint/quantized_weights.h"
 #include "checkpoint/quantized_weights_testing.h"
 #include "kernels/blocks.h"

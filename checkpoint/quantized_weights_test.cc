@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/quantized_matrix.h"
 #include "checkpoint/quantized_weights_testing.h"
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"

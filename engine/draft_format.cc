@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"

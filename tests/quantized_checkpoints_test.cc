@@ -18,7 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "checkpoint/model_tensors.h"
-#include "checkpoint/quantized_matrix.h"
+#include "checkpoint/quantized_weights.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"

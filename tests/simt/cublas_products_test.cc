@@ -24,7 +24,7 @@
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
 #include "tests/simt/launches.h"
-#include "tools/checkpoints/random_weights.h"
+#include "tools/checkpoints/random_model.h"
 #include "tools/command.h"
 
 namespace tandem::cuda {

@@ -1,9 +1,31 @@
-#include "python/representation.h"
+#include "python/bindings.h"
+
+#include <tandem/field_error.h>
+
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace tandem::python {
+
+namespace nb = nanobind;
+
+nb::object ExceptionFor(const absl::Status& status) {
+  const std::string message(status.message());
+  return nb::module_::import_("tandem.errors")
+      .attr("exception_for")(
+          absl::StatusCodeToString(status.code()),
+          // A name of a file may be no UTF-8.
+          nb::steal(PyUnicode_DecodeUTF8(message.data(), message.size(), "backslashreplace")),
+          FieldOf(status));
+}
+
+void Raise(const nb::object& exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  nb::raise_python_error();
+}
+
 namespace {
 
 namespace nb = nanobind;

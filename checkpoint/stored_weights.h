@@ -1,5 +1,5 @@
-#ifndef TANDEM_CHECKPOINT_SAFETENSORS_WEIGHTS_H_
-#define TANDEM_CHECKPOINT_SAFETENSORS_WEIGHTS_H_
+#ifndef TANDEM_CHECKPOINT_STORED_WEIGHTS_H_
+#define TANDEM_CHECKPOINT_STORED_WEIGHTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -20,13 +20,15 @@
 
 namespace tandem {
 
-// The tensors of safetensors files, or of torch's, under their own names.
-class SafetensorsWeights final : public Weights {
+// The tensors of safetensors files, of torch's, or of others that somebody takes apart into
+// entries.
+class StoredWeights : public Weights {
  public:
+  StoredWeights() = default;
   // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
   // INVALID_ARGUMENT for a tensor that is there already.
   absl::Status Add(const std::string& path);
-  // The same of a file that torch.save wrote (torch_file.h).
+  // The same of a file that torch.save wrote.
   absl::Status AddTorchFile(const std::string& path);
   // The same of entries whose bytes outlive this object, as if they were of that file.
   absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
@@ -52,25 +54,40 @@ class SafetensorsWeights final : public Weights {
   int64_t num_elements(std::string_view name) const override;
   std::string Where(std::string_view name) const override;
 
- private:
+ protected:
   struct Tensor {
     std::string path;
     SafetensorsEntry entry;
+    int64_t stack_size = 0;  // of how many equal parts of a tensor the entry is one; 0: it is whole
   };
+  // INVALID_ARGUMENT naming both if `name` is there already.
+  absl::Status AddTensor(const std::string& name, Tensor tensor);
+  // The error for a tensor that is not there.
+  virtual absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const;
+  // The dtypes that can be read, as messages list them.
+  struct DTypes {
+    const char* floats = "F32, F16, BF16";
+    const char* integers = "I64, I32, BOOL";
+  };
+  explicit StoredWeights(const DTypes& allowed) : allowed_(allowed) {}
 
+ private:
   // INVALID_ARGUMENT unless the tensor has this shape, NOT_FOUND unless it is there.
-  absl::StatusOr<const Tensor*> FindOfShape(std::string_view name,
-                                            absl::Span<const int64_t> shape) const;
+  absl::StatusOr<const SafetensorsEntry*> FindOfShape(std::string_view name,
+                                                      absl::Span<const int64_t> shape) const;
+  const Tensor& At(std::string_view name) const;  // REQUIRES: Has(name)
   const void* Aligned(const SafetensorsEntry& entry) const;
 
+  const DTypes allowed_{};
   std::string source_;
   std::vector<MappedFile> files_;
   std::vector<std::string> paths_;  // of files_
   absl::flat_hash_map<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
-  mutable std::map<std::string, std::unique_ptr<std::byte[]>> copies_;  // of unaligned tensors
+  // Of unaligned tensors, by their bytes in the file.
+  mutable std::map<const std::byte*, std::unique_ptr<std::byte[]>> copies_;
 };
 
 }  // namespace tandem
 
-#endif  // TANDEM_CHECKPOINT_SAFETENSORS_WEIGHTS_H_
+#endif  // TANDEM_CHECKPOINT_STORED_WEIGHTS_H_

@@ -1,14 +1,38 @@
-#include "tools/progress.h"
+#include "tools/standard_streams.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
 #include "base/check.h"
+#include "base/output_folder.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem {
+
+void PrepareStandardStreams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free descriptor is this one. What is read-only refuses results.
+    (void)open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+absl::Status Print(std::string_view text) {
+  return WriteAll(STDOUT_FILENO, {text.data(), text.size()}, "standard output");
+}
+
+absl::Status PrintJson(const nlohmann::ordered_json& json) {
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  return Print(json.dump(-1, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
+}
+
 namespace {
 
 constexpr absl::Duration kQuietTime = absl::Seconds(1);
