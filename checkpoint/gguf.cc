@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "checkpoint/gguf_types.h"
+#include "checkpoint/weights.h"
 #include "json/json_text.h"
 
 namespace tandem {

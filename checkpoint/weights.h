@@ -1,6 +1,7 @@
 #ifndef TANDEM_CHECKPOINT_WEIGHTS_H_
 #define TANDEM_CHECKPOINT_WEIGHTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +16,15 @@ namespace tandem {
 
 // A shape as errors show it, "[2, 3]".
 std::string ShapeText(absl::Span<const int64_t> shape);
+
+// The keys of a map, sorted.
+template <typename Map>
+std::vector<typename Map::key_type> SortedKeys(const Map& map) {
+  std::vector<typename Map::key_type> keys;
+  for (const auto& [key, value] : map) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 // How the matrices of a quantised checkpoint are given: as blocks that stand for the very same
 // weights where there are such (kernels/blocks.h), else as floats; or as floats all.
