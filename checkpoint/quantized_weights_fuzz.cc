@@ -15,7 +15,6 @@
 #include "checkpoint/quantized_matrix.h"
 #include "checkpoint/quantized_weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/fuzzing.h"
 #include "tests/json_mutator.h"
 

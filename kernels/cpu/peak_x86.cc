@@ -2,7 +2,7 @@
 // one that this machine can run is called.
 #include <immintrin.h>
 
-#include "kernels/cpu/isa/has_avx_vnni.h"
+#include "kernels/cpu/isa/x86_features.h"
 #include "kernels/peak.h"
 
 namespace tandem {

@@ -27,7 +27,6 @@
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 #include "tandem/json_value.h"
 #include "tools/checkpoints/gguf_config_keys.h"
 #include "tools/checkpoints/gguf_metadata.h"

@@ -21,7 +21,7 @@
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/safetensors.h"
 #include "json/json_text.h"
-#include "kernels/widen_row.h"
+#include "kernels/blocks.h"
 #include "nlohmann/json.hpp"
 #include "text/byte_alphabet.h"
 #include "tools/table.h"

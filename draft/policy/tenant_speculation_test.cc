@@ -1,8 +1,7 @@
-#include "draft/policy/speedup_monitor.h"
-
 #include <cmath>
 #include <random>
 
+#include "draft/policy/tenant_speculation.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
