@@ -14,15 +14,7 @@ namespace tandem {
 // ---- One generation ----
 
 Channel::Channel(Delivery* delivery, Engine::OnPiece on_piece, OnResult on_result)
-    : delivery_(delivery), on_piece_(std::move(on_piece)), on_result_(std::move(on_result)) {
-  absl::MutexLock lock(&delivery_->mutex_);
-  delivery_->ready_.reserve(++delivery_->num_open_);
-}
-
-Channel::~Channel() {
-  absl::MutexLock lock(&delivery_->mutex_);
-  --delivery_->num_open_;
-}
+    : delivery_(delivery), on_piece_(std::move(on_piece)), on_result_(std::move(on_result)) {}
 
 bool Channel::Put(const Piece& piece) {
   if (on_piece_ == nullptr) return true;

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <list>
+#include <iterator>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -248,7 +249,7 @@ class EngineImpl final : public Engine {
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
-  std::list<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
@@ -263,7 +264,7 @@ class EngineImpl final : public Engine {
   Tenants tenants_;
   SessionPrefixes prefixes_;
   int64_t num_preemptions_ = 0;
-  std::list<std::unique_ptr<Session>> sessions_;  // oldest first
+  std::vector<std::unique_ptr<Session>> sessions_;  // oldest first
 
   std::unique_ptr<Delivery> delivery_;
   std::thread thread_;  // last: it uses all of the above
@@ -346,12 +347,13 @@ bool EngineImpl::TakeNewWork() {
            checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
-  sessions_.splice(sessions_.end(), submitted_);
+  std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
+  submitted_.clear();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
     } else if (Instant::Now() >= session->deadline) {
-      session->OrFail("the deadline", [&] { session->Finish(FinishReason::kDeadline); });
+      session->Finish(FinishReason::kDeadline);
     }
   }
   return !is_stopping_;
@@ -386,19 +388,15 @@ void EngineImpl::Step() {
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
   if (any_ended()) return;            // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
-  if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
-    for (RoundStep& step : plan.steps) step.granted = 0;
-  }
+  AddDrafts(&policy_, &plan);
   const Instant start = Instant::Now();
   const absl::Status status =
       RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
         for (const RoundStep& step : plan.steps) {
-          step.session->OrFail("a round's end", [&] {
-            if (options_.prefix_cache) prefixes_.Publish(step.session);
-            if (store_ != nullptr) store_->Offer(step.session);
-            Deliver(step.session);
-            step.session->EndIfScored();
-          });
+          if (options_.prefix_cache) prefixes_.Publish(step.session);
+          if (store_ != nullptr) store_->Offer(step.session);
+          Deliver(step.session);
+          step.session->EndIfScored();
         }
       });
   if (store_ != nullptr) store_->Observe(plan.steps, Instant::Now() - start);
@@ -429,7 +427,7 @@ std::vector<Session*> EngineImpl::Admit() {
   }
   const auto find_prefix = [this](const Session& session) { return prefixes_.Find(session); };
   const auto begin = [this](Session* session, KvSequence found) {
-    session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
+    Begin(session, std::move(found));
   };
   return tandem::Admit(active, options_.max_batch, *runtime_.target_cache, find_prefix, begin);
 }
@@ -474,7 +472,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     if (s.num_pending() <= kMostWithoutChunk) continue;
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
-    s.OrFail("prefix", [&] { prefixes_.Take(&s, std::move(longer)); });
+    prefixes_.Take(&s, std::move(longer));
     LookForDrafts(&s);
     found = true;
   }
@@ -519,22 +517,16 @@ void EngineImpl::Deliver(Session* session) {
 
 // Hands over what has ended.
 void EngineImpl::Retire() {
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    if ((*it)->finished) {
-      Retire(it->get());
-      it = sessions_.erase(it);
-    } else {
-      ++it;
-    }
+  for (const auto& session : sessions_) {
+    if (session->finished) Retire(session.get());
   }
+  std::erase_if(sessions_, [](const auto& session) { return session->finished; });
 }
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  s.OrFail("last piece", [&] {
-    if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
-    s.completion.text = s.text->text();
-  });
+  if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
+  s.completion.text = s.text->text();
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());
   {

@@ -1,7 +1,6 @@
 #ifndef TANDEM_ENGINE_PROMPT_STORE_H_
 #define TANDEM_ENGINE_PROMPT_STORE_H_
 
-#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -108,7 +107,7 @@ class PromptStore {
                              absl::FunctionRef<void(Session*)> adopt);
   // Ends all waiting, because waiting sessions may hold the pages that others lack. Returns whether
   // any session waited.
-  static bool StopWaiting(const std::list<std::unique_ptr<Session>>& sessions);
+  static bool StopWaiting(absl::Span<const std::unique_ptr<Session>> sessions);
 
   // Learns how fast prompts are read from a round that has taken `time`.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);

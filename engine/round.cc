@@ -315,8 +315,11 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
                     /*completes=*/results[i].judged);
     record->only_decodes = record->only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     record->num_fed += steps[i].num_fed;
-    s.OrFail("committing tokens",
-             [&] { record->num_emitted += Commit(std::move(results[i]), steps[i], policy); });
+    // An exception of the session's constraint fails this session and no other.
+    absl::Status status = Caught("committing tokens", [&] {
+      record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
+    });
+    if (!status.ok()) s.Fail(std::move(status));
   }
 }
 
@@ -446,8 +449,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   deliver();
   record.end = Instant::Now();
   record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
-  // Other rounds teach the same.
-  Caught("learning", [&] { Learn(record, steps, policy); }).IgnoreError();
+  Learn(record, steps, policy);
   return absl::OkStatus();
 }
 

@@ -3,8 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/guard.h"
-
 namespace tandem {
 namespace {
 
@@ -48,11 +46,6 @@ void Session::Finish(FinishReason reason) {
 void Session::Fail(absl::Status why) {
   finished = true;
   status = std::move(why);
-}
-
-void Session::OrFail(const char* what, absl::FunctionRef<void()> work) {
-  absl::Status status = Caught(what, work);
-  if (!status.ok()) Fail(std::move(status));
 }
 
 void SessionTimes::OnPlace(Instant now) {

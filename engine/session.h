@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "draft/drafter.h"
@@ -147,8 +146,6 @@ struct Session {
   // The output that the callbacks have not been given, which counts as delivered from now on;
   // nothing if there is none. It refers to the session. `drafter` may be null.
   std::optional<Piece> TakePiece(const Drafter* drafter);
-  // Does work of this session alone. An exception fails this session and no other.
-  void OrFail(const char* what, absl::FunctionRef<void()> work);
 };
 
 }  // namespace tandem
