@@ -1,6 +1,5 @@
 #include "kernels/cpu/packing.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -106,45 +105,10 @@ PanelShape PanelShapeOf(DType dtype, int inputs) {
 }
 
 PanelLayout::PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DType dtype)
-    : parts_(parts), order_(order), dtype_(dtype) {
-  TANDEM_CHECK(!parts.empty());
-  const ConstMatrixView& first = parts[0].matrix;
-  source_ = first.dtype;
-  num_inputs_ = first.cols;
-  shape_ = PanelShapeOf(dtype, num_inputs_);
-  TANDEM_CHECK(source_ == dtype || IsBlocks(dtype));
-  for (const WeightPart& part : parts) {
-    TANDEM_CHECK(part.matrix.dtype == source_ && part.matrix.cols == first.cols);
-    num_outputs_ += part.matrix.rows;
-  }
-  if (order == PartOrder::kGateAndUp) {
-    TANDEM_CHECK(parts.size() == 2 && parts[1].matrix.rows == first.rows);
-    num_panels_ = 2 * ((first.rows + kPanelOutputs - 1) / kPanelOutputs);
-  } else {
-    num_panels_ = (num_outputs_ + kPanelOutputs - 1) / kPanelOutputs;
-  }
-}
-
-bool PanelLayout::has_bias() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const WeightPart& part) { return part.bias != nullptr; });
-}
-
-PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
-  size_t part = 0;
-  int row = panel * kPanelOutputs + lane;
-  if (order_ == PartOrder::kGateAndUp) {
-    part = panel % 2;
-    row = panel / 2 * kPanelOutputs + lane;
-    if (row >= parts_[part].matrix.rows) return {};
-  } else {
-    while (part < parts_.size() && row >= parts_[part].matrix.rows) {
-      row -= parts_[part++].matrix.rows;
-    }
-    if (part == parts_.size()) return {};
-  }
-  const WeightPart& from = parts_[part];
-  return {&from.matrix, row, from.bias == nullptr ? nullptr : from.bias + row};
+    : OutputOrder(parts, order, kPanelOutputs),
+      dtype_(dtype),
+      shape_(PanelShapeOf(dtype, num_inputs())) {
+  TANDEM_CHECK(first().dtype == dtype || IsBlocks(dtype));
 }
 
 void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
@@ -156,15 +120,16 @@ void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out
 }
 
 void PanelLayout::PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
-  const size_t bytes = num_inputs_ * SizeOf(dtype_);
+  const size_t bytes = num_inputs() * SizeOf(dtype_);
   const std::byte* outputs[kPanelOutputs];
   const std::byte* zeros = nullptr;
   std::unique_ptr<std::byte[]> zero_storage;
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const Source source = SourceOf(panel, lane);
-    if (source.matrix != nullptr) {
-      outputs[lane] = static_cast<const std::byte*>(source.matrix->data) +
-                      source.row * RowBytes(dtype_, source.matrix->stride);
+    const Source source = SourceOf(panel * kPanelOutputs + lane);
+    if (source.part != nullptr) {
+      const ConstMatrixView& matrix = source.part->matrix;
+      outputs[lane] =
+          static_cast<const std::byte*>(matrix.data) + source.row * RowBytes(dtype_, matrix.stride);
       continue;
     }
     if (zeros == nullptr) {
@@ -187,18 +152,17 @@ void PanelLayout::PackPanelOfBlocks(int panel, std::byte* out) const {
   std::vector<std::byte> storage[kPanelOutputs];
   const std::byte* rows[kPanelOutputs] = {};
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const Source source = SourceOf(panel, lane);
-    if (source.matrix == nullptr) continue;
-    rows[lane] = BlockRow(*source.matrix, source.row, dtype_, &storage[lane]);
+    const Source source = SourceOf(panel * kPanelOutputs + lane);
+    if (source.part == nullptr) continue;
+    rows[lane] = BlockRow(source.part->matrix, source.row, dtype_, &storage[lane]);
   }
   // The dispatch by format is done once a panel, not once a group.
-  WithBlockFormat(dtype_, [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs_, out); });
+  WithBlockFormat(dtype_, [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs(), out); });
 }
 
 void PanelLayout::PackBias(int panel, float* out) const {
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const float* bias = SourceOf(panel, lane).bias;
-    out[lane] = bias == nullptr ? 0.0f : *bias;
+    out[lane] = SourceOf(panel * kPanelOutputs + lane).bias();
   }
 }
 
