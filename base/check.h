@@ -13,4 +13,12 @@
     }                                                                                    \
   } while (false)
 
+// The same in hot loops: checked in debug builds and under sanitizers, and never evaluated
+// elsewhere.
+#ifdef TANDEM_DCHECKS
+#define TANDEM_DCHECK(condition) TANDEM_CHECK(condition)
+#else
+#define TANDEM_DCHECK(condition) static_cast<void>(sizeof(!(condition)))
+#endif
+
 #endif  // TANDEM_BASE_CHECK_H_

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace tandem {
 
 Utf8Prefix ReadUtf8(std::string_view text) {
+  TANDEM_DCHECK(!text.empty());
   using Kind = Utf8Prefix::Kind;
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

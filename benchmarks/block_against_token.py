@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How many draft tokens the rules `block` and `token` keep, on the same prompts and under the same seeds.
+"""Compares the draft tokens that the rules `block` and `token` keep, on the same prompts and seeds.
 
 Prints a Markdown table: accepted tokens per round (mean over seeds, with the standard error of the mean) and the mean of
-the differences. By law block keeps at least as many in expectation, not for every seed. Counts, not timings: the load of
-the machine does not matter.
+the differences. By law block keeps at least as many in expectation, not for every seed. The figures are counts, so the load
+of the machine does not matter.
 """
 import argparse
 import json

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Tandem and llama.cpp on the same weights, in turns within one run: time of passes, start-up and memory.
+"""Compares Tandem and llama.cpp on the same weights, alternating within one run: passes, start-up and memory.
 
   compare_llama_cpp.py --only prepare        makes the environment, the random 1B model and the GGUF files
   compare_llama_cpp.py --only decode,verify  measures these, and prints a Markdown table (--json F also writes the figures)
 
 llama.cpp is the PyPI package llama-cpp-python built for this machine, called through its C functions from a process that
-stays. Formats of blocks are one GGUF file, which `tandem quantize` writes and both read; floats are the safetensors of
-Tandem's model, and the same as a GGUF file on llama.cpp's side. Tandem is the program, a process
-per turn: `bench kernels --target` where the program has it, else `generate` on a batch of n sequences in lockstep, whose
-passes have n rows. Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. A measurement,
+stays. Block formats are one GGUF file, which `tandem quantize` writes and both read. Floats are the safetensors of
+Tandem's model, and the same weights as a GGUF file on llama.cpp's side. Tandem is the program, a process per turn:
+`bench kernels --target` where the program has it, else `generate` on a batch of n sequences in lockstep, whose passes
+have n rows. Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. A measurement,
 never a test. Nothing is written into the repository: --work holds models, --venv the environment.
 """
 import argparse
@@ -31,7 +31,7 @@ STORY = "Once upon a time there was a little girl who lived with her grandmother
 
 
 class Sides:
-    """Both engines, the models in each one's format, and what was refused."""
+    """Both engines, the models in each one's format, and the refused combinations."""
 
     def __init__(self, args, worker, tandem):
         self.args, self.worker, self.tandem = args, worker, tandem
@@ -48,7 +48,7 @@ class Sides:
 
     @staticmethod
     def at_load(name):
-        """Tandem's options that make a format of a folder of floats."""
+        """Tandem's options that give a folder of floats a format."""
         return FLOATS[name] if name in FLOATS else ["--quantize", name]
 
     def folder(self, shape):
@@ -63,7 +63,7 @@ class Sides:
         return folder
 
     def file(self, shape, name):
-        """llama.cpp's model, of blocks Tandem's as well, made if missing."""
+        """llama.cpp's model, made if missing; for block formats also Tandem's."""
         path = os.path.join(self.args.work, f"{shape}-{name}.gguf")
         if os.path.exists(path):
             return path
@@ -78,7 +78,7 @@ class Sides:
         return path
 
     def target(self, shape, name):
-        """What Tandem reads, with its options."""
+        """Tandem's model, with its options."""
         if name in FLOATS:
             return ["--target", self.folder(shape), *FLOATS[name]]
         return ["--target", self.file(shape, name)]
@@ -115,7 +115,7 @@ def batch_passes(sides, name, what, rows):
 
 
 def tandem_passes(sides, name, wanted):
-    """Milliseconds of each (what, rows) of `wanted`, from one process where `bench kernels` can tell."""
+    """Milliseconds of each (what, rows) of `wanted`, from one process if `bench kernels` measures them."""
     if not sides.has_kernels:
         return {key: batch_passes(sides, name, *key) for key in wanted}
     prompts = wanted[0][0] == "prefill"
@@ -123,13 +123,13 @@ def tandem_passes(sides, name, wanted):
     report = sides.tandem.json("bench", "kernels", *sides.target("1b", name), "--ops", "passes",
                                "--pass-rows", ",".join(str(rows) for _, rows in wanted), "--pass-contexts", str(context),
                                "--repeat", str(repeat))
-    # What `bench kernels` calls each: one row decodes, as many as a verification may have verify.
+    # The names of `bench kernels`: one row decodes, and numbers of rows that a verification may have verify.
     found = {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
     return {key: found.get(key[1]) for key in wanted}
 
 
 def compare_passes(sides, what):
-    """Every format, every number of rows, in turns. Verification is told beside the pass of one row of the same turn."""
+    """Every format and number of rows, alternating. Verification is reported relative to one row in the same turn."""
     rows = {"decode": [1], "verify": sorted({1, *sides.args.rows}), "prefill": sides.args.prompts}[what]
     wanted = [(what, n) for n in rows]
     results = []
@@ -179,7 +179,7 @@ def compare_load(sides, fresh):
 
 
 def compare_pair(sides):
-    """Plain greedy decoding of the shipped model, and Tandem's speculative decoding beside it."""
+    """Plain greedy decoding of the shipped model, next to Tandem's speculative decoding."""
     ids = [0] + sides.tandem.ids(SHIPPED, STORY)
     prompt = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(sides.args.pair_tokens)]
     shared = ["--temperature", "0", "--ignore-eos", *prompt]
@@ -250,7 +250,7 @@ def print_tables(results):
 
 
 def pooled(results, earlier):
-    """`results` with the turns of `earlier` ones of the same key in front."""
+    """`results`, preceded by the turns of `earlier` results with the same key."""
     merged = {}
     for result in earlier + results:
         key = tuple(result.get(name) for name in ("what", "model", "format", "rows"))
@@ -281,7 +281,7 @@ def check_same(sides):
 
 
 def try_settings(sides):
-    """What llama.cpp's own settings are worth, of decoding, verification and prefill, to choose them by."""
+    """Measures llama.cpp's settings in decoding, verification and prefill, to choose them."""
     variants = [{}, {"flash_attention": not sides.args.settings["flash_attention"]},
                 {"repack": not sides.args.settings["repack"]},
                 {"load_mode": "read" if sides.args.settings["load_mode"] == "mmap" else "mmap"}]

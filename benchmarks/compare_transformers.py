@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tandem and Hugging Face transformers with the shipped pair, plain and with the draft model, in turns within one run.
+"""Compares Tandem and Hugging Face transformers on the shipped pair, plain and with the draft, alternating within one run.
 
 transformers (PyPI, with torch for the CPU) runs in a process that stays; Tandem is the program, a process per turn whose
 start does not count. Both write the same number of tokens after the same prompt, prompt included in the time. Ratios are
@@ -25,7 +25,7 @@ class Sides:
         self.ids = [0] + tandem.ids(TARGET, STORY)
 
     def theirs(self, sample, draft_tokens, seed=1):
-        """One call of generate(); `draft_tokens`: 0 is plain, None what transformers does by itself."""
+        """One call of generate(); `draft_tokens`: 0 is plain, None the default of transformers."""
         return self.worker.ask("generate", ids=self.ids, tokens=self.args.max_tokens, sample=sample,
                                assisted=draft_tokens != 0, draft_tokens=draft_tokens, seed=seed)
 
@@ -81,7 +81,7 @@ def compare(sides, dtype, sample, draft_tokens):
 
 
 def keep_others(earlier, results):
-    """`results` with those of `earlier` that measured something else."""
+    """`results`, and those `earlier` ones that measured something else."""
     def key(result):
         return result["sampled"], result["dtype"], str(result["draft_tokens"])
 

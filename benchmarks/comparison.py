@@ -1,6 +1,6 @@
-"""What the comparisons with other engines share: environments, workers, turns, medians and tables.
+"""Shared by the comparisons with other engines: environments, workers, turns, medians and tables.
 
-Only the standard library: the drivers run under the system's Python, and the other engine under that of its own
+Uses only the standard library. The drivers run under the system's Python, and the other engine under that of its own
 virtual environment, which `environment` makes outside the repository.
 """
 import datetime
@@ -28,7 +28,7 @@ def fail(text):
 
 
 def outside_repository(path):
-    """`path` made absolute; ends the program if it lies in the repository, which these scripts never write to but below build/."""
+    """`path` made absolute; ends the program if it lies in the repository, where these scripts write only below build/."""
     path = os.path.abspath(path)
 
     def is_below(folder):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Structured output: is it valid, what do masks cost, and what does speculation gain under them?
+"""Measures structured output: its validity, the cost of masks, and the gain of speculation under them.
 
-  constraints.py                               the fetched model with what is shipped for it, 100 schemas
+  constraints.py                               the fetched model with its shipped draft, 100 schemas
   constraints.py --target F.gguf --drafter ngram --schemas 20 --json out.json
 
 100 JSON schemas are made from a seed: objects of two to six properties, nested up to three deep, of bounded and unbounded
 strings, enumerations, integers, numbers, booleans, nulls, arrays, optional properties, references and choices. One server
-answers a question for each, in turns: plainly and with drafts, with the schema and without; greedily, up to --max-tokens.
-An answer counts as valid if it ended by itself and this script's own reading of its schema takes it. A measurement, never
-a test.
+answers a question for each in four ways, alternating: plainly and with drafts, with the schema and without; greedily, up
+to --max-tokens. An answer counts as valid if it ended by itself and this script's own check of its schema accepts it. A
+measurement, never a test.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ THINGS = ("a wizard", "a small town", "a dinner recipe", "a used car", "a librar
 
 
 class SchemaMaker:
-    """Random schemas of what people ask for."""
+    """Random schemas of common kinds."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -79,7 +79,7 @@ class SchemaMaker:
 
 
 def is_valid(schema, value, root):
-    """Whether `value` is what `schema` describes, of the keywords that SchemaMaker uses."""
+    """Whether `value` satisfies `schema`, for the keywords that SchemaMaker uses."""
     if "$ref" in schema:
         return is_valid(root["$defs"]["part"], value, root)
     if "anyOf" in schema:
@@ -103,7 +103,7 @@ def is_valid(schema, value, root):
 
 
 class ChatServer(serving.Server):
-    """`tandem serve` as the arguments say, asked for one answer at a time."""
+    """`tandem serve` with the given arguments, for one answer at a time."""
 
     def __init__(self, args):
         options = ["--threads", str(args.threads), "--drafter", args.drafter]
@@ -167,7 +167,7 @@ def main():
     server.stop()
 
     def per_token(way):
-        """Milliseconds per token behind the first, medians over answers of four tokens and more."""
+        """Milliseconds per token after the first, medians over answers of four tokens and more."""
         return lib.median([a["timings"]["tpot_ms"] for a in runs[way] if a["usage"]["completion_tokens"] >= 4])
 
     def ratio(a, b):

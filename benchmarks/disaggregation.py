@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Reading prompts apart from writing answers: what decoding streams notice of long prompts, and what a transfer takes.
+"""Separate workers for prompts and answers: the effect of long prompts on decoding streams, and the time of a transfer.
 
   disaggregation.py streams    time to the first token of prompts of --tokens tokens that arrive every --every seconds, and time
                                between the tokens of --streams streams meanwhile: one server with all threads, two servers with half
-                               of them each (replicas, by turns), and a prefill worker and a decode worker with half of them each
-  disaggregation.py transfer   time to the first token of such a prompt, computed and fetched, by turns; the rate of the transfer,
+                               of them each (replicas, alternating), and a prefill worker and a decode worker with half of them each
+  disaggregation.py transfer   time to the first token of such a prompt, computed and fetched, alternating; the rate of the transfer,
                                next to that of one TCP connection on the loopback interface
 
-Starts build/release/tandem; options after -- are the servers'. The forms take turns. A measurement, never a test.
+Starts build/release/tandem; options after -- are the servers'. The forms alternate. A measurement, never a test.
 """
 import argparse
 import http.client

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares `-k auto` with the best fixed k on five workloads and with a draft that is of no use.
+"""Compares `-k auto` with the best fixed k on five workloads and with a useless draft.
 
 Prints a Markdown table: speeds as multiples of plain decoding's (prompts included; each the median over passes of the
-ratio to the plain pass that ran in turns with it), auto's share of the best fixed k or of plain decoding, and auto alone
-in an engine that has learned nothing. Needs the prompt sets beside the checkout (../shared/prompts); workloads whose
+ratio to the plain pass that alternated with it), auto's share of the best fixed k or of plain decoding, and auto alone
+in an engine that has learned nothing. Needs the prompt sets next to the checkout (../shared/prompts); workloads whose
 prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load. Do not
 run it with a real-time priority: Linux stops such processes for 50 ms of every second.
 """

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A pair of models over HTTP: Tandem's server next to llama.cpp's, on the same files.
+"""Compares Tandem's server with llama.cpp's over HTTP, on the same pair of files.
 
   http_pair.py --llama-server BIN/llama-server --target T.gguf --draft D.gguf     eight task sets, greedy, one request at a time
   http_pair.py ... --count 3 --max-tokens 64 --turns 2
 
 Every server starts anew, answers one prompt that is not counted, and then --count prompts of each task of real_pair.py, as messages of
-/v1/chat/completions. Tokens per second are completion tokens over the time of the requests, prompts included; the servers take turns.
+/v1/chat/completions. Tokens per second are completion tokens over the time of the requests, prompts included; the servers alternate.
 llama.cpp runs plainly and with each of --llama-options, options separated by commas in place of blanks, a variant each. Needs the prompt
-sets beside the checkout (../shared/prompts). A measurement, never a test.
+sets next to the checkout (../shared/prompts). A measurement, never a test.
 """
 import argparse
 import json

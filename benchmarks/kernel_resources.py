@@ -4,7 +4,7 @@
 Reads the objects that `./dev cuda` made, which runs this; needs nvcc and no device:
 
     benchmarks/kernel_resources.py [BUILD_FOLDER]           compares with tests/data/kernel_resources.json
-    benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/cuda.md
+    benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/benchmarks/cuda.md
 """
 
 import argparse
@@ -18,21 +18,21 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
-PAGE = ROOT / "docs" / "cuda.md"
+PAGE = ROOT / "docs" / "benchmarks" / "cuda.md"
 BEGIN, END = "<!-- kernel_resources: begin -->", "<!-- kernel_resources: end -->"
 
-# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB besides.
+# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB in addition.
 PROCESSORS = {"sm_80": (2048, 32, 164 << 10), "sm_89": (1536, 24, 100 << 10), "sm_90a": (2048, 32, 228 << 10)}
 REGISTERS = 65536
 # The numbers of a kernel for an architecture. `local`: bytes that instructions move to and from local
 # memory, which are spills and arrays outside of registers. `loop`: instructions of the main loop.
-# `blocks`: as many fit on a processor.
+# `blocks`: the number that fits on a processor.
 COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 TENSOR = ["HMMA", "IMMA", "HGMMA"]
-# What lets the next kernel begin and waits for those before (kernels/cuda/simt.h); Hopper's alone.
+# Instructions that let the next kernel begin and wait for earlier ones (kernels/cuda/simt.h); only on Hopper.
 WAITS = {"PREEXIT", "ACQBULK"}
 
-# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/cuda.md count on.
+# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md count on.
 ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
                   r"BlockProductKernel<.*, [12]>": 2}
 
@@ -58,8 +58,8 @@ def local_bytes(opcode):
 
 
 def main_loop(instructions):
-    """The instructions of the loop without a loop inside that has the most tensor-core instructions, of
-    equals the longest. A loop ends with a conditional branch back."""
+    """The instructions of the innermost loop with the most tensor-core instructions; among equals, the
+    longest. A loop ends with a conditional branch back."""
     loops = []
     for address, condition, opcode, operands in instructions:
         target = re.search(r"\b0x([0-9a-f]+)\b", operands)
@@ -202,7 +202,7 @@ def readable(symbol):
 
 
 def table(numbers, shared):
-    """The table of docs/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
+    """The table of docs/benchmarks/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
     the least and the most."""
     rows = {}
     for kernel, of in sorted(numbers.items()):

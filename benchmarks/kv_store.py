@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The store of pages on disk: the cost of a long prompt computed, from memory, and from the store after a restart.
+"""Measures the store of pages on disk: a long prompt computed, from memory, and from the store after a restart.
 
-  kv_store.py first     time to the first token of a prompt of --tokens tokens, in these three ways, by turns; the bytes
+  kv_store.py first     time to the first token of a prompt of --tokens tokens, in these three ways, alternating; the bytes
                         read, as a share of reading the store's file from beginning to end
   kv_store.py busy      tokens per second of --streams streams, a new prompt each, on a server with a store and on one
-                        without, by turns (ABBA)
+                        without, alternating (ABBA)
 
 Starts build/release/tandem with the store in a new folder; options after -- are the server's. Before the store's turn
 the file's part of the page cache is dropped, unless --warm. A measurement, never a test.

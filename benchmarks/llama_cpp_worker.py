@@ -1,7 +1,7 @@
 """llama.cpp through the C functions that llama-cpp-python binds: JSON lines in, JSON lines out.
 
 Started by compare_llama_cpp.py with the Python of its environment. Times are milliseconds around `llama_decode` and the
-fetch of the logits; a pass is some hundred microseconds and more, the calls through ctypes are some five.
+fetch of the logits; a pass is some hundred microseconds and more, and the calls through ctypes take some five.
 """
 import ctypes
 import json
@@ -69,7 +69,7 @@ class Engine:
         return elapsed * 1e3, logits
 
     def next_greedy(self, token, position):
-        """The token after `token`, which `run` has filled a batch of one row before: only what changes is written."""
+        """The token after `token`, for which `run` has already filled a batch of one row: only the changes are written."""
         self.batch.token[0] = token
         self.batch.pos[0] = position
         if self.api.llama_decode(self.context, self.batch) != 0:
@@ -115,7 +115,7 @@ def logprobs(engine, ids):
 
 
 def golden(folder):
-    """What a folder of tests/data/models has of the reference: ids, and log-probabilities of its logits after each."""
+    """The reference in a folder of tests/data/models: ids, and log-probabilities of its logits after each."""
     import safetensors_to_gguf
     found = dict(safetensors_to_gguf.tensors(os.path.join(folder, "golden.safetensors"), integers=True))
     return {"ids": found["input_ids"].tolist(), "rows": log_softmax(found["logits"]).tolist()}
@@ -162,7 +162,7 @@ def greedy_answer(engine, draft, ids, tokens, ends, draft_tokens):
         draft.read(ids)
     known = len(ids)  # positions that the draft's cache holds
     while len(written) < tokens and written[-1] not in ends:
-        here = len(ids) + len(written) - 1  # the position of the last token, which nobody has read
+        here = len(ids) + len(written) - 1  # the position of the last token, which neither model has read
         if draft_tokens:
             draft.forget(min(known, here))
         unread = written[min(known, here) - len(ids):]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws what `tandem bench ... --json` measured: PNG pictures from its JSON.
+"""Draws the JSON of `tandem bench ... --json` as PNG pictures.
 
     tandem bench kernels --json > kernels.json
     tandem bench phases --json > phases.json
     tandem bench speculation --json > speculation.json
     benchmarks/plot.py kernels.json phases.json speculation.json --out pictures
 
-Which pictures a file gives depends on what it holds:
+A file gives these pictures, depending on its benchmark:
     roofline.png      attained operations per second against operations per byte, under the machine's limits: products
                       and whole passes of `bench kernels`, prompts and tokens of `bench phases`
     prefill.png       time to the first token against the prompt's length (`bench phases`)
@@ -65,7 +65,7 @@ def roofline_points(report):
 
 
 def draw_roofs(axes, limits, least, most):
-    """Sloped lines for what can be read per second, level ones for what can be computed."""
+    """Sloped lines for the bytes that can be read per second, level ones for the operations."""
     read_limits = {place: value for place, value in limits["read_bytes_per_second"].items() if value}
     peaks = {kind: value for kind, value in limits["flops"].items() if value}
     highest = max(peaks.values())
@@ -118,7 +118,7 @@ def draw_phase(pyplot, reports, phase, x_key, labels, out):
 
 
 def draw_speedup(pyplot, reports, out):
-    """Measured with the spread of the pairs, and dashed what acceptance and cost predict."""
+    """Measured speed-up with the spread of the pairs, and dashed the prediction from acceptance and cost."""
     figure, axes = pyplot.subplots(figsize=(8, 5))
     colour = 0
     for path, report in reports:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Predicted outputs: what `prediction` gains where the answer says most of it again.
+"""Measures the gain of `prediction` where the answer repeats most of it.
 
   predicted_outputs.py [--target F.gguf] [--every 25] [--max-tokens 300] [--repeat 3]
 
 The answers to a few questions are taken first, greedily and plainly. Then each question is asked again with a prediction: that
-answer, in which every 25th word is another, as the file is before an edit. Without any drafter, with the server's, and with the
-prediction in place of a drafter, in turns. The answers stay the same. A measurement, never a test.
+answer, in which every 25th word is another, like a file before an edit. The runs alternate: without any drafter, with the server's,
+and with the prediction in place of a drafter. The answers stay the same. A measurement, never a test.
 """
 import sys
 
@@ -19,7 +19,7 @@ QUESTIONS = ["Write a Python class for a bank account with methods to deposit, w
 
 
 def edited(text, every):
-    """`text` with every so many-th word another."""
+    """`text` with every nth word replaced."""
     words = text.split(" ")
     return " ".join("other" if i % every == every - 1 else word for i, word in enumerate(words))
 
@@ -65,7 +65,7 @@ def main():
                      f"{turns[-1]['accepted']} / {turns[-1]['rejected']}", str(all(r["texts"] == plain[0]["texts"] for r in turns)).lower()])
     about = lib.machine(args.threads)
     print(f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}; {plain[0]['tokens']} tokens\n")
-    print(lib.table(["", "tokens/s", "beside plain", "predicted tokens accepted / rejected", "same text"], rows))
+    print(lib.table(["", "tokens/s", "times plain", "predicted tokens accepted / rejected", "same text"], rows))
 
 
 if __name__ == "__main__":

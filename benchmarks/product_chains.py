@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What single chains of sums let a device read of a weight of bf16: arithmetic, no measurement.
+"""The bandwidth at which single chains of sums let a device read bf16 weights: arithmetic, not a measurement.
 
 A warp has 16 outputs. Each instruction needs the sum of the one before it and 512 bytes of the
-weight. Prints the table of docs/design.md:
+weight. Prints the table of docs/decisions.md:
 
     benchmarks/product_chains.py [--memory 4.4] [--clock 1.755] [--cycles 33]
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face folder of bfloat16 weights as a quantised checkpoint, rounded to nearest.
 
-For measuring how such checkpoints load and decode, and what their numbers lose on the way: the rounding is the plainest
-there is, and no calibration makes up for it. Embeddings, norms and the head stay as they are. Needs numpy.
+For measuring how such checkpoints load and decode, and the loss of their numbers. Rounding is to nearest, without any
+calibration. Embeddings, norms and the head stay as they are. Needs numpy.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def tensors_of(path):
 
 
 def write_tensors(path, tensors):
-    """Of (name, dtype, shape, bytes) each."""
+    """Writes tensors, each (name, dtype, shape, bytes)."""
     header, offset = {}, 0
     for name, dtype, shape, data in tensors:
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + data.nbytes]}
@@ -103,7 +103,7 @@ def floats(array, dtype):
 
 
 def quantise(scheme, name, weights, group, random):
-    """The tensors of a module, by what stands behind its name."""
+    """The tensors of a module, by the suffix after its name."""
     outputs, inputs = weights.shape
     group = min(group, inputs)
     in_order = numpy.arange(inputs) // group

@@ -1,4 +1,4 @@
-"""Closed forms of queues that scale_out_model.py stands on. Times are seconds, rates are per second.
+"""Closed forms of queues for scale_out_model.py. Times are seconds, rates are per second.
 
 Sources: Erlang (1917) for M/M/c; Kingman (1962) for G/G/1 in heavy traffic; Allen, "Probability, Statistics, and Queueing
 Theory" (1990), for his and Cunneen's M/M/c corrected by two moments; Kraemer and Langenbach-Belz (1976) for regular
@@ -187,7 +187,7 @@ def added(a, b):
 
 
 def percentile(pairs, percent):
-    """The smallest value that at least this much of the weight of (value, weight) pairs does not pass."""
+    """The smallest value that at least this much of the weight of (value, weight) pairs does not exceed."""
     pairs = sorted(pairs)
     left = percent / 100 * sum(weight for _, weight in pairs) * (1 - 1e-9)
     for value, weight in pairs:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The real pair on public prompt sets: what speculation gains by task, and llama.cpp on the same two files.
+"""Measures the real pair on public prompt sets: the gain of speculation by task, and llama.cpp on the same two files.
 
   real_pair.py                                     the fetched model and its shipped draft, T = 0 and 0.7
   real_pair.py --drafters model,model+ngram --temperatures 0 --count 5 --tasks qa,math
   real_pair.py --target bf16.gguf --draft self:q4_1 --drafters model
   real_pair.py --llama-cpp V                       also llama.cpp of the environment V (made by compare_llama_cpp.py)
 
-Needs the prompt sets beside the checkout (../shared/prompts). Each prompt is a message in the model's chat format, and
+Needs the prompt sets next to the checkout (../shared/prompts). Each prompt is a message in the model's chat format, and
 an answer ends where the model ends it or at --max-tokens. For every task `tandem bench speculation` runs pairs of plain
-and speculative passes over the prompts, the draft lengths in turns; figures are medians over pairs of the ratio of tokens
+and speculative passes over the prompts, alternating between draft lengths; figures are medians over pairs of the ratio of tokens
 per second, prompts included. llama.cpp decodes greedily, by a loop over its C functions that drafts up to k tokens and
 checks them in one batch, without a chat template of its own: it gets Tandem's token ids. A measurement, never a test.
 """
@@ -55,7 +55,7 @@ def bench(tandem, args, prompts, drafter, temperature):
 
 
 def row(task, temperature, drafter, runs):
-    """A task's row, and of its auto run: acceptance, tokens per round, ratio; beside the best fixed length."""
+    """A task's row; and acceptance, tokens per round and ratio of its auto run, next to the best fixed length."""
     auto = next((run for run in runs if run["draft_tokens"] == "auto"), None)
     fixed = [run for run in runs if run["draft_tokens"] != "auto"]
     best = max(fixed, key=lambda run: run["ratio_to_plain"], default=None)
@@ -141,7 +141,7 @@ def main():
     about = lib.machine(args.threads)
     print(f"{models[0]} with {models[1]}; {about['cpu']}, {args.threads} threads, {about['date']}; {args.count} prompts of a task, "
           f"up to {args.max_tokens} tokens, {args.repeat} pairs of passes\n")
-    print(lib.table(["task", "T", "drafter", "plain tok/s", "accepted", "tokens a round", "auto beside plain", "best fixed k",
+    print(lib.table(["task", "T", "drafter", "plain tok/s", "accepted", "tokens a round", "auto / plain", "best fixed k",
                      "auto / best"], rows))
     if beside:
         print("\nllama.cpp, T = 0\n\n" + lib.table(["task", "plain tok/s", "best tok/s at k"], beside))

@@ -1,7 +1,7 @@
 """Writes a Hugging Face folder of safetensors as a GGUF file for llama.cpp, as its own converter lays one out.
 
-The file holds the weights and the configuration, and no tokenizer, or one of made-up tokens for programs that want any: the
-comparisons speak in token ids. Runs in an environment with `gguf`.
+The file holds the weights and the configuration, and either no tokenizer, or made-up tokens for programs that need one: the
+comparisons use token ids. Runs in an environment with `gguf`.
 """
 import glob
 import json
@@ -13,7 +13,7 @@ import struct
 import gguf
 import numpy
 
-# The others are called as here.
+# The others have the same names as here.
 ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
 PARTS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -164,7 +164,7 @@ class Converter:
         return numpy.array(divisors, dtype=numpy.float32)
 
     def name(self, stored):
-        """The name in the file; nothing for a tensor that has no place there."""
+        """The name in the file; None for a tensor without a place there."""
         if stored.startswith(OTHERS):
             return None
         for prefix, replacement in PREFIXES:
@@ -187,7 +187,7 @@ class Converter:
             values = interleave_heads(values, self.heads if part == "attn_q" else self.kv_heads)
         if self.has(*GEMMA) and part.endswith("norm"):
             values = values + numpy.float32(1)
-        # llama.cpp scales gemma's scores by the heads' size whatever config.json says; so the weights have the rest.
+        # llama.cpp scales gemma's scores by the heads' size whatever config.json says, so the weights carry the remaining factor.
         if part == {"gemma2": "attn_q", "gemma3": "attn_q_norm"}.get(self.architecture):
             values = values * numpy.float32(math.sqrt(self.head_size / self.config["query_pre_attn_scalar"]))
         return values

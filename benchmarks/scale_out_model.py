@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How many workers a load needs: replicas that do both, against separate workers for prompts (prefill) and for decoding.
+"""Computes the workers that a load needs: replicas, against separate workers for prompts (prefill) and for decoding.
 
-  scale_out_model.py F.json              the fewest workers of each form that meet the targets, what they cost, what
-                                         bounds them, and which form costs less
+  scale_out_model.py F.json              the fewest workers of each form that meet the targets, their cost and
+                                         their bound, and the cheaper form
   scale_out_model.py F.json --simulate   and the same systems simulated, round by round, next to the formulas
   scale_out_model.py --measured F.json   predicted next to measured times of the file's runs, with the errors
   scale_out_model.py --example           an input file with every field
 
-The formulas are those of benchmarks/queueing.py; docs/scale_out.md says what they leave out. TTFT is the time to the
+The formulas are those of benchmarks/queueing.py; docs/sizing.md lists their omissions. TTFT is the time to the
 first token of a request, ITL the time between two events of a stream, which are rounds: a round brings tokens_per_round
 tokens. Lengths are a number, {"mean", "scv"} (a gamma law; scv: variance over the mean's square, 1 like an exponential's)
 or {"values": [...]}, all equally likely. A forecast, never a measurement.
@@ -348,14 +348,14 @@ class Targets:
 @dataclass(frozen=True)
 class Plan:
     form: str
-    counts: tuple  # none if no number of workers will do
+    counts: tuple  # empty if no number of workers suffices
     cost: float
     prediction: object
     bound: str  # the targets that one worker less would miss, or that no number of workers meets
 
 
 def missed(system, targets, form, counts):
-    """What these workers do not meet; nothing if they do."""
+    """The targets that these workers miss; empty if none."""
     try:
         return " and ".join(targets.missed(PREDICT[form](system, *counts)))
     except queueing.Overloaded as what:

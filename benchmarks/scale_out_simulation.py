@@ -1,7 +1,7 @@
-"""A discrete-event simulation of the systems that scale_out_model.py has formulas for: the check of its approximations.
+"""A discrete-event simulation of the systems in scale_out_model.py, which checks its approximations.
 
 Rounds are simulated one by one: a worker runs a round over all sequences that decode and a chunk of the oldest unread
-prompt, and who arrives meanwhile joins the next round. Deterministic for a seed.
+prompt, and sequences that arrive meanwhile join the next round. Deterministic for a seed.
 """
 import heapq
 import itertools

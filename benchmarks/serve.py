@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Load on `tandem serve`: latencies and throughput of its streams, speculation (`auto`) beside plain decoding (`off`) in turns.
+"""Load on `tandem serve`: latencies and throughput of its streams, speculation (`auto`) and plain decoding (`off`) alternating.
 
-  serve.py closed       so many streams at all times, a new request as soon as one ends: `--streams 1,2,4,8,16,32`
+  serve.py closed       a constant number of streams, a new request as soon as one ends: `--streams 1,2,4,8,16,32`
   serve.py open         requests at random (Poisson) times, whatever the server does: `--rate 2,5,10` per second
   serve.py long-prompt  a prompt of 4,000 tokens arrives while others stream; a random model with a larger context
-  serve.py same-prompt  a prompt of 4,000 tokens comes twice: what the prefix cache leaves of the time to its first token
+  serve.py same-prompt  a prompt of 4,000 tokens comes twice: the time to its first token with and without the prefix cache
 
-Starts build/release/tandem on a free port, or loads the server of `--url`, where requests need no key. TTFT is the time
+Starts build/release/tandem on a free port, or puts load on the server of `--url`, which must not need a key. TTFT is the time
 from when a request was due to its first token; TPOT of a request the time from its first tokens to its last over the
 tokens in between; ITL the time between two events of a stream; E2E until its last token. Tokens per second are those
 received in the window, goodput the requests per second within both limits. Throughput ratios are medians over turns of
-the ratio within a turn, ABBA. A measurement, never a test. The client is one thread; its share of a core is printed, and it is part of
-what is measured where the server uses all cores.
+the ratio within a turn, ABBA. A measurement, never a test. The client is one thread; its share of a core is printed, and
+affects the figures if the server uses all cores.
 """
 import argparse
 import json
@@ -36,8 +36,8 @@ LONG_SHAPE = "hidden=512,layers=8,heads=8,kv_heads=4,head_dim=64,ffn=1408,vocab=
 
 
 class Requests:
-    """The next request, as bytes. Prompts take turns, and lengths vary: streams of one length would begin and end together as
-    long as nobody drafts, and read their prompts in one pass, which they do under no real load."""
+    """The next request, as bytes. Prompts alternate, and lengths vary: without drafts, streams of one length would begin and end
+    together and read their prompts in one pass, as they never do under a real load."""
 
     def __init__(self, args):
         self.args = args
@@ -72,7 +72,7 @@ class Usage:
 
 
 def latencies(streams):
-    """Milliseconds of each request or gap, by what they are of."""
+    """Milliseconds of each request or gap, by the name of the time."""
     found = {"ttft": [], "tpot": [], "itl": [], "e2e": []}
     for stream in streams:
         tokens = stream.tokens()
@@ -88,7 +88,7 @@ def latencies(streams):
 
 
 def within(streams, args):
-    """How many kept both limits."""
+    """The number of requests within both limits."""
     each = [latencies([stream]) for stream in streams]
     return sum(1 for one in each if one["ttft"] and one["ttft"][0] <= args.ttft_limit and one["tpot"][0] <= args.tpot_limit)
 
@@ -113,7 +113,7 @@ def check(streams):
 
 
 def closed_turn(server, requests, mode, num_streams, args):
-    """`num_streams` at all times for a while; what came within the window."""
+    """Keeps `num_streams` streams for a while; returns the events within the window."""
     load = serving.Load(server)
     usage = Usage(server)
     begin = time.perf_counter() + WARM_UP_SECONDS
@@ -159,7 +159,7 @@ def open_turn(server, requests, mode, rate, args):
 
 
 def compare(server, level, turn_of, args):
-    """Turns of both modes at one level of load, ABBA, after one of each in which the server learns what pays at this level."""
+    """Turns of both modes at one level of load, ABBA, after one of each in which the server learns whether drafts pay at this level."""
     requests = Requests(args)
     warm = argparse.Namespace(**{**vars(args), "seconds": 1})
     for mode in ("off", "auto"):
@@ -188,7 +188,7 @@ def print_results(name, results):
                      "requests", "client cores", "server cores"], rows), flush=True)
 
 
-# ---- A long prompt beside others ----
+# ---- A long prompt next to others ----
 
 def long_prompt_turn(server, args, seed, num_streams):
     """[ms between events] of `num_streams` while a prompt is read, and the time until that prompt's first token."""
@@ -253,7 +253,7 @@ def long_prompt(args):
 # ---- A prompt that comes again ----
 
 def same_prompt_turn(server, args, seed, mode):
-    """Milliseconds to the first token of a prompt that is new and of the same again, and the tokens found of either."""
+    """Milliseconds to the first token of a new prompt and of the same again, and the cached tokens of each."""
     numbers = random.Random(seed)
     ids = [numbers.randrange(args.vocab) for _ in range(args.prompt_tokens)]
     request = serving.request_bytes("/v1/completions", {"prompt": ids, "max_tokens": 16, "stream": True, "ignore_eos": True,

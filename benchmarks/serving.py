@@ -1,7 +1,7 @@
-"""What the scripts around `tandem serve` share: the server as a process, requests as bytes, streams that are only received.
+"""Shared by the scripts that load `tandem serve`: the server as a process, requests as bytes, streams that are only received.
 
-Only the standard library. The load comes from one thread that waits with epoll and, while it measures, does nothing with
-what it receives but note when how much of it came: streams are taken apart afterwards.
+Uses only the standard library. The load comes from one thread that waits with epoll. While it measures, it only notes the
+time and number of received bytes; streams are parsed afterwards.
 """
 import json
 import math
@@ -21,13 +21,13 @@ import comparison as lib
 
 TARGET = os.path.join(lib.ROOT, "models", "storyteller-7m")
 DRAFT = os.path.join(lib.ROOT, "models", "storyteller-1m")
-# Named, since another pair is the default where a real model was fetched.
+# Named, because another pair is the default if a real model was fetched.
 PAIR = ["--target", TARGET, "--draft", DRAFT]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """`tandem serve` on a free port, with its log in a file; or, with `url`, somebody else's server."""
+    """`tandem serve` on a free port, with its log in a file; or, with `url`, a server that runs already."""
 
     def __init__(self, program="", options=(), url="", wrapper=()):
         self.process = None
@@ -39,7 +39,7 @@ class Server:
         if not os.path.exists(program):
             lib.fail(f"{program} is missing; build it with ./dev build or name another with --bin")
         self.log_file = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_", suffix=".log")
-        # Runs ask the same again: with a memory of earlier answers they would be drafted from it.
+        # Runs repeat their requests: with a memory of earlier answers, drafts would come from it.
         command = [*wrapper, program, "serve", "--port", "0", "--draft-memory", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log_file)
         self.host = "127.0.0.1"
@@ -72,7 +72,7 @@ class Server:
             return file.read()
 
     def stop(self, seconds=None):
-        """Asks it to end; its exit status."""
+        """Asks the server to end; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=seconds)
 
@@ -90,7 +90,7 @@ class Server:
         return samples
 
     def await_idle(self, seconds=math.inf):
-        """Waits until nothing runs or waits; whether it came to that."""
+        """Waits until no request runs or waits; returns whether that happened."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             samples = self.metrics()
@@ -100,7 +100,7 @@ class Server:
         return False
 
     def cpu_seconds(self):
-        """Of all its threads so far; 0 for a server that is not ours."""
+        """The processor time of all threads so far; 0 for a server that this script did not start."""
         if self.process is None:
             return 0.0
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
@@ -111,7 +111,7 @@ class Server:
         return lib.status_bytes(f"/proc/{self.process.pid}/status", "VmRSS")
 
     def holds(self):
-        """How many of what the system lends it."""
+        """The numbers of the process's descriptors and threads."""
         return {"descriptors": len(os.listdir(f"/proc/{self.process.pid}/fd")),
                 "threads": len(os.listdir(f"/proc/{self.process.pid}/task"))}
 
@@ -128,7 +128,7 @@ def request_bytes(path, body, headers=""):
 
 
 class Stream:
-    """One streamed request and what came of it: bytes, and when how many of them were there."""
+    """One streamed request and its answer: the bytes, and the number received by each time."""
 
     def __init__(self, label, sent):
         self.label = label
@@ -138,7 +138,7 @@ class Stream:
         self.ended = None         # None while it runs
 
     def tokens(self):
-        """[(seconds, tokens of one event)]; of a stream cut short, what came whole."""
+        """[(seconds, tokens of one event)]; for a stream cut short, its complete events."""
         found, place, arrival = [], 0, 0
         while True:
             start = self.data.find(b"data: {", place)
@@ -205,7 +205,7 @@ class Load:
 
     @staticmethod
     def _is_whole(stream):
-        """An answer that is no stream: an error."""
+        """An answer that is not a stream: an error."""
         head, found, body = stream.data.partition(b"\r\n\r\n") if stream.status() != 200 else (b"", b"", b"")
         length = re.search(rb"Content-Length: (\d+)", head) if found else None
         return length is not None and len(body) >= int(length.group(1))
@@ -222,14 +222,14 @@ class Load:
         return stream
 
     def finish(self, seconds):
-        """Receives what still runs, for so long; what has ended."""
+        """Receives running streams for this time; returns those that ended."""
         over, until = [], time.perf_counter() + seconds
         while self.running and time.perf_counter() < until:
             over += self.receive(until)
         return over
 
     def abandon(self):
-        """Hangs up on what runs; what had come of it."""
+        """Closes running streams; returns them with the data received so far."""
         streams = list(self.running.values())
         for connection in list(self.running):
             self.selector.unregister(connection)
@@ -245,13 +245,13 @@ class Load:
 
 
 def percentile(values, share):
-    """The smallest value that at least `share` of all do not pass."""
+    """The smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)] if ordered else None
 
 
 def stop_or_say(server):
-    """Ends a server of ours and says if it did not end well."""
+    """Ends a server that this script started, and reports a failure of that."""
     if server.process is None:
         return
     status = server.stop()

@@ -32,7 +32,7 @@ def generate(state, ids, tokens, sample, assisted, draft_tokens, seed):
         settings = state["draft"].generation_config
         settings.num_assistant_tokens = draft_tokens or 20
         settings.num_assistant_tokens_schedule = "constant"
-        # Above 0 a draft ends early where the draft model is unsure: what transformers does by itself.
+        # Above 0 a draft ends early where the draft model is unsure, as transformers does by default.
         settings.assistant_confidence_threshold = 0.0 if draft_tokens else 0.4
     passes = []
     hook = state["target"].register_forward_hook(lambda *unused: passes.append(1))

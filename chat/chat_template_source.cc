@@ -33,10 +33,10 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::filesystem::pa
 }
 
 // A JSON file's document; null if there is no such file.
-absl::StatusOr<JsonDocument> ReadJsonIfThere(const std::filesystem::path& path) {
+absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::optional<std::string> contents, ReadIfThere(path));
-  if (!contents.has_value()) return JsonDocument();
-  return ParseJsonDocument(*contents, path.string());
+  if (!contents.has_value()) return nlohmann::json();
+  return ParseJson(*contents, path.string());
 }
 
 // A token: a string, an object with its content, or null.
@@ -75,8 +75,8 @@ absl::Status ReadTemplates(const JsonField& config, ChatTemplate::Source* source
 absl::Status ReadTokens(const std::filesystem::path& folder, const JsonField& config,
                         ChatTemplate::Source* source) {
   const std::filesystem::path path = folder / "special_tokens_map.json";
-  ASSIGN_OR_RETURN(const JsonDocument json, ReadJsonIfThere(path));
-  const JsonField map(&*json, path.string());
+  ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonIfThere(path));
+  const JsonField map(&json, path.string());
   const auto token = [&](const char* name) -> absl::StatusOr<std::string> {
     const bool is_in_config = !config.is_null() && config.value().contains(name);
     const JsonField& place = is_in_config ? config : map;
@@ -108,8 +108,8 @@ absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string&
   if (!gguf.empty()) return ReadGgufSource(gguf);
   const std::filesystem::path path(model);
   const std::string config_path = (path / "tokenizer_config.json").string();
-  ASSIGN_OR_RETURN(const JsonDocument config_json, ReadJsonIfThere(config_path));
-  const JsonField config(&*config_json, config_path);
+  ASSIGN_OR_RETURN(const nlohmann::json config_json, ReadJsonIfThere(config_path));
+  const JsonField config(&config_json, config_path);
   Source source;
   if (!config.is_null()) RETURN_IF_ERROR(ReadTemplates(config, &source));
   RETURN_IF_ERROR(ReadTokens(path, config, &source));
@@ -117,8 +117,8 @@ absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string&
   if (file.has_value()) source.jinja = *std::move(file);
   if (source.jinja.empty()) {
     const std::string old_path = (path / "chat_template.json").string();
-    ASSIGN_OR_RETURN(const JsonDocument json, ReadJsonIfThere(old_path));
-    const JsonField root(&*json, old_path);
+    ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonIfThere(old_path));
+    const JsonField root(&json, old_path);
     if (!root.is_null()) RETURN_IF_ERROR(ReadTemplates(root, &source));
   }
   ASSIGN_OR_RETURN(file, ReadIfThere(path / "additional_chat_templates" / "tool_use.jinja"));

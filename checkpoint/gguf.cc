@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "checkpoint/gguf_types.h"
 #include "checkpoint/weights.h"
@@ -323,6 +324,7 @@ bool GgufFile::IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds) {
 std::vector<std::string> GgufFile::keys() const { return SortedKeys(values_); }
 
 std::string GgufFile::EncodedValue(std::string_view key) const {
+  TANDEM_CHECK(Has(key));
   const Value& value = values_.find(View(key))->second;
   std::string bytes;
   const auto append = [&](auto number) {

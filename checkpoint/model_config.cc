@@ -393,9 +393,9 @@ absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
   const bool is_outer = outer.Find("eos_token_id") != nullptr;
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(is_outer ? outer : text, model->vocab_size));
   if (!generation_text.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const JsonDocument generation,
+  ASSIGN_OR_RETURN(const nlohmann::json generation,
                    ParseJsonObject(*generation_text, generation_file));
-  const ConfigFields fields(*generation, generation_file);
+  const ConfigFields fields(generation, generation_file);
   if (fields.Find("eos_token_id") == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(fields, model->vocab_size));
   return absl::OkStatus();
@@ -407,8 +407,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                                              std::optional<absl::string_view> generation_text,
                                              const std::string& generation_file,
                                              absl::Span<const std::string> allowed_keys) {
-  ASSIGN_OR_RETURN(const JsonDocument parsed, ParseJsonObject(text, file));
-  const ConfigFields whole(*parsed, file);
+  ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJsonObject(text, file));
+  const ConfigFields whole(parsed, file);
   ASSIGN_OR_RETURN(const TextConfig found, FindText(whole));
   const ConfigFields& config = found.fields;
   const ModelFamily& family = *found.family;
@@ -425,7 +425,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
   if (model.state_input != StateInput::kNone) RETURN_IF_ERROR(ReadHead(whole, &model));
-  RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
+  RETURN_IF_ERROR(ParseQuantization(parsed, file).status());
   RETURN_IF_ERROR(ReadOnlyKeys(config, family));
   if (!config.prefix().empty()) {
     const auto known = model.has_other_parts ? absl::MakeConstSpan(kOuterKeys)

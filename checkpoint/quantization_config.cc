@@ -340,9 +340,9 @@ absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& 
 
 absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,
                                                       const std::string& file) {
-  ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonObject(text, file));
+  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(text, file));
   static constexpr const char* kKeys[] = {"producer", "quantization"};
-  const ConfigFields fields(*document, file);
+  const ConfigFields fields(document, file);
   RETURN_IF_ERROR(CheckSectionKeys(fields, kKeys));
   ASSIGN_OR_RETURN(const ConfigFields section, fields.Object("quantization"));
   return ReadWith({"modelopt", kHarmlessOfModelopt, ReadModelopt}, section);
@@ -353,8 +353,8 @@ absl::StatusOr<std::optional<QuantizationConfig>> ReadQuantization(
   const std::string file = absl::StrCat(folder, "/config.json");
   const absl::StatusOr<std::string> text = ReadFile(file);
   if (text.ok()) {
-    ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonObject(*text, file));
-    ASSIGN_OR_RETURN(std::optional<QuantizationConfig> config, ParseQuantization(*document, file));
+    ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(*text, file));
+    ASSIGN_OR_RETURN(std::optional<QuantizationConfig> config, ParseQuantization(document, file));
     if (config.has_value()) {
       files->push_back(file);
       return config;

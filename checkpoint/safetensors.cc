@@ -187,11 +187,11 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   }
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);
-  ASSIGN_OR_RETURN(const JsonDocument document,
+  ASSIGN_OR_RETURN(const nlohmann::json document,
                    ParseJsonObject(text, absl::StrCat(file_name, ": header")));
   const absl::Span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, value] : document->items()) {
+  for (const auto& [name, value] : document.items()) {
     if (name == "__metadata__") {
       RETURN_IF_ERROR(CheckMetadata(value, file_name));
       continue;

@@ -27,8 +27,7 @@ constexpr char kTorchFile[] = "pytorch_model.bin";
 // The shard of each tensor, by name, as an index file says.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonDocument(text, path));
-  const json& index = *document;
+  ASSIGN_OR_RETURN(const json index, ParseJson(text, path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
     return NotAllowed(absl::StrCat(path, ": weight_map"), Shown(map == index.end() ? json() : *map),

@@ -1,11 +1,10 @@
-# Whether there is a CUDA backend: TANDEM_CUDA says, and afterwards TANDEM_HAS_CUDA. The compiler is
-# looked for in the path and where the toolkit installs it. The environment may say, too.
+# TANDEM_CUDA says whether the build has a CUDA backend; TANDEM_HAS_CUDA has the result. The compiler is
+# looked for in the path and where the toolkit installs it. The environment may set TANDEM_CUDA.
 tandem_default(tandem_cuda TANDEM_CUDA AUTO)
 set(TANDEM_CUDA ${tandem_cuda} CACHE STRING "CUDA backend: ON, OFF, or AUTO for where nvcc is found")
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
-# Machine code for Ampere, Ada and Hopper (90a: with the instructions of Hopper alone), and PTX for
-# later devices, which 90a would not run on. The environment may ask for others, or fewer, in CMake's
-# own variable.
+# Machine code for Ampere, Ada and Hopper (90a: with the instructions that only Hopper has), and PTX for
+# later devices, on which 90a would not run. The environment may choose others with CMake's own variable.
 tandem_default(tandem_cuda_architectures CUDAARCHS "80-real;89-real;90a-real;90-virtual")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")

@@ -1,6 +1,6 @@
 # Precompiled headers, of libraries only, for the compiler's time: it is a third less for most files
 # (2 cores of Sapphire Rapids: 24 s of generate_command.cc became 17, 8.5 s of engine_test.cc 6).
-# Whether a header of ours includes what it needs is seen without them (tests/CMakeLists.txt).
+# A header's missing includes are found in a build without them (tests/CMakeLists.txt).
 set(tandem_usual_headers <algorithm> <array> <cmath> <cstdint> <functional> <memory> <optional>
     <string> <string_view> <utility> <vector> <absl/container/flat_hash_map.h>
     <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/types/span.h>)
@@ -17,20 +17,20 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
 # program NAME_test of every *_test.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
-# (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them. PRECOMPILED_LIKE wants the
-# same compiler's options in both folders, and in all of their files. HEAVY_TESTS: see
+# (tests/tidy_test.cc). *_benchmark.cc are not built. PRECOMPILED_LIKE needs the same compiler
+# options in both folders, and in all of their files. HEAVY_TESTS: see
 # tandem_test_program.
-# Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
-# thread sanitizer, which sees nothing in others.
+# Test programs whose cases run threads, with the label `threads`. A build with the thread sanitizer has
+# only these, because it would find nothing in others.
 set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test
   ranks_test)
-# Cases of theirs that are left out there: they take long with that sanitizer, and run no thread that
-# other cases do not run as well.
+# Their cases that are left out there: they take long with that sanitizer, and run only threads that other
+# cases run as well.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
   BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*)
-# The same for the address sanitizer: whole programs of which each part has tests of its own, and numbers.
+# The same for the address sanitizer: whole programs, each part of which has its own tests, and numerics.
 set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
 
 function(tandem_folder name)
@@ -97,7 +97,7 @@ function(tandem_folder name)
   endif()
 endfunction()
 
-# Commands take long in the compiler only: they are optimised little.
+# Commands take time mostly in the compiler, so they are optimised little.
 set(tandem_command_level $<$<CONFIG:Release>:-O1>)
 if(TANDEM_SANITIZE)
   set(tandem_command_level -O0)
@@ -116,9 +116,9 @@ function(tandem_commands name)
 endfunction()
 
 # tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [HEAVY] [OTHER_OPTIONS])
-# What every program of GoogleTest tests needs; its cases become tests of ctest. HEAVY: much of the
-# time goes into the tests' own code, which is optimised under sanitizers too. OTHER_OPTIONS: some of
-# its files have some, so that it cannot share the precompiled headers of the first such program.
+# Sets up a program of GoogleTest tests; its cases become tests of ctest. HEAVY: much of the time goes
+# into the tests' own code, which is optimised under sanitizers too. OTHER_OPTIONS: some files have their
+# own compiler options, so the program cannot share the precompiled headers of the first such program.
 function(tandem_test_program program)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY;OTHER_OPTIONS" "TEST_PREFIX;LABELS" "")
   set(labels "")
@@ -151,7 +151,7 @@ function(tandem_test_program program)
     PROPERTIES TIMEOUT 600 ${labels} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 endfunction()
 
-# The cases in six parts, by turns: a process for each case would load its models and compile its
+# Deals the cases to six parts: a process for each case would load its models and compile its
 # constraints once more.
 function(tandem_test_parts program prefix labels)
   set(num_parts 6)

@@ -1,7 +1,7 @@
-# The libraries Tandem stands on; architecture and reasons in docs/design.md.
+# The libraries that Tandem uses; docs/design.md lists them by purpose.
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What it must overlook to keep files that were compiled with precompiled headers.
+  # ccache must ignore these differences to keep files that were compiled with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${TANDEM_CCACHE})
 endif()
 
@@ -13,19 +13,19 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-# The store of pages on disk: LMDB, OpenSSL's SHA-256 and xxHash's checksums, these of headers alone.
+# For the store of pages on disk: LMDB, OpenSSL's SHA-256 and xxHash's checksums (header-only).
 pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 find_path(TANDEM_XXHASH_INCLUDE xxhash.h REQUIRED)
 mark_as_advanced(TANDEM_XXHASH_INCLUDE)
-# Events of the cache, and messages between workers: ZeroMQ, and of headers alone its C++ interface and
-# MessagePack.
+# For events of the cache and messages between workers: ZeroMQ, and its C++ interface and MessagePack
+# (header-only).
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 find_path(TANDEM_CPPZMQ_INCLUDE zmq.hpp REQUIRED)
 find_path(TANDEM_MSGPACK_INCLUDE msgpack/pack.hpp REQUIRED)
 mark_as_advanced(TANDEM_CPPZMQ_INCLUDE TANDEM_MSGPACK_INCLUDE)
-# Pages that travel between workers: TANDEM_UCX says whether they can, and afterwards TANDEM_HAS_UCX. The
-# environment may say, too.
+# TANDEM_UCX says whether pages can travel between workers; TANDEM_HAS_UCX has the result. The environment
+# may set TANDEM_UCX.
 tandem_default(tandem_ucx TANDEM_UCX AUTO)
 set(TANDEM_UCX ${tandem_ucx} CACHE STRING "Transfer of pages by UCX: ON, OFF, or AUTO for where it is found")
 set_property(CACHE TANDEM_UCX PROPERTY STRINGS AUTO ON OFF)
@@ -37,15 +37,15 @@ if(TANDEM_UCX)
     message(FATAL_ERROR "TANDEM_UCX: found ON, but pkg-config finds no ucx 1.13 or later: install libucx-dev")
   endif()
 endif()
-# Of `tandem features`: archives of arrays.
+# For `tandem features`: archives of arrays.
 pkg_check_modules(ZIP REQUIRED IMPORTED_TARGET libzip)
-# Of `tandem chat`: lines are edited and remembered. BSD's licence, where readline's is the GPL.
+# For `tandem chat`: editing and history of lines. Its licence is BSD's, readline's is the GPL.
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
-# The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which
-# its package for CMake cannot give without the dependencies of the rest.
+# For the server: Beast and Asio are header-only. Only the core of prometheus-cpp is needed, which its
+# CMake package cannot give without the dependencies of the rest.
 find_package(Boost 1.74 REQUIRED)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
-# The page's: reads the Markdown of answers (libjs-marked, MIT licence).
+# For the page: reads the Markdown of answers (libjs-marked, MIT licence).
 find_file(TANDEM_MARKED marked.min.js PATHS /usr/share/javascript/marked)
 mark_as_advanced(TANDEM_MARKED)
 if(NOT TANDEM_MARKED)
@@ -61,6 +61,8 @@ endif()
 # Warnings are errors in our own code only.
 add_library(tandem_options INTERFACE)
 target_compile_options(tandem_options INTERFACE -Wall -Wextra -Werror)
+target_compile_definitions(tandem_options INTERFACE  # base/check.h
+                           $<$<OR:$<CONFIG:Debug>,$<BOOL:${TANDEM_SANITIZE}>>:TANDEM_DCHECKS>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlaps that cannot be in `"x" + std::string` (GCC bug 105651), and takes what
   # its own precompiled headers do to strings for ours.
@@ -72,11 +74,8 @@ if(TANDEM_SANITIZE)
                                                   -fno-sanitize-recover=all)
   target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})
 endif()
-# What tests need in their environment.
+# The environment of tests.
 set(TANDEM_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_LIST_DIR}/thread_sanitizer.supp")
-if(TANDEM_SANITIZE)
-  list(APPEND TANDEM_TEST_ENVIRONMENT TANDEM_MOST_FAILURES=200)
-endif()
 if(TANDEM_BUILD_FUZZERS)
   target_compile_options(tandem_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

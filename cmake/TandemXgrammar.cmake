@@ -1,5 +1,5 @@
-# Whether constraints can be compiled: TANDEM_XGRAMMAR says where XGrammar is, and afterwards
-# TANDEM_HAS_XGRAMMAR. The environment may say, too.
+# TANDEM_XGRAMMAR says where XGrammar is; TANDEM_HAS_XGRAMMAR says whether constraints can be compiled. The
+# environment may set TANDEM_XGRAMMAR.
 tandem_default(tandem_xgrammar TANDEM_XGRAMMAR AUTO)
 set(TANDEM_XGRAMMAR ${tandem_xgrammar} CACHE STRING
     "Grammar engine: a folder that `cmake/xgrammar.sh FOLDER` made, OFF, AUTO for build/xgrammar where that is, or FETCH to make that")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches cuobjdump and nvdisasm (NVIDIA's licence), which read machine code out of objects and which
-# a toolkit without them lacks: cuda_disassembler.sh FOLDER. Does nothing where FOLDER has this
-# version, which reads what older compilers made. The packages are fetched by name and version with
-# pip, which is where a mirror is set, and used if their SHA-256 are these.
+# Fetches cuobjdump and nvdisasm (NVIDIA's licence), which read machine code from objects, for toolkits
+# without them: cuda_disassembler.sh FOLDER. Does nothing if FOLDER has this version, which also reads
+# objects of older compilers. pip fetches the packages by name and version, so a mirror is set there, and
+# they are used if their SHA-256 match.
 set -euo pipefail
 
 version=13.5.37

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches nanobind (BSD), with which the Python module is built: nanobind.sh FOLDER. Does nothing
-# where FOLDER has this version. Its package is sources alone, and is fetched by name and version with
-# pip, which is where a mirror is set, and used if its SHA-256 is this one.
+# Fetches nanobind (BSD), with which the Python module is built: nanobind.sh FOLDER. Does nothing if
+# FOLDER has this version. The package has only sources. pip fetches it by name and version, so a mirror
+# is set there, and it is used if its SHA-256 matches.
 set -euo pipefail
 
 version=2.12.0

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Fetches XGrammar, the grammar engine of constraints (Apache-2.0), as its source package, and builds
-# what Tandem uses of it: xgrammar.sh FOLDER. Does nothing where FOLDER has this version, built in
-# this way. It is fetched by name and version with pip, which is where a mirror is set, and used if
-# its SHA-256 is this one.
+# Fetches the source package of XGrammar, the grammar engine of constraints (Apache-2.0), and builds the
+# part that Tandem uses: xgrammar.sh FOLDER. Does nothing if FOLDER has this version, built in this way.
+# pip fetches it by name and version, so a mirror is set there, and it is used if its SHA-256 matches.
 set -euo pipefail
 
 version=0.2.8
@@ -20,12 +19,12 @@ mkdir -p "$work"
 archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1
-# Two changes are made. One: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
-# include/tandem/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
+# The first of two changes: forced text is searched only as far as drafts can use it, kMaxForcedBytes of
+# include/tandem/token_constraint.h. A literal may have 250,000 bytes, and a grammar may never end.
 matcher=$work/cpp/grammar_matcher.cc
 sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
 grep -q 'num_accepted_chars < 512' "$matcher"
-# The other: each loop counts itself, so that a budget can end what takes long (constraint/work_budget.h).
+# The second: each loop counts itself, so that a budget can end long work (constraint/work_budget.h).
 here=$(dirname "${BASH_SOURCE[0]}")/xgrammar
 find "$work/cpp" -maxdepth 1 \( -name '*.cc' -o -name '*.h' \) -exec python3 -I "$here/count_loops.py" {} +
 cp "$here/../../constraint/count_loops.h" "$work/include/"

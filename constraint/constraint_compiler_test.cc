@@ -99,6 +99,19 @@ TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
   EXPECT_EQ(status.message(), "constraint: cannot be compiled: it is nested too deeply");
 }
 
+// Rules in a text of the greatest size, each of which is the next.
+TEST_F(Compiling, SurvivesLongChainsOfRules) {
+  const auto compiler = Within({});
+  std::string text = "root ::= r0\n";
+  int last = 0;
+  for (; text.size() < (size_t{256} << 10) - 50; ++last) {
+    absl::StrAppend(&text, "r", last, " ::= r", last + 1, "\n");
+  }
+  absl::StrAppend(&text, "r", last, " ::= \"a\"\n");
+  const absl::Status status = Compile({.kind = Kind::kGrammar, .text = text}, compiler.get());
+  EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+}
+
 TEST_F(Compiling, EndsWhenNobodyWaits) {
   const auto compiler =
       Within({.time = absl::InfiniteDuration(), .patience = absl::Milliseconds(50)});
@@ -177,9 +190,8 @@ TEST_F(Compiling, MayBeInterruptedAnywhere) {
   const OutputConstraint sum{.kind = Kind::kGrammar, .text = "root ::= \"1\" (\"+\" [2-9]){2,3}"};
   for (const OutputConstraint& constraint : {schema, tag, sum}) {
     int num_refused = 0;
-    constexpr int64_t kStep = 50;  // less than most requests are for
-    for (int64_t bytes = 0;; bytes += kStep) {
-      const auto grammar = engine->Compile(constraint, {.bytes = bytes});
+    for (int64_t loops = 0;; loops += 1 + loops / 50) {
+      const auto grammar = engine->Compile(constraint, {.loops = loops});
       if (grammar.ok()) break;
       ASSERT_TRUE(absl::IsOutOfRange(grammar.status())) << grammar.status();
       ++num_refused;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace tandem {
 
 LengthRanges JoinedRanges(LengthRanges ranges) {
@@ -21,6 +23,7 @@ LengthRanges JoinedRanges(LengthRanges ranges) {
 }
 
 void StringProgress::Add(char byte) {
+  TANDEM_DCHECK(!has_ended_);
   if (num_escape_left_ < 0) {
     num_escape_left_ = byte == 'u' ? 4 : 0;
     code_ = 0;

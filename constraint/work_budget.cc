@@ -53,19 +53,22 @@ WorkBudget::~WorkBudget() {
 
 absl::Duration WorkBudget::time() const { return ProcessorTime() - begin_; }
 
-WorkBudget::End WorkBudget::Check(const char* stack_place) const {
+WorkBudget::End WorkBudget::Check(const char* stack_place) {
   if (stack_place < tandem_stack_limit) return End::kStack;
   if (limits_.unwanted != nullptr && limits_.unwanted->load(std::memory_order_relaxed)) {
     return End::kUnwanted;
   }
-  return time() > limits_.time ? End::kTime : End::kNone;
+  return num_loops_++ >= limits_.loops || time() > limits_.time ? End::kTime : End::kNone;
 }
 
 void WorkBudget::Look(const char* stack_place) {
-  if (std::uncaught_exceptions() > 0) return;
-  if (end_ == End::kNone) end_ = Check(stack_place);
+  const bool unwinds = std::uncaught_exceptions() > 0;
+  if (end_ == End::kNone && !unwinds) end_ = Check(stack_place);
+  if (end_ != End::kNone || limits_.loops < std::numeric_limits<int64_t>::max()) {
+    tandem_loops_left = 0;  // looks again at once
+  }
   if (end_ == End::kNone) return;
-  tandem_loops_left = 0;
+  if (unwinds) return;
   // It unwinds through the library, which is how the owner of the budget gets it back.
   std::rethrow_exception(std::make_exception_ptr(Spent()));
 }

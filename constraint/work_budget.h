@@ -4,7 +4,9 @@
 #define TANDEM_CONSTRAINT_WORK_BUDGET_H_
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -19,9 +21,10 @@ namespace tandem {
 class WorkBudget {
  public:
   struct Limits {
-    absl::Duration time = absl::Seconds(10);      // of a processor
-    bool watches_stack = false;                   // on threads of pthread's alone
-    const std::atomic<bool>* unwanted = nullptr;  // set once the result is no longer wanted
+    absl::Duration time = absl::Seconds(10);              // of a processor
+    int64_t loops = std::numeric_limits<int64_t>::max();  // for tests: time is up after so many
+    bool watches_stack = false;                           // on threads of pthread's alone
+    const std::atomic<bool>* unwanted = nullptr;          // set once the result is no longer wanted
   };
   class Spent : public std::exception {
    public:
@@ -43,10 +46,11 @@ class WorkBudget {
  private:
   enum class End { kNone, kTime, kStack, kUnwanted };
 
-  End Check(const char* stack_place) const;
+  End Check(const char* stack_place);
 
   const Limits limits_;
   const absl::Duration begin_;
+  int64_t num_loops_ = 0;
   End end_ = End::kNone;
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 
@@ -45,6 +46,7 @@ class VocabularyMap {
   // tokens that it does not have), or one that is kUnreadable.
   // REQUIRES: 0 <= target < target_size().
   absl::Span<const TokenId> Reading(TokenId target) const {
+    TANDEM_DCHECK(0 <= target && target < target_size());
     return absl::MakeConstSpan(readings_).subspan(ends_[target], ends_[target + 1] - ends_[target]);
   }
   int target_size() const { return static_cast<int>(ends_.size()) - 1; }

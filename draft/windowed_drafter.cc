@@ -127,6 +127,7 @@ DraftWindow DraftWindow::Of(int draft_window, const Contexts& contexts) {
 }
 
 int DraftWindow::NumSkipped(int begin_length, int length) const {
+  TANDEM_CHECK(recent > 0);
   const int step = std::max(1, recent / 4);
   int skipped = 0;
   if (const int beyond = begin_length - kSinks - recent; beyond > 0) {

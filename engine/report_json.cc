@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "tandem/json_value.h"
 
 namespace tandem {
@@ -137,6 +138,7 @@ void Join(const Completion& completion, Completion* joint) {
 }
 
 Completion JointCompletion(absl::Span<const Completion> completions) {
+  TANDEM_CHECK(!completions.empty());
   Completion joint;
   joint.finish_reason = completions[0].finish_reason;
   joint.verifier = completions[0].verifier;

@@ -1,4 +1,4 @@
-"""A story, streamed, with what the draft was worth: story.py TARGET DRAFT [PROMPT]
+"""Streams a story and reports the acceptance of its draft: story.py TARGET DRAFT [PROMPT]
 
 Needs the package `tandem` (docs/python.md). Where a colour can be seen, accepted draft tokens are green.
 """

@@ -21,13 +21,17 @@ constexpr size_t kMaxShownBytes = 80;
 
 using Json = nlohmann::json;
 
-// What takes the parser's events for both kinds of values, and what is wrong with a text.
+// Makes a document of what the parser reads. What is inside an array or object is gathered until
+// its end is there, so that each has the room that it needs at once. (Ordered members move by being
+// copied.)
 template <typename Value>
-class EventReader : public nlohmann::json_sax<Value> {
+class JsonReader : public nlohmann::json_sax<Value> {
   using Events = nlohmann::json_sax<Value>;
 
  public:
   const std::string& problem() const { return problem_; }
+  // REQUIRES: a whole text was read.
+  Value TakeRoot() { return std::move(values_.front()); }
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -45,97 +49,36 @@ class EventReader : public nlohmann::json_sax<Value> {
                                position, ")"));
   }
 
- protected:
-  virtual bool Add(Value value) = 0;
-  bool Refuse(std::string problem) {
-    problem_ = std::move(problem);
-    return false;
-  }
-  bool RefuseTwice(absl::string_view key) {
-    return Refuse(absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once"));
-  }
-  bool RefuseDepth() {
-    return Refuse(absl::StrCat("values nested more than ", kMaxDepth, " deep"));
-  }
-
- private:
-  std::string problem_;
-};
-
-// Makes a document of what the parser reads.
-class JsonReader : public EventReader<Json> {
- public:
-  explicit JsonReader(Json* root) : root_(root) {}
-
-  bool start_object(size_t) override { return Enter(Json::value_t::object); }
-  bool end_object() override { return Leave(); }
-  bool start_array(size_t) override { return Enter(Json::value_t::array); }
-  bool end_array() override { return Leave(); }
-  bool key(string_t& key) override {
-    if (!open_.back()->contains(key)) {
-      key_ = std::move(key);
-      return true;
-    }
-    return RefuseTwice(key);
-  }
-
- private:
-  // The place of the next value. It moves only when more come after it, which waits for its end.
-  Json* NewPlace() {
-    if (open_.empty()) return root_;
-    if (open_.back()->is_object()) return &(*open_.back())[key_];
-    return &open_.back()->emplace_back();
-  }
-  bool Add(Json value) override {
-    *NewPlace() = std::move(value);
-    return true;
-  }
-  bool Enter(Json::value_t kind) {
-    if (open_.size() == kMaxDepth) return RefuseDepth();
-    Json* const place = NewPlace();
-    *place = kind;
-    open_.push_back(place);
-    return true;
-  }
-  bool Leave() {
-    open_.pop_back();
-    return true;
-  }
-
-  Json* const root_;
-  std::vector<Json*> open_;  // values that have not ended
-  std::string key_;          // of the next value
-};
-
-// The same for values that keep their order: what is inside one is gathered until its end is there,
-// so that each has the room that it needs at once. (Members move by being copied.)
-class JsonValueReader : public EventReader<JsonValue> {
- public:
-  // REQUIRES: a whole text was read.
-  JsonValue TakeRoot() { return std::move(values_.front()); }
-
   bool start_object(size_t) override { return Enter(); }
   bool start_array(size_t) override { return Enter(); }
-  bool key(string_t& key) override {
+  bool key(std::string& key) override {
     keys_.push_back(std::move(key));
     return true;
   }
   bool end_array() override {
-    JsonValue array = JsonValue::array();
-    auto& elements = array.get_ref<JsonValue::array_t&>();
+    Value array = Value::array();
+    auto& elements = array.template get_ref<typename Value::array_t&>();
     const auto begin = values_.begin() + static_cast<std::ptrdiff_t>(open_.back().first_value);
     elements.assign(std::make_move_iterator(begin), std::make_move_iterator(values_.end()));
     return Leave(std::move(array));
   }
   bool end_object() override {
     const Open& open = open_.back();
-    if (const std::string* twice = KeyGivenTwice(open.first_key)) return RefuseTwice(*twice);
-    JsonValue object = JsonValue::object();
-    auto& members = object.get_ref<JsonValue::object_t&>();
-    members.reserve(keys_.size() - open.first_key);
+    if (const std::string* twice = KeyGivenTwice(open.first_key)) {
+      return Refuse(absl::StrCat("key ", Quoted(*twice), " twice in one object, allowed: once"));
+    }
+    Value object = Value::object();
+    auto& members = object.template get_ref<typename Value::object_t&>();
+    constexpr bool kIsOrdered = requires { members.reserve(0); };
+    if constexpr (kIsOrdered) members.reserve(keys_.size() - open.first_key);
     for (size_t i = 0; open.first_key + i < keys_.size(); ++i) {
-      members.emplace_back(std::move(keys_[open.first_key + i]),
-                           std::move(values_[open.first_value + i]));
+      std::string& key = keys_[open.first_key + i];
+      Value& value = values_[open.first_value + i];
+      if constexpr (kIsOrdered) {
+        members.emplace_back(std::move(key), std::move(value));  // emplace() looks for the key
+      } else {
+        members.emplace(std::move(key), std::move(value));
+      }
     }
     return Leave(std::move(object));
   }
@@ -147,16 +90,22 @@ class JsonValueReader : public EventReader<JsonValue> {
     size_t first_key;
   };
 
-  bool Add(JsonValue value) override {
+  bool Refuse(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+  bool Add(Value value) {
     values_.push_back(std::move(value));
     return true;
   }
   bool Enter() {
-    if (open_.size() == kMaxDepth) return RefuseDepth();
+    if (open_.size() == kMaxDepth) {
+      return Refuse(absl::StrCat("values nested more than ", kMaxDepth, " deep"));
+    }
     open_.push_back({values_.size(), keys_.size()});
     return true;
   }
-  bool Leave(JsonValue value) {
+  bool Leave(Value value) {
     values_.resize(open_.back().first_value);
     keys_.resize(open_.back().first_key);
     open_.pop_back();
@@ -164,15 +113,6 @@ class JsonValueReader : public EventReader<JsonValue> {
   }
   // Null if there is none.
   const std::string* KeyGivenTwice(size_t first) const {
-    constexpr size_t kFew = 16;  // are compared with each other, which asks for no memory
-    if (keys_.size() - first <= kFew) {
-      for (size_t i = first; i < keys_.size(); ++i) {
-        for (size_t j = first; j < i; ++j) {
-          if (keys_[i] == keys_[j]) return &keys_[i];
-        }
-      }
-      return nullptr;
-    }
     absl::flat_hash_set<absl::string_view> seen;
     for (size_t i = first; i < keys_.size(); ++i) {
       if (!seen.insert(keys_[i]).second) return &keys_[i];
@@ -180,16 +120,17 @@ class JsonValueReader : public EventReader<JsonValue> {
     return nullptr;
   }
 
-  std::vector<JsonValue> values_;  // whose arrays and objects have not ended
-  std::vector<std::string> keys_;  // likewise
+  std::string problem_;
+  std::vector<Value> values_;      // whose arrays and objects have not ended
+  std::vector<std::string> keys_;  // the same
   std::vector<Open> open_;
 };
 
-// Ends what is inside, the innermost first; no deeper than kMaxDepth.
-void Clear(Json* value) {
-  if (!value->is_structured()) return;
-  for (Json& inner : *value) Clear(&inner);
-  value->clear();
+template <typename Value>
+absl::StatusOr<Value> Parsed(absl::string_view text, absl::string_view file) {
+  JsonReader<Value> reader;
+  if (Value::sax_parse(text.begin(), text.end(), &reader)) return reader.TakeRoot();
+  return FieldError(file, reader.problem());
 }
 
 std::string Shortened(std::string text) {
@@ -199,30 +140,18 @@ std::string Shortened(std::string text) {
 
 }  // namespace
 
-JsonDocument::~JsonDocument() { Clear(&root_); }
-
-absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file) {
-  absl::StatusOr<JsonDocument> document = JsonDocument();
-  JsonReader reader(&**document);
-  if (Json::sax_parse(text.begin(), text.end(), &reader)) return document;
-  return FieldError(file, reader.problem());
-}
-
-absl::StatusOr<JsonDocument> ParseJsonObject(absl::string_view text, absl::string_view file) {
-  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
-  if (document->is_object()) return document;
-  return NotAllowed(file, Shown(*document), "an object");
-}
-
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
-  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
-  return std::move(*document);
+  return Parsed<Json>(text, file);
+}
+
+absl::StatusOr<Json> ParseJsonObject(absl::string_view text, absl::string_view file) {
+  ASSIGN_OR_RETURN(Json document, ParseJson(text, file));
+  if (document.is_object()) return document;
+  return NotAllowed(file, Shown(document), "an object");
 }
 
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file) {
-  JsonValueReader reader;
-  if (JsonValue::sax_parse(text.begin(), text.end(), &reader)) return reader.TakeRoot();
-  return FieldError(file, reader.problem());
+  return Parsed<JsonValue>(text, file);
 }
 
 bool SaysNothing(const nlohmann::json& value) {

@@ -12,31 +12,11 @@
 
 namespace tandem {
 
-// A file's document, whose members are looked up by their names however many they are. It asks for
-// no memory when it is destroyed. The library's own values do, and end the process where there is
-// none.
-class JsonDocument {
- public:
-  JsonDocument() = default;
-  JsonDocument(JsonDocument&&) = default;
-  JsonDocument& operator=(JsonDocument&&) = default;
-  ~JsonDocument();
-
-  const nlohmann::json& operator*() const { return root_; }
-  nlohmann::json& operator*() { return root_; }
-  const nlohmann::json* operator->() const { return &root_; }
-
- private:
-  nlohmann::json root_;
-};
-
 // Parses one whole JSON document. INVALID_ARGUMENT, one line that names `file` as its field and the
 // byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
-absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
-// The same of an object; another value is INVALID_ARGUMENT.
-absl::StatusOr<JsonDocument> ParseJsonObject(absl::string_view text, absl::string_view file);
-// The same of any value, of a file that is small or that nothing goes on without.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+// The same; INVALID_ARGUMENT also for what is not an object.
+absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::string_view file);
 // The same, whose members come in the text's order, in time and memory that grow as the text does.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
 
@@ -49,8 +29,7 @@ std::string Shown(const JsonValue& value);
 // object.
 bool SaysNothing(const nlohmann::json& value);
 
-// Whether `value` is this string. Its own == makes a value of the text first, within a function
-// that ends the process if there is no memory for that.
+// Whether `value` is this string.
 bool IsText(const nlohmann::json& value, absl::string_view text);
 bool IsText(const JsonValue& value, absl::string_view text);
 std::string Quoted(absl::string_view text);

@@ -18,9 +18,6 @@ TEST(JsonText, IsWhatTheLibraryReads) {
        {"null", "true", "-3", "18446744073709551615", "1.5e3", "\"a\\u00e9\\n\"", "[]", "{}",
         "[[], {}, [1, [2, {\"a\": []}]], 3]", R"({"a": {"b": [1, "c", null]}, "": {}, "d": false})",
         R"({"b": 1, "a": {"b": 2, "a": [{"a": 1}, {"a": 2}]}})", " [ 1 , 2 ] "}) {
-    const auto document = ParseJsonDocument(text, "file");
-    ASSERT_TRUE(document.ok()) << text;
-    EXPECT_EQ(**document, Json::parse(text)) << text;
     const auto value = ParseJson(text, "file");
     ASSERT_TRUE(value.ok()) << text;
     EXPECT_EQ(*value, Json::parse(text)) << text;
@@ -43,12 +40,12 @@ TEST(JsonText, RefusalsSayWhere) {
                {R"({"a": 1, "b": {"a": 1, "a": 2}})", "file: key \"a\" twice in one object"},
                {std::string(65, '['), "file: values nested more than 64 deep"}};
   for (const auto& c : cases) {
-    const auto document = ParseJsonDocument(c.text, "file");
+    const auto document = ParseJson(c.text, "file");
     EXPECT_THAT(std::string(document.status().message()), HasSubstr(c.message)) << c.text;
     const auto ordered = ParseJsonValue(c.text, "file");
     EXPECT_THAT(std::string(ordered.status().message()), HasSubstr(c.message)) << c.text;
   }
-  EXPECT_TRUE(ParseJsonDocument(std::string(64, '[') + std::string(64, ']'), "file").ok());
+  EXPECT_TRUE(ParseJson(std::string(64, '[') + std::string(64, ']'), "file").ok());
   EXPECT_TRUE(ParseJsonValue(std::string(64, '[') + std::string(64, ']'), "file").ok());
 }
 
@@ -62,15 +59,6 @@ TEST(JsonText, KeysMayBeMany) {
   EXPECT_EQ(value->begin().key(), "0");
   const auto twice = ParseJsonValue(text + "\"999999\":1}", "file");
   EXPECT_THAT(std::string(twice.status().message()), HasSubstr("key \"999999\" twice"));
-}
-
-TEST(JsonText, DocumentsMove) {
-  auto document = ParseJsonDocument(R"({"a": [1, [2]]})", "file");
-  ASSERT_TRUE(document.ok());
-  JsonDocument moved = *std::move(document);
-  EXPECT_EQ((*moved)["a"][1][0], 2);
-  moved = JsonDocument();
-  EXPECT_TRUE(moved->is_null());
 }
 
 }  // namespace

@@ -11,10 +11,6 @@
 namespace tandem {
 namespace {
 
-std::string Dump(const JsonValue& value) {
-  return value.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
-}
-
 // Whether a string stands in JSON as it is. Most do.
 bool IsPlain(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
@@ -22,6 +18,10 @@ bool IsPlain(std::string_view text) {
 }
 
 }  // namespace
+
+std::string DumpJson(const JsonValue& value) {
+  return value.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
+}
 
 void JsonWriter::Separate() {
   if (!std::exchange(is_first_, false)) *text_ += ',';
@@ -42,7 +42,7 @@ JsonWriter& JsonWriter::End(char bracket) {
 
 void JsonWriter::AppendString(std::string_view text) {
   if (!IsPlain(text)) {
-    *text_ += Dump(text);
+    *text_ += DumpJson(text);
     return;
   }
   *text_ += '"';
@@ -87,7 +87,7 @@ JsonWriter& JsonWriter::Null() {
 
 JsonWriter& JsonWriter::Value(const JsonValue& value) {
   Separate();
-  *text_ += Dump(value);
+  *text_ += DumpJson(value);
   return *this;
 }
 

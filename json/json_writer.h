@@ -9,6 +9,9 @@
 
 namespace tandem {
 
+// A value's JSON on one line. What is no UTF-8 becomes U+FFFD.
+std::string DumpJson(const JsonValue& value);
+
 // Writes JSON to the end of a string as it is told to, without a tree, which takes ten times as
 // much memory as its text. What is written is JSON if every Begin has its End, values within
 // objects have keys and no key comes twice. Thread-compatible.

@@ -84,6 +84,7 @@ BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group) {
 }
 
 void WidenRow(const void* row, DType dtype, int size, float* out) {
+  TANDEM_DCHECK(size >= 0);
   const auto* bits = static_cast<const uint16_t*>(row);
   switch (dtype) {
     case DType::kF32:

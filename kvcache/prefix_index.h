@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "kvcache/kv_sequence.h"
 #include "kvcache/page_pool.h"
 #include "tandem/types.h"
@@ -46,8 +47,14 @@ class PrefixIndex {
   int num_evictable() const { return num_evictable_; }
   bool Contains(PageId page) const { return nodes_[page].published; }
   // Place of a published page in its text, from 0.  REQUIRES: Contains(page).
-  int DepthOf(PageId page) const { return nodes_[page].depth; }
-  absl::Span<const TokenId> TokensOf(PageId page) const { return nodes_[page].tokens; }
+  int DepthOf(PageId page) const {
+    TANDEM_DCHECK(Contains(page));
+    return nodes_[page].depth;
+  }
+  absl::Span<const TokenId> TokensOf(PageId page) const {
+    TANDEM_DCHECK(Contains(page));
+    return nodes_[page].tokens;
+  }
 
   // The page after `parent` (RootOf: at the start of a text) whose tokens are `tokens`, or
   // kNoPage. `salt` is the text's.

@@ -3,12 +3,14 @@
 #define TANDEM_SERVER_SERVER_TESTING_H_
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,8 +24,11 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "engine/engine_testing.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/api/api_error.h"
+#include "server/api/api_request.h"
 #include "server/asio.h"
 #include "server/http/http_server.h"
 #include "spdlog/spdlog.h"
@@ -197,6 +202,12 @@ class Client {
   explicit Client(int port) : stream_(context_) {
     stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
   }
+  // One that has posted this.
+  Client(int port, const std::string& target, const std::string& body,
+         const std::string& headers = "")
+      : Client(port) {
+    SendRequest("POST", target, body, headers);
+  }
 
   void Send(const std::string& bytes) {
     beast::error_code error;
@@ -272,6 +283,73 @@ class Client {
 inline Answer Ask(HttpServer* server, const std::string& method, const std::string& target,
                   const std::string& body = "", const std::string& headers = "") {
   return Client(server->port()).Ask(method, target, body, headers);
+}
+
+// A server whose engine does what the test says.
+class ServerTest : public testing::Test {
+ protected:
+  void Start() { server_ = StartServer(&engine_, options_); }
+  Answer Ask(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "") {
+    return tandem::Ask(server_.get(), method, target, body, headers);
+  }
+
+  // The answer to a POST whose model says `pieces`, in each of `n` sequences.
+  std::string AnswerTo(const std::string& target, const std::string& body,
+                       const std::vector<std::string>& pieces,
+                       FinishReason reason = FinishReason::kStop, int n = 1) {
+    Client client(server_->port(), target, body);
+    for (int i = 0; i < n; ++i) {
+      ++last_id_;
+      for (const std::string& piece : pieces) engine_.Emit(last_id_, piece);
+      engine_.End(last_id_, reason);
+    }
+    return client.Read().body;
+  }
+  // Starts a server of a model with this chat template.
+  void StartWithTemplate(const std::string& jinja) {
+    const std::string folder = absl::StrCat(testing::TempDir(), "/server_", getpid());
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/chat_template.jinja") << jinja;
+    engine_.set_model_path(folder);
+    Start();
+  }
+
+  ManualEngine engine_;
+  ServerOptions options_ = TestServerOptions();
+  std::unique_ptr<HttpServer> server_;
+
+ private:
+  GenerationId last_id_ = 0;
+};
+
+// ---- Requests ----
+
+// A model that requests are held against, with this chat template if there is one.
+inline ServedModel TestServedModel(const std::string& jinja = "") {
+  static const ManualEngine& engine = *new ManualEngine;
+  ServedModel model = ServedModel::Of(engine, "story", 8);
+  if (jinja.empty()) return model;
+  model.chat_template = ChatTemplate::Parse(jinja, "", "");
+  model.tool_format = ToolFormat::Of(*model.chat_template);
+  model.reasoning = ReasoningFormat::Of(*model.chat_template, *model.tokenizer);
+  return model;
+}
+
+// A chat that says "A", or these messages, with more fields, such as R"(, "n": 2)".
+inline absl::StatusOr<ApiRequest> ChatWith(
+    const std::string& fields, const ServedModel& model,
+    const std::string& messages = R"([{"role": "user", "content": "A"}])") {
+  return ParseChatRequest("{\"messages\": " + messages + fields + "}", model, absl::UnixEpoch());
+}
+
+// An error that names `param` and says `part`.
+inline void ExpectRefusal(const absl::StatusOr<ApiRequest>& request, const std::string& param,
+                          const std::string& part) {
+  ASSERT_FALSE(request.ok()) << param << " " << part;
+  const nlohmann::json error = ErrorJson(request.status())["error"];
+  EXPECT_EQ(error["param"], param) << error;
+  EXPECT_THAT(error["message"].get<std::string>(), testing::HasSubstr(part));
 }
 
 // The JSON of each event of a stream, without the closing [DONE], which must be there.

@@ -12,7 +12,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
-#include "server/api/tokenizer_info.h"
+#include "server/api/token_endpoints.h"
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
 #include "tandem/tokenizer.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
@@ -108,6 +109,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
   BytePairEncoder encoder;
   const std::string path = list.path;
   RETURN_IF_ERROR(encoder.ReadList(std::move(list)));
+  TANDEM_CHECK(scores.size() == encoder.tokens_.size());
   encoder.has_unknown_ = true;
   encoder.unknown_ = unknown;
   encoder.fuse_unknown_ = true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 
@@ -28,6 +29,7 @@ struct KindedTokens {
 
   // Whether a token is unknown or control.   REQUIRES: it is in [0, vocab).
   bool IsSpecial(TokenId id) const {
+    TANDEM_DCHECK(0 <= id && static_cast<size_t>(id) < kinds.size());
     return kinds[id] == TokenKind::kUnknown || kinds[id] == TokenKind::kControl;
   }
   // The tokens with which of them text may become.

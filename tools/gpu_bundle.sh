@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tools/gpu_bundle.sh [--with-data] [FOLDER]
 #
-# Builds what is wanted on a machine with an H100 or H200, and packs it: FOLDER.tar.xz
+# Builds the programs for a machine with an H100 or H200, and packs them: FOLDER.tar.xz
 # (build/gpu_bundle.tar.xz) of at most 14 MiB has tandem and gpu_test, the shared libraries that they
 # need except for the C library, and run_gpu_checks.sh, which finds golden data and models in the
-# repository that it is started in. --with-data packs these too, for a machine without the
+# repository in which it is started. --with-data packs these too, for a machine without the
 # repository; the limit is then 64 MiB. CUDAARCHS names other architectures than 90a-real.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -43,7 +43,7 @@ programs=("$build/tandem" "$build/tests/simt/gpu_test")
 for program in "${programs[@]}"; do
   strip -o "$folder/$(basename "$program")" "$program"
 done
-# The C library is the machine's own. C++'s library should be, too: newer ones serve older programs,
+# The C library is the machine's own. The C++ library should be, too: newer ones serve older programs,
 # and a sanitizer may need the newer one. Ours is a fallback.
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   while read -r library; do

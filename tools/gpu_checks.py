@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs what needs a GPU: tests, golden models, benchmarks, PyTorch's passes, sanitizers.
+"""Runs the checks that need a GPU: tests, golden models, benchmarks, PyTorch's passes, sanitizers.
 
 tools/gpu_bundle.sh puts this and its programs into one folder. Steps come in groups whose time
 limits add up to at most 570 s; --list prints them. Each step has a time limit, and one that fails
-or has nothing to run on does not stop the others. Into the folder given go
-  results.jsonl   a line for each step (step, status, seconds, why) and for each thing measured
+or has nothing to run on does not stop the others. The given folder gets
+  results.jsonl   a line for each step (step, status, seconds, why) and for each measurement
   summary.txt     the same as tables, written anew after each step
-  log.txt         what every command printed, of each the last MiB
+  log.txt         the output of every command, the last MiB of each
 status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or ran out of
 time, else with 0.
 """
@@ -39,7 +39,7 @@ USUAL = {"--rows": "1,2,4,5,8,16,32,64,256,512,2048", "--batches": "1,4,16,64",
 LONG = {"--rows": "1,5,64,512,2048", "--batches": "1,4", "--contexts": "32768"}
 LARGE = {"--rows": "1,5,64,512", "--batches": "1,16", "--contexts": "0,4096"}
 QUICK = {"--rows": "1,2", "--batches": "1", "--contexts": "16"}
-# A shape, sizes, and more that only `bench device` is told: how weights and cache are stored.
+# A shape, sizes, and further options for `bench device` alone: how weights and cache are stored.
 SHAPES = {
     "llama-8b": ("llama-8b", USUAL, []),
     "llama-1b": ("llama-1b", USUAL, []),
@@ -162,7 +162,7 @@ class Checks:
 
     def nvidia_smi(self):
         if not shutil.which("nvidia-smi"):
-            raise Skipped("there is no nvidia-smi here")
+            raise Skipped("nvidia-smi is missing")
         status, output = self.run([
             "nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,"
             "temperature.gpu,power.draw", "--format=csv,noheader"])
@@ -199,7 +199,7 @@ class Checks:
         path = shutil.which("compute-sanitizer") or next(
             (str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
         if not path:
-            raise Skipped("there is no compute-sanitizer here")
+            raise Skipped("compute-sanitizer is missing")
         return self.test_program(
             [path, "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"],
             SANITIZED_TESTS)
@@ -219,7 +219,7 @@ class Checks:
         folders = sorted(p.parent for p in (self.data / "tests/data/models").glob(
             "*/golden.safetensors"))
         if not folders:
-            raise Skipped(f"there are no golden models in {self.data}")
+            raise Skipped(f"golden models are missing in {self.data}")
         wrong = []
         for folder in folders:
             tensors = read_safetensors(folder / "golden.safetensors")
@@ -247,7 +247,7 @@ class Checks:
         return f"{len(folders)} models"
 
     def pair(self):
-        """Text of the shipped pair is the target's own, greedy and seeded, and what the CPU says."""
+        """The shipped pair writes the target's own text, greedy and seeded, and the same text as the CPU."""
         target = self.data / "models/storyteller-7m"
         if not target.is_dir():
             raise Skipped(f"there is no {target}")

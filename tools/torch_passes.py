@@ -31,7 +31,7 @@ class Layer:
 
 
 class Decoder:
-    """Of a config.json of the Llama or Qwen3 family."""
+    """The sizes from a config.json of the Llama or Qwen3 family."""
 
     def __init__(self, config, device):
         torch.manual_seed(0)

@@ -160,6 +160,7 @@ void JudgeOnHost(const VerifyRequest& request, const Rows& logits, int num_rows,
 
 absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
                               absl::Span<VerifyResult> results) {
+  TANDEM_CHECK(results.size() == requests.size());
   std::vector<std::vector<TokenId>> fed(requests.size());
   std::vector<ForwardRequest> passes;
   // Rows of prompt log-probabilities before the judged ones, and of both.

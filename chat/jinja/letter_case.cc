@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "base/utf8.h"
 
 namespace tandem::jinja {
@@ -222,6 +223,7 @@ bool IsNumeric(char32_t c) {
          IsIn(kNumericIdeographs, c);
 }
 int DecimalDigitOf(char32_t c) {
+  TANDEM_CHECK(IsDecimalDigit(c));
   char32_t zero = c;
   // Each kind has ten in a row; rows may touch.
   while (IsDecimalDigit(zero - 1)) --zero;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace tandem::jinja {
 namespace {
 
@@ -18,6 +20,7 @@ void MarkedText::Append(std::string_view text, SpecialTokens special) {
 }
 
 void MarkedText::Append(const MarkedText& other, size_t begin, size_t end) {
+  TANDEM_CHECK(begin <= end && end <= other.size());
   const std::string_view text = other.text_;
   auto run = std::lower_bound(other.runs_.begin(), other.runs_.end(), begin, EndsAtOrBefore);
   for (; begin < end; ++run) {
@@ -34,6 +37,7 @@ MarkedText MarkedText::Slice(size_t begin, size_t end) const {
 }
 
 SpecialTokens MarkedText::MarkAt(size_t offset) const {
+  TANDEM_CHECK(offset < size());
   return std::lower_bound(runs_.begin(), runs_.end(), offset, EndsAtOrBefore)->special;
 }
 

@@ -1,14 +1,14 @@
-"""Streams that go on where another replica takes over, and what passes between gateway and server. Nothing of Ray's."""
+"""Streams that continue on another replica, and the headers between gateway and server. Does not use Ray."""
 
 import collections
 import json
 import threading
 
-PREFIX_CHARACTERS = 256  # that choose the replica
+PREFIX_CHARACTERS = 256  # the part of a prompt that chooses the replica
 # The headers by which the server judges a request: without the browser's own headers a page of any origin would look like a program.
 FORWARDED = ("host", "origin", "sec-fetch-site", "content-type", "authorization", "x-request-id")
 KEPT_BYTES = 64 << 10  # of a server's log
-LONGEST_LINE = 4 << 10  # more of one line is a line of its own
+LONGEST_LINE = 4 << 10  # a longer line is split
 
 
 class LostServer(Exception):
@@ -16,12 +16,12 @@ class LostServer(Exception):
 
 
 def forwarded(headers):
-    """The headers of a client's request that the server is to see."""
+    """The headers of a client's request that the server gets."""
     return {name: headers[name] for name in FORWARDED if name in headers}
 
 
 class LogTail:
-    """Reads what a process writes, a line at a time, until it ends, and keeps the last of it. Thread-safe."""
+    """Reads a process's output, a line at a time, until it ends, and keeps the last part. Thread-safe."""
 
     def __init__(self, stream, on_line=lambda line: None):
         self._stream, self._on_line = stream, on_line
@@ -47,13 +47,13 @@ class LogTail:
 
 
 def prefix_of(body):
-    """What chooses the replica: the beginning of the prompt, or of the conversation."""
+    """The beginning of the prompt, or of the conversation, which chooses the replica."""
     asked = body.get("prompt", body.get("messages", body.get("input", "")))
     return (asked if isinstance(asked, str) else json.dumps(asked))[:PREFIX_CHARACTERS]
 
 
 def is_repeatable(body):
-    """Whether another attempt has the same text, as far as a reader of it can tell."""
+    """Whether another attempt gives the same text to a reader."""
     if body.get("temperature") == 0:
         return True
     speculation = body.get("speculation")
@@ -62,8 +62,8 @@ def is_repeatable(body):
 
 
 class TextSoFar:
-    """What a stream has carried of each choice, so that another attempt leaves that out: characters of its texts,
-    and tokens."""
+    """Counts the characters and tokens that a stream has sent of each choice, so that another attempt leaves
+    them out."""
 
     def __init__(self):
         self._sent = {}  # by choice and member
@@ -74,7 +74,7 @@ class TextSoFar:
         self._skip = dict(self._sent)
 
     def _cut(self, choice, holder, name):
-        """Leaves out of a member what was sent before; whether anything is left."""
+        """Removes the part of a member that was sent before; returns whether anything is left."""
         value, key = holder.get(name), (choice.get("index", 0), name)
         if not isinstance(value, (str, list)):
             return False
@@ -86,7 +86,7 @@ class TextSoFar:
         return len(value) > skipped
 
     def rest_of(self, event):
-        """An event of server-sent events, less what was sent before; empty if nothing is left of it."""
+        """A server-sent event without the part that was sent before; empty if nothing is left."""
         if not event.startswith(b"data: {"):
             return event
         data = json.loads(event[6:])
@@ -102,7 +102,7 @@ class TextSoFar:
 
 
 async def events(chunks):
-    """Server-sent events, of bytes as they come. LostServer if they end without [DONE]."""
+    """Server-sent events from chunks of bytes. LostServer if they end without [DONE]."""
     rest, done = b"", False
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n\n")

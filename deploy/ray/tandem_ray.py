@@ -1,10 +1,10 @@
-"""Replicas of Tandem behind one OpenAI endpoint, by Ray Serve (docs/deploy.md):
+"""Replicas of Tandem with one OpenAI endpoint, by Ray Serve (docs/deploy.md):
 
     pip install "ray[serve]==2.60.0"
     PYTHONPATH=deploy/ray serve run tandem_ray:build target=/models/target draft=/models/draft threads=4
 
 A replica owns a `tandem serve` process. The gateway chooses the replica by the beginning of the prompt, so that
-conversations find their pages again, and asks again where a replica was lost: to the same output, or not at all.
+conversations find their pages again. If a replica is lost it asks another, which gives the same output or none.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 log = logging.getLogger("ray.serve")
 
-RETRIES_WITHIN = 60  # seconds, of a request whose replica was lost: another may have to start
-STARTS_WITHIN = 600  # seconds, of a server: large models are packed
+RETRIES_WITHIN = 60  # seconds for a request whose replica was lost: another may have to start
+STARTS_WITHIN = 600  # seconds for the start of a server: large models are packed
 TELLS_ITS_ADDRESS = re.compile(r"address=http://127\.0\.0\.1:(\d+)")
-# The server lives as long as this end of a pipe: a replica that is killed leaves none behind.
+# The server lives as long as this end of a pipe, so it ends when its replica is killed.
 # The guard ends with its server.
 GUARD = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 > /dev/null; kill $child; } & exec 3<&-; wait $child'
 
 
 class PrefixRouter(RequestRouter):
-    """Prefers, for a prefix, always the same replica (the highest of a hash with each), then the next: when one
-    comes or goes only its share moves. A replica that has enough to do refuses, and the next is asked."""
+    """Prefers always the same replica for a prefix (the highest hash with each), then the next. When a replica
+    comes or goes, only its share moves. A busy replica refuses, and the next is asked."""
 
     async def choose_replicas(self, candidate_replicas, pending_request=None):
         key, attempt = "", 0
@@ -48,14 +48,14 @@ class PrefixRouter(RequestRouter):
             return hashlib.blake2b(f"{key}|{replica.replica_id.unique_id}".encode(), digest_size=8).digest()
 
         ranked = sorted(candidate_replicas, key=weight, reverse=True)
-        # Another attempt begins with another: the first may be about to be found dead.
+        # Another attempt begins with another replica: the first may have died without Ray knowing yet.
         attempt %= max(len(ranked), 1)
         return [[replica] for replica in ranked[attempt:] + ranked[:attempt]]
 
 
 @serve.deployment(health_check_period_s=1, health_check_timeout_s=10, graceful_shutdown_timeout_s=40)
 class TandemReplica:
-    """A `tandem serve` process, and who asks it."""
+    """A `tandem serve` process and its HTTP client."""
 
     def __init__(self, program, options):
         command = ["bash", "-c", GUARD, "guard", program, "serve", "--host", "127.0.0.1", "--port", "0", *options]
@@ -79,7 +79,7 @@ class TandemReplica:
         raise RuntimeError(f"tandem serve did not start: {text.strip()[-2000:]}")
 
     def _client(self):
-        if self._session is None:  # wants a running loop
+        if self._session is None:  # needs a running loop
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
                                                   connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
         return self._session
@@ -112,7 +112,7 @@ class TandemReplica:
             os._exit(1)
 
     def who(self, key, attempt):
-        """For who tries what happens when one of both is killed: the pids of the replica and of its server."""
+        """For try_replicas.py, which kills either: the pids of the replica and of its server."""
         del key, attempt
         children = subprocess.run(["pgrep", "-P", str(self._process.pid), "tandem"], capture_output=True, text=True,
                                   check=False).stdout.split()
@@ -149,7 +149,7 @@ class Gateway:
         try:
             body = json.loads(raw) if raw else {}
         except ValueError:
-            body = {}  # the server says what is wrong
+            body = {}  # the server reports the error
         if not isinstance(body, dict):
             body = {}
         call = (request.method, path, forwarded(request.headers), raw)
@@ -162,7 +162,7 @@ class Gateway:
                 if body.get("stream") and status == 200:
                     return StreamingResponse(self._stream(answer, key, attempt, call, body), status, headers)
                 return Response(b"".join([chunk async for chunk in answer]), status, headers)
-            except Exception as error:  # noqa: BLE001: of Ray's many those that is_lost names
+            except Exception as error:  # noqa: BLE001: is_lost names those of Ray's many that count
                 if not is_lost(error):
                     raise
                 self._note(attempt, error)
@@ -178,7 +178,7 @@ class Gateway:
         log.warning("a replica was lost attempt=%d error=%r", attempt, error)
 
     async def _stream(self, answer, key, attempt, call, body):
-        """Events as they come; where a replica is lost, the rest of them from another, if they are the same."""
+        """Events as they come; if a replica is lost, the rest comes from another, provided it is the same."""
         so_far = TextSoFar()
         # Numbers per token would not be cut with their text.
         can_go_on = is_repeatable(body) and not body.get("logprobs") and not body.get("tools")
@@ -192,7 +192,7 @@ class Gateway:
                     if rest:
                         yield rest + b"\n\n"
                 return
-            except Exception as error:  # noqa: BLE001: likewise
+            except Exception as error:  # noqa: BLE001: as above
                 if not is_lost(error):
                     raise
                 self._note(attempt, error)

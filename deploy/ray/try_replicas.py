@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What becomes of requests when replicas are killed under load: try_replicas.py --program build/release/tandem
+"""Kills replicas under load and checks every request: try_replicas.py --program build/release/tandem
 
 Needs ray[serve]. Starts Ray on this machine, two replicas with a thread each, and clients that ask for seeded and
-unseeded, whole and streamed completions of the shipped pair. Meanwhile by turns a server and a replica are killed
-(SIGKILL), --kills of them.
-Says what became of each request, and exits with 1 if one with a seed had another text than before, or none at all.
+unseeded, whole and streamed completions of the shipped pair. Meanwhile a server and a replica are killed
+alternately (SIGKILL), --kills in all.
+Reports the result of each request, and exits with 1 if one with a seed had another text than before, or none.
 """
 import argparse
 import json
@@ -23,8 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = str(HERE)  # for replicas
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-# Before Ray is imported: its processes give way to all others (niceness 15), and where those have the cores the proxy
-# takes longer to start than it is given (5 s).
+# Set before Ray is imported: its processes give way to all others (niceness 15), and if others use the cores the proxy
+# takes longer to start than its limit (5 s).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
 import ray  # noqa: E402
@@ -32,9 +32,9 @@ import tandem_ray  # noqa: E402
 from ray import serve  # noqa: E402
 
 ROOT = HERE.parent.parent
-PROMPTS = [f"Once upon a time there lived {who} who had three sons, and the eldest went into the wide world, and came to "
-           f"a wood in which an old woman sat by a fire. Good evening, said {who}'s son, may I sit down? The old woman "
-           "looked at him for a long time, and said" for who in (
+PROMPTS = [f"Once upon a time there lived {hero} who had three sons, and the eldest went into the wide world, and came to "
+           f"a wood in which an old woman sat by a fire. Good evening, said {hero}'s son, may I sit down? The old woman "
+           "looked at him for a long time, and said" for hero in (
     "an old king", "a poor miller", "a young fox", "a wolf", "a tailor", "a fisherman", "a giant", "a mouse")]
 
 
@@ -67,7 +67,7 @@ def ask(url, prompt, seed, stream, tokens):
 
 
 def who(handle, num_replicas):
-    """The processes of every replica, by asking with many prefixes."""
+    """The processes of every replica, found by requests with many prefixes."""
     found = {}
     for number in range(200):
         try:

@@ -2,6 +2,7 @@
 // one that this machine can run is called.
 #include <immintrin.h>
 
+#include "base/check.h"
 #include "kernels/cpu/isa/x86_features.h"
 #include "kernels/peak.h"
 
@@ -92,6 +93,7 @@ __attribute__((target("avx2,avxvnni"))) int64_t RunInt8Avx2(int64_t steps) {
 }  // namespace
 
 int64_t RunMultiplyAdds(DotInput input, int64_t steps) {
+  TANDEM_CHECK(steps >= 1);
   __builtin_cpu_init();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl");

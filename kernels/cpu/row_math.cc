@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 
@@ -36,6 +37,7 @@ int32_t ArgMaxOf(absl::Span<const float> row) {
 }
 
 void Softmax(float scale, float largest, absl::Span<float> row) {
+  TANDEM_DCHECK(std::isfinite(largest));
   BestCpuKernels().softmax(row.data(), static_cast<int>(row.size()), scale, largest);
 }
 

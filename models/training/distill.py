@@ -4,11 +4,12 @@
   python distill.py --target DIR|F.gguf --out HEAD --kind one_layer --tokens 10000000 --minutes 120
 
 The steps, of which `--only` chooses some: `write` (the target writes text; for a draft model with its largest log-probabilities), `features` (for
-a head: the target's states for this text), `train` (the student learns what the target would say), `export` (a folder without a tokenizer, or
-with --to q8_0 a GGUF file), `measure` (the draft in use, next to plain decoding). All but the draft lies in WORK; a step that was interrupted goes on there where it stopped, by the same command.
+a head: the target's states for this text), `train` (the student learns the target's predictions), `export` (a folder without a tokenizer, or
+with --to q8_0 a GGUF file), `measure` (the draft in use, next to plain decoding). All files except the draft lie in WORK; the same command
+continues an interrupted step there.
 
-Needs a built `tandem` and Python 3.11 or later with torch, numpy and safetensors, and with gguf where the target is a GGUF file; `write`
-and `measure` need numpy alone.
+Needs a built `tandem` and Python 3.11 or later with torch, numpy and safetensors, and with gguf if the target is a GGUF file; `write`
+and `measure` need only numpy.
 """
 import argparse
 import json
@@ -90,7 +91,7 @@ class Recipe:
         self.data = os.path.join(chosen.work, "data")
         self.is_head = chosen.kind != "model"
         self.checkpoint = os.path.join(chosen.work, f"{chosen.kind}.pt" if self.is_head else "student.pt")
-        self.known = os.path.join(chosen.work, "facts.json")  # what the card tells
+        self.known = os.path.join(chosen.work, "facts.json")  # the facts for the card
 
     def keep(self, **facts):
         facts = {**self.facts(), **facts}
@@ -112,7 +113,7 @@ class Recipe:
         self.keep(data=distill_text.summary(self.data), chat=form.opening is not None)
 
     def layers(self):
-        """Whose inputs are kept: those that the head reads, and the last state, which it is judged by."""
+        """The layers whose inputs are kept: those that the head reads, and the last state, by which it is judged."""
         import distill_head
         read = distill_head.layers_read(self.target["architecture"], self.options.kind)
         last = self.target["architecture"]["num_layers"]
@@ -169,7 +170,7 @@ class Recipe:
         self.write_card()
 
     def clear_out(self):
-        """Takes away the draft that was exported before, in whichever format; nothing of anybody else's."""
+        """Removes the draft that was exported before, in any format, and no other file."""
         out = self.options.out
         os.makedirs(out, exist_ok=True)
         ours = [name for name in os.listdir(out) if name in ("README.md", "config.json", "model.safetensors") or name.endswith(".gguf")]
@@ -201,7 +202,7 @@ class Recipe:
 
 
 def card(name, target, facts, command):
-    """What was done and what came of it, for README.md beside the draft."""
+    """The steps and their results, for the README.md of the draft."""
     shape, told, data = facts.get("shape"), facts.get("training"), facts.get("data")
     rows = [("target", f"{os.path.basename(target['path'].rstrip('/'))}: {target['parameters']:,} parameters, "
                        f"vocabulary {target['architecture']['vocab_size']:,}")]
@@ -241,7 +242,7 @@ def card(name, target, facts, command):
     table = "\n".join(f"| {left} | {right} |" for left, right in rows)
     return (f"# {name}: a draft for {os.path.basename(target['path'].rstrip('/'))}\n\n| | |\n|---|---|\n{table}\n\n"
             f"Last made or measured by `{command}`.\nIt began from its target's embedding and text: whether and how it may be passed on "
-            f"is for the target's licence to say.\n")
+            f"depends on the target's licence.\n")
 
 
 def main():

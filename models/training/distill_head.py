@@ -1,6 +1,6 @@
 """The student that reads its target's states: a draft head of one layer (docs/draft_heads.md), trained on what `tandem features` writes.
 
-Two forms. `one_layer` (EAGLE-1, MTP): fc(concat(norm(embedding of x[t+1]), norm(last state at t))), then a Llama layer. `eagle3`: fc(inputs of three
+There are two forms. `one_layer` (EAGLE-1, MTP): fc(concat(norm(embedding of x[t+1]), norm(last state at t))), then a Llama layer. `eagle3`: fc(inputs of three
 layers at t), then a layer whose queries, keys and values are of concat(norm(embedding of x[t+1]), norm(state)). Either is unrolled as it drafts: at
 step i an anchor t reads x[t+1+i] and its own state of the step before, and attends to the first step's keys of the anchors up to t and to its own.
 Its head is over the most frequent tokens of the text, from the target's own rows on.
@@ -19,8 +19,8 @@ from distill_train import Learner, Schedule, short_type
 from model import RMSNorm, rotate
 
 CHUNK = 2048  # places whose logits exist at a time
-HELD_SEQUENCES = 24  # of a batch that was held back, at most, that are evaluated
-STEP_WEIGHT = .8  # of a later step's loss, to that of the step before it
+HELD_SEQUENCES = 24  # the most sequences of a held-out batch that are evaluated
+STEP_WEIGHT = .8  # weight of a step's loss, relative to the step before it
 
 
 def linear(outputs, inputs, scale=1.0):
@@ -92,7 +92,7 @@ class Head(nn.Module):
 
     def unroll(self, ids, states, steps):
         """ids [b, t], states [b, t, states * hidden]: step by step the normed states [b, t, hidden], from which anchor a of step i predicts
-        x[a + 2 + i]. What stands after the end of `ids` is 0."""
+        x[a + 2 + i]. Positions after the end of `ids` are 0."""
         t = ids.shape[1]
         mask = torch.full((t, t), float("-inf"), device=ids.device).triu(1)
         state = F.linear(states, self.fc) if self.shape["kind"] == "eagle3" else states
@@ -139,7 +139,7 @@ class Run:
 
     def __init__(self, file, num_read):
         run, left = np.load(file), np.load(states_file(file))
-        self.states, self.num_read = torch.from_numpy(mapped_states(file)), num_read  # [tokens, layers, hidden]: those that are read, then the last
+        self.states, self.num_read = torch.from_numpy(mapped_states(file)), num_read  # [tokens, layers, hidden]: the layers that the head reads, then the last
         self.ids, self.lengths, self.prompt, self.held = torch.from_numpy(left["ids"]).long(), left["lengths"], run["prompt"], run["held"]
         self.first = np.concatenate(([0], np.cumsum(self.lengths)))
 
@@ -192,7 +192,7 @@ class HeadStudent(Learner):
         self.told.update(run=0, epoch=0)
 
     def losses(self, batch, steps, needs_gradients):
-        """For each step its loss and DraftKl.stats, with how many places they are of."""
+        """For each step its loss and DraftKl.stats, with their number of places."""
         ids, read, last, is_lesson = (x.to(self.device) for x in batch)
         with torch.autocast(self.device.split(":")[0], T.SHORT, enabled=T.SHORT != torch.float32):
             lessons, places = last[is_lesson].to(T.SHORT) @ self.net.targets.T, is_lesson.nonzero()[:, 1]
@@ -223,7 +223,7 @@ class HeadStudent(Learner):
 
 
 def head_shape(architecture, options):
-    """The shape of a head for a target of which `tandem inspect` tells the architecture: one of the target's layers."""
+    """The shape of a head, one of the target's layers, for the architecture that `tandem inspect` reports."""
     a = architecture
     return dict(kind=options.kind, hidden=a["hidden_size"], heads=a["num_heads"], kv_heads=a["num_kv_heads"], head_dim=a["head_dim"],
                 ffn=options.ffn or a["intermediate_size"], theta=a["rope_theta"], eps=1e-5, states=len(layers_read(a, options.kind)),
@@ -293,7 +293,7 @@ def train(data, shape, embedding, output, checkpoint, options):
 
 def export(checkpoint, out):
     """The trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/draft_heads.md). Returns its
-    shape, and what was told of its training."""
+    shape, and the report of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c, m = saved["shape"], saved["model"]

@@ -1,17 +1,17 @@
-"""The program `tandem` with one target, and the form that the target's prompts have. Needs the standard library alone."""
+"""The program `tandem` with one target, and the form that the target's prompts have. Needs only the standard library."""
 import json
 import subprocess
 import tempfile
 
 class Program:
-    """`tandem` with its target. A command that fails is a RuntimeError with its words."""
+    """`tandem` with its target. A command that fails raises RuntimeError with its message."""
 
     def __init__(self, program, target, options=()):
         self.program, self.target, self.options = program, target, list(options)
-        self.known = None  # by inspect
+        self.known = None  # the result of inspect
 
     def run(self, *command, lines=None, partial=False):
-        """What the command prints; with `partial` also if it failed for some lines."""
+        """The output of the command; with `partial` also if it failed for some lines."""
         done = subprocess.run([self.program, *map(str, command)], input=lines, capture_output=True, text=True, check=False)
         if done.returncode != 0 and not (partial and done.stdout.rstrip().endswith("]")):
             error = (done.stderr.strip().splitlines() or [f"{command[0]} ended with {done.returncode}"])[-1]
@@ -24,7 +24,7 @@ class Program:
         return self.known
 
     def tokenize(self, texts, *options):
-        """Ids of texts, nothing in front of them, as ordinary text but where options of `tokenize` say otherwise."""
+        """Ids of texts without a prefix, as ordinary text unless options of `tokenize` say otherwise."""
         lines = "".join(json.dumps({"text": text, "special": "plain"}) + "\n" for text in texts)
         printed = self.run("tokenize", "--tokenizer", self.target, "--jsonl", "-", *options, lines=lines)
         return [json.loads(line)["ids"] for line in printed.split("\n") if line]
@@ -38,7 +38,7 @@ class Program:
                                        partial=True))
 
     def features(self, texts, layers, out):
-        """Writes what these layers are given for each token of texts of ids (`tandem features`)."""
+        """Writes the inputs of these layers for each token of texts of ids (`tandem features`)."""
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps({"prompt_ids": ids}) + "\n" for ids in texts)
             file.flush()
@@ -57,8 +57,8 @@ def shared_ends(lists):
 
 
 class Form:
-    """How text is put to the target. `front`: ids in front of plain text. `opening` and `closing`: what its chat template has around a
-    question, or None without a template."""
+    """The form of prompts for the target. `front`: ids in front of plain text. `opening` and `closing`: the ids that its chat template puts
+    around a question, or None without a template."""
 
     def __init__(self, program):
         self.program = program

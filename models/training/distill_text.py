@@ -1,10 +1,10 @@
 """The text that a draft learns from: written by the target through the program `tandem`, with its largest log-probabilities.
 
-One .npz a run: `ids` [n, width] prompt and text behind it, zeros behind that; `prompt` [n] and `length` [n], how many tokens of each;
+Each run is one .npz: `ids` [n, width] prompt, text and then zeros; `prompt` [n] and `length` [n], how many tokens of each;
 with --top 0 without these: `top` [n, longest, N] and `lp` [n, longest, N], the N most likely tokens at each place of the text, most likely first, and their natural
-log-probabilities at T = 1 (float16), however the text was drawn; `held` [n], true for what is kept from training; `temperature`.
+log-probabilities at T = 1 (float16), however the text was drawn; `held` [n], true for rows that are kept from training; `temperature`.
 
-Needs numpy and nothing else.
+Needs only numpy.
 """
 import glob
 import json
@@ -17,10 +17,10 @@ import zipfile
 import numpy as np
 from distill_program import question_in
 
-# Where all prompts of a run are the same, what is written must differ; elsewhere half is what the target finds most likely.
+# If all prompts of a run are the same, the texts must differ; otherwise half of them are greedy.
 DRAWN = (.7, .85, .6, 1.0)
 MIXED = (0.0, .7, 0.0, 1.0)
-HELD = 16  # one question, one stretch of text in so many is kept from training
+HELD = 16  # one question, and one stretch of text, in so many is kept from training
 
 
 def questions_of(path):
@@ -34,8 +34,8 @@ def open_text(path):
 
 
 class Writer:
-    """Writes runs into a folder, each from one source. A run depends on the options, its number and, where it goes on from what was
-    written, earlier runs; so a run that was interrupted is written again, and later ones as if nothing had happened."""
+    """Writes runs into a folder, each from one source. A run depends on the options, its number and, if it continues earlier texts, on
+    earlier runs. An interrupted run is therefore written again, and later runs are the same as without the interruption."""
 
     def __init__(self, form, folder, options, context):
         self.form, self.folder, self.options, self.context = form, folder, options, context
@@ -49,7 +49,7 @@ class Writer:
         self.plan += ["questions"] * 2 * bool(self.asked) + ["text"] * (bool(self.corpus) and form.opening is not None)
 
     def write(self, tokens, seconds):
-        """Until so many tokens are there or so much time has passed."""
+        """Writes until there are so many tokens or so much time has passed."""
         files = run_files(self.folder)
         written, end = sum(int(np.load(file)["length"].sum()) for file in files), time.time() + seconds
         for run in range(len(files), 1 << 30):
@@ -84,12 +84,12 @@ class Writer:
         return source, temperature, int(arrays["length"].sum())
 
     def _fitting(self, source, nth, rng):
-        """What a source has, without prompts that leave no room for text."""
+        """The prompts of a source, without those that leave no room for text."""
         room = self.context - 1 - min(32, self.options.length)
         fitting = [(ids, is_held) for ids, is_held in zip(*getattr(self, source)(nth, rng)) if ids and len(ids) <= room]
         return [ids for ids, _ in fitting], [is_held for _, is_held in fitting]
 
-    # A source: prompts of ids in its nth run, and which of them are held back.
+    # A source gives the prompts (ids) of its nth run, and whether each is held back.
 
     def conversations(self, nth, rng):
         """The target writes the question, too."""
@@ -121,7 +121,7 @@ class Writer:
         return prompts, [place % HELD == 0 for place in places]
 
     def text(self, nth, rng):
-        """Goes on where the text of others was cut off; what is held back begins in its first part."""
+        """Continues text of others where it was cut off; held-out prompts begin in its first part."""
         size = self._size(nth)
         border, reach = len(self.corpus) // HELD, 12 * size
         pieces, held = [], self._every()
@@ -134,7 +134,7 @@ class Writer:
         return [self.form.front + ids for ids in cut if ids], [is_held for is_held, ids in zip(held, cut) if ids]
 
     def continuations(self, nth, rng):
-        """Goes on from the middle of what it wrote."""
+        """Continues the target's own texts from the middle."""
         size, prompts, held = self._size(nth), [], []
         for ids, prompt, length, is_held in self._earlier(self.plan[0], nth):
             place = rng.randrange(max(1, int(prompt + length) - size))
@@ -223,7 +223,7 @@ def lessons(prompts, answers, held):
 
 
 def summary(folder):
-    """What was written, by source."""
+    """Counts of the written text, by source."""
     sources, top = {}, 0
     for file in run_files(folder):
         source, run = os.path.basename(file)[6:-4], np.load(file)
@@ -233,7 +233,7 @@ def summary(folder):
 
 
 def held_prompts(folder, most):
-    """Prompts that nothing was learnt from, each once, of all lengths; those that all texts begin with only where there is no other."""
+    """Held-out prompts, each once, of all lengths; those with which all texts begin only as a last resort."""
     found = {}
     files = run_files(folder)
     for file in [file for file in files if not file.endswith(("-conversations.npz", "-beginnings.npz"))] or files:
@@ -245,7 +245,7 @@ def held_prompts(folder, most):
 
 
 def measured(answers):
-    """What `generate --compare --json` says of all answers together."""
+    """The figures of `generate --compare --json` over all answers together."""
     speculation = [answer["speculation"] for answer in answers if "speculation" in answer]
     if not speculation:
         raise RuntimeError(next((answer["error"] for answer in answers if "error" in answer), "nothing was measured"))

@@ -1,4 +1,4 @@
-"""The student: a small Llama (model.py) that learns what the target would say. KL to the target's largest probabilities and one bucket for
+"""The student: a small Llama (model.py) that learns the target's predictions. KL to the target's largest probabilities and one bucket for
 the rest, Muon and Adam as in train.py, a rate that falls to zero at the end of the schedule.
 
 The head's loss and gradients are made in chunks, so that a vocabulary of logits for every token never exists at once.
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import train as T
 from model import Config, Llama
 
-HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # of logits that exist at a time, at most
+HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # the most bytes of logits that exist at a time
 
 
 def gguf_parts(path):
@@ -75,7 +75,7 @@ def principal_components(table, often, width):
 
 
 class Text:
-    """Runs of distill_text.py: what is learnt from, and what is held back."""
+    """Runs of distill_text.py: the text for training, and the held-out text."""
 
     def __init__(self, files):
         runs = []
@@ -99,7 +99,7 @@ class Text:
         return max(map(self.width, self.training + self.held))
 
     def often(self, vocab):
-        """How often each token occurs, and a little for those that do not."""
+        """The frequency of each token, and a small value for tokens that do not occur."""
         counts = np.full(vocab, .3)
         for r, i in self.training:
             counts += np.bincount(self.runs[r]["ids"][i, :self.width((r, i))], minlength=vocab)
@@ -131,11 +131,11 @@ class Text:
 
 
 def short_type(device):
-    """bfloat16, but float32 on processors that are slower at it, as those without instructions for it are by ten times."""
+    """bfloat16, or float32 on processors where bfloat16 is slower; without instructions for it, it is ten times slower."""
     seconds = {}
     for kind in (torch.bfloat16, torch.float32):
         x = torch.ones(256, 512, dtype=kind)
-        for _ in range(2):  # the first is for the libraries to wake
+        for _ in range(2):  # the first warms up the libraries
             begin = time.perf_counter()
             x @ x.T
             seconds[kind] = time.perf_counter() - begin
@@ -254,7 +254,7 @@ class Student(Learner):
 
 
 class Schedule:
-    """How far a student's schedule has come, of minutes or of steps. `told` is the student's: it goes on where it stopped."""
+    """The progress of a student's schedule, in minutes or steps. `told` is the student's, which goes on where it stopped."""
 
     def __init__(self, told, options):
         self.told, self.options, self.earlier, self.begin, self.reported = told, options, told["minutes"], time.time(), time.time()
@@ -279,8 +279,8 @@ class Schedule:
 
 
 def shape_for(architecture, context, options):
-    """The student's shape for a target of which `tandem inspect` tells the architecture; the options decide where they are given. Its width
-    is near .45 of the target's, as a step costs most in the product with the vocabulary, and at most 512."""
+    """The student's shape for the architecture that `tandem inspect` reports; given options decide. Its width is
+    near .45 of the target's, as a step costs most in the product with the vocabulary, and at most 512."""
     hidden = options.hidden or min(512, max(64, 64 * round(.45 * architecture["hidden_size"] / 64)))
     head_dim = options.head_dim or 64
     heads = options.heads or max(1, hidden // head_dim)
@@ -290,7 +290,7 @@ def shape_for(architecture, context, options):
 
 
 def train(text, shape, table, checkpoint, options):
-    """Trains until the schedule ends, from the checkpoint if there is one; what was reached, as the checkpoint tells it."""
+    """Trains until the schedule ends, from the checkpoint if there is one. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
     T.SHORT = short_type(device)
@@ -330,13 +330,13 @@ def train(text, shape, table, checkpoint, options):
     as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
     told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
     tell()
-    print("accepted of what it learned from %.3f" % told["accepted_of_learned"])
+    print("accepted on the text that it learned from %.3f" % told["accepted_of_learned"])
     return told
 
 
 def export(checkpoint, out):
-    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it has its target's. Returns its shape, and what was
-    told of its training."""
+    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it uses its target's. Returns its shape, and the
+    report of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c = Config(**saved["config"])

@@ -1,10 +1,10 @@
-"""Questions for `distill.py --prompts`, of the kinds that people put to a small assistant, as JSON lines {"prompt": ...}.
+"""Questions for `distill.py --prompts`, of the kinds that users ask a small assistant, as JSON lines {"prompt": ...}.
 
   python questions.py --text TEXT.txt.xz --pairs django/conf/locale/de/LC_MESSAGES/django.po --count 20000 --out questions.jsonl
 
 Summaries and questions about passages quote TEXT; functions to complete are those of Python's own library, cut after their docstring;
 sentences to translate are the translations of PAIRS (gettext files); arithmetic and general questions are filled in from lists here.
-Everything depends on the options and the seed alone. Needs the standard library alone.
+Everything depends only on the options and the seed. Needs only the standard library.
 """
 import argparse
 import ast

@@ -8,13 +8,13 @@ from typing import Dict
 
 
 def program() -> pathlib.Path:
-    """Where the program is that came with the package."""
+    """The path of the program that came with the package."""
     return pathlib.Path(__file__).parent.absolute() / "bin" / "tandem"
 
 
 def environment() -> Dict[str, str]:
-    """The program's. `tandem fetch` downloads with pip, so where this Python has it, its folder comes
-    first in PATH: the environment that the package is in need not be activated."""
+    """The program's environment. `tandem fetch` downloads with pip, so if this Python has pip, its
+    folder comes first in PATH: the environment of the package need not be activated."""
     variables = dict(os.environ)
     if importlib.util.find_spec("pip") is not None:
         folders = [os.path.dirname(sys.executable), variables.get("PATH", os.defpath)]

@@ -1,4 +1,4 @@
-"""The engine: generations, conversations, and the models that it is made of."""
+"""The engine: generations, conversations, and its models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _open: weakref.WeakSet[_native.Engine] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Ends the engines' threads, which may call Python, while there is a Python."""
+    """Ends the engines' threads, which may call Python, while Python still runs."""
     for engine in list(_open):
         engine.close()
 
@@ -59,10 +59,10 @@ class Engine:
     the output is the target's alone, token for token. Thread-safe; the GIL is free while the engine
     works.
 
-    `target` is a folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name of
-    a model that `tandem fetch` lists, which brings its draft; the options are EngineParams'. Raises
-    FileNotFoundError, FieldError (a ValueError), NotImplementedError and EngineError, whose messages
-    name the file or the field, what was found and what is allowed.
+    `target` is a folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name
+    of a model that `tandem fetch` lists, which brings its draft; the options are EngineParams'.
+    Raises FileNotFoundError, FieldError (a ValueError), NotImplementedError and EngineError, whose
+    messages name the file or the field, what was found and what is allowed.
 
     An engine belongs to the process that made it. A forked child has none of its threads, so
     everything but `close` raises EngineError there; the child may make an engine of its own.
@@ -85,8 +85,8 @@ class Engine:
         self._chat_template: Optional[_native.ChatTemplate] = None
 
     def close(self) -> None:
-        """Cancels what runs, waits for its callbacks, and frees the models. Later calls raise
-        EngineError; closing again does nothing, nor does closing in a forked child. Not in a
+        """Cancels running generations, waits for their callbacks, and frees the models. Later calls
+        raise EngineError; closing again, or in a forked child, does nothing. Do not call it in a
         callback."""
         self._native.close()
         self._is_closed = True
@@ -131,13 +131,14 @@ class Engine:
         on_piece: Optional[Callable[[_native.Piece], Optional[bool]]] = None,
         **params: Unpack[RequestParams],
     ) -> Union[_native.Completion, List[_native.Completion]]:
-        """A whole generation. `prompt` is text, which gets the tokens that the tokenizer puts around
-        it, or token ids (a sequence, or a NumPy array with one dimension), taken as they are.
-        `on_piece` runs on a thread of the engine's; returning False ends the generation, and what it
-        raises is raised here. KeyboardInterrupt cancels.
+        """A whole generation. `prompt` is text, which gets the tokens that the tokenizer puts
+        around it, or token ids (a sequence, or a NumPy array with one dimension), taken as they
+        are. `on_piece` runs on a thread of the engine's; returning False ends the generation, and
+        an exception that it raises is raised here. KeyboardInterrupt cancels.
 
-        A list of prompts gives the list of their completions: each is what its prompt alone would
-        give, but they run at the same time. An error of one is raised, and cancels the others."""
+        A list of prompts gives the list of their completions. They run at the same time, and each
+        is the one that its prompt gives alone. An error of one is raised, and cancels the
+        others."""
         _check_on_piece(on_piece)
         if not are_prompts(prompt):
             return self._native.generate(request_of(prompt, params), on_piece)
@@ -164,7 +165,8 @@ class Engine:
         return completions
 
     def _begun(self, request: _native.Request, may_wait: bool) -> Optional[Stream]:
-        """The generation; None if the engine is full and there are others to wait for."""
+        """The generation; None if the engine is full and others are running that can be waited
+        for."""
         try:
             return Stream(self._native, request, keeps_pieces=False)
         except EngineError as error:
@@ -173,7 +175,7 @@ class Engine:
             return None
 
     def stream(self, prompt: Prompt, **params: Unpack[RequestParams]) -> Stream:
-        """A generation to be read by `for` or `async for`. It has been queued on return."""
+        """A generation to be read with `for` or `async for`. It has been queued on return."""
         return Stream(self._native, request_of(prompt, params))
 
     # ---- Conversations ----
@@ -187,10 +189,10 @@ class Engine:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> np.ndarray:
-        """The ids of a conversation's prompt, as the target's template makes it. What messages say
-        never becomes a special token. `variables` are the template's: enable_thinking, say. `tools`
-        are functions as OpenAI's API has them; a template without a place for them gets them, calls
-        and results in a generic form (docs/tools.md)."""
+        """The ids of a conversation's prompt, as the target's template makes it. The text of
+        messages never becomes a special token. `variables` are the template's, such as
+        enable_thinking. `tools` are functions as OpenAI's API has them; a template without a place
+        for functions, calls and results gets them in a generic form (docs/tools.md)."""
         return self.chat_template.encode(
             self.tokenizer,
             json_of("messages", messages_of(messages)),
@@ -213,8 +215,8 @@ class Engine:
         """The answer to a conversation: messages with "role" and "content". `tools` and `variables`
         are chat_prompt's; the arguments of a function with "strict": True keep to its schema.
 
-        The answer has `reasoning`, `content` and `tool_calls` apart, and is a `message` to go on
-        with:
+        The answer has separate `reasoning`, `content` and `tool_calls`, and a `message` with which
+        the conversation goes on:
 
             answer = engine.chat(messages, tools=tools)
             messages.append(answer.message)
@@ -243,7 +245,7 @@ class Engine:
         variables: Optional[Mapping[str, Any]] = None,
         **params: Unpack[RequestParams],
     ) -> ChatStream:
-        """The same as a stream, to be read piece by piece."""
+        """The same answer as a stream, to be read piece by piece."""
         prompt, reader, params = self._of_chat(messages, tools, variables, params)
         return ChatStream(self._native, request_of(prompt, params), reader)
 
@@ -254,7 +256,7 @@ class Engine:
         variables: Optional[Mapping[str, Any]],
         params: RequestParams,
     ) -> Tuple[np.ndarray, _native.ChatAnswerReader, RequestParams]:
-        """The prompt, the reader of its answer, and the parameters that this needs."""
+        """The prompt, the reader of its answer, and the parameters that they need."""
         prompt = self.chat_prompt(messages, tools=tools, variables=variables)
         reader = _native.ChatAnswerReader.of(
             self.chat_template,
@@ -271,7 +273,7 @@ class Engine:
             params["constraint"] = reader.constraint
         return prompt, reader, params
 
-    # ---- What it is made of ----
+    # ---- Parts ----
 
     @property
     def tokenizer(self) -> _native.Tokenizer:
@@ -301,7 +303,7 @@ class Engine:
 
     @property
     def drafter(self) -> str:
-        """The drafter of generations that name none."""
+        """The drafter of generations that do not name one."""
         return self._native.drafter
 
     @property
@@ -324,7 +326,7 @@ class Engine:
         return self._native.load
 
     def check_integrity(self) -> None:
-        """Counts every page of both caches; EngineError unless each is where it should be."""
+        """Counts every page of both caches; EngineError unless each is accounted for."""
         self._native.check_integrity()
 
 
@@ -335,7 +337,7 @@ def _check_on_piece(on_piece: object) -> None:
 
 @contextlib.contextmanager
 def _named(field: str) -> Iterator[None]:
-    """Errors of a prompt name it so."""
+    """Gives errors of a prompt this name of the prompt."""
     try:
         yield
     except FieldError as error:
@@ -351,7 +353,7 @@ def generate(
     engine: Optional[EngineParams] = None,
     **params: Unpack[RequestParams],
 ) -> Union[_native.Completion, List[_native.Completion]]:
-    """Engine.generate of an engine of its own, whose options are `engine`. For more than one call
-    make an Engine: loading takes longer than generating."""
+    """Engine.generate with a new engine, whose options are `engine`. For more than one call make an
+    Engine: loading takes longer than generating."""
     with Engine(target, **(engine or {})) as made:
         return made.generate(prompt, **params)

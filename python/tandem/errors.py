@@ -8,8 +8,8 @@ __all__ = ["EngineError", "FieldError", "exception_for"]
 
 
 class FieldError(ValueError):
-    """A request, an option or a file is not as it must be. `field` names what: "max_tokens"; it is
-    empty where the message alone does."""
+    """A request, an option or a file is not valid. `field` names it, such as "max_tokens"; it is
+    empty if only the message does."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -17,9 +17,9 @@ class FieldError(ValueError):
 
 
 class EngineError(RuntimeError):
-    """A fault of no request: no memory, too many generations, a closed engine, or one that was made
-    before the process forked.
-    `code` is the status's: "RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL" and so on."""
+    """An error that no request caused: no memory, too many generations, a closed engine, or one
+    that was made before the process forked. `code` is the status's: "RESOURCE_EXHAUSTED",
+    "CANCELLED", "INTERNAL" and so on."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -30,7 +30,8 @@ class EngineError(RuntimeError):
 
 
 def exception_for(code: str, message: str, field: str = "") -> Exception:
-    """The exception for a status of the library, whose prompts of ids are a field of their own."""
+    """The exception for a status of the library, which has a field of its own for prompts of
+    ids."""
     if field == "prompt_ids":
         field, message = "prompt", "prompt" + message.removeprefix("prompt_ids")
     if code == "NOT_FOUND":

@@ -1,4 +1,5 @@
-"""What engines and generations may be told, by the library's own names (docs/library.md)."""
+"""The options of engines and the parameters of generations, by the library's names
+(docs/library.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class EngineParams(TypedDict, total=False):
     compute: str
     quantize: str
     draft_quantize: str
-    draft_head_tokens: int  # -1: those that are worth it; 0: all
+    draft_head_tokens: int  # -1: as many as pay off; 0: all
     draft_window: int  # the last tokens of a long prompt that the draft reads; 0: all; -1: auto
     kv_cache: str  # "auto", "f32", "bf16", "int8"
     draft_kv_cache: str  # "": the same as kv_cache
@@ -38,11 +39,11 @@ class EngineParams(TypedDict, total=False):
     page_size: int
     tensor_parallel: int  # processes that compute the target's passes together
     draft_tensor_parallel: bool
-    rank_program: str  # the program tandem, which the other processes run; "": the first in the path
+    rank_program: str  # the program tandem for the other processes; "": the first in the path
     rank: int  # must be 0 here: other ranks are `tandem --rank R`
-    rendezvous: str  # HOST:PORT at which rank 0 waits for ranks of other machines; "": it starts them
+    rendezvous: str  # HOST:PORT where rank 0 waits for other machines; "": it starts the ranks
     rendezvous_secret: str
-    context: int  # at most so many tokens of the target's; 0: all
+    context: int  # the most tokens of the target's context; 0: all
     max_batch: int
     max_generations: int
     chunk_tokens: int  # 0: as many as suit the device
@@ -52,9 +53,9 @@ class EngineParams(TypedDict, total=False):
     kv_store_bytes: int
     kv_transfer: str  # HOST:PORT at which pages are exchanged with other workers; "" for none
     kv_transfer_secret: str
-    kv_transfer_bytes: int  # of pages that are kept for other workers, at most
+    kv_transfer_bytes: int  # the most memory for pages that are kept for other workers
     kv_transfer_lease_seconds: int
-    kv_events: str  # endpoint of ZeroMQ that publishes what the prefix cache holds; "" for none
+    kv_events: str  # endpoint of ZeroMQ that publishes changes of the prefix cache; "" for none
     kv_events_replay: str
     kv_events_topic: str
     allow_unknown_config: Sequence[str]
@@ -92,7 +93,7 @@ class RequestParams(TypedDict, total=False):
     cache_salt: str  # the tenant; prefixes and remembered texts stay with it
     kv_transfer_params: _native.KvTransferParams
     request_id: str  # in log lines
-    logprobs: Union[int, _native.LogprobOptions]  # a number: of so many likely tokens
+    logprobs: Union[int, _native.LogprobOptions]  # a number: that many likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 
 
@@ -114,14 +115,14 @@ def _assign(target: object, name: str, value: Any) -> None:
 
 
 def _words_of(annotation: str) -> str:
-    """A type as messages have it: "float or None"."""
+    """A type in the words of messages: "float or None"."""
     text = annotation.replace("_native.", "tandem.")
     text = re.sub(r"^Optional\[(.*)\]$", r"\1 or None", text)
     return re.sub(r"^Union\[(\w+), (.*)\]$", r"\1 or \2", text)
 
 
 def _unknown(name: str, kind: str, known: Iterable[str], others: Mapping[str, str]) -> TypeError:
-    """The error for a name that is not among `known`. `others` says what further names are."""
+    """The error for a name that is not among `known`. `others` describes further names."""
     close = difflib.get_close_matches(name, list(known), 1)
     if name in others:
         hint = f"it is {others[name]}"
@@ -138,8 +139,8 @@ def _plain(value: Any) -> Any:
 
 
 def ids_of(ids: Any, field: str = "prompt", or_else: str = "") -> np.ndarray:
-    """Token ids as the engine takes them: int32, one dimension, contiguous. FieldError for others,
-    which says what else is allowed."""
+    """Token ids as the engine takes them: int32, one dimension, contiguous. FieldError for other
+    values, with `or_else` as a further allowed kind."""
     try:
         array = np.asarray(ids)
     except ValueError:  # lists of different lengths
@@ -162,7 +163,7 @@ def ids_of(ids: Any, field: str = "prompt", or_else: str = "") -> np.ndarray:
 
 
 def are_prompts(prompt: Any) -> bool:
-    """Whether `prompt` is a list of prompts, and not one of token ids."""
+    """Whether `prompt` is a list of prompts, and not a list of token ids."""
     return (
         isinstance(prompt, (list, tuple))
         and len(prompt) > 0
@@ -232,7 +233,7 @@ def request_of(prompt: Prompt, params: RequestParams) -> _native.Request:
 
 
 def _text(field: str, text: str) -> str:
-    """`text`, which has to be one of UTF-8: FieldError for half a surrogate pair."""
+    """`text`, which must be valid UTF-8: FieldError for half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -241,7 +242,7 @@ def _text(field: str, text: str) -> str:
 
 
 def json_of(field: str, value: Any) -> str:
-    """`value` as JSON. FieldError naming `field` if it has none."""
+    """`value` as JSON. FieldError naming `field` if JSON cannot express it."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Generations that are read piece by piece, by `for` or by `async for`."""
+"""Generations that are read piece by piece, with `for` or `async for`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Item = Union[_native.Piece, _native.Completion, Exception]
 
 class Stream:
     """A generation's pieces, in order; the completion comes after them. It runs from the start,
-    whether it is read or not. Thread-safe, but for one reader at a time. It belongs to its engine's
-    process: in a forked child, reading and waiting raise EngineError.
+    whether it is read or not. Thread-safe, except that only one reader may read at a time. It
+    belongs to its engine's process: in a forked child, reading and waiting raise EngineError.
 
     A stream that is left early -- by `break`, by an exception, by the cancellation of its task --
     goes on until `cancel`, or until it is used as a context manager and that is left:
@@ -76,8 +76,8 @@ class Stream:
             wake()
 
     def cancel(self) -> None:
-        """Ends the generation at its next round; it completes as "cancelled". Again, after its end, or
-        in a forked child: nothing."""
+        """Ends the generation at its next round; it completes as "cancelled". A second call, a call
+        after the end, or a call in a forked child does nothing."""
         if os.getpid() != self._process:
             return
         with self._changed:
@@ -87,14 +87,14 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        """Whether the generation has ended. Pieces may be left to read."""
+        """Whether the generation has ended. Unread pieces may be left."""
         self._engine.check_process()
         with self._changed:
             return self._end is not None
 
     def wait(self, timeout: Optional[float] = None) -> _native.Completion:
-        """The completion, when the generation has ended; its error is raised. TimeoutError if it has
-        not ended after `timeout` seconds: it goes on."""
+        """The completion, when the generation has ended; its error is raised. TimeoutError if it
+        has not ended after `timeout` seconds: it goes on."""
         self._engine.check_process()
         with self._changed:
             if not self._changed.wait_for(lambda: self._end is not None, timeout):
@@ -102,7 +102,7 @@ class Stream:
             return self._completed()
 
     async def wait_async(self) -> _native.Completion:
-        """The same for tasks. Pieces that were not read are dropped."""
+        """The same for asyncio tasks. Unread pieces are dropped."""
         while await self._next_async() is not None:
             pass
         return self.wait()

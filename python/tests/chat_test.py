@@ -1,4 +1,4 @@
-"""The answers to conversations: reasoning, content and calls of functions apart."""
+"""The answers to conversations: separate reasoning, content and calls of functions."""
 
 import asyncio
 import copy

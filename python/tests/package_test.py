@@ -1,4 +1,4 @@
-"""What the package says of itself."""
+"""The package's metadata, types and wheel."""
 
 import ast
 import importlib.util

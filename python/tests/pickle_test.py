@@ -1,4 +1,4 @@
-"""What generations come to, and the errors that they raise, can be pickled and copied."""
+"""Results of generations, and the errors that they raise, can be pickled and copied."""
 
 import copy
 import inspect

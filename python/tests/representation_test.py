@@ -1,4 +1,4 @@
-"""What the package's objects look like where they are printed."""
+"""The printed form of the package's objects."""
 
 import re
 

@@ -1,6 +1,6 @@
 """Runs the tests of the package with pytest: run.py FOLDER_WITH_THE_PACKAGE [pytest's arguments]
 
-Exits with 77, saying so, where pytest or NumPy is missing.
+Exits with 77 and a message if pytest or NumPy is missing.
 """
 
 import importlib.util

@@ -50,7 +50,7 @@ def test_cancelling_ends_a_stream_with_what_it_has(engine):
     assert completion.finish_reason == "cancelled"
     assert completion.text == text
     assert len(completion.token_ids) < 800
-    stream.cancel()  # of what has ended: nothing
+    stream.cancel()  # does nothing after the end
 
 
 def test_leaving_its_block_cancels_a_stream(engine):

@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
                      count, count == 1 ? " is" : " are", " wanted; try again later"));
   }
   num_inside_ += count;
-  for (Place& place : places) place.admission_ = this;
+  for (Place& place : places) place.reset(this);
   return places;
 }
 
@@ -55,7 +55,7 @@ bool Admission::AwaitEmpty(absl::Duration timeout) const {
 
 absl::StatusOr<ByteBudget::Share> ByteBudget::Take(int64_t bytes) {
   const int64_t others = num_held_.fetch_add(bytes);
-  Share share(this, bytes);
+  Share share(this, {.bytes = bytes});
   if (others + bytes <= capacity_) return share;
   return absl::ResourceExhaustedError(absl::StrCat(
       "body: has ", bytes, " bytes, allowed: ", std::max<int64_t>(capacity_ - others, 0),

@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -16,24 +16,11 @@ namespace tandem {
 // How many sequences are with the engine, and whether more may come. Thread-safe.
 class Admission {
  public:
-  // One sequence's place, given back when it is destroyed. The Admission must outlive it.
-  class Place {
-   public:
-    Place() = default;  // none
-    Place(Place&& other) noexcept : admission_(std::exchange(other.admission_, nullptr)) {}
-    Place& operator=(Place&& other) noexcept {
-      const Place old(std::move(*this));
-      admission_ = std::exchange(other.admission_, nullptr);
-      return *this;
-    }
-    ~Place() {
-      if (admission_ != nullptr) admission_->Leave();
-    }
-
-   private:
-    friend class Admission;
-    Admission* admission_ = nullptr;
+  struct Leaving {
+    void operator()(Admission* admission) const { admission->Leave(); }
   };
+  // One sequence's place, given back when it is destroyed. The Admission must outlive it.
+  using Place = std::unique_ptr<Admission, Leaving>;
 
   explicit Admission(int capacity) : capacity_(capacity) {}
 
@@ -66,27 +53,12 @@ class Admission {
 // How many bytes are held together, by requests that are large. Thread-safe.
 class ByteBudget {
  public:
-  // Bytes that are given back when it is destroyed. The budget must outlive it.
-  class Share {
-   public:
-    Share() = default;  // none
-    Share(Share&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)), bytes_(other.bytes_) {}
-    Share& operator=(Share&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(bytes_, other.bytes_);
-      return *this;
-    }
-    ~Share() {
-      if (budget_ != nullptr) budget_->num_held_ -= bytes_;
-    }
-
-   private:
-    friend class ByteBudget;
-    Share(ByteBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) {}
-    ByteBudget* budget_ = nullptr;
-    int64_t bytes_ = 0;
+  struct Return {
+    int64_t bytes = 0;
+    void operator()(ByteBudget* budget) const { budget->num_held_ -= bytes; }
   };
+  // Bytes that are given back when it is destroyed. The budget must outlive it.
+  using Share = std::unique_ptr<ByteBudget, Return>;
 
   explicit ByteBudget(int64_t capacity) : capacity_(capacity) {}
 

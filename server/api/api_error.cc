@@ -6,6 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "json/json_writer.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -66,7 +67,7 @@ Json ErrorJson(const absl::Status& status) {
 HttpResponse ErrorResponse(const absl::Status& status) {
   HttpResponse response;
   response.status = HttpStatusOf(status);
-  response.body = ErrorJson(status).dump(-1, ' ', false, Json::error_handler_t::replace);
+  response.body = DumpJson(ErrorJson(status));
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (response.status == 429 || response.status == 503) {
     response.headers.emplace_back("Retry-After", kRetryAfterSeconds);

@@ -11,11 +11,7 @@
 #include "json/json_text.h"
 #include "json/request_fields.h"
 #include "server/api/chat_fields.h"
-#include "server/api/reasoning_fields.h"
-#include "server/api/request_lengths.h"
-#include "server/api/sampling_fields.h"
-#include "server/api/structure_fields.h"
-#include "server/api/tool_fields.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -49,15 +45,7 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
 }
 
 void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* request) {
-  std::string name = model.name;
-  fields->Read("model", &name);
-  fields->Fail(CheckModelName(name, model));
-  request->request.sampling = model.sampling;
-  ReadSampling(fields, &request->request.sampling);
-  ReadStops(fields, &request->request);
-  ReadSpeculation(fields, model, &request->request);
-  ReadCacheSalt(fields, &request->request);
-  ReadKvTransfer(fields, &request->request);
+  ReadGeneration(fields, model, &request->request);
   ReadStream(fields, request);
   fields->Read("n", &request->n, kSequences);
   fields->Read("seed", &request->request.seed);

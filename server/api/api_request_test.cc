@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -19,8 +18,7 @@ using ::testing::SizeIs;
 using Json = nlohmann::json;
 
 const ServedModel& Model() {
-  static ManualEngine& engine = *new ManualEngine;
-  static ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
+  static ServedModel& model = *new ServedModel(TestServedModel());
   model.drafter = "model";
   model.drafters = {"model"};
   model.is_strict = true;
@@ -30,11 +28,7 @@ const ServedModel& Model() {
 absl::StatusOr<ApiRequest> Complete(const std::string& fields) {
   return ParseCompletionRequest("{\"prompt\": \"A\"" + fields + "}", Model());
 }
-absl::StatusOr<ApiRequest> Chat(const std::string& fields) {
-  return ParseChatRequest(
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}]" + fields + "}", Model(),
-      absl::UnixEpoch());
-}
+absl::StatusOr<ApiRequest> Chat(const std::string& fields) { return ChatWith(fields, Model()); }
 absl::StatusOr<ApiRequest> CompleteBody(const std::string& body) {
   return ParseCompletionRequest(body, Model());
 }

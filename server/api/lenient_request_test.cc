@@ -5,7 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/server_testing.h"
 #include "tandem/chat_template.h"
@@ -20,8 +19,7 @@ using ::testing::SizeIs;
 using Json = nlohmann::json;
 
 const ServedModel& LenientModel() {
-  static ManualEngine& engine = *new ManualEngine;
-  static ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
+  static ServedModel& model = *new ServedModel(TestServedModel());
   model.drafter = "model";
   model.drafters = {"model", "ngram", "model+ngram"};
   return model;
@@ -33,21 +31,11 @@ absl::StatusOr<ApiRequest> LenientCompletion(const std::string& fields,
 }
 absl::StatusOr<ApiRequest> LenientChat(const std::string& fields,
                                        const ServedModel& model = LenientModel()) {
-  return ParseChatRequest(
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}]" + fields + "}", model,
-      absl::UnixEpoch());
+  return ChatWith(fields, model);
 }
 absl::StatusOr<ApiRequest> LenientMessages(const std::string& messages,
                                            const ServedModel& model = LenientModel()) {
-  return ParseChatRequest("{\"messages\": " + messages + "}", model, absl::UnixEpoch());
-}
-
-void ExpectRefusal(const absl::StatusOr<ApiRequest>& request, const std::string& param,
-                   const std::string& part) {
-  ASSERT_FALSE(request.ok()) << param;
-  const Json error = ErrorJson(request.status())["error"];
-  EXPECT_EQ(error["param"], param) << error;
-  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(part));
+  return ChatWith("", model, messages);
 }
 
 TEST(LenientRequest, IgnoresAndTellsWhatIsNotKnown) {

@@ -1,6 +1,4 @@
 // What models think before they answer, found in requests and shown in answers.
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,25 +23,14 @@ constexpr char kThinking[] =
     "{% elif enable_thinking is false %}<think>\n\n</think>\n\n{% elif opens %}<think>\n{% else "
     "%}:{% endif %}{{ tools | tojson if tools }}";
 
-ServedModel ReasoningModel(const Engine& engine, const std::string& jinja = kThinking) {
-  ServedModel model = ServedModel::Of(engine, "story", 8);
-  model.chat_template = ChatTemplate::Parse(jinja, "", "");
-  model.tool_format = ToolFormat::Of(*model.chat_template);
-  model.reasoning = ReasoningFormat::Of(*model.chat_template, *model.tokenizer);
-  return model;
-}
-
 absl::StatusOr<ApiRequest> ReasoningChat(const ServedModel& model, const std::string& fields = "",
                                          const std::string& role = "user",
                                          const std::string& said = "A") {
-  return ParseChatRequest(absl::StrCat(R"({"messages": [{"role": ")", role, R"(", "content": )",
-                                       Json(said).dump(), "}]", fields, "}"),
-                          model, absl::UnixEpoch());
+  return ChatWith(fields, model, Json::array({{{"role", role}, {"content", said}}}).dump());
 }
 
 TEST(ReasoningRequests, KnowWhereAnswersBegin) {
-  ManualEngine engine;
-  const ServedModel model = ReasoningModel(engine);
+  const ServedModel model = TestServedModel(kThinking);
   const auto start = [&](const std::string& fields, const std::string& role = "user",
                          const std::string& said = "A") {
     const auto request = ReasoningChat(model, fields, role, said);
@@ -112,8 +99,7 @@ class HeldText {
 
 TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-  ManualEngine engine;
-  const ServedModel model = ReasoningModel(engine);
+  const ServedModel model = TestServedModel(kThinking);
   const struct {
     const char* fields;
     const char* right;
@@ -154,8 +140,7 @@ TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
 
 TEST(ReasoningRequests, MayHaveToCallBehindTheReasoning) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-  ManualEngine engine;
-  const ServedModel model = ReasoningModel(engine);
+  const ServedModel model = TestServedModel(kThinking);
   const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "f",
       "strict": true, "parameters": {"type": "object", "properties": {}}}}])";
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
@@ -173,8 +158,7 @@ TEST(ReasoningRequests, MayHaveToCallBehindTheReasoning) {
 
 // What is wrong with a constraint is said as it is elsewhere.
 TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
-  ManualEngine engine;
-  const ServedModel model = ReasoningModel(engine);
+  const ServedModel model = TestServedModel(kThinking);
   const auto request = ReasoningChat(model, R"(, "guided_json": "{")");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->request.constraint->kind, OutputConstraint::Kind::kJsonSchema);
@@ -184,8 +168,7 @@ TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
 
 // The text shows them; a constraint cannot, so that it holds the whole answer.
 TEST(ReasoningRequests, MarkersMayBeSpecialTokens) {
-  ManualEngine engine;
-  ServedModel model = ReasoningModel(engine);
+  ServedModel model = TestServedModel(kThinking);
   model.reasoning = ReasoningFormat{.begin = "<|endoftext|>", .end = "</think>"};
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   EXPECT_THAT(ReasoningChat(model)->request.shown_special_tokens, testing::ElementsAre(id));
@@ -200,38 +183,19 @@ constexpr char kServedTemplate[] =
     "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}{{ m.content }};{% endfor %}"
     "{{ tools | tojson if tools }}{{ '<think>' if opens else ('</think>' if closed) }}";
 
-class ReasoningAnswers : public testing::Test {
+class ReasoningAnswers : public ServerTest {
  protected:
-  ReasoningAnswers() { Serve(TestServerOptions()); }
-  void Serve(const ServerOptions& options) {
-    const std::string folder = absl::StrCat(testing::TempDir(), "/reasoning_", getpid());
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/chat_template.jinja") << kServedTemplate;
-    server_ = nullptr;
-    engine_.set_model_path(folder);
-    server_ = StartServer(&engine_, options);
-  }
-  // The answer to a request whose model says `pieces`.
+  ReasoningAnswers() { StartWithTemplate(kServedTemplate); }
   std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop, int n = 1) {
-    Client client(server_->port());
-    client.SendRequest("POST", "/v1/chat/completions",
-                       R"({"messages": [{"role": "user", "content": "A"}])" + fields + "}");
-    for (int i = 0; i < n; ++i) {
-      ++id_;
-      for (const std::string& piece : pieces) engine_.Emit(id_, piece);
-      engine_.End(id_, reason);
-    }
-    return client.Read().body;
+    return ServerTest::AnswerTo("/v1/chat/completions",
+                                R"({"messages": [{"role": "user", "content": "A"}])" + fields + "}",
+                                pieces, reason, n);
   }
   Json MessageOf(const std::string& fields, const std::vector<std::string>& pieces,
                  FinishReason reason = FinishReason::kStop) {
     return Json::parse(AnswerTo(fields, pieces, reason))["choices"][0]["message"];
   }
-
-  ManualEngine engine_;
-  std::unique_ptr<HttpServer> server_;
-  GenerationId id_ = 0;
 };
 
 TEST_F(ReasoningAnswers, HaveItApart) {
@@ -251,8 +215,7 @@ TEST_F(ReasoningAnswers, HaveItApart) {
 }
 
 TEST(ReasoningAnswer, HasItsTokensInTheUsage) {
-  ManualEngine engine;
-  const ServedModel model = ReasoningModel(engine);
+  const ServedModel model = TestServedModel(kThinking);
   const std::string thoughts = "<think>\nSo.\n</think>";
   Completion completion;
   completion.token_ids = *model.tokenizer->Encode(thoughts, SpecialTokens::kPlain);
@@ -297,9 +260,8 @@ TEST_F(ReasoningAnswers, MayBeLeftAsTheyCome) {
   const Json without = MessageOf(R"(, "include_reasoning": false)", {text});
   EXPECT_EQ(without["content"], "Hi");
   EXPECT_FALSE(without.contains("reasoning_content"));
-  ServerOptions options = TestServerOptions();
-  options.service.splits_reasoning = false;
-  Serve(options);
+  options_.service.splits_reasoning = false;
+  Start();
   EXPECT_EQ(MessageOf("", {text})["content"], text);
 }
 
@@ -334,8 +296,7 @@ TEST_F(ReasoningAnswers, ReachTheTemplateAgain) {
   const std::string body = R"({"messages": [{"role": "user", "content": "A"},
       {"role": "assistant", "content": "B", ")";
   for (const char* name : {"reasoning_content", "reasoning"}) {
-    const Json answer =
-        Ask(server_.get(), "POST", "/tokenize", absl::StrCat(body, name, R"(": "So."}]})")).json();
+    const Json answer = Ask("POST", "/tokenize", absl::StrCat(body, name, R"(": "So."}]})")).json();
     std::string text;
     for (const Json& token : answer["token_strs"]) text += token.get<std::string>();
     EXPECT_EQ(text, "user:A;assistant:So.B;") << answer;
@@ -347,11 +308,9 @@ TEST_F(ReasoningAnswers, EchoWhatGoesOn) {
       R"({"messages": [{"role": "assistant", "content": "<think>So"}], "echo": true,
           "continue_final_message": true})";
   // The template shows the marker, which ends the message here.
-  Client client(server_->port());
-  client.SendRequest("POST", "/v1/chat/completions", body);
-  engine_.Emit(++id_, " it is.</think>Hi");
-  engine_.End(id_);
-  const Json message = client.Read().json()["choices"][0]["message"];
+  const std::string answer =
+      ServerTest::AnswerTo("/v1/chat/completions", body, {" it is.</think>Hi"});
+  const Json message = Json::parse(answer)["choices"][0]["message"];
   EXPECT_EQ(message["reasoning_content"], "So it is.");
   EXPECT_EQ(message["content"], "Hi");
 }

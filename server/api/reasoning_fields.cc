@@ -1,10 +1,9 @@
-#include "server/api/reasoning_fields.h"
-
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "server/api/chat_fields.h"
+#include "server/api/field_groups.h"
 #include "tandem/reasoning.h"
 
 namespace tandem {

@@ -1,13 +1,11 @@
-#include "server/api/request_lengths.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "server/api/answer_size.h"
 #include "server/api/api_error.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -10,12 +10,7 @@
 #include "json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/chat_fields.h"
-#include "server/api/reasoning_fields.h"
-#include "server/api/request_lengths.h"
-#include "server/api/responses_items.h"
-#include "server/api/sampling_fields.h"
-#include "server/api/structure_fields.h"
-#include "server/api/tool_fields.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -23,6 +18,124 @@ namespace tandem {
 namespace {
 
 using Json = JsonValue;
+
+// The texts of a list of parts, each of this type.
+std::string TextOfParts(RequestFields* fields, const char* name, const char* type) {
+  const Json* list = fields->Find(name);
+  if (list == nullptr) return "";
+  if (!list->is_array()) {
+    fields->FailNot(name, *list, "a list of parts");
+    return "";
+  }
+  std::string text;
+  for (size_t i = 0; i < list->size(); ++i) {
+    RequestFields part(&(*list)[i], fields->PathOf(absl::StrCat(name, "[", i, "]")),
+                       fields->ignored());
+    std::string found;
+    part.Read("type", &found);
+    if (part.ok() && found != type) part.FailNot("type", found, type);
+    std::string words;
+    part.Read("text", &words);
+    text += words;
+    fields->Fail(part.Finish());
+  }
+  return text;
+}
+
+// Makes messages of the items of a conversation as OpenAI's Responses API has them: what an
+// assistant thought, said and called in one turn comes as items, and is one message.
+class ItemReader {
+ public:
+  // Errors are remembered by `fields`.
+  ItemReader(RequestFields* fields, Json* messages) : fields_(fields), messages_(messages) {}
+
+  // The next item: a message, or one of type function_call, function_call_output or reasoning.
+  // Errors call it `path`.
+  void Read(const Json& item, const std::string& path) {
+    const bool has_type = item.is_object() && item.contains("type") && !item["type"].is_null();
+    if (!has_type || IsText(item["type"], "message")) return ReadMessageItem(item, path);
+    RequestFields fields(&item, path, fields_->ignored());
+    for (const char* name : {"id", "status"}) fields.Ignore(name);
+    std::string type;
+    fields.Read("type", &type);
+    if (type == "function_call") {
+      ReadCall(&fields);
+    } else if (type == "function_call_output") {
+      ReadOutput(&fields);
+    } else if (type == "reasoning") {
+      ReadReasoning(&fields);
+    } else if (fields.ok()) {
+      fields.FailNot("type", type,
+                     "one of message, function_call, function_call_output, reasoning");
+    }
+    fields_->Fail(fields.Finish());
+  }
+
+  // Behind the last item.
+  void Finish() { FlushReasoning(); }
+
+ private:
+  void ReadMessageItem(const Json& item, const std::string& path) {
+    Json message = item;
+    if (message.is_object()) {
+      for (const char* name : {"type", "id", "status", "phase"}) message.erase(name);
+    }
+    const bool is_assistants =
+        message.is_object() && message.contains("role") && IsText(message["role"], "assistant");
+    std::string reasoning;
+    is_assistants ? reasoning.swap(reasoning_) : FlushReasoning();
+    ReadMessage(message, path, fields_, messages_);
+    if (!reasoning.empty()) messages_->back()["reasoning_content"] = std::move(reasoning);
+    is_in_turn_ = is_assistants;
+  }
+
+  // Begins a message of the assistant's, with what it thought.
+  Json& BeginTurn() {
+    messages_->push_back({{"role", "assistant"}, {"content", ""}});
+    if (!reasoning_.empty()) {
+      messages_->back()["reasoning_content"] = std::exchange(reasoning_, std::string());
+    }
+    is_in_turn_ = true;
+    return messages_->back();
+  }
+
+  // What was thought and led to nothing is a message of its own.
+  void FlushReasoning() {
+    if (!reasoning_.empty()) BeginTurn();
+    is_in_turn_ = false;
+  }
+
+  void ReadCall(RequestFields* item) {
+    std::string id;
+    item->Read("call_id", &id);
+    Json& message = is_in_turn_ ? messages_->back() : BeginTurn();
+    message["tool_calls"].push_back(
+        {{"id", id}, {"type", "function"}, {"function", ReadFunctionCall(item)}});
+  }
+
+  void ReadOutput(RequestFields* item) {
+    FlushReasoning();
+    std::string id;
+    item->Read("call_id", &id);
+    messages_->push_back({{"role", "tool"},
+                          {"content", ReadContent(item, /*may_lack=*/false, "output")},
+                          {"tool_call_id", id}});
+  }
+
+  // The text itself, or where there is none its summary.
+  void ReadReasoning(RequestFields* item) {
+    const std::string summary = TextOfParts(item, "summary", "summary_text");
+    const std::string text = TextOfParts(item, "content", "reasoning_text");
+    item->Ignore("encrypted_content");
+    is_in_turn_ = false;
+    reasoning_ += text.empty() ? summary : text;
+  }
+
+  RequestFields* fields_;
+  Json* messages_;
+  std::string reasoning_{};  // in front of the next item
+  bool is_in_turn_ = false;  // the last message is one that calls may be added to
+};
 
 // "input": a text, or a list of items, behind "instructions".
 void ReadInput(RequestFields* fields, ChatInput* chat) {
@@ -37,7 +150,7 @@ void ReadInput(RequestFields* fields, ChatInput* chat) {
     return;
   }
   if (input == nullptr || !input->is_array() || input->empty()) return;
-  ResponsesItemReader items(fields, &chat->messages);
+  ItemReader items(fields, &chat->messages);
   for (size_t i = 0; i < input->size() && fields->ok(); ++i) {
     items.Read((*input)[i], absl::StrCat("input[", i, "]"));
   }
@@ -113,15 +226,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   request.is_chat = true;
   request.is_response = true;
   RequestFields fields(&json, "", model.is_strict ? nullptr : &request.ignored);
-  std::string name = model.name;
-  fields.Read("model", &name);
-  fields.Fail(CheckModelName(name, model));
-  request.request.sampling = model.sampling;
-  ReadSampling(&fields, &request.request.sampling);
-  ReadStops(&fields, &request.request);
-  ReadSpeculation(&fields, model, &request.request);
-  ReadCacheSalt(&fields, &request.request);
-  ReadKvTransfer(&fields, &request.request);
+  ReadGeneration(&fields, model, &request.request);
   fields.Read("seed", &request.request.seed);
   ReadStreaming(&fields, &request);
   LengthFields lengths;

@@ -6,7 +6,6 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/server_testing.h"
 
@@ -18,8 +17,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 const ServedModel& ResponsesModel() {
-  static ManualEngine& engine = *new ManualEngine;
-  static const ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
+  static const ServedModel& model = *new ServedModel(TestServedModel());
   return model;
 }
 
@@ -28,10 +26,12 @@ absl::StatusOr<ApiRequest> ParseResponses(const std::string& body) {
 }
 
 absl::StatusOr<ApiRequest> ParseSameChat(const std::string& messages) {
-  return ParseChatRequest("{\"messages\": " + messages + "}", ResponsesModel(), absl::UnixEpoch());
+  return ChatWith("", ResponsesModel(), messages);
 }
 
-TEST(Responses, AreChats) {
+using Responses = ServerTest;
+
+TEST_F(Responses, AreChats) {
   const auto text = ParseResponses(R"({"input": "A"})");
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->prompts, ParseSameChat(R"([{"role": "user", "content": "A"}])")->prompts);
@@ -48,7 +48,7 @@ TEST(Responses, AreChats) {
   EXPECT_EQ(ParseResponses(R"({"input": "A", "max_output_tokens": 5})")->request.max_tokens, 5);
 }
 
-TEST(Responses, NameWhatIsWrong) {
+TEST_F(Responses, NameWhatIsWrong) {
   const struct {
     const char* body;
     const char* field;
@@ -87,15 +87,11 @@ TEST(Responses, NameWhatIsWrong) {
       {R"({"input": "A", "max_output_tokens": 0})", "max_output_tokens", "0"},
       {R"({"input": "A", "max_output_tokens": 5000})", "max_output_tokens", "5000"}};
   for (const auto& c : cases) {
-    const auto request = ParseResponses(c.body);
-    ASSERT_FALSE(request.ok()) << c.body;
-    const Json error = ErrorJson(request.status())["error"];
-    EXPECT_EQ(error["param"], c.field) << error;
-    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(c.part));
+    ExpectRefusal(ParseResponses(c.body), c.field, c.part);
   }
 }
 
-TEST(Responses, TakeWhatSaysNothing) {
+TEST_F(Responses, TakeWhatSaysNothing) {
   const auto request = ParseResponses(
       R"({"input": "A", "store": true, "background": false, "include": [], "tools": [],
           "tool_choice": "auto", "truncation": "disabled", "text": {"format": {"type": "text"}},
@@ -105,14 +101,12 @@ TEST(Responses, TakeWhatSaysNothing) {
   EXPECT_THAT(request->ignored.names(), ElementsAre("wait"));
 }
 
-TEST(Responses, AnswerWhole) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/responses",
-                     R"({"input": "A", "instructions": "I", "metadata": {"a": "b"}})");
-  engine.Emit(1, "Once");
-  engine.End(1);
+TEST_F(Responses, AnswerWhole) {
+  Start();
+  Client client(server_->port(), "/v1/responses",
+                R"({"input": "A", "instructions": "I", "metadata": {"a": "b"}})");
+  engine_.Emit(1, "Once");
+  engine_.End(1);
   const Json answer = client.Read().json();
   EXPECT_EQ(answer["object"], "response");
   EXPECT_EQ(answer["status"], "completed");
@@ -123,7 +117,7 @@ TEST(Responses, AnswerWhole) {
   EXPECT_EQ(answer["store"], false);
   EXPECT_EQ(answer["usage"]["input_tokens"], 1);
   client.SendRequest("POST", "/v1/responses", R"({"input": "A"})");
-  engine.End(2, FinishReason::kLength);
+  engine_.End(2, FinishReason::kLength);
   const Json cut = client.Read().json();
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
@@ -141,14 +135,12 @@ std::vector<std::pair<std::string, Json>> ResponseEvents(const std::string& stre
   return events;
 }
 
-TEST(Responses, AnswerInEvents) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/responses", R"({"input": "A", "stream": true})");
-  engine.Emit(1, "Once ");
-  engine.Emit(1, "upon");
-  engine.End(1);
+TEST_F(Responses, AnswerInEvents) {
+  Start();
+  Client client(server_->port(), "/v1/responses", R"({"input": "A", "stream": true})");
+  engine_.Emit(1, "Once ");
+  engine_.Emit(1, "upon");
+  engine_.End(1);
   const auto events = ResponseEvents(client.Read().body);
   std::vector<std::string> types;
   std::string text;
@@ -171,19 +163,17 @@ TEST(Responses, AnswerInEvents) {
   EXPECT_EQ(last["output"][0]["id"], events[4].second["item_id"]);
 }
 
-TEST(Responses, FailInEvents) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/responses", R"({"input": "A", "stream": true})");
-  engine.Emit(1, "Once");
+TEST_F(Responses, FailInEvents) {
+  Start();
+  Client client(server_->port(), "/v1/responses", R"({"input": "A", "stream": true})");
+  engine_.Emit(1, "Once");
   client.ReadUntil("Once");
-  engine.Fail(1, absl::InternalError("broken"));
+  engine_.Fail(1, absl::InternalError("broken"));
   const std::string end = client.ReadUntil("0\r\n\r\n");
   EXPECT_THAT(end, HasSubstr("event: error\n"));
   EXPECT_THAT(end, HasSubstr("broken"));
   EXPECT_THAT(end, HasSubstr("event: response.failed\n"));
-  EXPECT_EQ(Ask(server.get(), "GET", "/v1/responses/resp_1").error("code"), "not_served");
+  EXPECT_EQ(Ask("GET", "/v1/responses/resp_1").error("code"), "not_served");
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 // POST /v1/responses: what models think and call, in items of their own.
-#include <filesystem>
-#include <fstream>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,17 +23,9 @@ constexpr char kFlatTools[] = R"("tools": [
      "parameters": {"type": "object", "properties": {"z": {"type": "integer"}}}},
     {"type": "function", "name": "g"}])";
 
-ServedModel ItemsModel(const Engine& engine) {
-  ServedModel model = ServedModel::Of(engine, "story", 8);
-  model.chat_template = ChatTemplate::Parse(kItemsTemplate, "", "");
-  model.reasoning = ReasoningFormat::Of(*model.chat_template, *model.tokenizer);
-  return model;
-}
-
 // The messages that the template is given.
 Json MessagesOf(const std::string& input) {
-  ManualEngine engine;
-  const ServedModel model = ItemsModel(engine);
+  const ServedModel model = TestServedModel(kItemsTemplate);
   const auto request =
       ParseResponsesRequest(absl::StrCat(R"({"input": )", input, "}"), model, absl::UnixEpoch());
   EXPECT_TRUE(request.ok()) << request.status();
@@ -85,8 +73,7 @@ TEST(ResponsesItems, OfReasoningBelongToWhatFollows) {
 }
 
 TEST(ResponsesTools, ReachTheTemplateAsThoseOfChats) {
-  ManualEngine engine;
-  const ServedModel model = ItemsModel(engine);
+  const ServedModel model = TestServedModel(kItemsTemplate);
   const auto flat = ParseResponsesRequest(absl::StrCat(R"({"input": "A", )", kFlatTools, "}"),
                                           model, absl::UnixEpoch());
   ASSERT_TRUE(flat.ok()) << flat.status();
@@ -114,29 +101,15 @@ TEST(ResponsesTools, ReachTheTemplateAsThoseOfChats) {
   EXPECT_EQ(strict->constraint_field, "tools[0].strict");
 }
 
-class ResponsesAnswers : public testing::Test {
+class ResponsesAnswers : public ServerTest {
  protected:
-  ResponsesAnswers() {
-    const std::string folder = absl::StrCat(testing::TempDir(), "/responses_", getpid());
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/chat_template.jinja") << kItemsTemplate;
-    engine_.set_model_path(folder);
-    server_ = StartServer(&engine_, TestServerOptions());
-  }
+  ResponsesAnswers() { StartWithTemplate(kItemsTemplate); }
   std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop) {
-    Client client(server_->port());
-    client.SendRequest("POST", "/v1/responses",
-                       absl::StrCat(R"({"input": "A", )", kFlatTools, fields, "}"));
-    ++id_;
-    for (const std::string& piece : pieces) engine_.Emit(id_, piece);
-    engine_.End(id_, reason);
-    return client.Read().body;
+    return ServerTest::AnswerTo("/v1/responses",
+                                absl::StrCat(R"({"input": "A", )", kFlatTools, fields, "}"), pieces,
+                                reason);
   }
-
-  ManualEngine engine_;
-  std::unique_ptr<HttpServer> server_;
-  GenerationId id_ = 0;
 };
 
 const std::vector<std::string>& ThoughtsAndCalls() {
@@ -170,8 +143,7 @@ TEST_F(ResponsesAnswers, HaveItemsInTheirOrder) {
   EXPECT_EQ(answer["tools"].size(), 2u);
   EXPECT_EQ(answer["tool_choice"], "auto");
   // An answer can be sent back as it is, even where nothing unknown is taken.
-  ManualEngine engine;
-  ServedModel model = ItemsModel(engine);
+  ServedModel model = TestServedModel(kItemsTemplate);
   model.is_strict = true;
   const auto next = ParseResponsesRequest(Json{{"input", output}}.dump(), model, absl::UnixEpoch());
   EXPECT_TRUE(next.ok()) << next.status();
@@ -247,15 +219,14 @@ TEST_F(ResponsesAnswers, TellItemsInEvents) {
 TEST_F(ResponsesAnswers, OfTokensHaveToolsToo) {
   const std::string body = R"({"messages": [{"role": "user", "content": "A"}])";
   const std::string tools = R"([{"type": "function", "function": {"name": "f"}}])";
-  const Json without = Ask(server_.get(), "POST", "/tokenize", body + "}").json();
+  const Json without = Ask("POST", "/tokenize", body + "}").json();
   const Json with =
-      Ask(server_.get(), "POST", "/tokenize", absl::StrCat(body, ", \"tools\": ", tools, "}"))
-          .json();
+      Ask("POST", "/tokenize", absl::StrCat(body, ", \"tools\": ", tools, "}")).json();
   std::string text;
   for (const Json& token : with["token_strs"]) text += token.get<std::string>();
   EXPECT_EQ(text, R"([{"role": "user", "content": "A"}])" + tools);
   EXPECT_LT(without["count"], with["count"]);
-  const Answer wrong = Ask(server_.get(), "POST", "/tokenize", body + R"(, "tools": [1]})");
+  const Answer wrong = Ask("POST", "/tokenize", body + R"(, "tools": [1]})");
   EXPECT_EQ(wrong.error("param"), "tools[0]");
 }
 

@@ -1,5 +1,3 @@
-#include "server/api/sampling_fields.h"
-
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "json/json_text.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -39,6 +38,8 @@ std::optional<std::vector<TokenId>> AsTokenIds(const Json& json) {
   }
   return ids;
 }
+
+namespace {
 
 void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
   VisitSamplingParams([&](const Parameter& parameter, auto member, Limits limits) {
@@ -160,6 +161,24 @@ void ReadKvTransfer(RequestFields* fields, Request* options) {
     inner.Ignore(name);
   }
   fields->Fail(inner.Finish());
+}
+
+}  // namespace
+
+void ReadModelName(RequestFields* fields, const ServedModel& model) {
+  std::string name = model.name;
+  fields->Read("model", &name);
+  fields->Fail(CheckModelName(name, model));
+}
+
+void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options) {
+  ReadModelName(fields, model);
+  options->sampling = model.sampling;
+  ReadSampling(fields, &options->sampling);
+  ReadStops(fields, options);
+  ReadSpeculation(fields, model, options);
+  ReadCacheSalt(fields, options);
+  ReadKvTransfer(fields, options);
 }
 
 void RefuseUnservedSampling(RequestFields* fields) {

@@ -7,7 +7,7 @@
 #include "base/string_view.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
-#include "server/api/tokenizer_info.h"
+#include "server/api/token_endpoints.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/field_error.h"
 

@@ -9,16 +9,29 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/api/answer_size.h"
 #include "tandem/chat_template.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine.h"
+#include "tandem/logprobs.h"
 #include "tandem/reasoning.h"
 #include "tandem/sampling_params.h"
 #include "tandem/tokenizer.h"
 #include "tandem/tool_format.h"
 
 namespace tandem {
+
+// How large an answer may become is told before it is begun, so that no request fills the memory.
+inline constexpr int64_t kDefaultMaxAnswerBytes = int64_t{64} << 20;
+
+// What a token of an answer counts as: its text, id and provenance, and every log-probability with
+// the token that it is of, escaped and byte by byte. Chats of the shipped models take 73 bytes a
+// log-probability; vocabularies of 128,000 have longer tokens.
+inline constexpr int64_t kTokenBytes = 32;
+inline constexpr int64_t kLogprobBytes = 96;
+
+inline int64_t BytesPerToken(const LogprobOptions& logprobs) {
+  return kTokenBytes + (1 + logprobs.num_top) * kLogprobBytes;
+}
 
 struct ServedModel {
   std::string name;
@@ -35,7 +48,7 @@ struct ServedModel {
   int64_t cache_tokens = 0;  // that the target's cache can hold
   // The most sequences that a request may ask for.
   int max_sequences = 1;
-  // What the answer to a request may come to, as answer_size.h counts.
+  // What the answer to a request may come to, as BytesPerToken counts.
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
   SamplingParams sampling = {};  // of a request that says nothing
   std::string fingerprint = {};  // of what decides the bits of an answer

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
-#include "server/api/cache_use.h"
 #include "server/api/chat_fields.h"
 #include "tandem/field_error.h"
 
@@ -130,7 +129,6 @@ void ServedRequest::Listen(std::function<void()> on_news) {
 }
 
 ServedRequest::News ServedRequest::Take() {
-  if (!request_.stream) return TakeWhole();
   std::vector<Event> events;
   absl::Status status;
   News news;
@@ -143,6 +141,10 @@ ServedRequest::News ServedRequest::Take() {
     news.is_over = num_running_ == 0 || !status.ok();
   }
   if (events.empty() && !news.is_over) return news;
+  if (!request_.stream) {
+    news.response = status.ok() ? Whole() : ErrorResponse(status);
+    return news;
+  }
   if (!status.ok()) {
     CancelOthers();
     if (!has_begun_ && !head_is_sent_) {
@@ -164,26 +166,10 @@ ServedRequest::News ServedRequest::Take() {
   return news;
 }
 
-ServedRequest::News ServedRequest::TakeWhole() {
-  absl::Status status;
-  {
-    absl::MutexLock lock(&mutex_);
-    has_notified_ = false;
-    if (num_running_ > 0 && status_.ok()) return {};
-    status = status_;
-  }
-  News news;
-  news.is_over = true;
-  if (status.ok()) {
-    const std::vector<Completion> completions = TakeCompletions();
-    news.response =
-        HttpResponse{.status = 200,
-                     .body = writer_->Whole(completions),
-                     .headers = {{kCacheHeader, CacheUse::Of(request_, completions).Header()}}};
-  } else {
-    news.response = ErrorResponse(status);
-  }
-  return news;
+HttpResponse ServedRequest::Whole() {
+  const std::vector<Completion> completions = TakeCompletions();
+  return {.body = writer_->Whole(completions),
+          .headers = {{kCacheHeader, CacheUse::Of(request_, completions).Header()}}};
 }
 
 // `completions`: of the whole stream, if it ends with these.

@@ -93,10 +93,9 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   bool OnPiece(int choice, const Piece& piece);
   void OnDone(int choice, absl::StatusOr<Completion> result);
   void TakeEnd(int choice, absl::StatusOr<Completion> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status SaidStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelOthers();
-  News TakeWhole();
+  HttpResponse Whole();
   std::string EventsOf(const std::vector<Event>& events, absl::Span<const Completion> completions);
   // Of all sequences, none of which runs any more; they keep nothing.
   std::vector<Completion> TakeCompletions();

@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/status_macros.h"
 #include "base/string_view.h"
 #include "json/json_text.h"
+#include "json/json_writer.h"
 #include "server/api/api_error.h"
 #include "server/api/chat_fields.h"
 #include "server/api/token_endpoints.h"
@@ -75,9 +75,7 @@ absl::Status NoSuchPath(const std::string& path) {
                   "not_found", 404);
 }
 
-HttpResponse JsonResponse(const Json& json) {
-  return {.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
-}
+HttpResponse JsonResponse(const Json& json) { return {.body = DumpJson(json)}; }
 
 // Takes as long as what is given is, whatever of it is right, so that its time tells nothing.
 bool EqualsSecret(absl::string_view given, absl::string_view secret) {
@@ -86,6 +84,12 @@ bool EqualsSecret(absl::string_view given, absl::string_view secret) {
     difference |= static_cast<unsigned char>(given[i] ^ secret[i % secret.size()]);
   }
   return difference == 0;
+}
+
+// Without the day, which only chats tell.
+absl::StatusOr<ApiRequest> ParseCompletion(absl::string_view body, const ServedModel& model,
+                                           absl::Time /*now*/) {
+  return ParseCompletionRequest(body, model);
 }
 
 SiteOptions SiteOptionsOf(const ServiceOptions& options) {
@@ -100,9 +104,12 @@ struct Route {
   std::string_view method;
   std::string_view path;  // what ends with a slash takes everything that begins with it
   bool needs_key;
-  bool makes_text;  // refused while the server stops; may compile a constraint
   Service::Reply (Service::*handle)(const HttpRequest&);
   bool is_probe = false;
+  // Reads a request for text, which is refused while the server stops, and may compile a
+  // constraint.
+  absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
+  std::string_view id_prefix = "";  // of its answer
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -114,23 +121,24 @@ struct Route {
 
 absl::Span<const Route> Service::Routes() {
   static constexpr Route kRoutes[] = {
-      {"GET", "/", false, false, &Service::Page},
-      {"GET", kPageFolder, false, false, &Service::PagePart},
-      {"GET", "/health", false, false, &Service::Health, true},
-      {"GET", "/ready", false, false, &Service::Ready, true},
-      {"GET", "/metrics", false, false, &Service::MetricsText, true},
-      {"GET", "/openapi.json", false, false, &Service::OpenApi},
-      {"GET", "/version", true, false, &Service::Version},
-      {"GET", "/v1/models", true, false, &Service::Models},
-      {"GET", "/v1/models/", true, false, &Service::Models},
-      {"GET", "/tokenizer_info", true, false, &Service::TokenizerInfo},
-      {"POST", "/tokenize", true, false, &Service::Tokenize},
-      {"POST", "/detokenize", true, false, &Service::Detokenize},
-      {"POST", "/v1/completions", true, true, &Service::Completions},
-      {"POST", "/v1/chat/completions", true, true, &Service::ChatCompletions},
-      {"POST", "/v1/completions/render", true, true, &Service::RenderCompletions},
-      {"POST", "/v1/chat/completions/render", true, true, &Service::RenderChat},
-      {"POST", "/v1/responses", true, true, &Service::Responses}};
+      {"GET", "/", false, &Service::Page},
+      {"GET", kPageFolder, false, &Service::PagePart},
+      {"GET", "/health", false, &Service::Health, true},
+      {"GET", "/ready", false, &Service::Ready, true},
+      {"GET", "/metrics", false, &Service::MetricsText, true},
+      {"GET", "/openapi.json", false, &Service::OpenApi},
+      {"GET", "/version", true, &Service::Version},
+      {"GET", "/v1/models", true, &Service::Models},
+      {"GET", "/v1/models/", true, &Service::Models},
+      {"GET", "/tokenizer_info", true, &Service::TokenizerInfo},
+      {"POST", "/tokenize", true, &Service::Tokenize},
+      {"POST", "/detokenize", true, &Service::Detokenize},
+      {"POST", "/v1/completions", true, &Service::Generate, false, ParseCompletion, "cmpl-"},
+      {"POST", "/v1/chat/completions", true, &Service::Generate, false, ParseChatRequest,
+       "chatcmpl-"},
+      {"POST", "/v1/responses", true, &Service::Generate, false, ParseResponsesRequest, "resp_"},
+      {"POST", "/v1/completions/render", true, &Service::Render, false, ParseCompletion},
+      {"POST", "/v1/chat/completions/render", true, &Service::Render, false, ParseChatRequest}};
   return kRoutes;
 }
 
@@ -219,7 +227,7 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayWait(const HttpRequest& head) { return head.route->makes_text; }
+bool Service::MayWait(const HttpRequest& head) { return head.route->parse != nullptr; }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
@@ -243,7 +251,7 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
   if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
     return ErrorResponse(status);
   }
-  if (head.route->makes_text && admission_.is_closed()) {
+  if (MayWait(head) && admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
@@ -355,17 +363,10 @@ Service::Reply Service::Tokenize(const HttpRequest& request) {
   return response;
 }
 
-Service::Reply Service::RenderCompletions(const HttpRequest& request) {
-  return Rendered(ParseCompletionRequest(request.body, model_));
-}
-
-Service::Reply Service::RenderChat(const HttpRequest& request) {
-  return Rendered(ParseChatRequest(request.body, model_, absl::Now()));
-}
-
-Service::Reply Service::Rendered(const absl::StatusOr<ApiRequest>& request) {
-  if (!request.ok()) return ErrorResponse(request.status());
-  return TextAnswer(RenderedBody(*request), request->ignored);
+Service::Reply Service::Render(const HttpRequest& request) {
+  const absl::StatusOr<ApiRequest> parsed = request.route->parse(request.body, model_, absl::Now());
+  if (!parsed.ok()) return ErrorResponse(parsed.status());
+  return TextAnswer(RenderedBody(*parsed), parsed->ignored);
 }
 
 Service::Reply Service::Detokenize(const HttpRequest& request) {
@@ -386,20 +387,8 @@ void Service::LogIgnored(const IgnoredFields& fields) {
 
 // ---- Text ----
 
-Service::Reply Service::Completions(const HttpRequest& request) {
-  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", request);
-}
-
-Service::Reply Service::ChatCompletions(const HttpRequest& request) {
-  return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-", request);
-}
-
-Service::Reply Service::Responses(const HttpRequest& request) {
-  return Generate(ParseResponsesRequest(request.body, model_, absl::Now()), "resp_", request);
-}
-
-Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
-                                 const HttpRequest& http) {
+Service::Reply Service::Generate(const HttpRequest& http) {
+  absl::StatusOr<ApiRequest> request = http.route->parse(http.body, model_, absl::Now());
   if (!request.ok()) return ErrorResponse(request.status());
   request->request.request_id = http.id;
   LogIgnored(request->ignored);
@@ -409,7 +398,7 @@ Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string
                                .admission = &admission_,
                                .max_unread_bytes = options_.max_unread_bytes};
   const AnswerStamp stamp = {
-      .id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
+      .id = absl::StrCat(View(http.route->id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
                          num_requests_.fetch_add(1)),
       .created = absl::ToUnixSeconds(absl::Now())};
   auto generation = ServedRequest::Start(host, *std::move(request), stamp, http.received);

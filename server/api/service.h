@@ -18,8 +18,6 @@
 #include "base/instant.h"
 #include "json/ignored_fields.h"
 #include "server/api/admission.h"
-#include "server/api/answer_size.h"
-#include "server/api/api_request.h"
 #include "server/api/served_request.h"
 #include "server/api/site_rules.h"
 #include "server/http_message.h"
@@ -103,17 +101,11 @@ class Service {
   Reply Models(const HttpRequest& request);
   Reply TokenizerInfo(const HttpRequest& request);
   Reply Tokenize(const HttpRequest& request);
-  Reply RenderCompletions(const HttpRequest& request);
-  Reply RenderChat(const HttpRequest& request);
-  Reply Rendered(const absl::StatusOr<ApiRequest>& request);
   Reply Detokenize(const HttpRequest& request);
-  Reply Completions(const HttpRequest& request);
-  Reply ChatCompletions(const HttpRequest& request);
-  Reply Responses(const HttpRequest& request);
+  Reply Render(const HttpRequest& request);
+  Reply Generate(const HttpRequest& http);
   Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
-  Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
-                 const HttpRequest& http);
 
   Engine* engine_;
   const ServiceOptions options_;

@@ -1,14 +1,11 @@
-#include "server/api/structure_fields.h"
-
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/chat_fields.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 

@@ -1,11 +1,9 @@
-#include "server/api/structure_fields.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/api/api_error.h"
 #include "server/api/api_request.h"
+#include "server/api/field_groups.h"
 #include "server/server_testing.h"
 
 namespace tandem {
@@ -16,11 +14,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 absl::StatusOr<ApiRequest> StructureChat(const std::string& fields) {
-  static ManualEngine& engine = *new ManualEngine;
-  static ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
-  return ParseChatRequest(
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}]" + fields + "}", model,
-      absl::UnixEpoch());
+  static const ServedModel& model = *new ServedModel(TestServedModel());
+  return ChatWith(fields, model);
 }
 OutputConstraint ConstraintOf(const std::string& fields) {
   const auto request = StructureChat(fields);
@@ -32,11 +27,7 @@ OutputConstraint ConstraintOf(const std::string& fields) {
   return *request->request.constraint;
 }
 void ExpectWrong(const std::string& fields, const std::string& param, const std::string& part) {
-  const auto request = StructureChat(fields);
-  ASSERT_FALSE(request.ok()) << fields;
-  const nlohmann::json error = ErrorJson(request.status())["error"];
-  EXPECT_EQ(error["param"], param) << error;
-  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(part));
+  ExpectRefusal(StructureChat(fields), param, part);
 }
 
 TEST(StructureFields, AreReadAsOthersNameThem) {
@@ -106,8 +97,7 @@ TEST(StructureFields, NameWhatIsWrong) {
 }
 
 TEST(StructureFields, OfResponsesStandInText) {
-  static ManualEngine& engine = *new ManualEngine;
-  const ServedModel model = ServedModel::Of(engine, "story", 8);
+  const ServedModel model = TestServedModel();
   const auto parse = [&](const std::string& text) {
     return ParseResponsesRequest(R"({"input": "A", "text": )" + text + "}", model,
                                  absl::UnixEpoch());

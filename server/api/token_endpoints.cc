@@ -1,17 +1,20 @@
 #include "server/api/token_endpoints.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "checkpoint/gguf.h"
 #include "json/json_text.h"
 #include "json/json_writer.h"
 #include "json/request_fields.h"
 #include "server/api/chat_fields.h"
-#include "server/api/tool_fields.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -19,12 +22,6 @@ namespace tandem {
 namespace {
 
 using Json = JsonValue;
-
-void ReadModel(RequestFields* fields, const ServedModel& model) {
-  std::string name = model.name;
-  fields->Read("model", &name);
-  fields->Fail(CheckModelName(name, model));
-}
 
 // The tokens of a text prompt.
 absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
@@ -71,13 +68,26 @@ void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, Jso
   writer->EndArray();
 }
 
+// The object in tokenizer_config.json; an empty one if there is no such file, as with GGUF files.
+absl::StatusOr<Json> ReadConfig(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
+  if (!gguf.empty()) return Json::object();
+  const std::string path = (std::filesystem::path(model) / "tokenizer_config.json").string();
+  const absl::StatusOr<std::string> contents = ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return Json::object();
+  RETURN_IF_ERROR(contents.status());
+  return ParseJsonValue(*contents, path);
+}
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
 }  // namespace
 
 absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const ServedModel& model,
                                             absl::Time now, IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
-  ReadModel(&fields, model);
+  ReadModelName(&fields, model);
   bool returns_texts = true;
   fields.Read("return_token_strs", &returns_texts);
   const bool is_chat = json.is_object() && json.contains("messages");
@@ -119,7 +129,7 @@ absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedM
                                            IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
-  ReadModel(&fields, model);
+  ReadModelName(&fields, model);
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());
   if (tokens == nullptr || !tokens->is_array()) {
@@ -137,6 +147,22 @@ absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedM
   std::string answer;
   JsonWriter(&answer).BeginObject().Key("prompt").String(model.tokenizer->Decode(ids)).EndObject();
   return answer;
+}
+
+absl::StatusOr<std::string> TokenizerInfo(const std::string& model,
+                                          const ChatTemplate::Source& source,
+                                          const Tokenizer& tokenizer, int max_length) {
+  ASSIGN_OR_RETURN(Json info, ReadConfig(model));
+  if (!info.contains("tokenizer_class")) info["tokenizer_class"] = "PreTrainedTokenizerFast";
+  info["bos_token"] = TextOrNull(source.bos_token);
+  info["eos_token"] = TextOrNull(source.eos_token);
+  info["pad_token"] = nullptr;
+  for (const auto& [name, text] : source.other_tokens) info[name] = text;
+  info["chat_template"] = TextOrNull(source.jinja);
+  const std::vector<TokenId> around = tokenizer.WithTemplate({});
+  info["add_bos_token"] = !around.empty() && around.front() == tokenizer.IdOf(source.bos_token);
+  info["model_max_length"] = max_length;
+  return DumpJson(info);
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
-// POST /tokenize, /detokenize and .../render: the tokenizer alone, no model. Answers are JSON
-// texts, written as they are made: a tree of them would take ten times as much memory.
+// GET /tokenizer_info, and POST /tokenize, /detokenize and .../render: the tokenizer alone, no
+// model. Answers are JSON texts, written as they are made: a tree of them would take ten times as
+// much memory.
 #ifndef TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
 #define TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
 
@@ -11,6 +12,8 @@
 #include "json/ignored_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
+#include "tandem/chat_template.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 
@@ -34,6 +37,15 @@ std::string RenderedBody(const ApiRequest& request);
 // {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
 absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
                                            IgnoredFields* ignored);
+
+// What clients that cut texts by /tokenize must know of the tokenizer: a JSON object with the
+// members of the model's tokenizer_config.json, if it has one, as vLLM answers. Whatever the
+// model's format these are there: `tokenizer_class`, `bos_token`, `eos_token` and `pad_token` as
+// texts or null, `chat_template` as a text or null, `add_bos_token`, and `model_max_length`, which
+// is `max_length`. Errors: those of the files.
+absl::StatusOr<std::string> TokenizerInfo(const std::string& model,
+                                          const ChatTemplate::Source& source,
+                                          const Tokenizer& tokenizer, int max_length);
 
 }  // namespace tandem
 

@@ -1,5 +1,3 @@
-#include "server/api/tool_fields.h"
-
 #include <array>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "chat/tool_function.h"
 #include "chat/tool_tags.h"
 #include "json/json_text.h"
+#include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/tool_calls.h"
 

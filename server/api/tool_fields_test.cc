@@ -1,5 +1,3 @@
-#include "server/api/tool_fields.h"
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,7 +8,7 @@
 #include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/api/api_error.h"
+#include "server/api/field_groups.h"
 #include "server/server_testing.h"
 
 namespace tandem {
@@ -55,25 +53,16 @@ constexpr char kTwoTools[] = R"("tools": [
          "required": ["z", "a"], "additionalProperties": false}}},
     {"type": "function", "function": {"name": "g"}}])";
 
-ServedModel ToolModel(const Engine& engine, const char* jinja = kHermesTemplate) {
-  ServedModel model = ServedModel::Of(engine, "story", 8);
-  model.chat_template = ChatTemplate::Parse(jinja, "", "");
-  model.tool_format = ToolFormat::Of(*model.chat_template);
-  return model;
-}
 absl::StatusOr<ApiRequest> ToolChat(const std::string& fields, const ServedModel& model) {
-  return ParseChatRequest(R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}",
-                          model, absl::UnixEpoch());
+  return ChatWith(", " + fields, model);
 }
 absl::StatusOr<ApiRequest> ToolChat(const std::string& fields,
                                     const char* jinja = kHermesTemplate) {
-  static ManualEngine& engine = *new ManualEngine;
-  return ToolChat(fields, ToolModel(engine, jinja));
+  return ToolChat(fields, TestServedModel(jinja));
 }
 
 TEST(ToolFields, ReachTheTemplateInTheirOrder) {
-  ManualEngine engine;
-  const ServedModel model = ToolModel(engine);
+  const ServedModel model = TestServedModel(kHermesTemplate);
   const auto prompt = [&](const std::string& fields) {
     const auto request = ToolChat(fields, model);
     EXPECT_TRUE(request.ok()) << request.status();
@@ -133,18 +122,13 @@ TEST(ToolFields, NameWhatIsWrong) {
       {strict + R"(, "response_format": {"type": "json_object"})", "tools[0].function.strict",
        "with response_format"}};
   for (const auto& c : cases) {
-    const auto request = ToolChat(c.fields);
-    ASSERT_FALSE(request.ok()) << c.fields;
-    const Json error = ErrorJson(request.status())["error"];
-    EXPECT_EQ(error["param"], c.param) << error;
-    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(c.part));
+    ExpectRefusal(ToolChat(c.fields), c.param, c.part);
   }
 }
 
 // The text shows them, for calls to be found.
 TEST(ToolFields, MarkersMayBeSpecialTokens) {
-  ManualEngine engine;
-  ServedModel model = ToolModel(engine, kMistralTemplate);
+  ServedModel model = TestServedModel(kMistralTemplate);
   model.tool_format.begin = "<|endoftext|>";
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   const std::string tools = kTwoTools;
@@ -160,9 +144,8 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
 
 // Where the template has no place for them, they come in the generic form.
 TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
-  ManualEngine engine;
   const ServedModel model =
-      ToolModel(engine, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}");
+      TestServedModel("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}");
   const auto request = ToolChat(kTwoTools, model);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(request->has_generic_tools);
@@ -193,7 +176,7 @@ TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const auto engine = MakeTestEngine();
   for (const char* jinja : kAllTemplates) {
-    const ServedModel model = ToolModel(*engine, jinja);
+    const ServedModel model = TestServedModel(jinja);
     for (const char* choice : {R"("required", "parallel_tool_calls": false)",
                                R"({"type": "function", "function": {"name": "f"}})"}) {
       const auto request =
@@ -267,7 +250,7 @@ TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
   if (!HasGrammarEngine()) return;
   const auto engine = MakeTestEngine();
   for (const char* jinja : kAllTemplates) {
-    const auto chat = ToolChat(tool + R"(, "max_tokens": 4)", ToolModel(*engine, jinja));
+    const auto chat = ToolChat(tool + R"(, "max_tokens": 4)", TestServedModel(jinja));
     ASSERT_TRUE(chat.ok()) << chat.status();
     const auto id = engine->Submit(chat->RequestOf(0), nullptr, nullptr);
     ASSERT_TRUE(id.ok()) << id.status();
@@ -289,9 +272,8 @@ class ToolAnswers : public testing::Test {
   // The answer to a chat whose model says `pieces`.
   std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop) {
-    Client client(server_->port());
-    client.SendRequest("POST", "/v1/chat/completions",
-                       R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}");
+    Client client(server_->port(), "/v1/chat/completions",
+                  R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}");
     ++id_;
     for (const std::string& piece : pieces) engine_.Emit(id_, piece);
     engine_.End(id_, reason);

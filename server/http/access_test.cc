@@ -1,6 +1,5 @@
 // Who may ask: keys, names, and the pages that a browser asks for.
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -21,191 +20,176 @@ constexpr char kKey[] = "Authorization: Bearer secret\r\n";
 
 std::string Origin(const std::string& origin) { return absl::StrCat("Origin: ", origin, "\r\n"); }
 
-// One request with this Host, on a connection of its own.
-Answer AskFor(HttpServer* server, const std::string& host, const std::string& headers = "",
-              const std::string& method = "POST", const std::string& target = "/tokenize") {
-  Client client(server->port());
-  const std::string body = method == "POST" ? kPrompt : "";
-  client.Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n", headers,
-                           "Content-Length: ", body.size(), "\r\n\r\n", body));
-  return client.Read(method == "HEAD");
-}
+class Access : public ServerTest {
+ protected:
+  // One request with this Host, on a connection of its own.
+  Answer AskFor(const std::string& host, const std::string& headers = "",
+                const std::string& method = "POST", const std::string& target = "/tokenize") {
+    Client client(server_->port());
+    const std::string body = method == "POST" ? kPrompt : "";
+    client.Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n", headers,
+                             "Content-Length: ", body.size(), "\r\n\r\n", body));
+    return client.Read(method == "HEAD");
+  }
+};
 
-TEST(Access, WantsItsKey) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.api_key = "secret";
-  const auto server = StartServer(&engine, options);
-  EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
-  const Answer without = Ask(server.get(), "GET", "/v1/models");
+TEST_F(Access, WantsItsKey) {
+  options_.service.api_key = "secret";
+  Start();
+  EXPECT_EQ(Ask("GET", "/health").status, 200);
+  const Answer without = Ask("GET", "/v1/models");
   EXPECT_EQ(without.status, 401);
   EXPECT_EQ(without.headers.at("www-authenticate"), "Bearer");
   EXPECT_EQ(without.error("code"), "invalid_api_key");
   for (const char* wrong : {"Bearer other1", "Bearer secre", "Bearer secrets",
                             "Bearer secretsecret", "Bearer ", "Bearer", "secret", "Basic secret"}) {
-    EXPECT_EQ(
-        Ask(server.get(), "GET", "/v1/models", "", absl::StrCat("Authorization: ", wrong, "\r\n"))
-            .status,
-        401)
+    EXPECT_EQ(Ask("GET", "/v1/models", "", absl::StrCat("Authorization: ", wrong, "\r\n")).status,
+              401)
         << wrong;
   }
-  EXPECT_EQ(Ask(server.get(), "GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status,
-            200);
+  EXPECT_EQ(Ask("GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status, 200);
 }
 
 // A page whose name is made to mean this machine, once it is loaded (DNS rebinding).
-TEST(Access, OnlyNamesOfThisMachineAreAnsweredTo) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(Access, OnlyNamesOfThisMachineAreAnsweredTo) {
+  Start();
   for (const char* host : {"localhost", "localhost:1", "LOCALHOST.:80", "a.localhost", "127.0.0.1",
                            "127.9.9.9:80", "[::1]", "[::1]:80"}) {
-    EXPECT_EQ(AskFor(server.get(), host).status, 200) << host;
+    EXPECT_EQ(AskFor(host).status, 200) << host;
   }
   for (const char* host :
        {"evil.example", "evil.example:80", "localhost.evil.example", "evillocalhost", "0.0.0.0",
         "192.168.0.1", "127.1", "localhost:80x", "localhost:80@evil.example", "[::1", "[::1]x",
         "[::2]", ":80", ".", "[]"}) {
     for (const char* target : {"/tokenize", "/detokenize", "/nowhere"}) {
-      const Answer answer = AskFor(server.get(), host, "", "POST", target);
+      const Answer answer = AskFor(host, "", "POST", target);
       EXPECT_EQ(answer.status, 403) << host;
       EXPECT_EQ(answer.error("code"), "host_not_allowed") << host;
       EXPECT_THAT(answer.error("message"), HasSubstr(host)) << host;
     }
     for (const char* target : {"/", "/health", "/metrics"}) {
-      EXPECT_EQ(AskFor(server.get(), host, "", "GET", target).status, 403) << host;
-      EXPECT_EQ(AskFor(server.get(), host, "", "HEAD", target).status, 403) << host;
+      EXPECT_EQ(AskFor(host, "", "GET", target).status, 403) << host;
+      EXPECT_EQ(AskFor(host, "", "HEAD", target).status, 403) << host;
     }
   }
   // The name in a target counts, where there is one.
-  EXPECT_EQ(AskFor(server.get(), "localhost", "", "GET", "http://evil.example/health").status, 403);
-  EXPECT_EQ(AskFor(server.get(), "evil.example", "", "GET", "http://localhost/health").status, 200);
+  EXPECT_EQ(AskFor("localhost", "", "GET", "http://evil.example/health").status, 403);
+  EXPECT_EQ(AskFor("evil.example", "", "GET", "http://localhost/health").status, 200);
 }
 
-TEST(Access, MoreNamesAreAnsweredToIfConfigured) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.sites.allowed_hosts = {"box.example", "::2"};
-  auto server = StartServer(&engine, options);
+TEST_F(Access, MoreNamesAreAnsweredToIfConfigured) {
+  options_.service.sites.allowed_hosts = {"box.example", "::2"};
+  Start();
   for (const char* host : {"localhost", "box.example", "BOX.example.:80", "[::2]:80"}) {
-    EXPECT_EQ(AskFor(server.get(), host).status, 200) << host;
+    EXPECT_EQ(AskFor(host).status, 200) << host;
   }
-  EXPECT_EQ(AskFor(server.get(), "a.box.example").status, 403);
+  EXPECT_EQ(AskFor("a.box.example").status, 403);
   // They are then the only ones, key or not.
-  options.service.api_key = "secret";
-  server = StartServer(&engine, options);
-  EXPECT_EQ(AskFor(server.get(), "box.example", kKey).status, 200);
-  EXPECT_EQ(AskFor(server.get(), "evil.example", kKey).status, 403);
-  options.service.sites.allowed_hosts = {"*"};
-  server = StartServer(&engine, options);
-  EXPECT_EQ(AskFor(server.get(), "evil.example", kKey).status, 200);
+  options_.service.api_key = "secret";
+  Start();
+  EXPECT_EQ(AskFor("box.example", kKey).status, 200);
+  EXPECT_EQ(AskFor("evil.example", kKey).status, 403);
+  options_.service.sites.allowed_hosts = {"*"};
+  Start();
+  EXPECT_EQ(AskFor("evil.example", kKey).status, 200);
 }
 
-TEST(Access, AKeyOrOtherMachinesNeedNoNames) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.api_key = "secret";
-  auto server = StartServer(&engine, options);
-  EXPECT_EQ(AskFor(server.get(), "box.example", kKey).status, 200);
-  EXPECT_EQ(AskFor(server.get(), "box.example").status, 401);
-  options.service.api_key = "";
-  options.host = "0.0.0.0";
-  server = StartServer(&engine, options);
-  EXPECT_EQ(AskFor(server.get(), "box.example").status, 200);
+TEST_F(Access, AKeyOrOtherMachinesNeedNoNames) {
+  options_.service.api_key = "secret";
+  Start();
+  EXPECT_EQ(AskFor("box.example", kKey).status, 200);
+  EXPECT_EQ(AskFor("box.example").status, 401);
+  options_.service.api_key = "";
+  options_.host = "0.0.0.0";
+  Start();
+  EXPECT_EQ(AskFor("box.example").status, 200);
 }
 
-TEST(Access, PagesOfOtherOriginsMayNotAsk) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  auto server = StartServer(&engine, options);
-  const std::string own = absl::StrCat("localhost:", server->port());
-  EXPECT_EQ(AskFor(server.get(), own, kJson + Origin("http://" + own)).status, 200);
+TEST_F(Access, PagesOfOtherOriginsMayNotAsk) {
+  Start();
+  const std::string own = absl::StrCat("localhost:", server_->port());
+  EXPECT_EQ(AskFor(own, kJson + Origin("http://" + own)).status, 200);
   for (const std::string& origin :
        {std::string("http://evil.example"), std::string("null"), std::string("http://localhost"),
         std::string("http://localhost:1"), "http://" + own + ".evil.example", own}) {
     for (const char* type : {kJson, kForm, "Content-Type: text/plain\r\n", ""}) {
-      const Answer answer = AskFor(server.get(), own, type + Origin(origin));
+      const Answer answer = AskFor(own, type + Origin(origin));
       EXPECT_EQ(answer.status, 403) << origin;
       EXPECT_EQ(answer.error("code"), "origin_not_allowed") << origin;
       EXPECT_FALSE(answer.headers.contains("access-control-allow-origin")) << origin;
     }
     // What costs nothing is answered; the browser keeps it from the page.
-    const Answer read = AskFor(server.get(), own, Origin(origin), "GET", "/health");
+    const Answer read = AskFor(own, Origin(origin), "GET", "/health");
     EXPECT_EQ(read.status, 200) << origin;
     EXPECT_FALSE(read.headers.contains("access-control-allow-origin")) << origin;
   }
   // No page knows the key.
-  options.service.api_key = "secret";
-  server = StartServer(&engine, options);
+  options_.service.api_key = "secret";
+  Start();
   const std::string headers = Origin("http://evil.example") + kJson;
-  EXPECT_EQ(AskFor(server.get(), own, headers).status, 401);
-  EXPECT_EQ(AskFor(server.get(), own, headers + kKey).status, 200);
+  EXPECT_EQ(AskFor(own, headers).status, 401);
+  EXPECT_EQ(AskFor(own, headers + kKey).status, 200);
 }
 
-TEST(Access, BodiesAreJson) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  const std::string own = absl::StrCat("127.0.0.1:", server->port());
+TEST_F(Access, BodiesAreJson) {
+  Start();
+  const std::string own = absl::StrCat("127.0.0.1:", server_->port());
   const std::string of_own_page = Origin("http://" + own);
   const std::string of_browser = "Sec-Fetch-Site: none\r\n";
   for (const char* type : {"application/json", "Application/JSON; charset=utf-8",
                            "application/json;charset=utf-8", "application/json ; a=b"}) {
     const std::string header = absl::StrCat("Content-Type: ", type, "\r\n");
     for (const std::string& sender : {std::string(), of_own_page, of_browser}) {
-      EXPECT_EQ(AskFor(server.get(), own, header + sender).status, 200) << type;
+      EXPECT_EQ(AskFor(own, header + sender).status, 200) << type;
     }
   }
   // As curl -d sends it, and whoever says nothing; but no browser.
   for (const char* header : {kForm, ""}) {
-    EXPECT_EQ(AskFor(server.get(), own, header).status, 200) << header;
-    EXPECT_EQ(AskFor(server.get(), own, header + of_own_page).status, 415) << header;
-    EXPECT_EQ(AskFor(server.get(), own, header + of_browser).status, 415) << header;
+    EXPECT_EQ(AskFor(own, header).status, 200) << header;
+    EXPECT_EQ(AskFor(own, header + of_own_page).status, 415) << header;
+    EXPECT_EQ(AskFor(own, header + of_browser).status, 415) << header;
   }
   for (const char* type : {"text/plain", "multipart/form-data; boundary=a", "application/jsonp",
                            "text/json", "application", "text/plain;application/json"}) {
-    const Answer answer = AskFor(server.get(), own, absl::StrCat("Content-Type: ", type, "\r\n"));
+    const Answer answer = AskFor(own, absl::StrCat("Content-Type: ", type, "\r\n"));
     EXPECT_EQ(answer.status, 415) << type;
     EXPECT_EQ(answer.error("code"), "unsupported_media_type") << type;
     EXPECT_THAT(answer.error("message"), HasSubstr(type)) << type;
   }
 }
 
-TEST(Access, ConfiguredPagesMayAskAndRead) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.sites.cors_origins = {"https://app.example", "http://localhost:3000"};
-  const auto server = StartServer(&engine, options);
+TEST_F(Access, ConfiguredPagesMayAskAndRead) {
+  options_.service.sites.cors_origins = {"https://app.example", "http://localhost:3000"};
+  Start();
   const std::string app = Origin("https://app.example");
-  const Answer answer = AskFor(server.get(), "localhost", kJson + app);
+  const Answer answer = AskFor("localhost", kJson + app);
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://app.example");
   EXPECT_EQ(answer.headers.at("access-control-expose-headers"),
             "Retry-After, X-Tandem-Tool-Format, x-tandem-cache");
   EXPECT_EQ(answer.headers.at("vary"), "Origin");
   // Errors and streams too, and whoever is no page is told that it matters.
-  EXPECT_TRUE(AskFor(server.get(), "localhost", app, "GET", "/nowhere")
-                  .headers.contains("access-control-allow-origin"));
-  EXPECT_EQ(AskFor(server.get(), "localhost").headers.at("vary"), "Origin");
-  EXPECT_EQ(AskFor(server.get(), "localhost", kJson + Origin("https://evil.example")).status, 403);
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "stream": true})", kJson + app);
-  engine.Emit(1, "once");
+  EXPECT_TRUE(
+      AskFor("localhost", app, "GET", "/nowhere").headers.contains("access-control-allow-origin"));
+  EXPECT_EQ(AskFor("localhost").headers.at("vary"), "Origin");
+  EXPECT_EQ(AskFor("localhost", kJson + Origin("https://evil.example")).status, 403);
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "stream": true})",
+                kJson + app);
+  engine_.Emit(1, "once");
   EXPECT_THAT(client.ReadUntil("once"),
               HasSubstr("Access-Control-Allow-Origin: https://app.example\r\n"));
-  engine.End(1);
+  engine_.End(1);
 }
 
-TEST(Access, BrowsersAreToldBeforeTheyAsk) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.api_key = "secret";
-  options.service.sites.cors_origins = {"https://app.example"};
-  auto server = StartServer(&engine, options);
+TEST_F(Access, BrowsersAreToldBeforeTheyAsk) {
+  options_.service.api_key = "secret";
+  options_.service.sites.cors_origins = {"https://app.example"};
+  Start();
   const std::string question =
       "Access-Control-Request-Method: POST\r\n"
       "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n";
   const auto ask = [&](const std::string& origin) {
-    return AskFor(server.get(), "localhost", Origin(origin) + question, "OPTIONS",
-                  "/v1/completions");
+    return AskFor("localhost", Origin(origin) + question, "OPTIONS", "/v1/completions");
   };
   const Answer answer = ask("https://app.example");
   EXPECT_EQ(answer.status, 204);
@@ -217,25 +201,24 @@ TEST(Access, BrowsersAreToldBeforeTheyAsk) {
   const Answer refused = ask("https://evil.example");
   EXPECT_EQ(refused.status, 403);
   EXPECT_FALSE(refused.headers.contains("access-control-allow-origin"));
-  options.service.sites.cors_origins = {"*"};
-  server = StartServer(&engine, options);
+  options_.service.sites.cors_origins = {"*"};
+  Start();
   EXPECT_EQ(ask("https://evil.example").headers.at("access-control-allow-origin"), "*");
   EXPECT_EQ(ask("null").status, 204);
 }
 
-TEST(Access, OptionsThatNameNobodyAreRefused) {
-  ManualEngine engine;
+TEST_F(Access, OptionsThatNameNobodyAreRefused) {
   for (const char* host : {"", "a:80", "http://a", "a/b", "[::1]:80", "a:b:c"}) {
     ServerOptions options = TestServerOptions();
     options.service.sites.allowed_hosts = {"good", host};
-    const auto server = HttpServer::Start(&engine, options);
+    const auto server = HttpServer::Start(&engine_, options);
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << host;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr("--allowed-hosts: \"")) << host;
   }
   for (const char* origin : {"", "a", "https://", "https://a/", "https://a/b", "null", "a:80"}) {
     ServerOptions options = TestServerOptions();
     options.service.sites.cors_origins = {"https://good", origin};
-    const auto server = HttpServer::Start(&engine, options);
+    const auto server = HttpServer::Start(&engine_, options);
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << origin;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr("--cors-origins: \"")) << origin;
   }

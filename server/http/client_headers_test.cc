@@ -1,11 +1,9 @@
 // What answers say beside their bodies, to clients, routers and whoever reads logs.
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/http/http_server.h"
 #include "server/server_testing.h"
 
 namespace tandem {
@@ -17,36 +15,34 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
-TEST(ClientHeaders, TellWhatWasIgnored) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+using ClientHeaders = ServerTest;
+
+TEST_F(ClientHeaders, TellWhatWasIgnored) {
+  Start();
   const std::string body = R"({"prompt": "A", "no_such_field": false, "wait": 1)";
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", body + "}");
-  engine.End(1);
+  Client client(server_->port(), "/v1/completions", body + "}");
+  engine_.End(1);
   EXPECT_EQ(client.Read().headers.at("x-tandem-ignored-fields"), "no_such_field, wait");
   client.SendRequest("POST", "/v1/completions", body + ", \"stream\": true}");
-  engine.Emit(2, "x");
+  engine_.Emit(2, "x");
   EXPECT_THAT(client.ReadUntil("\"x\""), HasSubstr("x-tandem-ignored-fields: no_such_field, wait"));
-  engine.End(2);
-  const Answer tokens = Ask(server.get(), "POST", "/tokenize", R"({"prompt": "A", "wait": 1})");
+  engine_.End(2);
+  const Answer tokens = Ask("POST", "/tokenize", R"({"prompt": "A", "wait": 1})");
   EXPECT_EQ(tokens.headers.at("x-tandem-ignored-fields"), "wait");
-  EXPECT_FALSE(Ask(server.get(), "POST", "/tokenize", R"({"prompt": "A"})")
-                   .headers.contains("x-tandem-ignored-fields"));
+  EXPECT_FALSE(
+      Ask("POST", "/tokenize", R"({"prompt": "A"})").headers.contains("x-tandem-ignored-fields"));
 }
 
 // The test's model has no template at all, like many that know nothing of tools.
-TEST(ClientHeaders, TellThatToolsCameInTheGenericForm) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(ClientHeaders, TellThatToolsCameInTheGenericForm) {
+  Start();
   const std::string body = R"({"messages": [{"role": "user", "content": "A"}],
       "tools": [{"type": "function", "function": {"name": "f"}}])";
   constexpr char kCall[] =
       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/chat/completions", body + "}");
-  engine.Emit(1, kCall);
-  engine.End(1);
+  Client client(server_->port(), "/v1/chat/completions", body + "}");
+  engine_.Emit(1, kCall);
+  engine_.End(1);
   const Answer answer = client.Read();
   EXPECT_EQ(answer.headers.at("x-tandem-tool-format"), "generic");
   const Json choice = answer.json()["choices"][0];
@@ -55,43 +51,40 @@ TEST(ClientHeaders, TellThatToolsCameInTheGenericForm) {
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a": 1})");
 
   client.SendRequest("POST", "/v1/chat/completions", body + ", \"stream\": true}");
-  engine.Emit(2, "{\"name\": \"f\", \"arguments\": {\"a");  // without the marker
+  engine_.Emit(2, "{\"name\": \"f\", \"arguments\": {\"a");  // without the marker
   const std::string head = client.ReadUntil("\"arguments\":\"{\\\"a\"");
   EXPECT_THAT(head, HasSubstr("X-Tandem-Tool-Format: generic"));
-  engine.Emit(2, "\": 1}}");
-  engine.End(2);
+  engine_.Emit(2, "\": 1}}");
+  engine_.End(2);
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("finish_reason":"tool_calls")"));
 
-  Client without_tools(server->port());
-  without_tools.SendRequest("POST", "/v1/chat/completions", body + R"(, "tool_choice": "none"})");
-  engine.End(3);
+  Client without_tools(server_->port(), "/v1/chat/completions",
+                       body + R"(, "tool_choice": "none"})");
+  engine_.End(3);
   EXPECT_FALSE(without_tools.Read().headers.contains("x-tandem-tool-format"));
 
-  const Answer tokens = Ask(server.get(), "POST", "/tokenize", body + "}");
+  const Answer tokens = Ask("POST", "/tokenize", body + "}");
   EXPECT_EQ(tokens.status, 200) << tokens.body;
   EXPECT_EQ(tokens.headers.at("x-tandem-tool-format"), "generic");
-  EXPECT_FALSE(Ask(server.get(), "POST", "/tokenize", R"({"prompt": "A"})")
-                   .headers.contains("x-tandem-tool-format"));
+  EXPECT_FALSE(
+      Ask("POST", "/tokenize", R"({"prompt": "A"})").headers.contains("x-tandem-tool-format"));
 }
 
-TEST(ClientHeaders, StrictServersRefuse) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.strict_requests = true;
-  const auto server = StartServer(&engine, options);
+TEST_F(ClientHeaders, StrictServersRefuse) {
+  options_.service.strict_requests = true;
+  Start();
   for (const char* path : {"/v1/completions", "/tokenize"}) {
-    const Answer answer = Ask(server.get(), "POST", path, R"({"prompt": "A", "wait": 1})");
+    const Answer answer = Ask("POST", path, R"({"prompt": "A", "wait": 1})");
     EXPECT_EQ(answer.status, 400) << path;
     EXPECT_EQ(answer.error("code"), "unknown_parameter") << path;
     EXPECT_EQ(answer.error("param"), "wait") << path;
   }
 }
 
-TEST(ClientHeaders, NameTheRequestAsItsClientDoes) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(ClientHeaders, NameTheRequestAsItsClientDoes) {
+  Start();
   const auto id_of = [&](const std::string& headers, const std::string& target = "/health") {
-    return Ask(server.get(), "GET", target, "", headers).headers.at("x-request-id");
+    return Ask("GET", target, "", headers).headers.at("x-request-id");
   };
   EXPECT_EQ(id_of("X-Request-Id: abc-1\r\n"), "abc-1");
   EXPECT_EQ(id_of("X-Request-Id: abc-1\r\n", "/nowhere"), "abc-1");
@@ -105,113 +98,95 @@ TEST(ClientHeaders, NameTheRequestAsItsClientDoes) {
   EXPECT_NE(id_of(""), id_of(""));
 }
 
-TEST(ClientHeaders, HaveADate) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  EXPECT_THAT(Ask(server.get(), "GET", "/health").headers.at("date"),
+TEST_F(ClientHeaders, HaveADate) {
+  Start();
+  EXPECT_THAT(Ask("GET", "/health").headers.at("date"),
               MatchesRegex("[A-Z][a-z][a-z], [0-9][0-9] [A-Z][a-z][a-z] [0-9]+ "
                            "[0-9][0-9]:[0-9][0-9]:[0-9][0-9] GMT"));
 }
 
-TEST(ClientHeaders, VersionAndFingerprintAreTheServers) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.version = "1.2.3";
-  options.service.system_fingerprint = "fp_1";
-  const auto server = StartServer(&engine, options);
-  EXPECT_EQ(Ask(server.get(), "GET", "/version").json(), Json({{"version", "1.2.3"}}));
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A"})");
-  engine.End(1);
+TEST_F(ClientHeaders, VersionAndFingerprintAreTheServers) {
+  options_.service.version = "1.2.3";
+  options_.service.system_fingerprint = "fp_1";
+  Start();
+  EXPECT_EQ(Ask("GET", "/version").json(), Json({{"version", "1.2.3"}}));
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A"})");
+  engine_.End(1);
   EXPECT_EQ(client.Read().json()["system_fingerprint"], "fp_1");
 }
 
-TEST(ClientHeaders, SayWhatIsNotServed) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(ClientHeaders, SayWhatIsNotServed) {
+  Start();
   for (const char* path : {"/v1/embeddings", "/v1/embeddings/", "/v1/audio/speech", "/rerank"}) {
-    const Answer answer = Ask(server.get(), "POST", path, "{}");
+    const Answer answer = Ask("POST", path, "{}");
     EXPECT_EQ(answer.status, 404) << path;
     EXPECT_EQ(answer.error("code"), "not_served") << path;
     EXPECT_THAT(answer.error("message"), HasSubstr("not served here")) << path;
   }
-  EXPECT_EQ(Ask(server.get(), "POST", "/v1/nothing", "{}").error("code"), "not_found");
+  EXPECT_EQ(Ask("POST", "/v1/nothing", "{}").error("code"), "not_found");
 }
 
 // ---- Streams that wait for their first token ----
 
-std::unique_ptr<HttpServer> StartImpatientServer(Engine* engine) {
-  ServerOptions options = TestServerOptions();
-  options.limits.comment_interval = absl::Milliseconds(20);
-  return StartServer(engine, options);
-}
+class Comments : public ServerTest {
+ protected:
+  Comments() {
+    options_.limits.comment_interval = absl::Milliseconds(20);
+    Start();
+  }
+};
 
-TEST(Comments, KeepAWaitingStreamAlive) {
-  ManualEngine engine;
-  const auto server = StartImpatientServer(&engine);
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "stream": true})");
+TEST_F(Comments, KeepAWaitingStreamAlive) {
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "stream": true})");
   const std::string waiting = client.ReadUntil(": queued\n\n\r\n");
   EXPECT_THAT(waiting, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(waiting, HasSubstr("text/event-stream"));
   EXPECT_THAT(client.ReadUntil(": queued\n\n\r\n"), Not(HasSubstr("HTTP/1.1")));
-  engine.Emit(1, "once");
+  engine_.Emit(1, "once");
   EXPECT_THAT(client.ReadUntil("once"), Not(HasSubstr("HTTP/1.1")));
   // Tokens speak for themselves.
   absl::SleepFor(absl::Milliseconds(100));
-  engine.End(1);
+  engine_.End(1);
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), Not(HasSubstr("queued")));
   // The connection is good for more.
   EXPECT_EQ(client.Ask("GET", "/health").status, 200);
 }
 
-TEST(Comments, WhatFailsBehindThemIsAnEvent) {
-  ManualEngine engine;
-  const auto server = StartImpatientServer(&engine);
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "stream": true})");
+TEST_F(Comments, WhatFailsBehindThemIsAnEvent) {
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "stream": true})");
   client.ReadUntil(": queued\n\n\r\n");
-  engine.Fail(1, absl::InternalError("broken"));
+  engine_.Fail(1, absl::InternalError("broken"));
   const std::string end = client.ReadUntil("[DONE]\n\n");
   EXPECT_THAT(end, HasSubstr("data: {\"error\""));
   EXPECT_THAT(end, HasSubstr("broken"));
 }
 
-TEST(Comments, WhatIsRefusedIsAStatus) {
-  ManualEngine engine;
-  const auto server = StartImpatientServer(&engine);
-  EXPECT_EQ(Ask(server.get(), "POST", "/v1/completions",
-                R"({"prompt": "A", "stream": true, "top_k": 666})")
-                .status,
-            400);
+TEST_F(Comments, WhatIsRefusedIsAStatus) {
+  EXPECT_EQ(
+      Ask("POST", "/v1/completions", R"({"prompt": "A", "stream": true, "top_k": 666})").status,
+      400);
 }
 
-TEST(Comments, WholeAnswersHaveNone) {
-  ManualEngine engine;
-  const auto server = StartImpatientServer(&engine);
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A"})");
+TEST_F(Comments, WholeAnswersHaveNone) {
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A"})");
   absl::SleepFor(absl::Milliseconds(100));
-  engine.End(1);
+  engine_.End(1);
   EXPECT_EQ(client.Read().status, 200);
 }
 
-TEST(TokenEndpoints, TakeChatsAsOthersDo) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+using TokenEndpoints = ServerTest;
+
+TEST_F(TokenEndpoints, TakeChatsAsOthersDo) {
+  Start();
   const Json chat =
-      Ask(server.get(), "POST", "/tokenize", R"({"messages": [{"role": "user", "content": "A"}]})")
-          .json();
+      Ask("POST", "/tokenize", R"({"messages": [{"role": "user", "content": "A"}]})").json();
   EXPECT_EQ(chat["count"], chat["tokens"].size());
   EXPECT_GT(chat["count"], 1);
   const Json bare =
-      Ask(server.get(), "POST", "/tokenize", R"({"prompt": "A", "return_token_strs": false})")
-          .json();
+      Ask("POST", "/tokenize", R"({"prompt": "A", "return_token_strs": false})").json();
   EXPECT_TRUE(bare["token_strs"].is_null());
-  EXPECT_EQ(Ask(server.get(), "POST", "/tokenize", R"({"messages": []})").error("param"),
-            "messages");
-  const Json text =
-      Ask(server.get(), "POST", "/detokenize", Json{{"tokens", chat["tokens"]}}.dump()).json();
+  EXPECT_EQ(Ask("POST", "/tokenize", R"({"messages": []})").error("param"), "messages");
+  const Json text = Ask("POST", "/detokenize", Json{{"tokens", chat["tokens"]}}.dump()).json();
   EXPECT_THAT(text["prompt"].get<std::string>(), HasSubstr("A"));
 }
 

@@ -37,13 +37,6 @@ constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
-HttpResponse InternalError() {
-  return {.status = 500,
-          .body =
-              R"({"error":{"message":"the server failed, as its log says","type":"server_error",)"
-              R"("param":null,"code":"internal_error"}})"};
-}
-
 bool IsBadRequest(beast::error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -252,9 +245,12 @@ void Connection::Dispatch() {
 
 // The body is given up as soon as it has been read: a generation needs it no more.
 Service::Reply Connection::Handle() {
-  Service::Reply reply = InternalError();
+  Service::Reply reply;
   const absl::Status status = Caught("request", [&] { reply = set_->service().Handle(request_); });
-  if (!status.ok()) spdlog::error("failed {}", std::string(status.message()));
+  if (!status.ok()) {
+    spdlog::error("failed {}", std::string(status.message()));
+    reply = ErrorResponse(absl::UnknownError("the server failed, as its log says"));
+  }
   std::string().swap(request_.body);
   return reply;
 }
@@ -377,10 +373,7 @@ void Connection::TakeNews() {
   if (news.events.empty() && !news.is_over) return;
   is_last_ = news.is_over;
   has_tokens_ = true;
-  if (!is_streaming_) BeginStream();
-  AppendEvents(news.events);
-  is_writing_ = true;
-  WriteEvents();
+  Stream(news.events);
 }
 
 // For clients that give up on a silent connection.
@@ -397,10 +390,7 @@ void Connection::LookAgainLater() {
 
 void Connection::SendComment() {
   generation_->OnHeadSent();
-  if (!is_streaming_) BeginStream();
-  AppendEvents(": queued\n\n");
-  is_writing_ = true;
-  WriteEvents();
+  Stream(": queued\n\n");
 }
 
 void Connection::BeginStream() {
@@ -422,17 +412,21 @@ void Connection::BeginStream() {
   absl::StrAppend(&events_, "\r\n");
 }
 
-// Behind what BeginStream left; framed as a chunk where the protocol has chunks.
-void Connection::AppendEvents(const std::string& events) {
+// Writes events, after the head if they are the first; framed as a chunk where the protocol has
+// chunks.
+void Connection::Stream(const std::string& events) {
+  if (!is_streaming_) BeginStream();
   sent_bytes_ += events.size();
   if (http_version_ < 11) {
     events_ += events;
-    return;
+  } else {
+    if (!events.empty()) {
+      absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
+    }
+    if (is_last_) events_ += "0\r\n\r\n";
   }
-  if (!events.empty()) {
-    absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
-  }
-  if (is_last_) absl::StrAppend(&events_, "0\r\n\r\n");
+  is_writing_ = true;
+  WriteEvents();
 }
 
 void Connection::WriteEvents() {

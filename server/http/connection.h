@@ -63,7 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void LookAgainLater();
   void SendComment();
   void BeginStream();
-  void AppendEvents(const std::string& events);
+  void Stream(const std::string& events);
   void WriteEvents();
   void OnEventsWritten(beast::error_code error);
 

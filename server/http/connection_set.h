@@ -36,8 +36,11 @@ class ConnectionSet {
  public:
   static constexpr int kPlacesForProbes = 8;
 
-  ConnectionSet(Service* service, const ConnectionLimits& limits)
-      : service_(service), limits_(limits) {}
+  // The pools are for requests whose work would make others wait, and for those that wait more
+  // than they work. Without a pool, they do.
+  ConnectionSet(Service* service, const ConnectionLimits& limits,
+                net::thread_pool* slow_work = nullptr, net::thread_pool* waiting_work = nullptr)
+      : service_(service), limits_(limits), slow_work_(slow_work), waiting_work_(waiting_work) {}
 
   // False if there is no place left; it is one of the set even then, until it is gone.
   bool Add(const std::shared_ptr<Connection>& connection);
@@ -60,12 +63,8 @@ class ConnectionSet {
 
   Service& service() { return *service_; }
   const ConnectionLimits& limits() const { return limits_; }
-  // For requests whose work would make others wait. Without a pool, they do.
   net::thread_pool* slow_work() { return slow_work_; }
-  void set_slow_work(net::thread_pool* pool) { slow_work_ = pool; }
-  // The same for those that wait more than they work.
   net::thread_pool* waiting_work() { return waiting_work_; }
-  void set_waiting_work(net::thread_pool* pool) { waiting_work_ = pool; }
 
  private:
   struct Entry {
@@ -79,8 +78,8 @@ class ConnectionSet {
 
   Service* service_;
   const ConnectionLimits limits_;
-  net::thread_pool* slow_work_ = nullptr;
-  net::thread_pool* waiting_work_ = nullptr;
+  net::thread_pool* const slow_work_;
+  net::thread_pool* const waiting_work_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<Connection*, Entry> open_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -22,77 +22,67 @@ using Json = nlohmann::json;
 constexpr char kWhole[] = R"({"prompt": "A"})";
 constexpr char kStream[] = R"({"prompt": "A", "stream": true})";
 
-// Waits until a request of `client` cannot be answered any more.
-void AwaitEndOf(HttpServer* server) {
-  server->service().admission().AwaitEmpty(absl::InfiniteDuration());
-}
+class Endings : public ServerTest {
+ protected:
+  // Waits until no request can be answered any more.
+  void AwaitEnd() { server_->service().admission().AwaitEmpty(absl::InfiniteDuration()); }
+};
 
-TEST(Endings, AClientThatGoesAwayIsCancelled) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(Endings, AClientThatGoesAwayIsCancelled) {
+  Start();
   GenerationId id = 0;
   for (const char* body : {kWhole, kStream}) {
-    Client client(server->port());
-    client.SendRequest("POST", "/v1/completions", body);
-    EXPECT_TRUE(engine.Emit(++id, "once"));
+    Client client(server_->port(), "/v1/completions", body);
+    EXPECT_TRUE(engine_.Emit(++id, "once"));
     client.Close();
-    engine.AwaitCancel(id);
-    EXPECT_FALSE(engine.Emit(id, "upon"));
-    engine.End(id, FinishReason::kCancelled);
-    AwaitEndOf(server.get());
+    engine_.AwaitCancel(id);
+    EXPECT_FALSE(engine_.Emit(id, "upon"));
+    engine_.End(id, FinishReason::kCancelled);
+    AwaitEnd();
   }
 }
 
-TEST(Endings, AStreamComesPieceByPiece) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", kStream);
+TEST_F(Endings, AStreamComesPieceByPiece) {
+  Start();
+  Client client(server_->port(), "/v1/completions", kStream);
   for (const char* text : {"once", "upon", "a"}) {
-    EXPECT_TRUE(engine.Emit(1, text));
+    EXPECT_TRUE(engine_.Emit(1, text));
     EXPECT_THAT(client.ReadUntil("\n\n"), HasSubstr(absl::StrCat("\"text\":\"", text, "\"")));
   }
-  engine.End(1);
+  engine_.End(1);
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("\"finish_reason\":\"stop\""));
 }
 
-TEST(Endings, AFullQueueIsRefused) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.max_sequences = 3;
-  const auto server = StartServer(&engine, options);
-  const Answer too_many =
-      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": ["A", "B"], "n": 2})");
+TEST_F(Endings, AFullQueueIsRefused) {
+  options_.service.max_sequences = 3;
+  Start();
+  const Answer too_many = Ask("POST", "/v1/completions", R"({"prompt": ["A", "B"], "n": 2})");
   EXPECT_EQ(too_many.status, 400);
   EXPECT_EQ(too_many.error("param"), "n");
-  Client first(server->port());
-  first.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
-  engine.RequestOf(2);
-  const Answer refused = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
+  Client first(server_->port(), "/v1/completions", R"({"prompt": "A", "n": 2})");
+  engine_.RequestOf(2);
+  const Answer refused = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   EXPECT_EQ(refused.error("type"), "rate_limit_error");
   // There is room for one, and again for all when they have ended.
-  Client second(server->port());
-  second.SendRequest("POST", "/v1/completions", kWhole);
-  for (GenerationId id = 1; id <= 3; ++id) engine.End(id);
+  Client second(server_->port(), "/v1/completions", kWhole);
+  for (GenerationId id = 1; id <= 3; ++id) engine_.End(id);
   EXPECT_EQ(first.Read().status, 200);
   EXPECT_EQ(second.Read().status, 200);
-  AwaitEndOf(server.get());
+  AwaitEnd();
 }
 
-TEST(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  const Answer answer =
-      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
+TEST_F(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
+  Start();
+  const Answer answer = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "top_k");
-  EXPECT_EQ(server->service().admission().num_inside(), 0);
+  EXPECT_EQ(server_->service().admission().num_inside(), 0);
 }
 
 // The engine's names of fields are the library's; clients know others.
-TEST(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
+TEST_F(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
   class RefusingEngine : public ManualEngine {
    public:
     using ManualEngine::Submit;
@@ -117,58 +107,53 @@ TEST(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
                {"logit_bias", "logit_bias", "logit_bias"}};
   for (const auto& c : cases) {
     engine.field = c.field;
-    const Answer completion = Ask(server.get(), "POST", "/v1/completions", kWhole);
+    const Answer completion = tandem::Ask(server.get(), "POST", "/v1/completions", kWhole);
     EXPECT_EQ(completion.status, 400);
     EXPECT_EQ(completion.error("param"), c.of_completions);
     EXPECT_EQ(completion.error("message"),
               absl::StrCat(c.of_completions, ": token 9999 is not in the vocabulary"));
-    const Answer chat = Ask(server.get(), "POST", "/v1/chat/completions",
-                            R"({"messages": [{"role": "user", "content": "A"}]})");
+    const Answer chat = tandem::Ask(server.get(), "POST", "/v1/chat/completions",
+                                    R"({"messages": [{"role": "user", "content": "A"}]})");
     EXPECT_EQ(chat.error("param"), c.of_chats);
   }
 }
 
-TEST(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.max_sequences = 8;
-  const auto server = StartServer(&engine, options);
-  const Answer all = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 8})");
+TEST_F(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
+  options_.service.max_sequences = 8;
+  Start();
+  const Answer all = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 8})");
   EXPECT_EQ(all.status, 400);
   EXPECT_EQ(all.error("param"), "n");
-  Client half(server->port()), one(server->port());
+  Client half(server_->port()), one(server_->port());
   half.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
-  engine.RequestOf(4);
-  const Answer again = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
+  engine_.RequestOf(4);
+  const Answer again = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
   EXPECT_EQ(again.status, 429);
   one.SendRequest("POST", "/v1/completions", kWhole);
-  for (GenerationId id = 1; id <= 5; ++id) engine.End(id);
+  for (GenerationId id = 1; id <= 5; ++id) engine_.End(id);
   EXPECT_EQ(half.Read().status, 200);
   EXPECT_EQ(one.Read().status, 200);
-  AwaitEndOf(server.get());
+  AwaitEnd();
 }
 
-TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(Endings, FailuresAreToldBeforeAndWithinAStream) {
+  Start();
   for (const char* body : {kWhole, kStream}) {
-    Client client(server->port());
-    client.SendRequest("POST", "/v1/completions", body);
-    engine.Fail(body == kWhole ? 1 : 2, absl::InternalError("the device is lost"));
+    Client client(server_->port(), "/v1/completions", body);
+    engine_.Fail(body == kWhole ? 1 : 2, absl::InternalError("the device is lost"));
     const Answer answer = client.Read();
     EXPECT_EQ(answer.status, 500);
     EXPECT_EQ(answer.error("message"), "the device is lost");
   }
   // With two sequences the failure of one ends the other.
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "stream": true})");
-  engine.Emit(3, "once");
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "n": 2, "stream": true})");
+  engine_.Emit(3, "once");
   EXPECT_THAT(client.ReadUntil("once"), HasSubstr("200 OK"));
-  engine.Fail(4, absl::InternalError("the device is lost"));
+  engine_.Fail(4, absl::InternalError("the device is lost"));
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("the device is lost"));
-  engine.AwaitCancel(3);
-  engine.End(3, FinishReason::kCancelled);
-  AwaitEndOf(server.get());
+  engine_.AwaitCancel(3);
+  engine_.End(3, FinishReason::kCancelled);
+  AwaitEnd();
 }
 
 // What the system buffers for a connection is a few megabytes: of so much, most waits in the
@@ -176,41 +161,37 @@ TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
 constexpr size_t kMuch = 16 << 20;
 
 // While the failure of one sequence is still on its way to the client, others end.
-TEST(Endings, AnAnswerIsGivenOnce) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 3})");
-  engine.Fail(1, absl::InternalError(std::string(kMuch, 'x') + "the end"));
+TEST_F(Endings, AnAnswerIsGivenOnce) {
+  Start();
+  Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "n": 3})");
+  engine_.Fail(1, absl::InternalError(std::string(kMuch, 'x') + "the end"));
   std::string answer = client.ReadUntil("xxx");
   for (const GenerationId id : {2, 3}) {
-    engine.Fail(id, absl::InternalError("too late"));
+    engine_.Fail(id, absl::InternalError("too late"));
     // Meanwhile the server hears of it.
-    EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+    EXPECT_EQ(Ask("GET", "/health").status, 200);
   }
   answer += client.ReadUntil("}}");
   EXPECT_EQ(answer.find("too late"), answer.npos);
   EXPECT_EQ(answer.rfind("HTTP/1.1"), 0u);
   EXPECT_GT(answer.size(), kMuch);
   EXPECT_EQ(client.Ask("GET", "/health").status, 200);
-  AwaitEndOf(server.get());
+  AwaitEnd();
 }
 
 // One that takes parts of an answer now and then is waited for, longer than one that takes nothing.
-TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.limits.write_timeout = absl::Seconds(3);
-  options.service.max_unread_bytes = 2 * kMuch;
-  const auto server = StartServer(&engine, options);
-  Client whole(server->port()), stream(server->port());
+TEST_F(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
+  options_.limits.write_timeout = absl::Seconds(3);
+  options_.service.max_unread_bytes = 2 * kMuch;
+  Start();
+  Client whole(server_->port()), stream(server_->port());
   whole.SendRequest("POST", "/v1/completions", kWhole);
-  engine.RequestOf(1);
+  engine_.RequestOf(1);
   stream.SendRequest("POST", "/v1/completions", kStream);
   const Instant start = Instant::Now();
   for (const GenerationId id : {1, 2}) {
-    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'x')));
-    engine.End(id);
+    EXPECT_TRUE(engine_.Emit(id, std::string(kMuch, 'x')));
+    engine_.End(id);
   }
   std::string answers[2];
   for (int i = 0; i < 64; ++i) {
@@ -218,7 +199,7 @@ TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
     answers[1] += stream.ReadSome(kMuch / 64);
     absl::SleepFor(absl::Milliseconds(72));
   }
-  EXPECT_GT(Instant::Now() - start, 1.5 * options.limits.write_timeout);
+  EXPECT_GT(Instant::Now() - start, 1.5 * options_.limits.write_timeout);
   answers[0] += whole.ReadUntil("timings");
   answers[1] += stream.ReadUntil("[DONE]");
   for (const std::string& answer : answers) {
@@ -228,24 +209,21 @@ TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
 }
 
 // Its answer was on its way, and it has read it all.
-TEST(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.max_unread_bytes = 3 * kMuch;
-  const auto server = StartServer(&engine, options);
+TEST_F(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
+  options_.service.max_unread_bytes = 3 * kMuch;
+  Start();
   GenerationId id = 0;
   for (const char* body : {kWhole, kStream}) {
-    Client client(server->port());
-    client.SendRequest("POST", "/v1/completions", body);
-    EXPECT_TRUE(engine.Emit(++id, std::string(kMuch, 'x')));
-    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'y')));
-    engine.End(id);
+    Client client(server_->port(), "/v1/completions", body);
+    EXPECT_TRUE(engine_.Emit(++id, std::string(kMuch, 'x')));
+    EXPECT_TRUE(engine_.Emit(id, std::string(kMuch, 'y')));
+    engine_.End(id);
     // What is written now is the last of it.
     std::string answer = client.ReadUntil("yyy");
     client.EndSending();
     for (int i = 0; i < 10; ++i) {
       // Meanwhile the server hears of it.
-      EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+      EXPECT_EQ(Ask("GET", "/health").status, 200);
     }
     answer += client.ReadUntil(body == kWhole ? "timings" : "[DONE]");
     EXPECT_GT(answer.size(), 2 * kMuch);
@@ -253,56 +231,51 @@ TEST(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
     // The connection ends; until then the answer may not be counted yet.
     client.ReadUntil("no such text");
   }
-  const std::string metrics = Ask(server.get(), "GET", "/metrics").body;
+  const std::string metrics = Ask("GET", "/metrics").body;
   EXPECT_THAT(metrics, HasSubstr("{path=\"/v1/completions\",status=\"200\"} 2"));
   EXPECT_THAT(metrics, Not(HasSubstr("status=\"499\"")));
-  AwaitEndOf(server.get());
+  AwaitEnd();
 }
 
-TEST(Endings, AClientThatReadsNothingIsCancelled) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.limits.write_timeout = absl::Milliseconds(100);
-  options.service.max_unread_bytes = 2 * kMuch;
-  const auto server = StartServer(&engine, options);
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", kStream);
-  EXPECT_TRUE(engine.Emit(1, std::string(kMuch, 'x')));
-  engine.AwaitCancel(1);
-  EXPECT_FALSE(engine.Emit(1, "x"));
-  engine.End(1, FinishReason::kCancelled);
-  AwaitEndOf(server.get());
+TEST_F(Endings, AClientThatReadsNothingIsCancelled) {
+  options_.limits.write_timeout = absl::Milliseconds(100);
+  options_.service.max_unread_bytes = 2 * kMuch;
+  Start();
+  Client client(server_->port(), "/v1/completions", kStream);
+  EXPECT_TRUE(engine_.Emit(1, std::string(kMuch, 'x')));
+  engine_.AwaitCancel(1);
+  EXPECT_FALSE(engine_.Emit(1, "x"));
+  engine_.End(1, FinishReason::kCancelled);
+  AwaitEnd();
 }
 
-TEST(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  Client running(server->port()), idle(server->port());
+TEST_F(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
+  Start();
+  Client running(server_->port()), idle(server_->port());
   EXPECT_EQ(idle.Ask("GET", "/ready").status, 200);
   running.SendRequest("POST", "/v1/completions", kStream);
-  engine.Emit(1, "once");
-  server->Drain();
+  engine_.Emit(1, "once");
+  server_->Drain();
   const Answer refused = idle.Ask("POST", "/v1/completions", kWhole);
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
-  EXPECT_EQ(Ask(server.get(), "GET", "/ready").status, 503);
-  EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
-  engine.Emit(1, "upon");
-  engine.End(1);
-  server->AwaitEnd();
+  EXPECT_EQ(Ask("GET", "/ready").status, 503);
+  EXPECT_EQ(Ask("GET", "/health").status, 200);
+  engine_.Emit(1, "upon");
+  engine_.End(1);
+  server_->AwaitEnd();
   const std::string answer = running.ReadUntil("[DONE]");
   EXPECT_THAT(answer, HasSubstr("upon"));
   EXPECT_THAT(answer, HasSubstr("[DONE]"));
 }
 
-TEST(Endings, ADrainEndsAtItsLimitOrWhenTold) {
+TEST_F(Endings, ADrainEndsAtItsLimitOrWhenTold) {
   for (const bool is_told : {false, true}) {
     ManualEngine engine;
     ServerOptions options = TestServerOptions();
     options.drain_timeout = is_told ? absl::Hours(1) : absl::Milliseconds(20);
     const auto server = StartServer(&engine, options);
-    Client client(server->port());
-    client.SendRequest("POST", "/v1/completions", kWhole);
+    Client client(server->port(), "/v1/completions", kWhole);
     engine.RequestOf(1);
     server->Drain();
     if (is_told) server->StopNow();
@@ -312,18 +285,16 @@ TEST(Endings, ADrainEndsAtItsLimitOrWhenTold) {
   }
 }
 
-TEST(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
-  ManualEngine engine;
-  auto server = StartServer(&engine, TestServerOptions());
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions", kStream);
-  engine.Emit(1, "once");
+TEST_F(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
+  Start();
+  Client client(server_->port(), "/v1/completions", kStream);
+  engine_.Emit(1, "once");
   std::thread ends([&] {
-    engine.AwaitCancel(1);
-    EXPECT_FALSE(engine.Emit(1, "upon"));
-    engine.End(1, FinishReason::kCancelled);
+    engine_.AwaitCancel(1);
+    EXPECT_FALSE(engine_.Emit(1, "upon"));
+    engine_.End(1, FinishReason::kCancelled);
   });
-  server = nullptr;
+  server_ = nullptr;
   ends.join();
 }
 

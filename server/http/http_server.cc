@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
@@ -57,12 +56,10 @@ class HttpServerImpl final : public HttpServer {
       : options_(std::move(options)),
         endpoint_(std::move(endpoint)),
         service_(engine, ServiceOptionsOf(options_, endpoint_)),
-        connections_(&service_, options_.limits),
+        connections_(&service_, options_.limits, &slow_work_, &waiting_work_),
         acceptor_(accept_loop_),
         accept_timer_(accept_loop_),
         drain_timer_(accept_loop_) {
-    connections_.set_slow_work(&slow_work_);
-    connections_.set_waiting_work(&waiting_work_);
     for (int i = 0; i < options_.io_threads; ++i) {
       loops_.push_back(std::make_unique<net::io_context>(/*concurrency_hint=*/1));
     }

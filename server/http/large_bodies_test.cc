@@ -1,7 +1,6 @@
 // Requests whose bodies are large: how much is made of them at once, on which threads, and under
 // which name those that are too large are counted.
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -17,42 +16,41 @@ std::string TokenizeBodyOf(size_t size) {
   return absl::StrCat(R"({"prompt": ")", std::string(size, 'a'), R"("})");
 }
 
-TEST(LargeBodies, AreRefusedBeyondTheirBudgetAndSmallOnesAreNot) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
-  ByteBudget& budget = server->service().large_bodies();
+using LargeBodies = ServerTest;
+
+TEST_F(LargeBodies, AreRefusedBeyondTheirBudgetAndSmallOnesAreNot) {
+  Start();
+  ByteBudget& budget = server_->service().large_bodies();
   const std::string large = TokenizeBodyOf(100'000);
   {
     const auto others = budget.Take((int64_t{64} << 20) - 50'000);
     ASSERT_TRUE(others.ok()) << others.status();
-    const Answer refused = Ask(server.get(), "POST", "/tokenize", large);
+    const Answer refused = Ask("POST", "/tokenize", large);
     EXPECT_EQ(refused.status, 429);
     EXPECT_THAT(refused.error("message"), HasSubstr("body: has 100014 bytes, allowed: 50000 more"));
     EXPECT_EQ(refused.headers.count("retry-after"), 1);
-    EXPECT_EQ(Ask(server.get(), "POST", "/tokenize", TokenizeBodyOf(1000)).status, 200);
+    EXPECT_EQ(Ask("POST", "/tokenize", TokenizeBodyOf(1000)).status, 200);
   }
-  Client client(server->port());
+  Client client(server_->port());
   EXPECT_EQ(client.Ask("POST", "/tokenize", large).status, 200);
   EXPECT_EQ(client.Ask("GET", "/health").status, 200);  // the exchange before has ended
   EXPECT_EQ(budget.num_held(), 0);
 }
 
 // Its tokens are with the engine, and the body is of no more use.
-TEST(LargeBodies, AreGivenUpWhenTheGenerationBegins) {
-  ManualEngine engine;
-  const auto server = StartServer(&engine, TestServerOptions());
+TEST_F(LargeBodies, AreGivenUpWhenTheGenerationBegins) {
+  Start();
   const std::string ignored(100'000, 'a');
-  Client client(server->port());
-  client.SendRequest("POST", "/v1/completions",
-                     absl::StrCat(R"({"prompt": "a", "stream": true, "user": ")", ignored, "\"}"));
-  engine.Emit(1, "first");
+  Client client(server_->port(), "/v1/completions",
+                absl::StrCat(R"({"prompt": "a", "stream": true, "user": ")", ignored, "\"}"));
+  engine_.Emit(1, "first");
   client.ReadUntil("first");
-  EXPECT_EQ(server->service().large_bodies().num_held(), 0);
-  engine.End(1);
+  EXPECT_EQ(server_->service().large_bodies().num_held(), 0);
+  engine_.End(1);
   client.ReadUntil("[DONE]");
 }
 
-TEST(LargeBodies, TheRouteSaysWhatMayWaitAndNotTheBody) {
+TEST_F(LargeBodies, TheRouteSaysWhatMayWaitAndNotTheBody) {
   const auto may_wait = [](const std::string& path) {
     HttpRequest request;
     request.method = "POST";
@@ -68,28 +66,26 @@ TEST(LargeBodies, TheRouteSaysWhatMayWaitAndNotTheBody) {
   }
 }
 
-TEST(LargeBodies, TooLargeOnesAreCountedUnderTheirPath) {
-  ManualEngine engine;
-  ServerOptions options = TestServerOptions();
-  options.service.max_body_bytes = 1000;
-  const auto server = StartServer(&engine, options);
+TEST_F(LargeBodies, TooLargeOnesAreCountedUnderTheirPath) {
+  options_.service.max_body_bytes = 1000;
+  Start();
   const std::string large(1001, ' ');
   // An answer is counted before its connection closes or reads on, not before a client has it.
-  Client announcing(server->port());
+  Client announcing(server_->port());
   const Answer announced =
       announcing.Ask("POST", "/v1/completions", large, "X-Request-Id: mine\r\n");
   EXPECT_EQ(announced.status, 413);
   EXPECT_EQ(announced.headers.at("x-request-id"), "mine");
   announcing.AwaitClose();
-  Client client(server->port());
+  Client client(server_->port());
   client.Send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   client.Send(absl::StrCat("3e9\r\n", large, "\r\n0\r\n\r\n"));
   EXPECT_EQ(client.Read().status, 413);
   client.AwaitClose();
-  Client lost(server->port());
+  Client lost(server_->port());
   EXPECT_EQ(lost.Ask("POST", "/no/such/path", large).status, 404);
   lost.AwaitClose();
-  const std::string metrics = Ask(server.get(), "GET", "/metrics").body;
+  const std::string metrics = Ask("GET", "/metrics").body;
   EXPECT_THAT(metrics, HasSubstr(R"({path="/v1/completions",status="413"} 1)"));
   EXPECT_THAT(metrics, HasSubstr(R"({path="/tokenize",status="413"} 1)"));
   EXPECT_THAT(metrics, HasSubstr(R"({path="other",status="404"} 1)"));

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/named_values.h"
 #include "engine/report_json.h"
@@ -11,7 +12,6 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
-#include "server/metrics/metrics_names.h"
 
 namespace tandem {
 namespace {
@@ -36,23 +36,21 @@ const prometheus::Histogram::BucketBoundaries& RequestBuckets() {
   return *buckets;
 }
 
-MetricFamily Family(std::string name, std::string help, MetricType type) {
-  MetricFamily family;
-  family.name = std::move(name);
-  family.help = std::move(help);
-  family.type = type;
-  return family;
+using Labels = std::vector<ClientMetric::Label>;
+
+MetricFamily NewFamily(const char* name, const char* help, MetricType type) {
+  return {name, help, type, {}};
 }
 
-void AddValue(double value, std::vector<ClientMetric::Label> labels, MetricFamily* family) {
+void AddValue(double value, Labels labels, MetricFamily* family) {
   ClientMetric metric;
   metric.label = std::move(labels);
   (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   family->metric.push_back(std::move(metric));
 }
 
-MetricFamily Single(std::string name, std::string help, MetricType type, double value) {
-  MetricFamily family = Family(std::move(name), std::move(help), type);
+MetricFamily Single(const char* name, const char* help, MetricType type, double value) {
+  MetricFamily family = NewFamily(name, help, type);
   AddValue(value, {}, &family);
   return family;
 }
@@ -64,22 +62,20 @@ MetricFamily Gauge(const char* name, const char* help, int64_t value) {
   return Single(name, help, MetricType::Gauge, static_cast<double>(value));
 }
 
-ClientMetric::Label LabelOf(std::string name, std::string value) {
-  ClientMetric::Label label;
-  label.name = std::move(name);
-  label.value = std::move(value);
-  return label;
+void Append(std::vector<MetricFamily> more, std::vector<MetricFamily>* families) {
+  for (MetricFamily& family : more) families->push_back(std::move(family));
 }
 
 double Ratio(int part, int whole) { return whole == 0 ? 0.0 : static_cast<double>(part) / whole; }
 
 MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
-  MetricFamily usage = Family("tandem_kv_cache_usage_ratio",
-                              "Share of the cache's pages that sequences use", MetricType::Gauge);
-  AddValue(Ratio(load.target_pages_in_use, engine.target_info().num_pages),
-           {LabelOf("model", "target")}, &usage);
+  MetricFamily usage =
+      NewFamily("tandem_kv_cache_usage_ratio", "Share of the cache's pages that sequences use",
+                MetricType::Gauge);
+  AddValue(Ratio(load.target_pages_in_use, engine.target_info().num_pages), {{"model", "target"}},
+           &usage);
   if (const auto draft = engine.draft_info(); draft.has_value()) {
-    AddValue(Ratio(load.draft_pages_in_use, draft->num_pages), {LabelOf("model", "draft")}, &usage);
+    AddValue(Ratio(load.draft_pages_in_use, draft->num_pages), {{"model", "draft"}}, &usage);
   }
   return usage;
 }
@@ -87,13 +83,13 @@ MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
 // How the target's cache is laid out, as labels of a constant.
 MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   const ModelInfo target = engine.target_info();
-  MetricFamily family =
-      Family("tandem_cache_config_info", "How the target's cache is laid out", MetricType::Gauge);
+  MetricFamily family = NewFamily("tandem_cache_config_info", "How the target's cache is laid out",
+                                  MetricType::Gauge);
   AddValue(1,
-           {LabelOf("block_size", absl::StrCat(target.page_size)),
-            LabelOf("num_gpu_blocks", absl::StrCat(target.num_pages)),
-            LabelOf("cache_dtype", target.kv_cache),
-            LabelOf("enable_prefix_caching", options.prefix_cache ? "True" : "False")},
+           {{"block_size", absl::StrCat(target.page_size)},
+            {"num_gpu_blocks", absl::StrCat(target.num_pages)},
+            {"cache_dtype", target.kv_cache},
+            {"enable_prefix_caching", options.prefix_cache ? "True" : "False"}},
            &family);
   return family;
 }
@@ -115,11 +111,10 @@ std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
 
 MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   MetricFamily family =
-      Family("tandem_spec_decode_num_accepted_tokens_per_pos_total",
-             "Accepted draft tokens by their place in the draft, from 0", MetricType::Counter);
+      NewFamily("tandem_spec_decode_num_accepted_tokens_per_pos_total",
+                "Accepted draft tokens by their place in the draft, from 0", MetricType::Counter);
   for (int i = 0; i < NumDraftPlaces(stats); ++i) {
-    AddValue(static_cast<double>(stats.accepted_at[i]), {LabelOf("position", absl::StrCat(i))},
-             &family);
+    AddValue(static_cast<double>(stats.accepted_at[i]), {{"position", absl::StrCat(i)}}, &family);
   }
   return family;
 }
@@ -210,11 +205,64 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
             load.draft_memory_tenants),
       Counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
       Counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
-  for (MetricFamily& family : TransferMetrics(load.transfer)) {
-    families.push_back(std::move(family));
-  }
-  for (MetricFamily& family : DraftHeadMetrics(engine)) families.push_back(std::move(family));
+  Append(TransferMetrics(load.transfer), &families);
+  Append(DraftHeadMetrics(engine), &families);
   return families;
+}
+
+constexpr std::pair<std::string_view, std::string_view> kVllmNames[] = {
+    {"tandem_spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts_total"},
+    {"tandem_spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},
+    {"tandem_spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"},
+    {"tandem_spec_decode_num_accepted_tokens_per_pos_total",
+     "vllm:spec_decode_num_accepted_tokens_per_pos_total"},
+    {"tandem_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
+    {"tandem_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
+    {"tandem_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"},
+    {"tandem_request_queue_time_seconds", "vllm:request_queue_time_seconds"},
+    {"tandem_request_prompt_time_seconds", "vllm:request_prefill_time_seconds"},
+    {"tandem_request_decode_time_seconds", "vllm:request_decode_time_seconds"},
+    {"tandem_num_requests_running", "vllm:num_requests_running"},
+    {"tandem_num_requests_waiting", "vllm:num_requests_waiting"},
+    {"tandem_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"},
+    {"tandem_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"},
+    {"tandem_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"},
+    {"tandem_num_preemptions_total", "vllm:num_preemptions_total"},
+    {"tandem_prompt_tokens_total", "vllm:prompt_tokens_total"},
+    {"tandem_generation_tokens_total", "vllm:generation_tokens_total"},
+    {"tandem_requests_finished_total", "vllm:request_success_total"},
+    {"tandem_cache_config_info", "vllm:cache_config_info"}};
+
+// Without the draft's cache, which vLLM has no place for.
+void TakeVllmLabels(const std::string& model_name, MetricFamily* family) {
+  std::erase_if(family->metric, [](const ClientMetric& metric) {
+    return absl::c_linear_search(metric.label, ClientMetric::Label{"model", "draft"});
+  });
+  for (ClientMetric& metric : family->metric) {
+    Labels labels = {{"engine", "0"}, {"model_name", model_name}};
+    for (ClientMetric::Label& label : metric.label) {
+      if (label.name == "model") continue;
+      if (label.name == "reason") label.name = "finished_reason";
+      labels.push_back(std::move(label));
+    }
+    metric.label = std::move(labels);
+  }
+}
+
+// Those of `families` that vLLM has, too, as it calls them, with its labels `engine` and
+// `model_name`: routers, autoscalers and dashboards know these.
+std::vector<MetricFamily> UnderVllmNames(const std::vector<MetricFamily>& families,
+                                         const std::string& model_name) {
+  std::vector<MetricFamily> renamed;
+  for (const MetricFamily& family : families) {
+    const auto* found =
+        absl::c_find_if(kVllmNames, [&](const auto& pair) { return pair.first == family.name; });
+    if (found == std::end(kVllmNames)) continue;
+    renamed.push_back(family);
+    renamed.back().name = std::string(found->second);
+    TakeVllmLabels(model_name, &renamed.back());
+  }
+  return renamed;
 }
 
 }  // namespace
@@ -246,22 +294,19 @@ struct Metrics::Families {
               "From there to the end of the pass that completes the prompt", RequestBuckets());
   prometheus::Histogram* decode = Latency("tandem_request_decode_time_seconds",
                                           "From there to the sequence's end", RequestBuckets());
+  prometheus::Family<prometheus::Counter>* Counts(const char* name, const char* help) {
+    return &prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
   prometheus::Family<prometheus::Counter>* decode_parts =
-      &prometheus::BuildCounter()
-           .Name("tandem_request_decode_part_seconds_total")
-           .Help("Decode time of sequences by the work it was spent on")
-           .Register(registry);
+      Counts("tandem_request_decode_part_seconds_total",
+             "Decode time of sequences by the work it was spent on");
   prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
   prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});
   prometheus::Counter* other = &decode_parts->Add({{"part", "other"}});
-  prometheus::Family<prometheus::Counter>* answers = &prometheus::BuildCounter()
-                                                          .Name("tandem_http_responses_total")
-                                                          .Help("Answers by path and status")
-                                                          .Register(registry);
-  prometheus::Family<prometheus::Counter>* ends = &prometheus::BuildCounter()
-                                                       .Name("tandem_requests_finished_total")
-                                                       .Help("Sequences by what ended them")
-                                                       .Register(registry);
+  prometheus::Family<prometheus::Counter>* answers =
+      Counts("tandem_http_responses_total", "Answers by path and status");
+  prometheus::Family<prometheus::Counter>* ends =
+      Counts("tandem_requests_finished_total", "Sequences by what ended them");
 };
 
 Metrics::Metrics(const Engine* engine, MetricsOptions options)
@@ -296,12 +341,12 @@ void Metrics::CountEnd(const std::string& reason) {
 std::string Metrics::Text() const {
   std::vector<MetricFamily> families = OfEngine(*engine_);
   families.push_back(CacheConfig(*engine_, options_));
-  for (MetricFamily& family : families_->registry.Collect()) families.push_back(std::move(family));
-  const bool has_vllms = options_.names != MetricsNames::kTandem;
-  std::vector<MetricFamily> vllms;
-  if (has_vllms) vllms = UnderVllmNames(families, options_.model_name);
-  if (options_.names == MetricsNames::kVllm) families.clear();
-  for (MetricFamily& family : vllms) families.push_back(std::move(family));
+  Append(families_->registry.Collect(), &families);
+  if (options_.names != MetricsNames::kTandem) {
+    std::vector<MetricFamily> vllms = UnderVllmNames(families, options_.model_name);
+    if (options_.names == MetricsNames::kVllm) families.clear();
+    Append(std::move(vllms), &families);
+  }
   return prometheus::TextSerializer().Serialize(families);
 }
 

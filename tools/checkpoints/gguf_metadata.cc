@@ -161,11 +161,11 @@ absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, G
   ASSIGN_OR_RETURN(const std::string of_tokenizer, Tokenizer::FileOf(folder));
   if (of_tokenizer != file) return HasNoPlaceInGguf(of_tokenizer, "a tokenizer of SentencePiece");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, file));
-  ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(*json, file, config.vocab_size));
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, file));
+  ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(json, file, config.vocab_size));
   header->Add(kGgufTokens, tokens.texts);
-  RETURN_IF_ERROR(IsOfPieces(*json) ? AddPieces(*json, tokens, file, header)
-                                    : AddByteLevel(*json, tokens, file, header));
+  RETURN_IF_ERROR(IsOfPieces(json) ? AddPieces(json, tokens, file, header)
+                                   : AddByteLevel(json, tokens, file, header));
   RETURN_IF_ERROR(AddEnds(folder, *tokenizer, config, header));
   return CheckSaysTheSame(*tokenizer, *header, file);
 }

@@ -1,4 +1,4 @@
-#include "server/api/cache_use.h"
+#include "server/api/answer_writer.h"
 
 #include <vector>
 
