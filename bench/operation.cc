@@ -5,7 +5,7 @@
 
 #include "base/instant.h"
 #include "base/status_macros.h"
-#include "kernels/device_meter.h"
+#include "kernels/backend.h"
 #include "tools/table.h"
 
 namespace tandem {

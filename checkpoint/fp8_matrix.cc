@@ -12,7 +12,6 @@
 #include "checkpoint/grouped_matrix.h"
 #include "checkpoint/weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

@@ -25,7 +25,6 @@
 #include "checkpoint/model_families.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

@@ -14,7 +14,6 @@
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/quantized_weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/fuzzing.h"
 #include "tests/json_mutator.h"
 

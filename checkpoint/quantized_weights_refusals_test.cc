@@ -17,7 +17,6 @@
 #include "checkpoint/quantized_weights.h"
 #include "checkpoint/quantized_weights_testing.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
 

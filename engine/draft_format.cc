@@ -8,7 +8,7 @@
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
-#include "draft/policy/round_gain.h"
+#include "draft/policy/round_costs.h"
 #include "kernels/blocks.h"
 
 namespace tandem {

@@ -9,7 +9,6 @@
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_families.h"
 #include "json/json_text.h"
-#include "model/gathered_rows.h"
 #include "model/transformer_loader.h"
 #include "tandem/field_error.h"
 

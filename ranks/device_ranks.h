@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/column_gatherer.h"
 #include "ranks/rank_group.h"
 
 namespace tandem {

@@ -22,7 +22,7 @@
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/widen_row.h"
+#include "kernels/blocks.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "model/transformer.h"

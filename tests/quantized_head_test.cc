@@ -13,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tools/checkpoints/quantized_model.h"
 
 namespace tandem {

@@ -26,7 +26,6 @@
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 #include "tandem/json_value.h"
 #include "tools/checkpoints/gguf_output.h"
 

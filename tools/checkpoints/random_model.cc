@@ -27,7 +27,6 @@
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 #include "nlohmann/json.hpp"
 #include "text/byte_alphabet.h"
 #include "tools/table.h"

@@ -1,4 +1,4 @@
-#include "engine/session_times.h"
+#include "engine/session.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "draft/policy/speedup_monitor.h"
+#include "draft/policy/tenant_speculation.h"
 
 #include <cmath>
 #include <random>

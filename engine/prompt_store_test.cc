@@ -1,4 +1,4 @@
-#include "engine/fetch_pace.h"
+#include "engine/prompt_store.h"
 
 #include <algorithm>
 
