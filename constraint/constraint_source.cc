@@ -6,7 +6,6 @@
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "constraint/grammar_text.h"
-#include "constraint/regex_grammar.h"
 #include "constraint/schema_grammar.h"
 #include "json/json_text.h"
 

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "constraint/code_points.h"
+#include "constraint/regex_syntax.h"
 
 namespace tandem {
 
@@ -28,6 +30,7 @@ GrammarExpr TextExpr(std::string text);
 GrammarExpr RegexExpr(std::string text);
 GrammarExpr ClassExpr(const CodePoints& code_points);  // one character
 GrammarExpr RuleExpr(int rule);
+GrammarExpr RegexGrammar(const RegexNode& node, TextForm form);  // the texts that match it
 GrammarExpr Sequence(std::vector<GrammarExpr> parts);
 GrammarExpr Choice(std::vector<GrammarExpr> parts);
 GrammarExpr Repeat(GrammarExpr part, int64_t min, int64_t max);
@@ -58,6 +61,18 @@ class GrammarText {
   std::vector<bool> FiniteRules() const;
 
   std::vector<Rule> rules_;
+};
+
+// The grammar of a schema, which its parts are added to.
+struct SchemaOutput {
+  GrammarText grammar;
+  std::string why;  // the first part without a value has none
+
+  // No value.
+  GrammarExpr None(const std::string& path, absl::string_view keyword, absl::string_view reason) {
+    if (why.empty()) why = absl::StrCat("schema", path, ".", keyword, " ", reason);
+    return {};
+  }
 };
 
 }  // namespace tandem

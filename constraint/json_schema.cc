@@ -16,8 +16,7 @@
 #include "base/status_macros.h"
 #include "constraint/regex_syntax.h"
 #include "constraint/schema_keywords.h"
-#include "constraint/schema_merge.h"
-#include "constraint/string_formats.h"
+#include "constraint/string_grammar.h"
 #include "json/json_text.h"
 
 namespace tandem {

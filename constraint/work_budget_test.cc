@@ -1,8 +1,12 @@
 #include "constraint/work_budget.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "constraint/count_loops.h"
 #include "gtest/gtest.h"
@@ -79,6 +83,98 @@ TEST(WorkBudget, IsOfOneThread) {
     for (int i = 0; i < 1000; ++i) tandem_count_loop();
   }).join();
   EXPECT_TRUE(budget.status().ok());
+}
+
+constexpr absl::Duration kMask = absl::Milliseconds(30);
+
+// The time of one token and of the mask after it, by the place.
+absl::Duration TokenTime(int place) { return absl::Milliseconds(place * 7 % 20); }
+absl::Duration MaskTime(int place) { return absl::Milliseconds(20 + place * 13 % 45); }
+
+TEST(TimeAccount, GrantsTimeForEachTokenUpToAMost) {
+  TimeAccount account;
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  account.AddMask(absl::Milliseconds(600));
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);  // asked for again, it counts once
+  EXPECT_EQ(account.LeftForToken(), absl::Milliseconds(450));
+  account.AddToken(1, absl::Milliseconds(50));
+  account.Commit();
+  EXPECT_EQ(account.LeftForMask(), absl::Milliseconds(400));
+  for (int i = 0; i < 100; ++i) {
+    account.AddToken(1, absl::ZeroDuration());
+    account.Commit();
+  }
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+}
+
+// Whatever is drafted, accepted and rejected, and in whichever order masks are asked for.
+TEST(TimeAccount, LeavesAnOutputWhatPlainDecodingWould) {
+  constexpr int kLength = 400;
+  TimeAccount plain;
+  std::vector<absl::Duration> left;
+  for (int place = 0; place < kLength; ++place) {
+    left.push_back(plain.LeftForMask());
+    plain.AddMask(MaskTime(place));
+    plain.AddToken(place, TokenTime(place + 1));
+    plain.Commit();
+  }
+  EXPECT_LT(*std::min_element(left.begin(), left.end()), absl::Milliseconds(500));
+  std::mt19937_64 random(1);
+  TimeAccount drafted;
+  for (int place = 0; place < kLength;) {
+    ASSERT_EQ(drafted.LeftForMask(), left[place]) << place;
+    drafted.AddMask(MaskTime(place));
+    const int num_drafted = std::min<int>(random() % 33, kLength - 1 - place);
+    const int num_right = num_drafted == 0 ? 0 : static_cast<int>(random() % num_drafted);
+    for (int walk = 0; walk < 2; ++walk) {  // the draft's, and the target's
+      for (int i = 1; i <= num_drafted; ++i) {
+        const bool is_right = i <= num_right;
+        drafted.AddToken(is_right ? place + i - 1 : -1, TokenTime(place + i));
+        if (is_right) {
+          ASSERT_EQ(drafted.LeftForMask(), left[place + i]) << place << " " << i;
+        }
+        drafted.AddMask(MaskTime(place + i));
+      }
+      for (int i = 0; i < num_drafted; ++i) drafted.Undo();
+    }
+    for (int i = 0; i <= num_right; ++i) {
+      drafted.AddToken(place, TokenTime(place + 1));
+      drafted.Commit();
+      ++place;
+    }
+  }
+}
+
+// Tokens that are taken back pause drafts; committed ones give them their time back.
+TEST(TimeAccount, PausesDraftsThatTakeTooMuch) {
+  TimeAccount account;
+  int num_rejected = 0;
+  for (; account.may_draft(); ++num_rejected) {
+    account.AddToken(1, absl::ZeroDuration());
+    account.AddMask(kMask);
+    account.Undo();
+  }
+  EXPECT_EQ(num_rejected, 34);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  account.AddMask(kMask);
+  account.AddToken(2, absl::ZeroDuration());
+  account.Commit();
+  EXPECT_TRUE(account.may_draft());
+  account.AddDraftWork(absl::Milliseconds(200));
+  EXPECT_FALSE(account.may_draft());
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+}
+
+// An output that took long to follow is not followed anew for a draft's sake.
+TEST(TimeAccount, StopsDraftsOfAnOutputThatTookLong) {
+  TimeAccount account;
+  for (int i = 0; i < 34; ++i) {
+    EXPECT_TRUE(account.may_draft()) << i;
+    account.AddToken(1, kMask);
+    account.Commit();
+  }
+  EXPECT_FALSE(account.may_draft());
+  EXPECT_GT(account.left_for_drafts(), absl::ZeroDuration());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "text/byte_alphabet.h"
+#include "text/pre_tokenizer.h"
 
 namespace tandem {
 namespace {

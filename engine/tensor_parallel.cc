@@ -21,9 +21,9 @@
 #include "kernels/quantize.h"
 #include "model/pass_message.h"
 #include "nlohmann/json.hpp"
-#include "ranks/device_ranks.h"
 #include "ranks/linked_ranks.h"
 #include "ranks/numa_nodes.h"
+#include "ranks/rank_group.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

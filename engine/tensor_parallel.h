@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "model/transformer.h"
 #include "ranks/rank_group.h"
-#include "ranks/rank_processes.h"
+#include "ranks/shared_ranks.h"
 #include "tandem/engine_options.h"
 
 namespace tandem {

@@ -12,6 +12,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace tandem {
@@ -195,6 +196,48 @@ TEST_F(KvEventPublisherTest, NamesTheEndpointThatCannotBeBound) {
               AllOf(HasSubstr(absl::StrCat("kv_events_replay: cannot bind ",
                                            options.replay_endpoint, ": ")),
                     HasSubstr("in use")));
+}
+
+PageKey KeyOf(int number) {
+  PageKey key;
+  key.bytes.fill(static_cast<std::byte>(number));
+  return key;
+}
+
+// msgspec.msgpack.encode of vLLM's classes with the same fields: keys of 32 bytes, "GPU", rank 0.
+constexpr char kOfMsgspec[] =
+    "93cb3ff80000000000009588a474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657392c4"
+    "200101010101010101010101010101010101010101010101010101010101010101c420020202020202020202"
+    "0202020202020202020202020202020202020202020202b1706172656e745f626c6f636b5f68617368c0a974"
+    "6f6b656e5f69647394007fcc80ccffaa626c6f636b5f73697a6502a76c6f72615f6964c0a66d656469756da3"
+    "475055a96c6f72615f6e616d65c088a474797065ab426c6f636b53746f726564ac626c6f636b5f6861736865"
+    "7391c4200303030303030303030303030303030303030303030303030303030303030303b1706172656e745f"
+    "626c6f636b5f68617368c4200202020202020202020202020202020202020202020202020202020202020202"
+    "a9746f6b656e5f69647392cd0100ce00011170aa626c6f636b5f73697a6502a76c6f72615f6964c0a66d6564"
+    "69756da3475055a96c6f72615f6e616d65c089a474797065ab426c6f636b53746f726564ac626c6f636b5f68"
+    "617368657392c4200404040404040404040404040404040404040404040404040404040404040404c4200505"
+    "050505050505050505050505050505050505050505050505050505050505b1706172656e745f626c6f636b5f"
+    "68617368c0a9746f6b656e5f696473920102aa626c6f636b5f73697a6501a76c6f72615f6964c0a66d656469"
+    "756da3475055a96c6f72615f6e616d65c0aa65787472615f6b6579739291a26162c083a474797065ac426c6f"
+    "636b52656d6f766564ac626c6f636b5f68617368657392c42001010101010101010101010101010101010101"
+    "01010101010101010101010101c4200404040404040404040404040404040404040404040404040404040404"
+    "040404a66d656469756da347505581a474797065b0416c6c426c6f636b73436c656172656400";
+
+TEST(KvEventBatch, IsEncodedAsMsgspecEncodesVllms) {
+  const KvEventBatch batch = {
+      .time = 1.5,
+      .events = {PagesStored{.pages = {KeyOf(1), KeyOf(2)}, .tokens = {0, 127, 128, 255}},
+                 PagesStored{.pages = {KeyOf(3)}, .parent = KeyOf(2), .tokens = {256, 70000}},
+                 PagesStored{.pages = {KeyOf(4), KeyOf(5)}, .tokens = {1, 2}, .tenant = "ab"},
+                 PagesRemoved{.pages = {KeyOf(1), KeyOf(4)}}, CacheCleared{}}};
+  EXPECT_EQ(absl::BytesToHexString(Encoded(batch)), kOfMsgspec);
+}
+
+TEST(KvEventBatch, SeesAnotherByte) {
+  KvEventBatch batch = {.time = 1.5, .events = {CacheCleared{}}};
+  const std::string before = Encoded(batch);
+  batch.time = 2.5;
+  EXPECT_NE(Encoded(batch), before);
 }
 
 }  // namespace

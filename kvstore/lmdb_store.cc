@@ -24,7 +24,6 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "kvstore/lmdb_file.h"
-#include "kvstore/pool_table.h"
 #include "tandem/parameter.h"
 
 namespace tandem {

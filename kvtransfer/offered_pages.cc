@@ -115,11 +115,6 @@ void OfferedPages::set_on_change(std::function<void()> on_change) {
   on_change_ = std::move(on_change);
 }
 
-void OfferedPages::Expire() {
-  absl::MutexLock lock(&mutex_);
-  ExpireAt(Instant::Now());
-}
-
 OfferedPages::Stats OfferedPages::stats() const {
   absl::MutexLock lock(&mutex_);
   ExpireAt(Instant::Now());

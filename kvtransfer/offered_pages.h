@@ -68,9 +68,6 @@ class OfferedPages {
   // this returns, the one before is not called any more.
   void set_on_change(std::function<void()> on_change);
 
-  // Ends the leases whose time is over. Every other call does so first.
-  void Expire();
-
   struct Stats {
     int64_t leases = 0;          // now
     int64_t bytes = 0;           // now

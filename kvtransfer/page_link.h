@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kvtransfer/address.h"
+#include "kvtransfer/message_socket.h"
 #include "kvtransfer/offered_pages.h"
 
 namespace tandem {

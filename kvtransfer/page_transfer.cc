@@ -8,8 +8,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "kvtransfer/address.h"
-#include "kvtransfer/open_transfer.h"
+#include "kvtransfer/message_socket.h"
 #include "kvtransfer/transfer_thread.h"
 #include "tandem/field_error.h"
 

@@ -58,6 +58,10 @@ class PageTransfer {
   virtual TransferCounts stats() const = 0;
 };
 
+// PageTransfer::Open for a worker that says that its wire version is this.
+absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::Options& options,
+                                                           int64_t wire_version);
+
 }  // namespace tandem
 
 #endif  // TANDEM_KVTRANSFER_PAGE_TRANSFER_H_

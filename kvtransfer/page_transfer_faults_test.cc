@@ -19,10 +19,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "base/instant.h"
-#include "kvtransfer/address.h"
 #include "kvtransfer/message_samples.h"
 #include "kvtransfer/message_socket.h"
-#include "kvtransfer/open_transfer.h"
+#include "kvtransfer/page_transfer.h"
 #include "kvtransfer/transfer_testing.h"
 #include "kvtransfer/wire_messages.h"
 

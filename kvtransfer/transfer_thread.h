@@ -18,12 +18,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "kvtransfer/address.h"
 #include "kvtransfer/asked_pages.h"
 #include "kvtransfer/handshake.h"
+#include "kvtransfer/message_socket.h"
 #include "kvtransfer/offered_pages.h"
 #include "kvtransfer/page_link.h"
-#include "kvtransfer/page_sender.h"
 #include "kvtransfer/page_transfer.h"
 #include "kvtransfer/wire_messages.h"
 

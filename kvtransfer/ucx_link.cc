@@ -2,25 +2,34 @@
 // which chooses TCP, copies between processes or RDMA, and for large pages rendezvous. UCX has a
 // listener of its own, which is not used: it aborts the process when a stranger sends it bytes
 // (tcp_sockcm_ep.c of 1.13.1).
+#include <dlfcn.h>
 #include <ifaddrs.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <ucp/api/ucp.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/message_socket.h"
 #include "kvtransfer/page_link.h"
-#include "kvtransfer/ucx_library.h"
 
 namespace tandem {
 namespace {
@@ -42,6 +51,105 @@ std::string InterfaceOf(const Address& address) {
   }
   freeifaddrs(all);
   return name;
+}
+
+// What UCX would print goes to the log, at its lowest level: what matters of it is an error of a
+// call as well.
+ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t level,
+                          const ucs_log_component_config_t*, const char* format, va_list values) {
+  if (level <= UCS_LOG_LEVEL_WARN) {
+    std::array<char, 512> line;
+    std::vsnprintf(line.data(), line.size(), format, values);
+    Log(LogLevel::kDebug, absl::StrCat("kv transfer: ucx: ", line.data()));
+  }
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// One of the libraries; remembers the first failure.
+class LoadedFile {
+ public:
+  LoadedFile(const char* name, absl::Status* status)
+      : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)), status_(status) {
+    if (handle_ == nullptr) Fail();
+  }
+  // A function of any type.
+  struct Found {
+    template <typename Pointer>
+    operator Pointer() const {
+      return reinterpret_cast<Pointer>(address);
+    }
+    void* address = nullptr;
+  };
+  Found Find(const char* name) {
+    void* const address = handle_ == nullptr ? nullptr : dlsym(handle_, name);
+    if (handle_ != nullptr && address == nullptr) Fail();
+    return {address};
+  }
+
+ private:
+  void Fail() {
+    const char* why = dlerror();
+    status_->Update(absl::UnavailableError(
+        absl::StrCat("kv_transfer: UCX cannot be loaded: ", why == nullptr ? "" : why)));
+  }
+
+  void* const handle_;  // for as long as the process lives
+  absl::Status* const status_;
+};
+
+// UCX as a shared library that is loaded when pages are first to travel. Loading it takes signals,
+// patches the C library and measures the clock, which a program that transfers nothing is spared;
+// and the program starts where UCX is not installed.
+struct UcxLibrary {
+  // Loads it once. UNAVAILABLE, naming `kv_transfer` and the file, if that fails.
+  static absl::StatusOr<const UcxLibrary*> Load();
+
+  absl::Status status;
+  LoadedFile ucp{"libucp.so.0", &status};
+  LoadedFile ucs{"libucs.so.0", &status};
+
+#define TANDEM_UCX_FUNCTION(file, name) decltype(&::name) name = file.Find(#name)
+  TANDEM_UCX_FUNCTION(ucp, ucp_am_recv_data_nbx);
+  TANDEM_UCX_FUNCTION(ucp, ucp_am_send_nbx);
+  TANDEM_UCX_FUNCTION(ucp, ucp_cleanup);
+  TANDEM_UCX_FUNCTION(ucp, ucp_config_modify);
+  TANDEM_UCX_FUNCTION(ucp, ucp_config_read);
+  TANDEM_UCX_FUNCTION(ucp, ucp_config_release);
+  TANDEM_UCX_FUNCTION(ucp, ucp_ep_close_nbx);
+  TANDEM_UCX_FUNCTION(ucp, ucp_ep_create);
+  TANDEM_UCX_FUNCTION(ucp, ucp_init_version);
+  TANDEM_UCX_FUNCTION(ucp, ucp_request_check_status);
+  TANDEM_UCX_FUNCTION(ucp, ucp_request_free);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_arm);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_create);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_destroy);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_get_address);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_get_efd);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_progress);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_release_address);
+  TANDEM_UCX_FUNCTION(ucp, ucp_worker_set_am_recv_handler);
+  TANDEM_UCX_FUNCTION(ucs, ucs_debug_disable_signal);
+  TANDEM_UCX_FUNCTION(ucs, ucs_log_push_handler);
+  TANDEM_UCX_FUNCTION(ucs, ucs_status_string);
+#undef TANDEM_UCX_FUNCTION
+};
+
+absl::StatusOr<const UcxLibrary*> UcxLibrary::Load() {
+  static const UcxLibrary& library = []() -> const UcxLibrary& {
+    // Else it patches mmap, madvise and their like, to remember memory that it has registered, and
+    // the end of every thread goes through it. It reads this while it is loaded.
+    setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
+    const auto* const loaded = new UcxLibrary;
+    if (!loaded->status.ok()) return *loaded;
+    loaded->ucs_log_push_handler(&LogLine);
+    // Loading it installs handlers of signals, which print and take the place of ours.
+    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
+      loaded->ucs_debug_disable_signal(signal);
+    }
+    return *loaded;
+  }();
+  if (!library.status.ok()) return library.status;
+  return &library;
 }
 
 class UcxLink final : public PageLink {

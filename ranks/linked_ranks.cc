@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "kvtransfer/address.h"
+#include "kvtransfer/message_socket.h"
 #include "ranks/rank_link.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"

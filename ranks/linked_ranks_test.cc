@@ -16,7 +16,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kvtransfer/address.h"
 #include "kvtransfer/message_socket.h"
 #include "ranks/linked_testing.h"
 

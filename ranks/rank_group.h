@@ -3,6 +3,7 @@
 #define TANDEM_RANKS_RANK_GROUP_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,15 @@ inline RankShare RankShareOf(int count, int rank, int world) {
   const auto at = [&](int64_t r) { return static_cast<int>((count * r + world - 1) / world); };
   return {at(rank), at(rank + 1)};
 }
+
+// Joins the devices of a group: what is gathered is so by the devices, and everything else is
+// `host`'s, which also says when the group has ended. Waits for all ranks to call it.
+//   devices: ColumnGatherer::NewGroup's words, the same on all ranks
+// Each rank's memory is its device's own, and what grows is at another place, without its contents.
+// REQUIRES: backend->gatherer() is there and open; `host` outlives the backend, the backend what is
+// returned.
+absl::StatusOr<std::unique_ptr<RankGroup>> JoinDeviceRanks(RankGroup* host, Backend* backend,
+                                                           const std::string& devices);
 
 }  // namespace tandem
 

@@ -12,7 +12,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "ranks/rank_processes.h"
 
 namespace tandem {
 namespace {

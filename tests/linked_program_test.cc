@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/address.h"
 #include "kvtransfer/message_socket.h"
 #include "ranks/linked_testing.h"
 #include "tests/engine_testing.h"

@@ -6,8 +6,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "text/byte_alphabet.h"
 #include "text/component_fields.h"
+#include "text/pre_tokenizer.h"
 #include "text/regex.h"
 
 namespace tandem {

@@ -1,15 +1,17 @@
 #include "text/regex.h"
-
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cstddef>
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
-#include "text/regex_dialect.h"
 
 namespace tandem {
 namespace {
@@ -51,6 +53,214 @@ absl::Status MatchError(int code, size_t start) {
       return absl::InternalError(what);
   }
 }
+
+// What stands between the brackets of a class.
+constexpr char kSpace[] = R"(\x{9}-\x{d}\x{85}\p{Z})";
+constexpr char kNoSpace[] =
+    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff})"
+    R"(\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr char kWord[] = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr char kHex[] = "0-9a-fA-F";
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : pattern_(pattern.data(), pattern.size()) {}
+
+  absl::StatusOr<std::string> Translate() {
+    while (at_ < pattern_.size()) RETURN_IF_ERROR(Step());
+    return std::move(out_);
+  }
+
+ private:
+  absl::Status NotImplemented(size_t offset, absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("regular expression: at offset ", offset, ": ", what, " is not implemented"));
+  }
+  bool Rest(absl::string_view start) const { return absl::StartsWith(pattern_.substr(at_), start); }
+  void Copy(size_t count) {
+    absl::StrAppend(&out_, pattern_.substr(at_, count));
+    at_ += count;
+  }
+  void Replace(size_t count, absl::string_view by) {
+    absl::StrAppend(&out_, by);
+    at_ += count;
+  }
+
+  // One element outside of classes.
+  absl::Status Step() {
+    switch (pattern_[at_]) {
+      case '\\':
+        return Escape();
+      case '[':
+        return Class();
+      case '(':
+        return Group();
+      case '{':
+        return Repeat();
+      default:
+        Copy(1);
+        return absl::OkStatus();
+    }
+  }
+
+  absl::Status Escape() {
+    if (at_ + 1 == pattern_.size()) return NotImplemented(at_, "a backslash at the end");
+    switch (pattern_[at_ + 1]) {
+      case 's':
+        Replace(2, absl::StrCat("[", kSpace, "]"));
+        return absl::OkStatus();
+      case 'S':
+        Replace(2, absl::StrCat("[^", kSpace, "]"));
+        return absl::OkStatus();
+      case 'w':
+        Replace(2, absl::StrCat("[", kWord, "]"));
+        return absl::OkStatus();
+      case 'W':
+        Replace(2, absl::StrCat("[^", kWord, "]"));
+        return absl::OkStatus();
+      case 'h':
+        Replace(2, absl::StrCat("[", kHex, "]"));
+        return absl::OkStatus();
+      case 'H':
+        Replace(2, absl::StrCat("[^", kHex, "]"));
+        return absl::OkStatus();
+      case 'b':
+        Replace(2, absl::StrCat("(?:(?<=[", kWord, "])(?![", kWord, "])|(?<![", kWord, "])(?=[",
+                                kWord, "]))"));
+        return absl::OkStatus();
+      case 'B':
+        Replace(2, absl::StrCat("(?:(?<=[", kWord, "])(?=[", kWord, "])|(?<![", kWord, "])(?![",
+                                kWord, "]))"));
+        return absl::OkStatus();
+      default:
+        return PlainEscape(/*letters=*/"dDpPrntfaexuvAzZGKkRX");
+    }
+  }
+
+  // An escape that both read alike, or nearly. Digits are back references outside of classes and
+  // octal numbers in them; other characters stand for themselves.
+  absl::Status PlainEscape(absl::string_view letters) {
+    const char escaped = pattern_[at_ + 1];
+    if (absl::ascii_isalpha(escaped) && letters.find(escaped) == absl::string_view::npos) {
+      return NotImplemented(at_, absl::StrCat("\\", std::string(1, escaped)));
+    }
+    if (escaped == 'v') {
+      Replace(2, "\\x{b}");
+    } else if (escaped == 'u') {
+      const absl::string_view digits = pattern_.substr(at_ + 2, 4);
+      for (const char digit : digits) {
+        if (!absl::ascii_isxdigit(digit)) return NotImplemented(at_, "\\u without four digits");
+      }
+      if (digits.size() < 4) return NotImplemented(at_, "\\u without four digits");
+      Replace(6, absl::StrCat("\\x{", digits, "}"));
+    } else {
+      Copy(2);
+      if (absl::StrContains("pPx", absl::string_view(&escaped, 1)) && Rest("{")) {
+        const size_t end = pattern_.find('}', at_);
+        if (end == absl::string_view::npos) return NotImplemented(at_, "a brace without end");
+        Copy(end + 1 - at_);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Class() {
+    const size_t begin = at_;
+    Copy(1);
+    if (Rest("^")) Copy(1);
+    if (Rest("]")) Copy(1);  // the first one stands for itself
+    while (!Rest("]")) {
+      if (at_ == pattern_.size()) return NotImplemented(begin, "a class without end");
+      if (Rest("&&")) return NotImplemented(at_, "the intersection of classes");
+      if (Rest("[:")) {
+        const size_t end = pattern_.find(":]", at_);
+        if (end == absl::string_view::npos) return NotImplemented(at_, "a class in a class");
+        Copy(end + 2 - at_);
+      } else if (Rest("[")) {
+        return NotImplemented(at_, "a class in a class");
+      } else if (Rest("\\")) {
+        RETURN_IF_ERROR(EscapeInClass());
+      } else {
+        Copy(1);
+      }
+    }
+    Copy(1);
+    return absl::OkStatus();
+  }
+
+  absl::Status EscapeInClass() {
+    if (at_ + 1 == pattern_.size()) return NotImplemented(at_, "a backslash at the end");
+    switch (pattern_[at_ + 1]) {
+      case 's':
+        Replace(2, kSpace);
+        return absl::OkStatus();
+      case 'S':
+        Replace(2, kNoSpace);
+        return absl::OkStatus();
+      case 'w':
+        Replace(2, kWord);
+        return absl::OkStatus();
+      case 'h':
+        Replace(2, kHex);
+        return absl::OkStatus();
+      default:
+        return PlainEscape(/*letters=*/"dDpPrntfaexuvb");
+    }
+  }
+
+  absl::Status Group() {
+    if (Rest("(*")) return NotImplemented(at_, "(*");
+    if (!Rest("(?")) {
+      Copy(1);
+      return absl::OkStatus();
+    }
+    for (const absl::string_view start : {"(?:", "(?=", "(?!", "(?>", "(?<"}) {
+      if (Rest(start)) {
+        Copy(start.size());
+        return absl::OkStatus();
+      }
+    }
+    if (Rest("(?#")) {
+      const size_t end = pattern_.find(')', at_);
+      if (end == absl::string_view::npos) return NotImplemented(at_, "a comment without end");
+      Replace(end + 1 - at_, "");
+      return absl::OkStatus();
+    }
+    const size_t end = pattern_.find_first_not_of("imx-", at_ + 2);
+    if (end == absl::string_view::npos || (pattern_[end] != ':' && pattern_[end] != ')')) {
+      return NotImplemented(at_, "this group");
+    }
+    Copy(2);
+    while (at_ < end) Replace(1, pattern_[at_] == 'm' ? "s" : pattern_.substr(at_, 1));
+    Copy(1);
+    return absl::OkStatus();
+  }
+
+  // A repeat count, or a brace that stands for itself.
+  absl::Status Repeat() {
+    const size_t begin = at_;
+    size_t end = at_ + 1;
+    while (end < pattern_.size() && absl::ascii_isdigit(pattern_[end])) ++end;
+    const bool has_low = end > begin + 1;
+    const bool has_comma = end < pattern_.size() && pattern_[end] == ',';
+    const size_t high = has_comma ? ++end : end;
+    while (end < pattern_.size() && absl::ascii_isdigit(pattern_[end])) ++end;
+    const bool is_repeat =
+        end < pattern_.size() && pattern_[end] == '}' && (has_low || (has_comma && end > high));
+    if (!is_repeat) {
+      Replace(1, "\\{");
+      return absl::OkStatus();
+    }
+    if (!has_low) Replace(1, "{0");
+    Copy(end + 1 - at_);
+    if (Rest("+")) return NotImplemented(at_, "+ behind a repeat count");
+    return absl::OkStatus();
+  }
+
+  const absl::string_view pattern_;
+  size_t at_ = 0;
+  std::string out_;
+};
 
 }  // namespace
 
@@ -127,6 +337,10 @@ absl::Status Regex::ForEach(std::string_view text,
     while (start < text.size() && (text[start] & 0xC0) == 0x80) ++start;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TranslateToPcre2(std::string_view pattern) {
+  return Translator(pattern).Translate();
 }
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ class Regex {
   };
 
   // Expressions are written for Oniguruma, as tokenizer.json has them, and translated
-  // (regex_dialect.h). INVALID_ARGUMENT, with the offset, if that fails or PCRE2 refuses the
+  // (TranslateToPcre2). INVALID_ARGUMENT, with the offset, if that fails or PCRE2 refuses the
   // result.
   static absl::StatusOr<Regex> Compile(std::string_view pattern);
   // Matches exactly `text`. INVALID_ARGUMENT if it is empty.
@@ -44,6 +44,17 @@ class Regex {
 
   std::shared_ptr<const void> code_;  // a pcre2_code
 };
+
+// Expressions of a tokenizer.json are written for Oniguruma in its Ruby syntax (its doc/RE); PCRE2
+// reads some of them differently. Returns the expression that means the same to PCRE2 with
+// PCRE2_UTF, PCRE2_UCP and PCRE2_MULTILINE:
+//   \s, \w, \b, \h and \v, spelled out: PCRE2's \s has U+180E beyond White_Space, its \w no marks
+//   and connectors but all numbers, \h and \v are white space;
+//   (?m), which lets the dot match a newline;
+//   \uHHHH and {,n}, which PCRE2 does not know.
+// INVALID_ARGUMENT, with the offset, for what has no such form here: classes in classes and their
+// intersections, {n,m}+ (possessive to PCRE2, repeated to Oniguruma), verbs, unknown groups.
+absl::StatusOr<std::string> TranslateToPcre2(std::string_view pattern);
 
 }  // namespace tandem
 

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "text/regex.h"
-#include "text/regex_dialect.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/field_error.h"
-#include "text/regex_dialect.h"
 
 namespace tandem {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/environment.h"
 #include "kernels/backend.h"
-#include "ranks/device_ranks.h"
+#include "ranks/rank_group.h"
 #include "ranks/shared_ranks.h"
 #include "tests/simt/nccl_stand_in.h"
 

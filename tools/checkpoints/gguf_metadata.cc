@@ -26,7 +26,7 @@
 #include "tandem/chat_template.h"
 #include "tandem/tokenizer.h"
 #include "text/gguf_tokenizer.h"
-#include "text/token_kinds.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "tools/checkpoints/gguf_output.h"
 
 namespace tandem {

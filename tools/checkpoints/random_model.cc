@@ -28,7 +28,7 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "nlohmann/json.hpp"
-#include "text/byte_alphabet.h"
+#include "text/pre_tokenizer.h"
 #include "tools/table.h"
 
 namespace tandem {

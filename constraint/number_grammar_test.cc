@@ -1,5 +1,5 @@
 // Ranges of numbers, every candidate of a grid against plain arithmetic.
-#include "constraint/number_range.h"
+#include "constraint/number_grammar.h"
 
 #include <cmath>
 #include <map>

@@ -1,5 +1,5 @@
 // Formats: matches at random against readers that share nothing with the expressions.
-#include "constraint/string_formats.h"
+#include "constraint/string_grammar.h"
 
 #include <arpa/inet.h>
 
