@@ -13,7 +13,6 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "bench/bench_commands.h"
-#include "tools/standard_output.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -148,10 +147,6 @@ std::string TimesTable(const std::vector<Json>& rows) {
                                  {"cuBLAS ms", "reference_ms", "%.4f"},
                                  {"cuBLAS TFLOP/s", "reference_flops_per_second", "%.1f", 1e-12}};
   return TableOf(rows, kColumns);
-}
-
-absl::Status PrintJson(const Json& json) {
-  return Print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Command AddBenchCommand(CLI::App* program) {

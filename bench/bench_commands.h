@@ -14,6 +14,7 @@
 #include "tandem/engine.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/standard_streams.h"
 
 namespace CLI {
 class Option;
@@ -61,8 +62,6 @@ std::string TableOf(const std::vector<nlohmann::ordered_json>& rows,
                     absl::Span<const Column> columns);
 // The same of what operations and phases took.
 std::string TimesTable(const std::vector<nlohmann::ordered_json>& rows);
-// On standard output, in one line; errors as those of Print.
-absl::Status PrintJson(const nlohmann::ordered_json& json);
 
 }  // namespace tandem
 

@@ -21,9 +21,7 @@
 #include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
-#include "tools/checkpoints/random_weights.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

@@ -13,8 +13,6 @@
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
 #include "engine/runtime.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {

@@ -13,12 +13,10 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "bench/bench_commands.h"
+#include "bench/machine_limits.h"
 #include "bench/operation.h"
-#include "bench/pass_demand.h"
 #include "checkpoint/model_config.h"
 #include "engine/runtime.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {

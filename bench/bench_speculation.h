@@ -10,7 +10,8 @@
 #include "absl/status/statusor.h"
 #include "tandem/engine.h"
 #include "tools/prompt_file.h"
-#include "tools/spread.h"
+#include "tools/table.h"
+#include "verify/verifier.h"
 
 namespace tandem {
 
@@ -23,7 +24,7 @@ struct SpeculationBenchmarkOptions {
   std::vector<TokenId> stop_tokens = {};  // in addition to the model's own, where it may end
   float temperature = 0.0f;
   int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
-  // The chance by which the engine's judge (bench/synthetic_acceptance.h) keeps each draft
+  // The chance by which the engine's judge (SyntheticJudge) keeps each draft
   // token: then every pass has a seed of its own for the coins, and its tokens are nobody's.
   std::optional<double> synthetic_acceptance = {};
 };
@@ -79,6 +80,18 @@ int NumPasses(const SpeculationBenchmarkOptions& options);
 // prefix cache. `on_pass` is called after every pass.
 absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
     const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass);
+
+// A judge that keeps each draft token with chance `acceptance`, by the coin of its place, which
+// depends on the request's seed and on nothing that was said. It looks at the rows that token
+// verification looks at, and draws what follows as that does. Tokens outside the target's
+// vocabulary, [0, vocab_size), are rejected, as they are always. The output is not the target's.
+// REQUIRES: acceptance in [0, 1].
+JudgeFunction SyntheticJudge(double acceptance, int vocab_size);
+
+// Tokens per round of k draft tokens, each kept with chance `acceptance` until the first that is
+// not: (1 - a^(k + 1)) / (1 - a). Leviathan, Kalman and Matias, "Fast inference from transformers
+// via speculative decoding" (2023), equation 1.
+double ExpectedTokensPerRound(double acceptance, int draft_tokens);
 
 }  // namespace tandem
 

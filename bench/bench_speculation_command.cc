@@ -14,13 +14,10 @@
 #include "bench/bench_commands.h"
 #include "bench/bench_speculation.h"
 #include "bench/machine_limits.h"
-#include "bench/synthetic_acceptance.h"
 #include "checkpoint/model_config.h"
 #include "engine/judged_engine.h"
-#include "tools/chat_format.h"
+#include "tools/conversation.h"
 #include "tools/option_group.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {

@@ -12,8 +12,9 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "bench/bench_commands.h"
+#include "checkpoint/model_tensors.h"
 #include "nlohmann/json.hpp"
-#include "tools/spread.h"
+#include "tools/table.h"
 
 namespace tandem {
 namespace {
@@ -99,18 +100,20 @@ LimitedTime MachineLimits::Series::Result() const {
   return result;
 }
 
+template <typename Limit>
+double MachineLimits::Median(Limit limit, const std::vector<double>& samples) {
+  while (samples.size() < 3) Measure(limit);
+  return SpreadOf(samples).median;
+}
+
 std::optional<double> MachineLimits::BytesPerSecond(Place place) {
   if (place == Place::kCache && cache_ == nullptr) return std::nullopt;
-  std::vector<double>& samples = read_samples_[static_cast<int>(place)];
-  while (samples.size() < 3) Measure(place);
-  return SpreadOf(samples).median;
+  return Median(place, read_samples_[static_cast<int>(place)]);
 }
 
 std::optional<double> MachineLimits::FlopsPerSecond(DotInput input) {
   if (!Has(input)) return std::nullopt;
-  std::vector<double>& samples = flops_samples_[static_cast<int>(input)];
-  while (samples.size() < 3) Measure(input);
-  return SpreadOf(samples).median;
+  return Median(input, flops_samples_[static_cast<int>(input)]);
 }
 
 OrderedJson MachineLimits::ToJson() {
@@ -161,6 +164,43 @@ std::string CpuName() {
     }
   }
   return "unknown";
+}
+
+PassCounter::PassCounter(const ModelConfig& config, int64_t bytes_read, int64_t kv_bytes,
+                         DType dtype, bool bf16_products)
+    : bytes_read_(static_cast<double>(bytes_read)),
+      kv_bytes_(static_cast<double>(kv_bytes)),
+      place_(MachineLimits::PlaceOf(bytes_read)),
+      input_(DotInputOf(dtype, bf16_products)) {
+  for (const TensorSpec& tensor : TensorsOf(config)) {
+    body_elements_ += ShareRead(tensor, config) * static_cast<double>(tensor.num_elements());
+  }
+  head_elements_ = static_cast<double>(config.vocab_size) * config.hidden_size;
+  body_elements_ -= head_elements_;
+  attended_elements_ = 2.0 * config.num_layers * config.num_heads * config.head_dim;
+}
+
+Demand PassCounter::Of(const PassShape& pass) const {
+  // Row r sees context + r + 1 tokens.
+  const double seen = pass.rows * (pass.context + 0.5 * (pass.rows + 1));
+  const double products =
+      body_elements_ * pass.rows + head_elements_ * pass.logit_rows + attended_elements_ * seen;
+  return {.bytes = bytes_read_ + kv_bytes_ * pass.batch * pass.context,
+          .place = place_,
+          .flops = 2.0 * pass.batch * products,
+          .input = input_};
+}
+
+Demand PassCounter::OfPrompt(int num_tokens, int chunk_tokens) const {
+  Demand sum{.bytes = 0.0, .place = place_, .flops = 0.0, .input = input_};
+  for (int begin = 0; begin < num_tokens; begin += chunk_tokens) {
+    const int end = std::min(begin + chunk_tokens, num_tokens);
+    const Demand chunk =
+        Of({.rows = end - begin, .context = begin, .logit_rows = end == num_tokens ? 1 : 0});
+    sum.bytes += chunk.bytes;
+    sum.flops += chunk.flops;
+  }
+  return sum;
 }
 
 }  // namespace tandem

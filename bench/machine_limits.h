@@ -1,5 +1,5 @@
 // What bounds every operation on this machine: how fast its threads read, and how fast they
-// multiply and add.
+// multiply and add; and what a pass of a model cannot do without, counted from its sizes.
 #ifndef TANDEM_BENCH_MACHINE_LIMITS_H_
 #define TANDEM_BENCH_MACHINE_LIMITS_H_
 
@@ -12,7 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
+#include "checkpoint/model_config.h"
 #include "kernels/backend.h"
+#include "kernels/matrix.h"
 #include "kernels/peak.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tools/bandwidth.h"
@@ -82,6 +84,9 @@ class MachineLimits {
   explicit MachineLimits(int num_threads) : pool_(num_threads) {}
   double Measure(Place place);     // bytes per second
   double Measure(DotInput input);  // operations per second
+  // The median of at least three measurements of `limit`, whose `samples` these are.
+  template <typename Limit>
+  double Median(Limit limit, const std::vector<double>& samples);
 
   ThreadPool pool_;
   std::unique_ptr<ReadBuffer> memory_;
@@ -97,6 +102,36 @@ bool UsesBf16Products(CpuCompute compute);
 
 // The machine as it is named in reports.
 std::string CpuName();
+
+struct PassShape {
+  int rows = 1;        // tokens read, of each sequence
+  int context = 0;     // tokens before them, in the cache
+  int logit_rows = 1;  // rows whose logits are computed, of each sequence
+  int batch = 1;       // sequences
+};
+
+class PassCounter {
+ public:
+  // `bytes_read`: of matrices by one pass; `dtype`: theirs; `kv_bytes`: of a token in the cache.
+  PassCounter(const ModelConfig& config, int64_t bytes_read, int64_t kv_bytes, DType dtype,
+              bool bf16_products);
+
+  // One pass: every matrix once, each cache once, two operations for each multiply-add of the
+  // products and of attention. Attention computes little compared with the products, and is counted
+  // with their input.
+  Demand Of(const PassShape& pass) const;
+  // A prompt read in chunks.
+  Demand OfPrompt(int num_tokens, int chunk_tokens) const;
+
+ private:
+  double bytes_read_;
+  double kv_bytes_;
+  double body_elements_ = 0.0;  // of matrices but the head
+  double head_elements_ = 0.0;
+  double attended_elements_ = 0.0;  // multiply-adds for each token that a row looks at
+  Place place_;
+  DotInput input_;
+};
 
 }  // namespace tandem
 

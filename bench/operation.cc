@@ -5,8 +5,8 @@
 
 #include "base/instant.h"
 #include "base/status_macros.h"
-#include "kernels/device_meter.h"
-#include "tools/spread.h"
+#include "kernels/backend.h"
+#include "tools/table.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/checkpoints/random_weights.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "bench/machine_limits.h"
 #include "bench/operation_table.h"
-#include "bench/pass_demand.h"
 #include "kvcache/paged_kv_cache.h"
 
 namespace tandem {

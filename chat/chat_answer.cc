@@ -7,13 +7,68 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "chat/special_markers.h"
-#include "chat/tool_function.h"
 #include "chat/tool_tags.h"
 #include "json/json_text.h"
+#include "tandem/answer_reader.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
+
+void AnswerReader::Options::AddReasoning(const Reasoning& given, const Tokenizer& tokenizer,
+                                         std::optional<OutputConstraint>* constraint,
+                                         std::vector<TokenId>* shown_special_tokens) {
+  if (given.splitter.start == ReasoningStart::kNone) return;
+  const std::vector<TokenId> special = given.splitter.format.SpecialTokenIds(tokenizer);
+  if (constraint->has_value()) {
+    if (!special.empty()) return;
+    *constraint = AfterReasoning(given.splitter, *std::move(*constraint));
+  }
+  reasoning = given;
+  shown_special_tokens->insert(shown_special_tokens->end(), special.begin(), special.end());
+}
+
+AnswerReader::AnswerReader(const Options& options) : reasoning_(options.reasoning) {
+  if (options.reasoning.has_value()) splitter_.emplace(options.reasoning->splitter);
+  if (options.tools.has_value()) tools_.emplace(*options.tools);
+}
+
+AnswerDelta AnswerReader::Read(const Options& options, std::string_view text) {
+  AnswerReader reader(options);
+  AnswerDelta answer = reader.Push(text);
+  answer.Append(reader.Finish());
+  return answer;
+}
+
+AnswerDelta AnswerReader::Shown(AnswerDelta delta, bool is_last) {
+  if (!reasoning_->is_shown) delta.reasoning.clear();
+  if (reasoning_->is_streamed) return delta;
+  held_reasoning_ += delta.reasoning;
+  delta.reasoning.clear();
+  if (is_last || splitter_->is_over()) {
+    delta.reasoning = std::exchange(held_reasoning_, std::string());
+  }
+  return delta;
+}
+
+AnswerDelta AnswerReader::Push(std::string_view text) {
+  AnswerDelta delta{.content = std::string(text)};
+  if (splitter_.has_value()) delta = Shown(splitter_->Push(text), /*is_last=*/false);
+  if (!tools_.has_value()) return delta;
+  const std::string said = std::exchange(delta.content, std::string());
+  delta.Append(tools_->Push(said));
+  return delta;
+}
+
+AnswerDelta AnswerReader::Finish() {
+  AnswerDelta delta;
+  if (splitter_.has_value()) delta = Shown(splitter_->Finish(), /*is_last=*/true);
+  if (!tools_.has_value()) return delta;
+  const std::string said = std::exchange(delta.content, std::string());
+  delta.Append(tools_->Push(said));
+  delta.Append(tools_->Finish());
+  return delta;
+}
+
 namespace {
 
 using Json = JsonValue;
@@ -63,17 +118,11 @@ void AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer, const Ch
   if (!format.has_value()) return;
   ReasoningSplitter::Options options{.format = *format,
                                      .start = StartOf(*format, tokenizer, input, prompt)};
-  if (options.start == ReasoningStart::kNone) return;
-  const std::vector<TokenId> special = format->SpecialTokenIds(tokenizer);
-  if (answer->constraint.has_value()) {
-    if (!special.empty()) return;
-    answer->constraint = AfterReasoning(options, *std::move(answer->constraint));
-  }
   // A text that is held as a whole has reasoning only where it begins with the marker.
-  if (is_constrained) options.start = ReasoningStart::kMayBegin;
-  answer->reading.reasoning = {.splitter = options};
-  std::vector<TokenId>& shown = answer->shown_special_tokens;
-  shown.insert(shown.end(), special.begin(), special.end());
+  const bool may_reason = options.start != ReasoningStart::kNone;
+  if (is_constrained && may_reason) options.start = ReasoningStart::kMayBegin;
+  answer->reading.AddReasoning({.splitter = options}, tokenizer, &answer->constraint,
+                               &answer->shown_special_tokens);
 }
 
 }  // namespace

@@ -344,9 +344,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer,
                                                 const ChatInput& input) {
   ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, RenderChat(chat, input));
-  std::vector<MarkedText> marked;
-  for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
-  absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(marked);
+  absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(parts);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   // Templates write their own first token.
   if (chat.is_plain()) ids = tokenizer.WithTemplate(*std::move(ids));

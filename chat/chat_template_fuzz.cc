@@ -61,15 +61,11 @@ void Exercise(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::s
   for (const std::vector<ChatMessage>& messages : talks) {
     const auto parts = chat.Render(ChatInputOf(messages, absl::UnixEpoch()));
     if (!parts.ok()) continue;
-    std::vector<MarkedText> marked, own;
-    for (const ChatPart& part : *parts) {
-      marked.push_back({part.text, part.special});
-      if (part.special == SpecialTokens::kParse) own.push_back(marked.back());
-    }
-    const auto ids = tokenizer.EncodeMarked(marked);
+    const auto ids = tokenizer.EncodeMarked(*parts);
     if (!ids.ok()) continue;
     size_t expected = 0;
-    for (const MarkedText& part : own) {
+    for (const ChatPart& part : *parts) {
+      if (part.special != SpecialTokens::kParse) continue;
       expected += NumSpecial(tokenizer, *tokenizer.Encode(part.text, SpecialTokens::kParse));
     }
     TANDEM_CHECK(NumSpecial(tokenizer, *ids) == expected);

@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/string_view.h"
-#include "chat/special_markers.h"
+#include "chat/tool_tags.h"
 #include "json/json_text.h"
 #include "tandem/json_value.h"
 

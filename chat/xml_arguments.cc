@@ -1,5 +1,3 @@
-#include "chat/xml_arguments.h"
-
 #include <array>
 #include <string>
 #include <utility>
@@ -9,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "chat/schema_reference.h"
+#include "chat/tool_tags.h"
 #include "json/json_text.h"
 #include "tandem/json_types.h"
 

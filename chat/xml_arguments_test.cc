@@ -1,10 +1,9 @@
-#include "chat/xml_arguments.h"
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "chat/tool_tags.h"
 #include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

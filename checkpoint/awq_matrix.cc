@@ -74,7 +74,7 @@ class AwqMatrix final : public GroupedMatrix {
 
 }  // namespace
 
-MatrixOrError OpenAwqMatrix(const SafetensorsWeights& stored, const std::string& module,
+MatrixOrError OpenAwqMatrix(const StoredWeights& stored, const std::string& module,
                             const QuantizationConfig& config) {
   ModuleTensors tensors(stored, module);
   const WeightScheme& scheme = config.schemes[0];

@@ -146,7 +146,7 @@ MatrixOrError OpenWith(ModuleTensors* tensors, const SafetensorsEntry& numbers, 
 
 }  // namespace
 
-MatrixOrError OpenPackedMatrix(const SafetensorsWeights& stored, const std::string& module,
+MatrixOrError OpenPackedMatrix(const StoredWeights& stored, const std::string& module,
                                const QuantizationConfig& config) {
   ModuleTensors tensors(stored, module);
   ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
@@ -172,7 +172,7 @@ MatrixOrError OpenPackedMatrix(const SafetensorsWeights& stored, const std::stri
       *words, absl::StrCat(allowed.empty() ? "none" : allowed, ", as ", config.where, " says"));
 }
 
-MatrixOrError OpenInt8Matrix(const SafetensorsWeights& stored, const std::string& module,
+MatrixOrError OpenInt8Matrix(const StoredWeights& stored, const std::string& module,
                              const QuantizationConfig& config) {
   ModuleTensors tensors(stored, module);
   ASSIGN_OR_RETURN(const SafetensorsEntry* const bytes, tensors.GetMatrix("weight", kByteDTypes));

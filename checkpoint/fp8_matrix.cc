@@ -12,7 +12,6 @@
 #include "checkpoint/grouped_matrix.h"
 #include "checkpoint/weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {
@@ -85,7 +84,7 @@ float E4m3ToFloat(uint8_t bits) {
   return bits & 128 ? -magnitude : magnitude;
 }
 
-MatrixOrError OpenFp8Matrix(const SafetensorsWeights& stored, const std::string& module,
+MatrixOrError OpenFp8Matrix(const StoredWeights& stored, const std::string& module,
                             const QuantizationConfig& config) {
   ModuleTensors tensors(stored, module);
   ASSIGN_OR_RETURN(const SafetensorsEntry* const numbers, tensors.GetMatrix("weight", kFp8DTypes));

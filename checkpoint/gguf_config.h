@@ -1,8 +1,10 @@
 #ifndef TANDEM_CHECKPOINT_GGUF_CONFIG_H_
 #define TANDEM_CHECKPOINT_GGUF_CONFIG_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/gguf_keys.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
 
@@ -29,6 +31,22 @@ absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file);
 
 // How many experts a layer has; 0 of a family without. Likewise.
 absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family);
+
+// ---- Draft heads: EAGLE-3 as llama.cpp's architecture eagle3 has it, and Tandem's own one-layer
+// form (docs/draft_heads.md) ----
+
+// Keys of a head, without the architecture.
+inline constexpr char kGgufHeadLayers[] = "extract_layers";
+inline constexpr char kGgufHeadTargetSize[] = "target_hidden_size";
+inline constexpr char kGgufHeadNormsResidual[] = "norm_before_residual";
+
+// How many tokens the target of a head has, which need not have an embedding of its own.
+// INVALID_ARGUMENT if the file does not say.
+absl::StatusOr<int> GgufTargetVocabulary(const GgufKeys& keys);
+
+// Reads what makes a head of a one-layer model whose sizes and rope `model` has already. Errors
+// name the key or the tensor.
+absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model);
 
 }  // namespace tandem
 

@@ -1,11 +1,10 @@
-#include "checkpoint/gguf_head.h"
-
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "checkpoint/config_limits.h"
+#include "checkpoint/gguf_config.h"
+#include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/weights.h"
 

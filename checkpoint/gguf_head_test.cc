@@ -1,4 +1,3 @@
-#include "checkpoint/gguf_head.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/gguf_config.h"
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/head_config.h"
+#include "checkpoint/model_tensors.h"
 #include "tests/gguf_builder.h"
 
 namespace tandem {

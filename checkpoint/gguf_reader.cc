@@ -9,7 +9,6 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "checkpoint/gguf.h"
-#include "checkpoint/gguf_types.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 

@@ -1,29 +1,25 @@
 #include "checkpoint/gguf_weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_config.h"
-#include "checkpoint/gguf_head.h"
 #include "checkpoint/model_families.h"
+#include "checkpoint/stored_weights.h"
 #include "json/json_text.h"
-#include "kernels/blocks.h"
 
 namespace tandem {
 namespace {
@@ -156,9 +152,11 @@ InStack StackOf(absl::string_view name) {
   return found;
 }
 
-class GgufWeights : public Weights {
+class GgufWeights final : public StoredWeights {
  public:
-  explicit GgufWeights(std::unique_ptr<GgufFile> file) : file_(std::move(file)) {}
+  explicit GgufWeights(std::unique_ptr<GgufFile> file)
+      : StoredWeights({.floats = "float32, float16, bfloat16", .integers = "int64"}),
+        file_(std::move(file)) {}
 
   absl::Status Index() {
     ASSIGN_OR_RETURN(family_, GgufFamilyOf(*file_));
@@ -167,7 +165,7 @@ class GgufWeights : public Weights {
       if (absl::c_linear_search(kOfTheConfiguration, tensor.name)) continue;
       const std::string name = Translated(tensor.name, *family_, /*to_gguf=*/false);
       if (name.empty()) {
-        return NotAllowed(Where(tensor), "it",
+        return NotAllowed(WhereIs(tensor), "it",
                           absl::StrCat("the tensors of ", family_->gguf.architecture));
       }
       const bool is_expert = absl::StrContains(name, kMlpExperts);
@@ -175,111 +173,17 @@ class GgufWeights : public Weights {
         RETURN_IF_ERROR(AddStack(name, tensor));
       } else {
         has_single_experts_ |= is_expert;
-        RETURN_IF_ERROR(Add(name, {.tensor = &tensor}));
+        RETURN_IF_ERROR(AddTensor(name, {*tensor.path, EntryOf(tensor)}));
       }
     }
     return absl::OkStatus();
   }
 
-  bool Has(std::string_view name) const override { return tensors_.contains(View(name)); }
-
-  absl::StatusOr<ConstMatrixView> Get(std::string_view name,
-                                      absl::Span<const int64_t> shape) const override {
-    ASSIGN_OR_RETURN(ConstMatrixView matrix, Describe(name, shape));
-    matrix.data = BytesOf(Find(name)).data();
-    return matrix;
-  }
-
-  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
-                                           absl::Span<const int64_t> shape) const override {
-    TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
-    const auto found = tensors_.find(View(name));
-    if (found == tensors_.end()) return NotFound(name, shape);
-    const GgufTensor& tensor = *found->second.tensor;
-    RETURN_IF_ERROR(CheckShape(tensor, StoredShape(found->second.expert >= 0, shape)));
-    if (tensor.is_int64 || (shape.size() == 1 && IsBlocks(tensor.dtype))) {
-      return NotAllowed(absl::StrCat(Where(tensor), ": dtype"),
-                        tensor.is_int64 ? "int64" : NameOf(tensor.dtype),
-                        "float32, float16, bfloat16");
-    }
-    const int64_t rows = shape.size() == 2 ? shape[0] : 1;
-    return ConstMatrixView(nullptr, tensor.dtype, static_cast<int>(rows),
-                           static_cast<int>(shape.back()), shape.back());
-  }
-
-  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
-                                                   int64_t size) const override {
-    const auto found = tensors_.find(View(name));
-    if (found == tensors_.end()) {
-      return absl::NotFoundError(
-          absl::StrCat(file_->path(), ": tensor ", Quoted(View(name)), ": not found"));
-    }
-    const GgufTensor& tensor = *found->second.tensor;
-    RETURN_IF_ERROR(CheckShape(tensor, {size}));
-    if (!tensor.is_int64) {
-      return NotAllowed(absl::StrCat(Where(tensor), ": dtype"), NameOf(tensor.dtype), "int64");
-    }
-    std::vector<int64_t> numbers(size);
-    std::memcpy(numbers.data(), tensor.bytes.data(), tensor.bytes.size());
-    return numbers;
-  }
-
-  void Forget(std::string_view name) const override { MappedFile::Forget(BytesOf(Find(name))); }
-
   std::vector<std::string> files() const override { return file_->files(); }
   std::string gguf_architecture() const override { return family_->gguf.architecture; }
-  std::vector<std::string> names() const override { return SortedKeys(tensors_); }
 
-  int64_t num_elements(std::string_view name) const override {
-    const Place& place = Find(name);
-    int64_t product = 1;
-    for (const int64_t size : place.tensor->shape) product *= size;
-    return place.expert < 0 ? product : product / num_experts_;
-  }
-
-  std::string Where(std::string_view name) const override { return Where(*Find(name).tensor); }
-
- private:
-  // A tensor of the file, or what it has of one expert.
-  struct Place {
-    const GgufTensor* tensor;
-    int64_t expert = -1;  // -1: the whole
-  };
-
-  absl::Status Add(const std::string& name, const Place& place) {
-    const auto [known, is_new] = tensors_.try_emplace(name, place);
-    if (is_new) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(Where(*place.tensor), ": has the place of ", Where(*known->second.tensor)));
-  }
-
-  absl::Status AddStack(const std::string& name, const GgufTensor& tensor) {
-    if (tensor.shape.size() != 3 || tensor.shape[0] != num_experts_) {
-      return NotAllowed(
-          absl::StrCat(Where(tensor), ": shape"), ShapeText(tensor.shape),
-          absl::StrCat("[", num_experts_, ", rows, columns], of ", num_experts_, " experts"));
-    }
-    const size_t number = name.find(kMlpExperts) + std::size(kMlpExperts) - 1;
-    for (int64_t expert = 0; expert < num_experts_; ++expert) {
-      RETURN_IF_ERROR(Add(absl::StrCat(name.substr(0, number), expert, ".", name.substr(number)),
-                          {.tensor = &tensor, .expert = expert}));
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status CheckShape(const GgufTensor& tensor, const std::vector<int64_t>& wanted) {
-    if (wanted == tensor.shape) return absl::OkStatus();
-    return NotAllowed(absl::StrCat(Where(tensor), ": shape"), ShapeText(tensor.shape),
-                      ShapeText(wanted));
-  }
-
-  std::vector<int64_t> StoredShape(bool is_stack, absl::Span<const int64_t> shape) const {
-    std::vector<int64_t> stored(shape.begin(), shape.end());
-    if (is_stack) stored.insert(stored.begin(), num_experts_);
-    return stored;
-  }
-
-  absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const {
+ protected:
+  absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const override {
     const InStack in_stack = StackOf(View(name));
     const bool is_stack = !in_stack.name.empty() && !has_single_experts_;
     if (is_stack && in_stack.expert >= num_experts_) {
@@ -291,33 +195,54 @@ class GgufWeights : public Weights {
     }
     const std::string stored =
         Translated(is_stack ? in_stack.name : View(name), *family_, /*to_gguf=*/true);
+    std::vector<int64_t> whole(shape.begin(), shape.end());
+    if (is_stack) whole.insert(whole.begin(), num_experts_);
     return absl::NotFoundError(absl::StrCat(file_->path(), ": tensor ", Quoted(stored),
-                                            ": not found, wanted with shape ",
-                                            ShapeText(StoredShape(is_stack, shape))));
+                                            ": not found, wanted with shape ", ShapeText(whole)));
   }
 
-  absl::Span<const std::byte> BytesOf(const Place& place) const {
-    const absl::Span<const std::byte> bytes = place.tensor->bytes;
-    if (place.expert < 0) return bytes;
-    const size_t size = bytes.size() / num_experts_;
-    return bytes.subspan(place.expert * size, size);
+ private:
+  static SafetensorsEntry EntryOf(const GgufTensor& tensor) {
+    SafetensorsEntry entry{.name = tensor.name,
+                           .dtype_name = tensor.is_int64 ? "int64" : NameOf(tensor.dtype),
+                           .dtype = std::nullopt,
+                           .shape = tensor.shape,
+                           .num_elements = 1,
+                           .bytes = tensor.bytes};
+    if (!tensor.is_int64) entry.dtype = tensor.dtype;
+    for (const int64_t size : tensor.shape) entry.num_elements *= size;
+    return entry;
   }
 
-  static std::string Where(const GgufTensor& tensor) {
+  // Each expert's part for itself.
+  absl::Status AddStack(const std::string& name, const GgufTensor& tensor) {
+    if (tensor.shape.size() != 3 || tensor.shape[0] != num_experts_) {
+      return NotAllowed(
+          absl::StrCat(WhereIs(tensor), ": shape"), ShapeText(tensor.shape),
+          absl::StrCat("[", num_experts_, ", rows, columns], of ", num_experts_, " experts"));
+    }
+    const size_t number = name.find(kMlpExperts) + std::size(kMlpExperts) - 1;
+    SafetensorsEntry part = EntryOf(tensor);
+    part.shape.erase(part.shape.begin());
+    part.num_elements /= num_experts_;
+    const size_t size = tensor.bytes.size() / num_experts_;
+    for (int expert = 0; expert < num_experts_; ++expert) {
+      part.bytes = tensor.bytes.subspan(expert * size, size);
+      RETURN_IF_ERROR(
+          AddTensor(absl::StrCat(name.substr(0, number), expert, ".", name.substr(number)),
+                    {*tensor.path, part, num_experts_}));
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string WhereIs(const GgufTensor& tensor) {
     return absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name));
-  }
-
-  const Place& Find(std::string_view name) const {
-    const auto found = tensors_.find(View(name));
-    TANDEM_CHECK(found != tensors_.end());
-    return found->second;
   }
 
   const std::unique_ptr<GgufFile> file_;
   const ModelFamily* family_ = nullptr;
   int num_experts_ = 0;
   bool has_single_experts_ = false;  // tensors of one expert each
-  absl::flat_hash_map<std::string, Place> tensors_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace tandem {
 
 // The tensors of a GGUF model (GgufFile::Open's `path`) by the names that Transformer has for them
-// (checkpoint/arranged_weights.h), queries, keys and values or gate and up that are one tensor by
+// (checkpoint/model_tensors.h), queries, keys and values or gate and up that are one tensor by
 // "self_attn.qkv_proj" and "mlp.gate_up_proj"; those of experts each for itself, in one piece or
 // not in the file; blocks as blocks, rows in the file's order. Those of the configuration are left
 // out (checkpoint/gguf_config.h). A tensor of no model that is read is INVALID_ARGUMENT; errors

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/arranged_weights.h"
+#include "checkpoint/model_tensors.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"

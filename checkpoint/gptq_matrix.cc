@@ -63,7 +63,7 @@ class GptqMatrix final : public GroupedMatrix {
 
 }  // namespace
 
-MatrixOrError OpenGptqMatrix(const SafetensorsWeights& stored, const std::string& module,
+MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& module,
                              const QuantizationConfig& config) {
   ModuleTensors tensors(stored, module);
   WeightScheme scheme = config.schemes[0];

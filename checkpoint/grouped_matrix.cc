@@ -15,7 +15,6 @@
 #include "checkpoint/weights.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 

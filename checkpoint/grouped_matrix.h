@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "checkpoint/quantized_matrix.h"
-#include "checkpoint/safetensors_weights.h"
+#include "checkpoint/quantized_weights.h"
+#include "checkpoint/stored_weights.h"
 
 namespace tandem {
 
@@ -21,7 +21,7 @@ namespace tandem {
 // and what is allowed.
 class ModuleTensors {
  public:
-  ModuleTensors(const SafetensorsWeights& stored, std::string module)
+  ModuleTensors(const StoredWeights& stored, std::string module)
       : stored_(stored), module_(std::move(module)) {}
 
   // Null if there is none.
@@ -48,7 +48,7 @@ class ModuleTensors {
   absl::Status Wrong(const SafetensorsEntry& entry, absl::string_view what, absl::string_view found,
                      absl::string_view allowed) const;
 
-  const SafetensorsWeights& stored_;
+  const StoredWeights& stored_;
   const std::string module_;
   std::vector<std::string> names_;
 };

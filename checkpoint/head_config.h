@@ -3,12 +3,15 @@
 #ifndef TANDEM_CHECKPOINT_HEAD_CONFIG_H_
 #define TANDEM_CHECKPOINT_HEAD_CONFIG_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
 #include "checkpoint/weights.h"
 #include "json/config_fields.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -28,8 +31,23 @@ absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model);
 
 // Completes a head's configuration by which tensors there are: has_own_embedding, and
 // tied_embeddings where its logits are products with rows of the target's head. Other models'
-// stays. REQUIRES: arranged weights of this configuration (arranged_weights.h).
+// stays. REQUIRES: arranged weights of this configuration (model_tensors.h).
 void CompleteHead(const Weights& weights, ModelConfig* model);
+
+// Which of the target's tokens the logits of a draft head are over.
+struct DraftVocabulary {
+  // [draft_vocab_size], ascending; empty where they are the target's, all of them.
+  std::vector<TokenId> ids;
+  // [ids]: the row that each has in the stored head; empty where that is in the ids' order.
+  std::vector<TokenId> rows;
+};
+
+// Reads "d2t", which may be absent where the head is over the whole vocabulary, and looks whether
+// "t2d", which may be absent in any case, says the same. INVALID_ARGUMENT or NOT_FOUND naming the
+// tensor if ids are not distinct ones of the target's.
+// REQUIRES: arranged weights of this configuration (model_tensors.h), a draft head's.
+absl::StatusOr<DraftVocabulary> ReadDraftVocabulary(const Weights& weights,
+                                                    const ModelConfig& config);
 
 }  // namespace tandem
 

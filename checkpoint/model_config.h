@@ -14,6 +14,20 @@
 
 namespace tandem {
 
+inline constexpr int kMaxLayers = 10'000;
+inline constexpr int kMaxHidden = 1 << 20;
+inline constexpr int kMaxVocab = 1 << 24;
+inline constexpr int kMaxTargetStates = 64;  // that a draft head reads for each token
+inline constexpr int kMaxExperts = 1 << 12;
+inline constexpr int kMaxHeads = 1 << 14;
+inline constexpr int kMaxHeadDim = 1 << 12;
+inline constexpr int kMaxContext = 1 << 30;
+inline constexpr double kLeastEpsilon = 1e-30;
+inline constexpr double kLeastMultiplier = 1e-9;
+inline constexpr double kMostMultiplier = 1e9;
+inline constexpr double kMaxTheta = 1e15;
+inline constexpr double kMaxRopeFactor = 1e6;
+
 // What normalises a row: its root mean square, of a layer norm after its mean is taken off.
 enum class NormForm { kRms, kLayer };
 // What queries and keys are normalised over before they are rotated.

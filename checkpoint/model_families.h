@@ -52,7 +52,7 @@ enum class ExpertRule {
 enum class RotaryPairs { kHalves, kNeighbours };
 
 // A part of a layer under its name in a checkpoint, and under the one that Transformer reads
-// (arranged_weights.h).
+// (model_tensors.h).
 struct RenamedPart {
   const char* stored;
   const char* name;

@@ -1,10 +1,30 @@
 #include "checkpoint/model_tensors.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
 #include "checkpoint/model_families.h"
+#include "json/json_text.h"
+#include "kernels/blocks.h"
 
 namespace tandem {
 namespace {
@@ -128,6 +148,352 @@ double ShareRead(const TensorSpec& tensor, const ModelConfig& config) {
       break;
   }
   return 0.0;
+}
+
+namespace {
+
+constexpr absl::string_view kLayers = "model.layers.";
+constexpr absl::string_view kExperts = ".experts.";
+// Of models with other parts, as they are published and as newer versions of the reference write.
+constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
+                                         {"language_model.", ""}};
+// Draft heads' names, flat and of speculators.
+constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
+                                         {"layers.0.", "model.layers.0."},
+                                         {"embed_tokens.", "model.embed_tokens."},
+                                         {"norm.", "model.norm."}};
+constexpr absl::string_view kOtherParts[] = {"vision_tower.", "vision_model.",
+                                             "multi_modal_projector.", "model.vision_tower.",
+                                             "model.multi_modal_projector."};
+
+// Where a tensor lies: all of a stored one, or some of its rows.
+struct Source {
+  std::string stored;
+  int64_t first_row = 0;
+  int64_t num_rows = 0;         // 0: all
+  int64_t num_stored_rows = 0;  // where some are meant
+  bool orders_heads = false;
+  bool adds_offset = false;
+};
+
+// A name's parts: "model.layers.3." "self_attn.q_proj" ".weight".
+struct LayerName {
+  absl::string_view layer, part, kind;
+};
+bool Split(absl::string_view name, LayerName* split) {
+  const size_t number_end = name.find('.', kLayers.size());
+  const size_t last_dot = name.rfind('.');
+  if (!absl::StartsWith(name, kLayers) || number_end == name.npos || number_end >= last_dot) {
+    return false;
+  }
+  *split = {name.substr(0, number_end + 1), name.substr(number_end + 1, last_dot - number_end - 1),
+            name.substr(last_dot)};
+  return true;
+}
+
+// How a checkpoint stores what Transformer reads.
+struct Storage {
+  absl::Span<const RenamedPart> parts{};
+  RotaryPairs rotary_pairs = RotaryPairs::kHalves;
+  float norm_offset = 0.0f;
+  bool has_other_parts = false;
+  bool is_head = false;           // whose names are a head's own
+  bool has_absolute_ids = false;  // not what is added to a row's number
+};
+
+absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& config,
+                                  const ModelFamily& family) {
+  const std::string gguf = stored.gguf_architecture();
+  if (gguf.empty()) {
+    return Storage{.parts = family.parts,
+                   .rotary_pairs = family.rotary_pairs,
+                   .norm_offset = family.norm_offset,
+                   .has_other_parts = config.has_other_parts,
+                   .is_head = config.state_input != StateInput::kNone};
+  }
+  if (family.gguf.architecture == nullptr || gguf != family.gguf.architecture) {
+    return NotAllowed(
+        absl::StrCat(stored.files().front(), ": key \"general.architecture\""), Quoted(gguf),
+        absl::StrCat(family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
+                     ", as the configuration beside it is of a ", config.family, " model"));
+  }
+  return Storage{.rotary_pairs = family.gguf.rotary_pairs,
+                 .has_absolute_ids = true};  // Transformer's names, whole norms
+}
+
+class ArrangedWeights : public Weights {
+ public:
+  ArrangedWeights(std::shared_ptr<const Weights> stored, const ModelConfig& config,
+                  const Storage& storage)
+      : stored_(std::move(stored)),
+        config_(config),
+        storage_(storage),
+        orders_heads_(OrdersHeads(config, storage.rotary_pairs)) {}
+
+  absl::Status Index() {
+    for (const std::string& stored : stored_->names()) {
+      const std::string name = WithoutPrefix(stored);
+      if (name.empty()) continue;
+      LayerName in_layer;
+      if (!Split(name, &in_layer)) {
+        const bool is_norm = name == "model.norm.weight";
+        RETURN_IF_ERROR(
+            Add(name, {.stored = stored, .adds_offset = is_norm && storage_.norm_offset != 0.0f}));
+        continue;
+      }
+      RETURN_IF_ERROR(AddPart(stored, in_layer));
+    }
+    return absl::OkStatus();
+  }
+
+  bool Has(std::string_view name) const override { return sources_.contains(View(name)); }
+
+  absl::StatusOr<ConstMatrixView> Get(std::string_view name,
+                                      absl::Span<const int64_t> shape) const override {
+    ASSIGN_OR_RETURN(const ConstMatrixView described, Describe(name, shape));
+    const auto found = sources_.find(View(name));
+    // Some tensors are there for who asks for them by name, and nobody need ask.
+    if (found == sources_.end()) return stored_->Get(StoredName(name), shape);
+    const Source& source = found->second;
+    ASSIGN_OR_RETURN(ConstMatrixView part, stored_->Get(source.stored, StoredShape(source, shape)));
+    if (source.num_rows > 0) part = RowsOf(part, source, shape);
+    if (!source.orders_heads && !source.adds_offset) return part;
+    const std::lock_guard<std::mutex> lock(copies_mutex_);
+    std::vector<std::byte>& copy = copies_[found->first];
+    if (copy.empty()) copy = source.adds_offset ? WithOffset(part) : InOrder(part, shape);
+    ConstMatrixView arranged = described;
+    arranged.data = copy.data();
+    return arranged;
+  }
+
+  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                           absl::Span<const int64_t> shape) const override {
+    const auto found = sources_.find(View(name));
+    if (found == sources_.end()) return stored_->Describe(StoredName(name), shape);
+    const Source& source = found->second;
+    TANDEM_CHECK(source.num_rows == 0 || source.num_rows == shape[0]);
+    ASSIGN_OR_RETURN(ConstMatrixView matrix,
+                     stored_->Describe(source.stored, StoredShape(source, shape)));
+    if (source.num_rows > 0) matrix = RowsOf(matrix, source, shape);
+    if (source.adds_offset) matrix.dtype = DType::kF32;
+    return matrix;
+  }
+
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override {
+    const auto found = sources_.find(View(name));
+    const std::string stored = found == sources_.end() ? std::string(name) : found->second.stored;
+    ASSIGN_OR_RETURN(std::vector<int64_t> numbers, stored_->GetIntegers(stored, size));
+    if (name == kDraftIds && !storage_.has_absolute_ids) {
+      // Wraps: a sum that is not an id is refused later.
+      for (int64_t i = 0; i < size; ++i) {
+        numbers[i] = static_cast<int64_t>(static_cast<uint64_t>(numbers[i]) + i);
+      }
+    }
+    return numbers;
+  }
+
+  void Forget(std::string_view name) const override {
+    const auto found = sources_.find(View(name));
+    TANDEM_CHECK(found != sources_.end());
+    stored_->Forget(found->second.stored);
+    const std::lock_guard<std::mutex> lock(copies_mutex_);
+    copies_.erase(found->first);
+  }
+
+  bool IsMade(std::string_view name) const override { return stored_->IsMade(Find(name).stored); }
+  std::string quantization() const override { return stored_->quantization(); }
+  std::vector<std::string> files() const override { return stored_->files(); }
+  std::vector<std::string> names() const override { return SortedKeys(sources_); }
+  int64_t num_elements(std::string_view name) const override {
+    const Source& source = Find(name);
+    const int64_t all = stored_->num_elements(source.stored);
+    return source.num_rows == 0 ? all : all / source.num_stored_rows * source.num_rows;
+  }
+  std::string Where(std::string_view name) const override {
+    return stored_->Where(Find(name).stored);
+  }
+
+ private:
+  const Source& Find(std::string_view name) const {
+    const auto found = sources_.find(View(name));
+    TANDEM_CHECK(found != sources_.end());
+    return found->second;
+  }
+
+  // The name of a tensor of the text's part; empty for one of another.
+  std::string WithoutPrefix(absl::string_view stored) const {
+    if (storage_.is_head) {
+      for (const auto& [prefix, replacement] : kHeadPrefixes) {
+        if (absl::ConsumePrefix(&stored, prefix)) return absl::StrCat(replacement, stored);
+      }
+      return std::string(stored);
+    }
+    if (!storage_.has_other_parts) return std::string(stored);
+    for (const absl::string_view other : kOtherParts) {
+      if (absl::StartsWith(stored, other)) return "";
+    }
+    for (const auto& [prefix, replacement] : kTextPrefixes) {
+      if (absl::ConsumePrefix(&stored, prefix)) return absl::StrCat(replacement, stored);
+    }
+    return std::string(stored);
+  }
+
+  absl::Status AddPart(const std::string& stored, const LayerName& at) {
+    const auto add = [&](absl::string_view part, Source source) {
+      source.orders_heads = orders_heads_ && IsOfTurnedHeads(part);
+      source.adds_offset = storage_.norm_offset != 0.0f && absl::EndsWith(part, "norm");
+      return Add(absl::StrCat(at.layer, part, at.kind), source);
+    };
+    const int64_t queries = int64_t{config_.num_heads} * config_.head_dim;
+    const int64_t keys = int64_t{config_.num_kv_heads} * config_.head_dim;
+    const int64_t gates = config_.intermediate_size;
+    if (at.part == "self_attn.qkv_proj") {
+      const int64_t all = queries + 2 * keys;
+      RETURN_IF_ERROR(add("self_attn.q_proj", {stored, 0, queries, all}));
+      RETURN_IF_ERROR(add("self_attn.k_proj", {stored, queries, keys, all}));
+      return add("self_attn.v_proj", {stored, queries + keys, keys, all});
+    }
+    if (at.part == "mlp.gate_up_proj") {
+      RETURN_IF_ERROR(add("mlp.gate_proj", {stored, 0, gates, 2 * gates}));
+      return add("mlp.up_proj", {stored, gates, gates, 2 * gates});
+    }
+    if (const size_t experts = at.part.find(kExperts); experts != at.part.npos) {
+      return add(ExpertPart(at.part.substr(experts)), {.stored = stored});
+    }
+    return add(Renamed(at.part), {.stored = stored});
+  }
+
+  absl::string_view Renamed(absl::string_view part) const {
+    for (const RenamedPart& named : storage_.parts) {
+      if (named.stored == part) return named.name;
+    }
+    return part;
+  }
+
+  // "mlp.experts.7.gate_proj" of ".experts.7.w1".
+  std::string ExpertPart(absl::string_view part) const {
+    const size_t last_dot = part.rfind('.');
+    return absl::StrCat("mlp", part.substr(0, last_dot + 1), Renamed(part.substr(last_dot + 1)));
+  }
+
+  static bool IsOfTurnedHeads(absl::string_view part) {
+    return part == "self_attn.q_proj" || part == "self_attn.k_proj" || part == "self_attn.q_norm" ||
+           part == "self_attn.k_norm";
+  }
+
+  absl::Status Add(const std::string& name, const Source& source) {
+    const auto [place, is_new] = sources_.try_emplace(name, source);
+    if (is_new) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(stored_->Where(source.stored),
+                                                   ": has the place of ",
+                                                   stored_->Where(place->second.stored)));
+  }
+
+  // As the file calls what is missing.
+  std::string StoredName(std::string_view name) const {
+    if (storage_.is_head) return StoredNameInHead(View(name));
+    LayerName at;
+    if (!Split(View(name), &at)) return std::string(name);
+    for (const RenamedPart& named : storage_.parts) {
+      if (named.name == at.part) return absl::StrCat(at.layer, named.stored, at.kind);
+    }
+    return std::string(name);
+  }
+
+  // By the prefix that the file's other tensors have.
+  std::string StoredNameInHead(absl::string_view name) const {
+    for (const auto& [prefix, replacement] : kHeadPrefixes) {
+      absl::string_view rest = name;
+      const std::string start = prefix;
+      if (absl::ConsumePrefix(&rest, replacement) &&
+          absl::c_any_of(stored_->names(), [&](const std::string& stored) {
+            return absl::StartsWith(stored, start);
+          })) {
+        return absl::StrCat(start, rest);
+      }
+    }
+    return std::string(name);
+  }
+
+  static std::vector<int64_t> StoredShape(const Source& source, absl::Span<const int64_t> shape) {
+    std::vector<int64_t> stored(shape.begin(), shape.end());
+    if (source.num_rows > 0) stored[0] = source.num_stored_rows;
+    return stored;
+  }
+
+  // A vector is one row of a matrix, whose columns are meant then.
+  static ConstMatrixView RowsOf(ConstMatrixView all, const Source& source,
+                                absl::Span<const int64_t> shape) {
+    const size_t row_bytes = shape.size() == 2 ? RowBytes(all.dtype, all.cols) : SizeOf(all.dtype);
+    if (all.data != nullptr) {
+      all.data = static_cast<const std::byte*>(all.data) + source.first_row * row_bytes;
+    }
+    if (shape.size() == 2) {
+      all.rows = static_cast<int>(shape[0]);
+    } else {
+      all.cols = static_cast<int>(shape[0]);
+    }
+    return all;
+  }
+
+  std::vector<std::byte> InOrder(const ConstMatrixView& part,
+                                 absl::Span<const int64_t> shape) const {
+    const int64_t rows = shape[0];
+    const size_t row_bytes =
+        shape.size() == 2 ? RowBytes(part.dtype, part.cols) : SizeOf(part.dtype);
+    std::vector<std::byte> ordered(rows * row_bytes);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t in_head = row % config_.head_dim;
+      const int64_t from = row - in_head + StoredRow(config_, storage_.rotary_pairs, in_head);
+      std::memcpy(ordered.data() + row * row_bytes,
+                  static_cast<const std::byte*>(part.data) + from * row_bytes, row_bytes);
+    }
+    return ordered;
+  }
+
+  std::vector<std::byte> WithOffset(const ConstMatrixView& norm) const {
+    std::vector<float> values(norm.cols);
+    WidenRow(norm.data, norm.dtype, norm.cols, values.data());
+    for (float& value : values) value += storage_.norm_offset;
+    std::vector<std::byte> bytes(values.size() * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }
+
+  const std::shared_ptr<const Weights> stored_;
+  const ModelConfig config_;
+  const Storage storage_;
+  const bool orders_heads_;
+  absl::flat_hash_map<std::string, Source> sources_;
+  mutable std::mutex copies_mutex_;
+  mutable std::map<std::string, std::vector<std::byte>> copies_;
+};
+
+}  // namespace
+
+bool OrdersHeads(const ModelConfig& config, RotaryPairs pairs) {
+  return pairs != RotaryPairs::kHalves || config.rotary_dim != config.head_dim;
+}
+
+int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to) {
+  const int64_t half = config.head_dim / 2;
+  const int64_t rotated = config.rotary_dim / 2;  // pairs
+  const int64_t pair = to % half;
+  const bool is_second = to >= half;
+  if (pair >= rotated) return 2 * rotated + (is_second ? half - rotated : 0) + pair - rotated;
+  if (pairs == RotaryPairs::kNeighbours) return 2 * pair + (is_second ? 1 : 0);
+  return pair + (is_second ? rotated : 0);
+}
+
+absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<const Weights> stored,
+                                                              const ModelConfig& config) {
+  const ModelFamily* const family = FamilyOfType(config.family);
+  if (family == nullptr) return stored;
+  ASSIGN_OR_RETURN(const Storage storage, StorageOf(*stored, config, *family));
+  auto arranged = std::make_shared<ArrangedWeights>(std::move(stored), config, storage);
+  RETURN_IF_ERROR(arranged->Index());
+  return arranged;
 }
 
 }  // namespace tandem

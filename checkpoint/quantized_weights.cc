@@ -19,7 +19,6 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
-#include "checkpoint/quantized_matrix.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 
@@ -38,7 +37,7 @@ struct ModuleNumbers {
   Layout layout;
   const char* suffix;
   const char* dtype;
-  MatrixOrError (*open)(const SafetensorsWeights& stored, const std::string& module,
+  MatrixOrError (*open)(const StoredWeights& stored, const std::string& module,
                         const QuantizationConfig& config);
 };
 constexpr ModuleNumbers kModuleNumbers[] = {
@@ -64,7 +63,7 @@ bool IsOfActivations(const std::string& name) {
 
 class QuantizedWeights final : public Weights {
  public:
-  QuantizedWeights(std::unique_ptr<SafetensorsWeights> stored, QuantizedForm form,
+  QuantizedWeights(std::unique_ptr<StoredWeights> stored, QuantizedForm form,
                    std::vector<std::string> files)
       : stored_(std::move(stored)), form_(form), files_(std::move(files)) {}
 
@@ -232,7 +231,7 @@ class QuantizedWeights final : public Weights {
     return made.get();
   }
 
-  const std::unique_ptr<SafetensorsWeights> stored_;
+  const std::unique_ptr<StoredWeights> stored_;
   const QuantizedForm form_;
   const std::vector<std::string> files_;
   absl::flat_hash_map<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
@@ -246,8 +245,8 @@ class QuantizedWeights final : public Weights {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Weights>> OpenQuantizedWeights(
-    std::unique_ptr<SafetensorsWeights> stored, const QuantizationConfig& config,
-    QuantizedForm form, const std::vector<std::string>& files) {
+    std::unique_ptr<StoredWeights> stored, const QuantizationConfig& config, QuantizedForm form,
+    const std::vector<std::string>& files) {
   auto weights = std::make_unique<QuantizedWeights>(std::move(stored), form, files);
   RETURN_IF_ERROR(weights->Index(config));
   return weights;

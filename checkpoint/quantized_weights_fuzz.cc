@@ -12,10 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "checkpoint/quantization_config.h"
-#include "checkpoint/quantized_matrix.h"
 #include "checkpoint/quantized_weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/fuzzing.h"
 #include "tests/json_mutator.h"
 
@@ -150,7 +148,7 @@ bool FuzzOne(const json& document) {
       MakeTensors(document.value("tensors", json::object()), &entries);
   std::unique_ptr<Weights> forms[2];
   for (const QuantizedForm form : {QuantizedForm::kBlocks, QuantizedForm::kFloats}) {
-    auto stored = std::make_unique<SafetensorsWeights>();
+    auto stored = std::make_unique<StoredWeights>();
     TANDEM_CHECK(stored->AddEntries(entries, "fuzz").ok());
     auto weights = OpenQuantizedWeights(std::move(stored), **config, form, {});
     if (!weights.ok()) {

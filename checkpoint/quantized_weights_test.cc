@@ -15,10 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/quantized_matrix.h"
 #include "checkpoint/quantized_weights_testing.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
 

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/quantized_weights.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "nlohmann/json.hpp"
 #include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"

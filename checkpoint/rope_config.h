@@ -3,7 +3,13 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace tandem {
+
+class ConfigFields;
+struct ModelConfig;
+struct ModelFamily;
 
 // How positions rotate queries and keys. Formulas: Hugging Face transformers, modeling_rope_utils.
 struct RopeConfig {
@@ -32,6 +38,11 @@ struct RopeConfig {
   // reaches beyond original_context, which only kLongRope asks.
   std::vector<float> InverseFrequencies(int rotary_dim, bool is_long = false) const;
 };
+
+// Fills in the ropes, rotary_dim and rotations by the keys of config.json, in all their forms, and
+// lengthens the context where yarn does.
+// REQUIRES: num_layers, head_dim, context_length and windows are read.
+absl::Status ReadRope(const ConfigFields& config, const ModelFamily& family, ModelConfig* model);
 
 }  // namespace tandem
 

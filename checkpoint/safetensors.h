@@ -56,6 +56,12 @@ struct TensorHeader {
 // every vector load, and to `min_bytes` in all, where the data have a place already.
 std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes = 0);
 
+// The tensors of a file in memory, in the order of its dict, as if a safetensors file held them:
+// they may share bytes. INVALID_ARGUMENT, one line naming the file, the tensor or the byte of the
+// pickle, what was found and what is allowed.
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const std::byte> file,
+                                                             absl::string_view file_name);
+
 }  // namespace tandem
 
 #endif  // TANDEM_CHECKPOINT_SAFETENSORS_H_

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "checkpoint/torch_file.h"
+#include "checkpoint/safetensors.h"
 #include "tests/fuzzing.h"
 
 namespace tandem {

@@ -1,5 +1,3 @@
-#include "checkpoint/torch_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 
 namespace tandem {

@@ -12,7 +12,7 @@
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/quantized_weights.h"
-#include "checkpoint/safetensors_weights.h"
+#include "checkpoint/stored_weights.h"
 #include "json/json_text.h"
 
 namespace tandem {
@@ -47,7 +47,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   return shards;
 }
 
-absl::Status AddShards(const std::string& folder, SafetensorsWeights* weights) {
+absl::Status AddShards(const std::string& folder, StoredWeights* weights) {
   const std::string index_path = absl::StrCat(folder, "/", kIndexFile);
   ASSIGN_OR_RETURN(const auto shards, ReadIndex(index_path));
   std::map<std::string, std::string> path_of_file;
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& path,
                                                        QuantizedForm form) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
   if (!gguf.empty()) return OpenGgufWeights(gguf);
-  auto weights = std::make_unique<SafetensorsWeights>();
+  auto weights = std::make_unique<StoredWeights>();
   const std::string single = absl::StrCat(path, "/", kSingleFile);
   weights->set_source(single);
   absl::Status status = weights->Add(single);

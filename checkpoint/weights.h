@@ -35,7 +35,7 @@ enum class QuantizedForm { kBlocks, kFloats };
 class Weights {
  public:
   // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards,
-  // or, where there are none of these, pytorch_model.bin (torch_file.h);
+  // or, where there are none of these, pytorch_model.bin (torch_file.cc);
   // or the GGUF model that `path` means (GgufIn) or that holds the weights of such a folder
   // (gguf_weights.h). Every header is checked whole: lengths, dtypes, shapes, offsets (inside the
   // file, as long as the shape says, no two overlapping), no tensor twice. A folder whose

@@ -1,9 +1,8 @@
-#include "draft/combined_drafter.h"
-
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "draft/make_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -69,12 +68,12 @@ struct CombinedWorld {
     auto lookup_part = std::make_unique<LoggingDrafter>(lookup_source, 2, &log);
     model = model_part.get();
     lookup = lookup_part.get();
-    drafter = std::make_unique<CombinedDrafter>(std::move(model_part), std::move(lookup_part));
+    drafter = CombineDrafters(std::move(model_part), std::move(lookup_part));
   }
   std::vector<std::string> log;
   LoggingDrafter* model;
   LoggingDrafter* lookup;
-  std::unique_ptr<CombinedDrafter> drafter;
+  std::unique_ptr<Drafter> drafter;
 };
 
 // A sequence that is to have only one of them never meets the other.

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
-#include "draft/policy/draft_stop.h"
+#include "draft/policy/confidence_curve.h"
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
 #include "kvcache/kv_sequence.h"

@@ -1,16 +1,25 @@
 #include "draft/make_drafter.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/named_values.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "draft/combined_drafter.h"
 #include "draft/head_drafter.h"
 #include "draft/model_drafter.h"
 #include "draft/ngram_drafter.h"
+#include "tandem/drafter_kind.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
+
+constexpr NamedValues<DrafterKind, 7> kNames = {{{DrafterKind::kAuto, "auto"},
+                                                 {DrafterKind::kModel, "model"},
+                                                 {DrafterKind::kNgram, "ngram"},
+                                                 {DrafterKind::kModelAndNgram, "model+ngram"},
+                                                 {DrafterKind::kHead, "eagle3"},
+                                                 {DrafterKind::kHeadAndNgram, "eagle3+ngram"},
+                                                 {DrafterKind::kNone, "none"}}};
 
 // INVALID_ARGUMENT unless the parts have what a drafter needs.
 absl::Status CheckHas(DrafterKind kind, const DrafterParts& parts) {
@@ -39,10 +48,48 @@ std::unique_ptr<Drafter> MakeModelDrafter(const DrafterParts& parts) {
   auto model = std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
                                               parts.chunk_tokens, parts.vocabulary);
   if (parts.window.recent == 0) return model;
-  return std::make_unique<WindowedDrafter>(std::move(model), parts.window);
+  return ShowWindow(std::move(model), parts.window);
 }
 
 }  // namespace
+
+std::string_view NameOf(DrafterKind kind) { return NameIn(kNames, kind); }
+
+DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft) {
+  if (draft == DraftForm::kHead && kind == DrafterKind::kModel) return DrafterKind::kHead;
+  if (draft == DraftForm::kHead && kind == DrafterKind::kModelAndNgram) {
+    return DrafterKind::kHeadAndNgram;
+  }
+  if (kind != DrafterKind::kAuto) return kind;
+  switch (draft) {
+    case DraftForm::kNone:
+      return DrafterKind::kNgram;
+    case DraftForm::kModel:
+      return DrafterKind::kModelAndNgram;
+    case DraftForm::kHead:
+      return DrafterKind::kHeadAndNgram;
+  }
+  TANDEM_CHECK(false);
+}
+
+DraftForm DraftFormOf(DrafterKind kind) {
+  TANDEM_CHECK(kind != DrafterKind::kAuto);
+  if (kind == DrafterKind::kModel || kind == DrafterKind::kModelAndNgram) return DraftForm::kModel;
+  if (kind == DrafterKind::kHead || kind == DrafterKind::kHeadAndNgram) return DraftForm::kHead;
+  return DraftForm::kNone;
+}
+
+bool HasModel(DrafterKind kind) { return DraftFormOf(kind) != DraftForm::kNone; }
+
+bool HasLookup(DrafterKind kind) {
+  TANDEM_CHECK(kind != DrafterKind::kAuto);
+  return kind == DrafterKind::kNgram || kind == DrafterKind::kModelAndNgram ||
+         kind == DrafterKind::kHeadAndNgram;
+}
+
+absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name) {
+  return ValueOf(kNames, "drafter", name);
+}
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const DrafterParts& parts) {
   kind = ResolveDrafter(kind, parts.form());
@@ -52,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const Dra
   if (kind == DrafterKind::kNgram) return lookup;
   std::unique_ptr<Drafter> model = MakeModelDrafter(parts);
   if (!HasLookup(kind)) return model;
-  return std::make_unique<CombinedDrafter>(std::move(model), std::move(lookup));
+  return CombineDrafters(std::move(model), std::move(lookup));
 }
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeEveryDrafter(DrafterKind usual,
@@ -60,8 +107,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeEveryDrafter(DrafterKind usual,
   usual = ResolveDrafter(usual, parts.form());
   RETURN_IF_ERROR(CheckHas(usual, parts));
   if (parts.model == nullptr) return std::make_unique<NgramDrafter>();
-  return std::make_unique<CombinedDrafter>(MakeModelDrafter(parts),
-                                           std::make_unique<NgramDrafter>());
+  return CombineDrafters(MakeModelDrafter(parts), std::make_unique<NgramDrafter>());
 }
 
 }  // namespace tandem

@@ -1,13 +1,51 @@
 #ifndef TANDEM_DRAFT_NGRAM_DRAFTER_H_
 #define TANDEM_DRAFT_NGRAM_DRAFTER_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "draft/drafter.h"
-#include "draft/ngram_index.h"
+#include "tandem/types.h"
 
 namespace tandem {
+
+// Where the end of a text stood before: for each run of up to kLongestKey tokens the two latest
+// places where the text went on behind it. Appending a token costs kLongestKey hash entries,
+// whatever the length of the text.
+class NgramIndex {
+ public:
+  static constexpr int kLongestKey = 6;
+
+  struct Match {
+    int length = 0;  // tokens before the end that stood there too, up to kLongestMatch; 0 if none
+    int next = 0;    // the latest place where the text went on behind them
+    bool is_repeated = false;  // the place before that one went on with the same token
+  };
+  static constexpr int kLongestMatch = 32;
+
+  // Takes in what `text` has beyond what was taken in before.
+  // REQUIRES: text begins with what was taken in before.
+  void Extend(absl::Span<const TokenId> text);
+  int length() const { return length_; }
+  void Clear();
+
+  // The longest run of tokens at the end of `text`, taken in, that stood earlier in it.
+  Match Find(absl::Span<const TokenId> text) const;
+
+ private:
+  // Of the places behind one run of tokens, the latest two; -1 for none.
+  struct Places {
+    int32_t latest = -1;
+    int32_t before = -1;
+  };
+
+  // By a hash of the run's tokens and length; a hit is compared with the text.
+  absl::flat_hash_map<uint64_t, Places> places_;
+  int length_ = 0;
+};
 
 // Prompt lookup (Saxena 2023): proposes what followed the last time that the text ended as it does
 // now, in the prompt or in the output; or, as another option, what mostly followed in texts of its

@@ -3,7 +3,75 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+#include "base/split_mix.h"
+
 namespace tandem {
+namespace {
+
+// More would keep a habit of long ago for too long.
+constexpr int kMostVotes = 8;
+constexpr int kUsualVotes = 2;
+constexpr int kSuccessorRuns = 2;  // the first ones
+
+size_t PlaceOf(uint64_t hash, size_t num_places) { return (hash & 0xFFFFFFFFu) * num_places >> 32; }
+
+uint32_t CheckOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32) | 1u; }
+
+}  // namespace
+
+TextMemory::TextMemory(size_t bytes) {
+  TANDEM_CHECK(bytes >= kLeastBytes);
+  entries_.resize(bytes / sizeof(Entry));
+}
+
+int TextMemory::HashRuns(absl::Span<const TokenId> text,
+                         std::array<uint64_t, kRuns.size()>* hashes) {
+  int num_runs = 0;
+  uint64_t hash = 0;
+  for (int length = 1; length <= kLongestRun && length <= static_cast<int>(text.size()); ++length) {
+    hash = SplitMix64(hash + static_cast<uint32_t>(text[text.size() - length]));
+    if (length == kRuns[num_runs]) (*hashes)[num_runs++] = hash;
+  }
+  return num_runs;
+}
+
+void TextMemory::LearnRuns(absl::Span<const uint64_t> hashes, TokenId next) {
+  for (const uint64_t hash : hashes) {
+    Entry& entry = entries_[PlaceOf(hash, entries_.size())];
+    const uint32_t check = CheckOf(hash);
+    if (entry.check == check && entry.next == next) {
+      entry.votes = std::min(entry.votes + 1, kMostVotes);
+    } else if (--entry.votes <= 0) {
+      entry = {.check = check, .next = next, .votes = 1};
+    }
+  }
+}
+
+void TextMemory::Learn(absl::Span<const TokenId> text, int count) {
+  TANDEM_CHECK(0 <= count && count <= static_cast<int>(text.size()));
+  std::array<uint64_t, kRuns.size()> hashes;
+  for (size_t place = text.size() - count; place < text.size(); ++place) {
+    const int num_runs = HashRuns(text.first(place), &hashes);
+    LearnRuns(absl::MakeConstSpan(hashes).first(num_runs), text[place]);
+  }
+}
+
+void TextMemory::LearnSuccessor(absl::Span<const TokenId> text, TokenId next) {
+  std::array<uint64_t, kRuns.size()> hashes;
+  const int num_runs = std::min(HashRuns(text, &hashes), kSuccessorRuns);
+  LearnRuns(absl::MakeConstSpan(hashes).first(num_runs), next);
+}
+
+TextMemory::Next TextMemory::Find(absl::Span<const TokenId> text) const {
+  std::array<uint64_t, kRuns.size()> hashes;
+  for (int i = HashRuns(text, &hashes); i-- > 0;) {
+    const Entry& entry = entries_[PlaceOf(hashes[i], entries_.size())];
+    if (entry.check != CheckOf(hashes[i])) continue;
+    return {.token = entry.next, .run = kRuns[i], .is_usual = entry.votes >= kUsualVotes};
+  }
+  return {};
+}
 
 std::shared_ptr<Tenant> Tenants::Make(const CacheSalt& salt) const {
   auto tenant = std::make_shared<Tenant>(Tenant{.salt = salt});

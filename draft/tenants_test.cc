@@ -2,12 +2,101 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
 namespace {
+
+using Tokens = std::vector<TokenId>;
+
+constexpr size_t kMemoryBytes = 1 << 20;
+
+void LearnAll(TextMemory* memory, const Tokens& text) {
+  memory->Learn(text, static_cast<int>(text.size()));
+}
+
+Tokens Counting(TokenId first, int count) {
+  Tokens tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+TEST(TextMemory, KnowsNothingAtFirst) {
+  const TextMemory memory(kMemoryBytes);
+  EXPECT_EQ(memory.Find({}).run, 0);
+  EXPECT_EQ(memory.Find({1, 2, 3}).run, 0);
+  EXPECT_LE(memory.bytes(), kMemoryBytes);
+}
+
+TEST(TextMemory, GoesByTheLongestRunThatItKnows) {
+  TextMemory memory(kMemoryBytes);
+  LearnAll(&memory, Counting(100, 20));
+  LearnAll(&memory, {50, 104, 105, 7});
+  const auto next = [&](const Tokens& text) {
+    const TextMemory::Next found = memory.Find(text);
+    return std::vector<int>{found.token, found.run};
+  };
+  EXPECT_THAT(next({105}), testing::ElementsAre(7, 1));
+  EXPECT_THAT(next({104, 105}), testing::ElementsAre(7, 2));
+  EXPECT_THAT(next({50, 104, 105}), testing::ElementsAre(7, 3));
+  EXPECT_THAT(next({103, 104, 105}), testing::ElementsAre(106, 3));
+  EXPECT_THAT(next({0, 102, 103, 104, 105}), testing::ElementsAre(106, 3));
+  EXPECT_THAT(next({101, 102, 103, 104, 105}), testing::ElementsAre(106, 5));
+  EXPECT_THAT(next(Counting(100, 10)), testing::ElementsAre(110, 8));
+  EXPECT_THAT(next({119}), testing::ElementsAre(0, 0));
+}
+
+// One text in which a run goes on otherwise changes no habit; the habit may change.
+TEST(TextMemory, KeepsToWhatMostlyFollows) {
+  TextMemory memory(kMemoryBytes);
+  LearnAll(&memory, {1, 2});
+  EXPECT_FALSE(memory.Find({1}).is_usual);
+  LearnAll(&memory, {1, 2});
+  LearnAll(&memory, {1, 3});
+  EXPECT_EQ(memory.Find({1}).token, 2);
+  LearnAll(&memory, {1, 2});
+  EXPECT_TRUE(memory.Find({1}).is_usual);
+  for (int i = 0; i < 1000; ++i) LearnAll(&memory, {1, 2});
+  for (int i = 0; i < 10; ++i) LearnAll(&memory, {1, 4});
+  EXPECT_EQ(memory.Find({1}).token, 4);
+}
+
+TEST(TextMemory, LearnsOnlyTheEnd) {
+  TextMemory memory(kMemoryBytes);
+  memory.Learn({1, 2, 3, 4}, 1);
+  EXPECT_EQ(memory.Find({1}).run, 0);
+  EXPECT_EQ(memory.Find({2}).run, 0);
+  EXPECT_EQ(memory.Find({1, 2, 3}).token, 4);
+  memory.Learn({5, 6}, 0);
+  EXPECT_EQ(memory.Find({5}).run, 0);
+}
+
+TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
+  TextMemory memory(kMemoryBytes);
+  memory.LearnSuccessor({1, 2, 3}, 4);
+  EXPECT_EQ(memory.Find({1, 2, 3}).run, 2);
+  EXPECT_EQ(memory.Find({1, 2, 3}).token, 4);
+  EXPECT_EQ(memory.Find({3}).token, 4);
+  memory.LearnSuccessor({9}, 8);
+  EXPECT_EQ(memory.Find({9}).token, 8);
+}
+
+// However much is learned, the memory stays as large as it was made, and what came last is there.
+TEST(TextMemory, IsBounded) {
+  TextMemory memory(TextMemory::kLeastBytes);
+  const size_t bytes = memory.bytes();
+  EXPECT_LE(bytes, TextMemory::kLeastBytes);
+  for (int i = 0; i < 500; ++i) LearnAll(&memory, Counting(1000 * i, 100));
+  EXPECT_EQ(memory.bytes(), bytes);
+  const Tokens last = Counting(7000000, 40);
+  LearnAll(&memory, last);
+  EXPECT_EQ(memory.Find(last).run, 0);
+  EXPECT_EQ(memory.Find(Counting(7000000, 38)).token, 7000038);
+}
 
 constexpr int64_t kTenantBytes = int64_t{16} << 20;
 
@@ -60,4 +149,5 @@ TEST(Tenants, RememberNothingInNoMemory) {
 }
 
 }  // namespace
+
 }  // namespace tandem

@@ -1,9 +1,8 @@
-#include "draft/windowed_drafter.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "draft/make_drafter.h"
 #include "tandem/draft_tokens.h"
 
 namespace tandem {
@@ -14,6 +13,107 @@ namespace {
 constexpr int kGrowth = 4;
 
 int RoundedUp(int number, int step) { return (number + step - 1) / step * step; }
+
+struct WindowedState final : DraftState {
+  std::unique_ptr<DraftState> inner;
+  int begin_length = 0;  // of the text when reading began; 0: it has not
+  int num_skipped = 0;
+  std::vector<TokenId> seen;
+
+  static WindowedState& Of(DraftState* state) { return *static_cast<WindowedState*>(state); }
+};
+
+class WindowedDrafter final : public Drafter {
+ public:
+  WindowedDrafter(std::unique_ptr<Drafter> inner, const DraftWindow& window)
+      : inner_(std::move(inner)), window_(window) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  bool is_drawn() const override { return inner_->is_drawn(); }
+  int num_unpacked() const override { return inner_->num_unpacked(); }
+  absl::Status CheckIntegrity() const override { return inner_->CheckIntegrity(); }
+
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override {
+    auto state = std::make_unique<WindowedState>();
+    state->inner = inner_->NewStateOf(kind, {}, std::move(tenant));
+    AdoptLongerPrefix(state.get(), prompt, KvSequence());
+    return state;
+  }
+
+  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {
+    WindowedState& s = WindowedState::Of(state);
+    return inner_->Options(s.inner.get(), See(&s, context, static_cast<int>(context.size())));
+  }
+
+  absl::Status Propose(absl::Span<const DraftRequest> requests,
+                       absl::Span<Proposal* const> proposals) override {
+    std::vector<DraftRequest> inner(requests.begin(), requests.end());
+    for (DraftRequest& request : inner) {
+      WindowedState& s = WindowedState::Of(request.state);
+      const auto length = static_cast<int>(request.context.size());
+      request.context = See(&s, request.context, std::max(length, request.num_committed));
+      request.num_skipped = length - static_cast<int>(request.context.size());
+      request.state = s.inner.get();
+    }
+    return inner_->Propose(inner, proposals);
+  }
+
+  void Rollback(DraftState* state, int length) override {
+    WindowedState& s = WindowedState::Of(state);
+    if (length >= DraftWindow::kSinks + s.num_skipped) {
+      return inner_->Rollback(s.inner.get(), length - s.num_skipped);
+    }
+    inner_->Rollback(s.inner.get(), std::min(length, DraftWindow::kSinks));
+    s.begin_length = 0;
+    s.num_skipped = 0;
+  }
+
+  int NumCached(const DraftState& state) const override {
+    return inner_->NumCached(*static_cast<const WindowedState&>(state).inner);
+  }
+
+  void Publish(DraftState* state, absl::Span<const TokenId> tokens) override {
+    WindowedState& s = WindowedState::Of(state);
+    inner_->Publish(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+  }
+
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override {
+    WindowedState& s = WindowedState::Of(state);
+    inner_->AdoptLongerPrefix(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())),
+                              target_kv);
+  }
+
+  std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override {
+    WindowedState& s = WindowedState::Of(state);
+    return inner_->TextOf(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+  }
+
+ private:
+  // The window of `context`, the first tokens of a text of `num_committed`. Valid until the state
+  // changes.
+  absl::Span<const TokenId> See(WindowedState* state, absl::Span<const TokenId> context,
+                                int num_committed) {
+    if (state->begin_length == 0 || inner_->NumCached(*state->inner) == 0) {
+      state->begin_length = num_committed;
+    }
+    const int num_skipped = window_.NumSkipped(state->begin_length, num_committed);
+    if (num_skipped != state->num_skipped) {
+      inner_->Rollback(state->inner.get(), DraftWindow::kSinks);
+      state->num_skipped = num_skipped;
+    }
+    if (state->num_skipped == 0) return context;
+    const size_t resumed = DraftWindow::kSinks + state->num_skipped;
+    if (context.size() <= resumed) return {};  // of a prompt; the sinks are read with the rest
+    state->seen.assign(context.begin(), context.begin() + DraftWindow::kSinks);
+    state->seen.insert(state->seen.end(), context.begin() + resumed, context.end());
+    return state->seen;
+  }
+
+  const std::unique_ptr<Drafter> inner_;
+  const DraftWindow window_;
+};
 
 }  // namespace
 
@@ -39,91 +139,8 @@ int DraftWindow::NumSkipped(int begin_length, int length) const {
   return skipped;
 }
 
-struct WindowedDrafter::State final : DraftState {
-  std::unique_ptr<DraftState> inner;
-  int begin_length = 0;  // of the text when reading began; 0: it has not
-  int num_skipped = 0;
-  std::vector<TokenId> seen;
-
-  static State& Of(DraftState* state) { return *static_cast<State*>(state); }
-};
-
-absl::Span<const TokenId> WindowedDrafter::See(State* state, absl::Span<const TokenId> context,
-                                               int num_committed) {
-  if (state->begin_length == 0 || inner_->NumCached(*state->inner) == 0) {
-    state->begin_length = num_committed;
-  }
-  const int num_skipped = window_.NumSkipped(state->begin_length, num_committed);
-  if (num_skipped != state->num_skipped) {
-    inner_->Rollback(state->inner.get(), DraftWindow::kSinks);
-    state->num_skipped = num_skipped;
-  }
-  if (state->num_skipped == 0) return context;
-  const size_t resumed = DraftWindow::kSinks + state->num_skipped;
-  if (context.size() <= resumed) return {};  // of a prompt; the sinks are read with the rest
-  state->seen.assign(context.begin(), context.begin() + DraftWindow::kSinks);
-  state->seen.insert(state->seen.end(), context.begin() + resumed, context.end());
-  return state->seen;
-}
-
-std::unique_ptr<DraftState> WindowedDrafter::NewStateOf(DrafterKind kind,
-                                                        absl::Span<const TokenId> prompt,
-                                                        std::shared_ptr<const Tenant> tenant) {
-  auto state = std::make_unique<State>();
-  state->inner = inner_->NewStateOf(kind, {}, std::move(tenant));
-  AdoptLongerPrefix(state.get(), prompt, KvSequence());
-  return state;
-}
-
-std::vector<DraftOption> WindowedDrafter::Options(DraftState* state,
-                                                  absl::Span<const TokenId> context) {
-  State& s = State::Of(state);
-  return inner_->Options(s.inner.get(), See(&s, context, static_cast<int>(context.size())));
-}
-
-absl::Status WindowedDrafter::Propose(absl::Span<const DraftRequest> requests,
-                                      absl::Span<Proposal* const> proposals) {
-  std::vector<DraftRequest> inner(requests.begin(), requests.end());
-  for (DraftRequest& request : inner) {
-    State& s = State::Of(request.state);
-    const auto length = static_cast<int>(request.context.size());
-    request.context = See(&s, request.context, std::max(length, request.num_committed));
-    request.num_skipped = length - static_cast<int>(request.context.size());
-    request.state = s.inner.get();
-  }
-  return inner_->Propose(inner, proposals);
-}
-
-void WindowedDrafter::Rollback(DraftState* state, int length) {
-  State& s = State::Of(state);
-  if (length >= DraftWindow::kSinks + s.num_skipped) {
-    return inner_->Rollback(s.inner.get(), length - s.num_skipped);
-  }
-  inner_->Rollback(s.inner.get(), std::min(length, DraftWindow::kSinks));
-  s.begin_length = 0;
-  s.num_skipped = 0;
-}
-
-int WindowedDrafter::NumCached(const DraftState& state) const {
-  return inner_->NumCached(*static_cast<const State&>(state).inner);
-}
-
-void WindowedDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
-  State& s = State::Of(state);
-  inner_->Publish(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
-}
-
-void WindowedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
-                                        const KvSequence& target_kv) {
-  State& s = State::Of(state);
-  inner_->AdoptLongerPrefix(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())),
-                            target_kv);
-}
-
-std::optional<Drafter::CachedText> WindowedDrafter::TextOf(DraftState* state,
-                                                           absl::Span<const TokenId> tokens) {
-  State& s = State::Of(state);
-  return inner_->TextOf(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+std::unique_ptr<Drafter> ShowWindow(std::unique_ptr<Drafter> inner, const DraftWindow& window) {
+  return std::make_unique<WindowedDrafter>(std::move(inner), window);
 }
 
 }  // namespace tandem

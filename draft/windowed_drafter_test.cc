@@ -1,4 +1,3 @@
-#include "draft/windowed_drafter.h"
 
 #include <algorithm>
 #include <cmath>

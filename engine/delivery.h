@@ -23,8 +23,6 @@ class Delivery;
 // but one thread puts things in.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  ~Channel();
-
   using OnResult = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;
 
   // False if the callback has ended the generation; then nothing more is handed over.
@@ -89,7 +87,6 @@ class Delivery {
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_idle_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::shared_ptr<Channel>> ready_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };

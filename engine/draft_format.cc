@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
-#include "draft/policy/round_gain.h"
+#include "draft/policy/round_costs.h"
 #include "kernels/blocks.h"
 
 namespace tandem {

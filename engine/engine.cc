@@ -1,14 +1,17 @@
 #include "tandem/engine.h"
 
 #include <algorithm>
-#include <list>
+#include <cstdint>
+#include <iterator>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "base/guard.h"
 #include "base/instant.h"
@@ -16,20 +19,84 @@
 #include "base/status_macros.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
-#include "engine/given_draft.h"
-#include "engine/judged_engine.h"
 #include "engine/learned_speculation.h"
 #include "engine/new_session.h"
-#include "engine/next_piece.h"
-#include "engine/process_bound_engine.h"
 #include "engine/round.h"
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
-#include "engine/session_prefixes.h"
+#include "kvcache/kv_sequence.h"
 
 namespace tandem {
 namespace {
+
+// The prefix caches as sessions use them, and counts of hits. Thread-compatible.
+class SessionPrefixes {
+ public:
+  // Both must outlive it.
+  SessionPrefixes(const EngineOptions* options, Runtime* runtime)
+      : options_(*options), runtime_(*runtime) {}
+
+  // The tokens of the session that may come from the prefix cache: none while log-probabilities of
+  // the prompt are wanted, which need its rows computed.
+  absl::Span<const TokenId> Reusable(const Session& session) const {
+    if (!options_.prefix_cache || session.NeedsPromptLogprobs()) return {};
+    return session.tokens;
+  }
+  // The longest published beginning of these.
+  KvSequence Find(const Session& session) const {
+    return runtime_.target_cache->NewSequenceWithPrefix(
+        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
+  }
+  // Gives a session its first sequence, `found`.
+  void Begin(Session* session, KvSequence found) {
+    if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
+    num_queries_ += static_cast<int64_t>(Reusable(*session).size());
+    Take(session, std::move(found));
+  }
+  // Replaces the session's sequence by `found` if that is longer, and lets its drafter follow.
+  // Returns the number of tokens that the target's gained.
+  int Take(Session* session, KvSequence found) {
+    if (found.length() < session->target_kv.length()) found = session->target_kv.Fork();
+    const int num_reused = found.length() - session->target_kv.length();
+    session->target_kv = std::move(found);
+    num_hits_ += num_reused;
+    if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
+    session->EndIfScored();
+    if (session->draft_state == nullptr) return num_reused;
+    Drafter& drafter = *runtime_.drafter;
+    num_draft_hits_ -= drafter.NumCached(*session->draft_state);
+    drafter.AdoptLongerPrefix(session->draft_state.get(), Reusable(*session), session->target_kv);
+    num_draft_hits_ += drafter.NumCached(*session->draft_state);
+    return num_reused;
+  }
+  // Offers the full pages that a round has added to sessions that begin with the same tokens.
+  void Publish(Session* session) const {
+    const int full_pages = session->target_kv.length() / options_.page_size;
+    if (full_pages <= session->published_pages) return;
+    DraftState* const state = session->draft_state.get();
+    if (state != nullptr && !runtime_.drafter->HoldsFullPages(*state, session->target_kv)) return;
+    session->published_pages = full_pages;
+    runtime_.target_cache->Publish(session->tokens, &session->target_kv);
+    if (state != nullptr) runtime_.drafter->Publish(state, session->tokens);
+  }
+
+  // Fills in the counts.
+  void Count(EngineLoad* load) const {
+    load->prompt_tokens = num_prompt_tokens_;
+    load->prefix_queries = num_queries_;
+    load->prefix_hits = num_hits_;
+    load->draft_prefix_hits = num_draft_hits_;
+  }
+
+ private:
+  const EngineOptions& options_;
+  Runtime& runtime_;
+  int64_t num_prompt_tokens_ = 0;
+  int64_t num_queries_ = 0;
+  int64_t num_hits_ = 0;
+  int64_t num_draft_hits_ = 0;
+};
 
 int PagesInUse(const PagedKvCache& cache) {
   return cache.num_pages() - cache.num_available_pages();
@@ -182,7 +249,7 @@ class EngineImpl final : public Engine {
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
-  std::list<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
@@ -197,7 +264,7 @@ class EngineImpl final : public Engine {
   Tenants tenants_;
   SessionPrefixes prefixes_;
   int64_t num_preemptions_ = 0;
-  std::list<std::unique_ptr<Session>> sessions_;  // oldest first
+  std::vector<std::unique_ptr<Session>> sessions_;  // oldest first
 
   std::unique_ptr<Delivery> delivery_;
   std::thread thread_;  // last: it uses all of the above
@@ -280,12 +347,13 @@ bool EngineImpl::TakeNewWork() {
            checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
-  sessions_.splice(sessions_.end(), submitted_);
+  std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
+  submitted_.clear();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
     } else if (Instant::Now() >= session->deadline) {
-      session->OrFail("the deadline", [&] { session->Finish(FinishReason::kDeadline); });
+      session->Finish(FinishReason::kDeadline);
     }
   }
   return !is_stopping_;
@@ -320,19 +388,15 @@ void EngineImpl::Step() {
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
   if (any_ended()) return;            // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
-  if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
-    for (RoundStep& step : plan.steps) step.granted = 0;
-  }
+  AddDrafts(&policy_, &plan);
   const Instant start = Instant::Now();
   const absl::Status status =
       RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
         for (const RoundStep& step : plan.steps) {
-          step.session->OrFail("a round's end", [&] {
-            if (options_.prefix_cache) prefixes_.Publish(step.session);
-            if (store_ != nullptr) store_->Offer(step.session);
-            Deliver(step.session);
-            step.session->EndIfScored();
-          });
+          if (options_.prefix_cache) prefixes_.Publish(step.session);
+          if (store_ != nullptr) store_->Offer(step.session);
+          Deliver(step.session);
+          step.session->EndIfScored();
         }
       });
   if (store_ != nullptr) store_->Observe(plan.steps, Instant::Now() - start);
@@ -363,7 +427,7 @@ std::vector<Session*> EngineImpl::Admit() {
   }
   const auto find_prefix = [this](const Session& session) { return prefixes_.Find(session); };
   const auto begin = [this](Session* session, KvSequence found) {
-    session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
+    Begin(session, std::move(found));
   };
   return tandem::Admit(active, options_.max_batch, *runtime_.target_cache, find_prefix, begin);
 }
@@ -408,7 +472,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     if (s.num_pending() <= kMostWithoutChunk) continue;
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
-    s.OrFail("prefix", [&] { prefixes_.Take(&s, std::move(longer)); });
+    prefixes_.Take(&s, std::move(longer));
     LookForDrafts(&s);
     found = true;
   }
@@ -446,29 +510,23 @@ void EngineImpl::Preempt(Session* session) {
 }
 
 void EngineImpl::Deliver(Session* session) {
-  const std::optional<Piece> piece = NextPiece(session, runtime_.drafter.get());
+  const std::optional<Piece> piece = session->TakePiece(runtime_.drafter.get());
   if (!piece.has_value() || session->channel == nullptr) return;
   if (!session->channel->Put(*piece)) session->Finish(FinishReason::kCancelled);
 }
 
 // Hands over what has ended.
 void EngineImpl::Retire() {
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    if ((*it)->finished) {
-      Retire(it->get());
-      it = sessions_.erase(it);
-    } else {
-      ++it;
-    }
+  for (const auto& session : sessions_) {
+    if (session->finished) Retire(session.get());
   }
+  std::erase_if(sessions_, [](const auto& session) { return session->finished; });
 }
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  s.OrFail("last piece", [&] {
-    if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
-    s.completion.text = s.text->text();
-  });
+  if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
+  s.completion.text = s.text->text();
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());
   {
@@ -506,33 +564,10 @@ void EngineImpl::ReportLoad() {
   load_ = load;
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& options, JudgeFunction judge,
-                                                  bool keeps_speculation,
-                                                  std::shared_ptr<PageStore> store = nullptr) {
-  std::unique_ptr<Engine> engine;
-  RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(EngineParts parts,
-                     EngineParts::Load(options, keeps_speculation, std::move(store)));
-    engine = BoundToThisProcess(std::make_unique<EngineImpl>(std::move(parts), std::move(judge)));
-    return absl::OkStatus();
-  }));
-  return engine;
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
-  return NewEngine(options, Judge, /*keeps_speculation=*/true);
-}
-
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
-                                                              JudgeFunction judge) {
-  return NewEngine(options, std::move(judge), /*keeps_speculation=*/false);
-}
-
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithStore(const EngineOptions& options,
-                                                              std::shared_ptr<PageStore> store) {
-  return NewEngine(options, Judge, /*keeps_speculation=*/false, std::move(store));
+std::unique_ptr<Engine> StartEngine(EngineParts parts, JudgeFunction judge) {
+  return std::make_unique<EngineImpl>(std::move(parts), std::move(judge));
 }
 
 }  // namespace tandem

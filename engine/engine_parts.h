@@ -4,12 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "engine/prompt_store.h"
 #include "engine/runtime.h"
 #include "kvevents/cache_events.h"
-#include "kvstore/page_store.h"
+#include "tandem/engine.h"
 #include "tandem/engine_options.h"
+#include "verify/verifier.h"
 
 namespace tandem {
 
@@ -20,11 +20,10 @@ struct EngineParts {
   std::unique_ptr<PromptStore> store;   // or null
   std::unique_ptr<CacheEvents> events;  // of the target's cache, or null
   std::string learned_file;             // LearnedSpeculationFile; empty if nothing is kept
-
-  // As Runtime::Load. `store`: in place of that of the options; null for that.
-  static absl::StatusOr<EngineParts> Load(const EngineOptions& options, bool keeps_speculation,
-                                          std::shared_ptr<PageStore> store);
 };
+
+// Runs generations on a thread of its own.
+std::unique_ptr<Engine> StartEngine(EngineParts parts, JudgeFunction judge);
 
 }  // namespace tandem
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/given_draft.h"
+#include "engine/round.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/field_error.h"

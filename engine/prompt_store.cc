@@ -145,18 +145,14 @@ std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
                                         absl::FunctionRef<void(Session*)> adopt) {
   std::vector<Session*> reading;
   for (Session* session : running) {
-    if (session->fetch != nullptr) {
-      session->OrFail("kv store", [&] {
-        if (Advance(session)) adopt(session);
-      });
-    }
+    if (Advance(session)) adopt(session);
     if (!Waits(session)) reading.push_back(session);
   }
   if (reading.empty() && !running.empty()) running.front()->fetch->fetch().Await(kLongestAwait);
   return reading;
 }
 
-bool PromptStore::StopWaiting(const std::list<std::unique_ptr<Session>>& sessions) {
+bool PromptStore::StopWaiting(absl::Span<const std::unique_ptr<Session>> sessions) {
   bool waited = false;
   for (const auto& session : sessions) {
     waited = std::exchange(session->fetch, nullptr) != nullptr || waited;

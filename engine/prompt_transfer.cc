@@ -115,14 +115,11 @@ void PromptTransfer::EndFetching(const Session& session) {
 }
 
 std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const Session& session) {
-  for (auto it = readers_.begin(); it != readers_.end();) {
-    if (*it->is_done) {
-      it->thread.join();
-      it = readers_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  std::erase_if(readers_, [](Reader& reader) {
+    const bool is_done = *reader.is_done;
+    if (is_done) reader.thread.join();
+    return is_done;
+  });
   auto fetch = std::make_shared<Fetch>(std::move(runs), kMostFetchedBytes);
   auto is_done = std::make_shared<std::atomic<bool>>(false);
   Reader& reader = readers_.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});

@@ -7,6 +7,8 @@
 #include "draft/drafter.h"
 #include "draft/policy/speculation_policy.h"
 #include "engine/scheduler.h"
+#include "engine/session.h"
+#include "tandem/tokenizer.h"
 #include "verify/verifier.h"
 
 namespace tandem {
@@ -25,6 +27,16 @@ absl::Status RunRound(
 
 // Whether a session with a drafter of this kind has a state of `drafter`, which may be null.
 bool NeedsState(const Drafter* drafter, DrafterKind kind);
+
+// Finds the drafts that need no drafter: the tokens that the session's constraint forces, and those
+// that its request predicted. Adds them to the session's options. How many of them a round may use
+// is known from committed tokens alone.
+void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session);
+
+// Cuts a proposal whose tokens were not drawn before the first that the session's constraint does
+// not allow: every rule would reject it there. A drawn one is left as it is, because how far it
+// goes must not depend on what was drawn.
+void KeepToConstraint(Session* session);
 
 }  // namespace tandem
 

@@ -14,7 +14,6 @@
 #include "draft/make_drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
-#include "draft/windowed_drafter.h"
 #include "engine/learned_head.h"
 #include "engine/tensor_parallel.h"
 #include "kernels/backend.h"

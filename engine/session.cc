@@ -1,10 +1,21 @@
 #include "engine/session.h"
 
+#include <string_view>
 #include <utility>
 
-#include "base/guard.h"
-
 namespace tandem {
+namespace {
+
+RoundReport RoundOf(const Session& session, const Drafter* drafter) {
+  const RoundStats& stats = session.completion.stats;
+  return {.proposed = static_cast<int>(stats.proposed - session.delivered_proposed),
+          .accepted = static_cast<int>(stats.accepted - session.delivered_accepted),
+          .target_cached_tokens = session.target_kv.length(),
+          .draft_cached_tokens =
+              session.draft_state == nullptr ? 0 : drafter->NumCached(*session.draft_state)};
+}
+
+}  // namespace
 
 bool Session::Append(TokenId token, Provenance provenance) {
   tokens.push_back(token);
@@ -37,9 +48,55 @@ void Session::Fail(absl::Status why) {
   status = std::move(why);
 }
 
-void Session::OrFail(const char* what, absl::FunctionRef<void()> work) {
-  absl::Status status = Caught(what, work);
-  if (!status.ok()) Fail(std::move(status));
+void SessionTimes::OnPlace(Instant now) {
+  if (!placed_.has_value()) placed_ = now;
+}
+
+void SessionTimes::OnRound(absl::Duration draft, absl::Duration pass, Instant pass_end,
+                           bool completes) {
+  if (has_read_prompt()) {
+    draft_ += draft;
+    verify_ += pass;
+  } else if (completes) {
+    prompt_end_ = pass_end;
+  }
+}
+
+Timings SessionTimes::Until(Instant end) const {
+  const Instant placed = placed_.value_or(end);
+  Timings timings;
+  timings.end_to_end = end - submitted_;
+  timings.queue = placed - submitted_;
+  timings.prompt = prompt_end_.value_or(end) - placed;
+  timings.all_prompts = timings.prompt;
+  timings.draft = draft_;
+  timings.verify = verify_;
+  if (first_token_.has_value()) timings.time_to_first_token = *first_token_ - submitted_;
+  return timings;
+}
+
+std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
+  Completion& c = completion;
+  if (c.token_ids.size() > delivered_tokens && delivered_tokens == 0) {
+    times.OnFirstToken(Instant::Now());
+    c.first_round_tokens = static_cast<int>(c.token_ids.size());
+  }
+  const std::string& whole = text->text();
+  if (c.token_ids.size() == delivered_tokens && whole.size() == delivered_text) {
+    return std::nullopt;
+  }
+  const Piece piece{.text = std::string_view(whole).substr(delivered_text),
+                    .token_ids = absl::MakeConstSpan(c.token_ids).subspan(delivered_tokens),
+                    .provenance = std::string_view(c.provenance).substr(delivered_tokens),
+                    .logprobs = c.logprobs.empty()
+                                    ? absl::Span<const TokenLogprobs>()
+                                    : absl::MakeConstSpan(c.logprobs).subspan(delivered_tokens),
+                    .round = RoundOf(*this, drafter)};
+  delivered_text = whole.size();
+  delivered_tokens = c.token_ids.size();
+  delivered_proposed = c.stats.proposed;
+  delivered_accepted = c.stats.accepted;
+  return piece;
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "base/check.h"
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
+#include "kernels/row_tasks.h"
 
 namespace tandem {
 
@@ -198,9 +200,8 @@ class Backend {
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
 
   virtual std::unique_ptr<GraphCache> MakeGraphCache() { return std::make_unique<GraphCache>(); }
-  // What samples rows of logits where they are (sampler.h), what measures the device without the
-  // host (device_meter.h), and what gathers among devices (column_gatherer.h); null where memory is
-  // the host's. They live as long as this.
+  // What samples rows of logits where they are, what measures the device without the host, and what
+  // gathers among devices; null where memory is the host's. They live as long as this.
   virtual Sampler* sampler() { return nullptr; }
   virtual DeviceMeter* meter() { return nullptr; }
   virtual ColumnGatherer* gatherer() { return nullptr; }
@@ -372,6 +373,91 @@ bool HasCudaDriver();
 // "cpu", "cuda:<n>", or "auto": CUDA if present, else the CPU. INVALID_ARGUMENT for other names.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
                                                      const CpuOptions& cpu_options);
+
+// Samples rows where they are, for Backend::sampler where the device is not the host: half a
+// megabyte for each row of 128 Ki tokens stays on the device, and 32 bytes come to the host.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  // Brings over what will be asked, in the order of calls of Run; what is pointed to may be
+  // computed until then. Forgets what was asked before. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::Status Prepare(absl::Span<const RowTask> rows,
+                               absl::Span<const SlotTask> slots) = 0;
+  // Enqueues the next so many rows, of which distributions are made, and behind them slots, which
+  // may be about these. Of rows that are no distribution nothing is written, and slots about them
+  // have no meaning.
+  virtual void Run(int num_rows, int num_slots) = 0;
+  // Enqueues ids[i] = what slot sources[i] drew, or nothing where sources[i] < 0.
+  //   sources, ids: [count], the backend's
+  virtual void TakeDrawn(const int32_t* sources, int count, int32_t* ids) = 0;
+  // Waits. The first failure of anything enqueued so far.
+  //   states: of all rows; answers: of all slots
+  virtual absl::Status Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) = 0;
+
+  // All of it.
+  absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
+                      absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
+    if (absl::Status status = Prepare(rows, slots); !status.ok()) return status;
+    Run(static_cast<int>(rows.size()), static_cast<int>(slots.size()));
+    return Collect(states, answers);
+  }
+};
+
+// Measures a device's speed, apart from the operations. Backends whose device is not the host have
+// one: Backend::meter.
+class DeviceMeter {
+ public:
+  virtual ~DeviceMeter() = default;
+
+  // Reads memory and does little else: how fast that is bounds decoding. The exclusive or of all
+  // `sums` is that of all 32-bit words read.
+  //   bytes: a multiple of 16; sums: [NumReadSums(bytes)], the backend's
+  virtual void Read(const void* data, size_t bytes, uint32_t* sums) = 0;
+  virtual size_t NumReadSums(size_t bytes) const = 0;
+
+  // Seconds that the device takes for what `enqueue` enqueues, with no host in between: records it
+  // once, then replays the recording `replays` times in a row. `enqueue` must not upload, download
+  // or synchronise, and must have run before, so that scratch memory is there. The first failure.
+  virtual absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
+                                                    int replays) = 0;
+
+  // out = x * transpose(weight), of bf16 in plain rows, by the library of the device's maker, in
+  // whatever order is fastest: a product's ceiling. UNIMPLEMENTED without that library. The first
+  // call waits and allocates.
+  //   x: [rows, inputs]; weight: [outputs, inputs]; out: [rows, outputs], none with gaps
+  virtual absl::Status ReferenceProduct(ConstMatrixView /*x*/, ConstMatrixView /*weight*/,
+                                        MatrixView /*out*/) {
+    return absl::UnimplementedError("this device has no library of products");
+  }
+};
+
+// A device of a group, each of whose ranks is a process with a device of its own. The devices bring
+// each other columns of matrices without their hosts. Lives as long as its backend, which has left
+// the group when it ends. Thread-compatible.
+class ColumnGatherer {
+ public:
+  virtual ~ColumnGatherer() = default;
+
+  // Finds what devices meet by. UNAVAILABLE if this machine has nothing, or nothing that fits.
+  // REQUIRES: before Join.
+  virtual absl::Status Open() = 0;
+  // Words for Join that one rank makes for all.   REQUIRES: Open() was OK.
+  virtual absl::StatusOr<std::string> NewGroup() = 0;
+
+  // Is told how this device fares, again and again and on another thread, and returns how the group
+  // fares: after an error the device leaves.
+  using TellGroup = std::function<absl::Status(const absl::Status& of_device)>;
+  // Waits until all ranks have joined. From here on work that is recorded (GraphCache) is recorded,
+  // repeated and forgotten on all ranks alike, as long as they make the same calls; where that
+  // fails, Synchronize says so.   REQUIRES: Open() was OK, and this device has joined no group.
+  virtual absl::Status Join(const std::string& group, int rank, int world, TellGroup tell) = 0;
+
+  // Enqueues: columns [bounds[r], bounds[r + 1]) of rank r's `whole` come to every rank's. Elements
+  // are moved as they are.
+  //   whole: of 32 bits, of one shape on all ranks; bounds: [world + 1], ascending, the same on all
+  virtual void GatherColumns(MatrixView whole, absl::Span<const int> bounds) = 0;
+};
 
 }  // namespace tandem
 

@@ -13,7 +13,6 @@
 #include "base/float16.h"
 #include "kernels/backend.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 

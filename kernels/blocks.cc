@@ -1,14 +1,34 @@
 #include "kernels/blocks.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
+#include "base/float16.h"
 #include "kernels/block_reading.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kSuperBlock = 256;  // weights of a block of the K formats and of IQ4_XS
+
+template <DType kDType>
+void WidenBlocks(const std::byte* row, int size, float* out) {
+  const BlockShape shape = BlockShapeOf(kDType);
+  for (int first = 0; first < size; first += kBlockGroup, out += kBlockGroup) {
+    const std::byte* const block = row + static_cast<size_t>(first / shape.inputs) * shape.bytes;
+    const BlockGroup group = block_reading::ReadGroup<kDType>(block_reading::Block(block),
+                                                              first % shape.inputs / kBlockGroup);
+    for (int half = 0; half < 2; ++half) {
+      const float scale = group.ScaleOf(half);
+      const float minimum = group.MinimumOf(half);
+      for (int i = 16 * half; i < 16 * half + 16; ++i) {
+        const float product = scale * static_cast<float>(group.NumberOf(i));
+        out[i] = product + minimum;
+      }
+    }
+  }
+}
 
 }  // namespace
 
@@ -61,6 +81,39 @@ BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group) {
   return WithBlockFormat(dtype, [&]<DType kDType>() {
     return block_reading::ReadGroup<kDType>(block_reading::Block(block), group % groups);
   });
+}
+
+void WidenRow(const void* row, DType dtype, int size, float* out) {
+  TANDEM_DCHECK(size >= 0);
+  const auto* bits = static_cast<const uint16_t*>(row);
+  switch (dtype) {
+    case DType::kF32:
+      std::memcpy(out, row, size * sizeof(float));
+      return;
+    case DType::kF16:
+      for (int i = 0; i < size; ++i) out[i] = F16ToFloat(bits[i]);
+      return;
+    case DType::kBF16:
+      for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
+      return;
+    case DType::kInt8:
+      TANDEM_CHECK(false);
+    default:
+      WithBlockFormat(dtype, [&]<DType kDType>() {
+        WidenBlocks<kDType>(static_cast<const std::byte*>(row), size, out);
+      });
+  }
+}
+
+void NarrowRow(const float* values, int count, DType dtype, std::byte* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, values, count * sizeof(float));
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    const uint16_t bits = dtype == DType::kF16 ? FloatToF16(values[i]) : FloatToBf16(values[i]);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
+  }
 }
 
 }  // namespace tandem

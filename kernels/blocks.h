@@ -63,6 +63,13 @@ BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group);
 //   groups: all of the block; of formats with factors their scale and minimum are the same
 void WriteBlock(absl::Span<const BlockGroup> groups, DType dtype, std::byte* out);
 
+// out = the `size` weights at `row`: floats exactly, those of blocks as products and
+// then sums of f32, each rounded. REQUIRES: dtype is not kInt8; of blocks, size is a
+// multiple of a block's inputs.
+void WidenRow(const void* row, DType dtype, int size, float* out);
+// `count` floats as `dtype`, one of floats, rounded to the nearest.
+void NarrowRow(const float* values, int count, DType dtype, std::byte* out);
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_BLOCKS_H_

@@ -8,7 +8,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/kernel_testing.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

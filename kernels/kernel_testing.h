@@ -18,7 +18,6 @@
 #include "kernels/backend.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 

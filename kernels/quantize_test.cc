@@ -11,7 +11,6 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/kernel_testing.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

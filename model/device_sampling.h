@@ -1,5 +1,5 @@
 // Distributions that are made, drawn from and judged on the device whose logits they come from,
-// with the bits that the host would give them (kernels/sampler.h).
+// with the bits that the host would give them (Sampler in kernels/backend.h).
 #ifndef TANDEM_MODEL_DEVICE_SAMPLING_H_
 #define TANDEM_MODEL_DEVICE_SAMPLING_H_
 
@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/philox.h"
-#include "kernels/sampler.h"
+#include "kernels/backend.h"
 #include "model/language_model.h"
 #include "model/sampling.h"
 #include "tandem/sampling_params.h"

@@ -6,10 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "checkpoint/draft_vocabulary.h"
+#include "checkpoint/head_config.h"
 #include "checkpoint/model_families.h"
 #include "json/json_text.h"
-#include "model/gathered_rows.h"
 #include "model/transformer_loader.h"
 #include "tandem/field_error.h"
 

@@ -4,7 +4,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/sampler.h"
 #include "kvcache/paged_kv_cache.h"
 #include "tandem/types.h"
 

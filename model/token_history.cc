@@ -1,6 +1,5 @@
 #include "model/token_history.h"
 
-#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -21,13 +20,8 @@ void TokenHistory::AddPrompt(absl::Span<const TokenId> tokens) {
 }
 
 void TokenHistory::AddOutput(TokenId token) {
-  const auto [entry, is_new] = counts_.try_emplace(token);
-  absl::Cleanup forget = [this, it = entry, is_new = is_new] {
-    if (is_new) counts_.erase(it);
-  };
   if (constraint_ != nullptr && (num_broken_ > 0 || !constraint_->Accept(token))) ++num_broken_;
-  std::move(forget).Cancel();
-  ++entry->second.in_output;
+  ++counts_[token].in_output;
   ++num_output_;
 }
 
@@ -70,7 +64,6 @@ DraftWalk::~DraftWalk() {
 
 void DraftWalk::Add(TokenId token) {
   if (history_ == nullptr) return;
-  tokens_.reserve(tokens_.size() + 1);
   history_->AddOutput(token);
   tokens_.push_back(token);
 }

@@ -38,8 +38,8 @@ class TokenHistory {
   TokenHistory& operator=(TokenHistory&&) = default;
 
   void AddPrompt(absl::Span<const TokenId> tokens);
-  // The token may break the constraint; then nothing is allowed after it. An exception changes
-  // nothing.
+  // The token may break the constraint; then nothing is allowed after it. An exception of the
+  // constraint changes nothing.
   void AddOutput(TokenId token);
   // Everything added is final, and is not removed again.
   void Commit();

@@ -1,13 +1,15 @@
-// The head of a Transformer that has one of gathered rows.
+// The head of a Transformer that has one of gathered rows; the states that passes leave for a draft
+// head, and how a draft head reads them.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
-#include "model/gathered_rows.h"
 #include "model/transformer.h"
+#include "model/transformer_loader.h"
 
 namespace tandem {
 namespace {
@@ -58,6 +60,88 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   head_ids_ = std::move(ids);
   graph_cache_->Forget();
   return absl::OkStatus();
+}
+
+void Transformer::LeaveStates(std::vector<int> layers) {
+  TANDEM_CHECK(group_ == nullptr && !is_draft_head() && absl::c_all_of(layers, [this](int layer) {
+                 return 0 <= layer && layer <= config_.num_layers;
+               }));
+  graph_cache_->Forget();
+  left_layers_ = std::move(layers);
+  workspace_.states = {};
+}
+
+// Copies the input of `layer` to its columns of the states, if it is left.
+void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
+  const int hidden_size = config_.hidden_size;
+  const MatrixView hidden = View(workspace_.hidden, rows, hidden_size);
+  const MatrixView states = View(workspace_.states, rows, state_size());
+  for (int i = 0; i < static_cast<int>(left_layers_.size()); ++i) {
+    if (left_layers_[i] != layer) continue;
+    MatrixView left = states;
+    left.data = static_cast<float*>(states.data) + int64_t{i} * hidden_size;
+    left.cols = hidden_size;
+    if (layer < config_.num_layers) {
+      backend_->GatherRows(hidden, all_rows, left);
+      continue;
+    }
+    const NormedRows normed = Normed(final_norm_, hidden, left);
+    backend_->RmsNorm(normed.x, normed.weight, normed.epsilon, left);
+  }
+}
+
+// Copies the states that the requests read, before the pass writes anything: a head's own states
+// are this model's rows of the previous pass.
+absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, int rows) {
+  reads_own_states_ = requests[0].reads_own_states;
+  const int cols = reads_own_states_ ? config_.hidden_size : read_state_size();
+  const int most = std::max(config_.hidden_size, read_state_size());
+  RETURN_IF_ERROR(Grow(&workspace_.read_states, sizeof(float) * rows * static_cast<size_t>(most)));
+  auto* to = static_cast<float*>(workspace_.read_states.data());
+  for (const ForwardRequest& request : requests) {
+    const ConstMatrixView& from = request.states;
+    TANDEM_CHECK(request.reads_own_states == reads_own_states_ && from.cols == cols &&
+                 from.stride == cols && from.dtype == DType::kF32 &&
+                 from.rows == static_cast<int>(request.tokens.size()));
+    const int64_t size = int64_t{from.rows} * cols;
+    backend_->Copy(from.data, to, size * sizeof(float));
+    to += size;
+  }
+  return absl::OkStatus();
+}
+
+// Prepares a draft head's layer: its rows in `hidden`, and those that are multiplied with its first
+// product in `joined`.
+void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_rows) {
+  const int size = config_.hidden_size;
+  const MatrixView hidden = View(workspace_.hidden, rows, size);
+  const MatrixView embedded = View(workspace_.normed, rows, size);
+  const MatrixView joined = View(workspace_.joined, rows, 2 * size);
+  MatrixView left = joined;
+  left.cols = size;
+  MatrixView right = left;
+  right.data = static_cast<float*>(joined.data) + size;
+  const auto norm = [&](const Buffer& weight, ConstMatrixView x, MatrixView out) {
+    backend_->RmsNorm(x, static_cast<const float*>(weight.data()), config_.rms_norm_epsilon, out);
+  };
+  const bool is_fused = config_.state_input == StateInput::kFused;
+  const int cols = reads_own_states_ ? size : read_state_size();
+  const MatrixView states = View(workspace_.read_states, rows, cols);
+  backend_->Embed(ids, embedding_, embedded);
+  norm(is_fused ? state_parts_.embedding_norm : layers_.front().attention_norm, embedded, left);
+  if (is_fused) {
+    norm(state_parts_.state_norm, states, right);
+    backend_->MatMul(joined, state_parts_.fc, hidden);
+    return;
+  }
+  if (reads_own_states_) {
+    backend_->GatherRows(states, all_rows, hidden);
+  } else {
+    if (state_parts_.states_norm.data() != nullptr) norm(state_parts_.states_norm, states, states);
+    backend_->MatMul(states, state_parts_.fc, hidden);
+  }
+  norm(state_parts_.state_norm, hidden, right);
+  if (config_.norms_residual) backend_->GatherRows(right, all_rows, hidden);
 }
 
 }  // namespace tandem

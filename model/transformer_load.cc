@@ -1,14 +1,26 @@
-// A Transformer's files, and the cache of its packed weights.
+// How a Transformer is loaded: its options and files, and the cache of its packed weights.
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/head_config.h"
+#include "checkpoint/model_tensors.h"
 #include "model/transformer.h"
 #include "model/transformer_loader.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
+
+bool Transformer::LoadOptions::SetsHead(const ModelConfig& config) const {
+  return sets_head_from > 0 && config.vocab_size >= sets_head_from;
+}
+
+std::string Transformer::LoadOptions::FormOf(const Weights& weights) const {
+  const std::string quantization = weights.quantization();
+  return absl::StrCat("quantized ", quantized.has_value() ? NameOf(*quantized) : "not",
+                      which == Quantize::kAll ? ", all" : "",
+                      has_exact_activations ? ", exact activations" : "",
+                      quantization.empty() ? "" : ", ", quantization);
+}
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& files,
                                                                    Backend* backend,

@@ -14,7 +14,6 @@
 #include "checkpoint/model_families.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -14,10 +14,16 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/matrix.h"
 #include "model/packed_file.h"
 #include "model/transformer.h"
+#include "tandem/types.h"
 
 namespace tandem {
+
+// These rows of a matrix in the host's memory, one after the other, in `*gathered`.
+ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
+                             std::vector<std::byte>* gathered);
 
 // One load of a model: one call of Load, Check or Write. Thread-compatible.
 class TransformerLoader {

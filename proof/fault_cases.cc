@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "model/sampling.h"
-#include "proof/class_constraint.h"
+#include "proof/proof_world.h"
 
 namespace tandem {
 namespace {

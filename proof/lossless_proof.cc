@@ -14,15 +14,13 @@
 #include "draft/make_drafter.h"
 #include "draft/tenants.h"
 #include "engine/runtime.h"
-#include "proof/class_constraint.h"
 #include "proof/exact_checks.h"
 #include "proof/fault_cases.h"
 #include "proof/law_trials.h"
 #include "proof/planted_faults.h"
-#include "proof/remembered_head.h"
+#include "proof/proof_world.h"
 #include "proof/remembered_model.h"
 #include "proof/statistics.h"
-#include "proof/target_law.h"
 
 namespace tandem {
 namespace {

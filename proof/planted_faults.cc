@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "proof/wrapped_drafter.h"
+#include "proof/proof_world.h"
 
 namespace tandem {
 namespace {

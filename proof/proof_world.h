@@ -2,6 +2,8 @@
 #define TANDEM_PROOF_PROOF_WORLD_H_
 
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,10 +14,29 @@
 #include "engine/session.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
-#include "proof/class_constraint.h"
+#include "tandem/token_constraint.h"
 #include "verify/verifier.h"
 
 namespace tandem {
+
+// Behind tokens whose ids add up to s, token v may come if (v - s) % 3 is 0 or 1. It never ends,
+// and forces nothing. For proofs with any model: it needs no grammar, binds at every place, and
+// what it allows hangs on all tokens before. Of vocabularies of up to 2^18 tokens.
+class ClassConstraint final : public TokenConstraint {
+ public:
+  std::unique_ptr<ConstraintState> Begin() const override;
+};
+
+// Mistakes that an engine can make with constraints.
+enum class ConstraintFault {
+  kNone,
+  kLate,           // masks are those of one position before
+  kNotRolledBack,  // what was rejected stays
+  kNotOnBonus,     // no mask on the row behind a whole draft
+};
+
+// A state of a ClassConstraint with this mistake, of `session`, which must outlive it.
+std::unique_ptr<ConstraintState> BrokenClassState(ConstraintFault fault, const Session* session);
 
 // The parts that generations run on. All members must outlive whoever runs on them; mistakes are
 // planted by putting another part in the place of one (proof/planted_faults.h).
@@ -60,6 +81,44 @@ class ProofRounds {
   ProofWorld world_;
   Verifier verifier_;
   SpeculationPolicy policy_;  // is told, decides nothing
+};
+
+// Passes everything on to a drafter, which must outlive this.
+class WrappedDrafter : public Drafter {
+ public:
+  explicit WrappedDrafter(Drafter* inner) : inner_(inner) {}
+  std::string_view name() const override { return inner_->name(); }
+  bool is_drawn() const override { return inner_->is_drawn(); }
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override {
+    return inner_->NewStateOf(kind, prompt, std::move(tenant));
+  }
+  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {
+    return inner_->Options(state, context);
+  }
+  absl::Status Propose(absl::Span<const DraftRequest> requests,
+                       absl::Span<Proposal* const> proposals) override {
+    return inner_->Propose(requests, proposals);
+  }
+  void Rollback(DraftState* state, int length) override { inner_->Rollback(state, length); }
+  void Publish(DraftState* state, absl::Span<const TokenId> tokens) override {
+    inner_->Publish(state, tokens);
+  }
+  void Evict(DraftState* state) override { inner_->Evict(state); }
+  bool shares_target_cache() const override { return inner_->shares_target_cache(); }
+  absl::Status ReadStates(absl::Span<const TargetRows> rows) override {
+    return inner_->ReadStates(rows);
+  }
+  bool HoldsFullPages(const DraftState& state, const KvSequence& kv) const override {
+    return inner_->HoldsFullPages(state, kv);
+  }
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens,
+                         const KvSequence& target_kv) override {
+    inner_->AdoptLongerPrefix(state, tokens, target_kv);
+  }
+
+ protected:
+  Drafter* inner_;
 };
 
 }  // namespace tandem

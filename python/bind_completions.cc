@@ -7,10 +7,7 @@
 #include <tandem/completion.h>
 #include <tandem/owned_piece.h>
 
-#include "python/arrays.h"
 #include "python/bindings.h"
-#include "python/pickling.h"
-#include "python/representation.h"
 
 namespace tandem::python {
 namespace {

@@ -11,9 +11,6 @@
 
 #include "python/bindings.h"
 #include "python/engine_handle.h"
-#include "python/pickling.h"
-#include "python/representation.h"
-#include "python/status_errors.h"
 
 namespace tandem::python {
 namespace {

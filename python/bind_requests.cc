@@ -15,11 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "python/arrays.h"
 #include "python/bindings.h"
-#include "python/pickling.h"
-#include "python/representation.h"
-#include "python/status_errors.h"
 
 namespace tandem::python {
 namespace {

@@ -16,11 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "python/arrays.h"
 #include "python/bindings.h"
-#include "python/json_text.h"
-#include "python/representation.h"
-#include "python/status_errors.h"
 
 namespace tandem::python {
 namespace {

@@ -1,8 +1,28 @@
-// What the module is made of.
+// What the module is made of, and what its files share.
 #ifndef TANDEM_PYTHON_BINDINGS_H_
 #define TANDEM_PYTHON_BINDINGS_H_
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <tandem/field_error.h>
+#include <tandem/json_value.h>
+#include <tandem/types.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 namespace tandem::python {
 
@@ -11,6 +31,148 @@ void BindRequests(nanobind::module_& module);     // EngineOptions, Request and 
 void BindCompletions(nanobind::module_& module);  // Completion, Piece and what they hold
 void BindChatAnswers(nanobind::module_& module);  // the same of chats; after those
 void BindEngine(nanobind::module_& module);       // Engine; after the others
+
+// ---- Statuses as Python's exceptions (python/tandem/errors.py says which) ----
+
+// The exception for a status that is not OK. REQUIRES: the GIL is held, here and below.
+nanobind::object ExceptionFor(const absl::Status& status);
+// Raises an exception.
+[[noreturn]] void Raise(const nanobind::object& exception);
+
+inline void RaiseUnlessOk(const absl::Status& status) {
+  if (!status.ok()) Raise(ExceptionFor(status));
+}
+template <typename T>
+T ValueOrRaise(absl::StatusOr<T> value) {
+  RaiseUnlessOk(value.status());
+  return *std::move(value);
+}
+
+// ---- Readable representations: repr() of the module's objects ----
+
+// "TokenLogprobs(id=5, logprob=-0.25)", of these members of `self`. Floats are rounded to six
+// digits, arrays are lists.
+std::string RepresentationOf(nanobind::handle self, const std::vector<const char*>& members);
+
+// Gives objects of `bound` that representation.
+template <typename Class, typename... Extra>
+void LetShow(nanobind::class_<Class, Extra...>& bound, std::initializer_list<const char*> members) {
+  bound.def("__repr__", [names = std::vector<const char*>(members)](nanobind::handle self) {
+    return RepresentationOf(self, names);
+  });
+}
+
+// ---- Vectors as NumPy's arrays, and back ----
+
+template <typename T>
+using Array = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>;
+// Token ids as they come in: one dimension, 32 bits, contiguous.
+using IdArray = nanobind::ndarray<const std::int32_t, nanobind::ndim<1>, nanobind::c_contig,
+                                  nanobind::device::cpu>;
+
+// A copy, which the array owns.
+template <typename T, typename Range>
+Array<T> ArrayOf(const Range& values) {
+  auto owned = std::make_unique<T[]>(values.size());
+  std::copy(values.begin(), values.end(), owned.get());
+  T* const data = owned.get();
+  const nanobind::capsule owner(owned.release(),
+                                [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return Array<T>(data, {values.size()}, owner);
+}
+
+inline std::vector<std::int32_t> VectorOf(const IdArray& ids) {
+  return std::vector<std::int32_t>(ids.data(), ids.data() + ids.shape(0));
+}
+
+// ---- What Python gives: JSON as text, and token ids ----
+
+inline JsonValue JsonOf(const char* field, const std::string& text) {
+  JsonValue value = JsonValue::parse(text, nullptr, false);
+  if (value.is_discarded()) RaiseUnlessOk(FieldError(field, "found what is not JSON"));
+  return value;
+}
+
+// Token ids as Python has them: a sequence, or an array of any integers.
+inline std::vector<TokenId> IdsOf(const nanobind::object& ids, const char* field) {
+  const nanobind::module_ parameters = nanobind::module_::import_("tandem.parameters");
+  const nanobind::object array = parameters.attr("ids_of")(ids, field);
+  return VectorOf(nanobind::cast<IdArray>(array));
+}
+
+// ---- The members of a class, stated once: as attributes, and for pickle and copy ----
+
+// A member as Python has it: times are seconds, enumerations numbers, all else itself.
+template <typename T>
+nanobind::object PickledMember(const T& member) {
+  if constexpr (std::is_same_v<T, absl::Duration>) {
+    return nanobind::cast(absl::ToDoubleSeconds(member));
+  } else if constexpr (std::is_enum_v<T>) {
+    return nanobind::cast(static_cast<int>(member));
+  } else {
+    return nanobind::cast(member);
+  }
+}
+
+template <typename T>
+void RestoreMember(const nanobind::handle& from, T* member) {
+  if constexpr (std::is_same_v<T, absl::Duration>) {
+    *member = absl::Seconds(nanobind::cast<double>(from));
+  } else if constexpr (std::is_enum_v<T>) {
+    *member = static_cast<T>(nanobind::cast<int>(from));
+  } else {
+    *member = nanobind::cast<T>(from);
+  }
+}
+
+// Lets objects of `bound` be pickled and copied, which have these members: all that they have.
+// FieldError for a state of another version.
+template <auto... members, typename Class, typename... Extra>
+void LetPickle(nanobind::class_<Class, Extra...>& bound) {
+  bound.def("__getstate__", [](const Class& self) {
+    return nanobind::make_tuple(PickledMember(self.*members)...);
+  });
+  bound.def("__setstate__", [](Class& self, const nanobind::tuple& state) {
+    constexpr size_t kSize = sizeof...(members);
+    if (state.size() != kSize) {
+      RaiseUnlessOk(
+          FieldError("state", absl::StrCat("found ", state.size(), " members, allowed: ", kSize)));
+    }
+    new (&self) Class();
+    size_t i = 0;
+    (RestoreMember(state[i++], &(self.*members)), ...);
+  });
+}
+
+// The name of a member: "path" for &ModelInfo::path, as the compiler spells it.
+template <auto member>
+const char* NameOfMember() {
+  static const std::string name = [](std::string_view spelled) {
+    const size_t end = spelled.find_last_not_of("]) ;") + 1;
+    const size_t colon = spelled.rfind(':', end);
+    return std::string(spelled.substr(colon + 1, end - colon - 1));
+  }(__PRETTY_FUNCTION__);
+  return name.c_str();
+}
+
+// Adds members as attributes, under their own names, unless there is one already, and lets objects
+// be pickled, which have these members: all that they have.
+template <auto... members, typename Class, typename... Extra>
+void LetRead(nanobind::class_<Class, Extra...>& bound) {
+  const auto add = [&](const char* name, auto member) {
+    if (!nanobind::hasattr(bound, name)) bound.def_ro(name, member);
+  };
+  (add(NameOfMember<members>(), members), ...);
+  LetPickle<members...>(bound);
+}
+template <auto... members, typename Class, typename... Extra>
+void LetWrite(nanobind::class_<Class, Extra...>& bound) {
+  const auto add = [&](const char* name, auto member) {
+    if (!nanobind::hasattr(bound, name)) bound.def_rw(name, member);
+  };
+  (add(NameOfMember<members>(), members), ...);
+  LetPickle<members...>(bound);
+}
 
 }  // namespace tandem::python
 

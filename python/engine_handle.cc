@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "python/status_errors.h"
+#include "python/bindings.h"
 
 namespace tandem::python {
 namespace {

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/column_gatherer.h"
 
 namespace tandem {
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "draft/combined_drafter.h"
+#include "draft/make_drafter.h"
 #include "draft/ngram_drafter.h"
 #include "kvcache/kv_testing.h"
 
@@ -168,10 +168,10 @@ class World {
         self_cache_(3, tight_ ? 20 : 300),
         self_model_(self_cache_.get(), {}),
         self_drafter_(&self_model_, self_cache_.get(), kSmallVocab, 1 + static_cast<int>(seed % 4)),
-        both_(std::make_unique<ModelDrafter>(&models_.draft, models_.draft_cache.get(), kSmallVocab,
-                                             3),
-              std::make_unique<NgramDrafter>()),
-        drafter_({&models_.drafter, &self_drafter_, &lookup_, &both_}, kSmallVocab, seed) {
+        both_(CombineDrafters(std::make_unique<ModelDrafter>(
+                                  &models_.draft, models_.draft_cache.get(), kSmallVocab, 3),
+                              std::make_unique<NgramDrafter>())),
+        drafter_({&models_.drafter, &self_drafter_, &lookup_, both_.get()}, kSmallVocab, seed) {
     if (wrapper) {
       wrapped_ = wrapper(&models_.target);
       models_.verifier = Verifier(wrapped_.get());
@@ -349,7 +349,7 @@ class World {
   FakeModel self_model_;
   ModelDrafter self_drafter_;
   NgramDrafter lookup_;
-  CombinedDrafter both_;
+  std::unique_ptr<Drafter> both_;
   CatalogueDrafter drafter_;
   std::unique_ptr<LanguageModel> wrapped_;
   Tokens common_;  // what prompts begin with

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "draft/windowed_drafter.h"
+#include "draft/make_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"

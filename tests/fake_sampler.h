@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/sampler.h"
+#include "kernels/backend.h"
 #include "model/sampling.h"
 
 namespace tandem {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
-#include "kernels/widen_row.h"
+#include "kernels/blocks.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
@@ -14,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "tools/checkpoints/quantized_model.h"
 
 namespace tandem {

@@ -14,7 +14,7 @@
 #include "draft/model_drafter.h"
 #include "engine/round.h"
 #include "gtest/gtest.h"
-#include "proof/class_constraint.h"
+#include "proof/proof_world.h"
 #include "tests/fake_model.h"
 #include "tests/law_kit.h"
 

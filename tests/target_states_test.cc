@@ -7,7 +7,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
-#include "kernels/widen_row.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
 

@@ -75,7 +75,7 @@ TokenId BpeTokenizer::IdOf(std::string_view token) const {
 
 absl::StatusOr<std::vector<TokenId>> BpeTokenizer::Encode(std::string_view text,
                                                           SpecialTokens special) const {
-  return EncodeMarked({{.text = text, .special = special}});
+  return EncodeMarked({{.text = std::string(text), .special = special}});
 }
 
 absl::StatusOr<std::vector<TokenId>> BpeTokenizer::EncodeMarked(

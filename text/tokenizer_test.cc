@@ -99,10 +99,9 @@ TEST(Tokenizer, PartsAreEncodedAsOneText) {
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     const std::vector<TokenId> whole = Encode(**tokenizer, text, SpecialTokens::kPlain);
     for (size_t cut = 0; cut <= text.size(); ++cut) {
-      const std::string_view view = text;
       const auto ids = (*tokenizer)
-                           ->EncodeMarked({{view.substr(0, cut), SpecialTokens::kPlain},
-                                           {view.substr(cut), SpecialTokens::kPlain}});
+                           ->EncodeMarked({{text.substr(0, cut), SpecialTokens::kPlain},
+                                           {text.substr(cut), SpecialTokens::kPlain}});
       ASSERT_TRUE(ids.ok()) << ids.status();
       EXPECT_EQ(*ids, whole) << "cut at " << cut;
     }

@@ -16,7 +16,7 @@ struct Command {
   CLI::App* app = nullptr;
   // What the parser cannot know of the options. An error is a wrong command line: exit status 2.
   std::function<absl::Status()> check;
-  // Does the job. Results go through Print (tools/standard_output.h), all else to stderr, whose
+  // Does the job. Results go through Print (tools/standard_streams.h), all else to stderr, whose
   // loss changes nothing; an error is exit status 1, of which results that were lost are one.
   std::function<absl::Status()> run;
 };

@@ -18,7 +18,7 @@
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/option_group.h"
-#include "tools/progress.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

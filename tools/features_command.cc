@@ -21,8 +21,8 @@
 #include "tools/engine_options.h"
 #include "tools/npz_file.h"
 #include "tools/option_group.h"
-#include "tools/progress.h"
 #include "tools/prompt_file.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

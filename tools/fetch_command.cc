@@ -15,7 +15,7 @@
 #include "tandem/model_places.h"
 #include "tools/command.h"
 #include "tools/fetch_model.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

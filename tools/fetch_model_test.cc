@@ -16,7 +16,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/model_places.h"
-#include "tools/child_process.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

@@ -15,7 +15,6 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
@@ -34,7 +33,7 @@
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {
@@ -366,7 +365,7 @@ absl::Status RunConfigOnly(const InspectFlags& flags) {
       json["ignored_keys"] = OrderedJson::object();
       for (const auto& [key, why] : config->ignored_keys) json["ignored_keys"][key] = why;
     }
-    RETURN_IF_ERROR(Print(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"));
+    RETURN_IF_ERROR(PrintJson(json));
   }
   RETURN_IF_ERROR(config.status());
   if (flags.json) return absl::OkStatus();
@@ -384,12 +383,7 @@ absl::Status RunConfigOnly(const InspectFlags& flags) {
 absl::Status Run(const InspectFlags& flags) {
   if (flags.config_only) return RunConfigOnly(flags);
   ASSIGN_OR_RETURN(const Inspection inspection, Inspect(flags));
-  const std::string output =
-      flags.json
-          ? ToJson(flags, inspection).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
-                "\n"
-          : ToText(flags, inspection);
-  return Print(output);
+  return flags.json ? PrintJson(ToJson(flags, inspection)) : Print(ToText(flags, inspection));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "tools/command.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 #include "tools/table.h"
 
 namespace tandem {

@@ -17,7 +17,7 @@
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 #include "tools/version.h"
 
 namespace tandem {

@@ -11,7 +11,6 @@
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
-#include "tools/ordered_run.h"
 #include "tools/report.h"
 
 namespace tandem {
@@ -23,22 +22,21 @@ constexpr int kNumPairs = 3;
 
 absl::StatusOr<ComparedRun> RunAll(Engine* engine, const std::vector<Request>& requests,
                                    bool speculates) {
-  size_t num_begun = 0;
   ComparedRun run;
   const Instant start = Instant::Now();
-  const auto next = [&]() -> std::optional<absl::StatusOr<Request>> {
-    if (num_begun == requests.size()) return std::nullopt;
-    Request request = requests[num_begun++];
+  std::vector<absl::StatusOr<GenerationId>> begun;
+  for (Request request : requests) {
     if (!speculates) request.draft_tokens = 0;
-    return request;
-  };
-  RETURN_IF_ERROR(RunInOrder(
-      engine, requests.size(), /*has_next=*/[] { return true; }, next,
-      [&](absl::StatusOr<Completion> completion) -> absl::Status {
-        RETURN_IF_ERROR(completion.status());
-        run.completions.push_back(*std::move(completion));
-        return absl::OkStatus();
-      }));
+    begun.push_back(engine->Submit(std::move(request), /*on_piece=*/nullptr));
+  }
+  absl::Status status;
+  for (const absl::StatusOr<GenerationId>& id : begun) {
+    if (id.ok() && !status.ok()) engine->Cancel(*id);
+    absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id) : id.status();
+    if (status.ok()) status = completion.status();
+    if (status.ok()) run.completions.push_back(*std::move(completion));
+  }
+  RETURN_IF_ERROR(status);
   run.time = Instant::Now() - start;
   return run;
 }

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
-#include "tools/spread.h"
+#include "tools/table.h"
 
 namespace tandem {
 

@@ -8,20 +8,61 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
 #include "tools/answer_text.h"
-#include "tools/ordered_run.h"
 #include "tools/plain_comparison.h"
 #include "tools/report.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {
+
+// How often is looked for the next request while there is none.
+constexpr absl::Duration kPause = absl::Milliseconds(5);
+
+// Runs what `next` gives, until it gives nothing, and hands over what became of each: in the order
+// of the requests, and as soon as it and all before it have ended. At most `most` requests are
+// begun and not yet handed over, so that nobody's memory grows with their number. A request that is
+// an error already, or is refused, or fails, is handed over as that error. The first error of
+// `on_result` cancels what runs and is returned.
+//
+// `has_next`: whether `next` would give something or nothing at once. While it would not, what ends
+// is handed over all the same.
+absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> has_next,
+                        absl::FunctionRef<std::optional<absl::StatusOr<Request>>()> next,
+                        absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result) {
+  std::deque<absl::StatusOr<GenerationId>> begun;
+  absl::Status status;
+  for (bool are_more = true;;) {
+    const auto takes_more = [&] { return are_more && status.ok() && begun.size() < most; };
+    while (takes_more() && (begun.empty() || has_next())) {
+      std::optional<absl::StatusOr<Request>> request = next();
+      are_more = request.has_value();
+      if (!are_more) break;
+      begun.push_back(request->ok() ? engine->Submit(**std::move(request), /*on_piece=*/nullptr)
+                                    : request->status());
+    }
+    if (begun.empty()) return status;
+    const absl::StatusOr<GenerationId> id = begun.front();
+    const absl::Duration timeout = takes_more() ? kPause : absl::InfiniteDuration();
+    absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id, timeout) : id.status();
+    if (absl::IsDeadlineExceeded(completion.status())) continue;  // of this waiting: none has one
+    begun.pop_front();
+    if (!status.ok()) continue;
+    status = on_result(std::move(completion));
+    if (status.ok()) continue;
+    for (const absl::StatusOr<GenerationId>& other : begun) {
+      if (other.ok()) engine->Cancel(*other);
+    }
+  }
+}
 
 using Json = nlohmann::json;
 

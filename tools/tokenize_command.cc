@@ -13,10 +13,10 @@
 #include "nlohmann/json.hpp"
 #include "tandem/model_places.h"
 #include "tandem/tokenizer.h"
-#include "tools/chat_format.h"
 #include "tools/command.h"
+#include "tools/conversation.h"
 #include "tools/option_group.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 #include "tools/text_input.h"
 
 namespace tandem {

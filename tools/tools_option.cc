@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "chat/tool_function.h"
+#include "chat/tool_tags.h"
 #include "json/json_text.h"
 #include "tandem/field_error.h"
 

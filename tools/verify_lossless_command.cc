@@ -15,9 +15,8 @@
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
-#include "tools/progress.h"
 #include "tools/prompt_file.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -230,12 +229,8 @@ absl::Status Run(ProofFlags* flags) {
     proof = ProveLossless(flags->engine_options, flags->proof);
   }
   RETURN_IF_ERROR(proof.status());
-  const std::string output =
-      flags->json
-          ? ReportJson(*flags, *proof).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
-                "\n"
-          : ReportText(*flags, *proof);
-  RETURN_IF_ERROR(Print(output));
+  RETURN_IF_ERROR(flags->json ? PrintJson(ReportJson(*flags, *proof))
+                              : Print(ReportText(*flags, *proof)));
   if (proof->verdict == ProofVerdict::kLossless) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("verify-lossless: ", proof->reason));
 }

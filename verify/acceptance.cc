@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/named_values.h"
 #include "base/status_macros.h"
 #include "kernels/row_sums.h"
+#include "tandem/acceptance_rule.h"
 
 namespace tandem {
 namespace {
@@ -135,6 +137,11 @@ absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
   return Verdict{.num_accepted = kept, .next = slots.DrawResidual(kept, kept_survival)};
 }
 
+constexpr NamedValues<AcceptanceRule, 4> kNames = {{{AcceptanceRule::kAuto, "auto"},
+                                                    {AcceptanceRule::kExactMatch, "exact_match"},
+                                                    {AcceptanceRule::kBlock, "block"},
+                                                    {AcceptanceRule::kToken, "token"}}};
+
 }  // namespace
 
 HostSlots::HostSlots(absl::Span<const TokenId> tokens, TargetRows target,
@@ -184,6 +191,12 @@ absl::StatusOr<Verdict> Judge(AcceptanceRule rule, int num_tokens, Slots& slots)
       return JudgeByToken(num_tokens, slots);
   }
   TANDEM_CHECK(false);
+}
+
+std::string_view NameOf(AcceptanceRule rule) { return NameIn(kNames, rule); }
+
+absl::StatusOr<AcceptanceRule> ParseAcceptanceRule(std::string_view name) {
+  return ValueOf(kNames, "verifier", name);
 }
 
 }  // namespace tandem

@@ -1,5 +1,3 @@
-#include "chat/jinja/expression_parser.h"
-
 #include <algorithm>
 #include <array>
 
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "chat/jinja/parser.h"
 #include "json/json_text.h"
 
 namespace tandem::jinja {
@@ -92,14 +91,20 @@ absl::Status TokenStream::Error(std::string_view allowed) const {
                      absl::StrCat("found ", Described(current()), ", allowed: ", View(allowed)));
 }
 
-absl::StatusOr<NodePtr> TokenStream::Make(Node::Kind kind) const {
+NodePtr TokenStream::Make(Node::Kind kind) const {
   auto node = std::make_unique<Node>();
   node->kind = kind;
   node->line = current().line;
   return node;
 }
 
-absl::Status TokenStream::Measure(Node* node) const {
+NodePtr TokenStream::Begin(Node::Kind kind) {
+  NodePtr node = Make(kind);
+  Next();
+  return node;
+}
+
+absl::StatusOr<NodePtr> TokenStream::Measured(NodePtr node) {
   int depth = std::max(DeepestOf(node->parts), DeepestOf(node->defaults));
   for (const Nodes& body : node->bodies) depth = std::max(depth, DeepestOf(body));
   const CallArguments& arguments = node->arguments;
@@ -109,7 +114,7 @@ absl::Status TokenStream::Measure(Node* node) const {
     if (*rest != nullptr) depth = std::max(depth, (*rest)->depth);
   }
   node->depth = depth + 1;
-  if (node->depth <= kDeepest) return absl::OkStatus();
+  if (node->depth <= kDeepest) return node;
   return SyntaxError(node->line, absl::StrCat("found parts inside one another more than ", kDeepest,
                                               " deep, allowed: less"));
 }
@@ -125,7 +130,7 @@ absl::Status TokenStream::Enter() {
 // ---- Expressions ----
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTuple(TupleStyle style) {
-  ASSIGN_OR_RETURN(NodePtr tuple, tokens_.Make(Kind::kTuple));
+  NodePtr tuple = tokens_.Make(Kind::kTuple);
   const auto is_end = [&] {
     return tokens_.Is(Token::Kind::kVariableEnd) || tokens_.Is(Token::Kind::kBlockEnd) ||
            tokens_.IsOperator(")") || (!style.end.empty() && tokens_.IsName(style.end));
@@ -139,8 +144,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseTuple(TupleStyle style) {
   }
   if (!has_comma && tuple->parts.size() == 1) return std::move(tuple->parts[0]);
   if (tuple->parts.empty() && !style.may_be_empty) return tokens_.Error("an expression");
-  RETURN_IF_ERROR(tokens_.Measure(tuple.get()));
-  return tuple;
+  return tokens_.Measured(std::move(tuple));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseExpression() {
@@ -148,16 +152,14 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseExpression() {
   const absl::Cleanup leave = [this] { tokens_.Leave(); };
   ASSIGN_OR_RETURN(NodePtr value, ParseWithoutChoice());
   while (tokens_.IsName("if")) {
-    ASSIGN_OR_RETURN(NodePtr choice, tokens_.Make(Kind::kChoice));
-    tokens_.Next();
+    NodePtr choice = tokens_.Begin(Kind::kChoice);
     choice->parts.push_back(std::move(value));
     ASSIGN_OR_RETURN(choice->parts.emplace_back(), ParseWithoutChoice());
     choice->parts.emplace_back();
     if (tokens_.TakeName("else")) {
       ASSIGN_OR_RETURN(choice->parts.back(), ParseExpression());
     }
-    RETURN_IF_ERROR(tokens_.Measure(choice.get()));
-    value = std::move(choice);
+    ASSIGN_OR_RETURN(value, tokens_.Measured(std::move(choice)));
   }
   return value;
 }
@@ -176,7 +178,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseOperators(size_t level) {
   NodePtr chain;
   while (std::any_of(own.operators.begin(), own.operators.end(), is_own)) {
     if (chain == nullptr) {
-      ASSIGN_OR_RETURN(chain, tokens_.Make(own.kind));
+      chain = tokens_.Make(own.kind);
       chain->parts.push_back(std::move(first));
     }
     chain->names.push_back(tokens_.current().text);
@@ -184,19 +186,16 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseOperators(size_t level) {
     ASSIGN_OR_RETURN(chain->parts.emplace_back(), parse_operand());
   }
   if (chain == nullptr) return first;
-  RETURN_IF_ERROR(tokens_.Measure(chain.get()));
-  return chain;
+  return tokens_.Measured(std::move(chain));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseNot() {
   if (!tokens_.IsName("not")) return ParseCompare();
   RETURN_IF_ERROR(tokens_.Enter());
   const absl::Cleanup leave = [this] { tokens_.Leave(); };
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kNot));
-  tokens_.Next();
+  NodePtr node = tokens_.Begin(Kind::kNot);
   ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseNot());
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseCompare() {
@@ -219,7 +218,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseCompare() {
       break;
     }
     if (compare == nullptr) {
-      ASSIGN_OR_RETURN(compare, tokens_.Make(Kind::kCompare));
+      compare = tokens_.Make(Kind::kCompare);
       compare->parts.push_back(std::move(first));
     }
     compare->names.push_back(std::move(name));
@@ -227,8 +226,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseCompare() {
     ASSIGN_OR_RETURN(compare->parts.emplace_back(), ParseOperators(kNotLevel));
   }
   if (compare == nullptr) return first;
-  RETURN_IF_ERROR(tokens_.Measure(compare.get()));
-  return compare;
+  return tokens_.Measured(std::move(compare));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseUnary(bool has_filters) {
@@ -237,10 +235,10 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseUnary(bool has_filters) {
   NodePtr node;
   if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
     const bool is_minus = tokens_.IsOperator("-");
-    ASSIGN_OR_RETURN(node, tokens_.Make(is_minus ? Kind::kNegative : Kind::kPositive));
+    node = tokens_.Make(is_minus ? Kind::kNegative : Kind::kPositive);
     tokens_.Next();
     ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseUnary(/*has_filters=*/false));
-    RETURN_IF_ERROR(tokens_.Measure(node.get()));
+    ASSIGN_OR_RETURN(node, tokens_.Measured(std::move(node)));
   } else {
     ASSIGN_OR_RETURN(node, ParsePrimary());
   }
@@ -259,7 +257,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParsePrimary() {
     RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
     return inner;
   }
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kConstant));
+  NodePtr node = tokens_.Make(Kind::kConstant);
   if (token.kind == Token::Kind::kInteger) {
     node->value = Value::Int(token.integer);
   } else if (token.kind == Token::Kind::kFloat) {
@@ -281,7 +279,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParsePrimary() {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseString() {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kConstant));
+  NodePtr node = tokens_.Make(Kind::kConstant);
   std::string text;
   for (; tokens_.Is(Token::Kind::kString); tokens_.Next()) text += tokens_.current().text;
   node->value = Value::Own(text);
@@ -289,20 +287,17 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseString() {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseList() {
-  ASSIGN_OR_RETURN(NodePtr list, tokens_.Make(Kind::kList));
-  tokens_.Next();
+  NodePtr list = tokens_.Begin(Kind::kList);
   while (!tokens_.IsOperator("]")) {
     ASSIGN_OR_RETURN(list->parts.emplace_back(), ParseExpression());
     if (!tokens_.TakeOperator(",")) break;
   }
   RETURN_IF_ERROR(tokens_.ExpectOperator("]"));
-  RETURN_IF_ERROR(tokens_.Measure(list.get()));
-  return list;
+  return tokens_.Measured(std::move(list));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseDict() {
-  ASSIGN_OR_RETURN(NodePtr dict, tokens_.Make(Kind::kDict));
-  tokens_.Next();
+  NodePtr dict = tokens_.Begin(Kind::kDict);
   while (!tokens_.IsOperator("}")) {
     ASSIGN_OR_RETURN(dict->parts.emplace_back(), ParseExpression());
     RETURN_IF_ERROR(tokens_.ExpectOperator(":"));
@@ -310,8 +305,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseDict() {
     if (!tokens_.TakeOperator(",")) break;
   }
   RETURN_IF_ERROR(tokens_.ExpectOperator("}"));
-  RETURN_IF_ERROR(tokens_.Measure(dict.get()));
-  return dict;
+  return tokens_.Measured(std::move(dict));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParsePostfix(NodePtr node) {
@@ -329,8 +323,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParsePostfix(NodePtr node) {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseAttribute(NodePtr object) {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kAttribute));
-  tokens_.Next();
+  NodePtr node = tokens_.Begin(Kind::kAttribute);
   node->parts.push_back(std::move(object));
   if (tokens_.Is(Token::Kind::kInteger)) {  // a.0
     node->kind = Kind::kItem;
@@ -338,13 +331,11 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseAttribute(NodePtr object) {
   } else {
     ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("a name or a number"));
   }
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseItem(NodePtr object) {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kItem));
-  tokens_.Next();
+  NodePtr node = tokens_.Begin(Kind::kItem);
   node->parts.push_back(std::move(object));
   node->parts.emplace_back();
   if (!tokens_.IsOperator(":")) {
@@ -360,16 +351,14 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseItem(NodePtr object) {
   }
   if (node->kind == Kind::kSlice) node->parts.resize(4);
   RETURN_IF_ERROR(tokens_.ExpectOperator("]"));
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseCall(NodePtr callee) {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kCall));
+  NodePtr node = tokens_.Make(Kind::kCall);
   node->parts.push_back(std::move(callee));
   RETURN_IF_ERROR(ParseArguments(&node->arguments));
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 absl::Status ExpressionParser::ParseArguments(CallArguments* arguments) {
@@ -425,18 +414,16 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseFilters(NodePtr value) {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseFilter(NodePtr value) {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kFilter));
+  NodePtr node = tokens_.Make(Kind::kFilter);
   node->parts.push_back(std::move(value));
   ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a filter"));
   node->builtin = FindFilter(node->name);
   if (tokens_.IsOperator("(")) RETURN_IF_ERROR(ParseArguments(&node->arguments));
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTest(NodePtr value) {
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kTest));
-  tokens_.Next();
+  NodePtr node = tokens_.Begin(Kind::kTest);
   node->parts.push_back(std::move(value));
   node->flag = tokens_.TakeName("not");
   ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a test"));
@@ -461,14 +448,13 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseTest(NodePtr value) {
     ASSIGN_OR_RETURN(NodePtr operand, ParsePrimary());
     ASSIGN_OR_RETURN(node->arguments.positional.emplace_back(), ParsePostfix(std::move(operand)));
   }
-  RETURN_IF_ERROR(tokens_.Measure(node.get()));
-  return node;
+  return tokens_.Measured(std::move(node));
 }
 
 // ---- Targets ----
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTarget(TargetStyle style) {
-  ASSIGN_OR_RETURN(NodePtr tuple, tokens_.Make(Kind::kTuple));
+  NodePtr tuple = tokens_.Make(Kind::kTuple);
   bool has_comma = false;
   do {
     const bool is_end = tokens_.Is(Token::Kind::kBlockEnd) ||
@@ -480,8 +466,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseTarget(TargetStyle style) {
     has_comma = true;
   } while (true);
   if (!has_comma) return std::move(tuple->parts[0]);
-  RETURN_IF_ERROR(tokens_.Measure(tuple.get()));
-  return tuple;
+  return tokens_.Measured(std::move(tuple));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseOneTarget(bool has_members) {
@@ -492,7 +477,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseOneTarget(bool has_members) {
     RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
     return inner;
   }
-  ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kName));
+  NodePtr node = tokens_.Make(Kind::kName);
   ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("a name to assign to"));
   for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
     if (node->name == constant) {

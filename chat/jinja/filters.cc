@@ -1,17 +1,14 @@
 // Jinja's filters of one value; those of many are in sequence_filters.cc.
-#include "chat/jinja/filters.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/jinja/letter_case.h"
-#include "chat/jinja/number_text.h"
 #include "chat/jinja/runtime.h"
 #include "chat/jinja/text_tools.h"
 #include "chat/jinja/value_text.h"
@@ -19,6 +16,85 @@
 
 namespace tandem::jinja {
 namespace {
+
+// Lower case ASCII, without space around it. Digits of other scripts become ASCII's: each script
+// has ten in a row.
+std::string Plain(std::string_view text) {
+  text.remove_prefix(LeadingSpace(text));
+  text.remove_suffix(TrailingSpace(text));
+  std::string plain;
+  while (!text.empty()) {
+    const Utf8Prefix next = ReadUtf8(text);
+    if (next.code_point < 0x80) {
+      plain.push_back(absl::ascii_tolower(static_cast<unsigned char>(text[0])));
+    } else {
+      plain.push_back(static_cast<char>(
+          IsDecimalDigit(next.code_point) ? '0' + DecimalDigitOf(next.code_point) : '?'));
+    }
+    text.remove_prefix(next.size);
+  }
+  return plain;
+}
+
+// Takes out underscores; false if one is not between two characters that `is_digit` takes.
+template <typename IsDigit>
+bool TakeUnderscores(std::string* text, IsDigit is_digit) {
+  for (size_t i = 0; i < text->size(); ++i) {
+    if ((*text)[i] != '_') continue;
+    const bool is_between =
+        i > 0 && i + 1 < text->size() && is_digit((*text)[i - 1]) && is_digit((*text)[i + 1]);
+    if (!is_between) return false;
+  }
+  text->erase(std::remove(text->begin(), text->end(), '_'), text->end());
+  return true;
+}
+
+int BaseOfPrefix(absl::string_view digits) {
+  if (digits.size() < 2 || digits[0] != '0') return 10;
+  return digits[1] == 'x' ? 16 : digits[1] == 'o' ? 8 : digits[1] == 'b' ? 2 : 10;
+}
+
+// int(text, base): allows white space around it, a sign, the base's prefix, single underscores and
+// decimal digits of any script. Base 0 is the prefix's. Nothing where Python raises an error, and
+// for numbers of more than 64 bits.
+std::optional<int64_t> ParseInteger(std::string_view text, int base) {
+  std::string digits = Plain(text);
+  const bool has_sign = !digits.empty() && (digits[0] == '-' || digits[0] == '+');
+  const std::string sign = has_sign && digits[0] == '-' ? "-" : "";
+  if (has_sign) digits.erase(0, 1);
+  const int prefix_base = BaseOfPrefix(digits);
+  const bool has_prefix = prefix_base != 10 && (base == 0 || base == prefix_base);
+  if (has_prefix) {
+    digits.erase(0, 2);
+    base = prefix_base;
+    if (!digits.empty() && digits[0] == '_') digits.erase(0, 1);
+  }
+  // The function below would take a prefix of its own.
+  if (base == 16 && BaseOfPrefix(digits) == 16) return std::nullopt;
+  const auto is_alphanumeric = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  };
+  if (!TakeUnderscores(&digits, is_alphanumeric)) return std::nullopt;
+  if (digits.empty() || !std::all_of(digits.begin(), digits.end(), is_alphanumeric)) {
+    return std::nullopt;
+  }
+  const bool has_zero_in_front = digits[0] == '0' && digits.find_first_not_of('0') != digits.npos;
+  if (base == 0 && has_zero_in_front) return std::nullopt;
+  int64_t integer = 0;
+  const bool is_read = absl::numbers_internal::safe_strto64_base(absl::StrCat(sign, digits),
+                                                                 &integer, base == 0 ? 10 : base);
+  return is_read ? std::optional<int64_t>(integer) : std::nullopt;
+}
+
+// float(text), which takes the same, "inf" and "nan", and no other base.
+std::optional<double> ParseFloat(std::string_view text) {
+  std::string digits = Plain(text);
+  if (!TakeUnderscores(&digits, IsAsciiDigit)) return std::nullopt;
+  // The function below takes other bases, and NaN with more text after it; Python does not.
+  if (digits.find_first_of("x(") != digits.npos) return std::nullopt;
+  double number = 0;
+  return absl::SimpleAtod(digits, &number) ? std::optional<double>(number) : std::nullopt;
+}
 
 using Result = absl::StatusOr<Value>;
 
@@ -32,17 +108,11 @@ Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& valu
   return CallBuiltin(runtime, *FindTextMethod(name), Value::Text(std::move(text)), arguments);
 }
 
-Result Upper(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return CallTextMethod(runtime, "upper", value, arguments);
-}
-Result Lower(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return CallTextMethod(runtime, "lower", value, arguments);
-}
-Result Capitalize(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return CallTextMethod(runtime, "capitalize", value, arguments);
-}
-Result Trim(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return CallTextMethod(runtime, "strip", value, arguments);
+constexpr char kCapitalize[] = "capitalize", kLower[] = "lower", kStrip[] = "strip",
+               kUpper[] = "upper";
+template <const char* kName>
+Result TextMethod(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, kName, value, arguments);
 }
 Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 80, "width"));
@@ -99,10 +169,6 @@ Result String(Runtime* runtime, const Value& value, const Arguments&) {
   if (value.text() != nullptr) return value;
   ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
   return Value::Text(std::move(text));
-}
-
-Result Safe(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return String(runtime, value, arguments);
 }
 
 Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
@@ -174,12 +240,15 @@ Result Float(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return number.has_value() ? Value::Float(*number) : otherwise;
 }
 
+absl::Status CheckNumber(const Value& value) {
+  if (value.is_number()) return absl::OkStatus();
+  return Wrong(value.is_undefined()
+                   ? value.what()
+                   : absl::StrCat("a ", View(value.type_name()), " is not a number"));
+}
+
 Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
-  if (!value.is_number()) {
-    return Wrong(value.is_undefined()
-                     ? value.what()
-                     : absl::StrCat("a ", View(value.type_name()), " is not a number"));
-  }
+  RETURN_IF_ERROR(CheckNumber(value));
   if (value.is_float()) return Value::Float(std::abs(value.number()));
   if (value.integer() >= 0) return Value::Int(value.integer());
   return Calculate(runtime, "-", Value::Int(0), value);
@@ -206,11 +275,7 @@ Result RoundInteger(int64_t number, int64_t digits) {
 }
 
 Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  if (!value.is_number()) {
-    return Wrong(value.is_undefined()
-                     ? value.what()
-                     : absl::StrCat("a ", View(value.type_name()), " is not a number"));
-  }
+  RETURN_IF_ERROR(CheckNumber(value));
   ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
   std::string method = "common";
   if (!arguments.positional[1].is_undefined()) {
@@ -317,23 +382,21 @@ Result Attribute(Runtime* runtime, const Value& value, const Arguments& argument
 Result WordCount(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
   RETURN_IF_ERROR(runtime->Charge(text.size()));
-  const std::string_view whole = text.text();
   int64_t count = 0;
   bool is_in_word = false;
-  for (size_t at = 0; at < whole.size();) {
-    const Utf8Prefix next = ReadUtf8(whole.substr(at));
-    const bool is_word = next.code_point == '_' || IsLetterOrNumber(next.code_point);
+  AllCharacters(text.text(), [&](char32_t c) {
+    const bool is_word = c == '_' || IsLetterOrNumber(c);
     if (is_word && !is_in_word) ++count;
     is_in_word = is_word;
-    at += next.size;
-  }
+    return true;
+  });
   return Value::Int(count);
 }
 
 constexpr Builtin kFilters[] = {
     {"abs", Abs},
     {"attr", Attribute, 1, {"name"}},
-    {"capitalize", Capitalize},
+    {"capitalize", TextMethod<kCapitalize>},
     {"center", Center, 0, {"width"}},
     {"count", Length},
     {"d", Default, 0, {"default_value", "boolean"}},
@@ -346,15 +409,15 @@ constexpr Builtin kFilters[] = {
     {"indent", Indent, 0, {"width", "first", "blank"}},
     {"int", Int, 0, {"default", "base"}},
     {"length", Length},
-    {"lower", Lower},
+    {"lower", TextMethod<kLower>},
     {"replace", Replace, 2, {"old", "new", "count"}},
     {"round", Round, 0, {"precision", "method"}},
-    {"safe", Safe},
+    {"safe", String},
     {"string", String},
     {"title", Title},
     {"tojson", Json, Builtin::kAny},
-    {"trim", Trim, 0, {"chars"}},
-    {"upper", Upper},
+    {"trim", TextMethod<kStrip>, 0, {"chars"}},
+    {"upper", TextMethod<kUpper>},
     {"wordcount", WordCount},
 };
 

@@ -1,5 +1,3 @@
-#include "chat/jinja/format_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -12,7 +10,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/jinja/letter_case.h"
+#include "chat/jinja/runtime.h"
+#include "chat/jinja/text_tools.h"
 #include "chat/jinja/value_text.h"
 #include "json/json_text.h"
 
@@ -95,20 +94,16 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
     }
     case 'f':
     case 'F':
-      text = absl::StrFormat("%.*f", static_cast<int>(field.precision.value_or(6)), value.number());
-      break;
     case 'E':
-      text = absl::StrFormat("%.*E", static_cast<int>(field.precision.value_or(6)), value.number());
-      break;
     case 'G':
-      text = absl::StrFormat("%.*G", static_cast<int>(field.precision.value_or(6)), value.number());
-      break;
     case 'e':
-      text = absl::StrFormat("%.*e", static_cast<int>(field.precision.value_or(6)), value.number());
+    case 'g': {
+      using Floats = absl::ParsedFormat<'*', absl::FormatConversionCharSet::kFloating>;
+      const char type = field.type == 'F' ? 'f' : field.type;
+      text = absl::StrFormat(*Floats::New(absl::StrCat("%.*", std::string(1, type))),
+                             static_cast<int>(field.precision.value_or(6)), value.number());
       break;
-    case 'g':
-      text = absl::StrFormat("%.*g", static_cast<int>(field.precision.value_or(6)), value.number());
-      break;
+    }
     case '%':
       text = absl::StrFormat("%.*f%%", static_cast<int>(field.precision.value_or(6)),
                              value.number() * 100);

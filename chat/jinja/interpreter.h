@@ -16,8 +16,6 @@
 
 namespace tandem::jinja {
 
-class Loop;
-
 // Names and their values. A name that is not here is looked for in the scope around.
 class Scope {
  public:
@@ -81,7 +79,6 @@ class Interpreter {
   FlowOr ExecuteNode(const Node& node);
   FlowOr ExecuteIf(const Node& node);
   FlowOr ExecuteFor(const Node& node);
-  FlowOr ExecuteLoop(const Node& node, const std::shared_ptr<Loop>& loop);
   FlowOr ExecuteWith(const Node& node);
   FlowOr ExecuteScoped(const Nodes& body);
   // The elements of `iterable` that the loop goes through.

@@ -1,5 +1,3 @@
-#include "chat/jinja/lexer.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,7 +10,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/jinja/letter_case.h"
+#include "chat/jinja/parser.h"
 #include "chat/jinja/text_tools.h"
 #include "json/json_text.h"
 

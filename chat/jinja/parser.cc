@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "chat/jinja/expression_parser.h"
-#include "chat/jinja/lexer.h"
 #include "json/json_text.h"
 
 namespace tandem::jinja {
@@ -43,7 +41,7 @@ class Parser {
         return tokens_.Error(absl::StrCat("a tag ", View(*(ends.end() - 1))));
       }
       if (token.kind == Token::Kind::kData) {
-        ASSIGN_OR_RETURN(NodePtr text, tokens_.Make(Kind::kText));
+        NodePtr text = tokens_.Make(Kind::kText);
         text->value = Value::Own(token.text);
         tokens_.Next();
         body.push_back(std::move(text));
@@ -70,14 +68,14 @@ class Parser {
     return ParseBody(ends);
   }
   // The same, with the only end taken.
-  absl::Status ParseLastBlock(std::string_view end, Node* node) {
+  absl::StatusOr<NodePtr> ParseLastBlock(std::string_view end, NodePtr node) {
     ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({end}));
     tokens_.Next();
-    return tokens_.Measure(node);
+    return tokens_.Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseOutput(Token::Kind end) {
-    ASSIGN_OR_RETURN(NodePtr output, tokens_.Make(Kind::kOutput));
+    NodePtr output = tokens_.Make(Kind::kOutput);
     if (end == Token::Kind::kVariableEnd) {
       ASSIGN_OR_RETURN(output->parts.emplace_back(), expressions_.ParseTuple({}));
     } else {
@@ -86,8 +84,7 @@ class Parser {
         ASSIGN_OR_RETURN(output->parts.emplace_back(), expressions_.ParseExpression());
       }
     }
-    RETURN_IF_ERROR(tokens_.Measure(output.get()));
-    return output;
+    return tokens_.Measured(std::move(output));
   }
 
   absl::StatusOr<NodePtr> ParseStatement() {
@@ -121,7 +118,7 @@ class Parser {
   }
 
   absl::StatusOr<NodePtr> ParseIf() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kIf));
+    NodePtr node = tokens_.Make(Kind::kIf);
     while (IsStatement("if") || IsStatement("elif")) {
       tokens_.Next();
       ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTuple({.has_choice = false}));
@@ -132,13 +129,11 @@ class Parser {
       ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({"endif"}));
     }
     tokens_.Next();
-    RETURN_IF_ERROR(tokens_.Measure(node.get()));
-    return node;
+    return tokens_.Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseFor() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kFor));
-    tokens_.Next();
+    NodePtr node = tokens_.Begin(Kind::kFor);
     ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.end = "in"}));
     if (!tokens_.TakeName("in")) return tokens_.Error("in");
     ASSIGN_OR_RETURN(node->parts.emplace_back(),
@@ -159,31 +154,26 @@ class Parser {
       ASSIGN_OR_RETURN(node->bodies.back(), ParseBlock({"endfor"}));
     }
     tokens_.Next();
-    RETURN_IF_ERROR(tokens_.Measure(node.get()));
-    return node;
+    return tokens_.Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseSet() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kSet));
-    tokens_.Next();
+    NodePtr node = tokens_.Begin(Kind::kSet);
     ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.has_members = true}));
     node->parts.emplace_back();
     if (tokens_.TakeOperator("=")) {
       ASSIGN_OR_RETURN(node->parts.back(), expressions_.ParseTuple({}));
-      RETURN_IF_ERROR(tokens_.Measure(node.get()));
-      return node;
+      return tokens_.Measured(std::move(node));
     }
     node->kind = Kind::kSetBlock;
     if (tokens_.IsOperator("|")) {
       ASSIGN_OR_RETURN(node->parts.back(), expressions_.ParseFilters(nullptr));
     }
-    RETURN_IF_ERROR(ParseLastBlock("endset", node.get()));
-    return node;
+    return ParseLastBlock("endset", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseMacro() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kMacro));
-    tokens_.Next();
+    NodePtr node = tokens_.Begin(Kind::kMacro);
     ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a macro"));
     RETURN_IF_ERROR(ParseSignature(node.get()));
     return ParseMacroBody("endmacro", std::move(node));
@@ -192,7 +182,7 @@ class Parser {
   // A loop around a macro is none around its body.
   absl::StatusOr<NodePtr> ParseMacroBody(std::string_view end, NodePtr node) {
     const int num_loops = std::exchange(num_loops_, 0);
-    RETURN_IF_ERROR(ParseLastBlock(end, node.get()));
+    ASSIGN_OR_RETURN(node, ParseLastBlock(end, std::move(node)));
     num_loops_ = num_loops;
     return node;
   }
@@ -212,7 +202,7 @@ class Parser {
   }
 
   absl::StatusOr<NodePtr> ParseCallBlock() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kCallBlock));
+    NodePtr node = tokens_.Make(Kind::kCallBlock);
     node->name = "caller";
     tokens_.Next();
     if (tokens_.IsOperator("(")) RETURN_IF_ERROR(ParseSignature(node.get()));
@@ -223,32 +213,26 @@ class Parser {
   }
 
   absl::StatusOr<NodePtr> ParseFilterBlock() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kFilterBlock));
-    tokens_.Next();
+    NodePtr node = tokens_.Begin(Kind::kFilterBlock);
     ASSIGN_OR_RETURN(NodePtr filter, expressions_.ParseFilter(nullptr));
     ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseFilters(std::move(filter)));
-    RETURN_IF_ERROR(ParseLastBlock("endfilter", node.get()));
-    return node;
+    return ParseLastBlock("endfilter", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseWith() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kWith));
-    tokens_.Next();
+    NodePtr node = tokens_.Begin(Kind::kWith);
     while (!tokens_.Is(Token::Kind::kBlockEnd)) {
       if (!node->parts.empty()) RETURN_IF_ERROR(tokens_.ExpectOperator(","));
       ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.end = "="}));
       RETURN_IF_ERROR(tokens_.ExpectOperator("="));
       ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseExpression());
     }
-    RETURN_IF_ERROR(ParseLastBlock("endwith", node.get()));
-    return node;
+    return ParseLastBlock("endwith", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseGeneration() {
-    ASSIGN_OR_RETURN(NodePtr node, tokens_.Make(Kind::kBody));
-    tokens_.Next();
-    RETURN_IF_ERROR(ParseLastBlock("endgeneration", node.get()));
-    return node;
+    NodePtr node = tokens_.Begin(Kind::kBody);
+    return ParseLastBlock("endgeneration", std::move(node));
   }
 
   TokenStream tokens_;

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "chat/jinja/memory_meter.h"
+#include "chat/jinja/text_tools.h"
 #include "chat/jinja/value.h"
 
 namespace tandem::jinja {
@@ -76,6 +76,7 @@ const Builtin* FindBuiltin(absl::Span<const Builtin> table, std::string_view nam
 
 // Tables of their files.
 const Builtin* FindFilter(std::string_view name);
+const Builtin* FindSequenceFilter(std::string_view name);  // those of what has elements
 const Builtin* FindTest(std::string_view name);
 const Builtin* FindFunction(std::string_view name);    // `range` and so on
 const Builtin* FindTextMethod(std::string_view name);  // of strings
@@ -114,6 +115,16 @@ absl::StatusOr<Value> Calculate(Runtime* runtime, std::string_view operation, co
 // Python's format % values.
 absl::StatusOr<Value> FormatPercent(Runtime* runtime, const MarkedText& format,
                                     const Value& values);
+
+// The text with `fill`, one character, on the sides named until it has `width` characters; on both
+// sides as str.center does.
+absl::StatusOr<Value> PadText(Runtime* runtime, const MarkedText& text, int64_t width,
+                              const MarkedText& fill, Sides sides);
+
+// format.format(arguments): fields {}, {0} and {name} with [[fill]align][sign][0][width][,]
+// [.precision][type]. UNIMPLEMENTED for other fields.
+absl::StatusOr<Value> FormatBraces(Runtime* runtime, const MarkedText& format,
+                                   const Arguments& arguments);
 
 }  // namespace tandem::jinja
 

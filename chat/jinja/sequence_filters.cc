@@ -7,8 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "chat/jinja/filters.h"
-#include "chat/jinja/letter_case.h"
 #include "chat/jinja/runtime.h"
 #include "chat/jinja/text_tools.h"
 #include "chat/jinja/value_text.h"

@@ -7,8 +7,6 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/jinja/format_text.h"
-#include "chat/jinja/letter_case.h"
 #include "chat/jinja/runtime.h"
 #include "chat/jinja/text_tools.h"
 
@@ -264,12 +262,7 @@ template <bool (*kIs)(char32_t)>
 Result AreAll(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Prefix next = ReadUtf8(text.substr(at));
-    if (!kIs(next.code_point)) return Value::Bool(false);
-    at += next.size;
-  }
-  return Value::Bool(!text.empty());
+  return Value::Bool(!text.empty() && AllCharacters(text, kIs));
 }
 bool IsAsciiCharacter(char32_t c) { return c < 0x80; }
 
@@ -289,16 +282,15 @@ Result IsTitleText(Runtime* runtime, const Value& self, const Arguments&) {
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
   bool has_some = false;
   bool follows_cased = false;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Prefix next = ReadUtf8(text.substr(at));
-    const bool is_capital = IsUpperOrTitleCase(next.code_point);
-    const bool is_cased = is_capital || IsLowerCase(next.code_point);
-    if (is_cased && is_capital == follows_cased) return Value::Bool(false);
+  const bool has_no_other = AllCharacters(text, [&](char32_t c) {
+    const bool is_capital = IsUpperOrTitleCase(c);
+    const bool is_cased = is_capital || IsLowerCase(c);
+    const bool fits = !is_cased || is_capital != follows_cased;
     has_some = has_some || is_cased;
     follows_cased = is_cased;
-    at += next.size;
-  }
-  return Value::Bool(has_some);
+    return fits;
+  });
+  return Value::Bool(has_no_other && has_some);
 }
 
 // isupper, islower: some letter is so, and none is of another case.
@@ -307,13 +299,11 @@ Result IsInCase(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
   bool has_some = false;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Prefix next = ReadUtf8(text.substr(at));
-    if (kIsOther(next.code_point)) return Value::Bool(false);
-    has_some = has_some || kIs(next.code_point);
-    at += next.size;
-  }
-  return Value::Bool(has_some);
+  const bool has_no_other = AllCharacters(text, [&](char32_t c) {
+    has_some = has_some || kIs(c);
+    return !kIsOther(c);
+  });
+  return Value::Bool(has_no_other && has_some);
 }
 
 Result FormatMethod(Runtime* runtime, const Value& self, const Arguments& arguments) {

@@ -1,4 +1,4 @@
-// What Python's strings do, on UTF-8.
+// What Python's strings do, on UTF-8: parts, classes of characters and the cases of letters.
 #ifndef TANDEM_CHAT_JINJA_TEXT_TOOLS_H_
 #define TANDEM_CHAT_JINJA_TEXT_TOOLS_H_
 
@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/jinja/marked_text.h"
+#include "base/utf8.h"
+#include "chat/jinja/value.h"
 
 namespace tandem::jinja {
 
@@ -42,6 +43,36 @@ size_t NumPlaces(std::string_view text, std::string_view part);
 // str.replace; an empty `from` stands between all characters.
 MarkedText Replaced(const MarkedText& text, const std::string& from, const MarkedText& to,
                     int64_t most);
+
+// str.upper(), lower(), capitalize(), title(), swapcase() and casefold(): Unicode's full mappings,
+// in which a letter may become several. Each keeps the mark of its letter.
+enum class LetterCase { kUpper, kLower, kCapitalized, kTitle, kSwapped, kFolded };
+MarkedText WithCase(const MarkedText& text, LetterCase letter_case);
+
+inline bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetterOf(char32_t code_point);  // of any script
+bool IsUpperCase(char32_t code_point);
+bool IsLowerCase(char32_t code_point);
+bool IsTitleCase(char32_t code_point);
+// Each includes the one before: decimal digits, superscripts and the like, any number.
+bool IsDecimalDigit(char32_t code_point);
+bool IsDigit(char32_t code_point);
+bool IsNumeric(char32_t code_point);
+bool IsLetterOrNumber(char32_t code_point);  // str.isalnum()
+// 0 to 9. REQUIRES: IsDecimalDigit(code_point).
+int DecimalDigitOf(char32_t code_point);
+bool IsPrintable(char32_t code_point);  // not escaped by repr()
+
+// Calls visit(code point) for every character until that says false. Whether none did.
+template <typename Visit>
+bool AllCharacters(std::string_view text, Visit visit) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Prefix next = ReadUtf8(text.substr(at));
+    if (!visit(next.code_point)) return false;
+    at += next.size;
+  }
+  return true;
+}
 
 }  // namespace tandem::jinja
 

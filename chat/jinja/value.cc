@@ -5,10 +5,54 @@
 
 #include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 
 namespace tandem::jinja {
+namespace {
+
+thread_local MemoryMeter* of_thread = nullptr;
+
+bool EndsAtOrBefore(const MarkedText::Run& run, size_t offset) { return run.end <= offset; }
+
+}  // namespace
+
+MemoryMeter::MemoryMeter() : outer_(of_thread) { of_thread = this; }
+MemoryMeter::~MemoryMeter() { of_thread = outer_; }
+
+MemoryMeter* MemoryMeter::OfThread() { return of_thread; }
+
+void MarkedText::Append(std::string_view text, SpecialTokens special) {
+  if (text.empty()) return;
+  if (runs_.empty() || runs_.back().special != special) runs_.push_back({size(), special});
+  text_.append(text);
+  runs_.back().end = size();
+  held_.Set(memory_bytes());
+}
+
+void MarkedText::Append(const MarkedText& other, size_t begin, size_t end) {
+  TANDEM_CHECK(begin <= end && end <= other.size());
+  const std::string_view text = other.text_;
+  auto run = std::lower_bound(other.runs_.begin(), other.runs_.end(), begin, EndsAtOrBefore);
+  for (; begin < end; ++run) {
+    const size_t next = std::min(run->end, end);
+    Append(text.substr(begin, next - begin), run->special);
+    begin = next;
+  }
+}
+
+MarkedText MarkedText::Slice(size_t begin, size_t end) const {
+  MarkedText slice;
+  slice.Append(*this, begin, end);
+  return slice;
+}
+
+SpecialTokens MarkedText::MarkAt(size_t offset) const {
+  TANDEM_CHECK(offset < size());
+  return std::lower_bound(runs_.begin(), runs_.end(), offset, EndsAtOrBefore)->special;
+}
+
 namespace {
 
 bool SameEntries(const Dict& a, const Dict& b) {

@@ -1,4 +1,5 @@
-// The values of a template's expressions: those of Python that chat templates have to do with.
+// The values of a template's expressions, those of Python that chat templates have to do with, and
+// how many bytes those of a rendering hold.
 #ifndef TANDEM_CHAT_JINJA_VALUE_H_
 #define TANDEM_CHAT_JINJA_VALUE_H_
 
@@ -15,10 +16,108 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "chat/jinja/marked_text.h"
-#include "chat/jinja/memory_meter.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem::jinja {
+
+// Counts for the thread that makes it, until it is destroyed there. Every value that is made on the
+// thread meanwhile must be destroyed, or leave the meter, before the meter is destroyed.
+class MemoryMeter {
+ public:
+  MemoryMeter();
+  ~MemoryMeter();
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class MemoryHold;
+  static MemoryMeter* OfThread();  // null if there is none
+
+  MemoryMeter* const outer_;
+  size_t bytes_ = 0;
+};
+
+// A member of whatever counts: so many bytes, added to the meter of the thread that made it and
+// taken off again by the destructor. A copy counts as much, for the thread that makes the copy.
+class MemoryHold {
+ public:
+  explicit MemoryHold(size_t bytes = 0) : meter_(MemoryMeter::OfThread()) { Set(bytes); }
+  ~MemoryHold() { Set(0); }
+  MemoryHold(const MemoryHold& other) : MemoryHold(other.bytes_) {}
+  MemoryHold(MemoryHold&& other) noexcept
+      : meter_(other.meter_), bytes_(std::exchange(other.bytes_, 0)) {}
+  MemoryHold& operator=(MemoryHold other) noexcept {
+    std::swap(meter_, other.meter_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  void Set(size_t bytes) {
+    if (meter_ != nullptr) meter_->bytes_ += bytes - bytes_;
+    bytes_ = bytes;
+  }
+  void Add(size_t bytes) { Set(bytes_ + bytes); }
+  // For an owner that outlives the meter.
+  void LeaveMeter() {
+    if (meter_ != nullptr) meter_->bytes_ -= bytes_;
+    meter_ = nullptr;
+  }
+
+ private:
+  MemoryMeter* meter_;
+  size_t bytes_ = 0;
+};
+
+// Of the template's own text.
+inline constexpr SpecialTokens kOwn = SpecialTokens::kParse;
+
+// A string of which every byte knows where it came from: kParse for the template's own text,
+// kPlain for somebody's words. Operations on strings are made of Append and Slice, which keep the
+// marks. Thread-compatible.
+class MarkedText {
+ public:
+  // `[end of the one before, end)` of the text; neighbours differ in `special`, and none is empty.
+  struct Run {
+    size_t end = 0;
+    SpecialTokens special = SpecialTokens::kPlain;
+  };
+
+  MarkedText() = default;
+  MarkedText(std::string_view text, SpecialTokens special) { Append(text, special); }
+
+  const std::string& text() const { return text_; }
+  size_t size() const { return text_.size(); }
+  bool empty() const { return text_.empty(); }
+  // Its size in memory, marks included.
+  size_t memory_bytes() const {
+    return sizeof(MarkedText) + text_.capacity() + runs_.capacity() * sizeof(Run);
+  }
+  // By how much a text grows each time that this one is appended.
+  size_t appended_bytes() const {
+    return text_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0);
+  }
+  // For the result of a rendering: it outlives the meter.
+  void LeaveMeter() { held_.LeaveMeter(); }
+  const std::vector<Run>& runs() const { return runs_; }
+
+  void Append(std::string_view text, SpecialTokens special);
+  void Append(const MarkedText& other) { Append(other, 0, other.size()); }
+  // Bytes [begin, end) of `other`, which is not this object.
+  // REQUIRES: begin <= end <= other.size().
+  void Append(const MarkedText& other, size_t begin, size_t end);
+
+  // REQUIRES: begin <= end <= size().
+  MarkedText Slice(size_t begin, size_t end) const;
+  // REQUIRES: offset < size().
+  SpecialTokens MarkAt(size_t offset) const;
+
+ private:
+  std::string text_;
+  std::vector<Run> runs_;
+  MemoryHold held_{sizeof(std::string) + sizeof(std::vector<Run>)};
+};
 
 class Dict;
 class Object;

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/jinja/letter_case.h"
+#include "chat/jinja/text_tools.h"
 
 namespace tandem::jinja {
 namespace {

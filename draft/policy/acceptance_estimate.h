@@ -4,7 +4,7 @@
 #include <array>
 
 #include "draft/drafter.h"
-#include "draft/policy/kept_counts.h"
+#include "draft/policy/confidence_curve.h"
 #include "draft/policy/state_archive.h"
 
 namespace tandem {

@@ -1,6 +1,5 @@
 #include "draft/policy/confidence_curve.h"
 
-#include "draft/policy/draft_stop.h"
 #include "gtest/gtest.h"
 
 namespace tandem {

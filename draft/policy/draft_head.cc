@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "draft/policy/round_gain.h"
+#include "draft/policy/round_costs.h"
 #include "tandem/draft_tokens.h"
 
 namespace tandem {

@@ -1,14 +1,26 @@
 #include "draft/policy/round_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "base/instant.h"
 
 namespace tandem {
 namespace {
+
+// Every size up to here has a knot; from there on there are four for each doubling.
+constexpr int kDense = 16;
+constexpr int kPerDoubling = 4;
+// Samples of a size that count, in comparison with other sizes.
+constexpr int kMostWeight = 64;
+// Bounds of what a file may say of a cost.
+constexpr double kSmallestCost = 1e-9;
+constexpr double kLargestCost = 1e9;
 
 // How fast the machine is changes within some ten rounds, and so does what a step costs. Rounds of
 // one size say nothing of relations: those show where the size changes, against the round before.
@@ -28,6 +40,138 @@ constexpr double kLargestReading = 1e9;
 constexpr int kManySeen = std::numeric_limits<int>::max() - 1;
 
 }  // namespace
+
+int CostCurve::SizeAt(int knot) {
+  if (knot < kDense) return knot + 1;
+  const int doublings = (knot - kDense) / kPerDoubling;
+  const int part = (knot - kDense) % kPerDoubling + 1;
+  return (kDense << doublings) + part * ((kDense << doublings) / kPerDoubling);
+}
+
+int CostCurve::FirstKnotFrom(int size) {
+  TANDEM_CHECK(size >= 1);
+  if (size <= kDense) return size - 1;
+  const int doublings = std::bit_width(static_cast<unsigned>(size - 1) / kDense) - 1;
+  const int step = (kDense << doublings) / kPerDoubling;
+  const int part = (size - (kDense << doublings) + step - 1) / step;
+  return std::min(kDense + doublings * kPerDoubling + part - 1, kNumKnots - 1);
+}
+
+int CostCurve::NearestKnot(int size) {
+  const int right = FirstKnotFrom(size);
+  if (right == 0) return right;
+  return size - SizeAt(right - 1) <= std::abs(SizeAt(right) - size) ? right - 1 : right;
+}
+
+void CostCurve::Add(int size, double cost, double weight) {
+  const int nearest = NearestKnot(size);
+  Knot& knot = knots_[nearest];
+  cost *= At(SizeAt(nearest)) / At(size);  // as it would have been at the knot
+  ++knot.num_samples;
+  if (knot.num_samples == 1) {
+    knot.measured = cost;
+  } else if (knot.num_samples == 2) {
+    knot.measured = std::min(knot.measured, cost);
+  } else {
+    knot.measured += std::max(weight, 1.0 / knot.num_samples) * (cost - knot.measured);
+  }
+  Fit();
+}
+
+// Changes there and back move a size by the same share, so that what every change takes cancels
+// out.
+void CostCurve::Compare(int last, int size, double surprise, double min_weight) {
+  Knot& a = knots_[NearestKnot(last)];
+  Knot& b = knots_[NearestKnot(size)];
+  if (&a == &b) return;
+  const double weight =
+      std::max(min_weight, 1.0 / (2 + std::min(a.num_comparisons, b.num_comparisons)));
+  const double share = (a.num_comparisons + 1.0) / (a.num_comparisons + b.num_comparisons + 2.0);
+  b.measured *= std::exp(weight * share * surprise);
+  a.measured *= std::exp(-weight * (1.0 - share) * surprise);
+  for (Knot* knot : {&a, &b}) {
+    knot->num_comparisons = std::min(knot->num_comparisons + 1, kMostWeight);
+  }
+  Fit();
+}
+
+// The rising sequence next to the measured knots, by least squares weighted with what was seen of
+// each: neighbours that fall are pooled (Ayer et al. 1955).
+void CostCurve::FitMeasured() {
+  struct Pool {
+    double weight;
+    double mean;
+    int first_knot;
+  };
+  std::array<Pool, kNumKnots> pools;
+  int count = 0;
+  for (int i = 0; i < kNumKnots; ++i) {
+    if (knots_[i].num_samples == 0) continue;
+    pools[count++] = {static_cast<double>(std::min(knots_[i].num_samples, kMostWeight)),
+                      knots_[i].measured, i};
+    while (count > 1 && pools[count - 2].mean > pools[count - 1].mean) {
+      const Pool& b = pools[count - 1];
+      Pool& a = pools[count - 2];
+      a.mean = (a.weight * a.mean + b.weight * b.mean) / (a.weight + b.weight);
+      a.weight += b.weight;
+      --count;
+    }
+  }
+  for (int p = 0; p < count; ++p) {
+    const int end = p + 1 < count ? pools[p + 1].first_knot : kNumKnots;
+    for (int i = pools[p].first_knot; i < end; ++i) knots_[i].fitted = pools[p].mean;
+  }
+}
+
+void CostCurve::Fit() {
+  int first = -1;
+  int last = -1;
+  for (int i = 0; i < kNumKnots; ++i) {
+    if (knots_[i].num_samples == 0) continue;
+    if (first < 0) first = i;
+    last = i;
+  }
+  FitMeasured();
+  if (first < 0) {
+    for (int i = 0; i < kNumKnots; ++i) knots_[i].fitted = 1.0 + slope_ * (SizeAt(i) - 1);
+    return;
+  }
+  for (int i = 0; i < first; ++i) knots_[i].fitted = knots_[first].fitted;
+  for (int left = first, i = first + 1; i <= last; ++i) {
+    if (knots_[i].num_samples == 0) continue;
+    const double step = (knots_[i].fitted - knots_[left].fitted) / (SizeAt(i) - SizeAt(left));
+    for (int j = left + 1; j < i; ++j) {
+      knots_[j].fitted = knots_[left].fitted + step * (SizeAt(j) - SizeAt(left));
+    }
+    left = i;
+  }
+  double slope = slope_ * knots_[first].fitted;
+  if (last > first) {
+    slope = std::max(slope,
+                     (knots_[last].fitted - knots_[first].fitted) / (SizeAt(last) - SizeAt(first)));
+  }
+  for (int i = last + 1; i < kNumKnots; ++i) {
+    knots_[i].fitted = knots_[last].fitted + slope * (SizeAt(i) - SizeAt(last));
+  }
+}
+
+void CostCurve::Serialize(StateArchive* archive) {
+  for (Knot& knot : knots_) {
+    archive->Pass(0, std::numeric_limits<int>::max() - 1, &knot.num_samples);
+    archive->Pass(0, kMostWeight, &knot.num_comparisons);
+    if (knot.num_samples > 0) archive->Pass(kSmallestCost, kLargestCost, &knot.measured);
+  }
+  Fit();
+}
+
+double CostCurve::At(int size) const {
+  const int right = FirstKnotFrom(size);
+  if (right == 0 || SizeAt(right) == size) return knots_[right].fitted;
+  const Knot& a = knots_[right - 1];
+  const Knot& b = knots_[right];
+  const double slope = (b.fitted - a.fitted) / (SizeAt(right) - SizeAt(right - 1));
+  return a.fitted + slope * (size - SizeAt(right - 1));
+}
 
 void RoundCosts::Observe(const Round& round) {
   const bool is_alike = std::exchange(last_was_plain_, round.is_plain) == round.is_plain;

@@ -1,9 +1,36 @@
 #include "draft/policy/tenant_speculation.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+
+#include "base/instant.h"
+#include "draft/policy/round_costs.h"
 
 namespace tandem {
 namespace {
+
+// Rounds behind a change bear what those before it left behind.
+constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
+// Speculation begins to pay at this mean gain, and ceases to at none.
+constexpr double kLeastGain = 1.02;
+// At first exceptions come sooner. A machine that changes its speed spoils comparisons: none counts
+// for more than this, as a logarithm, and the last twelve count most.
+constexpr int kFirstComparisons = 4;
+constexpr double kMostOfOne = 0.3;
+constexpr double kLeastWeight = 1.0 / 12;
+// Stretches between exceptions: where there is a gain, by how large it is; and where there is none.
+constexpr int kBetweenFirst = 3;
+constexpr int kBetweenFirstIfClear = 5;
+constexpr int kBetweenIfClose = 7;
+constexpr int kBetweenIfClear = 127;
+constexpr int kShortestRest = 15;
+constexpr int kLongestRest = 255;
+// Of what is predicted the last thirty rounds or so count.
+constexpr double kPredictionWeight = 1.0 / 32;
+// Bounds of what a file may say of a predicted gain.
+constexpr double kSmallestGain = 1e-3;
+constexpr double kLargestGain = 1e3;
 
 // What a file may say of the budget for probes.
 constexpr double kLargestBudget = 1e6;
@@ -11,6 +38,87 @@ constexpr double kLargestBudget = 1e6;
 constexpr int kMostRoundsSince = 64;
 
 }  // namespace
+
+bool SpeedupMonitor::Allows(double predicted_gain) {
+  if (belief_left_ < 0) {
+    belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
+    predicted_ = predicted_gain;
+  }
+  predicted_ += kPredictionWeight * (predicted_gain - predicted_);
+  if (!pays_ && predicted_ > kMuchMore * refused_) *this = SpeedupMonitor();
+  const bool is_exception = usual_left_ == 0;
+  return pays_ != is_exception;
+}
+
+void SpeedupMonitor::Observe(int num_tokens, absl::Duration time) {
+  if (belief_left_ > 0) {
+    --belief_left_;
+    return;
+  }
+  if (++num_rounds_ > kUncounted && CanBeElapsed(time)) {
+    current_.tokens += num_tokens;
+    current_.seconds += absl::ToDoubleSeconds(time);
+  }
+  if (num_rounds_ == kStretch) EndStretch();
+}
+
+void SpeedupMonitor::EndStretch() {
+  const Sum sum = current_;
+  current_ = {};
+  num_rounds_ = 0;
+  if (usual_left_ == 0) {
+    exception_ = sum;
+    has_exception_ = true;
+    usual_left_ = StretchesUntilException();
+    return;
+  }
+  if (has_exception_) Compare(sum);
+  has_exception_ = false;
+  before_ = sum;
+  --usual_left_;
+}
+
+void SpeedupMonitor::Compare(const Sum& after) {
+  const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
+  const double ratio = usual / (exception_.tokens / exception_.seconds);
+  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // of a stretch without tokens or times
+  const double gain = std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMostOfOne, kMostOfOne);
+  ++num_compared_;
+  mean_ += std::max(1.0 / num_compared_, kLeastWeight) * (gain - mean_);
+  if (num_compared_ < kFirstComparisons) return;
+  const bool pays = mean_ > (pays_ ? 0.0 : std::log(kLeastGain));
+  if (pays != pays_) {
+    rest_ = kShortestRest;
+    refused_ = predicted_;
+  }
+  pays_ = pays;
+}
+
+int SpeedupMonitor::StretchesUntilException() {
+  const bool is_clear = (num_compared_ > 0 ? mean_ : std::log(predicted_)) > std::log(kClearGain);
+  if (num_compared_ < kFirstComparisons) return is_clear ? kBetweenFirstIfClear : kBetweenFirst;
+  if (pays_) return is_clear ? kBetweenIfClear : kBetweenIfClose;
+  const int rest = rest_;
+  rest_ = std::min(2 * rest_, kLongestRest);
+  return rest;
+}
+
+void SpeedupMonitor::Serialize(StateArchive* archive) {
+  archive->Pass(&pays_);
+  archive->Pass(-1, kRoundsOfBelief, &belief_left_);
+  archive->Pass(kSmallestGain, kLargestGain, &predicted_);
+  archive->Pass(kSmallestGain, kLargestGain, &refused_);
+  archive->Pass(-kMostOfOne, kMostOfOne, &mean_);
+  archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
+  archive->Pass(0, kLongestRest, &rest_);
+  archive->Pass(0, kLongestRest, &usual_left_);
+  if (!archive->is_reading() || pays_) return;
+  // The machine may have done other things when speculation was refused, so that the comparisons
+  // were spoiled: a refusal that is read is looked at soon, and few comparisons change it.
+  num_compared_ = std::min(num_compared_, kFirstComparisons / 2);
+  usual_left_ = std::min(usual_left_, 1);
+  rest_ = std::min(rest_, kShortestRest);
+}
 
 int TenantSpeculation::TemperatureBucket(float temperature) {
   return temperature < 1e-5f ? 0 : temperature <= 0.5f ? 1 : temperature <= 0.9f ? 2 : 3;

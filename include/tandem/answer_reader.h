@@ -4,10 +4,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tandem/answer_delta.h"
+#include "tandem/output_constraint.h"
 #include "tandem/reasoning.h"
+#include "tandem/tokenizer.h"
 #include "tandem/tool_calls.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -29,6 +33,12 @@ class AnswerReader {
     std::optional<Reasoning> reasoning{};
     std::optional<ToolCallParser::Options> tools{};
 
+    // Reads `given` too, where the answer may begin with reasoning, unless a constraint stands
+    // against its markers, which are special tokens then; what follows it keeps to the constraint.
+    // Appends markers to `shown_special_tokens`.
+    void AddReasoning(const Reasoning& given, const Tokenizer& tokenizer,
+                      std::optional<OutputConstraint>* constraint,
+                      std::vector<TokenId>* shown_special_tokens);
     // Whether there is more than content to tell apart.
     bool TakesApart() const { return reasoning.has_value() || tools.has_value(); }
   };

@@ -22,10 +22,7 @@ struct Limits;
 
 // A part of a conversation's prompt: the template's own text, whose special tokens count, or
 // the words of a message, in which they do not.
-struct ChatPart {
-  std::string text;
-  SpecialTokens special = SpecialTokens::kPlain;
-};
+using ChatPart = MarkedText;
 
 // How a template wants the calls of an assistant's message. DeepSeek-R1's writes those of messages
 // without content only, and its arguments are texts.

@@ -21,7 +21,7 @@ enum class SpecialTokens {
 
 // A part of a text that is encoded as a whole.
 struct MarkedText {
-  std::string_view text;
+  std::string text;
   SpecialTokens special = SpecialTokens::kPlain;
 };
 

@@ -15,7 +15,6 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/kv_formats.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,6 @@
 #include "kernels/block_testing.h"
 #include "kernels/blocks.h"
 #include "kernels/kernel_testing.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

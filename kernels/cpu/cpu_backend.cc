@@ -17,7 +17,6 @@
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/row_math.h"
-#include "kernels/widen_row.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -2,16 +2,49 @@
 #ifndef TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
 #define TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
 
+#include <cstring>
+
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/sampling_kernels.h"
 #include "kernels/cpu/search_kernels.h"
 
 namespace tandem {
+namespace {
+
+// Packing of weights (packing.h): how far ahead of itself it fetches the rows of weights: 64 rows a
+// page apart are more streams than hardware follows.
+inline constexpr int kPackFetchBytes = 512;
+
+inline void TransposeOutputsOf(const std::byte* const* outputs, int words, std::byte* out) {
+  constexpr int kLineWords = 16;  // of a cache line
+  const float* rows[kPanelOutputs];
+  for (int lane = 0; lane < kPanelOutputs; ++lane) {
+    rows[lane] = reinterpret_cast<const float*>(outputs[lane]);  // words, whatever they hold
+  }
+  int word = 0;
+  for (; word + kLineWords <= words; word += kLineWords) {
+    float* const steps = reinterpret_cast<float*>(out + static_cast<size_t>(word) * kStepBytes);
+    for (int lane = 0; lane < kPanelOutputs; lane += 16) {
+      for (int i = 0; i < 16; ++i) {
+        FetchFar(outputs[lane + i] + word * sizeof(float) + kPackFetchBytes);
+      }
+      Transpose(rows + lane, word, kLineWords, steps + lane, kPanelOutputs);
+    }
+  }
+  for (; word < words; ++word) {
+    for (int lane = 0; lane < kPanelOutputs; ++lane) {
+      std::memcpy(out + static_cast<size_t>(word) * kStepBytes + lane * sizeof(float),
+                  outputs[lane] + word * sizeof(float), sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+
 namespace {
 
 template <typename DotProduct, DType kDType>
@@ -54,6 +87,7 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
 }
 
 }  // namespace
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_CPU_KERNEL_TABLE_H_

@@ -1,22 +1,95 @@
 #include "kernels/cpu/packing.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/block_reading.h"
 #include "kernels/blocks.h"
 #include "kernels/cpu/block_layout.h"
-#include "kernels/cpu/block_packing.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/quantize.h"
 
 namespace tandem {
 namespace {
 
+static_assert(kGroupOfBlock == kBlockGroup);
+
 // A step of an output is a word: one f32, or two inputs of 16 bits.
-constexpr size_t kWordBytes = 4;
+constexpr int kWordBytes = 4;
+
+// The words of one output of a group, kStepBytes from each to the next.
+inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
+  uint32_t codes[kGroupOfBlock / 4];  // four each, in increasing input
+  std::memcpy(codes, group.codes, sizeof(codes));
+  uint32_t words[8] = {};  // as many as layout.bits
+  if (layout.bits == 8) {
+    std::memcpy(words, codes, sizeof(words));
+  } else {
+    constexpr uint32_t kHalves = 0x0F0F0F0F;
+    for (int k = 0; k < 8; k += 2) {
+      words[k / 2] = (codes[k] & kHalves) | (codes[k + 1] & kHalves) << 4;
+    }
+    // What is above four bits.
+    for (int k = 0; k < 8; ++k) {
+      const uint32_t rest = codes[k] >> 4 & kHalves;
+      if (layout.bits == 5) words[4] |= rest << k;
+      if (layout.bits == 6) words[4 + k / 4] |= rest << 2 * (k % 4);
+    }
+  }
+  for (int word = 0; word < layout.bits; ++word) {
+    std::memcpy(out + word * kStepBytes, &words[word], kWordBytes);
+  }
+}
+
+void PlaceF16(uint16_t value, int lane, std::byte* out) {
+  std::memcpy(out + lane * sizeof(value), &value, sizeof(value));
+}
+
+// A group's scales or minimums of one output: those that stand in the group.
+inline void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayout& layout, int lane,
+                        std::byte* out) {
+  if (layout.scales == BlockScales::kF16) return PlaceF16(common, lane, out);
+  for (int half = 0; half < layout.halves(); ++half) {
+    out[half * kPanelOutputs + lane] = static_cast<std::byte>(factors[half]);
+  }
+}
+
+// Writes a panel (block_layout.h) of 64 rows of blocks, null for outputs that do not exist.
+template <DType kDType>
+void PackPanelOf(const std::byte* const* rows, int inputs, std::byte* out) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
+  constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a head
+  const BlockShape shape = BlockShapeOf(kDType);
+  const int groups_of_block = shape.inputs / kBlockGroup;
+  const int groups = inputs / kBlockGroup;
+  for (int g = 0; g < groups; ++g) {
+    std::byte* const head = out;
+    const bool begins_unit = kLayout.head_bytes() > 0 && g % kLayout.unit_groups() == 0;
+    if (begins_unit) out += kLayout.head_bytes();
+    const size_t block = static_cast<size_t>(g / groups_of_block) * shape.bytes;
+    const int index = g % groups_of_block;
+    for (int lane = 0; lane < kPanelOutputs; ++lane) {
+      BlockGroup group;
+      if (rows[lane] != nullptr) {
+        group = block_reading::ReadGroup<kDType>(block_reading::Block(rows[lane] + block), index);
+      }
+      if (begins_unit) {
+        PlaceF16(group.scale, lane, head);
+        if (kLayout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
+      }
+      PlaceNumbers(group, kLayout, out + lane * kWordBytes);
+      std::byte* const scales = out + kLayout.number_bytes();
+      PlaceScales(group.scale, group.scale_factors, kLayout, lane, scales);
+      if (kLayout.has_minimums) {
+        PlaceScales(group.minimum, group.minimum_factors, kLayout, lane,
+                    scales + kLayout.scale_bytes());
+      }
+    }
+    out += kLayout.group_bytes();
+  }
+}
 
 }  // namespace
 
@@ -32,45 +105,10 @@ PanelShape PanelShapeOf(DType dtype, int inputs) {
 }
 
 PanelLayout::PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DType dtype)
-    : parts_(parts), order_(order), dtype_(dtype) {
-  TANDEM_CHECK(!parts.empty());
-  const ConstMatrixView& first = parts[0].matrix;
-  source_ = first.dtype;
-  num_inputs_ = first.cols;
-  shape_ = PanelShapeOf(dtype, num_inputs_);
-  TANDEM_CHECK(source_ == dtype || IsBlocks(dtype));
-  for (const WeightPart& part : parts) {
-    TANDEM_CHECK(part.matrix.dtype == source_ && part.matrix.cols == first.cols);
-    num_outputs_ += part.matrix.rows;
-  }
-  if (order == PartOrder::kGateAndUp) {
-    TANDEM_CHECK(parts.size() == 2 && parts[1].matrix.rows == first.rows);
-    num_panels_ = 2 * ((first.rows + kPanelOutputs - 1) / kPanelOutputs);
-  } else {
-    num_panels_ = (num_outputs_ + kPanelOutputs - 1) / kPanelOutputs;
-  }
-}
-
-bool PanelLayout::has_bias() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const WeightPart& part) { return part.bias != nullptr; });
-}
-
-PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
-  size_t part = 0;
-  int row = panel * kPanelOutputs + lane;
-  if (order_ == PartOrder::kGateAndUp) {
-    part = panel % 2;
-    row = panel / 2 * kPanelOutputs + lane;
-    if (row >= parts_[part].matrix.rows) return {};
-  } else {
-    while (part < parts_.size() && row >= parts_[part].matrix.rows) {
-      row -= parts_[part++].matrix.rows;
-    }
-    if (part == parts_.size()) return {};
-  }
-  const WeightPart& from = parts_[part];
-  return {&from.matrix, row, from.bias == nullptr ? nullptr : from.bias + row};
+    : OutputOrder(parts, order, kPanelOutputs),
+      dtype_(dtype),
+      shape_(PanelShapeOf(dtype, num_inputs())) {
+  TANDEM_CHECK(first().dtype == dtype || IsBlocks(dtype));
 }
 
 void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
@@ -82,15 +120,16 @@ void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out
 }
 
 void PanelLayout::PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
-  const size_t bytes = num_inputs_ * SizeOf(dtype_);
+  const size_t bytes = num_inputs() * SizeOf(dtype_);
   const std::byte* outputs[kPanelOutputs];
   const std::byte* zeros = nullptr;
   std::unique_ptr<std::byte[]> zero_storage;
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const Source source = SourceOf(panel, lane);
-    if (source.matrix != nullptr) {
-      outputs[lane] = static_cast<const std::byte*>(source.matrix->data) +
-                      source.row * RowBytes(dtype_, source.matrix->stride);
+    const Source source = SourceOf(panel * kPanelOutputs + lane);
+    if (source.part != nullptr) {
+      const ConstMatrixView& matrix = source.part->matrix;
+      outputs[lane] =
+          static_cast<const std::byte*>(matrix.data) + source.row * RowBytes(dtype_, matrix.stride);
       continue;
     }
     if (zeros == nullptr) {
@@ -113,17 +152,17 @@ void PanelLayout::PackPanelOfBlocks(int panel, std::byte* out) const {
   std::vector<std::byte> storage[kPanelOutputs];
   const std::byte* rows[kPanelOutputs] = {};
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const Source source = SourceOf(panel, lane);
-    if (source.matrix == nullptr) continue;
-    rows[lane] = BlockRow(*source.matrix, source.row, dtype_, &storage[lane]);
+    const Source source = SourceOf(panel * kPanelOutputs + lane);
+    if (source.part == nullptr) continue;
+    rows[lane] = BlockRow(source.part->matrix, source.row, dtype_, &storage[lane]);
   }
-  PackBlockPanel(rows, dtype_, num_inputs_, out);
+  // The dispatch by format is done once a panel, not once a group.
+  WithBlockFormat(dtype_, [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs(), out); });
 }
 
 void PanelLayout::PackBias(int panel, float* out) const {
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    const float* bias = SourceOf(panel, lane).bias;
-    out[lane] = bias == nullptr ? 0.0f : *bias;
+    out[lane] = SourceOf(panel * kPanelOutputs + lane).bias();
   }
 }
 

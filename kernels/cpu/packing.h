@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/backend.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/output_order.h"
 
 namespace tandem {
 
@@ -18,16 +18,14 @@ struct PanelShape {
 PanelShape PanelShapeOf(DType dtype, int inputs);
 
 // Where each of the 64 outputs of a packed weight's panels comes from (cpu_kernels.h).
-class PanelLayout {
+class PanelLayout : public OutputOrder {
  public:
-  // Parts of one dtype and one number of inputs; two of one shape for kGateAndUp. Panels hold
-  // `dtype`: the parts' own, or one to which they are quantised.
+  // As OutputOrder, whose groups are panels. These hold `dtype`: the parts' own, or one to which
+  // they are quantised.
   PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DType dtype);
 
-  int num_panels() const { return num_panels_; }
-  int num_outputs() const { return num_outputs_; }
+  int num_panels() const { return (num_places() + kPanelOutputs - 1) / kPanelOutputs; }
   size_t panel_bytes() const { return shape_.bytes; }
-  bool has_bias() const;
 
   // Writes panel `panel`, wholly.
   void PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
@@ -35,23 +33,11 @@ class PanelLayout {
   void PackBias(int panel, float* out) const;
 
  private:
-  struct Source {
-    const ConstMatrixView* matrix = nullptr;  // none: padding
-    int row = 0;                              // of it
-    const float* bias = nullptr;              // of this output
-  };
-  Source SourceOf(int panel, int lane) const;
   void PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
   void PackPanelOfBlocks(int panel, std::byte* out) const;
 
-  absl::Span<const WeightPart> parts_;
-  PartOrder order_;
-  DType source_;
   DType dtype_;
-  int num_inputs_;
   PanelShape shape_;
-  int num_outputs_ = 0;
-  int num_panels_ = 0;
 };
 
 }  // namespace tandem

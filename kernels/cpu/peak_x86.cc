@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "base/check.h"
-#include "kernels/cpu/isa/has_avx_vnni.h"
+#include "kernels/cpu/isa/x86_features.h"
 #include "kernels/peak.h"
 
 namespace tandem {

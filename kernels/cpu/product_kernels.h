@@ -12,10 +12,11 @@
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/panel_steps.h"
 #include "kernels/cpu/tile_products.h"
 
 namespace tandem {
+namespace {}  // namespace
+
 namespace {
 
 // A format of floats says how a step's 64 bytes of one vector of outputs meet a row's activations:
@@ -275,6 +276,7 @@ void PackF32Activations(const float* x, int64_t stride, int inputs, int num_rows
 }
 
 }  // namespace
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_

@@ -8,7 +8,6 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/cpu_isa.h"
-#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
-#include "kernels/cuda/peak.h"
 
 namespace tandem::cuda {
 namespace {

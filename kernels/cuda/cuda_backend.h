@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/column_gatherer.h"
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/device_meter.h"
-#include "kernels/sampler.h"
 
 namespace tandem::cuda {
 

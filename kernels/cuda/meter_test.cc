@@ -1,9 +1,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/cuda_testing.h"
-#include "kernels/cuda/peak.h"
-#include "kernels/device_meter.h"
+#include "kernels/cuda/operations.h"
 
 namespace tandem::cuda {
 namespace {

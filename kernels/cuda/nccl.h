@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/column_gatherer.h"
+#include "kernels/backend.h"
 
 namespace tandem::cuda {
 

@@ -68,50 +68,15 @@ void PlaceScales(uint16_t common, const int8_t* factors, const BlockTiles& tiles
 
 }  // namespace
 
-TileLayout::TileLayout(absl::Span<const WeightPart> parts, PartOrder order)
-    : parts_(parts), order_(order) {
-  TANDEM_CHECK(!parts.empty());
-  for (const WeightPart& part : parts) {
-    TANDEM_CHECK(part.matrix.cols == num_inputs() && part.matrix.stride >= part.matrix.cols &&
-                 part.matrix.dtype == parts[0].matrix.dtype);
-    num_outputs_ += part.matrix.rows;
-  }
-  num_tiles_ = CeilDiv(num_outputs_, kTileOutputs);
-  if (order == PartOrder::kGateAndUp) {
-    TANDEM_CHECK(parts.size() == 2 && parts[0].matrix.rows == parts[1].matrix.rows);
-    num_tiles_ = CeilDiv(parts[0].matrix.rows, kTileOutputs / 2);
-  }
-}
-
-bool TileLayout::has_bias() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const WeightPart& part) { return part.bias != nullptr; });
-}
-
-TileLayout::Source TileLayout::SourceOf(int tile, int output) const {
-  if (order_ == PartOrder::kGateAndUp) {
-    constexpr int kHalf = kTileOutputs / 2;
-    const WeightPart& part = parts_[output / kHalf];
-    const int row = tile * kHalf + output % kHalf;
-    return row < part.matrix.rows ? Source{&part, row} : Source{};
-  }
-  int row = tile * kTileOutputs + output;
-  for (const WeightPart& part : parts_) {
-    if (row < part.matrix.rows) return {&part, row};
-    row -= part.matrix.rows;
-  }
-  return {};
-}
-
 std::vector<std::byte> TileLayout::PackBf16() const {
-  TANDEM_CHECK(parts_[0].matrix.dtype == DType::kBF16);
+  TANDEM_CHECK(first().dtype == DType::kBF16);
   const int num_steps = NumSteps(num_inputs());
-  std::vector<std::byte> packed(PackedWeightBytes(num_tiles_, num_inputs()));
+  std::vector<std::byte> packed(PackedWeightBytes(num_tiles(), num_inputs()));
   auto* to = reinterpret_cast<uint16_t*>(packed.data());
-  for (int tile = 0; tile < num_tiles_; ++tile) {
+  for (int tile = 0; tile < num_tiles(); ++tile) {
     const uint16_t* rows[kTileOutputs] = {};
     for (int output = 0; output < kTileOutputs; ++output) {
-      const Source source = SourceOf(tile, output);
+      const Source source = SourceOf(tile * kTileOutputs + output);
       if (source.part == nullptr) continue;
       const ConstMatrixView& matrix = source.part->matrix;
       rows[output] = static_cast<const uint16_t*>(matrix.data) + source.row * matrix.stride;
@@ -132,7 +97,7 @@ void TileLayout::PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) cons
   const BlockTiles tiles = BlockTilesOf(dtype);
   std::vector<std::byte> storage;
   for (int output = 0; output < kTileOutputs; ++output) {
-    const Source source = SourceOf(tile, output);
+    const Source source = SourceOf(tile * kTileOutputs + output);
     if (source.part == nullptr) continue;
     const std::byte* const row = BlockRow(source.part->matrix, source.row, dtype, &storage);
     for (int group = 0; group < NumSteps(num_inputs()); ++group) {
@@ -153,11 +118,11 @@ void TileLayout::PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) cons
 std::vector<std::byte> TileLayout::PackBlocks(DType dtype) const {
   TANDEM_CHECK(num_inputs() % kBlockGroup == 0);
   const BlockTiles tiles = BlockTilesOf(dtype);
-  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles_, num_inputs()));
+  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles(), num_inputs()));
   // Where floats are quantised, scales are searched for.
-  ThreadPool pool(std::clamp(num_tiles_, 1, NumUsableCores()));
+  ThreadPool pool(std::clamp(num_tiles(), 1, NumUsableCores()));
   pool.Run([&](int thread) {
-    const Share share = ShareOf(num_tiles_, pool.num_threads(), thread);
+    const Share share = ShareOf(num_tiles(), pool.num_threads(), thread);
     for (int64_t tile = share.begin; tile < share.end; ++tile) {
       PackTileOfBlocks(static_cast<int>(tile), dtype,
                        packed.data() + tiles.packed_bytes(static_cast<int>(tile), num_inputs()));
@@ -167,13 +132,8 @@ std::vector<std::byte> TileLayout::PackBlocks(DType dtype) const {
 }
 
 std::vector<float> TileLayout::PackBias() const {
-  std::vector<float> bias(size_t(num_tiles_) * kTileOutputs);
-  for (int i = 0; i < num_tiles_ * kTileOutputs; ++i) {
-    const Source source = SourceOf(i / kTileOutputs, i % kTileOutputs);
-    if (source.part != nullptr && source.part->bias != nullptr) {
-      bias[i] = source.part->bias[source.row];
-    }
-  }
+  std::vector<float> bias(size_t(num_tiles()) * kTileOutputs);
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = SourceOf(static_cast<int>(i)).bias();
   return bias;
 }
 

@@ -6,20 +6,19 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/backend.h"
+#include "kernels/cuda/product_layout.h"
+#include "kernels/output_order.h"
 
 namespace tandem::cuda {
 
 // Which output stands where in a packed weight (product_layout.h).
-class TileLayout {
+class TileLayout : public OutputOrder {
  public:
-  // Parts of one number of inputs; two of one shape for kGateAndUp.
-  TileLayout(absl::Span<const WeightPart> parts, PartOrder order);
+  // As OutputOrder, whose groups are halves of tiles.
+  TileLayout(absl::Span<const WeightPart> parts, PartOrder order)
+      : OutputOrder(parts, order, kTileOutputs / 2) {}
 
-  int num_outputs() const { return num_outputs_; }
-  int num_tiles() const { return num_tiles_; }
-  int num_inputs() const { return parts_[0].matrix.cols; }
-  bool has_bias() const;
+  int num_tiles() const { return CeilDiv(num_places(), kTileOutputs); }
 
   // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
@@ -30,18 +29,8 @@ class TileLayout {
   std::vector<float> PackBias() const;
 
  private:
-  struct Source {
-    const WeightPart* part = nullptr;  // none: padding
-    int row = 0;
-  };
-  Source SourceOf(int tile, int output) const;
   // Into its pieces, which are zeros before.
   void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
-
-  absl::Span<const WeightPart> parts_;
-  PartOrder order_;
-  int num_outputs_ = 0;
-  int num_tiles_ = 0;
 };
 
 // The parts' rows one after the other, next to each other.

@@ -1,5 +1,5 @@
 // What products with packed weights share, whether rows are few (product_kernels.cuh) or many
-// (product_many_rows.cuh): how sums are added up and how a product ends. Their bits do not depend
+// (product.cu): how sums are added up and how a product ends. Their bits do not depend
 // on which of the two computes them.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_

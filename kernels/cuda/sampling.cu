@@ -1,6 +1,417 @@
-#include "kernels/cuda/sampling_kernels.cuh"
+// Distributions of rows of logits, and what drafts are judged by: a block a row or slot. The order
+// of sums is that of kernels/row_sums.h, so that bits are the host's.
+#include <cstring>
+#include <cub/block/block_scan.cuh>
+
+#include "base/philox_rounds.h"
+#include "kernels/cuda/block_math.cuh"
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/exponential_series.h"
+#include "kernels/row_sums.h"
 
 namespace tandem::cuda {
+
+template <typename T>
+TANDEM_DEVICE T LoadTask(const T* task) {
+  constexpr int kWords4 = sizeof(T) / sizeof(Words4);
+  Words4 words[kWords4];
+  TANDEM_UNROLL
+  for (int i = 0; i < kWords4; ++i) words[i] = Load(reinterpret_cast<const Words4*>(task) + i);
+  T value;
+  memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// exp(x) with the bits of kernels/cpu/exponential.h, for x that is no NaN.
+TANDEM_DEVICE float SamplingExp(float x) {
+  x = x > kExpLowest ? x : kExpLowest;
+  x = x < kExpHighest ? x : kExpHighest;
+  const float n = MulAdd(x, kLog2OfE, kIntegerRounder) - kIntegerRounder;
+  float r = MulAdd(n, kMinusLn2High, x);
+  r = MulAdd(n, kMinusLn2Low, r);
+  float p = kExpTerm7;
+  p = MulAdd(p, r, kExpTerm6);
+  p = MulAdd(p, r, kExpTerm5);
+  p = MulAdd(p, r, kExpTerm4);
+  p = MulAdd(p, r, kExpTerm3);
+  p = MulAdd(p, r, kExpTerm2);
+  p = 1.0f + MulAdd(r * r, p, r);
+  // Two factors: 2^n may be no normal number.
+  const int whole = static_cast<int>(n);
+  const int half = whole >> 1;
+  return p * BitsToFloat(static_cast<uint32_t>(half + 127) << 23) *
+         BitsToFloat(static_cast<uint32_t>(whole - half + 127) << 23);
+}
+
+// For every v in [0, size), shared out over the block's threads.
+template <typename LoadAt, typename Use>
+TANDEM_DEVICE void ForRow(int size, const LoadAt& load, const Use& use) {
+  ForEach(ThreadIndex(), size, kSamplingThreads, load, use);
+}
+
+// The sum over [0, size) of term(v, load(v)), called once for each v, in the order of row_sums.h;
+// in every thread.
+template <typename T, typename LoadAt, typename Term>
+TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const LoadAt& load, const Term& term) {
+  constexpr int kChunks = kSamplingThreads / kSumLanes;  // at a time
+  static_assert(kChunks * sizeof(T) <= sizeof(scratch->sums), "a place for each chunk");
+  auto* const sums = reinterpret_cast<T*>(scratch->sums);
+  T total = 0;
+  for (int first = 0; first < size; first += kChunks * kSumChunk) {
+    const int begin = first + ThreadIndex() / kSumLanes * kSumChunk;
+    const int end = begin + kSumChunk < size ? begin + kSumChunk : size;
+    T sum = 0;
+    ForEach(begin + ThreadIndex() % kSumLanes, end, kSumLanes, load,
+            [&](int v, const auto& loaded) { sum = sum + term(v, loaded); });
+    TANDEM_UNROLL
+    for (int mask = kSumLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
+    if (ThreadIndex() % kSumLanes == 0) Store(sums + ThreadIndex() / kSumLanes, sum);
+    Barrier();
+    for (int c = 0; c < kChunks && first + c * kSumChunk < size; ++c)
+      total = total + Load(sums + c);
+    Barrier();
+  }
+  return total;
+}
+
+// In every thread.
+template <typename LoadAt>
+TANDEM_DEVICE Largest LargestOfRow(int size, SamplingScratch* scratch, const LoadAt& load) {
+  Largest largest = Largest::Nothing();
+  ForRow(size, load, [&](int v, float value) { largest.See(value, v); });
+  return LargestOfBlock(largest, &scratch->of_block);
+}
+
+// Which entries of a row stay: those of larger keys, and the first `num_equal` of this one.
+struct Cut {
+  bool cuts;
+  uint32_t key;
+  uint64_t num_equal;
+  uint64_t all_equal;
+};
+
+// Sums of integers over the block's threads.
+using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+
+// Adds up the histogram and finds the digit at which all from the highest on reach `enough`: it,
+// the sum of those above it and its own go to scratch->found. False if all together do not.
+TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
+  const int digit = kSamplingDigits - 1 - ThreadIndex();
+  uint64_t sum = 0;
+  for (int i = 0; digit >= 0 && i < kWarpSize; ++i) {
+    sum += Load(&scratch->histogram[digit][(i + Lane()) % kWarpSize]);
+  }
+  uint64_t above, all;
+  Scan(StorageOf<Scan>(&scratch->of_block)).ExclusiveSum(sum, above, all);
+  if (above < enough && above + sum >= enough) {
+    Store(scratch->found, static_cast<uint64_t>(digit));
+    Store(scratch->found + 1, above);
+    Store(scratch->found + 2, sum);
+  }
+  Barrier();
+  return all >= enough;
+}
+
+// The cut behind which the largest entries, of equals the first, reach `enough` units. An entry's
+// units depend on its key alone: UnitsOf. Nothing is cut if all together do not.
+template <typename Row>
+TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScratch* scratch) {
+  constexpr int kDigitBits = 8;
+  uint32_t key = 0;  // its digits found so far
+  uint64_t above = 0;
+  uint64_t here = 0;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
+    for (int i = ThreadIndex(); i < kSamplingDigits * kWarpSize; i += kSamplingThreads) {
+      Store(&scratch->histogram[i / kWarpSize][i % kWarpSize], uint64_t{0});
+    }
+    Barrier();
+    const auto key_of = [&](int v) { return row.KeyOf(v); };
+    ForRow(size, key_of, [&](int, uint32_t at) {
+      if (shift + kDigitBits < 32 && at >> (shift + kDigitBits) != key) return;
+      const uint64_t units = Row::UnitsOf(at);
+      if (units == 0) return;
+      AtomicAdd(&scratch->histogram[(at >> shift) % kSamplingDigits][Lane()], units);
+    });
+    Barrier();
+    if (!FindDigit(enough - above, scratch)) return {false, 0, 0, 0};
+    key = key << kDigitBits | static_cast<uint32_t>(Load(scratch->found));
+    above += Load(scratch->found + 1);
+    here = Load(scratch->found + 2);
+  }
+  const uint64_t units = Row::UnitsOf(key);
+  return {true, key, (enough - above + units - 1) / units, here / units};
+}
+
+// Calls drop(v) for what does not stay.
+template <typename Row, typename Drop>
+TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingScratch* scratch,
+                            const Drop& drop) {
+  if (!cut.cuts) return;
+  if (cut.num_equal >= cut.all_equal) {
+    ForRow(
+        size, [&](int v) { return row.KeyOf(v); },
+        [&](int v, uint32_t key) {
+          if (key < cut.key) drop(v);
+        });
+    Barrier();
+    return;
+  }
+  uint64_t num_before = 0;  // of equal ones
+  for (int first = 0; first < size; first += kSamplingThreads) {
+    const int v = first + ThreadIndex();
+    const uint32_t key = v < size ? row.KeyOf(v) : 0;
+    const bool is_equal = v < size && key == cut.key;
+    uint64_t rank, count;
+    Scan(StorageOf<Scan>(&scratch->of_block)).ExclusiveSum(is_equal ? 1 : 0, rank, count);
+    Barrier();
+    if (v < size && (key < cut.key || (is_equal && num_before + rank >= cut.num_equal))) drop(v);
+    num_before += count;
+  }
+  Barrier();
+}
+
+// Logits, in the order of their values: 0 and -0 are one.
+struct LogitRow {
+  const float* values;
+  TANDEM_DEVICE uint32_t KeyOf(int v) const {
+    const uint32_t bits = FloatToBits(Load(values + v) + 0.0f);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  }
+  TANDEM_DEVICE static uint64_t UnitsOf(uint32_t) { return 1; }
+};
+
+struct ProbabilityRow {
+  const float* values;
+  TANDEM_DEVICE uint32_t KeyOf(int v) const { return FloatToBits(Load(values + v)); }
+  TANDEM_DEVICE static uint64_t UnitsOf(uint32_t key) { return InUnits(BitsToFloat(key)); }
+};
+
+struct DistributionKernel {
+  using Task = DistributionsTask;
+  static constexpr int kThreads = kSamplingThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
+    auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
+    const RowTask row = LoadTask(task.rows + BlockX());
+    const auto load = [&](int v) { return Load(row.logits + v); };
+    const float logit = LargestOfRow(row.size, scratch, load).value;
+    const float largest = logit * row.inverse_temperature;
+    const RowState state = !IsFinite(logit)     ? RowState::kNoDistribution
+                           : !IsFinite(largest) ? RowState::kOverflows
+                                                : RowState::kDistribution;
+    if (ThreadIndex() == 0) Store(task.states + BlockX(), state);
+    if (state != RowState::kDistribution) return;
+
+    const float* logits = row.logits;
+    if (0 < row.top_k && row.top_k < row.size) {
+      KeepTopK(row, scratch);
+      logits = row.probs;
+    }
+    const float sum = SumOfRow<float>(
+        row.size, scratch, [&](int v) { return Load(logits + v); },
+        [&](int v, float value) {
+          const float weight = SamplingExp(value * row.inverse_temperature - largest);
+          Store(row.probs + v, weight);
+          return weight;
+        });
+    const float most = Multiply(row, 1.0f / sum, scratch);
+    if (row.enough == 0 && !(row.min_p > 0.0f)) return;
+    if (row.enough != 0) {
+      const ProbabilityRow probs{row.probs};
+      const Cut cut = FindCut(probs, row.size, row.enough, scratch);
+      ApplyCut(cut, probs, row.size, scratch, [&](int v) { Store(row.probs + v, 0.0f); });
+    }
+    Multiply(row, InverseOfUnits(KeepMinP(row, row.min_p * most, scratch)), scratch);
+  }
+
+  // Copies the logits to probs, -inf in place of those that are cut.
+  TANDEM_DEVICE static void KeepTopK(const RowTask& row, SamplingScratch* scratch) {
+    const LogitRow logits{row.logits};
+    const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), scratch);
+    if (row.probs != row.logits) {
+      ForRow(
+          row.size, [&](int v) { return Load(row.logits + v); },
+          [&](int v, float logit) { Store(row.probs + v, logit); });
+      Barrier();
+    }
+    ApplyCut(cut, logits, row.size, scratch,
+             [&](int v) { Store(row.probs + v, BitsToFloat(kMinusInfinity)); });
+  }
+
+  // The largest of the products.
+  TANDEM_DEVICE static float Multiply(const RowTask& row, float factor, SamplingScratch* scratch) {
+    float most = 0.0f;
+    ForRow(
+        row.size, [&](int v) { return Load(row.probs + v); },
+        [&](int v, float weight) {
+          const float product = weight * factor;
+          Store(row.probs + v, product);
+          most = Larger(most, product);
+        });
+    return OfBlock(most, &scratch->of_block, [](float a, float b) { return Larger(a, b); });
+  }
+
+  // Zeroes what is below `floor`; the units of the rest.
+  TANDEM_DEVICE static uint64_t KeepMinP(const RowTask& row, float floor,
+                                         SamplingScratch* scratch) {
+    uint64_t units = 0;
+    ForRow(
+        row.size, [&](int v) { return Load(row.probs + v); },
+        [&](int v, float p) {
+          if (p < floor) Store(row.probs + v, 0.0f);
+          units += p < floor ? 0 : InUnits(p);
+        });
+    return OfBlock(units, &scratch->of_block, [](uint64_t a, uint64_t b) { return a + b; });
+  }
+};
+
+// What a slot draws from.
+struct SlotWeights {
+  SlotTask slot;
+  double scale;
+  int num_common;  // entries of which the draft has a row
+
+  TANDEM_DEVICE SlotWeights(const SlotTask& given, double scaled) : slot(given), scale(scaled) {
+    const bool is_row = slot.draft_only < 0 && slot.draft != nullptr;
+    num_common = !is_row                              ? 0
+                 : slot.draft_size < slot.target_size ? slot.draft_size
+                                                      : slot.target_size;
+  }
+
+  TANDEM_DEVICE double Target(int v) const { return scale * Load(slot.target + v); }
+  TANDEM_DEVICE static double Positive(double x) { return x > 0.0 ? x : 0.0; }
+  // As if a draft of one token had none.
+  TANDEM_DEVICE double OfRow(int v) const {
+    const double target = Target(v);
+    return Positive(v < num_common ? target - Load(slot.draft + v) : target);
+  }
+  TANDEM_DEVICE double Residual(int v) const {
+    return v == slot.draft_only ? Positive(Target(v) - 1.0) : OfRow(v);
+  }
+  TANDEM_DEVICE float operator()(int v) const {
+    return slot.draw == SlotDraw::kTarget ? Load(slot.target + v) : static_cast<float>(Residual(v));
+  }
+};
+
+struct SlotKernel {
+  using Task = SlotsTask;
+  static constexpr int kThreads = kSamplingThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
+    auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
+    const int index = task.begin + BlockX();
+    const SlotTask slot = LoadTask(task.slots + index);
+    SlotAnswer* const answer = task.answers + index;
+    if (slot.draw == SlotDraw::kLargest) {
+      const auto load = [&](int v) { return Load(slot.target + v); };
+      const Largest largest = LargestOfRow(slot.target_size, scratch, load);
+      if (ThreadIndex() == 0) {
+        Store(&answer->drawn, IsFinite(largest.value) ? largest.index : -1);
+      }
+      return;
+    }
+    SlotWeights weights(
+        slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, slot.first_slot, index) : 1.0);
+    double mass = 0.0;
+    if (slot.draw != SlotDraw::kTarget) mass = ResidualMass(weights, scratch);
+    int drawn = Race(weights, scratch);
+    if (drawn < 0 && slot.draw != SlotDraw::kTarget) {
+      weights.slot.draw = SlotDraw::kTarget;
+      drawn = Race(weights, scratch);
+    }
+    if (ThreadIndex() > 0) return;
+    Store(&answer->residual_mass, mass);
+    Store(&answer->target, TargetOf(slot));
+    Store(&answer->draft, DraftOf(slot));
+    Store(&answer->drawn, drawn);
+  }
+
+  // Probabilities of the slot's token; 0 beyond the rows.
+  TANDEM_DEVICE static float TargetOf(const SlotTask& slot) {
+    const bool is_known = slot.token >= 0 && slot.token < slot.target_size;
+    return is_known ? Load(slot.target + slot.token) : 0.0f;
+  }
+  TANDEM_DEVICE static float DraftOf(const SlotTask& slot) {
+    if (slot.draft_only >= 0) return slot.token == slot.draft_only ? 1.0f : 0.0f;
+    const bool is_known = slot.token >= 0 && slot.token < slot.draft_size;
+    return is_known ? Load(slot.draft + slot.token) : 0.0f;
+  }
+
+  // The chance that slots [first, end) survive, given the draft: verify/acceptance.cc.
+  TANDEM_DEVICE static double Survival(const Task& task, int first, int end) {
+    double survival = 1.0;
+    for (int i = first; i < end; ++i) {
+      const SlotTask before = LoadTask(task.slots + i);
+      const double p = TargetOf(before);
+      const double q = DraftOf(before);
+      const double product = survival * (p / q);
+      survival = product < 1.0 ? product : 1.0;
+    }
+    return survival;
+  }
+
+  TANDEM_DEVICE static double ResidualMass(const SlotWeights& weights, SamplingScratch* scratch) {
+    const SlotTask& slot = weights.slot;
+    const double mass = SumOfRow<double>(
+        slot.target_size, scratch, [&](int v) { return weights.OfRow(v); },
+        [](int, double part) { return part; });
+    if (slot.draft_only < 0 || slot.draft_only >= slot.target_size) return mass;
+    const double counted_whole = weights.Target(slot.draft_only);
+    if (!(counted_whole > 0.0)) return mass;
+    return mass - counted_whole + weights.Residual(slot.draft_only);
+  }
+
+  // DrawFromWeights (model/sampling.h); in every thread.
+  TANDEM_DEVICE static int Race(const SlotWeights& weights, SamplingScratch* scratch) {
+    const SlotTask& slot = weights.slot;
+    const Largest favourite = LargestOfRow(slot.target_size, scratch, weights);
+    if (!(favourite.value > 0.0f)) return -1;
+    constexpr float kSlack = 1.000001f;
+    const uint32_t bits = Bits(slot, favourite.index / 4)[favourite.index % 4];
+    const float bound = PhiloxExponential(bits) / favourite.value * kSlack;
+
+    Largest fastest = Largest::Nothing();  // of negated times
+    const int num_blocks = (slot.target_size + 3) / 4;
+    for (int block = ThreadIndex(); block < num_blocks; block += kThreads) {
+      float some[4];
+      float any = 0.0f;
+      TANDEM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        some[j] = 4 * block + j < slot.target_size ? weights(4 * block + j) : 0.0f;
+        any = Larger(any, some[j]);
+      }
+      if (!(any > 0.0f)) continue;
+      const std::array<uint32_t, 4> words = Bits(slot, block);
+      TANDEM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        if (!(some[j] > 0.0f) || !(PhiloxUniform(words[j]) <= some[j] * bound)) continue;
+        fastest.See(-(PhiloxExponential(words[j]) / some[j]), 4 * block + j);
+      }
+    }
+    fastest = LargestOfBlock(fastest, &scratch->of_block);
+    return IsFinite(fastest.value) ? fastest.index : favourite.index;
+  }
+
+  TANDEM_DEVICE static std::array<uint32_t, 4> Bits(const SlotTask& slot, int lane) {
+    return PhiloxBlock(
+        {slot.counter[0], slot.counter[1], static_cast<uint32_t>(lane), slot.counter[3]}, slot.key);
+  }
+};
+
+struct TakeDrawnKernel {
+  using Task = TakeDrawnTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int i = BlockX() * kThreads + ThreadIndex();
+    if (i >= task.count) return;
+    const int source = Load(task.sources + i);
+    if (source >= 0) Store(task.ids + i, Load(&task.answers[source].drawn));
+  }
+};
 
 Error Launch(const DistributionsTask& task, Stream stream) {
   return Enqueue<DistributionKernel>(task, SamplingShape(task.num_rows), stream);

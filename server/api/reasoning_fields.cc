@@ -28,15 +28,9 @@ void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const Se
   } else {
     options.start = ReasoningStartOf(options.format, *model.tokenizer, request->prompts.front());
   }
-  const std::vector<TokenId> special = options.format.SpecialTokenIds(*model.tokenizer);
-  std::optional<OutputConstraint>& constraint = request->request.constraint;
-  if (constraint.has_value() && !special.empty()) return;
-  if (options.start == ReasoningStart::kNone) return;
-  if (constraint.has_value()) constraint = AfterReasoning(options, *std::move(constraint));
-  request->reading.reasoning = {
-      .splitter = options, .is_shown = fields.include, .is_streamed = fields.stream};
-  std::vector<TokenId>& shown = request->request.shown_special_tokens;
-  shown.insert(shown.end(), special.begin(), special.end());
+  request->reading.AddReasoning(
+      {.splitter = options, .is_shown = fields.include, .is_streamed = fields.stream},
+      *model.tokenizer, &request->request.constraint, &request->request.shown_special_tokens);
 }
 
 }  // namespace tandem

@@ -6,8 +6,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "chat/special_markers.h"
-#include "chat/tool_function.h"
 #include "chat/tool_tags.h"
 #include "json/json_text.h"
 #include "server/api/field_groups.h"

@@ -7,7 +7,7 @@
 #include "bench/operation_table.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tools/checkpoints/random_weights.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

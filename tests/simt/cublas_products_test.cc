@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "bench/operation_table.h"
 #include "gmock/gmock.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/cuda_testing.h"
-#include "kernels/device_meter.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "spdlog/sinks/ostream_sink.h"
@@ -24,7 +24,7 @@
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
 #include "tests/simt/launches.h"
-#include "tools/checkpoints/random_weights.h"
+#include "tools/checkpoints/random_model.h"
 #include "tools/command.h"
 
 namespace tandem::cuda {

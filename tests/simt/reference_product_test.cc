@@ -4,8 +4,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/cuda_testing.h"
-#include "kernels/device_meter.h"
 
 namespace tandem::cuda {
 namespace {

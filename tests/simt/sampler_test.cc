@@ -1,6 +1,4 @@
 // Sampling on the device: its bits are the host's.
-#include "kernels/sampler.h"
-
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -10,6 +8,7 @@
 
 #include "base/philox.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/row_sums.h"
 #include "model/sampling.h"

@@ -32,7 +32,7 @@ const std::vector<Reader>& Readers() {
        {"base/philox", "model/sampling.", "model/device_sampling."},
        "counters are formed in base/philox.cc for the sampler"},
       {"PhiloxBlock",
-       {"base/philox", "kernels/cuda/sampling_kernels."},
+       {"base/philox", "kernels/cuda/sampling."},
        "blocks are computed in base/philox.cc, and on a device at counters formed there"},
       {"Philox4x32",
        {"base/philox", "tools/"},

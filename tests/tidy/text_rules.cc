@@ -81,7 +81,7 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
 constexpr std::array<std::string_view, 8> kStampers = {
     "tools/kv_store_command.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc", "server/api/service.cc",
-    "tools/chat_format.cc",      "kvevents/cache_events.cc"};
+    "tools/conversation.cc",     "kvevents/cache_events.cc"};
 
 // Calls visit(line number from 1, line) for every line.
 void ForEachLine(std::string_view text,

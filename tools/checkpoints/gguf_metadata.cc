@@ -1,13 +1,25 @@
-#include "tools/checkpoints/gguf_metadata.h"
-
+// What a GGUF file says of a model's texts, made of a Hugging Face folder.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
+#include "base/utf8.h"
 #include "checkpoint/gguf_keys.h"
 #include "json/json_text.h"
 #include "nlohmann/json.hpp"
@@ -15,11 +27,197 @@
 #include "tandem/tokenizer.h"
 #include "text/gguf_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
-#include "tools/checkpoints/gguf_config_keys.h"
-#include "tools/checkpoints/gguf_pieces.h"
+#include "tools/checkpoints/gguf_output.h"
 
 namespace tandem {
 namespace {
+
+using nlohmann::json;
+
+constexpr char kSpace[] = "\u2581";
+
+json ReplaceOf(const char* from, const char* to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+// Whether a space stands in front of every text; nothing if normalizer, pre_tokenizer or decoder do
+// what a file cannot say.
+std::optional<bool> AddsPrefix(const json& tokenizer) {
+  const json normalizer = tokenizer.value("normalizer", json());
+  const json spaces = ReplaceOf(" ", kSpace);
+  const json with_prefix = {{"type", "Sequence"},
+                            {"normalizers", {{{"type", "Prepend"}, {"prepend", kSpace}}, spaces}}};
+  const bool adds_prefix = normalizer == with_prefix;
+  if (!adds_prefix && normalizer != spaces) return std::nullopt;
+  const json pre_tokenizer = tokenizer.value("pre_tokenizer", json());
+  // No text has a space then.
+  const json at_spaces = {{"type", "Split"},
+                          {"pattern", {{"String", " "}}},
+                          {"behavior", "MergedWithPrevious"},
+                          {"invert", false}};
+  if (!pre_tokenizer.is_null() && pre_tokenizer != at_spaces) return std::nullopt;
+  json steps = {ReplaceOf(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  if (adds_prefix) {
+    steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  const json decoder = {{"type", "Sequence"}, {"decoders", steps}};
+  if (tokenizer.value("decoder", json()) != decoder) return std::nullopt;
+  return adds_prefix;
+}
+
+// The pairs that a tokenizer.json merges, whichever of its two forms it has.
+std::vector<std::pair<std::string, std::string>> MergesOf(const json& tokenizer) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const json& merge : tokenizer.at("model").at("merges")) {
+    if (merge.is_array()) {
+      merges.emplace_back(merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
+    } else {
+      const auto text = merge.get<std::string>();
+      const size_t space = text.find(' ');
+      merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    }
+  }
+  return merges;
+}
+
+struct GgufPieces {
+  bool adds_prefix = false;    // a space in front of a text
+  std::vector<float> scores;   // [vocab]: which of two pairs is merged, that with the higher
+  std::vector<int32_t> kinds;  // [vocab]: TokenKind, with those of unknown text and bytes
+  int32_t unknown = -1;        // its id, or none
+};
+
+class PieceReader {
+ public:
+  PieceReader(const json& tokenizer, absl::Span<const std::string> tokens,
+              absl::Span<const int32_t> kinds, const std::string& file)
+      : merges_(MergesOf(tokenizer)), model_(tokenizer.at("model")), tokens_(tokens), file_(file) {
+    pieces_.kinds.assign(kinds.begin(), kinds.end());
+    pieces_.scores.assign(tokens.size(), 0.0f);
+    for (size_t id = 0; id < tokens.size(); ++id) {
+      if (kinds[id] != static_cast<int32_t>(TokenKind::kUnused)) ids_.emplace(tokens[id], id);
+    }
+  }
+
+  absl::StatusOr<GgufPieces> Read() {
+    RETURN_IF_ERROR(CheckModel());
+    RETURN_IF_ERROR(MarkBytes());
+    RETURN_IF_ERROR(ReadScores());
+    RETURN_IF_ERROR(CheckPairs());
+    return std::move(pieces_);
+  }
+
+ private:
+  absl::Status CheckModel() {
+    for (const char* const key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+      const json value = model_.value(key, json());
+      if (!value.is_null() && value != "") return HasNoPlace(absl::StrCat("model.", key));
+    }
+    if (model_.value("ignore_merges", false)) return HasNoPlace("model.ignore_merges");
+    const json unknown = model_.value("unk_token", json());
+    if (unknown.is_string()) {
+      const auto found = ids_.find(unknown.get<std::string>());
+      if (found != ids_.end()) {
+        pieces_.unknown = static_cast<int32_t>(found->second);
+        SetKind(found->second, TokenKind::kUnknown);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MarkBytes() {
+    for (int byte = 0; byte < 256; ++byte) {
+      const std::string name = absl::StrFormat("<0x%02X>", byte);
+      const auto found = ids_.find(name);
+      if (found == ids_.end()) return HasNoPlace(absl::StrCat("the lack of a token ", name));
+      SetKind(found->second, TokenKind::kByte);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadScores() {
+    std::string last;
+    absl::flat_hash_set<std::string> seen;
+    float score = 0.0f;
+    for (const auto& [left, right] : merges_) {
+      const std::string merged = left + right;
+      pairs_.emplace(left, right);
+      if (merged == last) continue;
+      if (!seen.insert(merged).second) {
+        return HasNoPlace(absl::StrCat("the place of the merge ", Quoted(View(left)), " ",
+                                       Quoted(View(right)), ", apart from others to that token"));
+      }
+      const auto found = ids_.find(merged);
+      if (found == ids_.end()) {
+        return HasNoPlace(absl::StrCat("a merge to ", Quoted(merged), ", which is no token"));
+      }
+      pieces_.scores[found->second] = score -= 1.0f;
+      last = merged;
+    }
+    return absl::OkStatus();
+  }
+
+  // A file's tokenizer merges any two parts of a token that are tokens or characters.
+  absl::Status CheckPairs() const {
+    size_t num_pairs = 0;
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      if (!IsText(id)) continue;
+      const std::string_view token = tokens_[id];
+      for (size_t at = ReadUtf8(token).size; at < token.size();
+           at += ReadUtf8(token.substr(at)).size) {
+        const std::string left(token.substr(0, at));
+        const std::string right(token.substr(at));
+        if (!IsPart(left) || !IsPart(right)) continue;
+        ++num_pairs;
+        if (pairs_.contains({left, right})) continue;
+        return HasNoPlace(
+            absl::StrCat("the lack of a merge ", Quoted(View(left)), " ", Quoted(View(right))));
+      }
+    }
+    return num_pairs == pairs_.size() ? absl::OkStatus() : HasNoPlace("a merge of special tokens");
+  }
+
+  bool IsText(size_t id) const {
+    const auto kind = static_cast<TokenKind>(pieces_.kinds[id]);
+    return kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
+  }
+  bool IsPart(const std::string& text) const {
+    if (ReadUtf8(text).size == static_cast<int>(text.size())) return true;
+    const auto found = ids_.find(text);
+    return found != ids_.end() && IsText(found->second);
+  }
+  void SetKind(size_t id, TokenKind kind) { pieces_.kinds[id] = static_cast<int32_t>(kind); }
+  absl::Status HasNoPlace(const std::string& what) const { return HasNoPlaceInGguf(file_, what); }
+
+  const std::vector<std::pair<std::string, std::string>> merges_;
+  const json& model_;
+  const absl::Span<const std::string> tokens_;
+  const std::string& file_;
+  absl::flat_hash_map<std::string, size_t> ids_;
+  absl::flat_hash_set<std::pair<std::string, std::string>> pairs_;
+  GgufPieces pieces_;
+};
+
+// Whether a tokenizer.json is of SentencePiece's kind: BPE whose characters without a token become
+// bytes.
+bool IsOfPieces(const json& tokenizer) {
+  return tokenizer.at("model").value("byte_fallback", false);
+}
+
+// Of such a tokenizer, whose tokens and kinds, each [vocab], are known otherwise: scores in place
+// of merges. A file merges every pair that makes a token, so these must be the merges, and all
+// pairs that make one token have one score, so nothing may come between them. INVALID_ARGUMENT
+// naming `file` and what has no place in a GGUF file.
+absl::StatusOr<GgufPieces> PiecesOf(const json& tokenizer, absl::Span<const std::string> tokens,
+                                    absl::Span<const int32_t> kinds, const std::string& file) {
+  const std::optional<bool> adds_prefix = AddsPrefix(tokenizer);
+  if (!adds_prefix.has_value()) {
+    return HasNoPlaceInGguf(file, "what its normalizer, pre_tokenizer and decoder do");
+  }
+  ASSIGN_OR_RETURN(GgufPieces pieces, PieceReader(tokenizer, tokens, kinds, file).Read());
+  pieces.adds_prefix = *adds_prefix;
+  return pieces;
+}
 
 // The tokens by id, with holes up to `vocab_size` that no text has.
 struct FileTokens {
@@ -28,7 +226,7 @@ struct FileTokens {
 };
 
 // What an added token says of how it is found, and a file cannot; empty if there is nothing.
-std::string RuleOf(const nlohmann::json& added_token, bool has_normalizer) {
+std::string RuleOf(const json& added_token, bool has_normalizer) {
   for (const char* const rule : {"lstrip", "rstrip", "single_word"}) {
     if (added_token.value(rule, false)) return rule;
   }
@@ -36,7 +234,7 @@ std::string RuleOf(const nlohmann::json& added_token, bool has_normalizer) {
   return has_normalizer && added_token.value("normalized", !is_special) ? "normalized" : "";
 }
 
-absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std::string& file,
+absl::StatusOr<FileTokens> ReadTokens(const json& tokenizer, const std::string& file,
                                       int vocab_size) {
   FileTokens list;
   for (int id = 0; id < vocab_size; ++id) list.texts.push_back(absl::StrCat("[PAD", id, "]"));
@@ -53,8 +251,8 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
                               absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
     }
   }
-  const bool has_normalizer = !tokenizer.value("normalizer", nlohmann::json()).is_null();
-  for (const nlohmann::json& token : tokenizer.value("added_tokens", nlohmann::json::array())) {
+  const bool has_normalizer = !tokenizer.value("normalizer", json()).is_null();
+  for (const json& token : tokenizer.value("added_tokens", json::array())) {
     const auto id = token.at("id").get<int64_t>();
     const TokenKind kind =
         token.value("special", false) ? TokenKind::kControl : TokenKind::kUserDefined;
@@ -125,8 +323,8 @@ absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& head
   return absl::OkStatus();
 }
 
-absl::Status AddByteLevel(const nlohmann::json& tokenizer, const FileTokens& tokens,
-                          const std::string& file, GgufHeader* header) {
+absl::Status AddByteLevel(const json& tokenizer, const FileTokens& tokens, const std::string& file,
+                          GgufHeader* header) {
   const std::string pre = GgufPreOf(tokenizer);
   if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
   header->Add(kGgufTokenizerModel, "gpt2");
@@ -140,8 +338,8 @@ absl::Status AddByteLevel(const nlohmann::json& tokenizer, const FileTokens& tok
   return absl::OkStatus();
 }
 
-absl::Status AddPieces(const nlohmann::json& tokenizer, const FileTokens& tokens,
-                       const std::string& file, GgufHeader* header) {
+absl::Status AddPieces(const json& tokenizer, const FileTokens& tokens, const std::string& file,
+                       GgufHeader* header) {
   ASSIGN_OR_RETURN(const GgufPieces pieces, PiecesOf(tokenizer, tokens.texts, tokens.kinds, file));
   header->Add(kGgufTokenizerModel, "llama");
   header->Add(kGgufTokenKinds, pieces.kinds);

@@ -1,4 +1,5 @@
-// A GGUF file to be written (checkpoint/gguf.h says how one is laid out).
+// A GGUF file to be written (checkpoint/gguf.h says how one is laid out), and what it says of a
+// model and of its texts.
 #ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 #define TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 
@@ -8,8 +9,12 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_families.h"
 #include "kernels/matrix.h"
 
 namespace tandem {
@@ -44,6 +49,35 @@ class GgufHeader {
   std::string keys_;
   std::string tensors_;
 };
+
+// Adds the architecture, the sizes and what there are keys for of the rest. REQUIRES: the family
+// has an architecture.
+void AddConfigKeys(const ModelConfig& config, const GgufForm& form, GgufHeader* header);
+
+// Tensors that are of the configuration: what divides the angles of heads.
+struct GgufRopeTensor {
+  std::string name;
+  std::vector<float> divisors;  // [rotary_dim / 2]
+};
+std::vector<GgufRopeTensor> RopeTensorsOf(const ModelConfig& config);
+
+// Whether a file that begins with these bytes, its rope tensors included, is read as this
+// configuration, end tokens aside. INVALID_ARGUMENT that begins with `source` and names what has no
+// place in a GGUF file.
+absl::Status CheckIsReadAs(const ModelConfig& config, absl::string_view beginning,
+                           const std::string& source);
+
+// That error.
+absl::Status HasNoPlaceInGguf(const std::string& source, const std::string& what);
+
+// Adds the folder's tokenizer, end tokens and chat template, so that the file needs nothing beside
+// it. INVALID_ARGUMENT naming what a GGUF file cannot say: a tokenizer other than byte-level BPE
+// whose texts are cut in one of the ways that have a name there, or of SentencePiece's kind
+// whose merges a file can say by scores.
+absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, GgufHeader* header);
+
+// Says that there is no tokenizer; other programs read the file with ids alone then.
+void AddNoTextKeys(GgufHeader* header);
 
 }  // namespace tandem
 

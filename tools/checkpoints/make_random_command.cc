@@ -9,8 +9,7 @@
 #include "base/status_macros.h"
 #include "tools/checkpoints/random_model.h"
 #include "tools/command.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

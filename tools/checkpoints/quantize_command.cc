@@ -14,8 +14,7 @@
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
 #include "tools/option_group.h"
-#include "tools/progress.h"
-#include "tools/standard_output.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {

@@ -16,7 +16,6 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
-#include "checkpoint/arranged_weights.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/head_config.h"
@@ -27,10 +26,7 @@
 #include "json/json_text.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 #include "tandem/json_value.h"
-#include "tools/checkpoints/gguf_config_keys.h"
-#include "tools/checkpoints/gguf_metadata.h"
 #include "tools/checkpoints/gguf_output.h"
 
 namespace tandem {

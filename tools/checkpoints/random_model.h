@@ -3,6 +3,8 @@
 #define TANDEM_TOOLS_CHECKPOINTS_RANDOM_MODEL_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -13,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
+#include "checkpoint/weights.h"
 #include "kernels/matrix.h"
 
 namespace tandem {
@@ -73,6 +76,13 @@ void FillTensor(const TensorSpec& tensor, uint64_t seed, uint32_t index, int64_t
 // be written; then what was written is removed again.
 absl::Status WriteRandomModel(const RandomModelShape& shape, uint64_t seed,
                               const std::string& folder, absl::FunctionRef<void(int64_t)> on_bytes);
+
+// The weights of a model of this shape without files, for Transformer::Load. All layers have the
+// numbers of one, and so have all experts, which takes the memory and the time of one. Where
+// `quantized` says so, matrices are blocks of that format, embedding and head of Q8_0, as
+// Transformer::LoadOptions::quantized makes them.
+std::shared_ptr<const Weights> MakeRandomWeights(const RandomModelShape& shape, uint64_t seed,
+                                                 std::optional<DType> quantized = std::nullopt);
 
 }  // namespace tandem
 

@@ -1,6 +1,5 @@
 #include "kernels/cpu/isa/cpu_isa.h"
-#include "kernels/cpu/isa/has_amx.h"
-#include "kernels/cpu/isa/has_avx_vnni.h"
+#include "kernels/cpu/isa/x86_features.h"
 
 namespace tandem {
 

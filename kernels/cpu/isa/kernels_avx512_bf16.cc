@@ -1,7 +1,6 @@
 #include "kernels/cpu/isa/simd_avx512.h"
 // The vocabulary comes first.
 #include "kernels/cpu/isa/int8_attention_avx512.h"
-#include "kernels/cpu/isa/vnni_dot_avx512.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace tandem {

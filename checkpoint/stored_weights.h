@@ -1,0 +1,93 @@
+#ifndef TANDEM_CHECKPOINT_STORED_WEIGHTS_H_
+#define TANDEM_CHECKPOINT_STORED_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weights.h"
+
+namespace tandem {
+
+// The tensors of safetensors files, of torch's, or of others that somebody takes apart into
+// entries.
+class StoredWeights : public Weights {
+ public:
+  StoredWeights() = default;
+  // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
+  // INVALID_ARGUMENT for a tensor that is there already.
+  absl::Status Add(const std::string& path);
+  // The same of a file that torch.save wrote.
+  absl::Status AddTorchFile(const std::string& path);
+  // The same of entries whose bytes outlive this object, as if they were of that file.
+  absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
+  // The file or folder to name when a tensor is missing.
+  void set_source(const std::string& source) { source_ = source; }
+
+  // A tensor of any dtype as its file has it; null if there is none.
+  const SafetensorsEntry* Find(absl::string_view name) const;
+  // The file that holds a tensor; null if none does.
+  const std::string* PathOf(absl::string_view name) const;
+  size_t num_tensors() const { return tensors_.size(); }
+
+  bool Has(std::string_view name) const override;
+  absl::StatusOr<ConstMatrixView> Get(std::string_view name,
+                                      absl::Span<const int64_t> shape) const override;
+  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                           absl::Span<const int64_t> shape) const override;
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(std::string_view name,
+                                                   int64_t size) const override;
+  void Forget(std::string_view name) const override;
+  std::vector<std::string> files() const override { return paths_; }
+  std::vector<std::string> names() const override;
+  int64_t num_elements(std::string_view name) const override;
+  std::string Where(std::string_view name) const override;
+
+ protected:
+  struct Tensor {
+    std::string path;
+    SafetensorsEntry entry;
+    int64_t stack_size = 0;  // of how many equal parts of a tensor the entry is one; 0: it is whole
+  };
+  // INVALID_ARGUMENT naming both if `name` is there already.
+  absl::Status AddTensor(const std::string& name, Tensor tensor);
+  // The error for a tensor that is not there.
+  virtual absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const;
+  // The dtypes that can be read, as messages list them.
+  struct DTypes {
+    const char* floats = "F32, F16, BF16";
+    const char* integers = "I64, I32, BOOL";
+  };
+  explicit StoredWeights(const DTypes& allowed) : allowed_(allowed) {}
+
+ private:
+  // INVALID_ARGUMENT unless the tensor has this shape, NOT_FOUND unless it is there.
+  absl::StatusOr<const SafetensorsEntry*> FindOfShape(std::string_view name,
+                                                      absl::Span<const int64_t> shape) const;
+  const Tensor& At(std::string_view name) const;  // REQUIRES: Has(name)
+  const void* Aligned(const SafetensorsEntry& entry) const;
+
+  const DTypes allowed_{};
+  std::string source_;
+  std::vector<MappedFile> files_;
+  std::vector<std::string> paths_;  // of files_
+  absl::flat_hash_map<std::string, Tensor> tensors_;
+  mutable std::mutex copies_mutex_;
+  // Of unaligned tensors, by their bytes in the file.
+  mutable std::map<const std::byte*, std::unique_ptr<std::byte[]>> copies_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_STORED_WEIGHTS_H_
