@@ -10,6 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "base/string_view.h"
 #include "tandem/field_error.h"
@@ -47,6 +49,12 @@ absl::StatusOr<Value> ValueOf(const NamedValues<Value, kCount>& table, std::stri
   }
   return FieldError(View(field), absl::StrCat("\"", View(name), "\" is not one of ", allowed));
 }
+
+// The name that `typed` was probably meant to be: the one that it begins, if it has three
+// characters or more, else the one that the fewest insertions, deletions, replacements and swaps of
+// neighbours make of it, at most one for every three characters. The first of equals; empty if
+// there is none. ASCII.
+std::string NearestName(absl::string_view typed, absl::Span<const std::string> names);
 
 }  // namespace tandem
 

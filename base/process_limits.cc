@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -13,6 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
+// glibc's. Null where there is none.
+extern "C" [[gnu::weak]] int malloc_trim(size_t keep_at_the_end) noexcept;
 
 namespace tandem {
 namespace {
@@ -152,6 +156,10 @@ int NumUsableProcessors(const std::string& root) {
                         ? CPU_COUNT(&allowed)
                         : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, std::min(count, ProcessorQuota(root)));
+}
+
+void ReturnFreeMemory() {
+  if (&malloc_trim != nullptr) malloc_trim(0);
 }
 
 }  // namespace tandem

@@ -21,6 +21,11 @@ int NumUsableCores(const std::string& root = "");
 // The same, hyperthreads counted each: threads beyond these only wait for each other.
 int NumUsableProcessors(const std::string& root = "");
 
+// Gives back to the system what the C library keeps of freed memory, for after something large and
+// rare: glibc keeps small pieces until a large one is freed in the same arena. Does nothing with
+// other C libraries. Thread-safe; takes some milliseconds for a gigabyte.
+void ReturnFreeMemory();
+
 }  // namespace tandem
 
 #endif  // TANDEM_BASE_PROCESS_LIMITS_H_

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
-#include "base/nearest_name.h"
+#include "base/named_values.h"
 #include "base/status_macros.h"
 
 namespace tandem {

@@ -72,18 +72,11 @@ class LoadedFile {
       : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)), status_(status) {
     if (handle_ == nullptr) Fail();
   }
-  // A function of any type.
-  struct Found {
-    template <typename Pointer>
-    operator Pointer() const {
-      return reinterpret_cast<Pointer>(address);
-    }
-    void* address = nullptr;
-  };
-  Found Find(const char* name) {
+  template <typename Pointer>
+  Pointer Find(const char* name) {
     void* const address = handle_ == nullptr ? nullptr : dlsym(handle_, name);
     if (handle_ != nullptr && address == nullptr) Fail();
-    return {address};
+    return reinterpret_cast<Pointer>(address);
   }
 
  private:
@@ -108,7 +101,7 @@ struct UcxLibrary {
   LoadedFile ucp{"libucp.so.0", &status};
   LoadedFile ucs{"libucs.so.0", &status};
 
-#define TANDEM_UCX_FUNCTION(file, name) decltype(&::name) name = file.Find(#name)
+#define TANDEM_UCX_FUNCTION(file, name) decltype(&::name) name = file.Find<decltype(&::name)>(#name)
   TANDEM_UCX_FUNCTION(ucp, ucp_am_recv_data_nbx);
   TANDEM_UCX_FUNCTION(ucp, ucp_am_send_nbx);
   TANDEM_UCX_FUNCTION(ucp, ucp_cleanup);

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "base/nearest_name.h"
+#include "base/named_values.h"
 #include "tools/engine_options.h"
 
 namespace tandem {

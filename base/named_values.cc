@@ -1,4 +1,4 @@
-#include "base/nearest_name.h"
+#include "base/named_values.h"
 
 #include <algorithm>
 #include <vector>
