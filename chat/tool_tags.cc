@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "json/ignored_fields.h"
 #include "json/json_text.h"
+#include "json/request_fields.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
