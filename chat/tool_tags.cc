@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "json/json_text.h"
+#include "json/request_fields.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
