@@ -186,7 +186,7 @@ class KvEvents(unittest.TestCase):
         command = [TANDEM, "serve", "--port", "0", *MODEL, "--kv-events", f"tcp://127.0.0.1:{port}"]
         done = serving.subprocess.run(command, stdout=serving.subprocess.PIPE, stderr=serving.subprocess.PIPE, text=True, check=False)
         self.assertEqual(done.returncode, 1, done)
-        self.assertRegex(done.stderr, f"kv_events: cannot bind tcp://127.0.0.1:{port}: Address already in use")
+        self.assertRegex(done.stderr, f"--kv-events: cannot bind tcp://127.0.0.1:{port}: Address already in use")
         for options in (["--kv-events", "5557"], ["--kv-events-replay", "tcp://*:5558"], ["--kv-events-topic", "x"],
                         ["--kv-events", "tcp://*:5557", "--no-prefix-cache"]):
             done = serving.subprocess.run([TANDEM, "serve", *MODEL, *options], stdout=serving.subprocess.PIPE, stderr=serving.subprocess.PIPE,
