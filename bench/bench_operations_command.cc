@@ -266,10 +266,11 @@ absl::Status RunDevice(const DeviceFlags& flags) {
       absl::StrCat(std::string(backend->name()), ": ", std::string(backend->description()));
   std::vector<OrderedJson> rows;
   absl::Status measured, printed;
-  for (const auto& [name, shape] : flags.models) {
+  for (const auto& model : flags.models) {
+    const std::string& name = model.first;
     double read_speed = NAN;
     OneRow one_row;
-    measured = MeasureModel(flags, shape, backend.get(), [&](const OperationResult& result) {
+    measured = MeasureModel(flags, model.second, backend.get(), [&](const OperationResult& result) {
       if (result.operation.op == "read") read_speed = result.bytes_per_second();
       const OrderedJson json = DeviceJson(result, read_speed, one_row.Of(result));
       if (flags.json) {

@@ -215,7 +215,7 @@ absl::Status OperationTable::RunPasses(Transformer* model, KvDType kv_dtype, int
                             .num_logits = shape.logit_rows,
                             .to_host = LogitsToHost::kNothing});
       }
-      const absl::Status status = model->Forward(requests).status();
+      absl::Status status = model->Forward(requests).status();
       for (KvSequence& sequence : cached) sequence.Truncate(shape.context);
       return status;
     };

@@ -38,7 +38,7 @@ absl::Status StoredWeights::AddEntries(std::vector<SafetensorsEntry> entries,
   return absl::OkStatus();
 }
 
-absl::Status StoredWeights::AddTensor(const std::string& name, Tensor tensor) {
+absl::Status StoredWeights::AddTensor(const std::string& name, Tensor&& tensor) {
   const auto [place, is_new] = tensors_.try_emplace(name, std::move(tensor));
   if (is_new) return absl::OkStatus();
   // What is there already is left where it was.

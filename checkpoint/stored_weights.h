@@ -61,7 +61,7 @@ class StoredWeights : public Weights {
     int64_t stack_size = 0;  // of how many equal parts of a tensor the entry is one; 0: it is whole
   };
   // INVALID_ARGUMENT naming both if `name` is there already.
-  absl::Status AddTensor(const std::string& name, Tensor tensor);
+  absl::Status AddTensor(const std::string& name, Tensor&& tensor);
   // The error for a tensor that is not there.
   virtual absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const;
   // The dtypes that can be read, as messages list them.

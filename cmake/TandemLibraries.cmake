@@ -61,8 +61,9 @@ endif()
 # Warnings are errors in our own code only.
 add_library(tandem_options INTERFACE)
 target_compile_options(tandem_options INTERFACE -Wall -Wextra -Werror)
-target_compile_definitions(tandem_options INTERFACE  # base/check.h
-                           $<$<OR:$<CONFIG:Debug>,$<BOOL:${TANDEM_SANITIZE}>>:TANDEM_DCHECKS>)
+if(TANDEM_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL Debug)
+  target_compile_definitions(tandem_options INTERFACE TANDEM_DCHECKS)  # base/check.h
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlaps that cannot be in `"x" + std::string` (GCC bug 105651), and takes what
   # its own precompiled headers do to strings for ours.

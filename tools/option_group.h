@@ -71,8 +71,8 @@ class OptionGroup {
   // `names`: such as "-k,--draft-tokens"; `value`: what the help calls the value. The help ends
   // with the default in brackets, which is `*target`'s, unless it ends with a bracket itself.
   template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
-  CLI::Option* Add(const std::string& names, const char* value, Number* target, std::string help,
-                   const Limits& limits = {}) {
+  CLI::Option* Add(const std::string& names, const char* value, Number* target,
+                   const std::string& help, const Limits& limits = {}) {
     const bool is_told = limits.unset != static_cast<double>(*target) || *limits.word != '\0';
     std::string otherwise;
     if (is_told) {
@@ -80,15 +80,15 @@ class OptionGroup {
                   : limits.is_size ? SizeText(static_cast<int64_t>(*target))
                                    : absl::StrCat(*target);
     }
-    return AddParsed(names, value, std::move(help), otherwise,
+    return AddParsed(names, value, help, otherwise,
                      [limits, target](const std::string& option, const std::string& text) {
                        return SetFromText(option, text, limits, target);
                      });
   }
   template <typename Number>
   CLI::Option* Add(const std::string& names, const char* value, std::optional<Number>* target,
-                   std::string help, const Limits& limits = {}) {
-    return AddParsed(names, value, std::move(help), "",
+                   const std::string& help, const Limits& limits = {}) {
+    return AddParsed(names, value, help, "",
                      [limits, target](const std::string& option, const std::string& text) {
                        return SetFromText(option, text, limits, &target->emplace());
                      });
