@@ -305,16 +305,16 @@ void OperationTable::AddNorms() {
 }
 
 void OperationTable::AddHostSampling() {
-  static const std::pair<std::string_view, SamplingParams> kKinds[] = {
+  static const std::pair<std::string_view, SamplingParams> kinds[] = {
       {"greedy", {.temperature = 0.0f}},
       {"drawn", {.temperature = 1.0f}},
       {"top_k,top_p", {.temperature = 1.0f, .top_k = 50, .top_p = 0.9f}}};
-  Add(std::size(kKinds), [this](OnResult on_result) {
+  Add(std::size(kinds), [this](OnResult on_result) {
     const int vocab = options_.config.vocab_size;
     const std::vector<float> logits = RandomFloats(vocab);
     Distribution distribution;
     std::vector<Operation> operations;
-    for (const auto& [name, params] : kKinds) {
+    for (const auto& [name, params] : kinds) {
       operations.push_back(
           {.op = "sample",
            .part = name,
