@@ -92,7 +92,8 @@ TEST_F(Compiling, YieldsSoMuchAndNoMore) {
 
 // The stack of a thread has room for some thousands of them.
 TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
-  const auto compiler = Within({});
+  const auto compiler =
+      Within({.time = absl::InfiniteDuration(), .patience = absl::InfiniteDuration()});
   EXPECT_TRUE(Compile(ChainOfReferences(100), compiler.get()).ok());
   const absl::Status status = Compile(ChainOfReferences(5'000), compiler.get());
   if (status.ok()) GTEST_SKIP() << "stacks are large here";
@@ -101,7 +102,7 @@ TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
 
 // Rules in a text of the greatest size, each of which is the next.
 TEST_F(Compiling, SurvivesLongChainsOfRules) {
-  const auto compiler = Within({});
+  const auto compiler = Within({.patience = absl::InfiniteDuration()});
   std::string text = "root ::= r0\n";
   int last = 0;
   for (; text.size() < (size_t{256} << 10) - 50; ++last) {
