@@ -241,14 +241,22 @@ class Converter {
   }
 
   // Those of `enum` or `const` that keep to the rest.
-  absl::Status AddListed(const Json& flat, const std::string& path, Json* literals) {
-    bool has_any = false;
+  absl::StatusOr<Json> ValidListedValues(const Json& flat, const std::string& path) {
+    Json rest =
+        flat;  // without the list, which would be copied and searched for each of its values
+    rest.erase(HasKeyword(flat, "const") ? "const" : "enum");
+    Json valid = Json::array();
     for (const Json& value : ListedValues(flat)) {
-      ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
-      if (is_valid) literals->push_back(value);
-      has_any |= is_valid;
+      ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, rest, path));
+      if (is_valid) valid.push_back(value);
     }
-    if (!has_any) {
+    return valid;
+  }
+
+  absl::Status AddListed(const Json& flat, const std::string& path, Json* literals) {
+    ASSIGN_OR_RETURN(const Json valid, ValidListedValues(flat, path));
+    literals->insert(literals->end(), valid.begin(), valid.end());
+    if (valid.empty()) {
       output_.None(path, HasKeyword(flat, "const") ? "const" : "enum",
                    "has no value that keeps to the rest");
     }
@@ -542,11 +550,11 @@ class Converter {
       return strings_.Strings({flat}, path, is_shared, &no_literals);
     }
     std::vector<GrammarExpr> all;
-    for (const Json& value : ListedValues(flat)) {
+    ASSIGN_OR_RETURN(const Json valid, ValidListedValues(flat, path));
+    for (const Json& value : valid) {
       if (!value.is_string()) continue;
-      ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
       const NameTrie* const taken = names.Find(value.get<std::string>());
-      if (is_valid && (taken == nullptr || !taken->is_name)) all.push_back(Literal(value));
+      if (taken == nullptr || !taken->is_name) all.push_back(Literal(value));
     }
     return Choice(std::move(all));
   }
