@@ -1,5 +1,5 @@
-// Where exceptions of libraries end: at the root of a thread, and where the caller's code is
-// entered or left.
+// Where exceptions of libraries end: at the root of a thread, around a library that throws, and
+// where the caller's code is entered or left.
 #ifndef TANDEM_BASE_GUARD_H_
 #define TANDEM_BASE_GUARD_H_
 

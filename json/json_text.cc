@@ -64,20 +64,20 @@ class JsonReader : public nlohmann::json_sax<Value> {
   }
   bool end_object() override {
     const Open& open = open_.back();
-    if (const std::string* twice = KeyGivenTwice(open.first_key)) {
-      return Refuse(absl::StrCat("key ", Quoted(*twice), " twice in one object, allowed: once"));
-    }
     Value object = Value::object();
     auto& members = object.template get_ref<typename Value::object_t&>();
     constexpr bool kIsOrdered = requires { members.reserve(0); };
-    if constexpr (kIsOrdered) members.reserve(keys_.size() - open.first_key);
+    if constexpr (kIsOrdered) {
+      if (const std::string* twice = KeyGivenTwice(open.first_key)) return RefuseTwice(*twice);
+      members.reserve(keys_.size() - open.first_key);
+    }
     for (size_t i = 0; open.first_key + i < keys_.size(); ++i) {
       std::string& key = keys_[open.first_key + i];
       Value& value = values_[open.first_value + i];
       if constexpr (kIsOrdered) {
         members.emplace_back(std::move(key), std::move(value));  // emplace() looks for the key
-      } else {
-        members.emplace(std::move(key), std::move(value));
+      } else if (!members.try_emplace(std::move(key), std::move(value)).second) {
+        return RefuseTwice(key);
       }
     }
     return Leave(std::move(object));
@@ -93,6 +93,9 @@ class JsonReader : public nlohmann::json_sax<Value> {
   bool Refuse(std::string problem) {
     problem_ = std::move(problem);
     return false;
+  }
+  bool RefuseTwice(absl::string_view key) {
+    return Refuse(absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once"));
   }
   bool Add(Value value) {
     values_.push_back(std::move(value));
@@ -113,6 +116,15 @@ class JsonReader : public nlohmann::json_sax<Value> {
   }
   // Null if there is none.
   const std::string* KeyGivenTwice(size_t first) const {
+    constexpr size_t kFew = 16;  // are compared with each other, which takes less than hashing them
+    if (keys_.size() - first <= kFew) {
+      for (size_t i = first; i < keys_.size(); ++i) {
+        for (size_t j = first; j < i; ++j) {
+          if (keys_[i] == keys_[j]) return &keys_[i];
+        }
+      }
+      return nullptr;
+    }
     absl::flat_hash_set<absl::string_view> seen;
     for (size_t i = first; i < keys_.size(); ++i) {
       if (!seen.insert(keys_[i]).second) return &keys_[i];

@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/guard.h"
 #include "base/string_view.h"
 
 namespace tandem {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "base/guard.h"
 
 namespace tandem {
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/guard.h"
 
 namespace tandem {
 

@@ -25,7 +25,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/message_socket.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/guard.h"
 #include "base/output_folder.h"
 #include "kernels/backend.h"
 #include "spdlog/sinks/stdout_color_sinks.h"

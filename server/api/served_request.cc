@@ -124,7 +124,7 @@ void ServedRequest::Listen(std::function<void()> on_news) {
   absl::MutexLock lock(&mutex_);
   on_news_ = std::move(on_news);
   has_notified_ = false;
-  if (!queue_.empty() || num_running_ == 0) Notify();
+  if (!queue_.empty() || num_running_ == 0 || !status_.ok()) Notify();
   if (num_running_ == 0) on_news_ = nullptr;
 }
 

@@ -45,7 +45,7 @@ bool IsBadRequest(beast::error_code error) {
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
-    : set_(set), stream_(std::move(socket)), look_again_timer_(stream_.get_executor()) {
+    : set_(set), stream_(std::move(socket)), comment_timer_(stream_.get_executor()) {
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
@@ -279,7 +279,7 @@ void Connection::OnReply(Service::Reply reply) {
       if (connection->exchange_ == exchange) connection->TakeNews();
     }));
   });
-  if (generation_ != nullptr) LookAgainLater();
+  if (generation_ != nullptr && generation_->is_stream()) CommentLater();
 }
 
 // ---- Whole answers ----
@@ -376,15 +376,13 @@ void Connection::TakeNews() {
   Stream(news.events);
 }
 
-// For clients that give up on a silent connection.
-void Connection::LookAgainLater() {
-  look_again_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
-  look_again_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
-    if (error || exchange != exchange_ || generation_ == nullptr) return;
-    LookAgainLater();
-    TakeNews();
-    const bool is_silent = exchange == exchange_ && generation_ != nullptr && !has_tokens_;
-    if (is_silent && generation_->is_stream() && !is_writing_) SendComment();
+// A comment now and then until tokens come, for clients that give up on a silent connection.
+void Connection::CommentLater() {
+  comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
+  comment_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
+    if (error || exchange != exchange_ || generation_ == nullptr || has_tokens_) return;
+    if (!is_writing_) SendComment();
+    CommentLater();
   }));
 }
 
@@ -483,7 +481,7 @@ void Connection::EndExchange() {
 void Connection::DropGeneration() {
   const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
-  look_again_timer_.cancel();
+  comment_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);
   generation->Cancel();

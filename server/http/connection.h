@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
-  void LookAgainLater();
+  void CommentLater();
   void SendComment();
   void BeginStream();
   void Stream(const std::string& events);
@@ -77,7 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionSet* set_;
   beast::tcp_stream stream_;
-  net::steady_timer look_again_timer_;
+  net::steady_timer comment_timer_;
   std::string client_;
   beast::flat_buffer buffer_{kMostBuffered};
   std::optional<Parser> parser_;
