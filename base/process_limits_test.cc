@@ -159,7 +159,7 @@ TEST(NumUsableCores, IsNoMoreThanTheQuota) {
   EXPECT_EQ(NumUsableCores(root.path()), 1);
 }
 
-// Of the process, in pages: its addresses, and those that are in memory.
+// The pages of the process: all its addresses, and those that are in memory.
 struct Statm {
   int64_t size = 0;
   int64_t resident = 0;

@@ -315,7 +315,7 @@ Command AddBenchKernels(CLI::App* bench) {
   AddNumbers(app, "--pass-contexts", &flags->pass_contexts, "Tokens in the cache before a pass", 0,
              1 << 20);
   flags->AddTo(app, "Numbers of rows", "Tokens that attention looks at", 1,
-               "What the target's passes cache: f32, bf16, int8",
+               "Type of the cache in the target's passes: f32, bf16, int8",
                "The target's weights at load, for its passes: none, or as for generate",
                "Measurements of each, in turns");
   app->add_option("--threads", flags->threads, "CPU threads [the physical cores]")

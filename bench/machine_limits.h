@@ -1,5 +1,6 @@
 // What bounds every operation on this machine: how fast its threads read, and how fast they
-// multiply and add; and what a pass of a model cannot do without, counted from its sizes.
+// multiply and add; and the least bytes and operations of a pass of a model, counted from its
+// sizes.
 #ifndef TANDEM_BENCH_MACHINE_LIMITS_H_
 #define TANDEM_BENCH_MACHINE_LIMITS_H_
 

@@ -93,7 +93,7 @@ TEST_F(OperationTables, QuantisesWeights) {
 TEST_F(OperationTables, AttentionSeesWhatEveryRowMaySee) {
   const auto add = [](OperationTable* table) { table->AddAttention(); };
   const auto results = Run(Small(), add);
-  // Of each cache; five rows do not fit a context of three tokens.
+  // For each cache; five rows do not fit a context of three tokens.
   ASSERT_EQ(results.size(), 3u * (1 + 2));
   EXPECT_EQ(results[0].operation.demand.bytes, 2 * 3 * 2 * 16 * 4);
   EXPECT_EQ(results[0].operation.demand.flops, 4 * 3 * 4 * 16);
@@ -186,7 +186,7 @@ TEST_F(OperationTables, PassesAreOfAllRowsThatTheContextHolds) {
   EXPECT_TRUE(std::isnan(one_row.Of(results[5])));  // at another context
 }
 
-// What is timed is a model's pass: finite logits, and the same again when it is only repeated.
+// The timed pass is a model's: its logits are finite, and a repeated pass has the same.
 TEST_F(OperationTables, ARepeatedPassHasTheSameLogits) {
   for (const std::optional<DType> quantized : {std::optional<DType>(), {DType::kQ4_0}}) {
     const RandomModelShape shape = *RandomModelShape::Parse("tiny");

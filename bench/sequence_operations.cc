@@ -91,7 +91,7 @@ void OperationTable::AddAttention() {
   }
 }
 
-// The layers of a cache in turns are caches that have not been read for long.
+// Layers take turns, so that each finds its part of the cache out of the processor's caches.
 absl::Status OperationTable::RunAttention(const Sequences& sequences, int context, int window,
                                           KvDType dtype, OnResult on_result) const {
   const ModelConfig& c = options_.config;

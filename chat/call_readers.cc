@@ -135,7 +135,7 @@ class JsonCallReader final : public CallReader {
 
   State ReadInValue(char byte) {
     std::string* const text = IsArguments() ? &arguments_ : &value_;
-    // A number or a word ends in front of what cannot be part of it.
+    // A number or a word ends before the first byte that cannot be part of it.
     const bool ends_word =
         span_.is_flat() && !value_.empty() && (byte == ',' || byte == '}' || IsSpaceByte(byte));
     if (ends_word) return EndMember() == State::kWrong ? State::kWrong : Read(byte);
@@ -159,7 +159,7 @@ class JsonCallReader final : public CallReader {
   bool may_end_ = false;  // the object, where a key may come
   JsonSpan span_{};       // the value
   std::string key_{};     // as it is written
-  std::string value_{};   // likewise; of arguments, nothing
+  std::string value_{};   // the same; empty for arguments
 };
 
 // A call that is not JSON, by the parts of its form. A value without quotes is a string where its

@@ -235,7 +235,7 @@ absl::StatusOr<Json> TagOfCall(const ToolTagOptions& options, const ToolFunction
   if (!format.list_begin.empty() || format.is_bare()) return TagOf(parts);
   const Json end = MarkerOf(options, format.end);
   if (format.has_plain_values() && IsToken(end)) {
-    // Any text ends with the text behind it, if that ends a tag.
+    // "Any text" ends at the text that follows it, if that ends a tag.
     parts = {parts.front(), TagOf({parts.begin() + 1, parts.end() - 1}), parts.back()};
   }
   parts.insert(parts.begin(), MarkerOf(options, format.begin));

@@ -76,9 +76,9 @@ OutputConstraint HoldTo(const ToolTagOptions& options, const JsonValue& tag);
 
 // The arguments of a call whose values are texts without quotes, a structural tag's format
 // (include/tandem/output_constraint.h), in the schema's order. `form`: ToolFormat::Parameter().
-// What a CallReader makes of them keeps to `schema`, which is of an object. With `is_strict` there
-// are no parameters but those that it names, unless it says otherwise. INVALID_ARGUMENT naming the
-// keyword, or the parameter, for what cannot be held so.
+// A CallReader makes arguments of them that keep to `schema`, an object's. With `is_strict` only
+// the parameters that it names are allowed, unless it says otherwise. INVALID_ARGUMENT names a
+// keyword or parameter that this format cannot express.
 absl::StatusOr<JsonValue> XmlArguments(const JsonValue& schema, bool is_strict,
                                        absl::Span<const CallPart> form);
 

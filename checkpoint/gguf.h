@@ -24,7 +24,7 @@
 
 namespace tandem {
 
-// Of a key's value.
+// The type of a key's value.
 enum class GgufKind : uint32_t {
   kUint8,
   kInt8,

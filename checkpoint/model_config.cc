@@ -32,7 +32,7 @@ namespace {
 constexpr const char* kKnownKeys[] = {"architectures", "compression_config",  "eos_token_id",
                                       "hidden_act",    "quantization_config", "rms_norm_eps"};
 
-// Keys beside text_config in a model with other parts, which are not read.
+// Keys next to text_config in a model with other parts. They are not read.
 constexpr const char* kOuterKeys[] = {"boi_token_index",
                                       "eos_token_id",
                                       "eoi_token_index",

@@ -59,7 +59,7 @@ struct ModelForm {
   bool operator==(const ModelForm&) const = default;
 };
 
-// What a decoder-only transformer is made of.
+// The configuration of a decoder-only transformer.
 struct ModelConfig : ModelForm {
   std::string family;  // model_type of config.json, of the text's part if there are others
   bool has_other_parts = false;  // whose tensors are left out

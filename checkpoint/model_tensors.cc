@@ -154,7 +154,7 @@ namespace {
 
 constexpr absl::string_view kLayers = "model.layers.";
 constexpr absl::string_view kExperts = ".experts.";
-// Of models with other parts, as they are published and as newer versions of the reference write.
+// Prefixes in models with other parts: as published, and as newer versions of the reference write.
 constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
                                          {"language_model.", ""}};
 // Draft heads' names, flat and of speculators.
@@ -252,7 +252,7 @@ class ArrangedWeights : public Weights {
                                       absl::Span<const int64_t> shape) const override {
     ASSIGN_OR_RETURN(const ConstMatrixView described, Describe(name, shape));
     const auto found = sources_.find(View(name));
-    // Some tensors are there for who asks for them by name, and nobody need ask.
+    // Optional tensors can be read by name but are not listed.
     if (found == sources_.end()) return stored_->Get(StoredName(name), shape);
     const Source& source = found->second;
     ASSIGN_OR_RETURN(ConstMatrixView part, stored_->Get(source.stored, StoredShape(source, shape)));

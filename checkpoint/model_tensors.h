@@ -41,13 +41,13 @@ double ShareRead(const TensorSpec& tensor, const ModelConfig& config);
 // A checkpoint's tensors as Transformer reads them, whatever the family stores:
 // - by Llama's names, and those of model_families.h for norms of outputs, GGUF files' too; without
 //   the prefix of a model with other parts than text, whose tensors are left out;
-// - each projection for itself: of qkv_proj and gate_up_proj the rows that are meant;
+// - each projection by itself: its rows of qkv_proj or gate_up_proj;
 // - the rows of queries and keys in an order in which elements i and i + head_dim / 2 of a head
-//   are rotated together, those that are not rotated behind the others of each half. Scores do not
+//   are rotated together, and elements without rotation come last in each half. Scores do not
 //   depend on the order of elements, as long as queries and keys share it;
 // - weights of norms with the offset that the family adds to them;
-// - of a draft head the ids of its logits, "d2t", as absolute ids of the target.
-// What is rearranged is copied when it is asked for, until it is forgotten.
+// - the ids of a draft head's logits, "d2t", as absolute ids of the target.
+// A rearranged tensor is copied when it is read, and kept until it is forgotten.
 //
 // INVALID_ARGUMENT naming both tensors if two of `stored` have one place, or the architecture of a
 // GGUF file that is not the family's.

@@ -194,7 +194,7 @@ TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
   EXPECT_THAT(FirstColumn(*neighbours, query + "bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(FirstColumn(*neighbours, query + "weight", {8, 3}),
               ElementsAre(0, 6, 3, 9, 12, 18, 15, 21));
-  // Of a part that turns, the rest lies behind it in each half.
+  // Where a part of a head is rotated, the rest comes after it in each half.
   config.rotary_dim = 2;
   const auto part = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*part, query + "bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
@@ -237,7 +237,7 @@ TEST(ArrangedWeights, RefuseTwoTensorsForOnePlace) {
   EXPECT_TRUE(absl::StrContains(arranged.status().message(), "k_proj"));
 }
 
-// A quantised checkpoint gives biases of zeros to whoever asks for them, and does not list them.
+// Biases of zeros in a quantised checkpoint can be read by name but are not listed.
 TEST(ArrangedWeights, GiveWhatIsNotListed) {
   const auto stored = std::make_shared<CountingWeights>();
   stored->Add("hidden.model.layers.0.self_attn.q_proj.bias", {8});

@@ -63,8 +63,8 @@ class QuantizedMatrix {
   const std::vector<std::string> tensors_;
 };
 
-// The matrix of a module, of tensors "<module>.qweight" and so on. INVALID_ARGUMENT or NOT_FOUND
-// naming the file, the tensor, what was found and what is allowed.
+// The matrix of a module, made of the tensors "<module>.qweight" and so on. INVALID_ARGUMENT or
+// NOT_FOUND names the file, the tensor, the value found and those allowed.
 using MatrixOrError = absl::StatusOr<std::unique_ptr<QuantizedMatrix>>;
 MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& module,
                              const QuantizationConfig& config);
@@ -73,10 +73,10 @@ MatrixOrError OpenAwqMatrix(const StoredWeights& stored, const std::string& modu
 // Of "weight_packed".
 MatrixOrError OpenPackedMatrix(const StoredWeights& stored, const std::string& module,
                                const QuantizationConfig& config);
-// Of a "weight" of I8.
+// For a "weight" of I8.
 MatrixOrError OpenInt8Matrix(const StoredWeights& stored, const std::string& module,
                              const QuantizationConfig& config);
-// Of a "weight" of F8_E4M3.
+// For a "weight" of F8_E4M3.
 MatrixOrError OpenFp8Matrix(const StoredWeights& stored, const std::string& module,
                             const QuantizationConfig& config);
 

@@ -102,7 +102,7 @@ using nlohmann::json;
 
 constexpr double kLeastFactor = 1e-6;
 
-// One rope: an object of rope_scaling or rope_parameters, or none, beside config.json's own keys.
+// One rope: config.json's own keys and an object of rope_scaling or rope_parameters, if any.
 class RopeReader {
  public:
   // `theta`: where the object has none.
@@ -111,7 +111,7 @@ class RopeReader {
     rope_.theta = theta;
   }
 
-  // Of the model's own frequencies.
+  // The base of the model's own frequencies.
   absl::StatusOr<RopeConfig> Read() { return rope_; }
   absl::StatusOr<RopeConfig> Read(const ConfigFields& scaling, bool may_be_partial) {
     ASSIGN_OR_RETURN(rope_.theta, scaling.Number("rope_theta", 1, kMaxTheta, rope_.theta));
@@ -341,7 +341,7 @@ absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
   return read(kSliding, local_theta, &model->local_rope);
 }
 
-// Of layers that are listed 1 means that they have rotary embeddings.
+// In the list of layers, 1 means that a layer has rotary embeddings.
 absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model) {
   ASSIGN_OR_RETURN(const int interval, config.Int("no_rope_layer_interval", 1, kMaxLayers, 4));
   const json* const list = config.Find("no_rope_layers");

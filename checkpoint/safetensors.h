@@ -57,8 +57,8 @@ struct TensorHeader {
 std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes = 0);
 
 // The tensors of a file in memory, in the order of its dict, as if a safetensors file held them:
-// they may share bytes. INVALID_ARGUMENT, one line naming the file, the tensor or the byte of the
-// pickle, what was found and what is allowed.
+// they may share bytes. INVALID_ARGUMENT, one line, names the file, the tensor or the byte of the
+// pickle, the value found and those allowed.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const std::byte> file,
                                                              absl::string_view file_name);
 

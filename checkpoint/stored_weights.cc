@@ -41,7 +41,7 @@ absl::Status StoredWeights::AddEntries(std::vector<SafetensorsEntry> entries,
 absl::Status StoredWeights::AddTensor(const std::string& name, Tensor&& tensor) {
   const auto [place, is_new] = tensors_.try_emplace(name, std::move(tensor));
   if (is_new) return absl::OkStatus();
-  // What is there already is left where it was.
+  // try_emplace leaves `tensor` as it was when the name is taken.
   const Tensor& known = place->second;
   const std::string where = absl::StrCat(tensor.path, ": tensor ", Quoted(tensor.entry.name));
   return absl::InvalidArgumentError(

@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// The tensors of safetensors files, of torch's, or of others that somebody takes apart into
+// The tensors of safetensors files, torch files, or any other files that a subclass splits into
 // entries.
 class StoredWeights : public Weights {
  public:
@@ -84,7 +84,7 @@ class StoredWeights : public Weights {
   std::vector<std::string> paths_;  // of files_
   absl::flat_hash_map<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
-  // Of unaligned tensors, by their bytes in the file.
+  // Copies of unaligned tensors, by their bytes in the file.
   mutable std::map<const std::byte*, std::unique_ptr<std::byte[]>> copies_;
 };
 

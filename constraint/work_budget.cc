@@ -26,7 +26,7 @@ absl::Duration ProcessorTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// The stack's end, but for what is needed between two looks.
+// The end of the stack, except for a reserve for the calls between two counted loops.
 const char* LowestStackPlace() {
   constexpr size_t kReserve = size_t{256} << 10;
   pthread_attr_t attributes;

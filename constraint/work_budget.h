@@ -17,9 +17,9 @@
 
 namespace tandem {
 
-// What counted loops may take on one thread while this exists. Once that is spent, each look at the
+// A limit on the counted loops of one thread while this exists. Once it is spent, each look at the
 // budget throws WorkBudget::Spent, except while an exception unwinds. The owner of the budget
-// catches it; what the library was working on can only be destroyed then.
+// catches it. The library's objects can only be destroyed then.
 //
 // Made and destroyed on the thread that works; budgets do not nest.
 class WorkBudget {

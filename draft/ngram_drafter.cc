@@ -10,12 +10,12 @@
 namespace tandem {
 namespace {
 
-// Hashes of the runs that end behind text[end - 1], the shortest first.
+// Hashes of the runs that end with text[end - 1], the shortest first.
 class RunHashes {
  public:
   RunHashes(absl::Span<const TokenId> text, int end) : text_(text), end_(end) {}
   int longest() const { return std::min(end_, NgramIndex::kLongestKey); }
-  // Of the run that is one longer than the last.
+  // The hash of the run that is one token longer than the last.
   uint64_t Next() {
     const auto token = static_cast<uint32_t>(text_[end_ - ++length_]);
     return hash_ = SplitMix64(hash_ + token);
@@ -101,7 +101,7 @@ void ProposeCertain(TokenId token, Proposal* proposal) {
 
 void NgramIndex::Extend(absl::Span<const TokenId> text) {
   for (; length_ < static_cast<int>(text.size()); ++length_) {
-    // The token at length_ is how the text goes on behind the runs that end before it.
+    // The token at length_ follows the runs that end before it.
     RunHashes hashes(text, length_);
     for (int n = 1; n <= hashes.longest(); ++n) {
       Places& places = places_[hashes.Next()];
@@ -122,7 +122,7 @@ NgramIndex::Match NgramIndex::Find(absl::Span<const TokenId> text) const {
   RunHashes hashes(text, end);
   for (int n = 1; n <= hashes.longest(); ++n) {
     const auto it = places_.find(hashes.Next());
-    if (it == places_.end()) break;  // what a longer run follows, its end follows
+    if (it == places_.end()) break;  // a longer run cannot be known if its end is not
     const Places& places = it->second;
     const int length = CommonLength(text, end, places.latest);
     if (length < n) continue;  // other tokens of the same hash

@@ -12,8 +12,8 @@
 
 namespace tandem {
 
-// Where the end of a text stood before: for each run of up to kLongestKey tokens the two latest
-// places where the text went on behind it. Appending a token costs kLongestKey hash entries,
+// Earlier occurrences of a text's end: for each run of up to kLongestKey tokens, the two latest
+// places that follow it. Appending a token costs kLongestKey hash entries,
 // whatever the length of the text.
 class NgramIndex {
  public:
@@ -21,13 +21,13 @@ class NgramIndex {
 
   struct Match {
     int length = 0;  // tokens before the end that stood there too, up to kLongestMatch; 0 if none
-    int next = 0;    // the latest place where the text went on behind them
+    int next = 0;    // the latest place that follows them
     bool is_repeated = false;  // the place before that one went on with the same token
   };
   static constexpr int kLongestMatch = 32;
 
-  // Takes in what `text` has beyond what was taken in before.
-  // REQUIRES: text begins with what was taken in before.
+  // Indexes the tokens of `text` after the first length().
+  // REQUIRES: text begins with the tokens that are indexed already.
   void Extend(absl::Span<const TokenId> text);
   int length() const { return length_; }
   void Clear();
@@ -36,7 +36,7 @@ class NgramIndex {
   Match Find(absl::Span<const TokenId> text) const;
 
  private:
-  // Of the places behind one run of tokens, the latest two; -1 for none.
+  // The latest two places that follow one run of tokens; -1 for none.
   struct Places {
     int32_t latest = -1;
     int32_t before = -1;

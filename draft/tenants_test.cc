@@ -85,7 +85,7 @@ TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
   EXPECT_EQ(memory.Find({9}).token, 8);
 }
 
-// However much is learned, the memory stays as large as it was made, and what came last is there.
+// The memory keeps its size however much it learns, and holds what was learned last.
 TEST(TextMemory, IsBounded) {
   TextMemory memory(TextMemory::kLeastBytes);
   const size_t bytes = memory.bytes();

@@ -525,7 +525,7 @@ void EngineImpl::Retire() {
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
+  if (s.status.ok()) Deliver(&s);  // text that was held back until the end
   s.completion.text = s.text->text();
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());

@@ -10,7 +10,7 @@ namespace tandem {
 
 StopAutomaton::StopAutomaton(absl::Span<const std::string> stops) : states_(1) {
   for (const std::string& stop : stops) Add(stop);
-  // Shorter states first: what a state says is said of its ends already.
+  // Shorter states first: a state extends the results of its suffixes.
   std::vector<int> order = {kRoot};
   for (size_t i = 0; i < order.size(); ++i) {
     const int parent = order[i];

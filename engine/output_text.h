@@ -26,9 +26,9 @@ class StopAutomaton {
   void Read(char byte);
   // The length of the longest stop string that the text ends with; 0 if there is none.
   int match() const { return states_[state_].match; }
-  // The length of the longest end of the text that a stop string begins with and goes on behind.
+  // The length of the longest suffix of the text that is a proper prefix of a stop string.
   int beginning() const { return states_[state_].beginning; }
-  // States looked at since the beginning, for tests of what a byte costs.
+  // States visited since the beginning, for tests of the cost of a byte.
   int64_t num_steps() const { return num_steps_; }
 
  private:

@@ -421,7 +421,7 @@ void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session) {
     if (most > 0) s.draft_options.push_back({.source = source, .max_tokens = most});
   };
   s.forced.clear();
-  // Whoever decodes without a drafter wants to decode plainly.
+  // A request without a drafter is decoded plainly.
   if (s.sampling.constraint != nullptr && s.drafter != DrafterKind::kNone) {
     s.forced = ForcedTokens(tokenizer, &s.history);
   }

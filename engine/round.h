@@ -34,8 +34,8 @@ bool NeedsState(const Drafter* drafter, DrafterKind kind);
 void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session);
 
 // Cuts a proposal whose tokens were not drawn before the first that the session's constraint does
-// not allow: every rule would reject it there. A drawn one is left as it is, because how far it
-// goes must not depend on what was drawn.
+// not allow: every rule would reject it there. A drawn proposal keeps its length, which must not
+// depend on the tokens drawn.
 void KeepToConstraint(Session* session);
 
 }  // namespace tandem

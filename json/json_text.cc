@@ -21,9 +21,8 @@ constexpr size_t kMaxShownBytes = 80;
 
 using Json = nlohmann::json;
 
-// Makes a document of what the parser reads. What is inside an array or object is gathered until
-// its end is there, so that each has the room that it needs at once. (Ordered members move by being
-// copied.)
+// Builds a document from the parser's events. The contents of an array or object are gathered until
+// it ends, so that each is allocated once at its size. (Ordered members move by being copied.)
 template <typename Value>
 class JsonReader : public nlohmann::json_sax<Value> {
   using Events = nlohmann::json_sax<Value>;

@@ -15,7 +15,7 @@ namespace tandem {
 // Parses one whole JSON document. INVALID_ARGUMENT, one line that names `file` as its field and the
 // byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
-// The same; INVALID_ARGUMENT also for what is not an object.
+// The same; INVALID_ARGUMENT also if the document is not an object.
 absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::string_view file);
 // The same, whose members come in the text's order, in time and memory that grow as the text does.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);

@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// A value's JSON on one line. What is no UTF-8 becomes U+FFFD.
+// A value's JSON on one line. Invalid UTF-8 becomes U+FFFD.
 std::string DumpJson(const JsonValue& value);
 
 // Writes JSON to the end of a string as it is told to, without a tree, which takes ten times as

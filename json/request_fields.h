@@ -26,8 +26,8 @@ class IgnoredFields {
   static constexpr size_t kMostNames = 16;
   static constexpr size_t kLongestName = 64;
 
-  // `path` as errors have it, "messages[3].mood": places in lists do not count, and what has no
-  // place in a header becomes "?".
+  // `path` as errors have it, "messages[3].mood". Indices are dropped, and characters that a header
+  // cannot hold become "?".
   void Add(absl::string_view path);
   // In the order of their coming, each once: {"no_stop_trim", "messages[].mood"}.
   const std::vector<std::string>& names() const { return names_; }
@@ -39,8 +39,8 @@ class IgnoredFields {
   bool is_cut_ = false;  // there were more
 };
 
-// What the log is to say of them: each name once, and at some number of them that more are not
-// said. Thread-safe.
+// The log lines about them: each name once, and at some number of names one line that no more are
+// logged. Thread-safe.
 class IgnoredFieldsLog {
  public:
   static constexpr size_t kMostNames = 256;

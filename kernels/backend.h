@@ -380,12 +380,12 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // Brings over what will be asked, in the order of calls of Run; what is pointed to may be
-  // computed until then. Forgets what was asked before. RESOURCE_EXHAUSTED if memory is short.
+  // Copies the questions of the following calls of Run, in their order; what they point to may be
+  // computed until then. Forgets earlier questions. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::Status Prepare(absl::Span<const RowTask> rows,
                                absl::Span<const SlotTask> slots) = 0;
-  // Enqueues the next so many rows, of which distributions are made, and behind them slots, which
-  // may be about these. Of rows that are no distribution nothing is written, and slots about them
+  // Enqueues the next so many rows, of which distributions are made, and after them slots, which
+  // may use these. Nothing is written for a row that is not a distribution, and slots that use it
   // have no meaning.
   virtual void Run(int num_rows, int num_slots) = 0;
   // Enqueues ids[i] = what slot sources[i] drew, or nothing where sources[i] < 0.

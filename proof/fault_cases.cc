@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
   ASSIGN_OR_RETURN(const Row p, RowBehind(target, prompt, {}, sampling, vocab));
   ASSIGN_OR_RETURN(const Row q, RowBehind(draft, prompt, {}, sampling, vocab));
   double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
-  double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
+  double unscaled = 0.0;  // total variation that the unscaled residual after x makes
   double stops = 0.0;     // chance that the first test fails and the second passes
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
                              {FaultShows::kWhereBlockPassesLater, stops, 2}};
 }
 
-// Sampling among a few tokens that `target` finds likely behind the prompt: `few` of each class of
+// Sampling among a few tokens that `target` finds likely after the prompt: `few` of each class of
 // ids (mod `classes`), of the `looked` likeliest. The first of them thrice, for lookups to find.
 absl::StatusOr<LawCase> AmongFew(const std::vector<TokenId>& prompt, RememberedRows* target,
                                  LawCase there, int few, int classes, int looked) {

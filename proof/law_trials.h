@@ -27,7 +27,7 @@ absl::Status MakeDistributionAfter(RememberedRows* model, absl::Span<const Token
                                    absl::Span<const TokenId> output, const SamplingParams& sampling,
                                    size_t vocab_size, Distribution* row);
 
-// The exact law of the target's next tokens behind a prompt, in cells whose probabilities are known
+// The exact law of the target's next tokens after a prompt, in cells whose probabilities are known
 // and sum to 1 whatever the vocabulary: the tree of continuations is expanded where it is most
 // likely; each path of full length that is reached is a cell, and so is leaving the tree at each
 // expanded place.
@@ -50,7 +50,7 @@ class TargetLaw {
  private:
   struct Node {
     absl::flat_hash_map<TokenId, int> children;  // nodes; at the last token cells
-    int left_cell = 0;                           // of whatever is no child
+    int left_cell = 0;                           // the cell of all tokens that are not children
   };
   int length_ = 0;
   std::vector<Node> nodes_;  // [0] is the root

@@ -97,7 +97,7 @@ struct LawTest {
   bool is_short() const { return trials->runs() < min_runs; }
 };
 
-// What a check of either kind says of its trials.
+// The report of a check of either kind on its trials.
 template <typename Check>
 void Describe(const LawTrials& trials, Check* check) {
   const LawCase& where = trials.law_case();

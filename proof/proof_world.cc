@@ -23,7 +23,7 @@ bool IsAllowed(int64_t sum, TokenId token) {
   return (token - sum % kNumClasses + kNumClasses) % kNumClasses <= 1;
 }
 
-// Behind tokens whose ids add up to `sum`.
+// After tokens whose ids add up to `sum`.
 const Mask& MaskBehind(int64_t sum) {
   static const auto* const masks = [] {
     auto* const made = new std::vector<Mask>(kNumClasses, Mask(kMostTokens / 32));

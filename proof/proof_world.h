@@ -19,9 +19,9 @@
 
 namespace tandem {
 
-// Behind tokens whose ids add up to s, token v may come if (v - s) % 3 is 0 or 1. It never ends,
-// and forces nothing. For proofs with any model: it needs no grammar, binds at every place, and
-// what it allows hangs on all tokens before. Of vocabularies of up to 2^18 tokens.
+// After tokens whose ids add up to s, token v is allowed if (v - s) % 3 is 0 or 1. The constraint
+// never ends and forces nothing. It serves proofs with any model: it needs no grammar, binds at
+// every place, and depends on all tokens before. For vocabularies of up to 2^18 tokens.
 class ClassConstraint final : public TokenConstraint {
  public:
   std::unique_ptr<ConstraintState> Begin() const override;
@@ -31,8 +31,8 @@ class ClassConstraint final : public TokenConstraint {
 enum class ConstraintFault {
   kNone,
   kLate,           // masks are those of one position before
-  kNotRolledBack,  // what was rejected stays
-  kNotOnBonus,     // no mask on the row behind a whole draft
+  kNotRolledBack,  // rejected tokens stay
+  kNotOnBonus,     // no mask on the row after a whole draft
 };
 
 // A state of a ClassConstraint with this mistake, of `session`, which must outlive it.

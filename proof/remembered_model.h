@@ -20,14 +20,14 @@ namespace tandem {
 // row is a function of the tokens before it and of how many of these were drafted, which the proof
 // checks bit for bit; and it makes hundreds of thousands of generations from one prompt affordable.
 // Its layer of a cache holds the tokens themselves, so drafts, rollbacks, forks and page tables
-// work as ever. Thread-compatible.
+// work as in any model. Thread-compatible.
 class RememberedRows : public LanguageModel {
  public:
   int vocab_size() const override { return model_->vocab_size(); }
   int head_tokens() const override { return model_->head_tokens(); }
   absl::Span<const TokenId> head_ids() const override { return model_->head_ids(); }
   int context_length() const override { return model_->context_length(); }
-  // Nothing is in these states: what a row depends on is known from the tokens.
+  // These states are empty: a row depends on the tokens alone.
   int state_size() const override { return cache_->layout().state_size; }
   ConstMatrixView states() const override {
     return {states_.data(), DType::kF32, static_cast<int>(states_.size()), 1, 1};

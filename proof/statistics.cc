@@ -13,7 +13,7 @@ namespace tandem {
 namespace {
 
 namespace policies = boost::math::policies;
-// What has no answer is NaN or infinite, and nothing is thrown.
+// A function without a result returns NaN or infinity; nothing is thrown.
 using Quietly = policies::policy<policies::domain_error<policies::ignore_error>,
                                  policies::pole_error<policies::ignore_error>,
                                  policies::overflow_error<policies::ignore_error>,

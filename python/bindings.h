@@ -1,4 +1,4 @@
-// What the module is made of, and what its files share.
+// The parts of the module, and the helpers that its files share.
 #ifndef TANDEM_PYTHON_BINDINGS_H_
 #define TANDEM_PYTHON_BINDINGS_H_
 

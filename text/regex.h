@@ -52,8 +52,8 @@ class Regex {
 //   and connectors but all numbers, \h and \v are white space;
 //   (?m), which lets the dot match a newline;
 //   \uHHHH and {,n}, which PCRE2 does not know.
-// INVALID_ARGUMENT, with the offset, for what has no such form here: classes in classes and their
-// intersections, {n,m}+ (possessive to PCRE2, repeated to Oniguruma), verbs, unknown groups.
+// INVALID_ARGUMENT, with the offset, for forms that are not translated: classes in classes and
+// their intersections, {n,m}+ (possessive to PCRE2, repeated to Oniguruma), verbs, unknown groups.
 absl::StatusOr<std::string> TranslateToPcre2(std::string_view pattern);
 
 }  // namespace tandem

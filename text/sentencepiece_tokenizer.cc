@@ -33,7 +33,7 @@ struct WireField {
   std::string_view bytes;  // of kBytes
 };
 
-// Of a message, `what` for errors.
+// The fields of a message; `what` names it in errors.
 class WireReader {
  public:
   WireReader(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::move(what)) {}

@@ -44,8 +44,8 @@ struct KindedTokens {
   std::vector<AddedToken> AddedTokens() const;
 };
 
-// What a SentencePiece model file says: https://github.com/google/sentencepiece, the message
-// ModelProto of sentencepiece_model.proto. Of its some hundred fields a tokenizer needs a dozen, so
+// The contents of a SentencePiece model file: https://github.com/google/sentencepiece, the message
+// ModelProto of sentencepiece_model.proto. A tokenizer needs a dozen of its some hundred fields, so
 // they are read here, in the wire format of protocol buffers, rather than by its library.
 struct SentencePieceModel {
   KindedTokens pieces;

@@ -32,7 +32,7 @@ class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   Sink(int descriptor, absl::Duration patience, spdlog::details::thread_pool* queue)
       : descriptor_(descriptor), patience_(patience), queue_(queue) {}
 
-  // From now on lines that nobody reads are given up.
+  // From now on lines are dropped when the reader of the log does not keep up.
   void End() { is_over_ = true; }
 
  protected:

@@ -41,11 +41,11 @@ namespace {
 
 constexpr int kLinesRemembered = 1000;
 
-// The lines that somebody types or a pipe brings.
+// Lines from a terminal or a pipe.
 class LineSource {
  public:
   virtual ~LineSource() = default;
-  // The next line without its end; nothing behind the last. A line that is too long, which is
+  // The next line without its end; nothing after the last. A line that is too long, which is
   // skipped, is an INVALID_ARGUMENT.
   virtual std::optional<absl::StatusOr<std::string>> NextLine() = 0;
 };
@@ -84,7 +84,7 @@ class EditedLines final : public LineSource {
     el_set(line_, EL_HIST, history, history_);
     // While a line is edited, keys that send signals are keys like others.
     el_set(line_, EL_SETTY, "-d", "-isig", nullptr);
-    // Of words that are not wide it would make copies that nobody frees.
+    // It would make copies of narrow words and never free them.
     el_wset(line_, EL_ADDFN, L"suspend", L"Stops the program", &EditedLines::Suspend);
     el_set(line_, EL_BIND, "^Z", "suspend", nullptr);
     el_wset(line_, EL_ADDFN, L"give-up", L"Gives the line up", &EditedLines::GiveUp);
@@ -98,7 +98,7 @@ class EditedLines final : public LineSource {
   std::optional<absl::StatusOr<std::string>> NextLine() override {
     is_given_up_ = false;
     int size = 0;
-    el_set(line_, EL_PREP_TERM, 1);  // before the prompt, so that no key behind it is lost
+    el_set(line_, EL_PREP_TERM, 1);  // before the prompt, so that no key typed after it is lost
     const char* const typed = el_gets(line_, &size);
     if (is_given_up_) {
       el_reset(line_);

@@ -28,7 +28,7 @@ extern char** environ;
 namespace tandem {
 namespace {
 
-constexpr size_t kMostKept = 1 << 16;  // bytes of what the child says, the last
+constexpr size_t kMostKept = 1 << 16;  // the last bytes of the child's output
 
 // Ctrl-C and Ctrl-\ go to everything in the foreground; here they are for the child alone.
 class SignalsAreForTheChild {
@@ -76,7 +76,7 @@ int Spawn(const std::vector<std::string>& words, const std::string& folder, bool
   return error;
 }
 
-// The end of what comes, until the other side is closed.
+// The end of the output, read until the other side is closed.
 std::string ReadEnd(int descriptor) {
   std::string text;
   char bytes[4096];

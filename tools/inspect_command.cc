@@ -404,7 +404,7 @@ Command AddInspectCommand(CLI::App* program) {
             {.low = 1, .high = kMostRanks});
   group.Add("--device", "NAME", &flags->device,
             "Also load the model there, and tell how its products are computed: auto, cpu, cuda:N");
-  group.Add("--kv-cache", "NAME", &flags->kv_cache, "What the cache would hold: f32, bf16, int8",
+  group.Add("--kv-cache", "NAME", &flags->kv_cache, "Type of the cache: f32, bf16, int8",
             OneOf{{"f32", "bf16", "int8"}});
   group.AddFlag("--json", &flags->json, "One JSON object instead of text");
   group.AddFlag("--config-only", &flags->config_only,

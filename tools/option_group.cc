@@ -47,7 +47,7 @@ CLI::Option* OptionGroup::AddParsed(const std::string& names, const char* value,
   CLI::Option* const option = app_->add_option_function<std::string>(
       names, [](const std::string&) {}, help);
   option->type_name(value)->group(heading_);
-  // What a check returns is the error, with the option's name before it.
+  // CLI11 takes the text that a check returns for the error, and puts the option's name before it.
   return option->check([parse, option](const std::string& text) {
     const std::string name = option->get_name();
     const absl::Status status = parse(name, text);

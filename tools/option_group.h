@@ -29,7 +29,7 @@ std::optional<int64_t> SizeOf(absl::string_view text);
 // A size that has these bytes: "16M".
 std::string SizeText(int64_t bytes);
 
-// Sets *value to what `text` says. INVALID_ARGUMENT naming `field` for what is not allowed.
+// Parses `text` into *value. INVALID_ARGUMENT names `field` and the allowed values.
 template <typename Number>
 absl::Status SetFromText(absl::string_view field, const std::string& text, const Limits& limits,
                          Number* value) {
@@ -68,8 +68,8 @@ class OptionGroup {
   explicit OptionGroup(CLI::App* app, std::string heading = "Options")
       : app_(app), heading_(std::move(heading)) {}
 
-  // `names`: such as "-k,--draft-tokens"; `value`: what the help calls the value. The help ends
-  // with the default in brackets, which is `*target`'s, unless it ends with a bracket itself.
+  // `names`: such as "-k,--draft-tokens"; `value`: the value's name in the help, which ends with
+  // the default, *target, in brackets unless it ends with a bracket itself.
   template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
   CLI::Option* Add(const std::string& names, const char* value, Number* target,
                    const std::string& help, const Limits& limits = {}) {

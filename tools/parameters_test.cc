@@ -36,7 +36,7 @@ Json JsonOf(const Member& value) {
   }
 }
 
-// What one types for `value`.
+// `value` as typed on the command line.
 std::vector<std::string> WordsFor(const Parameter& parameter, const Json& value) {
   const absl::string_view names = parameter.option;
   const std::string name(names.substr(names.find("--")));

@@ -29,12 +29,12 @@ constexpr absl::Duration kPause = absl::Milliseconds(5);
 
 // Runs what `next` gives, until it gives nothing, and hands over what became of each: in the order
 // of the requests, and as soon as it and all before it have ended. At most `most` requests are
-// begun and not yet handed over, so that nobody's memory grows with their number. A request that is
+// begun and not yet handed over, which bounds the memory. A request that is
 // an error already, or is refused, or fails, is handed over as that error. The first error of
 // `on_result` cancels what runs and is returned.
 //
-// `has_next`: whether `next` would give something or nothing at once. While it would not, what ends
-// is handed over all the same.
+// `has_next`: whether `next` would return at once. While it would not, requests that end are still
+// handed over.
 absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> has_next,
                         absl::FunctionRef<std::optional<absl::StatusOr<Request>>()> next,
                         absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result) {

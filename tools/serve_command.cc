@@ -226,7 +226,7 @@ void AddAccessOptions(CLI::App* app, ServeFlags* flags) {
   group.Add("--api-key-file", "F", &flags->api_key.file, "A file that holds the key")
       ->excludes(key);
   group.Add("--allowed-hosts", "H,...", &sites.allowed_hosts,
-            "Names that requests may be for, beside those of this machine; * for any [any where "
+            "Host names that requests may use, besides those of this machine; * for any [any where "
             "others reach it or there is a key]",
             ',');
   group.Add("--cors-origins", "O,...", &sites.cors_origins,
@@ -250,13 +250,14 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
             "more are refused with 503",
             {.low = 1, .high = 1 << 16});
   group.Add("--max-unread", "SIZE", &service.max_unread_bytes,
-            "Of a stream, waiting for a client that does not read; beyond it the request is "
+            "Bytes of a stream that wait for a client that does not read; beyond it the request is "
             "cancelled",
             size);
-  group.Add("--max-answer-bytes", "SIZE", &service.max_answer_bytes,
-            "Of an answer, by its tokens and log-probabilities; a request that may come to more is "
-            "refused with 400",
-            size);
+  group.Add(
+      "--max-answer-bytes", "SIZE", &service.max_answer_bytes,
+      "Bytes of an answer, by its tokens and log-probabilities; a request that may need more is "
+      "refused with 400",
+      size);
   group.Add("--drain-seconds", "S", &flags->drain_seconds,
             "On SIGTERM, how long running requests may go on", {.low = 0, .high = 86400});
 }

@@ -19,7 +19,7 @@ namespace tandem {
 void PrepareStandardStreams();
 
 // Writes all of `text` at once: results go this way and no other. An error, "standard output: ...",
-// means that they are lost: the command has failed, and what it has left to do is not wanted.
+// means that they are lost: the command has failed and may stop at once.
 absl::Status Print(std::string_view text);
 // The same of JSON, in one line.
 absl::Status PrintJson(const nlohmann::ordered_json& json);

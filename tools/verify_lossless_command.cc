@@ -247,11 +247,11 @@ Command AddVerifyLosslessCommand(CLI::App* program) {
   group.Add("--seconds", "S", &flags->seconds, "Time to aim at", {.low = 1e-3, .high = 86400});
   group.Add("--runs", "N", &flags->proof.runs,
             "Generations of every test of a law [as many as the time allows]");
-  group.Add("--seed", "N", &flags->proof.seed, "Of all random numbers");
+  group.Add("--seed", "N", &flags->proof.seed, "Seed of all random numbers");
   std::vector<std::string> faults;
   for (const FaultName& fault : PlantableFaults()) faults.emplace_back(fault.name);
-  group.Add("--plant", "NAME", &flags->proof.plant,
-            "Plant a fault in what is proved, to see it fail", OneOf{faults});
+  group.Add("--plant", "NAME", &flags->proof.plant, "Plant a fault, to see the proof fail",
+            OneOf{faults});
   group.AddFlag("--json", &flags->json, "One JSON object instead of tables");
   flags->engine.AddTo(app);
   return {

@@ -105,7 +105,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     if (name == "first") return Value::Bool(at == 0);
     if (name == "last") return Value::Bool(at + 1 == size);
     if (name == "length") return Value::Int(size);
-    if (name == "depth") return Value::Int(1);  // there are no recursive loops
+    if (name == "depth") return Value::Int(1);  // loops are not recursive here
     if (name == "depth0") return Value::Int(0);
     if (name == "cycle") return Value::OfObject(std::make_shared<Cycle>(index_));
     if (name == "changed") return Value::OfObject(std::make_shared<Changed>(shared_from_this()));

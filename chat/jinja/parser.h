@@ -36,8 +36,8 @@ struct Token {
 };
 
 // Cuts a template as Jinja 3 does with trim_blocks and lstrip_blocks, as transformers sets it: a
-// line end behind a tag and white space in front of one that begins a line go, and the template's
-// last line end too. INVALID_ARGUMENT naming the line.
+// line end after a tag, white space before a tag that begins a line, and the template's last line
+// end are dropped. INVALID_ARGUMENT naming the line.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 // "line 3: `what`".
@@ -106,7 +106,7 @@ class ExpressionParser {
     std::string_view end = "";  // a name or an operator that ends it
     bool has_members = false;   // those of namespaces may be set
   };
-  // What a value is assigned to: names, perhaps in tuples.
+  // The target of an assignment: names, perhaps in tuples.
   absl::StatusOr<NodePtr> ParseTarget(TargetStyle style);
 
   // "| name(arguments)" as often as it is there.

@@ -76,7 +76,7 @@ const Builtin* FindBuiltin(absl::Span<const Builtin> table, std::string_view nam
 
 // Tables of their files.
 const Builtin* FindFilter(std::string_view name);
-const Builtin* FindSequenceFilter(std::string_view name);  // those of what has elements
+const Builtin* FindSequenceFilter(std::string_view name);  // filters of lists, objects and texts
 const Builtin* FindTest(std::string_view name);
 const Builtin* FindFunction(std::string_view name);    // `range` and so on
 const Builtin* FindTextMethod(std::string_view name);  // of strings

@@ -70,11 +70,11 @@ class MemoryHold {
   size_t bytes_ = 0;
 };
 
-// Of the template's own text.
+// The mark of the template's own text.
 inline constexpr SpecialTokens kOwn = SpecialTokens::kParse;
 
 // A string of which every byte knows where it came from: kParse for the template's own text,
-// kPlain for somebody's words. Operations on strings are made of Append and Slice, which keep the
+// kPlain for text from outside. Operations on strings are made of Append and Slice, which keep the
 // marks. Thread-compatible.
 class MarkedText {
  public:

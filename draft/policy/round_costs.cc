@@ -18,7 +18,7 @@ constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
 // Samples of a size that count, in comparison with other sizes.
 constexpr int kMostWeight = 64;
-// Bounds of what a file may say of a cost.
+// The range of costs that a file may hold.
 constexpr double kSmallestCost = 1e-9;
 constexpr double kLargestCost = 1e9;
 
@@ -95,8 +95,8 @@ void CostCurve::Compare(int last, int size, double surprise, double min_weight) 
   Fit();
 }
 
-// The rising sequence next to the measured knots, by least squares weighted with what was seen of
-// each: neighbours that fall are pooled (Ayer et al. 1955).
+// The nondecreasing sequence closest to the measured knots, by least squares weighted with the
+// observations of each: adjacent violators are pooled (Ayer et al. 1955).
 void CostCurve::FitMeasured() {
   struct Pool {
     double weight;

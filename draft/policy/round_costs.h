@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-// What a pass costs by the size of its batch, learned from passes as they happen, in any unit. True
-// costs never fall as the size grows; where measured ones do, their weighted mean counts.
+// The cost of a pass by the size of its batch, learned from passes as they happen, in any unit.
+// True costs never fall as the size grows; where measured ones do, their weighted mean counts.
 class CostCurve {
  public:
   // `slope`: by how much one more row is believed to raise the cost where nothing was measured.
@@ -21,8 +21,8 @@ class CostCurve {
   // the estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
   // A pass of `size` right after one of `last` took exp(surprise) times what both were believed to:
-  // moves them apart, by the share `min_weight` in the end. Of what was seldom compared more is
-  // believed, and it moves more. Both were measured.
+  // moves them apart, by the share `min_weight` in the end. The fewer comparisons a size has, the
+  // more each new one moves it. Both were measured.
   void Compare(int last, int size, double surprise, double min_weight);
   // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
   // along `slope` or their own, whichever is steeper.
@@ -114,7 +114,7 @@ inline constexpr int kMostGainTokens = 8;
 // draft tokens, before anything was measured. `step`: of the draft model, in plain passes.
 // `survival(k)`: the chance that the first k tokens are kept, asked for 1, 2, and so on.
 inline double BestRoundGain(double step, absl::FunctionRef<double(int)> survival) {
-  constexpr double kRowOfVerification = 0.05;  // what a row beyond the first costs a plain pass
+  constexpr double kRowOfVerification = 0.05;  // in plain passes, for each row beyond the first
   double tokens = 1.0;
   double best = 1.0;
   for (int k = 1; k <= kMostGainTokens; ++k) {

@@ -90,7 +90,7 @@ TEST(CostCurve, FindsTheNearestKnot) {
   }
 }
 
-// Of sizes that were seldom compared more is believed; what every change takes cancels out.
+// A comparison moves a size more the fewer it has had; a cost of every change cancels out.
 TEST(CostCurve, MovesSizesApartByWhatChangesShow) {
   CostCurve curve(0.0);
   for (const int size : {1, 4}) curve.Add(size, 1.0, kWeight);

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Rounds behind a change bear what those before it left behind.
+// The first rounds after a change still show the state before it.
 constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
 // Speculation begins to pay at this mean gain, and ceases to at none.
 constexpr double kLeastGain = 1.02;
@@ -26,9 +26,9 @@ constexpr int kBetweenIfClose = 7;
 constexpr int kBetweenIfClear = 127;
 constexpr int kShortestRest = 15;
 constexpr int kLongestRest = 255;
-// Of what is predicted the last thirty rounds or so count.
+// Predictions of the last thirty rounds or so count.
 constexpr double kPredictionWeight = 1.0 / 32;
-// Bounds of what a file may say of a predicted gain.
+// The range of predicted gains that a file may hold.
 constexpr double kSmallestGain = 1e-3;
 constexpr double kLargestGain = 1e3;
 

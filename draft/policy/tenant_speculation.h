@@ -11,17 +11,17 @@
 
 namespace tandem {
 
-// Whether speculation pays, by what comes out and not by what is predicted: where it works it rests
-// now and then for a stretch of rounds, where it rests it works for one, and the tokens per time of
-// such a stretch are compared with those of the stretches around it. So everything counts that
-// slows others down, in rounds of every kind and between them. Thread-compatible.
+// Decides whether speculation pays, by measured speed and not by a prediction. While speculation is
+// on it is turned off now and then for a stretch of rounds, and while it is off it is turned on for
+// one. The tokens per time of such a stretch are compared with those of the stretches around it, so
+// everything counts that slows rounds down, in them and between them. Thread-compatible.
 class SpeedupMonitor {
  public:
   // Whether the next round may draft. Asked where drafting is believed to be faster by the factor
   // `predicted_gain`. Follow it by Observe.
   bool Allows(double predicted_gain);
-  // What the round allowed or refused last brought, and took: with the time since the round before.
-  // A time that cannot be is no measurement.
+  // Observes the tokens and the time of the round allowed or refused last, including the time since
+  // the round before. Ignores impossible times.
   void Observe(int num_tokens, absl::Duration time);
   // The mean gain of speculation that was seen, as a logarithm.
   double mean_gain() const { return mean_; }
@@ -47,7 +47,7 @@ class SpeedupMonitor {
   void Compare(const Sum& after);
   int StretchesUntilException();
 
-  bool pays_ = true;        // what is done but for exceptions
+  bool pays_ = true;        // the usual choice, apart from trial stretches
   int belief_left_ = -1;    // rounds; negative before the first
   double predicted_ = 1.0;  // in the mean
   double refused_ = 1.0;    // predicted when speculation was last found not to pay

@@ -1,6 +1,5 @@
-// What a parameter is called and may be. Tables of them (engine_parameters.h, sampling_params.h)
-// state each once, for every place where users give it: the command line, HTTP, Python, the
-// library.
+// The names and limits of parameters. Tables (engine_parameters.h, sampling_params.h) state each
+// once, for every place where users give it: the command line, HTTP, Python, the library.
 #ifndef TANDEM_INCLUDE_TANDEM_PARAMETER_H_
 #define TANDEM_INCLUDE_TANDEM_PARAMETER_H_
 

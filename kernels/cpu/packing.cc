@@ -31,7 +31,7 @@ inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std
     for (int k = 0; k < 8; k += 2) {
       words[k / 2] = (codes[k] & kHalves) | (codes[k + 1] & kHalves) << 4;
     }
-    // What is above four bits.
+    // The bits above the lowest four.
     for (int k = 0; k < 8; ++k) {
       const uint32_t rest = codes[k] >> 4 & kHalves;
       if (layout.bits == 5) words[4] |= rest << k;

@@ -14,12 +14,12 @@ namespace tandem::cuda {
 inline constexpr uint32_t kWholeBits = 0x4B400000;
 inline constexpr float kWholeOffset = 0x1.8p23f;
 
-// What a lane has of a step of a tile of rows (product_layout.h).
+// A lane's part of a step of a tile of rows (product_layout.h).
 struct WholeRow {
   Words2 numbers;
   Words4 notes;  // scales, then sums of numbers, of rows lane % 4 * 2 and one more
 
-  // Of the `step`th step behind where numbers and notes of the lane begin.
+  // Loads the `step`th step after the start of the lane's numbers and notes.
   TANDEM_DEVICE void Load(const unsigned char* numbers_at, const unsigned char* notes_at,
                           int step) {
     numbers = LoadAt<Words2>(numbers_at + step * kWholeRowsStepBytes);
@@ -29,7 +29,7 @@ struct WholeRow {
   TANDEM_DEVICE static int NotesAt() { return kWholeRowsNumberBytes + Lane() % 4 * 16; }
 
   TANDEM_DEVICE float scale(int i) const { return BitsToFloat(notes.words[i]); }
-  // Of the numbers of a half, or of both.
+  // For the numbers of a half, or of both.
   template <int kHalves>
   TANDEM_DEVICE int Sum(int i, int half) const {
     const uint32_t sums = notes.words[2 + i];
@@ -75,7 +75,7 @@ TANDEM_DEVICE void MultiplyHalf(const Words4& numbers, const WholeRow& row,
   }
 }
 
-// Adds a step, the `step`th of the tiles' pieces, which lie one behind the other.
+// Adds a step, the `step`th of the tiles' pieces, which are contiguous.
 template <typename Weight, int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void MultiplyBlocks(const unsigned char* pieces, int step,
                                   const WholeRow (&rows)[kRowTiles],
@@ -111,7 +111,7 @@ TANDEM_DEVICE void CopyBytes(unsigned char* to, const unsigned char* from) {
   }
 }
 
-// The first piece of a weight's tile; behind the last tile comes the last once more (WeightTile).
+// The first piece of a weight's tile; after the last tile comes the last once more (WeightTile).
 template <typename Weight>
 TANDEM_DEVICE const unsigned char* PiecesOf(const TileProductTask& task, int tile) {
   const int num_pieces = CeilDiv(NumSteps(task.x.cols), Weight::kPieceSteps);
@@ -219,7 +219,7 @@ struct BlockProductKernel {
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
-      SyncWarp();  // behind it all lanes have the stage, and none reads the one before any more
+      SyncWarp();  // after it all lanes have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
       copies.Next(ring + free_slot * kStageBytes);
       TANDEM_UNROLL
@@ -268,7 +268,7 @@ struct ManyRowsBlockProductKernel {
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
-      Barrier();  // behind it all have the stage, and nobody reads the one before any more
+      Barrier();  // after it all threads have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
       copies.Next(shared + free_slot * kStageBytes);
       MultiplyStage(shared + slot * kStageBytes, chain);
@@ -290,7 +290,7 @@ struct ManyRowsBlockProductKernel {
   TANDEM_DEVICE static int FirstOutputTile() { return WarpIndex() % kWarpsAcross * kOutputTiles; }
   TANDEM_DEVICE static int FirstRowTile() { return WarpIndex() / kWarpsAcross * kRowTiles; }
 
-  // What a warp is to copy: a tile of outputs, and one of rows.
+  // The tile of outputs and the tile of rows that a warp copies.
   struct Copies {
     const unsigned char* weight;  // the lane's part
     const unsigned char* rows;

@@ -92,7 +92,7 @@ struct RotateAndCacheKernel {
     }
   }
 
-  // Of a row of int8, with the bits of kernels/cpu/kv_rows.cc: NaN and 0 for a row that is not
+  // For a row of int8, with the bits of kernels/cpu/kv_rows.cc: NaN and 0 for a row that is not
   // finite, whose elements are 0.
   struct RowScale {
     float scale;

@@ -224,7 +224,7 @@ inline constexpr LaunchShape ReadShape(int64_t num_words4) {
   return {.x = static_cast<int>((num_words4 + kReadBlockWords4 - 1) / kReadBlockWords4)};
 }
 
-// Reads 16 bytes `num_words4` times. Each warp leaves the exclusive or of what it read.
+// Reads 16 bytes `num_words4` times. Each warp leaves the exclusive or of its words.
 struct ReadTask {
   const void* data = nullptr;
   int64_t num_words4 = 0;

@@ -32,7 +32,7 @@ struct ManyRowsProductKernel {
     int slot = 0;
     for (int step = 0; step < num_steps; ++step) {
       CopyWait<kStages - 2>();
-      Barrier();  // behind it all have the stage, and nobody reads the one before any more
+      Barrier();  // after it all threads have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kStages - 1 : slot - 1;
       CopyStage(task, step + kStages - 1, shared + free_slot * kStageWords4);
       MultiplyStage(shared + slot * kStageWords4, sums);

@@ -24,7 +24,7 @@ struct EmbedKernel {
   }
 };
 
-// Of a table of blocks: each thread has four numbers at a time.
+// For a table of blocks: each thread has four numbers at a time.
 struct EmbedBlocksKernel {
   using Task = EmbedTask;
   static constexpr int kThreads = kRowThreads;

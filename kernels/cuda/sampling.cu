@@ -36,7 +36,7 @@ TANDEM_DEVICE float SamplingExp(float x) {
   p = MulAdd(p, r, kExpTerm3);
   p = MulAdd(p, r, kExpTerm2);
   p = 1.0f + MulAdd(r * r, p, r);
-  // Two factors: 2^n may be no normal number.
+  // Two factors, because 2^n may be subnormal.
   const int whole = static_cast<int>(n);
   const int half = whole >> 1;
   return p * BitsToFloat(static_cast<uint32_t>(half + 127) << 23) *
@@ -112,8 +112,8 @@ TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
   return all >= enough;
 }
 
-// The cut behind which the largest entries, of equals the first, reach `enough` units. An entry's
-// units depend on its key alone: UnitsOf. Nothing is cut if all together do not.
+// The cut at which the largest entries, the first of equal ones, reach `enough` units. An entry's
+// units depend on its key alone: UnitsOf. Nothing is cut if all together do not reach it.
 template <typename Row>
 TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScratch* scratch) {
   constexpr int kDigitBits = 8;
@@ -142,7 +142,7 @@ TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScr
   return {true, key, (enough - above + units - 1) / units, here / units};
 }
 
-// Calls drop(v) for what does not stay.
+// Calls drop(v) for each entry that is cut.
 template <typename Row, typename Drop>
 TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingScratch* scratch,
                             const Drop& drop) {
@@ -266,7 +266,7 @@ struct DistributionKernel {
   }
 };
 
-// What a slot draws from.
+// The distribution that a slot draws from.
 struct SlotWeights {
   SlotTask slot;
   double scale;

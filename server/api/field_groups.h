@@ -32,7 +32,7 @@ void ReadModelName(RequestFields* fields, const ServedModel& model);
 // travel between workers, and "cache_salt", the tenant, a string that is not empty.
 void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options);
 
-// Fields of other servers for what is not done here: errors unless they say nothing.
+// Fields of other servers that are not supported here: errors unless their value changes nothing.
 void RefuseUnservedSampling(RequestFields* fields);
 // Fields that can have no effect here, whatever they say.
 void TakeFieldsWithoutEffect(RequestFields* fields);

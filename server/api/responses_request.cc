@@ -71,7 +71,7 @@ class ItemReader {
     fields_->Fail(fields.Finish());
   }
 
-  // Behind the last item.
+  // After the last item.
   void Finish() { FlushReasoning(); }
 
  private:
@@ -89,7 +89,7 @@ class ItemReader {
     is_in_turn_ = is_assistants;
   }
 
-  // Begins a message of the assistant's, with what it thought.
+  // Begins a message of the assistant's, with its reasoning.
   Json& BeginTurn() {
     messages_->push_back({{"role", "assistant"}, {"content", ""}});
     if (!reasoning_.empty()) {
@@ -99,7 +99,7 @@ class ItemReader {
     return messages_->back();
   }
 
-  // What was thought and led to nothing is a message of its own.
+  // Reasoning that nothing follows is a message of its own.
   void FlushReasoning() {
     if (!reasoning_.empty()) BeginTurn();
     is_in_turn_ = false;

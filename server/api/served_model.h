@@ -23,9 +23,9 @@ namespace tandem {
 // How large an answer may become is told before it is begun, so that no request fills the memory.
 inline constexpr int64_t kDefaultMaxAnswerBytes = int64_t{64} << 20;
 
-// What a token of an answer counts as: its text, id and provenance, and every log-probability with
-// the token that it is of, escaped and byte by byte. Chats of the shipped models take 73 bytes a
-// log-probability; vocabularies of 128,000 have longer tokens.
+// The bytes counted for a token of an answer: its text, id and provenance, and every
+// log-probability with its token, escaped and byte by byte. Chats of the shipped models take 73
+// bytes a log-probability; vocabularies of 128,000 have longer tokens.
 inline constexpr int64_t kTokenBytes = 32;
 inline constexpr int64_t kLogprobBytes = 96;
 
@@ -48,7 +48,7 @@ struct ServedModel {
   int64_t cache_tokens = 0;  // that the target's cache can hold
   // The most sequences that a request may ask for.
   int max_sequences = 1;
-  // What the answer to a request may come to, as BytesPerToken counts.
+  // The most bytes that the answer to a request may have, as BytesPerToken counts.
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
   SamplingParams sampling = {};  // of a request that says nothing
   std::string fingerprint = {};  // of what decides the bits of an answer

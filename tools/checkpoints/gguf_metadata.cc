@@ -1,4 +1,4 @@
-// What a GGUF file says of a model's texts, made of a Hugging Face folder.
+// A GGUF file's keys for tokenizer and chat template, made from a Hugging Face folder.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ json ReplaceOf(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-// Whether a space stands in front of every text; nothing if normalizer, pre_tokenizer or decoder do
-// what a file cannot say.
+// Whether a space is put before every text; nothing if a file cannot express the normalizer,
+// pre_tokenizer or decoder.
 std::optional<bool> AddsPrefix(const json& tokenizer) {
   const json normalizer = tokenizer.value("normalizer", json());
   const json spaces = ReplaceOf(" ", kSpace);
@@ -204,10 +204,10 @@ bool IsOfPieces(const json& tokenizer) {
   return tokenizer.at("model").value("byte_fallback", false);
 }
 
-// Of such a tokenizer, whose tokens and kinds, each [vocab], are known otherwise: scores in place
-// of merges. A file merges every pair that makes a token, so these must be the merges, and all
-// pairs that make one token have one score, so nothing may come between them. INVALID_ARGUMENT
-// naming `file` and what has no place in a GGUF file.
+// Adds scores in place of merges for such a tokenizer, whose tokens and kinds, each [vocab], the
+// caller knows. A file merges every pair that makes a token, so these must be the merges. All pairs
+// that make one token have one score, so no other merge may come between them. INVALID_ARGUMENT
+// names `file` and the property that a GGUF file cannot express.
 absl::StatusOr<GgufPieces> PiecesOf(const json& tokenizer, absl::Span<const std::string> tokens,
                                     absl::Span<const int32_t> kinds, const std::string& file) {
   const std::optional<bool> adds_prefix = AddsPrefix(tokenizer);

@@ -258,8 +258,8 @@ bool TurnAlike(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
   return true;
 }
 
-// What config.json calls the first thing that differs, end tokens aside; empty if nothing does.
-// What is found to be near enough is made equal, so that the rest can be compared whole.
+// config.json's name of the first field that differs, apart from end tokens; empty if none does.
+// Fields that are near enough are made equal, so that the rest can be compared at once.
 std::string DifferenceOf(const ModelConfig& a, ModelConfig b) {
   if (EffectiveWindows(a) != EffectiveWindows(b)) return "a sliding window";
   if (a.rotations != b.rotations) return "which layers have positions";

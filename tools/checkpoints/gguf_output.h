@@ -1,5 +1,5 @@
-// A GGUF file to be written (checkpoint/gguf.h says how one is laid out), and what it says of a
-// model and of its texts.
+// A GGUF file to be written (checkpoint/gguf.h describes the layout), and its keys for a model and
+// its tokenizer.
 #ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 #define TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 
@@ -70,13 +70,13 @@ absl::Status CheckIsReadAs(const ModelConfig& config, absl::string_view beginnin
 // That error.
 absl::Status HasNoPlaceInGguf(const std::string& source, const std::string& what);
 
-// Adds the folder's tokenizer, end tokens and chat template, so that the file needs nothing beside
-// it. INVALID_ARGUMENT naming what a GGUF file cannot say: a tokenizer other than byte-level BPE
-// whose texts are cut in one of the ways that have a name there, or of SentencePiece's kind
-// whose merges a file can say by scores.
+// Adds the folder's tokenizer, end tokens and chat template, so that the file is complete. A GGUF
+// file can hold byte-level BPE with one of the pre-tokenizers that have a name there, and
+// SentencePiece's kind of BPE where scores can express the merges. INVALID_ARGUMENT names what it
+// cannot hold.
 absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, GgufHeader* header);
 
-// Says that there is no tokenizer; other programs read the file with ids alone then.
+// Marks the file as one without a tokenizer; other programs then read it with ids alone.
 void AddNoTextKeys(GgufHeader* header);
 
 }  // namespace tandem

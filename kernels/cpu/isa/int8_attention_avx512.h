@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-// As PlainDot. Of the intrinsic GCC 12 keeps every sum of a loop in two registers and in memory.
+// As PlainDot. With the intrinsic, GCC 12 keeps every sum of a loop in two registers and in memory.
 struct VnniDot {
   static constexpr bool kHasPairs = false;
   static constexpr bool kIsSigned = false;

@@ -8,7 +8,7 @@
 namespace tandem {
 
 // Leaf 7, sub-leaf 1, EAX bit 4; the __builtin_cpu_supports of GCC 12 and clang 14 do not know it.
-// Of a system that keeps wide registers: ask for "avx2" too.
+// Whether the system saves wide registers is not checked here: ask for "avx2" too.
 inline bool HasAvxVnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
