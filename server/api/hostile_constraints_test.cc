@@ -12,6 +12,7 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 class HostileConstraints : public testing::Test {
@@ -26,11 +27,11 @@ class HostileConstraints : public testing::Test {
         .Ask("POST", "/v1/completions", R"({"prompt": "A", "max_tokens": 900, )" + fields + "}");
   }
   void ExpectRefused(const Answer& answer, const std::string& field,
-                     const std::string& message) const {
+                     const testing::Matcher<std::string>& message) const {
     EXPECT_EQ(answer.status, 400) << answer.body;
     const Json error = Json::parse(answer.body, nullptr, false)["error"];
     EXPECT_EQ(error["param"], field) << answer.body;
-    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(message));
+    EXPECT_THAT(error["message"].get<std::string>(), message);
   }
 
   std::unique_ptr<Engine> engine_;
@@ -45,14 +46,18 @@ TEST_F(HostileConstraints, AreRefusedByName) {
   }
   schema += R"("5000":{"type":"null"}}})";
   const Answer answer = Ask("\"guided_json\": " + schema);
-  if (answer.status != 200) ExpectRefused(answer, "guided_json", "nested too deeply");
+  // A slow machine reaches the limit on time first.
+  if (answer.status != 200) {
+    ExpectRefused(answer, "guided_json",
+                  AnyOf(HasSubstr("nested too deeply"), HasSubstr("takes more than")));
+  }
   EXPECT_EQ(Ask(R"("guided_choice": ["yes", "no"])").status, 200);
 }
 
 TEST_F(HostileConstraints, EndTheirOwnRequestAlone) {
   const Answer answer = Ask(R"("min_tokens": 900, "guided_grammar":)"
                             R"( "root ::= root root root | root root | \"a\" | \"\"")");
-  ExpectRefused(answer, "guided_grammar", "cannot be followed");
+  ExpectRefused(answer, "guided_grammar", HasSubstr("cannot be followed"));
   EXPECT_EQ(Ask(R"("guided_choice": ["yes", "no"])").status, 200);
   EXPECT_TRUE(engine_->CheckIntegrity().ok());
 }
