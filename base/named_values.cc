@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kLeastBeginning = 3;
+constexpr size_t kMinPrefix = 3;
 constexpr size_t kCharactersPerMistake = 3;
 
 // The optimal string alignment distance: Damerau's, no part being changed twice.
@@ -37,7 +37,7 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
   std::string nearest;
   size_t most = std::max<size_t>(1, typed.size() / kCharactersPerMistake);
   for (const std::string& name : names) {
-    if (typed.size() >= kLeastBeginning && absl::StartsWith(name, typed)) return name;
+    if (typed.size() >= kMinPrefix && absl::StartsWith(name, typed)) return name;
     const size_t distance = DistanceOf(typed, name);
     // A name of which nothing would be left is not meant.
     if (distance > most || distance >= name.size()) continue;

@@ -146,8 +146,8 @@ absl::StatusOr<OutputFile> OutputFolder::NewFile(const std::string& name) {
 }
 
 absl::StatusOr<OutputFile> OutputFolder::NewPart(const std::string& name) {
-  constexpr int kMostAttempts = 100;
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  constexpr int kMaxAttempts = 100;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     uint32_t number = 0;
     if (getentropy(&number, sizeof(number)) != 0) return Failed(path_, "cannot name a file", errno);
     absl::StatusOr<OutputFile> file =

@@ -14,8 +14,8 @@ namespace {
 
 // Without an exponent where it is an integer.
 std::string NumberText(double value) {
-  constexpr double kMostExact = 9007199254740992.0;
-  const bool is_integer = std::abs(value) <= kMostExact && value == std::floor(value);
+  constexpr double kMaxExactInteger = 9007199254740992.0;
+  const bool is_integer = std::abs(value) <= kMaxExactInteger && value == std::floor(value);
   return is_integer ? absl::StrCat(static_cast<int64_t>(value)) : absl::StrCat(value);
 }
 

@@ -30,7 +30,7 @@ using OrderedJson = nlohmann::ordered_json;
 using OnResult = absl::FunctionRef<void(const OperationResult&)>;
 
 // Rows of a pass of `bench kernels` that all have logits, as a verification has.
-constexpr int kMostVerified = 16;
+constexpr int kMaxVerified = 16;
 
 // What both have.
 struct OperationFlags {
@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<OrderedJson>> MeasurePasses(const KernelFlags& flags,
                                                          .quantize = flags.quantize,
                                                          .kv_cache = flags.kv_cache}));
   OperationTable table(flags.passes, runtime.backend.get(), limits);
-  table.AddPasses(runtime.target.get(), runtime.kv_cache, kMostVerified);
+  table.AddPasses(runtime.target.get(), runtime.kv_cache, kMaxVerified);
   std::vector<OrderedJson> passes;
   OneRow one_row;
   RETURN_IF_ERROR(RunTable(table, /*printed=*/false, [&](const OperationResult& result) {

@@ -16,7 +16,7 @@ namespace {
 constexpr double kWarmUpSeconds = 3e-3;
 // What takes as long as this needs no warming up.
 constexpr double kLongSeconds = 30e-3;
-constexpr int kMostCalls = 10000;  // of a sample
+constexpr int kMaxCalls = 10000;  // of a sample
 
 struct Samples {
   int turn = 0;
@@ -43,7 +43,7 @@ absl::Status Sample(const Operation& operation, const RunOptions& options, Backe
   }
   double seconds = warm_up / count;
   const int num_calls = static_cast<int>(
-      std::clamp(std::ceil(options.sample_seconds / seconds), 1.0, double{kMostCalls}));
+      std::clamp(std::ceil(options.sample_seconds / seconds), 1.0, double{kMaxCalls}));
   if (warm_up <= kLongSeconds || num_calls > count) {
     ASSIGN_OR_RETURN(seconds, TimeCalls(operation, num_calls, backend, &samples->turn));
   }

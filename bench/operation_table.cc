@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<PackedWeight>> OperationTable::PackCopies(const Weigh
     ASSIGN_OR_RETURN(PackedWeight copy, backend_.Pack(parts, order));
     copies.push_back(std::move(copy));
   } while (static_cast<int64_t>(copies.size() * copies[0].bytes_read) < bytes &&
-           static_cast<int64_t>(copies.size()) < kMostCopies);
+           static_cast<int64_t>(copies.size()) < kMaxCopies);
   return copies;
 }
 

@@ -127,7 +127,7 @@ class OperationTable {
   };
   struct WeightShape;
   // Copies of something small, beyond which it is left to the caches as it would be in a model.
-  static constexpr int64_t kMostCopies = 1024;
+  static constexpr int64_t kMaxCopies = 1024;
 
   void Add(size_t num_operations, std::function<absl::Status(OnResult)> run) {
     if (num_operations > 0) entries_.push_back({num_operations, std::move(run)});

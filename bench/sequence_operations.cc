@@ -108,7 +108,7 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
                   .dtype = dtype};
   const int64_t layer_bytes = static_cast<int64_t>(layout.page_bytes()) * num_pages * batch;
   layout.num_layers =
-      static_cast<int>(std::min(options_.working_set_bytes / layer_bytes + 1, kMostCopies));
+      static_cast<int>(std::min(options_.working_set_bytes / layer_bytes + 1, kMaxCopies));
   ASSIGN_OR_RETURN(const std::unique_ptr<PagedKvCache> cache,
                    PagedKvCache::Create(&backend_, layout, num_pages * batch));
   ASSIGN_OR_RETURN(const std::vector<KvSequence> cached,

@@ -175,7 +175,7 @@ int main() {
     std::printf("ManyRowsBlockProductKernel<BlockWeight<(DType)%d>> %d\\n", i,
                 ManyRowsShape(dtype, 1, 1).shared_bytes);
   }
-  std::printf("FindLargestKernel %d\\n", LargestShape(1).shared_bytes);
+  std::printf("ArgMaxKernel %d\\n", ArgMaxShape(1).shared_bytes);
   std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
   std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);
   std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);

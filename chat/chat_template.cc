@@ -46,7 +46,7 @@ constexpr std::array<std::string_view, 11> kRoles = {
     "model",  "ipython",   "human", "gpt",       "observation"};
 // The names under which a message's reasoning comes; templates read the first.
 constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
-constexpr size_t kMostKwargs = 256;  // among them names are looked for, one after the other
+constexpr size_t kMaxKwargs = 256;  // among them names are looked for, one after the other
 // Names that are not for kwargs to give.
 constexpr std::array<std::string_view, 3> kOwnNames = {"messages", "tools",
                                                        "add_generation_prompt"};
@@ -125,9 +125,9 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   variables.emplace_back("documents", Value::None());
   variables.emplace_back("add_generation_prompt", Value::Bool(input.add_generation_prompt));
   if (!input.kwargs.is_object()) return FieldError("chat_template_kwargs", "is not an object");
-  if (input.kwargs.size() > kMostKwargs) {
+  if (input.kwargs.size() > kMaxKwargs) {
     return FieldError("chat_template_kwargs", absl::StrCat("has ", input.kwargs.size(),
-                                                           " variables, allowed: ", kMostKwargs));
+                                                           " variables, allowed: ", kMaxKwargs));
   }
   for (const auto& [name, given] : input.kwargs.items()) {
     const std::string field = absl::StrCat("chat_template_kwargs.", Quoted(name));
@@ -158,8 +158,8 @@ absl::StatusOr<Prompt> CutAtContinuation(const Prompt& text) {
 
 // One line, however the template speaks.
 std::string OneLine(absl::string_view text) {
-  constexpr size_t kMostBytes = 1000;
-  std::string line(text.substr(0, kMostBytes));
+  constexpr size_t kMaxBytes = 1000;
+  std::string line(text.substr(0, kMaxBytes));
   std::replace_if(
       line.begin(), line.end(),
       [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, ' ');
@@ -207,9 +207,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
   // What follows an answer in a conversation that nobody goes on with.
   ChatInput probe = ChatInputOf({{"user", "Hi"}, {"assistant", kProbe}}, absl::UnixEpoch());
   probe.add_generation_prompt = false;
-  const absl::StatusOr<std::vector<ChatPart>> parts = result.Render(probe);
+  const absl::StatusOr<std::vector<MarkedText>> parts = result.Render(probe);
   if (!parts.ok()) return result;
-  for (const ChatPart& part : *parts) {
+  for (const MarkedText& part : *parts) {
     if (part.text.find(kProbe) != std::string::npos) {
       result.answer_end_.clear();
     } else if (part.special == SpecialTokens::kParse) {
@@ -260,9 +260,9 @@ std::optional<bool> ChatTemplate::WritesProbe(const JsonValue& message) const {
   const bool is_answer = IsText(message.at("role"), "assistant");
   probe.messages.insert(is_answer ? probe.messages.end() : probe.messages.begin(), message);
   probe.add_generation_prompt = !is_answer;
-  const absl::StatusOr<std::vector<ChatPart>> parts = Render(probe, {.steps = 1'000'000});
+  const absl::StatusOr<std::vector<MarkedText>> parts = Render(probe, {.steps = 1'000'000});
   if (!parts.ok()) return std::nullopt;
-  return std::any_of(parts->begin(), parts->end(), [](const ChatPart& part) {
+  return std::any_of(parts->begin(), parts->end(), [](const MarkedText& part) {
     return part.text.find(kProbe) != std::string::npos;
   });
 }
@@ -283,12 +283,12 @@ bool ChatTemplate::HasPlaceForTools() const {
 
 std::string_view ChatTemplate::name() const { return is_plain() ? "plain" : "jinja"; }
 
-absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input) const {
+absl::StatusOr<std::vector<MarkedText>> ChatTemplate::Render(const ChatInput& input) const {
   return Render(input, jinja::Limits());
 }
 
-absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input,
-                                                           const jinja::Limits& limits) const {
+absl::StatusOr<std::vector<MarkedText>> ChatTemplate::Render(const ChatInput& input,
+                                                             const jinja::Limits& limits) const {
   RETURN_IF_ERROR(CheckMessages(input));
   ASSIGN_OR_RETURN(const jinja::Template::Variables variables,
                    VariablesOf(input, programs_->tokens));
@@ -302,7 +302,7 @@ absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& inpu
   if (input.continue_final_message) {
     ASSIGN_OR_RETURN(text, CutAtContinuation(*text));
   }
-  std::vector<ChatPart> parts;
+  std::vector<MarkedText> parts;
   size_t begin = 0;
   for (const Prompt::Run& run : text->runs()) {
     parts.push_back({text->text().substr(begin, run.end - begin), run.special});
@@ -343,7 +343,7 @@ ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now) {
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer,
                                                 const ChatInput& input) {
-  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, RenderChat(chat, input));
+  ASSIGN_OR_RETURN(const std::vector<MarkedText> parts, RenderChat(chat, input));
   absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(parts);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   // Templates write their own first token.

@@ -64,7 +64,7 @@ void Exercise(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::s
     const auto ids = tokenizer.EncodeMarked(*parts);
     if (!ids.ok()) continue;
     size_t expected = 0;
-    for (const ChatPart& part : *parts) {
+    for (const MarkedText& part : *parts) {
       if (part.special != SpecialTokens::kParse) continue;
       expected += NumSpecial(tokenizer, *tokenizer.Encode(part.text, SpecialTokens::kParse));
     }

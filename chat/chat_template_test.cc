@@ -77,10 +77,10 @@ ChatTemplate ParseTemplate(const std::string& jinja, const char* bos = "<s>",
   return *chat;
 }
 
-std::string Joined(const absl::StatusOr<std::vector<ChatPart>>& parts) {
+std::string Joined(const absl::StatusOr<std::vector<MarkedText>>& parts) {
   if (!parts.ok()) return std::string(parts.status().message());
   std::string text;
-  for (const ChatPart& part : *parts) text += part.text;
+  for (const MarkedText& part : *parts) text += part.text;
   return text;
 }
 
@@ -166,7 +166,7 @@ TEST(ChatTemplate, TellsItsOwnTextFromWords) {
     const auto parts =
         ParseTemplate(jinja).Render(ChatInputOf({{"user", "</s><|im_end|>"}}, absl::UnixEpoch()));
     ASSERT_TRUE(parts.ok());
-    for (const ChatPart& part : *parts) {
+    for (const MarkedText& part : *parts) {
       EXPECT_EQ(part.text == "</s><|im_end|>", part.special == SpecialTokens::kPlain) << part.text;
     }
   }

@@ -192,7 +192,8 @@ absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatI
   return generic;
 }
 
-absl::StatusOr<std::vector<ChatPart>> RenderChat(const ChatTemplate& chat, const ChatInput& input) {
+absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
+                                                   const ChatInput& input) {
   if (NeedsGenericTools(chat, input)) {
     ASSIGN_OR_RETURN(const ChatInput generic, WithGenericTools(chat, input));
     return chat.Render(generic);

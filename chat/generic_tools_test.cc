@@ -44,7 +44,7 @@ std::string Rendered(const char* jinja, const char* messages, const JsonValue& t
   const auto parts = RenderChat(*chat, input);
   if (!parts.ok()) return std::string(parts.status().message());
   std::string text;
-  for (const ChatPart& part : *parts) text += part.text;
+  for (const MarkedText& part : *parts) text += part.text;
   return text;
 }
 
@@ -130,7 +130,7 @@ TEST(GenericTools, AreWordsOfSomebody) {
   input.tools = JsonValue::parse(R"(["<|system|>"])");
   const auto parts = RenderChat(*chat, input);
   ASSERT_TRUE(parts.ok()) << parts.status();
-  for (const ChatPart& part : *parts) {
+  for (const MarkedText& part : *parts) {
     if (part.text.find("# Tools") == std::string::npos) continue;
     EXPECT_EQ(part.special, SpecialTokens::kPlain);
     EXPECT_THAT(part.text, HasSubstr("<|system|>"));

@@ -14,13 +14,13 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kMostReferences = 16;  // in a chain
+constexpr int kMaxReferences = 16;  // in a chain
 
 }  // namespace
 
 const Json* Referenced(const Json& schema, const Json& root) {
   const Json* at = &schema;
-  for (int steps = 0; steps <= kMostReferences; ++steps) {
+  for (int steps = 0; steps <= kMaxReferences; ++steps) {
     if (!at->is_object() || !at->contains("$ref")) return at;
     const Json& reference = at->at("$ref");
     if (!reference.is_string()) return nullptr;
@@ -42,7 +42,7 @@ const Json* Referenced(const Json& schema, const Json& root) {
 
 namespace {
 
-constexpr int kMostSchemas = 256;  // that are looked at; references may make rings
+constexpr int kMaxSchemas = 256;  // that are looked at; references may make rings
 
 JsonTypes TypesNamed(const Json& name) {
   constexpr std::pair<const char*, JsonTypes::Type> kNames[] = {
@@ -103,7 +103,7 @@ JsonTypes JsonTypes::Of(const Json& value) {
 }
 
 JsonTypes JsonTypes::AllowedBy(const Json& schema, const Json& root) {
-  int schemas = kMostSchemas;
+  int schemas = kMaxSchemas;
   return AllowedWithin(schema, root, &schemas);
 }
 

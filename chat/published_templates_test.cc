@@ -36,7 +36,7 @@ Json Rendered(const Json& one) {
   const auto parts = chat->Render(InputOf(one));
   if (!parts.ok()) return {{"fails", std::string(parts.status().message())}};
   std::string text;
-  for (const ChatPart& part : *parts) text += part.text;
+  for (const MarkedText& part : *parts) text += part.text;
   return {{"text", text}, {"answer_end", chat->answer_end()}};
 }
 

@@ -45,8 +45,8 @@ std::vector<TokenId> ReasoningFormat::SpecialTokenIds(const Tokenizer& tokenizer
 ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
                                 absl::Span<const TokenId> prompt) {
   // Longer than a marker and the white space after it, whatever tokens it is cut into.
-  constexpr size_t kMostTokens = 32;
-  const size_t count = std::min(prompt.size(), kMostTokens);
+  constexpr size_t kMaxTokens = 32;
+  const size_t count = std::min(prompt.size(), kMaxTokens);
   const std::string tail = tokenizer.Decode(prompt.last(count));
   const absl::string_view end = absl::StripTrailingAsciiWhitespace(tail);
   if (absl::EndsWith(end, View(format.begin))) return ReasoningStart::kInside;

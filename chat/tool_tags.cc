@@ -17,7 +17,7 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr size_t kMostTools = 128;
+constexpr size_t kMaxTools = 128;
 constexpr size_t kLongestName = 64;
 
 bool IsFunctionName(const std::string& name) {
@@ -90,8 +90,8 @@ std::vector<ToolFunction> ReadToolFunctions(ToolForm form, RequestFields* fields
   std::vector<ToolFunction> functions;
   const Json* list = fields->Find("tools");
   if (list == nullptr) return functions;
-  if (!list->is_array() || list->size() > kMostTools) {
-    fields->FailNot("tools", *list, absl::StrCat("a list of at most ", kMostTools, " functions"));
+  if (!list->is_array() || list->size() > kMaxTools) {
+    fields->FailNot("tools", *list, absl::StrCat("a list of at most ", kMaxTools, " functions"));
     return functions;
   }
   for (size_t i = 0; i < list->size() && fields->ok(); ++i) {

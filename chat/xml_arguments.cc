@@ -16,7 +16,7 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kMostChoices = 64;  // of one value
+constexpr int kMaxChoices = 64;  // of one value
 
 absl::Status NotInXml(absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -145,7 +145,7 @@ class XmlFormat {
   }
 
   absl::StatusOr<Json> Value(const Json& given) {
-    if (++num_choices_ > kMostChoices) return NotInXml("a choice of so many schemas");
+    if (++num_choices_ > kMaxChoices) return NotInXml("a choice of so many schemas");
     const Json* const schema = Referenced(given, root_);
     if (schema == nullptr) return NotInXml(Shown(Member(given, "$ref", nullptr)));
     if (!schema->is_object()) return AnyValue();

@@ -114,7 +114,7 @@ constexpr char kAllowed[] = "one GGUF model in a folder without a config.json";
 constexpr char kPartNumber[] = "split.no";  // from 0
 constexpr char kNumParts[] = "split.count";
 constexpr char kNumTensors[] = "split.tensors.count";  // of all parts
-constexpr int kMostParts = 65'535;
+constexpr int kMaxParts = 65'535;
 
 // ---- Values ----
 
@@ -213,7 +213,7 @@ absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::OpenOne(const std::string& p
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, OpenOne(path));
   if (!file->Has(kNumParts)) return file;
-  ASSIGN_OR_RETURN(const int64_t num_parts, file->GetInteger(kNumParts, 0, kMostParts));
+  ASSIGN_OR_RETURN(const int64_t num_parts, file->GetInteger(kNumParts, 0, kMaxParts));
   if (num_parts <= 1) return file;
   ASSIGN_OR_RETURN(const int64_t index, file->GetInteger(kPartNumber, 0, num_parts - 1));
   const std::optional<PartName> name = ParsePartName(path);

@@ -80,8 +80,7 @@ class GgufRopeReader {
       if (factor == 0) factor = 1.0;  // as in the reference
       break;
     }
-    ASSIGN_OR_RETURN(rope.magnitude,
-                     keys_.Number(kMagnitude, kLeastMultiplier, kMostMultiplier, 1.0));
+    ASSIGN_OR_RETURN(rope.magnitude, keys_.Number(kMagnitude, kMinMultiplier, kMaxMultiplier, 1.0));
     model_.local_rope.magnitude = rope.magnitude;
     const bool takes_factors = keys_.form().extras != GgufExtras::kNone;
     if (type == "none") return absl::OkStatus();
@@ -118,7 +117,7 @@ class GgufRopeReader {
     ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
     const double derived = 0.1 * std::log(factor) + 1.0;
     if (keys_.Has(kOwn)) {
-      ASSIGN_OR_RETURN(const double own, keys_.Number(kOwn, 0, kMostMultiplier));
+      ASSIGN_OR_RETURN(const double own, keys_.Number(kOwn, 0, kMaxMultiplier));
       if (own != 1.0 && std::abs(own - derived) > 1e-6) {
         return keys_.Wrong(kOwn, absl::StrCat(own), absl::StrCat("1, or ", derived, " as derived"));
       }
@@ -243,7 +242,7 @@ class ConfigReader {
     ASSIGN_OR_RETURN(const double epsilon, keys_.Number(model_.norm_form == NormForm::kRms
                                                             ? "attention.layer_norm_rms_epsilon"
                                                             : "attention.layer_norm_epsilon",
-                                                        kLeastEpsilon, 1.0));
+                                                        kMinEpsilon, 1.0));
     model_.rms_norm_epsilon = static_cast<float>(epsilon);
     const GgufTensor* const embedding = keys_.Tensor("token_embd.weight");
     model_.has_own_embedding = is_draft_head() && embedding != nullptr;
@@ -381,7 +380,7 @@ class ConfigReader {
   absl::StatusOr<float> Scale(const char* key, bool is_own, double if_absent) const {
     if (!keys_.Has(key)) return static_cast<float>(if_absent);
     ASSIGN_OR_RETURN(const double value,
-                     keys_.Number(key, is_own ? 0 : -kMostMultiplier, kMostMultiplier));
+                     keys_.Number(key, is_own ? 0 : -kMaxMultiplier, kMaxMultiplier));
     if (is_own) return static_cast<float>(value == 0 ? if_absent : value);
     if (value == 0 || static_cast<float>(value) == static_cast<float>(if_absent)) {
       return static_cast<float>(if_absent);
@@ -405,8 +404,8 @@ class ConfigReader {
     const bool is_factor = family_.Reads("logit_scale");
     ASSIGN_OR_RETURN(model_.logits_scale, Scale("logit_scale", is_divisor || is_factor, 1));
     if (is_divisor || is_factor) {
-      const double least = is_divisor ? kLeastMultiplier : 0;
-      RETURN_IF_ERROR(keys_.Number("logit_scale", least, kMostMultiplier).status());
+      const double least = is_divisor ? kMinMultiplier : 0;
+      RETURN_IF_ERROR(keys_.Number("logit_scale", least, kMaxMultiplier).status());
     }
     if (is_divisor) model_.logits_scale = 1.0f / model_.logits_scale;
     const ModelFamily::Defaults& defaults = family_.defaults;
@@ -423,7 +422,7 @@ class ConfigReader {
   absl::StatusOr<float> SoftCap(const char* key, bool is_own, double if_absent) const {
     if (!keys_.Has(key)) return static_cast<float>(if_absent);
     ASSIGN_OR_RETURN(const double value,
-                     keys_.Number(key, if_absent > 0 ? kLeastMultiplier : 0, kMostMultiplier));
+                     keys_.Number(key, if_absent > 0 ? kMinMultiplier : 0, kMaxMultiplier));
     if (!is_own && value != 0) return keys_.WouldChange(key, value, "0");
     return static_cast<float>(value);
   }

@@ -124,9 +124,9 @@ void FuzzOne(absl::Span<const std::byte> bytes) {
   CheckTensors(bytes, file);
   for (const std::string& key : file.keys()) {
     TANDEM_CHECK(file.Has(key));
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     CheckValue(file.GetString(key));
-    CheckValue(file.GetInteger(key, -kMost, kMost));
+    CheckValue(file.GetInteger(key, -kMax, kMax));
     CheckValue(file.GetNumber(key));
     CheckValue(file.GetBool(key));
     CheckValue(file.GetStrings(key));

@@ -17,19 +17,19 @@ namespace {
 
 constexpr absl::string_view kMagic = "GGUF";
 constexpr uint32_t kVersions[] = {2, 3};  // laid out alike
-constexpr uint64_t kLeastAlignment = 8;
-constexpr uint64_t kMostAlignment = 1 << 20;
+constexpr uint64_t kMinAlignment = 8;
+constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr uint64_t kDefaultAlignment = 32;
-constexpr uint32_t kMostDimensions = 4;
+constexpr uint32_t kMaxGgufDimensions = 4;
 // Bounds that no model comes near, so that what is kept of a file is little.
-constexpr uint64_t kMostKeys = 100'000;
-constexpr uint64_t kMostTensors = 200'000;
-constexpr uint64_t kMostNameBytes = 65'535;  // of a key: the format's own
-constexpr uint64_t kMostStrings = 1 << 24;   // of an array
+constexpr uint64_t kMaxKeys = 100'000;
+constexpr uint64_t kMaxTensors = 200'000;
+constexpr uint64_t kMaxNameBytes = 65'535;  // of a key: the format's own
+constexpr uint64_t kMaxStrings = 1 << 24;   // of an array
 // The shortest key is a length, a kind and a byte; the shortest tensor a length, a number of
 // dimensions, one of them, a type and an offset.
-constexpr uint64_t kLeastKeyBytes = 8 + 4 + 1;
-constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
+constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;
+constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
 }  // namespace
 
@@ -83,9 +83,9 @@ class GgufFile::Reader {
   // The name of a key or a tensor.
   absl::StatusOr<std::string> TakeName(absl::string_view where) {
     ASSIGN_OR_RETURN(const absl::Span<const std::byte> name, TakeString(where, "a name"));
-    if (name.size() > kMostNameBytes) {
+    if (name.size() > kMaxNameBytes) {
       return Wrong(where, absl::StrCat("a name of ", name.size(), " bytes"),
-                   absl::StrCat("at most ", kMostNameBytes));
+                   absl::StrCat("at most ", kMaxNameBytes));
     }
     return std::string(reinterpret_cast<const char*>(name.data()), name.size());
   }
@@ -108,8 +108,8 @@ class GgufFile::Reader {
     }
     ASSIGN_OR_RETURN(num_tensors_, TakeNumber<uint64_t>("header", "a number of tensors"));
     ASSIGN_OR_RETURN(num_keys_, TakeNumber<uint64_t>("header", "a number of keys"));
-    RETURN_IF_ERROR(CheckCount("number of tensors", num_tensors_, kLeastTensorBytes, kMostTensors));
-    return CheckCount("number of keys", num_keys_, kLeastKeyBytes, kMostKeys);
+    RETURN_IF_ERROR(CheckCount("number of tensors", num_tensors_, kMinTensorBytes, kMaxTensors));
+    return CheckCount("number of keys", num_keys_, kMinKeyBytes, kMaxKeys);
   }
   absl::Status CheckCount(absl::string_view what, uint64_t count, uint64_t min_bytes,
                           uint64_t most) const {
@@ -154,11 +154,11 @@ class GgufFile::Reader {
     }
     const bool is_strings = value->element_kind == GgufKind::kString;
     const uint64_t least = is_strings ? 8 : BytesOf(value->element_kind);
-    const uint64_t most = std::min(left() / least, is_strings ? kMostStrings : left());
+    const uint64_t most = std::min(left() / least, is_strings ? kMaxStrings : left());
     if (value->count > most) {
       return Wrong(
           where, absl::StrCat("an array of ", value->count, " elements"),
-          most == kMostStrings
+          most == kMaxStrings
               ? absl::StrCat("at most ", most, " strings")
               : absl::StrCat("at most ", most, ", for which the file has bytes enough", kCutOff));
     }
@@ -177,8 +177,7 @@ class GgufFile::Reader {
   absl::StatusOr<uint64_t> ReadAlignment() const {
     constexpr char kKey[] = "general.alignment";
     if (!to_.Has(kKey)) return kDefaultAlignment;
-    ASSIGN_OR_RETURN(const int64_t alignment,
-                     to_.GetInteger(kKey, kLeastAlignment, kMostAlignment));
+    ASSIGN_OR_RETURN(const int64_t alignment, to_.GetInteger(kKey, kMinAlignment, kMaxAlignment));
     if ((alignment & (alignment - 1)) != 0) {
       return to_.Wrong(kKey, absl::StrCat(alignment), "a power of two");
     }
@@ -213,9 +212,9 @@ class GgufFile::Reader {
   absl::Status ReadShape(absl::string_view where, GgufTensor* tensor) {
     ASSIGN_OR_RETURN(const uint32_t num_dimensions,
                      TakeNumber<uint32_t>(where, "a number of dimensions"));
-    if (num_dimensions < 1 || num_dimensions > kMostDimensions) {
+    if (num_dimensions < 1 || num_dimensions > kMaxGgufDimensions) {
       return Wrong(where, absl::StrCat(num_dimensions, " dimensions"),
-                   absl::StrCat("from 1 to ", kMostDimensions));
+                   absl::StrCat("from 1 to ", kMaxGgufDimensions));
     }
     tensor->shape.resize(num_dimensions);
     for (auto size = tensor->shape.rbegin(); size != tensor->shape.rend(); ++size) {

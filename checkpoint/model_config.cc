@@ -274,7 +274,7 @@ absl::Status ReadSizes(const ConfigFields& config, const ModelFamily& family, Mo
   ASSIGN_OR_RETURN(model->context_length,
                    Size(config, "max_position_embeddings", kMaxContext, defaults.context_length));
   ASSIGN_OR_RETURN(const double epsilon,
-                   config.Number(family.epsilon_key, kLeastEpsilon, 1.0, defaults.epsilon));
+                   config.Number(family.epsilon_key, kMinEpsilon, 1.0, defaults.epsilon));
   model->rms_norm_epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
@@ -300,7 +300,7 @@ absl::StatusOr<float> Own(const ConfigFields& config, const ModelFamily& family,
   if (!family.Reads(key)) return static_cast<float>(otherwise);
   const double if_absent = config.Has(key) ? if_null : otherwise;
   ASSIGN_OR_RETURN(const double value,
-                   config.Number(key, kLeastMultiplier, kMostMultiplier, if_absent));
+                   config.Number(key, kMinMultiplier, kMaxMultiplier, if_absent));
   return static_cast<float>(value);
 }
 

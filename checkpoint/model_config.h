@@ -22,9 +22,9 @@ inline constexpr int kMaxExperts = 1 << 12;
 inline constexpr int kMaxHeads = 1 << 14;
 inline constexpr int kMaxHeadDim = 1 << 12;
 inline constexpr int kMaxContext = 1 << 30;
-inline constexpr double kLeastEpsilon = 1e-30;
-inline constexpr double kLeastMultiplier = 1e-9;
-inline constexpr double kMostMultiplier = 1e9;
+inline constexpr double kMinEpsilon = 1e-30;
+inline constexpr double kMinMultiplier = 1e-9;
+inline constexpr double kMaxMultiplier = 1e9;
 inline constexpr double kMaxTheta = 1e15;
 inline constexpr double kMaxRopeFactor = 1e6;
 

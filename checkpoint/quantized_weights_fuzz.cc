@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostBytes = 1 << 16;
+constexpr size_t kMaxBytes = 1 << 16;
 
 // "tensors": of each dtype and shape, and perhaps integers that repeat in its data; others are
 // noise.
@@ -74,7 +74,7 @@ const std::vector<json>& Samples() {
 // The tensors' bytes, which `*entries` speak of; nothing that makes no sense as a file.
 std::vector<std::string> MakeTensors(const json& tensors, std::vector<SafetensorsEntry>* entries) {
   std::vector<std::string> data;
-  size_t left = kMostBytes;
+  size_t left = kMaxBytes;
   uint32_t noise = 1;
   if (!tensors.is_object()) return data;
   for (const auto& [name, tensor] : tensors.items()) {
@@ -92,7 +92,7 @@ std::vector<std::string> MakeTensors(const json& tensors, std::vector<Safetensor
                            .bytes = {}};
     bool fits = true;
     for (const json& size : shape) {
-      fits = fits && size.is_number_unsigned() && size.get<uint64_t>() < kMostBytes;
+      fits = fits && size.is_number_unsigned() && size.get<uint64_t>() < kMaxBytes;
       if (!fits) break;
       entry.shape.push_back(size.get<int64_t>());
       entry.num_elements *= entry.shape.back();

@@ -100,7 +100,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLeastFactor = 1e-6;
+constexpr double kMinFactor = 1e-6;
 
 // One rope: config.json's own keys and an object of rope_scaling or rope_parameters, if any.
 class RopeReader {
@@ -163,9 +163,9 @@ class RopeReader {
     rope_.type = Type::kLlama3;
     RETURN_IF_ERROR(ReadFactor(scaling));
     ASSIGN_OR_RETURN(rope_.low_freq_factor,
-                     scaling.Number("low_freq_factor", kLeastFactor, kMaxRopeFactor));
+                     scaling.Number("low_freq_factor", kMinFactor, kMaxRopeFactor));
     ASSIGN_OR_RETURN(rope_.high_freq_factor,
-                     scaling.Number("high_freq_factor", kLeastFactor, kMaxRopeFactor));
+                     scaling.Number("high_freq_factor", kMinFactor, kMaxRopeFactor));
     if (rope_.low_freq_factor >= rope_.high_freq_factor) {
       return scaling.Wrong("high_freq_factor",
                            absl::StrCat("more than low_freq_factor ", rope_.low_freq_factor));
@@ -198,9 +198,8 @@ class RopeReader {
     RETURN_IF_ERROR(ReadFactor(scaling));
     RETURN_IF_ERROR(ReadOriginalContext(scaling));
     ASSIGN_OR_RETURN(rope_.beta_fast,
-                     scaling.Number("beta_fast", kLeastFactor, kMaxRopeFactor, 32.0));
-    ASSIGN_OR_RETURN(rope_.beta_slow,
-                     scaling.Number("beta_slow", kLeastFactor, kMaxRopeFactor, 1.0));
+                     scaling.Number("beta_fast", kMinFactor, kMaxRopeFactor, 32.0));
+    ASSIGN_OR_RETURN(rope_.beta_slow, scaling.Number("beta_slow", kMinFactor, kMaxRopeFactor, 1.0));
     if (rope_.beta_fast < rope_.beta_slow) {
       return scaling.Wrong("beta_fast", absl::StrCat("at least beta_slow ", rope_.beta_slow));
     }
@@ -213,7 +212,7 @@ class RopeReader {
     const double derived =
         mscale > 0 && of_all > 0 ? magnitude(mscale) / magnitude(of_all) : magnitude(1.0);
     ASSIGN_OR_RETURN(rope_.magnitude,
-                     scaling.Number("attention_factor", kLeastFactor, kMaxRopeFactor, derived));
+                     scaling.Number("attention_factor", kMinFactor, kMaxRopeFactor, derived));
     const double context = rope_.factor * rope_.original_context;
     if (context > kMaxContext) {
       return scaling.Wrong("factor", absl::StrCat("at most ", kMaxContext, " positions in all"));
@@ -228,21 +227,21 @@ class RopeReader {
     ASSIGN_OR_RETURN(rope_.short_divisors, ReadDivisors(scaling, "short_factor"));
     ASSIGN_OR_RETURN(rope_.long_divisors, ReadDivisors(scaling, "long_factor"));
     const double stretch = static_cast<double>(model_.context_length) / rope_.original_context;
-    ASSIGN_OR_RETURN(rope_.factor, scaling.Number("factor", kLeastFactor, kMaxRopeFactor, stretch));
+    ASSIGN_OR_RETURN(rope_.factor, scaling.Number("factor", kMinFactor, kMaxRopeFactor, stretch));
     double derived = 1.0;
     if (rope_.factor > 1) {
       derived = std::sqrt(1.0 + std::log(rope_.factor) / std::log(rope_.original_context));
     }
     if (!std::isfinite(derived)) derived = 1.0;  // an original context of 1
     ASSIGN_OR_RETURN(rope_.magnitude,
-                     scaling.Number("attention_factor", kLeastFactor, kMaxRopeFactor, derived));
+                     scaling.Number("attention_factor", kMinFactor, kMaxRopeFactor, derived));
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<float>> ReadDivisors(const ConfigFields& scaling,
                                                   const char* key) const {
     const int count = model_.rotary_dim / 2;
-    const std::string allowed = absl::StrCat("a list of ", count, " numbers from ", kLeastFactor,
+    const std::string allowed = absl::StrCat("a list of ", count, " numbers from ", kMinFactor,
                                              " to ", kMaxRopeFactor, ", half of what is rotated");
     const json* const list = scaling.Find(key);
     if (list == nullptr || !list->is_array() || list->size() != static_cast<size_t>(count)) {
@@ -251,7 +250,7 @@ class RopeReader {
     std::vector<float> divisors;
     for (const json& element : *list) {
       const double divisor = element.is_number() ? element.get<double>() : 0.0;
-      if (!(divisor >= kLeastFactor && divisor <= kMaxRopeFactor)) {
+      if (!(divisor >= kMinFactor && divisor <= kMaxRopeFactor)) {
         return scaling.Wrong(key, allowed);
       }
       divisors.push_back(static_cast<float>(divisor));

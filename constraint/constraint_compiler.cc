@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kMostThreads = 2;
+constexpr int kMaxThreads = 2;
 constexpr int64_t kBytesOfJob = 64 << 10;  // beside its text and what comes of it, about
 
 using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
@@ -119,7 +119,7 @@ absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::F
   job->constraint = constraint;
   std::list<JobPtr> one = {job};
   std::list<JobPtr> other = {job};
-  if (num_threads < kMostThreads) {
+  if (num_threads < kMaxThreads) {
     std::thread([self] { self->Work(); }).detach();
     ++num_threads;
   }

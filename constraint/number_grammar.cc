@@ -24,9 +24,9 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kExactDigits = 15;  // of a decimal, which doubles tell from every other such
-constexpr size_t kMostWhole = 100;   // digits before the point; each may take a group
-constexpr size_t kMostDigits =
+constexpr size_t kExactDigits = 15;      // of a decimal, which doubles tell from every other such
+constexpr size_t kMaxWholeDigits = 100;  // digits before the point; each may take a group
+constexpr size_t kMaxDigits =
     400;  // before or after the point of a bound; doubles have 309 and 1074
 
 // A magnitude: `whole` has no leading zeros but for "0" itself, `fraction` no trailing ones.
@@ -111,9 +111,9 @@ absl::StatusOr<SignedBound> ReadBound(const NumberBound& bound) {
   }
   const int64_t point = num_whole + exponent;
   const int64_t num_fraction = static_cast<int64_t>(digits.size()) - point;
-  if (point > int64_t{kMostDigits} || num_fraction > int64_t{kMostDigits}) {
+  if (point > int64_t{kMaxDigits} || num_fraction > int64_t{kMaxDigits}) {
     return absl::InvalidArgumentError(absl::StrCat("found ", bound.decimal, ", allowed: at most ",
-                                                   kMostDigits,
+                                                   kMaxDigits,
                                                    " digits before and after the point"));
   }
   if (point < 0) digits.insert(0, static_cast<size_t>(-point), '0');
@@ -148,15 +148,15 @@ struct SignedRange {
 // The magnitudes from `low` to `high`, where their sides have such bounds.
 absl::StatusOr<MagnitudeRange> RangeBetween(Magnitude low, std::optional<Magnitude> high,
                                             const char* low_name) {
-  if (low.whole.size() > kMostWhole) {
-    return FieldError(low_name, absl::StrCat("leaves only numbers of more than ", kMostWhole,
+  if (low.whole.size() > kMaxWholeDigits) {
+    return FieldError(low_name, absl::StrCat("leaves only numbers of more than ", kMaxWholeDigits,
                                              " digits, which are not supported"));
   }
   if (low.whole.size() > kExactDigits) {
     const Magnitude nearest = NearestDouble(low);
     if (IsLess(low, nearest)) low = nearest;
   }
-  if (high.has_value() && high->whole.size() > kMostWhole) high.reset();
+  if (high.has_value() && high->whole.size() > kMaxWholeDigits) high.reset();
   if (!high.has_value()) {
     const size_t num_digits = std::max(kExactDigits, low.whole.size() + 1);
     high = Magnitude{.whole = "1" + std::string(num_digits, '0'), .is_exclusive = true};

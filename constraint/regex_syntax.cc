@@ -13,10 +13,10 @@
 namespace tandem {
 namespace {
 
-constexpr int kMostRepeats = 10'000'000;
-constexpr int kMostNesting = 200;
+constexpr int kMaxRepeats = 10'000'000;
+constexpr int kMaxNesting = 200;
 // 8 MB: \W and \p{L} have 700 ranges each.
-constexpr size_t kMostRanges = 1'000'000;
+constexpr size_t kMaxRanges = 1'000'000;
 
 std::string_view AsStd(absl::string_view text) { return {text.data(), text.size()}; }
 
@@ -139,8 +139,8 @@ class RegexParser {
 
   absl::Status ParseGroup(int depth, std::vector<Alternative>* alternatives) {
     const size_t begin = at_;
-    if (depth == kMostNesting) {
-      return ErrorAt(begin, absl::StrCat("more than ", kMostNesting, " groups in each other"));
+    if (depth == kMaxNesting) {
+      return ErrorAt(begin, absl::StrCat("more than ", kMaxNesting, " groups in each other"));
     }
     RETURN_IF_ERROR(ParseGroupOpening());
     RETURN_IF_ERROR(ParseAlternatives(depth + 1, alternatives));
@@ -203,7 +203,7 @@ class RegexParser {
   absl::StatusOr<RegexNode> Set(size_t offset, CodePoints set) {
     if (set.is_empty()) return ErrorAt(offset, "a class that no character is in");
     num_ranges_ += set.ranges.size();
-    if (num_ranges_ > kMostRanges) return ErrorAt(offset, "too many large classes");
+    if (num_ranges_ > kMaxRanges) return ErrorAt(offset, "too many large classes");
     return SetNode(std::move(set));
   }
 
@@ -397,8 +397,8 @@ class RegexParser {
     const size_t digits = at_;
     while (absl::ascii_isdigit(static_cast<unsigned char>(Peek()))) ++at_;
     if (at_ == digits) return NotCounts(begin);
-    if (!absl::SimpleAtoi(pattern_.substr(digits, at_ - digits), count) || *count > kMostRepeats) {
-      return ErrorAt(begin, absl::StrCat("a count above ", kMostRepeats));
+    if (!absl::SimpleAtoi(pattern_.substr(digits, at_ - digits), count) || *count > kMaxRepeats) {
+      return ErrorAt(begin, absl::StrCat("a count above ", kMaxRepeats));
     }
     return absl::OkStatus();
   }
@@ -413,11 +413,11 @@ class RegexParser {
   bool ignores_case_ = false;
 };
 
-constexpr int64_t kMostCharacters = int64_t{1} << 60;  // beyond it, lengths are this
+constexpr int64_t kMaxCharacters = int64_t{1} << 60;  // beyond it, lengths are this
 
 int64_t LengthTimes(int64_t count, int64_t length) {
   if (count == 0 || length == 0) return 0;
-  return length > kMostCharacters / count ? kMostCharacters : count * length;
+  return length > kMaxCharacters / count ? kMaxCharacters : count * length;
 }
 
 }  // namespace
@@ -502,8 +502,8 @@ std::pair<int64_t, int64_t> LengthsOf(const RegexNode& node) {
       std::pair<int64_t, int64_t> sum = {0, 0};
       for (const RegexNode& child : node.children) {
         const auto [min, max] = LengthsOf(child);
-        sum.first = std::min(sum.first + min, kMostCharacters);
-        sum.second = sum.second < 0 || max < 0 ? -1 : std::min(sum.second + max, kMostCharacters);
+        sum.first = std::min(sum.first + min, kMaxCharacters);
+        sum.second = sum.second < 0 || max < 0 ? -1 : std::min(sum.second + max, kMaxCharacters);
       }
       return sum;
     }
@@ -555,7 +555,7 @@ std::optional<RegexNode> WithLengths(const RegexNode& node, int64_t min, int64_t
   for (RegexNode& part : parts) {
     const auto [least, most] = LengthsOf(part);
     if (least == most) {
-      fixed = std::min(fixed + least, kMostCharacters);
+      fixed = std::min(fixed + least, kMaxCharacters);
     } else if (variable == nullptr && part.kind == RegexNode::Kind::kRepeat &&
                part.children[0].kind == RegexNode::Kind::kCodePoints) {
       variable = &part;
@@ -568,9 +568,9 @@ std::optional<RegexNode> WithLengths(const RegexNode& node, int64_t min, int64_t
   int64_t most = variable->max;
   if (max >= 0) most = most < 0 ? max - fixed : std::min(most, max - fixed);
   const bool has_end = variable->max >= 0 || max >= 0;
-  if (least > kMostRepeats || (has_end && most < least)) return std::nullopt;
+  if (least > kMaxRepeats || (has_end && most < least)) return std::nullopt;
   // A longer repeat than this is without end in all but name.
-  if (most > kMostRepeats) return std::nullopt;
+  if (most > kMaxRepeats) return std::nullopt;
   *variable = RepeatNode(std::move(variable->children[0]), static_cast<int>(least),
                          has_end ? static_cast<int>(most) : -1);
   return SequenceNode(std::move(parts));

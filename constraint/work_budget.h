@@ -69,7 +69,7 @@ class WorkBudget {
 class TimeAccount {
  public:
   static constexpr absl::Duration kPerToken = absl::Milliseconds(50);
-  static constexpr absl::Duration kMost = absl::Seconds(1);
+  static constexpr absl::Duration kMaxTime = absl::Seconds(1);
 
   // The time left for the mask of this place, and after that to accept one more token.
   absl::Duration LeftForMask() const;
@@ -78,7 +78,7 @@ class TimeAccount {
   absl::Duration left_for_drafts() const { return for_drafts_; }
   // Whether drafts may go on. They stop for good once it would take long to follow the output anew,
   // which becomes necessary where a draft runs out of time.
-  bool may_draft() const { return for_drafts_ > absl::ZeroDuration() && replay_time_ <= kMost; }
+  bool may_draft() const { return for_drafts_ > absl::ZeroDuration() && replay_time_ <= kMaxTime; }
 
   void AddMask(absl::Duration time);
   // Moves on to the place after `token`.
@@ -99,7 +99,9 @@ class TimeAccount {
     absl::Duration time() const { return accept_time + mask_time; }
   };
 
-  static absl::Duration Refilled(absl::Duration left) { return std::min(left + kPerToken, kMost); }
+  static absl::Duration Refilled(absl::Duration left) {
+    return std::min(left + kPerToken, kMaxTime);
+  }
   // The time left after all known work at this place.
   absl::Duration LeftAt(size_t depth) const;
 
@@ -107,9 +109,9 @@ class TimeAccount {
   // those of a draft that was taken back and may be walked again.
   std::vector<Place> places_ = std::vector<Place>(1);
   size_t depth_ = 0;
-  absl::Duration left_ = kMost;        // before the work at places_[0]
-  absl::Duration for_drafts_ = kMost;  // committed work is given back
-  absl::Duration replay_time_;         // that it took to accept the committed tokens
+  absl::Duration left_ = kMaxTime;        // before the work at places_[0]
+  absl::Duration for_drafts_ = kMaxTime;  // committed work is given back
+  absl::Duration replay_time_;            // that it took to accept the committed tokens
 };
 
 }  // namespace tandem

@@ -435,7 +435,7 @@ class XGrammarEngine final : public GrammarEngine {
   // them; as it is no beginning of UTF-8, no grammar of characters has it.
   Compiler CompilerWith(const std::vector<TokenId>& tokens) const {
     if (tokens.empty()) return compiler_;
-    constexpr size_t kMostKept = 4;  // a model has one or two sets of markers
+    constexpr size_t kMaxKept = 4;  // a model has one or two sets of markers
     const absl::MutexLock lock(&mutex_);
     const auto it = absl::c_find_if(with_tokens_, [&](const auto& e) { return e.first == tokens; });
     if (it != with_tokens_.end()) return it->second;
@@ -443,7 +443,7 @@ class XGrammarEngine final : public GrammarEngine {
     for (const TokenId token : tokens) {
       if (static_cast<size_t>(token) < texts.size()) texts[token] = absl::StrCat("\xff", token);
     }
-    if (with_tokens_.size() == kMostKept) with_tokens_.erase(with_tokens_.begin());
+    if (with_tokens_.size() == kMaxKept) with_tokens_.erase(with_tokens_.begin());
     with_tokens_.emplace_back(tokens, CompilerFor(xgrammar::TokenizerInfo(
                                           texts, xgrammar::VocabType::RAW,
                                           tokenizer_.GetVocabSize(), std::vector<int>())));

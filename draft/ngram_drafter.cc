@@ -39,7 +39,7 @@ int CommonLength(absl::Span<const TokenId> text, int a, int b) {
 // The runs that a memory of earlier texts is followed by; shorter ones tell of the language alone.
 constexpr int kShortestRemembered = 3;
 // Tokens of memory in a row: each is looked up, and few more are kept.
-constexpr int kMostRemembered = 8;
+constexpr int kMaxRemembered = 8;
 
 struct NgramDraftState final : DraftState {
   NgramIndex index;
@@ -65,7 +65,7 @@ class Remembered {
     first_ = memory->Find(text);
     const int least = first_.run < kShortestRemembered ? 1 : kShortestRemembered;
     TextMemory::Next next = first_;
-    while (next.run >= least && num_tokens_ < std::min(most, kMostRemembered)) {
+    while (next.run >= least && num_tokens_ < std::min(most, kMaxRemembered)) {
       tokens_[num_tokens_++] = next.token;
       text.push_back(next.token);
       next = memory->Find(text);
@@ -86,7 +86,7 @@ class Remembered {
 
  private:
   TextMemory::Next first_;
-  std::array<TokenId, kMostRemembered> tokens_{};
+  std::array<TokenId, kMaxRemembered> tokens_{};
   int num_tokens_ = 0;
 };
 
@@ -157,7 +157,7 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
                        .max_tokens = kMaxDraftTokens,
                        .num_unread = 0});
   }
-  const Remembered remembered(own->memory(), context, kMostRemembered);
+  const Remembered remembered(own->memory(), context, kMaxRemembered);
   if (!remembered.tokens().empty()) {
     options.push_back({.source = remembered.source(),
                        .evidence = remembered.evidence(),

@@ -9,7 +9,7 @@ namespace tandem {
 PredictedText::PredictedText(std::string text, std::vector<TokenId> tokens)
     : text_(std::move(text)), tokens_(std::move(tokens)) {
   for (size_t i = 0; i < places_.size(); ++i) {
-    const size_t length = kLeastRun + i;
+    const size_t length = kMinRun + i;
     for (size_t place = length; place <= tokens_.size(); ++place) {
       places_[i].push_back(static_cast<uint32_t>(place));
     }
@@ -21,9 +21,9 @@ PredictedText::PredictedText(std::string text, std::vector<TokenId> tokens)
 }
 
 size_t PredictedText::Find(absl::Span<const TokenId> output, size_t next) const {
-  for (size_t length = std::min(kLongestRun, output.size()); length >= kLeastRun; --length) {
+  for (size_t length = std::min(kLongestRun, output.size()); length >= kMinRun; --length) {
     const absl::Span<const TokenId> run = output.last(length);
-    const std::vector<uint32_t>& places = places_[length - kLeastRun];
+    const std::vector<uint32_t>& places = places_[length - kMinRun];
     const auto it = std::partition_point(places.begin(), places.end(), [&](uint32_t place) {
       const absl::Span<const TokenId> at = RunBefore(place, length);
       return at < run || (at == run && place < next);

@@ -27,13 +27,13 @@ class PredictedText {
   const std::string& text() const { return text_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
   // The place after the longest run of the last tokens of `output`, of kLongestRun at most; of
-  // equal runs the first at or after `next`, else the last before it. 0 if no run of kLeastRun is
+  // equal runs the first at or after `next`, else the last before it. 0 if no run of kMinRun is
   // there.
   size_t Find(absl::Span<const TokenId> output, size_t next) const;
 
  private:
   // Fewer tokens stand in many places.
-  static constexpr size_t kLeastRun = 3;
+  static constexpr size_t kMinRun = 3;
   static constexpr size_t kLongestRun = 6;
 
   absl::Span<const TokenId> RunBefore(size_t place, size_t length) const {
@@ -42,8 +42,8 @@ class PredictedText {
 
   std::string text_;
   std::vector<TokenId> tokens_;
-  // For each length of run from kLeastRun on: the places after its runs, by run, then by place.
-  std::array<std::vector<uint32_t>, kLongestRun - kLeastRun + 1> places_;
+  // For each length of run from kMinRun on: the places after its runs, by run, then by place.
+  std::array<std::vector<uint32_t>, kLongestRun - kMinRun + 1> places_;
 };
 
 // What somebody expects an output to be, followed along: an edit of a text says most of it again.

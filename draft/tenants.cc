@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 // More would keep a habit of long ago for too long.
-constexpr int kMostVotes = 8;
+constexpr int kMaxVotes = 8;
 constexpr int kUsualVotes = 2;
 constexpr int kSuccessorRuns = 2;  // the first ones
 
@@ -21,7 +21,7 @@ uint32_t CheckOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32) | 1u;
 }  // namespace
 
 TextMemory::TextMemory(size_t bytes) {
-  TANDEM_CHECK(bytes >= kLeastBytes);
+  TANDEM_CHECK(bytes >= kMinBytes);
   entries_.resize(bytes / sizeof(Entry));
 }
 
@@ -41,7 +41,7 @@ void TextMemory::LearnRuns(absl::Span<const uint64_t> hashes, TokenId next) {
     Entry& entry = entries_[PlaceOf(hash, entries_.size())];
     const uint32_t check = CheckOf(hash);
     if (entry.check == check && entry.next == next) {
-      entry.votes = std::min(entry.votes + 1, kMostVotes);
+      entry.votes = std::min(entry.votes + 1, kMaxVotes);
     } else if (--entry.votes <= 0) {
       entry = {.check = check, .next = next, .votes = 1};
     }
@@ -76,8 +76,8 @@ TextMemory::Next TextMemory::Find(absl::Span<const TokenId> text) const {
 std::shared_ptr<Tenant> Tenants::Make(const CacheSalt& salt) const {
   auto tenant = std::make_shared<Tenant>(Tenant{.salt = salt});
   const int64_t half = memory_bytes_ / 2;
-  const int64_t share = salt == nullptr ? half : half / kMostSalted;
-  if (share >= static_cast<int64_t>(TextMemory::kLeastBytes)) {
+  const int64_t share = salt == nullptr ? half : half / kMaxSaltedTenants;
+  if (share >= static_cast<int64_t>(TextMemory::kMinBytes)) {
     tenant->memory = std::make_unique<TextMemory>(share);
   }
   if (salt != nullptr) tenant->speculation = std::make_unique<TenantSpeculation>();
@@ -96,7 +96,7 @@ std::shared_ptr<Tenant> Tenants::Get(const CacheSalt& salt) {
     salted_.splice(salted_.begin(), salted_, found);
     return salted_.front();
   }
-  if (static_cast<int>(salted_.size()) == kMostSalted) {
+  if (static_cast<int>(salted_.size()) == kMaxSaltedTenants) {
     // Its sequences that still run go on without a memory, so that the sum is kept.
     salted_.back()->memory = nullptr;
     salted_.pop_back();

@@ -28,9 +28,9 @@ class TextMemory {
   static constexpr std::array<int, 5> kRuns = {1, 2, 3, 5, 8};
   static constexpr int kLongestRun = kRuns.back();
 
-  // Takes at most `bytes`, all of it now. REQUIRES: bytes >= kLeastBytes.
+  // Takes at most `bytes`, all of it now. REQUIRES: bytes >= kMinBytes.
   explicit TextMemory(size_t bytes);
-  static constexpr size_t kLeastBytes = 4096;
+  static constexpr size_t kMinBytes = 4096;
 
   // The last `count` tokens of `text` follow what stands before them. Cannot fail.
   // REQUIRES: 0 <= count <= text.size().
@@ -72,11 +72,12 @@ struct Tenant {
 };
 
 // The tenants of an engine. Each has a fixed share of the memory, so how much one writes leaves the
-// others' alone: those without a salt half of it, each of the kMostSalted others an equal part of
-// the rest. One more makes the least recently used one forget everything. Thread-compatible.
+// others' alone: those without a salt half of it, each of the kMaxSaltedTenants others an equal
+// part of the rest. One more makes the least recently used one forget everything.
+// Thread-compatible.
 class Tenants {
  public:
-  static constexpr int kMostSalted = 16;
+  static constexpr int kMaxSaltedTenants = 16;
 
   // `memory_bytes`: of all texts' memories together; 0 for none.
   explicit Tenants(int64_t memory_bytes) : memory_bytes_(memory_bytes) {}

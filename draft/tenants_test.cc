@@ -87,9 +87,9 @@ TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
 
 // The memory keeps its size however much it learns, and holds what was learned last.
 TEST(TextMemory, IsBounded) {
-  TextMemory memory(TextMemory::kLeastBytes);
+  TextMemory memory(TextMemory::kMinBytes);
   const size_t bytes = memory.bytes();
-  EXPECT_LE(bytes, TextMemory::kLeastBytes);
+  EXPECT_LE(bytes, TextMemory::kMinBytes);
   for (int i = 0; i < 500; ++i) LearnAll(&memory, Counting(1000 * i, 100));
   EXPECT_EQ(memory.bytes(), bytes);
   const Tokens last = Counting(7000000, 40);
@@ -128,12 +128,12 @@ TEST(Tenants, ShareABoundedMemory) {
   const auto unsalted = tenants.Get(nullptr);
   EXPECT_GT(unsalted->memory->bytes(), kTenantBytes * 15 / 32);
   const auto kept = tenants.Get(Salt("kept"));
-  for (int i = 0; i < 3 * Tenants::kMostSalted; ++i) {
+  for (int i = 0; i < 3 * Tenants::kMaxSaltedTenants; ++i) {
     tenants.Get(Salt(absl::StrCat(i)));
     EXPECT_EQ(tenants.Get(Salt("kept")), kept);
     EXPECT_LE(tenants.bytes_in_use(), kTenantBytes);
   }
-  EXPECT_EQ(tenants.num_tenants(), Tenants::kMostSalted + 1);
+  EXPECT_EQ(tenants.num_tenants(), Tenants::kMaxSaltedTenants + 1);
   EXPECT_EQ(first->memory, nullptr);
   EXPECT_NE(tenants.Get(Salt("first")), first);
   EXPECT_NE(kept->memory, nullptr);

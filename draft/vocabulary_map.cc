@@ -15,7 +15,7 @@ namespace {
 
 // Longer tokens are not looked for when a text is cut into tokens, so that a file of huge tokens
 // costs no more than its size; words are shorter.
-constexpr size_t kMostBytesPerPiece = 64;
+constexpr size_t kMaxBytesPerPiece = 64;
 
 enum class Kind : char {
   kText,     // bytes, as the tokenizer writes text
@@ -81,7 +81,7 @@ class DraftWriter {
       ids_.emplace(*texts[id], id);  // of equals the lowest stays
       if (IsText(texts[id])) longest_ = std::max(longest_, texts[id]->bytes.size());
     }
-    longest_ = std::min(longest_, kMostBytesPerPiece);
+    longest_ = std::min(longest_, kMaxBytesPerPiece);
   }
 
   TokenId Find(const TokenText& text) const {

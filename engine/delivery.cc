@@ -138,7 +138,7 @@ void Delivery::Queue(std::shared_ptr<Channel> channel) {
 
 // Without another thread those that there are come round to what waits.
 void Delivery::AddThread() {
-  if (is_stopping_ || threads_.size() >= kMostThreads) return;
+  if (is_stopping_ || threads_.size() >= kMaxThreads) return;
   try {
     threads_.emplace_back([this] { Work(); });
   } catch (const std::exception& error) {

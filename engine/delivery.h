@@ -58,11 +58,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
 // Calls the callbacks of all generations, each generation's in order, on the threads that
 // EngineOptions::callback_thread says. Of threads of its own there are as many as callbacks run at
-// the same time, so that one that takes its time is in nobody's way; from kMostThreads on they wait
+// the same time, so that one that takes its time is in nobody's way; from kMaxThreads on they wait
 // for each other. Thread-safe.
 class Delivery {
  public:
-  static constexpr int kMostThreads = 64;
+  static constexpr int kMaxThreads = 64;
 
   explicit Delivery(CallbackThread thread);
   // Hands over everything first. REQUIRES: every channel is closed.

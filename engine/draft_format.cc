@@ -15,7 +15,7 @@ namespace tandem {
 namespace {
 
 // As Transformer::LoadOptions::min_packed_bytes: what is requantised is kept for the next start.
-constexpr double kLeastBytes = 64 << 20;
+constexpr double kMinBytes = 64 << 20;
 constexpr double kBitsOfInt4 = 4.5;  // q4_k
 // What is expected of a draft that was not seen yet (draft/policy/acceptance_estimate.cc), and how
 // much of it four bits leave.
@@ -54,7 +54,7 @@ absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
 
 std::string ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
                               bool has_exact_activations) {
-  if (has_exact_activations || matrices.bytes < kLeastBytes) return "none";
+  if (has_exact_activations || matrices.bytes < kMinBytes) return "none";
   if (matrices.bits_per_weight <= kBitsOfInt4) return "none";
   const double step = matrices.bytes / target_bytes;
   const double as_it_is = Gain(kAcceptance, step);

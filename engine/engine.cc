@@ -469,7 +469,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
-    if (s.num_pending() <= kMostWithoutChunk) continue;
+    if (s.num_pending() <= kMaxDecodeRows) continue;
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
     prefixes_.Take(&s, std::move(longer));
@@ -483,7 +483,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 void EngineImpl::LookForDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;
-  if (session->num_pending() > std::max(runtime_.chunk_tokens, kMostWithoutChunk)) return;
+  if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeRows)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
       session->draft_options =

@@ -67,10 +67,10 @@ absl::Status CheckDrafter(DrafterKind kind, const Runtime& runtime) {
 
 // Each tenant keeps its salt.
 absl::Status CheckCacheSalt(const std::string& salt) {
-  constexpr size_t kMostBytes = 1024;
-  if (salt.size() <= kMostBytes) return absl::OkStatus();
+  constexpr size_t kMaxBytes = 1024;
+  if (salt.size() <= kMaxBytes) return absl::OkStatus();
   return FieldError("cache_salt",
-                    absl::StrCat("must be at most ", kMostBytes, " bytes, got ", salt.size()));
+                    absl::StrCat("must be at most ", kMaxBytes, " bytes, got ", salt.size()));
 }
 
 absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const EngineOptions& options,

@@ -63,17 +63,17 @@ void StopAutomaton::Add(const std::string& stop) {
 }
 
 absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
-  if (stops.size() > kMostStopStrings) {
+  if (stops.size() > kMaxStopStrings) {
     return FieldError("stop",
-                      absl::StrCat(stops.size(), " strings are more than ", kMostStopStrings));
+                      absl::StrCat(stops.size(), " strings are more than ", kMaxStopStrings));
   }
   size_t bytes = 0;
   for (const std::string& stop : stops) {
     if (stop.empty()) return FieldError("stop", "a stop string is empty");
     bytes += stop.size();
   }
-  if (bytes <= kMostStopBytes) return absl::OkStatus();
-  return FieldError("stop", absl::StrCat(bytes, " bytes in all are more than ", kMostStopBytes));
+  if (bytes <= kMaxStopBytes) return absl::OkStatus();
+  return FieldError("stop", absl::StrCat(bytes, " bytes in all are more than ", kMaxStopBytes));
 }
 
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,

@@ -56,8 +56,8 @@ class StopAutomaton {
 // What a request may ask for. The automaton of its stop strings takes 28 bytes for each of theirs,
 // so at most .5 MB a generation, and each may take a comparison for a byte of text: at this number
 // less than a hundredth of what the smallest model's token takes.
-inline constexpr int kMostStopStrings = 64;
-inline constexpr int kMostStopBytes = 16384;  // of all together
+inline constexpr int kMaxStopStrings = 64;
+inline constexpr int kMaxStopBytes = 16384;  // of all together
 
 // INVALID_ARGUMENT of the field "stop" if there are too many of them, or one is empty.
 absl::Status CheckStopStrings(absl::Span<const std::string> stops);

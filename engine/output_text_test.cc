@@ -422,8 +422,8 @@ TEST(OutputText, StopStringsOfTheFirstTokensArePartOfTheText) {
 
 // Row 89 of the bug catalogue: what a request may ask for has an end.
 TEST(StopStrings, AreRefusedBeyondTheirLimits) {
-  const std::string longest(kMostStopBytes, 'x');
-  std::vector<std::string> most(kMostStopStrings, "x");
+  const std::string longest(kMaxStopBytes, 'x');
+  std::vector<std::string> most(kMaxStopStrings, "x");
   EXPECT_TRUE(CheckStopStrings({}).ok());
   EXPECT_TRUE(CheckStopStrings(most).ok());
   EXPECT_TRUE(CheckStopStrings({&longest, 1}).ok());

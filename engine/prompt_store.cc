@@ -199,7 +199,7 @@ bool PromptStore::Waits(Session* session) const {
       !is_over && StillPays(Instant::Now() - session->fetch_begun,
                             session->target_kv.length() - session->fetch_first,
                             session->length() - session->fetch_first, speed_.tokens_per_second(),
-                            session->fetch->is_transfer() ? kMostTransferDelay : kMostStoreDelay);
+                            session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
   if (!waits) session->fetch = nullptr;
   return waits;
 }
@@ -207,7 +207,7 @@ bool PromptStore::Waits(Session* session) const {
 void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time) {
   int num_tokens = 0;
   for (const RoundStep& step : steps) {
-    if (step.num_fed > kMostWithoutChunk) num_tokens += step.num_fed;
+    if (step.num_fed > kMaxDecodeRows) num_tokens += step.num_fed;
   }
   speed_.Observe(num_tokens, time);
   if (num_tokens == 0 || worker_ == nullptr) return;

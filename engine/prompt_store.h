@@ -24,8 +24,8 @@ namespace tandem {
 // Waiting for pages delays a prompt by at most this share of the time that computing it takes. A
 // prompt waits longer for another worker than for a disk: computing it would delay the answers in
 // progress, and the first transfer has to connect.
-inline constexpr double kMostStoreDelay = 0.05;
-inline constexpr double kMostTransferDelay = 0.5;
+inline constexpr double kMaxStoreDelay = 0.05;
+inline constexpr double kMaxTransferDelay = 0.5;
 
 // Whether a prompt goes on waiting after `waited`, when `num_arrived` of the `num_missing` tokens
 // that it lacked have come: as long as computing those would have taken, and `most_delay` of
@@ -45,9 +45,9 @@ class ReadingSpeed {
 
   // Passes over few tokens say nothing.
   void Observe(int num_tokens, absl::Duration time) {
-    constexpr int kLeastTokens = 16;
+    constexpr int kMinTokens = 16;
     constexpr double kWeightOfSlower = 0.1;
-    if (num_tokens < kLeastTokens || time <= absl::ZeroDuration()) return;
+    if (num_tokens < kMinTokens || time <= absl::ZeroDuration()) return;
     const double now = num_tokens / absl::ToDoubleSeconds(time);
     tokens_per_second_ = now > tokens_per_second_
                              ? now

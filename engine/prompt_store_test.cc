@@ -39,7 +39,7 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
   constexpr int kTokens = 4000;
   const absl::Duration computing = absl::Seconds(kTokens / kSpeed);
   const absl::Duration step = absl::Milliseconds(1);
-  for (const double share : {kMostStoreDelay, kMostTransferDelay})
+  for (const double share : {kMaxStoreDelay, kMaxTransferDelay})
     for (const int latency_ms : {0, 1, 50, 99, 101, 500, 1900, 5000, 1000000}) {
       for (const int page_us : {10, 1000, 4000, 7900, 8000, 8100, 12000, 1000000}) {
         const Disk disk = {absl::Milliseconds(latency_ms), absl::Microseconds(page_us)};
@@ -58,8 +58,8 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
 }
 
 TEST(FetchPace, DoesNotWaitWhereNothingIsKnown) {
-  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0, kMostStoreDelay));
-  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0, kMostStoreDelay));
+  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0, kMaxStoreDelay));
+  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0, kMaxStoreDelay));
 }
 
 TEST(ReadingSpeed, IsTheBestOfLate) {

@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 // Bytes of a prompt's pages that have come and wait to be put into a cache.
-constexpr size_t kMostFetchedBytes = size_t{64} << 20;
+constexpr size_t kMaxFetchedBytes = size_t{64} << 20;
 constexpr size_t kLongestName = 256;  // of leases and engines
 
 absl::Status CheckName(absl::string_view field, const std::string& name) {
@@ -119,7 +119,7 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
     if (is_done) reader.thread.join();
     return is_done;
   });
-  auto fetch = std::make_shared<Fetch>(std::move(runs), kMostFetchedBytes);
+  auto fetch = std::make_shared<Fetch>(std::move(runs), kMaxFetchedBytes);
   auto is_done = std::make_shared<std::atomic<bool>>(false);
   Reader& reader = readers_.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
   const std::string name =

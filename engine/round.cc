@@ -313,7 +313,7 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
     (s.times.has_read_prompt() ? stats.verify_time : stats.prefill_time) += record->verify_time();
     s.times.OnRound(record->draft_time(), record->verify_time(), record->verified,
                     /*completes=*/results[i].judged);
-    record->only_decodes = record->only_decodes && steps[i].num_fed <= kMostWithoutChunk;
+    record->only_decodes = record->only_decodes && steps[i].num_fed <= kMaxDecodeRows;
     record->num_fed += steps[i].num_fed;
     // An exception of the session's constraint fails this session and no other.
     absl::Status status = Caught("committing tokens", [&] {

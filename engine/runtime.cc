@@ -41,7 +41,7 @@ constexpr int kRoomForPrefixes = 2;
 // A device's products reach their speed with more rows than a CPU's (docs/cuda.md).
 constexpr int kChunkTokensOfHost = 256;
 constexpr int kChunkTokensOfDevice = 1024;
-constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts them is an int
+constexpr int64_t kMaxPages = std::numeric_limits<int>::max();  // what counts them is an int
 
 constexpr NamedValues<CpuCompute, 3> kComputes = {
     {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
@@ -56,9 +56,9 @@ bool HaveSameTokenizerFile(const EngineOptions& options) {
 // A draft without a tokenizer speaks its target's, which only the size of its vocabulary can deny:
 // models of one family pad theirs by a few hundred rows (Qwen2.5: by 271 or 399).
 absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& runtime) {
-  constexpr int kMostPadding = 1024;
+  constexpr int kMaxPadding = 1024;
   const int least = runtime.tokenizer->vocab_size();
-  const int most = std::max(least, runtime.target->vocab_size()) + kMostPadding;
+  const int most = std::max(least, runtime.target->vocab_size()) + kMaxPadding;
   const int found = runtime.draft->vocab_size();
   if (least <= found && found <= most) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -71,11 +71,10 @@ absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& run
 // counted, because text consists of them, against the smaller vocabulary, because the common tokens
 // are few: 3,900 of Qwen2's 151,643 cover 87 % of a simple text.
 bool IsUsable(const VocabularyMap& vocabulary) {
-  constexpr int kLeastShare = 8;  // an eighth
+  constexpr int kMinShare = 8;  // an eighth
   const VocabularyMap::Counts& counts = vocabulary.long_counts();
   return !vocabulary.pairs().empty() &&
-         (counts.target == 0 ||
-          counts.paired * kLeastShare > std::min(counts.target, counts.draft));
+         (counts.target == 0 || counts.paired * kMinShare > std::min(counts.target, counts.draft));
 }
 
 // How the draft speaks and reads the target's tokens; null if they are the same.
@@ -141,7 +140,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
   const int64_t pages_per_sequence =
       (int64_t{runtime->target->context_length()} + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
-  int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
+  int64_t num_pages = std::min({memory / page_bytes, useful, kMaxPages});
   if (runtime->ranks != nullptr) {
     ASSIGN_OR_RETURN(const int64_t most, runtime->ranks->MostPages());
     num_pages = std::min(num_pages, most);
@@ -241,7 +240,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
   if (options.draft_head_tokens != kAutoDraftHeadTokens) {
     loading.head_tokens = options.draft_head_tokens;
   } else if (runtime.backend->memory_is_host() && !is_shared_out) {
-    loading.sets_head_from = DraftHead::kLeastVocabulary;
+    loading.sets_head_from = DraftHead::kMinVocabulary;
   }
   return LoadModel({.path = path,
                     .quantize = format,

@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-bool NeedsChunk(const Session& session) { return session.num_pending() > kMostWithoutChunk; }
+bool NeedsChunk(const Session& session) { return session.num_pending() > kMaxDecodeRows; }
 
 // The rows of one that decodes; a draft length that the policy chooses is the policy's to weigh.
 int RowsOf(const Session& session) {

@@ -32,7 +32,7 @@ struct RoundPlan {
 };
 
 // A session with no more than this to read, as in decoding, never waits for the prompts' chunk.
-inline constexpr int kMostWithoutChunk = 2;
+inline constexpr int kMaxDecodeRows = 2;
 
 // What is left of the chunk for prompts however many decode.
 constexpr int LeastForPrompts(int chunk_tokens) {

@@ -433,7 +433,7 @@ class Walk {
       const Session& s = *step.session;
       EXPECT_GE(step.num_fed, 1);
       EXPECT_LE(step.num_fed, s.num_pending());
-      (s.num_pending() > kMostWithoutChunk ? chunk : num_decoding) += step.num_fed;
+      (s.num_pending() > kMaxDecodeRows ? chunk : num_decoding) += step.num_fed;
       EXPECT_LE(step.granted, s.DraftRoom());
       if (step.granted > 0) {
         EXPECT_TRUE(step.completes() && s.draft_state != nullptr);

@@ -47,7 +47,7 @@ struct Answer {
 };
 
 std::string ToText(const Answer& answer) {
-  return json{{"error", answer.error.substr(0, RankGroup::kMostWords / 4)},
+  return json{{"error", answer.error.substr(0, RankGroup::kMaxWords / 4)},
               {"code", answer.error_code},
               {"arithmetic", answer.arithmetic},
               {"page_bytes", answer.needs.page_bytes},

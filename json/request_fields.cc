@@ -48,7 +48,7 @@ const JsonValue& EmptyObject() {
 void IgnoredFields::Add(absl::string_view path) {
   std::string name = NameOfPath(path);
   if (std::find(names_.begin(), names_.end(), name) != names_.end()) return;
-  if (names_.size() == kMostNames) {
+  if (names_.size() == kMaxNames) {
     is_cut_ = true;
     return;
   }
@@ -65,8 +65,8 @@ std::vector<std::string> IgnoredFieldsLog::NewLines(const IgnoredFields& fields)
   std::vector<std::string> lines;
   absl::MutexLock lock(&mutex_);
   for (const std::string& name : fields.names()) {
-    if (said_.size() > kMostNames || !said_.insert(name).second) continue;
-    lines.push_back(said_.size() <= kMostNames
+    if (said_.size() > kMaxNames || !said_.insert(name).second) continue;
+    lines.push_back(said_.size() <= kMaxNames
                         ? absl::StrCat("ignored field=", name,
                                        " why=\"not known here; --strict-requests refuses such\"")
                         : "ignored fields=many more=\"not said any more\"");
@@ -74,24 +74,24 @@ std::vector<std::string> IgnoredFieldsLog::NewLines(const IgnoredFields& fields)
   return lines;
 }
 
-bool WholeNumber::IsWithin(int64_t low, int64_t high) const {
+bool JsonInteger::IsWithin(int64_t low, int64_t high) const {
   const auto value = static_cast<int64_t>(bits);
   if (!is_negative && value < 0) return false;  // more than 2^63 - 1
   return low <= value && value <= high;
 }
 
-std::optional<WholeNumber> AsWholeNumber(const JsonValue& json) {
-  if (json.is_number_unsigned()) return WholeNumber{.bits = json.get<uint64_t>()};
+std::optional<JsonInteger> AsJsonInteger(const JsonValue& json) {
+  if (json.is_number_unsigned()) return JsonInteger{.bits = json.get<uint64_t>()};
   if (json.is_number_integer()) {
     const auto value = json.get<int64_t>();
-    return WholeNumber{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
+    return JsonInteger{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
   }
   if (!json.is_number()) return std::nullopt;
   // Beyond 2^53 a float may stand for a neighbour of what was meant.
-  constexpr double kMostExact = 9007199254740992.0;
+  constexpr double kMaxExactInteger = 9007199254740992.0;
   const double value = json.get<double>();
-  if (!(std::abs(value) <= kMostExact) || value != std::floor(value)) return std::nullopt;
-  return WholeNumber{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
+  if (!(std::abs(value) <= kMaxExactInteger) || value != std::floor(value)) return std::nullopt;
+  return JsonInteger{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
                      .is_negative = value < 0};
 }
 
@@ -140,7 +140,7 @@ void RequestFields::Read(absl::string_view name, int* value, const Limits& limit
     *value = static_cast<int>(*limits.unset);
     return;
   }
-  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  const std::optional<JsonInteger> number = AsJsonInteger(*found);
   Limits of_int = limits;
   of_int.high = std::min<double>(limits.high, std::numeric_limits<int>::max());
   const auto low = static_cast<int64_t>(limits.low);
@@ -179,7 +179,7 @@ void RequestFields::Read(absl::string_view name, std::string* value) {
 void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value) {
   const JsonValue* found = Find(name);
   if (found == nullptr) return;
-  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  const std::optional<JsonInteger> number = AsJsonInteger(*found);
   if (!number.has_value()) return FailNot(name, *found, "an integer of 64 bits");
   *value = number->bits;
 }

@@ -23,7 +23,7 @@ namespace tandem {
 // Those of one request, bounded in number and length. Thread-compatible.
 class IgnoredFields {
  public:
-  static constexpr size_t kMostNames = 16;
+  static constexpr size_t kMaxNames = 16;
   static constexpr size_t kLongestName = 64;
 
   // `path` as errors have it, "messages[3].mood". Indices are dropped, and characters that a header
@@ -43,7 +43,7 @@ class IgnoredFields {
 // logged. Thread-safe.
 class IgnoredFieldsLog {
  public:
-  static constexpr size_t kMostNames = 256;
+  static constexpr size_t kMaxNames = 256;
   std::vector<std::string> NewLines(const IgnoredFields& fields);
 
  private:
@@ -53,13 +53,13 @@ class IgnoredFieldsLog {
 
 // An integer of 64 bits, also one written as 5.0 or 5e0, if `json` is one; negative ones as
 // two's complement. Clients whose language has one kind of number write it so.
-struct WholeNumber {
+struct JsonInteger {
   uint64_t bits = 0;
   bool is_negative = false;
   // Whether it is from `low` to `high`.
   bool IsWithin(int64_t low, int64_t high) const;
 };
-std::optional<WholeNumber> AsWholeNumber(const JsonValue& json);
+std::optional<JsonInteger> AsJsonInteger(const JsonValue& json);
 
 // Reads the members of a JSON object one by one, each optional, null for absent. Remembers the
 // first error, which names the field, what was given and what is allowed. The object must outlive

@@ -93,7 +93,7 @@ void PackEvent(const CacheCleared&, Packer* packer) { BeginEvent("AllBlocksClear
 
 constexpr int64_t kEndOfReplay = -1;
 // A request is a number; what else clients send is not worth the memory.
-constexpr int64_t kMostRequestBytes = 1024;
+constexpr int64_t kMaxRequestBytes = 1024;
 
 zmq::message_t MessageOf(const std::string& bytes) { return {bytes.data(), bytes.size()}; }
 
@@ -134,7 +134,7 @@ class ZmqPublisher final : public KvEventPublisher {
     publish_.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_queued));
     // Two answers to a client that reads neither; they share their bytes.
     replay_.set(zmq::sockopt::sndhwm, static_cast<int>(2 * options.max_kept + 2));
-    replay_.set(zmq::sockopt::maxmsgsize, kMostRequestBytes);
+    replay_.set(zmq::sockopt::maxmsgsize, kMaxRequestBytes);
   }
 
   ~ZmqPublisher() override {

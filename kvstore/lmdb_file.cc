@@ -281,8 +281,8 @@ absl::Status CheckLmdbPages(MDB_env* env, const std::string& path) {
   const File file(path, descriptor);
   const auto page_size = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
   // Transactions write the two roots by turns: another process may have come to this one again.
-  constexpr int kMostTries = 100;
-  for (int i = 0; i < kMostTries; ++i) {
+  constexpr int kMaxTries = 100;
+  for (int i = 0; i < kMaxTries; ++i) {
     const uint64_t transaction = mdb_txn_id(txn);
     ASSIGN_OR_RETURN(const Root root, file.ReadRoot(transaction % kNumRoots, page_size));
     if (root.transaction == transaction) return Walk(file, root).CheckAll(root);
@@ -298,7 +298,7 @@ namespace fs = std::filesystem;
 constexpr char kFileName[] = "pages-1.mdb";
 constexpr char kOpenLock[] = "open.lock";
 constexpr mode_t kFileMode = 0600;  // caches say what prompts said
-constexpr unsigned kMostTables = 4;
+constexpr unsigned kMaxTables = 4;
 
 bool IsDenied(int code) { return code == EACCES || code == EPERM || code == EROFS; }
 
@@ -386,7 +386,7 @@ absl::Status LmdbFile::OpenEnvironment(int64_t max_bytes) {
     if (env_ != nullptr) mdb_env_close(env_);
     env_ = nullptr;
     int code = mdb_env_create(&env_);
-    if (code == 0) code = mdb_env_set_maxdbs(env_, kMostTables);
+    if (code == 0) code = mdb_env_set_maxdbs(env_, kMaxTables);
     if (code == 0) code = mdb_env_set_mapsize(env_, static_cast<size_t>(max_bytes));
     // Without syncing its root a machine that stops loses the last pages, and no more.
     if (code == 0) {

@@ -159,8 +159,8 @@ class LmdbStore final : public PageStore {
     }
     absl::Status status;
     // Gaps may be too small for a page. Each time room is made for, more leave.
-    constexpr int kMostTries = 4;
-    for (int i = 0; i < kMostTries; ++i) {
+    constexpr int kMaxTries = 4;
+    for (int i = 0; i < kMaxTries; ++i) {
       RETURN_IF_ERROR(MakeRoom(most - wanted - i * most / kShareForOther));
       int64_t num_written = 0;
       status = WriteAll(pool, pages, &num_written);
@@ -511,7 +511,7 @@ absl::StatusOr<std::shared_ptr<PageStore>> OpenLmdbStore(const LmdbOptions& opti
   std::weak_ptr<PageStore>& known = stores.by_path[folder];
   if (std::shared_ptr<PageStore> store = known.lock(); store != nullptr) return store;
   ASSIGN_OR_RETURN(std::unique_ptr<LmdbFile> file,
-                   LmdbFile::Open(folder, std::max(options.max_bytes, kLeastStoreBytes)));
+                   LmdbFile::Open(folder, std::max(options.max_bytes, kMinStoreBytes)));
   auto store = std::make_shared<LmdbStore>(std::move(file), options.now);
   known = store;
   return store;

@@ -37,15 +37,15 @@ class SpareBuffers {
     absl::MutexLock lock(&mutex_);
     num_bytes_ += buffer.size();
     buffers_.push_front(std::move(buffer));
-    while (num_bytes_ > kMostBytes || buffers_.size() > kMostBuffers) {
+    while (num_bytes_ > kMaxBytes || buffers_.size() > kMaxBuffers) {
       num_bytes_ -= buffers_.back().size();
       buffers_.pop_back();
     }
   }
 
  private:
-  static constexpr size_t kMostBytes = size_t{16} << 20;
-  static constexpr size_t kMostBuffers = 256;
+  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr size_t kMaxBuffers = 256;
 
   absl::Mutex mutex_;
   std::deque<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // the newest first

@@ -20,7 +20,7 @@ constexpr int kLowestPriority = 19;
 // Pages come one by one while answers are written, and a transaction costs as much as tens of them:
 // they are gathered for so long, unless a batch is full.
 constexpr absl::Duration kGathering = absl::Seconds(1);
-constexpr size_t kMostTouches = 1024;  // that wait
+constexpr size_t kMaxTouches = 1024;  // that wait
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void StoreWorker::Write(int pool, const PageKey& parent, const PageKey& key, int
 
 void StoreWorker::Touch(std::vector<PageKey> run) {
   absl::MutexLock lock(&mutex_);
-  if (touches_.size() < kMostTouches) touches_.push_back(std::move(run));
+  if (touches_.size() < kMaxTouches) touches_.push_back(std::move(run));
 }
 
 std::shared_ptr<Fetch> StoreWorker::Read(std::vector<StoredRun> runs) {

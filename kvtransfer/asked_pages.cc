@@ -11,8 +11,8 @@ namespace tandem {
 namespace {
 
 // Pages on their way to one peer: enough for a link of 10 Gbit/s and 3 ms.
-constexpr size_t kMostBytesOnWay = size_t{4} << 20;
-constexpr size_t kMostAsks = 1024;
+constexpr size_t kMaxBytesOnWay = size_t{4} << 20;
+constexpr size_t kMaxRequests = 1024;
 
 }  // namespace
 
@@ -96,9 +96,9 @@ AskedPages::Outcome AskedPages::Await(size_t index, absl::Span<const std::byte>*
 }
 
 absl::Status PageSender::Take(AskPages ask) {
-  if (asks_.size() >= kMostAsks) {
+  if (asks_.size() >= kMaxRequests) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("it asks for more than ", kMostAsks, " runs of pages at a time"));
+        absl::StrCat("it asks for more than ", kMaxRequests, " runs of pages at a time"));
   }
   offered_->Extend(ask.lease);
   asks_.push_back({.ask = std::move(ask)});
@@ -126,7 +126,7 @@ void PageSender::Pump() {
 bool PageSender::Answer(Asked* asked) {
   const AskPages& ask = asked->ask;
   while (asked->num_sent < ask.keys.size()) {
-    if (bytes_on_way_ >= kMostBytesOnWay) return false;
+    if (bytes_on_way_ >= kMaxBytesOnWay) return false;
     const OfferedPages::Found found = offered_->Find(ask.lease, ask.keys[asked->num_sent]);
     if (found.presence == OfferedPages::Presence::kComing) return false;
     if (found.presence == OfferedPages::Presence::kNever || found.page->pool != ask.pool) {

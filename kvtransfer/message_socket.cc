@@ -31,7 +31,7 @@ const sockaddr_in6& V6(const Address& address) {
 bool IsV4(const Address& address) { return address.storage.ss_family == AF_INET; }
 
 constexpr size_t kSizeBytes = 4;
-constexpr size_t kMostUnsentBytes = size_t{4} << 20;
+constexpr size_t kMaxUnsentBytes = size_t{4} << 20;
 
 absl::Status SocketError(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
@@ -133,7 +133,7 @@ absl::Status MessageSocket::Connect(const Address& address) {
 }
 
 absl::Status MessageSocket::Send(const std::string& message) {
-  if (unsent_.size() > kMostUnsentBytes) return absl::UnavailableError("it reads no message");
+  if (unsent_.size() > kMaxUnsentBytes) return absl::UnavailableError("it reads no message");
   for (size_t i = 0; i < kSizeBytes; ++i) {
     unsent_ += static_cast<char>(message.size() >> (8 * i) & 255);
   }
@@ -177,7 +177,7 @@ absl::Status MessageSocket::Receive(std::vector<std::string>* messages) {
     for (size_t i = 0; i < kSizeBytes; ++i) {
       message_bytes |= size_t{static_cast<uint8_t>(received_[at + i])} << (8 * i);
     }
-    if (message_bytes > kMostMessageBytes) {
+    if (message_bytes > kMaxMessageBytes) {
       return absl::InvalidArgumentError("it sent a malformed message");
     }
     if (received_.size() - at - kSizeBytes < message_bytes) break;

@@ -18,7 +18,7 @@ namespace {
 // Each Read has two of these on their way: while one is taken the other keeps the link busy.
 constexpr size_t kWindowBytes = size_t{4} << 20;
 constexpr size_t kNumWindows = 2;
-constexpr size_t kMostRequestIdBytes = 256;  // for logs
+constexpr size_t kMaxRequestIdBytes = 256;  // for logs
 
 class RemoteReader final : public PageReader {
  public:
@@ -45,7 +45,7 @@ class RemoteReader final : public PageReader {
   int TakePages(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
                 absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take,
                 std::deque<std::shared_ptr<AskedPages>>* windows) {
-    const size_t window_pages = std::clamp(kWindowBytes / page_bytes, size_t{1}, size_t{kMostKeys});
+    const size_t window_pages = std::clamp(kWindowBytes / page_bytes, size_t{1}, size_t{kMaxKeys});
     size_t num_asked = 0;
     int num_taken = 0;
     Note(AskedPages::Outcome::kThere);
@@ -104,7 +104,7 @@ class ThreadedTransfer final : public PageTransfer {
   std::unique_ptr<PageReader> Borrow(const Remote& remote, const std::string& request_id) override {
     auto lease = std::make_shared<BorrowedLease>();
     lease->remote = remote;
-    lease->request_id = request_id.substr(0, kMostRequestIdBytes);
+    lease->request_id = request_id.substr(0, kMaxRequestIdBytes);
     const absl::Status status = Check(remote, &lease->address);
     if (status.ok()) {
       thread_->Begin(lease);
@@ -124,11 +124,11 @@ class ThreadedTransfer final : public PageTransfer {
                                      "got ",
                                      ToString(*address)));
     }
-    const bool is_named = !remote.engine_id.empty() && remote.engine_id.size() <= kMostNameBytes &&
-                          !remote.lease.empty() && remote.lease.size() <= kMostNameBytes;
+    const bool is_named = !remote.engine_id.empty() && remote.engine_id.size() <= kMaxNameBytes &&
+                          !remote.lease.empty() && remote.lease.size() <= kMaxNameBytes;
     if (is_named) return absl::OkStatus();
     return FieldError("kv_transfer",
-                      absl::StrCat("engine and lease must have 1 to ", kMostNameBytes, " bytes"));
+                      absl::StrCat("engine and lease must have 1 to ", kMaxNameBytes, " bytes"));
   }
 
   const std::string host_;
@@ -147,8 +147,8 @@ absl::Status Check(const PageTransfer::Options& options, const Address& address)
                       absl::StrCat("must have a secret unless it is a loopback address, got ",
                                    HostOf(address), " without one"));
   }
-  if (options.pools.empty() || options.pools.size() > kMostPools) {
-    return FieldError("kv_transfer", absl::StrCat("must have 1 to ", kMostPools, " pools, got ",
+  if (options.pools.empty() || options.pools.size() > kMaxPools) {
+    return FieldError("kv_transfer", absl::StrCat("must have 1 to ", kMaxPools, " pools, got ",
                                                   options.pools.size()));
   }
   if (options.timeout <= absl::ZeroDuration() || options.offered.lease < absl::Milliseconds(1)) {

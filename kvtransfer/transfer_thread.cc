@@ -15,7 +15,7 @@ namespace {
 
 // How often time limits are looked at while anything goes on.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr absl::Duration kMostSilence = absl::Seconds(1);  // between words that pages are coming
+constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between words that pages are coming
 
 }  // namespace
 
@@ -233,7 +233,7 @@ void TransferThread::Beat(Peer* peer) {
     for (const auto& lease : peer->leases) Say(peer, Heartbeat{lease->remote.lease});
   }
   if (peer->sender.is_busy()) {
-    next = std::min({next, kMostSilence, options_.timeout / 3});
+    next = std::min({next, kMaxSilence, options_.timeout / 3});
     Say(peer, Coming{});
   }
   peer->next_beat = Instant::Now() + next;

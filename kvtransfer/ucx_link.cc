@@ -34,7 +34,7 @@ namespace tandem {
 namespace {
 
 constexpr unsigned kPageId = 0;
-constexpr size_t kMostConnections = 1024;
+constexpr size_t kMaxConnections = 1024;
 
 // The network interface that has the address; empty if none has.
 std::string InterfaceOf(const Address& address) {
@@ -325,7 +325,7 @@ void UcxLink::AcceptAll() {
     const int file = Accept(listener_, &from);
     if (file < 0) return;
     auto socket = std::make_unique<MessageSocket>(file);
-    if (connections_.size() >= kMostConnections) continue;
+    if (connections_.size() >= kMaxConnections) continue;
     events_->OnAccepted(Add(std::move(socket))->link, ToString(from));
   }
 }

@@ -140,7 +140,7 @@ absl::Status NotAMessage() { return absl::InvalidArgumentError("it sent a malfor
 
 absl::StatusOr<WireMessage> DecodeFields(absl::Span<const std::byte> bytes) {
   // Limits on arrays, maps, texts, bytes, extensions and depth.
-  const msgpack::unpack_limit limit(kMostKeys, 0, kMostNameBytes, sizeof(Nonce), 0, 3);
+  const msgpack::unpack_limit limit(kMaxKeys, 0, kMaxNameBytes, sizeof(Nonce), 0, 3);
   const char* const data = reinterpret_cast<const char*>(bytes.data());
   size_t end = 0;
   const msgpack::object_handle handle =
@@ -153,7 +153,7 @@ absl::StatusOr<WireMessage> DecodeFields(absl::Span<const std::byte> bytes) {
   WireMessage message;
   if (!reader.is_good || !ReadNumbered(number, &reader, &message)) return NotAMessage();
   const auto* hello = std::get_if<Hello>(&message);
-  if (hello != nullptr && hello->pools.size() > kMostPools) return NotAMessage();
+  if (hello != nullptr && hello->pools.size() > kMaxPools) return NotAMessage();
   return message;
 }
 
@@ -177,7 +177,7 @@ std::string Encode(WireMessage message) {
 }
 
 absl::StatusOr<WireMessage> Decode(absl::Span<const std::byte> bytes) {
-  if (bytes.size() > kMostMessageBytes) return NotAMessage();
+  if (bytes.size() > kMaxMessageBytes) return NotAMessage();
   absl::StatusOr<WireMessage> message = NotAMessage();
   // The library throws at bytes that are not MessagePack.
   Caught("kv transfer", [&] { message = DecodeFields(bytes); }).IgnoreError();

@@ -18,10 +18,10 @@ namespace tandem {
 inline constexpr int64_t kWireVersion = 1;
 
 // Limits on messages of a peer, checked before memory is taken for them.
-inline constexpr size_t kMostMessageBytes = size_t{64} << 10;
-inline constexpr int kMostKeys = 1024;  // of one AskPages
-inline constexpr int kMostPools = 16;
-inline constexpr int kMostNameBytes = 16384;  // of a lease, an engine, a reason, an address
+inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
+inline constexpr int kMaxKeys = 1024;  // of one AskPages
+inline constexpr int kMaxPools = 16;
+inline constexpr int kMaxNameBytes = 16384;  // of a lease, an engine, a reason, an address
 
 using Nonce = PartHasher::Digest;  // 256 random bits
 using Proof = PartHasher::Digest;  // HMAC-SHA256

@@ -10,8 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto message = tandem::Decode(bytes);
   if (!message.ok()) return 0;
   if (const auto* ask = std::get_if<tandem::AskPages>(&*message)) {
-    TANDEM_CHECK(ask->keys.size() <= size_t{tandem::kMostKeys});
-    TANDEM_CHECK(ask->lease.size() <= size_t{tandem::kMostNameBytes});
+    TANDEM_CHECK(ask->keys.size() <= size_t{tandem::kMaxKeys});
+    TANDEM_CHECK(ask->lease.size() <= size_t{tandem::kMaxNameBytes});
   }
   const std::string written = tandem::Encode(*message);
   const auto again =

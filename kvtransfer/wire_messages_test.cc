@@ -24,8 +24,8 @@ TEST(WireMessages, AreReadAsTheyWereWritten) {
 }
 
 TEST(WireMessages, FitWithAllTheKeysAllowed) {
-  const AskPages ask{.lease = std::string(kMostNameBytes, 'l'),
-                     .keys = std::vector<PageKey>(kMostKeys)};
+  const AskPages ask{.lease = std::string(kMaxNameBytes, 'l'),
+                     .keys = std::vector<PageKey>(kMaxKeys)};
   EXPECT_TRUE(Decode(BytesOf(Encode(ask))).ok());
 }
 
@@ -41,12 +41,12 @@ TEST(WireMessages, AreRefusedWhereTheyEndEarlyOrLate) {
 
 TEST(WireMessages, AreRefusedIfTheyHoldTooMuch) {
   for (const WireMessage& message :
-       {WireMessage(Hello{.pools = std::vector<PoolId>(kMostPools + 1)}),
-        WireMessage(AskPages{.keys = std::vector<PageKey>(kMostKeys + 1)}),
-        WireMessage(Release{std::string(kMostNameBytes + 1, 'l')})}) {
+       {WireMessage(Hello{.pools = std::vector<PoolId>(kMaxPools + 1)}),
+        WireMessage(AskPages{.keys = std::vector<PageKey>(kMaxKeys + 1)}),
+        WireMessage(Release{std::string(kMaxNameBytes + 1, 'l')})}) {
     EXPECT_FALSE(Decode(BytesOf(Encode(message))).ok()) << message.index();
   }
-  EXPECT_FALSE(Decode(BytesOf(std::string(kMostMessageBytes + 1, '\xc0'))).ok());
+  EXPECT_FALSE(Decode(BytesOf(std::string(kMaxMessageBytes + 1, '\xc0'))).ok());
 }
 
 TEST(WireMessages, AreRefusedIfTheyAreOthers) {

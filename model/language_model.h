@@ -15,7 +15,7 @@ enum class LogitsToHost {
   kWhole,
   // Nothing is wanted but their ArgMax (model/sampling.h): greedy decoding. Others with the same
   // one may come.
-  kOnlyLargest,
+  kOnlyArgMax,
   kNothing,  // they are read where they are: LanguageModel::device_rows
 };
 

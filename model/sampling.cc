@@ -89,8 +89,8 @@ std::vector<TokenId> LargestIds(int k, absl::Span<const float> row) {
   std::vector<TokenId> ids;
   // A heap of the best so far with the worst on top: nearly always one comparison a token, where
   // selecting among all ids takes 10 times as long at 8 of 4096.
-  constexpr int kMostInHeap = 256;
-  if (k <= kMostInHeap) {
+  constexpr int kMaxHeapSize = 256;
+  if (k <= kMaxHeapSize) {
     for (TokenId v = 0; v < k; ++v) ids.push_back(v);
     std::make_heap(ids.begin(), ids.end(), before);
     for (TokenId v = k; v < static_cast<TokenId>(row.size()); ++v) {

@@ -17,7 +17,7 @@ namespace {
 
 bool WantLargest(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
-    return request.to_host == LogitsToHost::kOnlyLargest && request.num_logits > 0;
+    return request.to_host == LogitsToHost::kOnlyArgMax && request.num_logits > 0;
   });
 }
 
@@ -205,7 +205,7 @@ MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
   }
   int row = 0;
   for (const ForwardRequest& request : requests) {
-    if (request.to_host == LogitsToHost::kOnlyLargest) {
+    if (request.to_host == LogitsToHost::kOnlyArgMax) {
       for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetLargest(i, largest[i]);
     }
     if (request.to_host == LogitsToHost::kWhole && request.num_logits > 0) {

@@ -31,12 +31,12 @@ constexpr double kExactUntil = 0.15;
 constexpr double kCasesUntil = 0.2;
 constexpr double kFaultsUntil = 0.5;
 // What is done whatever the time.
-constexpr int64_t kLeastRuns = 1000;
-constexpr int64_t kLeastRunsOfModels = 200;
+constexpr int64_t kMinRuns = 1000;
+constexpr int64_t kMinRunsOfModels = 200;
 constexpr int64_t kSlice = 250;            // runs between looks at the clock
 constexpr int64_t kFirstFaultRuns = 1000;  // then twice as many, and so on
-constexpr int64_t kLeastFaultRuns = 32000;
-constexpr int64_t kMostRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
+constexpr int64_t kMinFaultRuns = 32000;
+constexpr int64_t kMaxRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
 // A fault has this many times the runs of a test to show itself, if runs are given.
 constexpr int kFaultPatience = 32;
 
@@ -45,7 +45,7 @@ constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
 // Tests of laws that one proof may make: a fault counts as caught where it would be called broken
 // among so many.
-constexpr size_t kMostLawTests = 40;
+constexpr size_t kMaxLawTests = 40;
 
 // What laws are tested with. Flat rows spread over so many texts that few of a longer draft would
 // be counted, and each would have to be computed.
@@ -326,14 +326,14 @@ absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
   for (size_t i = 0; i < settings.size(); ++i) {
     for (size_t j = 0; j < std::size(rules); ++j) {
       RETURN_IF_ERROR(
-          AddLawTest(remembered_, where(settings[i], i + j, true), rules[j], kLeastRuns, tests));
+          AddLawTest(remembered_, where(settings[i], i + j, true), rules[j], kMinRuns, tests));
     }
     RETURN_IF_ERROR(
-        AddLawTest(remembered_, where(settings[i], i, false), rules[0], kLeastRuns, tests));
+        AddLawTest(remembered_, where(settings[i], i, false), rules[0], kMinRuns, tests));
   }
   for (size_t j = 0; j < std::size(rules); ++j) {
     RETURN_IF_ERROR(
-        AddLawTest(models_, where(settings[j], j, true), rules[j], kLeastRunsOfModels, tests));
+        AddLawTest(models_, where(settings[j], j, true), rules[j], kMinRunsOfModels, tests));
   }
   for (const auto& [place, runs] : fault_runs_) {
     RETURN_IF_ERROR(
@@ -345,7 +345,7 @@ absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
 absl::Status Prover::CheckLaws(LosslessProof* proof) {
   std::vector<LawTest> tests;
   RETURN_IF_ERROR(AddLawTests(&tests));
-  TANDEM_CHECK(tests.size() <= kMostLawTests);
+  TANDEM_CHECK(tests.size() <= kMaxLawTests);
   if (options_.runs > 0) {
     for (LawTest& test : tests) {
       RETURN_IF_ERROR(test.trials->Run(std::max(options_.runs, test.min_runs)));
@@ -360,7 +360,7 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
           });
       if (!GoOn(1.0) && !test.is_short()) break;
       const Instant start = Instant::Now();
-      RETURN_IF_ERROR(test.trials->Run(test.models_ran ? kLeastRunsOfModels : kSlice));
+      RETURN_IF_ERROR(test.trials->Run(test.models_ran ? kMinRunsOfModels : kSlice));
       test.time += Instant::Now() - start;
     }
   }
@@ -394,13 +394,13 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
   const PlantedWorld planted(sound_remembered_, fault);
   ASSIGN_OR_RETURN(const auto trials, TrialsOf(planted.world(), where));
   // It counts as caught if the proof's own tests would have called it broken.
-  const double limit = options_.error_rate / kMostLawTests;
-  const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMostRuns;
+  const double limit = options_.error_rate / kMaxLawTests;
+  const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMaxRuns;
   for (int64_t next = kFirstFaultRuns; !check.caught; next *= 2) {
     next = std::min(next, most);
     while (trials->runs() < next) {
       RETURN_IF_ERROR(trials->Run(std::min(kSlice, next - trials->runs())));
-      if (!GoOn(until) && trials->runs() >= kLeastFaultRuns && options_.runs == 0) break;
+      if (!GoOn(until) && trials->runs() >= kMinFaultRuns && options_.runs == 0) break;
     }
     Describe(*trials, &check);
     check.caught = check.p_value < limit;
@@ -525,9 +525,9 @@ absl::Status ProofOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("draft_tokens: ", draft_tokens, " is not from 1 to ", kMaxDraftTokens));
   }
-  if (runs < 0 || runs > kMostRuns / kFaultPatience) {
+  if (runs < 0 || runs > kMaxRuns / kFaultPatience) {
     return absl::InvalidArgumentError(
-        absl::StrCat("runs: ", runs, " is not from 0 to ", kMostRuns / kFaultPatience));
+        absl::StrCat("runs: ", runs, " is not from 0 to ", kMaxRuns / kFaultPatience));
   }
   if (time <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("time: is not positive");

@@ -15,7 +15,7 @@ namespace tandem {
 namespace {
 
 constexpr int kNumClasses = 3;
-constexpr int kMostTokens = 1 << 18;  // of a vocabulary
+constexpr int kMaxTokens = 1 << 18;  // of a vocabulary
 
 using Mask = std::vector<uint32_t>;
 
@@ -26,9 +26,9 @@ bool IsAllowed(int64_t sum, TokenId token) {
 // After tokens whose ids add up to `sum`.
 const Mask& MaskBehind(int64_t sum) {
   static const auto* const masks = [] {
-    auto* const made = new std::vector<Mask>(kNumClasses, Mask(kMostTokens / 32));
+    auto* const made = new std::vector<Mask>(kNumClasses, Mask(kMaxTokens / 32));
     for (int first = 0; first < kNumClasses; ++first) {
-      for (TokenId v = 0; v < kMostTokens; ++v) {
+      for (TokenId v = 0; v < kMaxTokens; ++v) {
         if (IsAllowed(first, v)) (*made)[first][v / 32] |= uint32_t{1} << (v % 32);
       }
     }
@@ -38,7 +38,7 @@ const Mask& MaskBehind(int64_t sum) {
 }
 
 const Mask& MaskOfAll() {
-  static const auto* const mask = new Mask(kMostTokens / 32, ~uint32_t{0});
+  static const auto* const mask = new Mask(kMaxTokens / 32, ~uint32_t{0});
   return *mask;
 }
 

@@ -124,7 +124,7 @@ void BindText(nb::module_& module) {
                 RenderChat(self, InputOf(messages, tools, variables, add_generation_prompt,
                                          continue_final_message, now)));
             std::vector<std::pair<std::string, bool>> pairs;
-            for (const ChatPart& part : parts) {
+            for (const MarkedText& part : parts) {
               pairs.emplace_back(part.text, part.special == SpecialTokens::kParse);
             }
             return pairs;

@@ -21,11 +21,11 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMostMessageSize = size_t{64} << 20;
+constexpr size_t kMaxMessageSize = size_t{64} << 20;
 // Before all ranks meet: another rank may still be in the step in which they met last.
-constexpr int kMostMessages = RankLink::kMostStepsAhead - 1;
+constexpr int kMaxMessages = RankLink::kMaxStepsAhead - 1;
 // Of addresses; memory is taken as it is written to. Two steps of pieces may wait at a time.
-constexpr size_t kSlotSize = RankLink::kMostWaitingBytes / 2;
+constexpr size_t kSlotSize = RankLink::kMaxWaitingBytes / 2;
 
 // Memory that keeps its place as it grows.
 class GrowingMemory {
@@ -91,10 +91,10 @@ class LinkedRanks final : public RankGroup {
 
   absl::Status Send(absl::Span<const std::byte> message) override {
     TANDEM_CHECK(rank() == 0);
-    if (message.size() > kMostMessageSize) {
+    if (message.size() > kMaxMessageSize) {
       return absl::ResourceExhaustedError(absl::StrCat("tensor_parallel: found a pass of ",
                                                        message.size(),
-                                                       " bytes, allowed: ", kMostMessageSize));
+                                                       " bytes, allowed: ", kMaxMessageSize));
     }
     if (absl::Status failed = status(); !failed.ok()) return failed;
     std::vector<std::byte> payload = link_.Take(message.size() + 1);
@@ -113,7 +113,7 @@ class LinkedRanks final : public RankGroup {
   }
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) override {
-    TANDEM_CHECK(words.size() <= kMostWords);
+    TANDEM_CHECK(words.size() <= kMaxWords);
     if (absl::Status failed = status(); !failed.ok()) return failed;
     std::vector<std::byte> payload(words.size() + 1);
     std::memcpy(payload.data(), words.data(), words.size());
@@ -127,7 +127,7 @@ class LinkedRanks final : public RankGroup {
       const RankLink::Payload said = link_.Await(step_, r);
       if (said == nullptr) return status();
       const size_t size = said->bytes.size() - 1;
-      if (size > kMostWords) return WrongSize(r, size, kMostWords);
+      if (size > kMaxWords) return WrongSize(r, size, kMaxWords);
       all.emplace_back(reinterpret_cast<const char*>(said->bytes.data()), size);
     }
     num_unmet_ = 0;
@@ -161,7 +161,7 @@ class LinkedRanks final : public RankGroup {
   // Rank 0 may send so many messages that nobody answers, and then waits for all.
   absl::Status EndMessage() {
     link_.EnterStep(++step_);
-    if (++num_unmet_ < kMostMessages) return absl::OkStatus();
+    if (++num_unmet_ < kMaxMessages) return absl::OkStatus();
     return Exchange("").status();
   }
 
@@ -173,7 +173,7 @@ class LinkedRanks final : public RankGroup {
 };
 
 absl::Status CheckLinked(const LinkedRankOptions& options) {
-  RETURN_IF_ERROR(CheckWithin("tensor_parallel", options.world, {.low = 1, .high = kMostRanks}));
+  RETURN_IF_ERROR(CheckWithin("tensor_parallel", options.world, {.low = 1, .high = kMaxRanks}));
   RETURN_IF_ERROR(CheckRank(options.rank, 0, options.world));
   if (options.silence > absl::ZeroDuration() && options.patience > absl::ZeroDuration()) {
     return absl::OkStatus();

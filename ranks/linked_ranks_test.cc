@@ -111,7 +111,7 @@ TEST(LinkedRanks, SayWordsToEachOther) {
     EXPECT_THAT(*group->Exchange(absl::StrCat("rank ", group->rank())),
                 ElementsAre("rank 0", "rank 1", "rank 2"));
     EXPECT_THAT(*group->Exchange(group->rank() == 1 ? "" : "x"), ElementsAre("x", "", "x"));
-    const std::string longest(RankGroup::kMostWords, 'a');
+    const std::string longest(RankGroup::kMaxWords, 'a');
     EXPECT_THAT(*group->Exchange(longest), ElementsAre(longest, longest, longest));
   });
 }

@@ -30,8 +30,8 @@ cpu_set_t ParseCpuList(const std::string& text, const cpu_set_t& allowed) {
 
 std::vector<cpu_set_t> NumaNodes(const cpu_set_t& allowed, const std::string& root) {
   std::vector<cpu_set_t> nodes;
-  constexpr int kMostNodes = 1024;
-  for (int node = 0; node < kMostNodes; ++node) {
+  constexpr int kMaxNodes = 1024;
+  for (int node = 0; node < kMaxNodes; ++node) {
     std::ifstream file(absl::StrCat(root, "/sys/devices/system/node/node", node, "/cpulist"));
     std::string text;
     if (!std::getline(file, text)) continue;

@@ -29,7 +29,7 @@ class DeviceRanks final : public RankGroup {
   bool gathers_pieces() const override { return false; }
 
   void GatherColumns(MatrixView whole, absl::FunctionRef<RankShare(int)> columns) override {
-    std::array<int, kMostRanks + 1> bounds;
+    std::array<int, kMaxRanks + 1> bounds;
     for (int r = 0; r < world(); ++r) {
       const RankShare share = columns(r);
       TANDEM_CHECK(r == 0 || share.begin == bounds[r]);

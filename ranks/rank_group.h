@@ -63,9 +63,9 @@ class RankGroup {
   // REQUIRES: rank() != 0. The message is valid until the next call of AllGather or Receive.
   virtual absl::StatusOr<absl::Span<const std::byte>> Receive() = 0;
 
-  // What every rank says, in the order of ranks.   words: at most kMostWords bytes
+  // What every rank says, in the order of ranks.   words: at most kMaxWords bytes
   virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) = 0;
-  static constexpr size_t kMostWords = 4096;
+  static constexpr size_t kMaxWords = 4096;
 
   // OK, or why the group has ended.
   virtual absl::Status status() const = 0;

@@ -29,10 +29,10 @@ using nlohmann::json;
 // Changes when what ranks say to each other, or how payloads travel, does.
 constexpr int64_t kRankWireVersion = 1;
 constexpr absl::string_view kRanksId = "ranks";  // in the place of an engine's
-constexpr absl::Duration kMostTick = absl::Milliseconds(200);
-constexpr absl::Duration kMostDrain = absl::Seconds(3);
+constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
+constexpr absl::Duration kMaxDrain = absl::Seconds(3);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
-constexpr size_t kMostReasonSize = 1024;
+constexpr size_t kMaxReasonSize = 1024;
 // So often an idle link is looked at before its thread sleeps, which costs some 50 us to end: the
 // next piece of a pass is mostly there sooner.
 constexpr int kLinkSpins = 50;
@@ -40,7 +40,7 @@ constexpr int kLinkSpins = 50;
 constexpr int kAwaitSpins = 20000;
 
 constexpr int kRankBits = 8;
-static_assert(kMostRanks <= 1 << kRankBits);
+static_assert(kMaxRanks <= 1 << kRankBits);
 uint64_t IndexOf(uint64_t step, int rank) {
   return step << kRankBits | static_cast<uint64_t>(rank);
 }
@@ -93,7 +93,7 @@ void LogRanks(LogLevel level, absl::string_view line) {
 RankLink::RankLink(const LinkedRankOptions& options, const Address& address)
     : options_(options),
       address_(address),
-      tick_(std::min(options.silence / 8, kMostTick)),
+      tick_(std::min(options.silence / 8, kMaxTick)),
       token_(NewToken()),
       self_{.hello = {.version = kRankWireVersion,
                       .engine_id = std::string(kRanksId),
@@ -249,7 +249,7 @@ bool RankLink::HasEnded() {
   }
   if (!has_told_) return false;
   const Instant now = Instant::Now();
-  if (!drained_by_.has_value()) drained_by_ = now + std::min(options_.silence, kMostDrain);
+  if (!drained_by_.has_value()) drained_by_ = now + std::min(options_.silence, kMaxDrain);
   return now >= *drained_by_ || std::none_of(peers_.begin(), peers_.end(), [](const auto& entry) {
            return entry.second->rank >= 0;
          });
@@ -283,7 +283,7 @@ void RankLink::TellFailure() {
   for (const auto& [link, peer] : peers_) {
     if (peer->rank < 0) continue;
     Say(*peer, {{"end", why.raw_code()},
-                {"reason", std::string(why.message().substr(0, kMostReasonSize))}});
+                {"reason", std::string(why.message().substr(0, kMaxReasonSize))}});
   }
   const bool is_news = begins_ && !is_stopping && !absl::IsCancelled(why);
   if (is_news && options_.on_failure) options_.on_failure(why);
@@ -425,7 +425,7 @@ absl::Status RankLink::TakeWords(Peer* peer, const json& words) {
   if (rank() == 0 && peer->rank < 0) return Admit(peer, words);
   if (rank() != 0 && peer->rank < 0 && words.contains("welcome")) {
     peer->token = words.at("token");
-    group_ = words.at("welcome").get<std::string>().substr(0, kMostReasonSize);
+    group_ = words.at("welcome").get<std::string>().substr(0, kMaxReasonSize);
     peer->rank = 0;
     last_reason_ = "it waits for other ranks";
     LogRanks(LogLevel::kInfo,
@@ -445,7 +445,7 @@ absl::Status RankLink::TakeWords(Peer* peer, const json& words) {
     const int code = words.at("end");
     const std::string reason = words.at("reason");
     if (code == 0) return absl::InvalidArgumentError("it ended for no reason");
-    Fail(absl::Status(static_cast<absl::StatusCode>(code), reason.substr(0, kMostReasonSize)));
+    Fail(absl::Status(static_cast<absl::StatusCode>(code), reason.substr(0, kMaxReasonSize)));
     Lose(peer->link, reason);
   }
   return absl::OkStatus();
@@ -530,8 +530,8 @@ bool RankLink::IsExpected(uint64_t index, size_t size) const {
   const uint64_t step = StepOf(index);
   const int from = RankOf(index);
   return from < options_.world && from != rank() && step >= step_ &&
-         step <= step_ + kMostStepsAhead && !arrivals_.contains(index) && size > 0 &&
-         size <= kMostWaitingBytes - waiting_bytes_;
+         step <= step_ + kMaxStepsAhead && !arrivals_.contains(index) && size > 0 &&
+         size <= kMaxWaitingBytes - waiting_bytes_;
 }
 
 PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {

@@ -58,12 +58,12 @@ class RankLink final : private LinkEvents {
   void Give(uint64_t step, std::vector<std::byte> bytes);
   // Waits for what `rank` gives in this step. Null if the group has failed.
   Payload Await(uint64_t step, int rank);
-  // Nothing before this step is wanted any more. The other ranks are at most kMostStepsAhead from
+  // Nothing before this step is wanted any more. The other ranks are at most kMaxStepsAhead from
   // it, or have no right to be.
   void EnterStep(uint64_t step);
-  static constexpr int kMostStepsAhead = 32;
+  static constexpr int kMaxStepsAhead = 32;
   // What may lie here that others gave and this rank has not come to.
-  static constexpr size_t kMostWaitingBytes = size_t{4} << 30;
+  static constexpr size_t kMaxWaitingBytes = size_t{4} << 30;
 
   absl::Status status() const;
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }

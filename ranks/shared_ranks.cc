@@ -41,7 +41,7 @@ constexpr uint64_t kMagic = 0x314B4E4152444E54;  // "TNDRANK1"
 
 constexpr size_t kMessageBytes = size_t{64} << 20;
 constexpr size_t kSlotBytes = size_t{4} << 30;  // of addresses; memory is taken as it is written to
-constexpr size_t kMostReasonBytes = 1024;
+constexpr size_t kMaxReasonBytes = 1024;
 
 // Moves on; others wait until it has.
 using Stamp = std::atomic<uint32_t>;
@@ -51,7 +51,7 @@ struct alignas(64) RankState {
   Stamp passed{0};                    // gatherings that it has reached
   std::atomic<uint32_t> sleepers{0};  // ranks that may sleep until it moves
   alignas(64) Stamp beats{0};         // of its thread that says that it lives
-  char words[RankGroup::kMostWords];  // Exchange
+  char words[RankGroup::kMaxWords];   // Exchange
   std::atomic<uint32_t> num_words{0};
 };
 
@@ -63,8 +63,8 @@ struct Header {
   std::atomic<uint64_t> message_bytes{0};
   alignas(64) std::atomic<uint32_t> failure{0};  // 1 while a rank says why, 2 after that
   std::atomic<uint32_t> failure_code{0};
-  char reason[kMostReasonBytes] = {};
-  RankState ranks[kMostRanks];
+  char reason[kMaxReasonBytes] = {};
+  RankState ranks[kMaxRanks];
 };
 
 constexpr size_t RoundUp(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -151,7 +151,7 @@ class SharedRanks final : public RankGroup {
   }
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) override {
-    TANDEM_CHECK(words.size() <= kMostWords);
+    TANDEM_CHECK(words.size() <= kMaxWords);
     RankState& own = header_.ranks[rank()];
     std::memcpy(own.words, words.data(), words.size());
     own.num_words.store(static_cast<uint32_t>(words.size()), std::memory_order_relaxed);
@@ -159,7 +159,7 @@ class SharedRanks final : public RankGroup {
     std::vector<std::string> all;
     for (int r = 0; r < world(); ++r) {
       const RankState& state = header_.ranks[r];
-      all.emplace_back(state.words, std::min<size_t>(state.num_words.load(), kMostWords));
+      all.emplace_back(state.words, std::min<size_t>(state.num_words.load(), kMaxWords));
     }
     Meet();  // after that words may be written again
     if (const absl::Status failed = status(); !failed.ok()) return failed;
@@ -176,7 +176,7 @@ class SharedRanks final : public RankGroup {
   void Fail(absl::Status why) override {
     uint32_t nobody = 0;
     if (!header_.failure.compare_exchange_strong(nobody, 1)) return;
-    const std::string reason(why.message().substr(0, kMostReasonBytes - 1));
+    const std::string reason(why.message().substr(0, kMaxReasonBytes - 1));
     std::memcpy(header_.reason, reason.c_str(), reason.size() + 1);
     header_.failure_code.store(static_cast<uint32_t>(why.code()));
     header_.failure.store(2, std::memory_order_release);
@@ -376,7 +376,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Map(int descriptor) 
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int world) {
-  TANDEM_CHECK(1 <= world && world <= kMostRanks);
+  TANDEM_CHECK(1 <= world && world <= kMaxRanks);
   const int descriptor = memfd_create("tandem-ranks", MFD_CLOEXEC);
   if (descriptor < 0) return absl::ErrnoToStatus(errno, "tensor_parallel: shared memory");
   absl::Cleanup close_it = [descriptor] { close(descriptor); };

@@ -19,7 +19,7 @@ namespace {
 
 // Seeds [0, kSeeds), or fewer on a slow machine; TANDEM_CATALOGUE_SEEDS asks for more.
 constexpr int kSeeds = 100;
-constexpr int kLeastSeeds = 4;
+constexpr int kMinSeeds = 4;
 constexpr absl::Duration kEnough = absl::Seconds(3);
 
 CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
@@ -28,7 +28,7 @@ CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
   const Instant start = Instant::Now();
   CatalogueCounts all;
   for (int seed = 0; seed < num_seeds; ++seed) {
-    if (asked == nullptr && seed >= kLeastSeeds && Instant::Now() - start > kEnough) break;
+    if (asked == nullptr && seed >= kMinSeeds && Instant::Now() - start > kEnough) break;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const CatalogueCounts counts = RunCatalogueWorld(seed, wrapper);
     if (!wrapper) {

@@ -20,7 +20,7 @@ constexpr int kTargetPageSize = 4;  // of RoundModels
 constexpr int kDraftPageSize = 2;
 constexpr int kGenerations = 14;
 constexpr int kLive = 6;  // at most, at the same time
-constexpr int kMostRounds = 4000;
+constexpr int kMaxRounds = 4000;
 
 }  // namespace
 
@@ -187,7 +187,7 @@ class World {
   }
 
   CatalogueCounts Run() {
-    for (int round = 0; round < kMostRounds && num_ended_ < kGenerations; ++round) {
+    for (int round = 0; round < kMaxRounds && num_ended_ < kGenerations; ++round) {
       StartNew();
       for (const int i : live_) Disturb(i);
       PoisonFreePages(round % 2 == 0 ? NAN : 1e30f);

@@ -135,9 +135,9 @@ class FakeModel final : public LanguageModel {
     const MatrixView rows(rows_.data(), DType::kF32, num_rows, options_.vocab, stride);
     if (options_.sampler == nullptr) return rows;
     // Tasks point to where rows of later passes will be.
-    constexpr size_t kMostRows = 4096;
-    TANDEM_CHECK(rows_.size() <= kMostRows);
-    device_storage_.resize(kMostRows, NAN);
+    constexpr size_t kMaxRows = 4096;
+    TANDEM_CHECK(rows_.size() <= kMaxRows);
+    device_storage_.resize(kMaxRows, NAN);
     std::copy(rows_.begin(), rows_.end(), device_storage_.begin());
     device_rows_ = rows;
     device_rows_.data = device_storage_.data();

@@ -115,7 +115,7 @@ inline double TotalVariation(const Law& a, const Law& b) {
 // ---- Statistics of counts ----
 
 // Cells expected less often than this are counted together.
-inline constexpr double kLeastExpected = 8.0;
+inline constexpr double kMinExpected = 8.0;
 
 // Whether counts follow a law: the score of Pearson's chi-square. Infinite if something was counted
 // that the law forbids.
@@ -137,14 +137,14 @@ inline double FitScore(const std::map<Tokens, int64_t>& counts, const Law& law) 
   for (const auto& [tokens, weight] : law) {
     const auto it = counts.find(tokens);
     const double count = it == counts.end() ? 0.0 : static_cast<double>(it->second);
-    if (weight * total >= kLeastExpected) {
+    if (weight * total >= kMinExpected) {
       add(count, weight * total);
     } else {
       rest_expected += weight * total;
       rest_count += count;
     }
   }
-  if (rest_expected >= kLeastExpected) add(rest_count, rest_expected);
+  if (rest_expected >= kMinExpected) add(rest_count, rest_expected);
   return StandardScore(statistic, cells - 1);
 }
 
@@ -161,14 +161,14 @@ inline double HomogeneityScore(const std::map<Tokens, std::array<int64_t, 2>>& c
   for (const auto& [tokens, pair] : counts) {
     const auto a = static_cast<double>(pair[0]);
     const auto b = static_cast<double>(pair[1]);
-    if (a + b >= 2 * kLeastExpected) {
+    if (a + b >= 2 * kMinExpected) {
       add(a, b);
     } else {
       rest[0] += a;
       rest[1] += b;
     }
   }
-  if (rest[0] + rest[1] >= 2 * kLeastExpected) add(rest[0], rest[1]);
+  if (rest[0] + rest[1] >= 2 * kMinExpected) add(rest[0], rest[1]);
   return StandardScore(statistic, cells - 1);
 }
 

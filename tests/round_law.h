@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-inline constexpr float kLeastUniform = 0x1p-24f;
+inline constexpr float kMinUniform = 0x1p-24f;
 inline constexpr float kLargestUniform = 1.0f - 0x1p-24f;
 
 inline Distribution ToDistribution(const Row& row, bool one_hot_as_only = false) {
@@ -216,7 +216,7 @@ class RoundEnumerator {
   // it lies between them: then the law is exact, not rounded to f32.
   Threshold FindThreshold(const Tokens& x, size_t slot, double formula) {
     std::vector<float> coins(x.size(), kLargestUniform);
-    std::fill_n(coins.begin(), slot, kLeastUniform);
+    std::fill_n(coins.begin(), slot, kMinUniform);
     const auto accepts = [&](float u) {
       coins[slot] = u;
       return Run(x, coins).num_accepted > static_cast<int>(slot);
@@ -227,9 +227,8 @@ class RoundEnumerator {
           formula < kLargestUniform && Run(x, coins).num_accepted == static_cast<int>(slot) + 1;
       return {1.0, kLargestUniform, 1.0f};
     }
-    if (!accepts(kLeastUniform))
-      return {formula < kLeastUniform ? formula : 0.0, 0.0f, kLeastUniform};
-    float low = kLeastUniform;
+    if (!accepts(kMinUniform)) return {formula < kMinUniform ? formula : 0.0, 0.0f, kMinUniform};
+    float low = kMinUniform;
     float high = kLargestUniform;
     while (std::nextafter(low, high) != high) {
       float middle = low < 0.5f * high ? std::sqrt(low) * std::sqrt(high) : 0.5f * (low + high);

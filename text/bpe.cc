@@ -20,7 +20,7 @@ namespace {
 // Up to this many tokens, looking through all pairs for each merge beats keeping a queue.
 constexpr size_t kFewTokens = 64;
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 // In bytes. Finding all pairs that make a token takes its length squared; those in use have less
 // than 256.
@@ -64,7 +64,7 @@ absl::StatusOr<TokenPair> MergedTokens(const JsonField& field) {
 }  // namespace
 
 int64_t HighestTokenId(size_t num_entries) {
-  return std::min<int64_t>(kMostTokens - 1, 65535 + 16 * static_cast<int64_t>(num_entries));
+  return std::min<int64_t>(kMaxTokens - 1, 65535 + 16 * static_cast<int64_t>(num_entries));
 }
 
 absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field) {
@@ -144,9 +144,9 @@ std::vector<int> BytePairEncoder::MergeRanks() const {
 }
 
 absl::Status BytePairEncoder::ReadList(TokenList list) {
-  if (list.tokens.size() > kMostTokens) {
+  if (list.tokens.size() > kMaxTokens) {
     return absl::InvalidArgumentError(absl::StrCat(list.path, ": has ", list.tokens.size(),
-                                                   " tokens, allowed: up to ", kMostTokens));
+                                                   " tokens, allowed: up to ", kMaxTokens));
   }
   character_ids_.fill(-1);
   tokens_ = std::move(list.tokens);

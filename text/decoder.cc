@@ -127,13 +127,13 @@ absl::Status TokenDecoder::AddMetaspace(const JsonField& field) {
 }
 
 absl::Status TokenDecoder::AddStrip(const JsonField& field) {
-  constexpr int64_t kMostStripped = 1 << 20;
+  constexpr int64_t kMaxStripped = 1 << 20;
   ASSIGN_OR_RETURN(const JsonField content_field, field.Member("content"));
   ASSIGN_OR_RETURN(const std::string content, content_field.Character());
   ASSIGN_OR_RETURN(const JsonField start, field.Member("start"));
   ASSIGN_OR_RETURN(const JsonField stop, field.Member("stop"));
-  ASSIGN_OR_RETURN(const int64_t num_start, start.Integer(0, kMostStripped));
-  ASSIGN_OR_RETURN(const int64_t num_stop, stop.Integer(0, kMostStripped));
+  ASSIGN_OR_RETURN(const int64_t num_start, start.Integer(0, kMaxStripped));
+  ASSIGN_OR_RETURN(const int64_t num_stop, stop.Integer(0, kMaxStripped));
   if (stage_ == Stage::kWhole) {
     if (num_stop != 0) return stop.Error("is not implemented behind Fuse, allowed: 0");
     if (rules_.num_stripped != 0) return field.Error("is not implemented twice behind Fuse");

@@ -18,8 +18,8 @@ namespace {
 
 // The compiler's code keeps its place on a stack of its own; the default of 32 KiB is too small for
 // repeated groups over long texts.
-constexpr size_t kLeastStackBytes = size_t{32} << 10;
-constexpr size_t kMostStackBytes = size_t{64} << 20;
+constexpr size_t kMinStackBytes = size_t{32} << 10;
+constexpr size_t kMaxStackBytes = size_t{64} << 20;
 
 struct CompileContextDeleter {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
@@ -319,7 +319,7 @@ absl::Status Regex::ForEach(std::string_view text,
                                    start, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
-      stack.reset(pcre2_jit_stack_create(kLeastStackBytes, kMostStackBytes, nullptr));
+      stack.reset(pcre2_jit_stack_create(kMinStackBytes, kMaxStackBytes, nullptr));
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
       continue;
     }

@@ -22,8 +22,8 @@ constexpr int64_t kWordsPerStep = 64;  // eight cache lines
 constexpr int kWordsPerLine = 8;
 // Passes over the buffer: at least so many, and for at least so long, so that a small buffer is
 // not judged by a moment.
-constexpr int kLeastPasses = 8;
-constexpr std::chrono::milliseconds kLeastTime{400};
+constexpr int kMinPasses = 8;
+constexpr std::chrono::milliseconds kMinTime{400};
 
 int64_t ReadSize(const std::string& path) {
   std::ifstream file(path);
@@ -149,7 +149,7 @@ absl::StatusOr<ReadBandwidth> MeasureReadBandwidth(int64_t bytes, ThreadPool* po
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadBuffer> buffer, ReadBuffer::Create(bytes, 1, pool));
   double best = 0.0;
   const Clock::time_point first = Clock::now();
-  for (int pass = 0; pass < kLeastPasses || Clock::now() - first < kLeastTime; ++pass) {
+  for (int pass = 0; pass < kMinPasses || Clock::now() - first < kMinTime; ++pass) {
     best = std::max(best, buffer->ReadPart());
   }
   return ReadBandwidth{best, buffer->bytes(), pool->num_threads()};

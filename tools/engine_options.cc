@@ -57,7 +57,7 @@ void EngineFlags::AddTo(CLI::App* app, std::initializer_list<absl::string_view> 
     });
     if (heading == kEngineGroup) {
       group.Add("--world", "N", &world, "The same as --tensor-parallel, which it stands in for",
-                {.low = 1, .high = kMostRanks, .unset = 0});
+                {.low = 1, .high = kMaxRanks, .unset = 0});
       group.Add("--rendezvous-secret-file", "F", &rendezvous_secret.file,
                 "A file that holds the secret of all ranks; needed where HOST is not a loopback "
                 "address [$TANDEM_RENDEZVOUS_SECRET, else none]");

@@ -28,7 +28,7 @@ extern char** environ;
 namespace tandem {
 namespace {
 
-constexpr size_t kMostKept = 1 << 16;  // the last bytes of the child's output
+constexpr size_t kMaxKept = 1 << 16;  // the last bytes of the child's output
 
 // Ctrl-C and Ctrl-\ go to everything in the foreground; here they are for the child alone.
 class SignalsAreForTheChild {
@@ -85,7 +85,7 @@ std::string ReadEnd(int descriptor) {
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return text;
     text.append(bytes, static_cast<size_t>(size));
-    if (text.size() > 2 * kMostKept) text.erase(0, text.size() - kMostKept);
+    if (text.size() > 2 * kMaxKept) text.erase(0, text.size() - kMaxKept);
   }
 }
 

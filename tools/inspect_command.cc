@@ -401,7 +401,7 @@ Command AddInspectCommand(CLI::App* program) {
             "Also tell what would be chosen for this draft of it");
   group.Add("--tensor-parallel", "N", &flags->tensor_parallel,
             "Also load the model in so many processes, and tell what each of them holds",
-            {.low = 1, .high = kMostRanks});
+            {.low = 1, .high = kMaxRanks});
   group.Add("--device", "NAME", &flags->device,
             "Also load the model there, and tell how its products are computed: auto, cpu, cuda:N");
   group.Add("--kv-cache", "NAME", &flags->kv_cache, "Type of the cache: f32, bf16, int8",

@@ -249,8 +249,8 @@ absl::Status PromptBatch::Run() {
 }  // namespace
 
 int MostPromptsBegun(int batch, bool compare) {
-  constexpr int kMostBehind = 128;
-  return compare ? INT_MAX : batch + kMostBehind;
+  constexpr int kMaxPromptsAhead = 128;
+  return compare ? INT_MAX : batch + kMaxPromptsAhead;
 }
 
 absl::Status RunPromptBatch(const PromptBatchOptions& options, PromptReader* reader,

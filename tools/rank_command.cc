@@ -15,7 +15,7 @@ Command AddRankCommand(CLI::App* program) {
   app->group("");  // people do not type it
   app->add_option("rank", *rank, "From 1 to the number of ranks less 1")
       ->required()
-      ->check(CLI::Range(1, kMostRanks - 1));
+      ->check(CLI::Range(1, kMaxRanks - 1));
   return {.app = app,
           .check = [] { return absl::OkStatus(); },
           .run = [rank] { return FollowRankZero(*rank); }};

@@ -15,7 +15,7 @@ namespace {
 
 absl::Status TooLong(const std::string& where) {
   return absl::InvalidArgumentError(
-      absl::StrCat(where, ": longer than the ", TextInput::kMostBytes, " bytes that are allowed"));
+      absl::StrCat(where, ": longer than the ", TextInput::kMaxBytes, " bytes that are allowed"));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ size_t TextInput::FindLineEnd() {
 }
 
 bool TextInput::HasNextLine() {
-  while (FindLineEnd() == buffer_.size() && !at_end_ && num_searched_ <= kMostBytes) {
+  while (FindLineEnd() == buffer_.size() && !at_end_ && num_searched_ <= kMaxBytes) {
     pollfd readable = {.fd = descriptor_, .events = POLLIN, .revents = 0};
     if (poll(&readable, 1, /*timeout=*/0) <= 0) return false;
     failure_ = Read();
@@ -69,7 +69,7 @@ std::optional<absl::StatusOr<std::string>> TextInput::NextLine() {
   size_t end = 0;
   bool is_too_long = false;
   while ((end = FindLineEnd()) == buffer_.size() && !at_end_) {
-    if (num_searched_ > kMostBytes) {
+    if (num_searched_ > kMaxBytes) {
       is_too_long = true;
       num_searched_ = begin_ = 0;
       buffer_.clear();
@@ -78,7 +78,7 @@ std::optional<absl::StatusOr<std::string>> TextInput::NextLine() {
   }
   if (end == buffer_.size() && begin_ == end && !is_too_long) return std::nullopt;
   ++line_;
-  is_too_long = is_too_long || end - begin_ > kMostBytes;
+  is_too_long = is_too_long || end - begin_ > kMaxBytes;
   std::string line = is_too_long ? "" : buffer_.substr(begin_, end - begin_);
   begin_ = std::min(end + 1, buffer_.size());
   num_searched_ = 0;
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> TextInput::ReadRest() {
   RETURN_IF_ERROR(std::exchange(failure_, absl::OkStatus()));
   while (!at_end_) {
     RETURN_IF_ERROR(Read());
-    if (buffer_.size() > kMostBytes) return TooLong(name_);
+    if (buffer_.size() > kMaxBytes) return TooLong(name_);
   }
   return std::exchange(buffer_, "").substr(std::exchange(begin_, 0));
 }

@@ -15,7 +15,7 @@ namespace tandem {
 class TextInput {
  public:
   // Longer lines and prompts than this are refused: a million tokens take about 8 MB as ids.
-  static constexpr size_t kMostBytes = size_t{64} << 20;
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
 
   // "-" is standard input. NOT_FOUND or PERMISSION_DENIED naming `path`.
   static absl::StatusOr<TextInput> Open(const std::string& path);

@@ -104,7 +104,7 @@ TEST_F(TextInputTest, WhatCannotBeReadIsToldOnce) {
 }
 
 TEST_F(TextInputTest, ALineThatIsTooLongIsRefusedAndTheNextIsRead) {
-  const std::string longest(TextInput::kMostBytes, 'x');
+  const std::string longest(TextInput::kMaxBytes, 'x');
   const auto lines = Lines(longest + "y\nb\n" + longest);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[0], HasSubstr("text:1: longer than the 67108864 bytes that are allowed"));

@@ -34,7 +34,7 @@ bool IsWatched(const VerifyRequest& request) {
 
 LogitsToHost WantedOf(const VerifyRequest& request, const DeviceRows& rows) {
   if (IsWatched(request)) return LogitsToHost::kWhole;
-  if (request.sampling->takes_largest()) return LogitsToHost::kOnlyLargest;
+  if (request.sampling->takes_argmax()) return LogitsToHost::kOnlyArgMax;
   const bool can_stay = request.judges() && CanSampleOnDevice(rows, *request.sampling) &&
                         DeviceSlots::CanHold(*request.proposal);
   return can_stay ? LogitsToHost::kNothing : LogitsToHost::kWhole;

@@ -256,8 +256,8 @@ Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
 
 // As Python, exactly: to a multiple of 10^digits, of two that are as near the even one.
 Result RoundInteger(int64_t number, int64_t digits) {
-  constexpr int64_t kMostDigits = 18;  // of a power of ten in 64 bits
-  if (digits > kMostDigits + 1) return Value::Int(0);
+  constexpr int64_t kMaxDigits = 18;  // of a power of ten in 64 bits
+  if (digits > kMaxDigits + 1) return Value::Int(0);
   int64_t tenth = 1;  // of the unit
   for (int64_t i = 1; i < digits; ++i) tenth *= 10;
   // In tenths of the unit, and whether anything is left over, so that 10^19 need not be held.

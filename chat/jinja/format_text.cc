@@ -18,7 +18,7 @@
 namespace tandem::jinja {
 namespace {
 
-constexpr int kMostDigits = 100;  // of a precision
+constexpr int kMaxDigits = 100;  // of a precision
 
 // How one value is to be written.
 struct Field {
@@ -152,9 +152,9 @@ absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, cons
 
 absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const Field& field,
                                      char align_of_text) {
-  if (field.precision.value_or(0) > kMostDigits && value.is_number()) {
+  if (field.precision.value_or(0) > kMaxDigits && value.is_number()) {
     return Wrong(absl::StrCat("found a precision of ", *field.precision,
-                              " in a format, allowed: ", "at most ", kMostDigits));
+                              " in a format, allowed: ", "at most ", kMaxDigits));
   }
   const bool is_text =
       field.type == 's' || field.type == 'r' || (field.type == '\0' && !value.is_number());

@@ -126,9 +126,9 @@ absl::StatusOr<const MarkedText*> TextArgument(const Value& value, std::string_v
 }
 
 std::string Shortened(std::string_view name) {
-  constexpr size_t kMostBytes = 64;
-  if (name.size() <= kMostBytes) return Quoted(View(name));
-  size_t end = kMostBytes;
+  constexpr size_t kMaxBytes = 64;
+  if (name.size() <= kMaxBytes) return Quoted(View(name));
+  size_t end = kMaxBytes;
   while ((name[end] & 0xC0) == 0x80) --end;
   return absl::StrCat(Quoted(View(name.substr(0, end))), "...");
 }

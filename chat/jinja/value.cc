@@ -153,7 +153,7 @@ std::optional<std::string> KeyText(const Value& key) {
 
 void Extent::Add(const Extent& inner) {
   depth = std::max(depth, inner.depth + 1);
-  weight = std::min(weight + inner.weight, kMost);
+  weight = std::min(weight + inner.weight, kMaxWeight);
 }
 
 Value Value::Text(MarkedText text) {

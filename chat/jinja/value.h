@@ -132,8 +132,8 @@ struct None {};
 // How large a value is when everything inside it is counted as often as it is there.
 struct Extent {
   int depth = 0;      // of lists, dictionaries and objects inside one another
-  size_t weight = 1;  // values, and 64 bytes of strings; no more than kMost
-  static constexpr size_t kMost = size_t{1} << 40;
+  size_t weight = 1;  // values, and 64 bytes of strings; no more than kMaxWeight
+  static constexpr size_t kMaxWeight = size_t{1} << 40;
 
   // With another value inside.
   void Add(const Extent& inner);

@@ -12,15 +12,15 @@
 namespace tandem {
 namespace {
 
-constexpr int kMostInterval = 32768;
+constexpr int kMaxInterval = 32768;
 // Counts beyond this many tokens are halved, so that what texts are about now counts more.
-constexpr double kMostCounted = 1 << 18;
+constexpr double kMaxCounted = 1 << 18;
 // Of the tokens counted, the least share that a new head has to find and the old one does not.
 constexpr double kWorthMaking = 0.002;
 // The least that another size has to gain.
 constexpr double kWorthResizing = 0.01;
 // Tokens of a file of what was learned: those beyond were seldom seen.
-constexpr int kMostKept = 16384;
+constexpr int kMaxKept = 16384;
 
 // Coverage before anything was observed, by the share of the vocabulary, and the tokens that it
 // counts as. Of SmolLM2's 49,152 tokens the first 8,192 had .90 of its answers, and the first
@@ -48,7 +48,7 @@ DraftHead::DraftHead(std::vector<TokenId> ranking, int num_fixed, const Bytes& b
 
 int DraftHead::NumSizes() const {
   int count = 0;
-  while (count < kNumSizes && kLeastTokens << count < num_tokens()) ++count;
+  while (count < kNumSizes && kMinTokens << count < num_tokens()) ++count;
   return count;
 }
 
@@ -68,7 +68,7 @@ void DraftHead::ObserveOutput(absl::Span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     if (!Count(token)) continue;
     int size = 0;
-    while (size < kNumSizes - 1 && place_[token] >= kLeastTokens << size) ++size;
+    while (size < kNumSizes - 1 && place_[token] >= kMinTokens << size) ++size;
     found_[size] += 1.0;
   }
 }
@@ -86,7 +86,7 @@ double DraftHead::CoverageOf(int size) const {
   double found = kPriorTokens * PriorCoverage(static_cast<double>(size) / num_tokens());
   double all = kPriorTokens;
   for (int i = 0; i < kNumSizes; ++i) {
-    if (kLeastTokens << i <= size) found += found_[i];
+    if (kMinTokens << i <= size) found += found_[i];
     all += found_[i];
   }
   return found / all;
@@ -94,7 +94,7 @@ double DraftHead::CoverageOf(int size) const {
 
 // The size of the greatest gain. A token that would have been accepted is lost where it has no row.
 int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain) const {
-  std::array<double, kMostGainTokens> survival;
+  std::array<double, kMaxGainTokens> survival;
   acceptance.Survival({.source = DraftSource::kModel}, nullptr, absl::MakeSpan(survival));
   const double now = CoverageOf(size_);
   const auto gain_at = [&](int size) {
@@ -109,7 +109,7 @@ int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain)
   int best = size_;
   double best_gain = gain_at(best) * (1.0 + least_gain);
   for (int i = 0; i < NumSizes(); ++i) {
-    const int size = kLeastTokens << i;
+    const int size = kMinTokens << i;
     if (const double gain = gain_at(size); gain > best_gain) {
       best = size;
       best_gain = gain;
@@ -120,14 +120,14 @@ int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain)
 
 bool DraftHead::Update(const AcceptanceEstimate& acceptance) {
   num_observed_ = 0;
-  interval_ = std::min(2 * interval_, kMostInterval);
+  interval_ = std::min(2 * interval_, kMaxInterval);
   const int size = BestSize(acceptance, kWorthResizing);
   Rank();
   double newly_found = 0.0;
   for (int place = 0; place < size; ++place) {
     if (!is_in_[ranking_[place]]) newly_found += count_[ranking_[place]];
   }
-  if (num_counted_ > kMostCounted) {
+  if (num_counted_ > kMaxCounted) {
     for (float& count : count_) count *= 0.5f;
     num_counted_ *= 0.5;
   }
@@ -152,8 +152,8 @@ void DraftHead::Serialize(StateArchive* archive) {
   std::vector<TokenId> kept = ranking_;
   absl::c_stable_sort(kept, [this](TokenId a, TokenId b) { return count_[a] > count_[b]; });
   int num_kept = 0;
-  while (num_kept < std::min(kMostKept, num_tokens()) && count_[kept[num_kept]] > 0.0f) ++num_kept;
-  archive->Pass(0, kMostKept, &num_kept);
+  while (num_kept < std::min(kMaxKept, num_tokens()) && count_[kept[num_kept]] > 0.0f) ++num_kept;
+  archive->Pass(0, kMaxKept, &num_kept);
   kept.resize(num_kept);
   for (TokenId& id : kept) {
     archive->Pass(0, static_cast<int>(place_.size()) - 1, &id);

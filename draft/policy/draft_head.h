@@ -24,9 +24,9 @@ class DraftHead {
     double row = 0.0;     // of one row of its head
     double target = 0.0;  // the target's pass over one row
   };
-  static constexpr int kLeastTokens = 1024;
+  static constexpr int kMinTokens = 1024;
   // Vocabularies below this are not cut: their heads take little time.
-  static constexpr int kLeastVocabulary = 4 * kLeastTokens;
+  static constexpr int kMinVocabulary = 4 * kMinTokens;
 
   // `ranking`: the tokens that can be proposed, the commonest first as far as is known beforehand;
   // the first `num_fixed` of them (end tokens) are in every head. No token is in it twice.
@@ -53,7 +53,7 @@ class DraftHead {
   void Serialize(StateArchive* archive);
 
  private:
-  static constexpr int kNumSizes = 16;  // kLeastTokens, twice as many, and so on
+  static constexpr int kNumSizes = 16;  // kMinTokens, twice as many, and so on
 
   int num_tokens() const { return static_cast<int>(ranking_.size()); }
   // The number of sizes below all.
@@ -71,7 +71,7 @@ class DraftHead {
   std::vector<bool> is_in_;   // [ids]: the head
   int size_;
   double num_counted_ = 0.0;
-  // Output tokens whose place was below kLeastTokens, twice as many, and so on, that or the last.
+  // Output tokens whose place was below kMinTokens, twice as many, and so on, that or the last.
   std::array<double, kNumSizes> found_{};
   int num_observed_ = 0;  // since the last update
   int interval_ = 256;

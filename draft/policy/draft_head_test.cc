@@ -93,7 +93,7 @@ TEST(DraftHead, IsAsLargeAsTheTextNeeds) {
   }
   narrow.Update(AcceptanceOf(7));
   wide.Update(AcceptanceOf(7));
-  EXPECT_EQ(narrow.size(), DraftHead::kLeastTokens);
+  EXPECT_EQ(narrow.size(), DraftHead::kMinTokens);
   EXPECT_GE(wide.size(), 32768);
 }
 

@@ -12,13 +12,13 @@ namespace {
 // Rows are looked at every few rounds in the beginning, later seldom: each look costs ten
 // softmaxes.
 constexpr int kFewestRounds = 4;
-constexpr int kMostRounds = 64;
+constexpr int kMaxRounds = 64;
 constexpr double kDraftTemperatureMemory = 0.99;
-constexpr double kMostLooks = 1.0 / (1.0 - kDraftTemperatureMemory);
+constexpr double kMaxLooks = 1.0 / (1.0 - kDraftTemperatureMemory);
 // A depth starts from the mean of all depths as from so many looks of its own.
 constexpr double kPriorLooks = 8.0;
 // Before so many looks the request's own temperature is kept.
-constexpr int kLeastLooks = 4;
+constexpr int kMinLooks = 4;
 
 int Clamped(int depth) { return std::min(depth, DraftTemperature::kNumDepths - 1); }
 
@@ -28,7 +28,7 @@ float DraftTemperature::At(int depth) const { return kFactors[chosen_[Clamped(de
 
 int DraftTemperature::NextDepth(int num_tokens) {
   if (num_tokens == 0) return -1;
-  if (++rounds_ < std::clamp(num_observed_, kFewestRounds, kMostRounds)) return -1;
+  if (++rounds_ < std::clamp(num_observed_, kFewestRounds, kMaxRounds)) return -1;
   rounds_ = 0;
   next_depth_ = (next_depth_ + 1) % std::min(num_tokens, kNumDepths);
   return next_depth_;
@@ -71,7 +71,7 @@ std::array<double, DraftTemperature::kFactors.size()> DraftTemperature::Scores(i
 }
 
 void DraftTemperature::Update() {
-  if (num_observed_ < kLeastLooks) return;
+  if (num_observed_ < kMinLooks) return;
   for (int depth = 0; depth < kNumDepths; ++depth) {
     const Sums scores = Scores(depth);
     chosen_[depth] =
@@ -81,7 +81,7 @@ void DraftTemperature::Update() {
 
 void DraftTemperature::Serialize(StateArchive* archive) {
   const auto serialize = [archive](Depth* depth) {
-    archive->Pass(0.0, kMostLooks, &depth->count);
+    archive->Pass(0.0, kMaxLooks, &depth->count);
     for (double& sum : depth->sums) archive->Pass(0.0, depth->count, &sum);
   };
   for (Depth& depth : depths_) serialize(&depth);

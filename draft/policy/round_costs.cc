@@ -17,7 +17,7 @@ namespace {
 constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
 // Samples of a size that count, in comparison with other sizes.
-constexpr int kMostWeight = 64;
+constexpr int kMaxWeight = 64;
 // The range of costs that a file may hold.
 constexpr double kSmallestCost = 1e-9;
 constexpr double kLargestCost = 1e9;
@@ -31,10 +31,10 @@ constexpr double kRelationWeight = 0.1;
 // On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
 // so much more than what was expected, or less; in logarithms. Of relations that were seldom seen
 // nothing is expected yet.
-constexpr double kMostSurprise = 0.25;
-constexpr double kMostSurpriseOfNew = 1.0;
+constexpr double kMaxSurprise = 0.25;
+constexpr double kMaxSurpriseWhenNew = 1.0;
 constexpr int kNewComparisons = 8;
-constexpr double kMostDisturbance = 1.5;
+constexpr double kMaxDisturbance = 1.5;
 // Bounds of what a file may say.
 constexpr double kLargestReading = 1e9;
 constexpr int kManySeen = std::numeric_limits<int>::max() - 1;
@@ -90,7 +90,7 @@ void CostCurve::Compare(int last, int size, double surprise, double min_weight) 
   b.measured *= std::exp(weight * share * surprise);
   a.measured *= std::exp(-weight * (1.0 - share) * surprise);
   for (Knot* knot : {&a, &b}) {
-    knot->num_comparisons = std::min(knot->num_comparisons + 1, kMostWeight);
+    knot->num_comparisons = std::min(knot->num_comparisons + 1, kMaxWeight);
   }
   Fit();
 }
@@ -107,7 +107,7 @@ void CostCurve::FitMeasured() {
   int count = 0;
   for (int i = 0; i < kNumKnots; ++i) {
     if (knots_[i].num_samples == 0) continue;
-    pools[count++] = {static_cast<double>(std::min(knots_[i].num_samples, kMostWeight)),
+    pools[count++] = {static_cast<double>(std::min(knots_[i].num_samples, kMaxWeight)),
                       knots_[i].measured, i};
     while (count > 1 && pools[count - 2].mean > pools[count - 1].mean) {
       const Pool& b = pools[count - 1];
@@ -158,7 +158,7 @@ void CostCurve::Fit() {
 void CostCurve::Serialize(StateArchive* archive) {
   for (Knot& knot : knots_) {
     archive->Pass(0, std::numeric_limits<int>::max() - 1, &knot.num_samples);
-    archive->Pass(0, kMostWeight, &knot.num_comparisons);
+    archive->Pass(0, kMaxWeight, &knot.num_comparisons);
     if (knot.num_samples > 0) archive->Pass(kSmallestCost, kLargestCost, &knot.measured);
   }
   Fit();
@@ -188,7 +188,7 @@ void RoundCosts::Observe(const Round& round) {
   if (step <= 0.0)
     return;  // a cost of nothing would be believed forever: all later ones are limited
   if (step_.is_measured(round.num_draft_sequences)) {
-    step = std::min(step, kMostDisturbance * step_.At(round.num_draft_sequences));
+    step = std::min(step, kMaxDisturbance * step_.At(round.num_draft_sequences));
   }
   step_.Add(round.num_draft_sequences, step, kStepWeight);
   ++num_steps_seen_;
@@ -201,7 +201,7 @@ void RoundCosts::ObservePass(int num_rows, double seconds) {
   const bool is_change = last != 0 && num_rows != last;
   const bool is_new = is_change && std::min(pass_.num_comparisons(num_rows),
                                             pass_.num_comparisons(last)) < kNewComparisons;
-  const double most = is_new ? kMostSurpriseOfNew : kMostSurprise;
+  const double most = is_new ? kMaxSurpriseWhenNew : kMaxSurprise;
   const double surprise =
       std::clamp(std::log(seconds / (level_ * pass_.At(num_rows))), -most, most);
   if (!is_new) level_ *= std::exp((is_change ? kLevelWeightAtChange : kLevelWeight) * surprise);

@@ -108,7 +108,7 @@ class RoundCosts {
 };
 
 // The most draft tokens that BestRoundGain considers.
-inline constexpr int kMostGainTokens = 8;
+inline constexpr int kMaxGainTokens = 8;
 
 // Expected tokens of a round over its cost, both relative to plain decoding, at the best number of
 // draft tokens, before anything was measured. `step`: of the draft model, in plain passes.
@@ -117,7 +117,7 @@ inline double BestRoundGain(double step, absl::FunctionRef<double(int)> survival
   constexpr double kRowOfVerification = 0.05;  // in plain passes, for each row beyond the first
   double tokens = 1.0;
   double best = 1.0;
-  for (int k = 1; k <= kMostGainTokens; ++k) {
+  for (int k = 1; k <= kMaxGainTokens; ++k) {
     tokens += survival(k);
     best = std::max(best, tokens / (1.0 + k * (step + kRowOfVerification)));
   }

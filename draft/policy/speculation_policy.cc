@@ -22,7 +22,7 @@ constexpr int kCalibrationTokens = 2;
 constexpr int kRoundsForAStep = 24;
 // Rounds in a row that try or look at something: the first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
-constexpr int kMostCalibrationRounds = kCalibrationRounds + kRoundsOfTrial + kRoundsForAStep;
+constexpr int kMaxCalibrationRounds = kCalibrationRounds + kRoundsOfTrial + kRoundsForAStep;
 // Every so often drafts are a token longer or shorter than planned, to learn of depths and of
 // passes that are never seen else. In the beginning more often, and of all lengths up to this or
 // to about twice the longest planned: what is far from paying costs the more the larger the batch.
@@ -33,9 +33,9 @@ constexpr int kFirstExplorations = 8;
 constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
 // What was saved for probes is at most the next probe's cost, or this.
-constexpr double kMostBudget = 1.0;
+constexpr double kMaxBudget = 1.0;
 // A draft whose rows stay sure of their tokens may be this much longer than the plan says.
-constexpr int kMostTimesPlanned = 3;
+constexpr int kMaxTimesPlanned = 3;
 
 // The index of the draft model's option; -1 without one.
 int ModelOptionOf(const DraftCandidate& candidate) {
@@ -50,7 +50,7 @@ int ModelOptionOf(const DraftCandidate& candidate) {
 
 void SpeculationPolicy::Serialize(StateArchive* archive) {
   costs_.Serialize(archive);
-  archive->Pass(0, kMostCalibrationRounds, &rounds_calibrated_);
+  archive->Pass(0, kMaxCalibrationRounds, &rounds_calibrated_);
   unsalted_.Serialize(archive);
 }
 
@@ -133,7 +133,7 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
     const DraftOption& option = candidate.options[choice.option];
     if (!option.can_stop) continue;
     choice.num_tokens =
-        std::min({kMostTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
+        std::min({kMaxTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
     choice.stop = {.curve = candidate.confidence,
                    .least_for_row = plan.worth_a_row,
                    .least_for_step = plan.worth_a_row + plan.worth_a_step};
@@ -150,14 +150,14 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   const bool is_over = rounds_calibrated_ >= kCalibrationRounds && !is_new_size;
   const bool wants_step = is_over && !costs_.knows_step() &&
                           !TenantOf(candidates)->reads_prompts() &&
-                          rounds_calibrated_ < kMostCalibrationRounds &&
+                          rounds_calibrated_ < kMaxCalibrationRounds &&
                           absl::c_any_of(candidates, [](const DraftCandidate& candidate) {
                             return candidate.is_auto() && ModelOptionOf(candidate) >= 0;
                           });
   if (is_over && !wants_step) return false;
   const bool drafts = wants_step || (rounds_calibrated_ / kRoundsOfTrial % 2 == 0 &&
                                      !(is_new_size && rounds_calibrated_ >= kRoundsOfTrial));
-  if (rounds_calibrated_ < kMostCalibrationRounds) ++rounds_calibrated_;
+  if (rounds_calibrated_ < kMaxCalibrationRounds) ++rounds_calibrated_;
   const int wanted = std::max(1, kCalibrationTokens / static_cast<int>(candidates.size()));
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
@@ -215,7 +215,7 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     best = static_cast<int>(i);
     best_cost = cost;
   }
-  budget = std::min(budget, kRoundsOfTrial * std::max(cheapest, kMostBudget));
+  budget = std::min(budget, kRoundsOfTrial * std::max(cheapest, kMaxBudget));
   if (best < 0) return false;
   ++tenant->rounds_probed_;
   DraftChoice& choice = (*choices)[best];

@@ -13,12 +13,12 @@ namespace {
 // The first rounds after a change still show the state before it.
 constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
 // Speculation begins to pay at this mean gain, and ceases to at none.
-constexpr double kLeastGain = 1.02;
+constexpr double kMinGain = 1.02;
 // At first exceptions come sooner. A machine that changes its speed spoils comparisons: none counts
 // for more than this, as a logarithm, and the last twelve count most.
 constexpr int kFirstComparisons = 4;
-constexpr double kMostOfOne = 0.3;
-constexpr double kLeastWeight = 1.0 / 12;
+constexpr double kMaxGainPerRound = 0.3;
+constexpr double kMinWeight = 1.0 / 12;
 // Stretches between exceptions: where there is a gain, by how large it is; and where there is none.
 constexpr int kBetweenFirst = 3;
 constexpr int kBetweenFirstIfClear = 5;
@@ -35,7 +35,7 @@ constexpr double kLargestGain = 1e3;
 // What a file may say of the budget for probes.
 constexpr double kLargestBudget = 1e6;
 // And of the rounds since an exploration, which come sooner.
-constexpr int kMostRoundsSince = 64;
+constexpr int kMaxRoundsSince = 64;
 
 }  // namespace
 
@@ -82,11 +82,12 @@ void SpeedupMonitor::Compare(const Sum& after) {
   const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
   const double ratio = usual / (exception_.tokens / exception_.seconds);
   if (!std::isfinite(ratio) || ratio <= 0.0) return;  // of a stretch without tokens or times
-  const double gain = std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMostOfOne, kMostOfOne);
+  const double gain =
+      std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxGainPerRound, kMaxGainPerRound);
   ++num_compared_;
-  mean_ += std::max(1.0 / num_compared_, kLeastWeight) * (gain - mean_);
+  mean_ += std::max(1.0 / num_compared_, kMinWeight) * (gain - mean_);
   if (num_compared_ < kFirstComparisons) return;
-  const bool pays = mean_ > (pays_ ? 0.0 : std::log(kLeastGain));
+  const bool pays = mean_ > (pays_ ? 0.0 : std::log(kMinGain));
   if (pays != pays_) {
     rest_ = kShortestRest;
     refused_ = predicted_;
@@ -108,7 +109,7 @@ void SpeedupMonitor::Serialize(StateArchive* archive) {
   archive->Pass(-1, kRoundsOfBelief, &belief_left_);
   archive->Pass(kSmallestGain, kLargestGain, &predicted_);
   archive->Pass(kSmallestGain, kLargestGain, &refused_);
-  archive->Pass(-kMostOfOne, kMostOfOne, &mean_);
+  archive->Pass(-kMaxGainPerRound, kMaxGainPerRound, &mean_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
   archive->Pass(0, kLongestRest, &rest_);
   archive->Pass(0, kLongestRest, &usual_left_);
@@ -133,7 +134,7 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
   archive->Pass(&is_on_);
   // Answers may be shorter than what lies between two explorations or probes.
-  archive->Pass(0, kMostRoundsSince, &rounds_since_exploration_);
+  archive->Pass(0, kMaxRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
   archive->Pass(0.0, kLargestBudget, &probe_budget_);
   archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);

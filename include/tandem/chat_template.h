@@ -20,10 +20,6 @@ namespace jinja {
 struct Limits;
 }  // namespace jinja
 
-// A part of a conversation's prompt: the template's own text, whose special tokens count, or
-// the words of a message, in which they do not.
-using ChatPart = MarkedText;
-
 // How a template wants the calls of an assistant's message. DeepSeek-R1's writes those of messages
 // without content only, and its arguments are texts.
 struct CallStyle {
@@ -70,7 +66,7 @@ class ChatTemplate {
 
   // The whole prompt. INVALID_ARGUMENT naming `messages`, or a part of them, for what the template
   // refuses or cannot do, and for what goes beyond jinja::Limits.
-  absl::StatusOr<std::vector<ChatPart>> Render(const ChatInput& input) const;
+  absl::StatusOr<std::vector<MarkedText>> Render(const ChatInput& input) const;
 
   // Whether the model has no template of its own.
   bool is_plain() const;
@@ -94,8 +90,8 @@ class ChatTemplate {
 
  private:
   struct Programs;
-  absl::StatusOr<std::vector<ChatPart>> Render(const ChatInput& input,
-                                               const jinja::Limits& limits) const;
+  absl::StatusOr<std::vector<MarkedText>> Render(const ChatInput& input,
+                                                 const jinja::Limits& limits) const;
   std::optional<CallStyle> FindCallStyle() const;
   // Whether the template writes the probe that is somewhere in this message; nothing if it refuses
   // the message.

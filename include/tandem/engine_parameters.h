@@ -111,7 +111,7 @@ void VisitEngineOptions(const Visitor& visit) {
   visit(Parameter{"tensor_parallel", "--tensor-parallel", "N",
                   "Processes that compute the target's passes together, each its own part of every "
                   "layer, with the bits of one; --threads are those of each"},
-        &O::tensor_parallel, Limits{.low = 1, .high = kMostRanks});
+        &O::tensor_parallel, Limits{.low = 1, .high = kMaxRanks});
   visit(Parameter{"draft_tensor_parallel", "--draft-tensor-parallel", "",
                   "They compute the draft's passes together, too", "the first one has the draft"},
         &O::draft_tensor_parallel);
@@ -123,7 +123,7 @@ void VisitEngineOptions(const Visitor& visit) {
                   "all are on this machine"},
         &O::rendezvous);
   visit(Parameter{"rank", "--rank", "R", "With --rendezvous: which process this is, from 0", ""},
-        &O::rank, Limits{.low = 0, .high = kMostRanks - 1});
+        &O::rank, Limits{.low = 0, .high = kMaxRanks - 1});
   visit(Parameter{"rendezvous_secret"}, &O::rendezvous_secret);
   visit(Parameter{"packed_weights", "--packed-weights", "DIR",
                   "Folder that caches large models' weights in the CPU's layout, so that later "
@@ -143,7 +143,7 @@ void VisitEngineOptions(const Visitor& visit) {
                   "Limit of that folder's size, such as 20G; the least recently used pages leave "
                   "first",
                   "", kStoreGroup, "--kv-store"},
-        &O::kv_store_bytes, Limits{.low = kLeastStoreBytes, .is_size = true});
+        &O::kv_store_bytes, Limits{.low = kMinStoreBytes, .is_size = true});
   visit(Parameter{"kv_transfer", "--kv-transfer", "HOST:PORT",
                   "Address at which other workers fetch cache pages, and from which pages are "
                   "fetched, as they reach it; port 0 is any that is free",

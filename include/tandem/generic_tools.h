@@ -27,7 +27,8 @@ absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatI
 
 // ChatTemplate::Render, of WithGenericTools where that is needed, else of calls in the template's
 // own style (CallStyle).
-absl::StatusOr<std::vector<ChatPart>> RenderChat(const ChatTemplate& chat, const ChatInput& input);
+absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
+                                                   const ChatInput& input);
 
 }  // namespace tandem
 

@@ -58,8 +58,8 @@ absl::Status CheckOneOf(absl::string_view field, absl::string_view name, const O
 std::string FieldOf(const Parameter& parameter);
 
 // Limits that several folders share.
-inline constexpr int kMostRanks = 64;                          // of a group of processes
-inline constexpr int64_t kLeastStoreBytes = int64_t{1} << 20;  // of pages on disk
+inline constexpr int kMaxRanks = 64;                         // of a group of processes
+inline constexpr int64_t kMinStoreBytes = int64_t{1} << 20;  // of pages on disk
 
 }  // namespace tandem
 

@@ -43,7 +43,7 @@ struct SamplingParams {
   // Whether a row's distribution depends on its logits alone, edited by nothing.
   bool takes_row() const { return !needs_history() && logit_bias.empty(); }
   // Whether a row's next token is its logits' ArgMax, whatever was before.
-  bool takes_largest() const { return is_greedy() && takes_row(); }
+  bool takes_argmax() const { return is_greedy() && takes_row(); }
 
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.
   absl::Status Validate(int vocab_size) const;

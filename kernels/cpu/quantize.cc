@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kMostGroups = 8;  // of a block
+constexpr int kMaxGroups = 8;  // of a block
 constexpr int kHalf = kBlockGroup / 2;
 
 // To the nearest integer, to even between two, of |x| < 2^22.
@@ -33,7 +33,7 @@ float Largest(const float* x, int count) {
 // ---- Numbers with a scale ----
 
 // The integers from `low` to `high`.
-struct WholeNumbers {
+struct IntegerRange {
   float low;
   float high;
 
@@ -143,13 +143,13 @@ void QuantizeLine(const float* x, float most, BlockGroup* group) {
 // A common f16 and whole factors that come to some values.
 struct Factors {
   uint16_t common = 0;
-  int8_t factors[2 * kMostGroups] = {};
+  int8_t factors[2 * kMaxGroups] = {};
 
   float ValueOf(int i) const { return F16ToFloat(common) * static_cast<float>(factors[i]); }
 };
 
 // The value of largest magnitude gets the factor that is farthest from 0.
-Factors FactorsOf(const float* values, int count, const WholeNumbers& numbers) {
+Factors FactorsOf(const float* values, int count, const IntegerRange& numbers) {
   Factors result;
   const float farthest = numbers.low < 0.0f ? numbers.low : numbers.high;
   result.common = FloatToF16(Largest(values, count) / farthest);
@@ -160,10 +160,10 @@ Factors FactorsOf(const float* values, int count, const WholeNumbers& numbers) {
   return result;
 }
 
-// Blocks of kMostGroups groups have a scale for each `part` weights, 16 or 32.
+// Blocks of kMaxGroups groups have a scale for each `part` weights, 16 or 32.
 void SetFactors(const Factors& scales, const Factors& minimums, int part, BlockGroup* out) {
   const int halves = kBlockGroup / part;
-  for (int g = 0; g < kMostGroups; ++g) {
+  for (int g = 0; g < kMaxGroups; ++g) {
     out[g].scale = scales.common;
     out[g].minimum = minimums.common;
     for (int half = 0; half < 2; ++half) {
@@ -176,14 +176,14 @@ void SetFactors(const Factors& scales, const Factors& minimums, int part, BlockG
 
 template <typename Numbers>
 void QuantizeScaledParts(const float* x, int part, const Numbers& numbers, int zero,
-                         const WholeNumbers& allowed_factors, BlockGroup* out) {
-  const int count = kMostGroups * kBlockGroup / part;
-  float scales[2 * kMostGroups];
+                         const IntegerRange& allowed_factors, BlockGroup* out) {
+  const int count = kMaxGroups * kBlockGroup / part;
+  float scales[2 * kMaxGroups];
   for (int i = 0; i < count; ++i) {
     scales[i] = numbers.SearchScale(x + i * part, part);
   }
   const Factors factors = FactorsOf(scales, count, allowed_factors);
-  for (int g = 0; g < kMostGroups; ++g) out[g].zero = static_cast<uint8_t>(zero);
+  for (int g = 0; g < kMaxGroups; ++g) out[g].zero = static_cast<uint8_t>(zero);
   for (int i = 0; i < count; ++i) {
     const int first = i * part;
     SetCodes(x + first, part, factors.ValueOf(i), numbers, zero,
@@ -192,11 +192,11 @@ void QuantizeScaledParts(const float* x, int part, const Numbers& numbers, int z
   SetFactors(factors, {.common = 0, .factors = {}}, part, out);
 }
 
-void QuantizeLineParts(const float* x, int part, float most, const WholeNumbers& allowed_factors,
+void QuantizeLineParts(const float* x, int part, float most, const IntegerRange& allowed_factors,
                        BlockGroup* out) {
-  const int count = kMostGroups * kBlockGroup / part;
-  float scales[2 * kMostGroups];
-  float minimums[2 * kMostGroups];
+  const int count = kMaxGroups * kBlockGroup / part;
+  float scales[2 * kMaxGroups];
+  float minimums[2 * kMaxGroups];
   for (int i = 0; i < count; ++i) {
     const Line line = SearchLine(x + i * part, part, most, true);
     scales[i] = line.scale;
@@ -212,10 +212,10 @@ void QuantizeLineParts(const float* x, int part, float most, const WholeNumbers&
   SetFactors(scale_factors, minimum_factors, part, out);
 }
 
-constexpr WholeNumbers kFourBits{0, 15};
-constexpr WholeNumbers kSixBits{0, 63};
-constexpr WholeNumbers kSixSignedBits{-32, 31};
-constexpr WholeNumbers kEightSignedBits{-128, 127};
+constexpr IntegerRange kFourBits{0, 15};
+constexpr IntegerRange kSixBits{0, 63};
+constexpr IntegerRange kSixSignedBits{-32, 31};
+constexpr IntegerRange kEightSignedBits{-128, 127};
 
 // The groups of one block.
 void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
@@ -223,9 +223,9 @@ void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
     case DType::kQ8_0:
       return QuantizeQ8_0(x, groups);
     case DType::kQ4_0:
-      return QuantizeScaled(x, WholeNumbers{-8, 7}, 8, groups);
+      return QuantizeScaled(x, IntegerRange{-8, 7}, 8, groups);
     case DType::kQ5_0:
-      return QuantizeScaled(x, WholeNumbers{-16, 15}, 16, groups);
+      return QuantizeScaled(x, IntegerRange{-16, 15}, 16, groups);
     case DType::kIq4Nl:
       return QuantizeScaled(x, TableNumbers(), 0, groups);
     case DType::kQ4_1:
@@ -239,9 +239,9 @@ void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
     case DType::kQ5K:
       return QuantizeLineParts(x, kBlockGroup, 31, kSixBits, groups);
     case DType::kQ3K:
-      return QuantizeScaledParts(x, kHalf, WholeNumbers{-4, 3}, 4, kSixSignedBits, groups);
+      return QuantizeScaledParts(x, kHalf, IntegerRange{-4, 3}, 4, kSixSignedBits, groups);
     case DType::kQ6K:
-      return QuantizeScaledParts(x, kHalf, WholeNumbers{-32, 31}, 32, kEightSignedBits, groups);
+      return QuantizeScaledParts(x, kHalf, IntegerRange{-32, 31}, 32, kEightSignedBits, groups);
     case DType::kIq4Xs:
       return QuantizeScaledParts(x, kBlockGroup, TableNumbers(), 0, kSixSignedBits, groups);
     default:
@@ -263,9 +263,9 @@ void QuantizeRow(const float* weights, int cols, DType dtype, std::byte* out) {
   TANDEM_CHECK(IsBlocks(dtype) && cols % kBlockGroup == 0);
   const int num_groups = shape.inputs / kBlockGroup;
   for (int first = 0; first < cols; first += shape.inputs, out += shape.bytes) {
-    float block[kMostGroups * kBlockGroup] = {};
+    float block[kMaxGroups * kBlockGroup] = {};
     std::copy_n(weights + first, std::min(shape.inputs, cols - first), block);
-    BlockGroup groups[kMostGroups];
+    BlockGroup groups[kMaxGroups];
     if (AllFinite(block, shape.inputs)) {
       QuantizeBlock(block, dtype, groups);
     } else {

@@ -342,7 +342,7 @@ Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
 
 template <DType kDType>
 Error EnqueueBlocks(const TileProductTask& task, Stream stream) {
-  if (HasManyRows(kDType, task.out.rows, task.num_tiles, task.num_processors)) {
+  if (HasManyRows(kDType, task.out.rows, task.num_tiles, task.num_sms)) {
     return Enqueue<ManyRowsBlockProductKernel<BlockWeight<kDType>>>(
         task, ManyRowsShape(kDType, task.out.rows, task.num_tiles), stream);
   }

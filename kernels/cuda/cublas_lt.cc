@@ -10,7 +10,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kMostAlgorithms = 8;  // asked for: the heuristic's order is one of speed
+constexpr int kMaxAlgorithms = 8;  // asked for: the heuristic's order is one of speed
 
 absl::Status FindEntries(const LoadedLibrary& library, LtEntries* lt) {
   absl::Status status;
@@ -56,11 +56,11 @@ class LoadedCublasLt final : public CublasLt {
         RETURN_IF_ERROR(Check(lt_.cublasLtMatmulPreferenceSetAttribute(
             preference, kLtPreferReductions, &no_reductions, sizeof(no_reductions))));
       }
-      LtHeuristicResult results[kMostAlgorithms] = {};
+      LtHeuristicResult results[kMaxAlgorithms] = {};
       int found = 0;
       RETURN_IF_ERROR(Check(lt_.cublasLtMatmulAlgoGetHeuristic(handle_, of.product, of.weight, of.x,
                                                                of.sums, of.sums, preference,
-                                                               kMostAlgorithms, results, &found)));
+                                                               kMaxAlgorithms, results, &found)));
       for (int i = 0; i < found; ++i) {
         if (results[i].state == kLtSuccess && results[i].workspace_bytes <= workspace_bytes) {
           algorithms.push_back(results[i].algorithm);

@@ -19,9 +19,9 @@ constexpr uint64_t kSeed = 38;
 int InputsOf(int num_steps) { return num_steps * kStepInputs; }
 
 int MostRows(int outputs) {
-  const int most = static_cast<int>(CublasProducts::kMostSumBytes / sizeof(float) / outputs);
+  const int most = static_cast<int>(CublasProducts::kMaxSumBytes / sizeof(float) / outputs);
   return std::clamp(most / CublasProducts::kRowsUnit * CublasProducts::kRowsUnit,
-                    CublasProducts::kRowsUnit, CublasProducts::kMostRows);
+                    CublasProducts::kRowsUnit, CublasProducts::kMaxRows);
 }
 
 // Numbers of f32 of magnitudes 2^-8 to 2, so that every order of sums has bits of its own; repeated
@@ -139,7 +139,7 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
                              .norm = {},
                              .weight = packed.data(),
                              .num_tiles = shape.first,
-                             .num_processors = num_processors_,
+                             .num_sms = num_sms_,
                              .out = sums};
   RETURN_IF_ERROR(Check(Launch(ours, stream_), "multiplying"));
   std::vector<std::byte> want(num_sums * sizeof(float)), got(want.size());
@@ -215,7 +215,7 @@ std::vector<std::string> CublasProducts::Report() const {
 
 bool CublasProducts::Has(const TileProductTask& product) const {
   return product.dtype == DType::kBF16 && copies_.contains(product.weight) &&
-         HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_processors_);
+         HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_sms_);
 }
 
 absl::Status CublasProducts::Multiply(const Plan& plan, const void* weight) {

@@ -24,8 +24,8 @@ namespace tandem::cuda {
 class CublasProducts {
  public:
   // `backend` must outlive this. The library is looked for when it is first of use.
-  CublasProducts(Backend* backend, Stream stream, int num_processors)
-      : backend_(*backend), stream_(stream), num_processors_(num_processors) {}
+  CublasProducts(Backend* backend, Stream stream, int num_sms)
+      : backend_(*backend), stream_(stream), num_sms_(num_sms) {}
 
   // Copies a weight that was packed, if its shape is accepted. May wait.
   void Add(const void* packed, int num_tiles, int inputs);
@@ -46,8 +46,8 @@ class CublasProducts {
   std::vector<std::string> Report() const;
 
   static constexpr int kRowsUnit = 128;
-  static constexpr int kMostRows = 1024;
-  static constexpr size_t kMostSumBytes = size_t{128} << 20;   // fewer rows of wide products
+  static constexpr int kMaxRows = 1024;
+  static constexpr size_t kMaxSumBytes = size_t{128} << 20;    // fewer rows of wide products
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
 
  private:
@@ -74,7 +74,7 @@ class CublasProducts {
 
   Backend& backend_;
   Stream stream_;
-  const int num_processors_;
+  const int num_sms_;
   std::unique_ptr<CublasLt> library_;
   std::string why_none_ = "";  // said once there is none to use
   bool is_adding_ = false;

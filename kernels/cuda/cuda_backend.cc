@@ -18,14 +18,14 @@ namespace tandem::cuda {
 namespace {
 
 // The least compute capability: Ampere brought products of bf16 and asynchronous copies.
-constexpr int kLeastMajor = 8;
+constexpr int kMinMajor = 8;
 
 void CheckF32(const ConstMatrixView& x) {
   TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
 }
 
 std::string Description(const DeviceProperties& device) {
-  return absl::StrCat(device.name, ", sm_", device.major, device.minor, ", ", device.num_processors,
+  return absl::StrCat(device.name, ", sm_", device.major, device.minor, ", ", device.num_sms,
                       " processors, ", device.memory_bytes >> 30, " GiB");
 }
 
@@ -48,10 +48,10 @@ absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
 CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream)
     : device_(device),
       stream_(stream),
-      num_processors_(properties.num_processors),
+      num_sms_(properties.num_sms),
       name_(absl::StrCat("cuda:", device)),
       description_(Description(properties)),
-      products_(std::make_unique<CublasProducts>(this, stream, num_processors_)) {}
+      products_(std::make_unique<CublasProducts>(this, stream, num_sms_)) {}
 
 CudaBackend::~CudaBackend() {
   nccl_.reset();
@@ -214,7 +214,7 @@ void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVi
 
 void CudaBackend::ArgMax(ConstMatrixView x, int32_t* largest) {
   CheckF32(x);
-  Note(Launch(FindLargestTask{.x = x, .largest = largest}, stream_), "finding the largest");
+  Note(Launch(ArgMaxTask{.x = x, .largest = largest}, stream_), "finding the largest");
 }
 
 void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
@@ -285,7 +285,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                        .dtype = weight.dtype,
                        .bias = static_cast<const float*>(weight.bias.data()),
                        .num_tiles = CeilDiv(out.cols, tile_outputs),
-                       .num_processors = num_processors_,
+                       .num_sms = num_sms_,
                        .end = end,
                        .out = out};
   const bool quantizes = IsBlocks(weight.dtype);
@@ -364,7 +364,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .out = out,
                   .parts = nullptr,
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
-                  .num_processors = num_processors_};
+                  .num_sms = num_sms_};
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
   const bool has_prompts = HasPrompts(task);
   if (has_prompts && rows.batch > 1) {
@@ -527,11 +527,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
   if (error != cuda::kNoError) {
     return absl::UnavailableError(absl::StrCat("cuda:", device, ": ", cuda::ErrorText(error)));
   }
-  if (properties.major < cuda::kLeastMajor) {
+  if (properties.major < cuda::kMinMajor) {
     cuda::CloseDevice(stream);
     return absl::UnavailableError(absl::StrCat(
         "cuda:", device, ": ", properties.name, " has compute capability ", properties.major, ".",
-        properties.minor, ", and ", cuda::kLeastMajor, ".0 or later is needed"));
+        properties.minor, ", and ", cuda::kMinMajor, ".0 or later is needed"));
   }
   return std::make_unique<cuda::CudaBackend>(device, properties, stream);
 }

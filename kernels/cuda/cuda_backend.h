@@ -104,7 +104,7 @@ class CudaBackend final : public Backend,
 
   const int device_;
   const Stream stream_;
-  const int num_processors_;
+  const int num_sms_;
   const std::string name_;
   const std::string description_;
   std::unique_ptr<CublasProducts> products_;

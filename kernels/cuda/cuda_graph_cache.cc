@@ -45,7 +45,7 @@ void CudaGraphCache::Forget() {
 }
 
 void CudaGraphCache::MakeRoom() {
-  if (static_cast<int>(entries_.size()) < kMostKeys) return;
+  if (static_cast<int>(entries_.size()) < kMaxKeys) return;
   const auto oldest = std::min_element(
       entries_.begin(), entries_.end(),
       [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });

@@ -23,7 +23,7 @@ class CudaGraphCache final : public GraphCache {
   int num_recordings() const;
 
   // So many keys are kept, those that were used last.
-  static constexpr int kMostKeys = 64;
+  static constexpr int kMaxKeys = 64;
 
  private:
   struct Entry {

@@ -38,7 +38,7 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
   *properties = {.name = found.name,
                  .major = found.major,
                  .minor = found.minor,
-                 .num_processors = found.multiProcessorCount,
+                 .num_sms = found.multiProcessorCount,
                  .memory_bytes = found.totalGlobalMem,
                  .shared_bytes = static_cast<int>(found.sharedMemPerBlockOptin)};
   *stream =

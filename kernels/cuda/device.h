@@ -19,7 +19,7 @@ struct DeviceProperties {
   std::string name;
   int major = 0;  // compute capability
   int minor = 0;
-  int num_processors = 0;
+  int num_sms = 0;
   size_t memory_bytes = 0;
   int shared_bytes = 0;  // that a block may have
 };

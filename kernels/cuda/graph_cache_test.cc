@@ -110,17 +110,17 @@ TEST_F(GraphCacheTest, ForgetsWhenToldTo) {
 TEST_F(GraphCacheTest, KeepsTheKeysThatWereUsedLast) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
-  for (int key = 0; key < CudaGraphCache::kMostKeys + 6; ++key) {
+  for (int key = 0; key < CudaGraphCache::kMaxKeys + 6; ++key) {
     for (int i = 0; i < 2; ++i) Add(key, x, sum);
     Add(0, x, sum);
   }
-  EXPECT_EQ(graph_cache_->num_recordings(), CudaGraphCache::kMostKeys);
+  EXPECT_EQ(graph_cache_->num_recordings(), CudaGraphCache::kMaxKeys);
   num_asked_ = 0;
   Add(0, x, sum);
   EXPECT_EQ(num_asked_, 0);
   Add(1, x, sum);
   EXPECT_EQ(num_asked_, 1);
-  EXPECT_EQ(sum.Get().row(0)[0], 3.0f * (CudaGraphCache::kMostKeys + 6) + 2.0f);
+  EXPECT_EQ(sum.Get().row(0)[0], 3.0f * (CudaGraphCache::kMaxKeys + 6) + 2.0f);
 }
 
 // The host cannot look while the stream takes down.

@@ -27,7 +27,7 @@ struct BlockScratch {
 // A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,
 // without which half a megabyte took longer than a small product.
 inline constexpr int kLargestThreads = kScratchThreads;
-inline constexpr LaunchShape LargestShape(int rows) {
+inline constexpr LaunchShape ArgMaxShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(BlockScratch)};
 }
 // A block a row, or a slot, of the vocabulary.
@@ -167,13 +167,13 @@ inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of a 
   return tiles.rows * kWholeRowsStepBytes +
          tiles.outputs * weight.piece_bytes() / weight.piece_steps();
 }
-inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_processors) {
+inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_sms) {
   if (RowTilesFor(rows) != kNumRowTileChoices - 1) return false;
   const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
   const ProductTiles many = ManyRowsTiles(dtype);
   const int64_t waves =
-      (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
-  return BlockBytes(many, dtype) * waves * num_processors <=
+      (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_sms - 1) / num_sms;
+  return BlockBytes(many, dtype) * waves * num_sms <=
          BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
 }
 
@@ -312,7 +312,7 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
   if (task.kv.dtype != KvDType::kBF16 || task.kv.head_dim > kPromptMaxHeadDim) return false;
   const int64_t vectors = int64_t{task.rows.num_rows} * (task.num_heads / task.kv.num_kv_heads);
   return vectors >= int64_t{task.rows.batch} * kPromptVectors &&
-         vectors / kPromptVectors * task.kv.num_kv_heads * 4 >= int64_t{task.num_processors} * 3;
+         vectors / kPromptVectors * task.kv.num_kv_heads * 4 >= int64_t{task.num_sms} * 3;
 }
 
 // Units of `size.vectors` vectors that a batch may have: no sequence has more than one that is not

@@ -203,7 +203,7 @@ TEST(LaunchShapes, PromptsHaveBlocksOfTheirOwnWhereTheyFillTheDevice) {
     task.kv.num_kv_heads = 8;
     task.kv.head_dim = head_dim;
     task.kv.dtype = dtype;
-    task.num_processors = 132;
+    task.num_sms = 132;
     return HasPrompts(task);
   };
   EXPECT_TRUE(is_a_prompt(256, 1, KvDType::kBF16, 128));

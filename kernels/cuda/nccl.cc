@@ -18,7 +18,7 @@ namespace {
 // How often it is looked whether the group still lives.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // 2.9, which can be recorded in graphs, to before 3.
-constexpr int kLeastVersion = 20900;
+constexpr int kMinVersion = 20900;
 constexpr int kVersionsEnd = 30000;
 
 absl::StatusOr<NcclEntries> LoadEntries() {
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Open() {
   const NcclEntries& nccl = *entries;
   int version = 0;  // 22809 is 2.28.9
   nccl.ncclGetVersion(&version);
-  if (version < kLeastVersion || version >= kVersionsEnd) {
+  if (version < kMinVersion || version >= kVersionsEnd) {
     return absl::UnavailableError(absl::StrCat("NCCL: found version ", version / 10000, ".",
                                                version / 100 % 100, ".", version % 100,
                                                ", allowed: from 2.9, before 3"));

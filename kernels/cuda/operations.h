@@ -48,11 +48,11 @@ struct GatherRowsTask {
 };
 Error Launch(const GatherRowsTask& task, Stream stream);
 
-struct FindLargestTask {
+struct ArgMaxTask {
   ConstMatrixView x;
   int32_t* largest = nullptr;  // [x.rows]
 };
-Error Launch(const FindLargestTask& task, Stream stream);
+Error Launch(const ArgMaxTask& task, Stream stream);
 
 struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
@@ -156,7 +156,7 @@ struct TileProductTask {
   DType dtype = DType::kBF16;      // of the weight
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;               // of 16 outputs
-  int num_processors = 1;          // of the device
+  int num_sms = 1;                 // of the device
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
@@ -202,7 +202,7 @@ struct AttendTask {
   // blocks of its own. Without, a block goes over all splits.
   float* parts = nullptr;
   int num_splits = 0;
-  int num_processors = 1;  // of the device
+  int num_sms = 1;  // of the device
   // Where some sequences are prompts and others not: the rows that each of these may have, which
   // `parts` has room for, [batch, rows_beside, ...]. Else 0.
   int rows_beside = 0;

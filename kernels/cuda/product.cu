@@ -160,7 +160,7 @@ Error Launch(const PackRowsTask& task, Stream stream) {
 
 Error Launch(const TileProductTask& task, Stream stream) {
   if (IsBlocks(task.dtype)) return LaunchBlocks(task, stream);
-  if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_processors)) {
+  if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_sms)) {
     return Enqueue<ManyRowsProductKernel>(
         task, ManyRowsShape(task.dtype, task.out.rows, task.num_tiles), stream);
   }

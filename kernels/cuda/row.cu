@@ -100,8 +100,8 @@ struct GatherRowsKernel {
   }
 };
 
-struct FindLargestKernel {
-  using Task = FindLargestTask;
+struct ArgMaxKernel {
+  using Task = ArgMaxTask;
   static constexpr int kThreads = kLargestThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
@@ -244,8 +244,8 @@ Error Launch(const GatherRowsTask& task, Stream stream) {
   return Enqueue<GatherRowsKernel>(task, RowShape(task.out.rows), stream);
 }
 
-Error Launch(const FindLargestTask& task, Stream stream) {
-  return Enqueue<FindLargestKernel>(task, LargestShape(task.x.rows), stream);
+Error Launch(const ArgMaxTask& task, Stream stream) {
+  return Enqueue<ArgMaxKernel>(task, ArgMaxShape(task.x.rows), stream);
 }
 
 Error Launch(const RmsNormTask& task, Stream stream) {

@@ -65,7 +65,7 @@ TEST_F(Rows, GatherRowsTakesThemInOrder) {
 }
 
 // Rows of a number of columns that is no multiple of 4 begin between words of 16 bytes.
-TEST_F(Rows, FindLargestTakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
+TEST_F(Rows, ArgMaxTakesTheFirstOfEqualsAndRefusesNaN) {
   std::mt19937 random(6);
   for (const int cols : {1, 5, 64, 127, 4096, 4099, 9000}) {
     const LargestCase rows(cols, random);

@@ -355,7 +355,7 @@ void ExpectMultipliesWholeTile() {
     }
   }
 }
-TEST(Simt, MultipliesTilesOfWholeNumbers) {
+TEST(Simt, MultipliesIntegerTiles) {
   ExpectMultipliesWholeTile<0>();
   ExpectMultipliesWholeTile<1>();
   ExpectMultipliesWholeTile<2>();

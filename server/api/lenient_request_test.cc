@@ -131,7 +131,7 @@ TEST(LenientRequest, BoundsWhatItTells) {
   for (int i = 0; i < 100; ++i) body[absl::StrCat("field", i)] = i;
   const auto request = ParseCompletionRequest(body.dump(), LenientModel());
   ASSERT_TRUE(request.ok());
-  EXPECT_THAT(request->ignored.names(), SizeIs(IgnoredFields::kMostNames));
+  EXPECT_THAT(request->ignored.names(), SizeIs(IgnoredFields::kMaxNames));
   const std::string header = request->ignored.Headers()[0].second;
   EXPECT_THAT(header, HasSubstr(", ..."));
   IgnoredFields longest;
@@ -154,7 +154,7 @@ TEST(LenientRequest, LogsEachNameOnceAndNotForEver) {
     one.Add(absl::StrCat("field", i));
     num_lines += log.NewLines(one).size();
   }
-  EXPECT_EQ(num_lines, IgnoredFieldsLog::kMostNames + 1);
+  EXPECT_EQ(num_lines, IgnoredFieldsLog::kMaxNames + 1);
 }
 
 // What a router makes of every request, and what packages send that know more than one server.
@@ -187,7 +187,7 @@ TEST(LenientRequest, RefusesByNameWhatWouldChangeTheAnswer) {
   ExpectRefusal(LenientChat(R"(, "documents": [1])"), "documents", "[1]");
 }
 
-TEST(LenientRequest, ReadsWholeNumbersHoweverTheyAreWritten) {
+TEST(LenientRequest, ReadsIntegersInEveryNotation) {
   const auto request = LenientCompletion(
       R"(, "seed": 1.0, "max_tokens": 5e0, "n": 2.0, "top_k": 3.0, "min_tokens": 1.0,
          "speculation": {"draft_tokens": 2.0})");

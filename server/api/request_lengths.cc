@@ -15,7 +15,7 @@ constexpr char kOneOrWhatFits[] = "at least 1, or -1 for what fits";
 
 // The tokens that each sequence may write, by what the whole answer may hold.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
-  constexpr int64_t kMostTokens = std::numeric_limits<int>::max();
+  constexpr int64_t kMaxTokens = std::numeric_limits<int>::max();
   const Request& options = request.request;
   int64_t shown_tokens = 0;
   for (const auto& prompt : request.prompts) {
@@ -24,7 +24,7 @@ absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& req
   const int64_t left =
       model.max_answer_bytes - shown_tokens * BytesPerToken(options.prompt_logprobs);
   const int64_t room = left / (request.num_sequences() * BytesPerToken(options.logprobs));
-  if (left > 0 && room > 0) return static_cast<int>(std::min(room, kMostTokens));
+  if (left > 0 && room > 0) return static_cast<int>(std::min(room, kMaxTokens));
   const bool has_logprobs = options.logprobs.num_top >= 0;
   const char* field = request.num_prompt_logprobs >= 0 ? "prompt_logprobs"
                       : !has_logprobs                  ? "n"

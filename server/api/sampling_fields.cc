@@ -17,8 +17,8 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kMostStops = 16;
-constexpr size_t kMostBytesPerStop = 1000;
+constexpr int kMaxStops = 16;
+constexpr size_t kMaxBytesPerStop = 1000;
 
 std::optional<TokenId> AsTokenId(const Json& json) {
   const bool is_id =
@@ -72,16 +72,16 @@ void ReadStops(RequestFields* fields, Request* options) {
     }
     const absl::Span<const Json> list =
         is_one ? absl::MakeConstSpan(stop, 1) : stop->get_ref<const Json::array_t&>();
-    if (list.size() > kMostStops) {
-      return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMostStops, " strings"));
+    if (list.size() > kMaxStops) {
+      return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMaxStops, " strings"));
     }
     for (const Json& text : list) {
       if (!text.is_string() || IsText(text, "")) {
         return fields->FailNot("stop", text, "a string that is not empty");
       }
       options->stop.push_back(text.get<std::string>());
-      if (options->stop.back().size() > kMostBytesPerStop) {
-        return fields->FailNot("stop", text, absl::StrCat("at most ", kMostBytesPerStop, " bytes"));
+      if (options->stop.back().size() > kMaxBytesPerStop) {
+        return fields->FailNot("stop", text, absl::StrCat("at most ", kMaxBytesPerStop, " bytes"));
       }
     }
   }

@@ -33,7 +33,7 @@ constexpr char kPagePolicy[] =
 constexpr std::string_view kPageFolder = "/page/";
 
 // As many bodies of the largest size as may be held at once.
-constexpr int64_t kMostLargeBodies = 16;
+constexpr int64_t kMaxLargeBodies = 16;
 
 // What servers of this kind are asked for beside text. A slash at the end stands for all below it.
 constexpr std::string_view kNotServed[] = {"/v1/embeddings",
@@ -147,7 +147,7 @@ Service::Service(Engine* engine, ServiceOptions options)
       options_(std::move(options)),
       sites_(SiteOptionsOf(options_)),
       admission_(options_.max_sequences),
-      large_bodies_(kMostLargeBodies * options_.max_body_bytes),
+      large_bodies_(kMaxLargeBodies * options_.max_body_bytes),
       metrics_(engine, {.names = options_.metrics_names,
                         .model_name = options_.model_name,
                         .prefix_cache = options_.prefix_cache}),

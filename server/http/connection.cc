@@ -23,13 +23,13 @@ namespace tandem {
 namespace {
 
 constexpr char kServerName[] = "tandem";
-constexpr size_t kMostLoggedPath = 200;
+constexpr size_t kMaxLoggedPath = 200;
 constexpr size_t kReadSize = 64 << 10;
 constexpr int kClientGone = 499;  // in place of a status
 // After an answer to a request that was not read to its end, the rest is read and thrown away for
 // so long, lest the client's system drops the answer unread.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
-constexpr size_t kMostLingeredBytes = 1 << 20;
+constexpr size_t kMaxLingeredBytes = 1 << 20;
 // To tokenize a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
 // What is made of a larger body may be a hundred times as large: memory that is given back.
@@ -183,7 +183,7 @@ void Connection::ParseBody() {
     if (error && error != http::error::need_more) return OnReadFailure(error);
   }
   const auto limit = static_cast<uint64_t>(set_->service().options().max_body_bytes);
-  if (body_wire_bytes_ > 2 * limit + kMostBuffered) return OnReadFailure(http::error::body_limit);
+  if (body_wire_bytes_ > 2 * limit + kMaxBuffered) return OnReadFailure(http::error::body_limit);
   if (parser_->is_done()) return Dispatch();
   const size_t room = beast::read_size(buffer_, kReadSize);
   if (room == 0) return OnReadFailure(http::error::buffer_overflow);
@@ -498,7 +498,7 @@ void Connection::Linger() {
 void Connection::OnLingered(beast::error_code error) {
   sent_bytes_ += buffer_.size();
   buffer_.consume(buffer_.size());
-  if (error || sent_bytes_ > kMostLingeredBytes) return Close();
+  if (error || sent_bytes_ > kMaxLingeredBytes) return Close();
   stream_.async_read_some(buffer_.prepare(16 << 10),
                           Held([this](beast::error_code failure, size_t size) {
                             buffer_.commit(size);
@@ -513,7 +513,7 @@ void Connection::Close() {
 
 void Connection::Log(int status) {
   const std::string path =
-      absl::CHexEscape(absl::string_view(request_.target).substr(0, kMostLoggedPath));
+      absl::CHexEscape(absl::string_view(request_.target).substr(0, kMaxLoggedPath));
   std::string line = absl::StrCat(
       "request client=", client_, " id=", request_.id.empty() ? "none" : request_.id,
       " method=", absl::CHexEscape(request_.method.substr(0, 16)), " path=", path,

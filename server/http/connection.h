@@ -33,7 +33,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Handler = void (Connection::*)(beast::error_code);
   // Beyond this, what came of a request cannot be taken apart: a chunk's line without an
   // end, or trailers.
-  static constexpr size_t kMostBuffered = 128 << 10;
+  static constexpr size_t kMaxBuffered = 128 << 10;
 
   // A handler that keeps this alive.
   template <typename Work>
@@ -79,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   net::steady_timer comment_timer_;
   std::string client_;
-  beast::flat_buffer buffer_{kMostBuffered};
+  beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
   uint64_t body_wire_bytes_ = 0;  // of the body so far, with what frames it
 

@@ -87,7 +87,7 @@ TEST_F(RealModel, IsGivenToolsThatItsTemplateHasNoPlaceFor) {
   const auto parts = RenderChat(*chat, input);
   ASSERT_TRUE(parts.ok()) << parts.status();
   std::string prompt;
-  for (const ChatPart& part : *parts) prompt += part.text;
+  for (const MarkedText& part : *parts) prompt += part.text;
   EXPECT_THAT(prompt, AllOf(testing::StartsWith("<|im_start|>system\n# Tools\n"),
                             HasSubstr("\"name\": \"weather\""),
                             testing::EndsWith("</tool_call><|im_end|>\n<|im_start|>user\n"

@@ -174,7 +174,7 @@ TEST_F(Cublas, TakesShapesThatFillNoTile) {
 }
 
 TEST_F(Cublas, ComputesMoreRowsThanItsMostInParts) {
-  const int rows = CublasProducts::kMostRows + 130;
+  const int rows = CublasProducts::kMaxRows + 130;
   const TestMatrix theirs = Multiply(Pack(kOutputs, 32), rows, Kind::kAdd);
   EXPECT_EQ(NumProducts(), 2);
   UseNone();

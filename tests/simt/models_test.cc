@@ -115,7 +115,7 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
   const auto tokens = absl::MakeConstSpan(golden_.input_ids);
   for (int pass = 0; pass < 4; ++pass) {
     std::vector<std::vector<float>> rows[2];
-    for (const LogitsToHost to_host : {LogitsToHost::kWhole, LogitsToHost::kOnlyLargest}) {
+    for (const LogitsToHost to_host : {LogitsToHost::kWhole, LogitsToHost::kOnlyArgMax}) {
       KvSequence one = (*cache)->NewSequence();
       KvSequence other = (*cache)->NewSequence();
       const ForwardRequest requests[] = {
@@ -125,7 +125,7 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
       ASSERT_TRUE(logits.ok()) << logits.status().message();
       for (int r = 0; r < kRows + 1; ++r) {
         const float* row = static_cast<const float*>(logits->data) + r * logits->stride;
-        rows[to_host == LogitsToHost::kOnlyLargest ? 1 : 0].emplace_back(row, row + logits->cols);
+        rows[to_host == LogitsToHost::kOnlyArgMax ? 1 : 0].emplace_back(row, row + logits->cols);
       }
     }
     for (int r = 0; r < kRows; ++r) {

@@ -24,8 +24,8 @@ using cuda::NcclGroupId;
 using cuda::NcclRank;
 
 constexpr int kUnhandledError = 1, kSystemError = 2, kInvalidArgument = 4;
-constexpr int kMostRanks = 8;
-constexpr size_t kMostPartBytes = size_t{8} << 20;
+constexpr int kMaxRanks = 8;
+constexpr size_t kMaxPartBytes = size_t{8} << 20;
 
 struct GroupName {
   uint64_t mark = 0x6E63636C;
@@ -41,10 +41,10 @@ struct Part {
 struct Shared {
   std::atomic<uint32_t> arrivals{0};
   std::atomic<bool> is_aborted{false};
-  Part parts[kMostRanks];
+  Part parts[kMaxRanks];
 };
 constexpr size_t kPartsAt = 4096;
-constexpr size_t kWholeBytes = kPartsAt + kMostRanks * kMostPartBytes;
+constexpr size_t kWholeBytes = kPartsAt + kMaxRanks * kMaxPartBytes;
 static_assert(sizeof(Shared) <= kPartsAt);
 
 NcclStandInOptions& Options() {
@@ -66,7 +66,7 @@ struct Rank {
   uint32_t meetings = 0;
 
   std::byte* PartOf(int r) const {
-    return reinterpret_cast<std::byte*>(shared) + kPartsAt + r * kMostPartBytes;
+    return reinterpret_cast<std::byte*>(shared) + kPartsAt + r * kMaxPartBytes;
   }
   // False if the group was aborted.
   bool Meet() {
@@ -79,7 +79,7 @@ struct Rank {
     return true;
   }
   std::string Gather(const void* own, void* all, const Part& part) {
-    if (part.bytes > kMostPartBytes) return "the stand-in has no room for such a part";
+    if (part.bytes > kMaxPartBytes) return "the stand-in has no room for such a part";
     std::memcpy(PartOf(rank), own, part.bytes);
     shared->parts[rank] = part;
     if (!Meet()) return "";
@@ -139,7 +139,7 @@ int ncclCommInitRank(tandem::cuda::NcclRank* made, int world, tandem::cuda::Nccl
   GroupName name;
   std::memcpy(&name, group.bytes, sizeof(name));
   if (name.mark != GroupName().mark || rank < 0 || rank >= world ||
-      world > tandem::simt::kMostRanks) {
+      world > tandem::simt::kMaxRanks) {
     return tandem::simt::kInvalidArgument;
   }
   const std::string path =

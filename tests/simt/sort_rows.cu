@@ -38,8 +38,8 @@ class DeviceArray {
 }  // namespace
 
 bool SortRows(const float* values, int num_rows, int size, int* places) {
-  if (num_rows > kMostSortedRows) return false;
-  int row_begins[kMostSortedRows + 1];
+  if (num_rows > kMaxSortedRows) return false;
+  int row_begins[kMaxSortedRows + 1];
   for (int r = 0; r <= num_rows; ++r) row_begins[r] = r * size;
   const int count = num_rows * size;
   cudaError_t error = cudaSuccess;

@@ -98,7 +98,7 @@ constexpr IntKey kIntKeys[] = {
     {"kv_heads", &RandomModelShape::kv_heads, 1, 1 << 10},
     {"head_dim", &RandomModelShape::head_dim, 2, 1 << 10},
     {"ffn", &RandomModelShape::ffn, 1, 1 << 18},
-    {"vocab", &RandomModelShape::vocab, kLeastRandomVocab, 1 << 20},
+    {"vocab", &RandomModelShape::vocab, kMinRandomVocab, 1 << 20},
     {"context", &RandomModelShape::context, 1, 1 << 24},
     {"experts", &RandomModelShape::experts, 1, 1 << 10},
     {"experts_per_token", &RandomModelShape::experts_per_row, 1, 1 << 10},

@@ -56,7 +56,7 @@ std::string DescribeNamedShapes();
 // A tokenizer.json whose tokens 0 to 255 are the bytes, and 256 is <|endoftext|>.
 std::string ByteTokenizerJson();
 inline constexpr int kEndOfTextId = 256;
-inline constexpr int kLeastRandomVocab = 257;
+inline constexpr int kMinRandomVocab = 257;
 
 // Elements [first, first + out bytes / size of dtype) of tensor number `tensor` of a seed's model:
 // uniform in centre +- radius, rounded to dtype. Every element is a function of (seed, tensor, its

@@ -30,10 +30,10 @@ struct VnniDot {
 
 namespace {
 
-inline constexpr int kPlanes = 2;                     // low bytes, high bytes
-inline constexpr float kMostQuery = 127.0f * 256.0f;  // high bytes from -127 to 127
+inline constexpr int kPlanes = 2;                    // low bytes, high bytes
+inline constexpr float kMaxQuery = 127.0f * 256.0f;  // high bytes from -127 to 127
 // Of weights, which are not negative and at most e^kWholeSlack above the largest so far.
-inline constexpr float kMostWeight = 65535.0f;
+inline constexpr float kMaxWeight = 65535.0f;
 inline constexpr float kWholeSlack = 1.0f;
 // Queries, and scales of values, all below this count as zeros: others over them might be infinite.
 inline constexpr float kNothing = 0x1p-100f;
@@ -78,7 +78,7 @@ inline void PackQuery(const float* query, int head_dim, uint32_t* words, int str
   const float largest = Largest(most);
   const float not_finite = Sum(nothing);
   const bool any = not_finite == 0.0f && largest >= kNothing;
-  const Floats inverse = Splat(any ? kMostQuery / largest : 0.0f);
+  const Floats inverse = Splat(any ? kMaxQuery / largest : 0.0f);
   __m512i sums[kPlanes] = {};
   for (int d = 0; d < head_dim; d += kLanes) {
     const Floats x = LoadPart(query + d, head_dim - d < kLanes ? head_dim - d : kLanes);
@@ -99,7 +99,7 @@ inline void PackQuery(const float* query, int head_dim, uint32_t* words, int str
   for (int plane = 0; plane < kPlanes; ++plane) {
     end->first[plane] = -128 * _mm512_reduce_add_epi32(sums[plane]);
   }
-  end->scale = any ? largest / kMostQuery : not_finite;
+  end->scale = any ? largest / kMaxQuery : not_finite;
 }
 
 template <>
@@ -121,7 +121,7 @@ inline Floats PlanesSum(__m512i low, __m512i high) {
 }
 
 template <int kVectors>
-void ScoreWholeNumbers(const AttendState& s, const Tile& tile, int first_vector) {
+void ScoreIntegers(const AttendState& s, const Tile& tile, int first_vector) {
   const int words = KvElementWords(KvDType::kInt8, s.head_dim);
   const uint32_t* query = GroupQueries(s, first_vector);
   const QueryEnd* ends = QueryEnds(s, first_vector, kVectors);
@@ -189,9 +189,9 @@ inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
   constexpr float kLargestExp = 2.7182820f;  // e^kWholeSlack
   const float largest = kLargestExp * Largest(most);
   const bool any = largest >= kNothing;
-  const Floats inverse = Splat(any ? kMostWeight / largest : 0.0f);
+  const Floats inverse = Splat(any ? kMaxWeight / largest : 0.0f);
   for (int h = 0; h < kHalves; ++h) whole.factors[h] = Mul(whole.factors[h], inverse);
-  whole.step = is_nan != 0 ? __builtin_nanf("") : any ? largest / kMostWeight : 0.0f;
+  whole.step = is_nan != 0 ? __builtin_nanf("") : any ? largest / kMaxWeight : 0.0f;
   return whole;
 }
 
@@ -209,7 +209,7 @@ inline void StoreWholeWeights(const Floats* weights, const WholeWeights& whole, 
   out[kWeightStep] = whole.step;
 }
 
-inline void WeighWholeNumbers(const AttendState& s, int first) {
+inline void WeighIntegers(const AttendState& s, int first) {
   const bool all_see = s.AllSee(first);
   WholeWeights whole = WholeWeightsOf(s, {0, all_see ? kAttendTile : 0});
   for (int vector = 0; vector < s.num_vectors; ++vector) {
@@ -261,7 +261,7 @@ inline void InterleaveValues(const AttendState& s, const Tile& tile) {
 
 // sums += weights times interleaved values, for kWide * 16 dimensions from `d`.
 template <int kVectors, int kWide>
-void MixWholeNumbers(const AttendState& s, int first_vector, int d) {
+void MixIntegers(const AttendState& s, int first_vector, int d) {
   const uint32_t* values = InterleavedValues(s) + d;
   const float* weights = s.scores + first_vector * kAttendTile;
   __m512i sum[kVectors][kPlanes][kWide] = {};
@@ -306,14 +306,14 @@ inline int FetchSteps<Int8DotKv>(const AttendState& s) {
 
 template <>
 inline void AttendTile<Int8DotKv, Int8DotKv>(const AttendState& s, int first, const Tile& tile) {
-  ForGroups<kDotVectors>(
-      s.num_vectors, [&](int vector, auto count) { ScoreWholeNumbers<count()>(s, tile, vector); });
-  WeighWholeNumbers(s, first);
+  ForGroups<kDotVectors>(s.num_vectors,
+                         [&](int vector, auto count) { ScoreIntegers<count()>(s, tile, vector); });
+  WeighIntegers(s, first);
   InterleaveValues(s, tile);
   ForGroups<kDotVectors>(s.num_vectors, [&](int vector, auto count) {
     int d = 0;
-    for (; d + kLanes < s.head_dim; d += 2 * kLanes) MixWholeNumbers<count(), 2>(s, vector, d);
-    if (d < s.head_dim) MixWholeNumbers<count(), 1>(s, vector, d);
+    for (; d + kLanes < s.head_dim; d += 2 * kLanes) MixIntegers<count(), 2>(s, vector, d);
+    if (d < s.head_dim) MixIntegers<count(), 1>(s, vector, d);
   });
 }
 
