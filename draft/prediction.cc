@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const T
                                                                          int max_output) {
   if (text.size() > MaxBytes(max_output)) {
     size_t size = MaxBytes(max_output);
-    while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the beginning of a character
+    while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the start of a character
     text = text.substr(0, size);
   }
   {
