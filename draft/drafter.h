@@ -141,18 +141,20 @@ class Drafter {
   virtual absl::Status ReadStates(absl::Span<const TargetRows> /*rows*/) {
     return absl::OkStatus();
   }
-  // Whether all full pages of `kv` (the target's) hold the layer. If not, they must not be published.
+  // Whether all full pages of `kv` (the target's) hold the layer. If not, they must not be
+  // published.
   virtual bool HoldsFullPages(const DraftState& /*state*/, const KvSequence& /*kv*/) const {
     return true;
   }
 
   // Publishes the cache of `state` for `tokens`, all of them committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
-  // Adopts a published prefix of `tokens` if it is longer than the one that `state` holds. Call after
-  // the target's KV sequence, `target_kv`, has adopted its own.
+  // Adopts a published prefix of `tokens` if it is longer than the one that `state` holds. Call
+  // after the target's KV sequence, `target_kv`, has adopted its own.
   virtual void AdoptLongerPrefix(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/,
                                  const KvSequence& /*target_kv*/) {}
-  // A text in the tokens of the draft model, as the keys of its cache. Valid until the state changes.
+  // A text in the tokens of the draft model, as the keys of its cache. Valid until the state
+  // changes.
   struct CachedText {
     absl::Span<const TokenId> tokens;
     int variant = 0;  // KvSequence::variant

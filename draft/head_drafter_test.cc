@@ -130,7 +130,8 @@ class HeadWorld {
   }
   bool CanDraft(const Sequence& s) { return !drafter_.Options(s.state.get(), s.tokens).empty(); }
 
-  // Returns the layer's entries for all but the first of `tokens`, computed from the target's states.
+  // Returns the layer's entries for all but the first of `tokens`, computed from the target's
+  // states.
   std::vector<float> PlacesOf(absl::Span<const TokenId> tokens) {
     std::vector<float> places;
     for (size_t i = 1; i < tokens.size(); ++i) {

@@ -33,8 +33,9 @@ struct DraftWindow {
   static DraftWindow Of(int draft_window, const Contexts& contexts);
 
   // Returns how many tokens after the sinks are skipped in a text of `length` tokens, which had
-  // `begin_length` tokens when the draft began to read it. Never falls as `length` grows. Changes in
-  // large steps, so that texts with a common prefix and similar lengths share pages of the cache.
+  // `begin_length` tokens when the draft began to read it. Never falls as `length` grows. Changes
+  // in large steps, so that texts with a common prefix and similar lengths share pages of the
+  // cache.
   // REQUIRES: recent > 0.
   int NumSkipped(int begin_length, int length) const;
 };
@@ -71,16 +72,16 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeEveryDrafter(DrafterKind usual,
                                                           const DrafterParts& parts);
 
 // Combines a model and a lookup. Offers the options of both; the drafter of the chosen option makes
-// the draft. A sequence whose DrafterKind names only one of them uses only that one. Each slot keeps
-// its own kind of distribution, and the choice depends on committed tokens only, so every acceptance
-// rule stays lossless.
+// the draft. A sequence whose DrafterKind names only one of them uses only that one. Each slot
+// keeps its own kind of distribution, and the choice depends on committed tokens only, so every
+// acceptance rule stays lossless.
 std::unique_ptr<Drafter> CombineDrafters(std::unique_ptr<Drafter> model,
                                          std::unique_ptr<Drafter> lookup);
 
-// Wraps a drafter so that it sees a window in place of the text. The shorter text is a text like any
-// other, with positions from 0 on. Its pages in the cache depend only on its tokens, so they are
-// shared under the usual rules, and drafts are recorded with the distributions that they were drawn
-// from.
+// Wraps a drafter so that it sees a window in place of the text. The shorter text is a text like
+// any other, with positions from 0 on. Its pages in the cache depend only on its tokens, so they
+// are shared under the usual rules, and drafts are recorded with the distributions that they were
+// drawn from.
 //
 // The window moves when it has grown to DraftWindow::most, and starts again where the draft's cache
 // is empty. The first DraftWindow::kSinks tokens stay cached when it moves.

@@ -221,8 +221,8 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   return status;
 }
 
-// Reads the tokens that the caches lack, in chunks. Requests that want tokens leave their last chunk
-// to the first step, which needs its logits.
+// Reads the tokens that the caches lack, in chunks. Requests that want tokens leave their last
+// chunk to the first step, which needs its logits.
 absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
   for (Draft& draft : drafts) {
     if (draft.ended) continue;
@@ -292,8 +292,8 @@ absl::Span<const TokenId> ModelDrafter::TokensOfPass(const Draft& draft, int slo
 }
 
 // Returns the drafts that draw their token `slot` in this pass. Drafts on the device come first, so
-// that the places of their rows are known before the first pass. The others get the remaining pages,
-// in order, and end when there are none left.
+// that the places of their rows are known before the first pass. The others get the remaining
+// pages, in order, and end when there are none left.
 std::vector<ModelDrafter::Draft*> ModelDrafter::DraftsOfPass(absl::Span<Draft> drafts, int slot) {
   std::vector<Draft*> active;
   int free_pages = cache_->num_available_pages();

@@ -60,8 +60,8 @@ class ModelDrafter final : public Drafter {
   KvSequence Begin(absl::Span<const TokenId> prompt, CacheSalt salt);
   // Converts a drafted token to the draft's token, always exactly one.
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
-  // Returns how many tokens can be drafted after `text`, which is in the draft's tokens. 0 also if the
-  // draft cannot read one of its unread tokens.
+  // Returns how many tokens can be drafted after `text`, which is in the draft's tokens. 0 also if
+  // the draft cannot read one of its unread tokens.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
   // Returns the number of pages that only younger states than `state` hold.
   int64_t PagesOfYounger(const State& state) const;

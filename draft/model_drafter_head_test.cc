@@ -1,4 +1,5 @@
-// Tests of ModelDrafter with a cut head: it drafts the same as a model with the other tokens masked.
+// Tests of ModelDrafter with a cut head: it drafts the same as a model with the other tokens
+// masked.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -49,8 +49,8 @@ bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
 
 // ---- Ending early ----
 
-// The place of the end depends on rows alone: the tokens are a prefix of the draft that does not end
-// early, and the confidences of the rows up to there explain it.
+// The place of the end depends on rows alone: the tokens are a prefix of the draft that does not
+// end early, and the confidences of the rows up to there explain it.
 TEST(ModelDrafter, EndsADraftAtRowsOfLowConfidence) {
   const ConfidenceCurve curve;
   for (const float temperature : {0.0f, 0.8f}) {
@@ -214,8 +214,8 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
     EXPECT_THAT(batch[i]->proposal.tokens, SizeIs(std::vector{3, 1, 0, 2}[i]));
 }
 
-// When granted no tokens it reads the context that it is given, in chunks and without logits. A later
-// draft only has to read the new tokens.
+// When granted no tokens it reads the context that it is given, in chunks and without logits. A
+// later draft only has to read the new tokens.
 TEST(ModelDrafter, ReadsPromptsInChunksWithTheTarget) {
   DrafterWorld world({.model = {}, .chunk_tokens = 4});
   std::mt19937_64 random(2);
@@ -319,8 +319,8 @@ TEST(ModelDrafter, NeverProposesTokensUnknownToTheTarget) {
   }
 }
 
-// A draft with a smaller vocabulary drafts while it can read the text, with rows of its own size. It
-// proposes nothing from the first unknown token on.
+// A draft with a smaller vocabulary drafts while it can read the text, with rows of its own size.
+// It proposes nothing from the first unknown token on.
 TEST(ModelDrafter, ProposesNothingAfterAnUnknownToken) {
   DrafterWorld world({.model = {.vocab = 5}, .target_vocab = 7});
   SamplingParams sampling = Penalized();
@@ -373,7 +373,7 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
   world.drafter().Evict(second->state.get());
   EXPECT_THAT(world.Draft(fourth, 4), SizeIs(4));
   world.ExpectDrawnAsRecorded(*fourth);
-  // Of two competing sequences the first in the batch gets the pages.
+  // If two sequences compete, the first in the batch gets the pages.
   world.drafter().Evict(fourth->state.get());
   world.drafter().Evict(third->state.get());
   ASSERT_TRUE(world.Propose({first, second}, {16, 16}).ok());
@@ -383,8 +383,8 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
   world.ExpectDrawnAsRecorded(*second);
 }
 
-// Two texts grow until each holds half of the pool and needs a page: the younger one gives its pages
-// back, the older one continues. When that has ended, the younger one drafts again.
+// Two texts grow until each holds half of the pool and needs a page: the younger one gives its
+// pages back, the older one continues. When that has ended, the younger one drafts again.
 TEST(ModelDrafter, GivesPagesToTheOldest) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 10});
   DrafterWorld::Sequence* older = world.Add({1, 2, 3, 4});
@@ -425,8 +425,8 @@ TEST(ModelDrafter, GivesPagesToTheOldest) {
   EXPECT_THAT(younger->proposal.tokens, SizeIs(2));
 }
 
-// Two younger texts hold 6 pages together, 4 of them shared. The older one lacks 7 pages, so evicting
-// them would not help.
+// Two younger texts hold 6 pages together, 4 of them shared. The older one lacks 7 pages, so
+// evicting them would not help.
 TEST(ModelDrafter, EvictsNoStateInVain) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 12});
   DrafterWorld::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
@@ -485,7 +485,8 @@ TEST(ModelDrafter, InvalidRowEndsTheDraft) {
   }
 }
 
-// With the target's noise and the target's rows, the draft is the tokens that the target will choose.
+// With the target's noise and the target's rows, the draft is the tokens that the target will
+// choose.
 TEST(ModelDrafter, ProposesTheTargetsChoicesIfItIsTheTarget) {
   DrafterWorld world;
   DrafterWorld::Sequence* s = world.Add({3, 1, 4, 1, 5}, {.temperature = 0.9f, .top_k = 5}, 77);

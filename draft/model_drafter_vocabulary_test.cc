@@ -21,8 +21,8 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Tokens = std::vector<TokenId>;
 
-// The target's tokens 0 to 4 are paired with draft tokens. 5 and 6 are read as several draft tokens,
-// 7 is skipped, and 8 is unreadable. The draft's tokens 0 and 3 are not paired.
+// The target's tokens 0 to 4 are paired with draft tokens. 5 and 6 are read as several draft
+// tokens, 7 is skipped, and 8 is unreadable. The draft's tokens 0 and 3 are not paired.
 constexpr int kTargetVocab = 9;
 constexpr int kDraftVocab = 7;
 VocabularyMap PartialMap() {

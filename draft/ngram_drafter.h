@@ -20,8 +20,8 @@ class NgramIndex {
   static constexpr int kLongestKey = 6;
 
   struct Match {
-    int length = 0;  // matching tokens, up to kLongestMatch; 0 without a match
-    int next = 0;    // the place after their latest earlier occurrence
+    int length = 0;            // matching tokens, up to kLongestMatch; 0 without a match
+    int next = 0;              // the place after their latest earlier occurrence
     bool is_repeated = false;  // the occurrence before that one continues with the same token
   };
   static constexpr int kLongestMatch = 32;

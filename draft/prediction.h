@@ -26,9 +26,9 @@ class PredictedText {
 
   const std::string& text() const { return text_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // Finds the longest run of at most kLongestRun last tokens of `output` in the predicted tokens, and
-  // returns the place after it. Among equal runs: the first place at or after `next`, otherwise the
-  // last before it. Returns 0 without a run of at least kMinRun tokens.
+  // Finds the longest run of at most kLongestRun last tokens of `output` in the predicted tokens,
+  // and returns the place after it. Among equal runs: the first place at or after `next`, otherwise
+  // the last before it. Returns 0 without a run of at least kMinRun tokens.
   size_t Find(absl::Span<const TokenId> output, size_t next) const;
 
  private:
@@ -46,16 +46,16 @@ class PredictedText {
   std::array<std::vector<uint32_t>, kLongestRun - kMinRun + 1> places_;
 };
 
-// Follows an output along a predicted text. Edits of a text, for example, repeat most of it. Where the
-// output leaves the prediction, its last tokens find the place where it continues.
+// Follows an output along a predicted text. Edits of a text, for example, repeat most of it. Where
+// the output leaves the prediction, its last tokens find the place where it continues.
 // Thread-compatible.
 class Prediction {
  public:
   Prediction() = default;
   explicit Prediction(std::shared_ptr<const PredictedText> text) : text_(std::move(text)) {}
 
-  // Returns the predicted tokens after `output`, which grows from call to call. Empty where the output
-  // has left the prediction.
+  // Returns the predicted tokens after `output`, which grows from call to call. Empty where the
+  // output has left the prediction.
   absl::Span<const TokenId> Behind(absl::Span<const TokenId> output);
 
  private:
@@ -69,8 +69,8 @@ class Prediction {
 // Thread-safe.
 class PredictedTexts {
  public:
-  // The number of bytes read of a text for an output of at most `max_output` tokens: 8 for each token,
-  // plus 1,024 tokens of the text that the output may leave out.
+  // The number of bytes read of a text for an output of at most `max_output` tokens: 8 for each
+  // token, plus 1,024 tokens of the text that the output may leave out.
   static constexpr size_t MaxBytes(int max_output) { return (size_t{1024} + max_output) * 8; }
 
   // Returns the tokenised text, cut to MaxBytes(max_output). Errors are those of Tokenizer::Encode.

@@ -37,8 +37,8 @@ struct OngoingDraft {
 // vocabulary (VocabularyMap). Thread-compatible.
 class RowDrawer {
  public:
-  // The pointers must outlive this object; `vocabulary` may be null. Ids from `target_vocab_size` on
-  // are never drawn.
+  // The pointers must outlive this object; `vocabulary` may be null. Ids from `target_vocab_size`
+  // on are never drawn.
   RowDrawer(const LanguageModel* model, int target_vocab_size, const VocabularyMap* vocabulary)
       : model_(model), target_vocab_size_(target_vocab_size), vocabulary_(vocabulary) {}
 

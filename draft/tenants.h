@@ -16,8 +16,8 @@
 namespace tandem {
 
 // Remembers how texts continued: for runs of a few lengths, the token that usually followed. It
-// outlives the texts, and a lookup takes constant time. The idea of remembering successors of single
-// tokens is from Token Recycling (arXiv 2408.08696).
+// outlives the texts, and a lookup takes constant time. The idea of remembering successors of
+// single tokens is from Token Recycling (arXiv 2408.08696).
 //
 // The table has a fixed size. If two runs hash to the same place, the more frequent one stays. A
 // false hit is as rare as equal 50-bit hashes, and costs at most a rejected draft.
@@ -32,13 +32,13 @@ class TextMemory {
   explicit TextMemory(size_t bytes);
   static constexpr size_t kMinBytes = 4096;
 
-  // Learns the last `count` tokens of `text`, each as the continuation of the runs before it. Cannot
-  // fail.
+  // Learns the last `count` tokens of `text`, each as the continuation of the runs before it.
+  // Cannot fail.
   // REQUIRES: 0 <= count <= text.size().
   void Learn(absl::Span<const TokenId> text, int count);
 
-  // Learns `next` as the continuation of `text`, which ends with a rejected draft token. Only for runs
-  // of one and two tokens. Cannot fail.
+  // Learns `next` as the continuation of `text`, which ends with a rejected draft token. Only for
+  // runs of one and two tokens. Cannot fail.
   void LearnSuccessor(absl::Span<const TokenId> text, TokenId next);
 
   struct Next {
@@ -73,8 +73,8 @@ struct Tenant {
 };
 
 // The tenants of an engine. Each has a fixed share of the memory, so that one tenant's texts cannot
-// displace another's. The tenant without a salt gets half; each of the kMaxSaltedTenants others gets
-// an equal part of the rest. A further tenant evicts the least recently used one.
+// displace another's. The tenant without a salt gets half; each of the kMaxSaltedTenants others
+// gets an equal part of the rest. A further tenant evicts the least recently used one.
 // Thread-compatible.
 class Tenants {
  public:

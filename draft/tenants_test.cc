@@ -120,8 +120,8 @@ TEST(Tenants, AreKeyedBySalt) {
   EXPECT_EQ(tenants.Get(nullptr)->speculation, nullptr);
 }
 
-// All shares together stay within the limit, however many tenants there are. Sequences of an evicted
-// tenant continue without a memory.
+// All shares together stay within the limit, however many tenants there are. Sequences of an
+// evicted tenant continue without a memory.
 TEST(Tenants, ShareABoundedMemory) {
   Tenants tenants(kTenantBytes);
   const auto first = tenants.Get(Salt("first"));

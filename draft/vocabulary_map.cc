@@ -13,8 +13,8 @@
 namespace tandem {
 namespace {
 
-// The longest token tried when a text is cut into tokens. It keeps the time for a file of huge tokens
-// linear in its size; words are shorter.
+// The longest token tried when a text is cut into tokens. It keeps the time for a file of huge
+// tokens linear in its size; words are shorter.
 constexpr size_t kMaxBytesPerPiece = 64;
 
 enum class Kind : char {
@@ -90,7 +90,8 @@ class DraftWriter {
   }
 
   // Returns the tokens that the draft's tokenizer makes of these bytes in the middle of a text. If
-  // they would decode to other bytes, or the draft lacks one of them, uses as few tokens as possible.
+  // they would decode to other bytes, or the draft lacks one of them, uses as few tokens as
+  // possible.
   std::vector<TokenId> Write(const std::string& bytes) const {
     const auto encoded = draft_.tokenizer->Encode(bytes, SpecialTokens::kPlain);
     if (encoded.ok() && BytesOf(*encoded) == bytes) return *encoded;
@@ -114,8 +115,8 @@ class DraftWriter {
     return id >= 0 || bytes.size() > 1 ? id : Find({Kind::kByte, std::string(bytes)});
   }
 
-  // Finds the fewest tokens from each byte to the end, backwards. Among equal counts the longest first
-  // token wins.
+  // Finds the fewest tokens from each byte to the end, backwards. Among equal counts the longest
+  // first token wins.
   std::vector<TokenId> WriteInFewTokens(std::string_view bytes) const {
     constexpr int kImpossible = std::numeric_limits<int>::max();
     struct Step {

@@ -30,21 +30,22 @@ class VocabularyMap {
   // In a reading: the draft's tokens cannot represent this token's text.
   static constexpr TokenId kUnreadable = -1;
 
-  // Pairs tokens with the same bytes and finds readings for all others. Takes time linear in the text
-  // of both vocabularies. Keeps no reference to the tokenizers.
+  // Pairs tokens with the same bytes and finds readings for all others. Takes time linear in the
+  // text of both vocabularies. Keeps no reference to the tokenizers.
   VocabularyMap(const Vocabulary& target, const Vocabulary& draft);
   // Makes a map from its parts. `readings`: [target tokens].
   // REQUIRES: no token is in two pairs.
   VocabularyMap(std::vector<Pair> pairs, const std::vector<std::vector<TokenId>>& readings);
 
-  // Whether each id below the target's size means the same token to both models, so that a map is not
-  // needed. Checks every token of the target's tokenizer, and the draft's tokens among these ids.
+  // Whether each id below the target's size means the same token to both models, so that a map is
+  // not needed. Checks every token of the target's tokenizer, and the draft's tokens among these
+  // ids.
   static bool HasSameIds(const Vocabulary& target, const Vocabulary& draft);
 
   // The tokens that the draft can propose, by ascending target id.
   absl::Span<const Pair> pairs() const { return pairs_; }
-  // Returns the draft tokens to read in place of a target token: its paired token, several tokens, an
-  // empty span (special tokens that the draft lacks), or a single kUnreadable.
+  // Returns the draft tokens to read in place of a target token: its paired token, several tokens,
+  // an empty span (special tokens that the draft lacks), or a single kUnreadable.
   // REQUIRES: 0 <= target < target_size().
   absl::Span<const TokenId> Reading(TokenId target) const {
     TANDEM_DCHECK(0 <= target && target < target_size());

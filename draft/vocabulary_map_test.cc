@@ -32,8 +32,8 @@ class Words {
     int num_padding = 0;  // ids of the model without a token
     Tokens end_tokens = {};
   };
-  // `tokens`: the bytes of each token, from id 0 on; special tokens follow. An empty string skips its
-  // id.
+  // `tokens`: the bytes of each token, from id 0 on; special tokens follow. An empty string skips
+  // its id.
   explicit Words(const std::vector<std::string>& tokens) : Words(tokens, Options()) {}
   Words(const std::vector<std::string>& tokens, const Options& options)
       : end_tokens_(options.end_tokens) {

@@ -91,8 +91,8 @@ class WindowedDrafter final : public Drafter {
   }
 
  private:
-  // Returns the window of `context`, the first tokens of a text of `num_committed` tokens. Valid until
-  // the state changes.
+  // Returns the window of `context`, the first tokens of a text of `num_committed` tokens. Valid
+  // until the state changes.
   absl::Span<const TokenId> See(WindowedState* state, absl::Span<const TokenId> context,
                                 int num_committed) {
     if (state->begin_length == 0 || inner_->NumCached(*state->inner) == 0) {

@@ -286,8 +286,8 @@ TEST(WindowedDrafter, RollsBackToBeforeTheWindow) {
   }
 }
 
-// Texts of similar lengths have the same window and share its pages. A text that was read completely
-// shares only the page of the sinks.
+// Texts of similar lengths have the same window and share its pages. A text that was read
+// completely shares only the page of the sinks.
 TEST(WindowedDrafter, SharesPagesOnlyWithTheSameWindow) {
   std::mt19937_64 random(4);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 98);

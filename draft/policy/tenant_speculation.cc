@@ -12,29 +12,29 @@ namespace {
 
 // The first rounds after a change still show the state before it.
 constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
-// Speculation begins to pay at this mean gain, and ceases to at none.
+// Speculation is turned on at this mean gain, and off at a gain of 1.
 constexpr double kMinGain = 1.02;
-// At first exceptions come sooner. A machine that changes its speed spoils comparisons: none counts
-// for more than this, as a logarithm, and the last twelve count most.
+// The first comparisons come sooner. A machine that changes its speed distorts comparisons, so each
+// is clamped to kMaxGainPerRound, as a logarithm, and the last twelve count most.
 constexpr int kFirstComparisons = 4;
 constexpr double kMaxGainPerRound = 0.3;
 constexpr double kMinWeight = 1.0 / 12;
-// Stretches between exceptions: where there is a gain, by how large it is; and where there is none.
+// Stretches between exceptions: with a gain, by its size, and without one (rest).
 constexpr int kBetweenFirst = 3;
 constexpr int kBetweenFirstIfClear = 5;
 constexpr int kBetweenIfClose = 7;
 constexpr int kBetweenIfClear = 127;
 constexpr int kShortestRest = 15;
 constexpr int kLongestRest = 255;
-// Predictions of the last thirty rounds or so count.
+// The predicted gain is averaged over about thirty rounds.
 constexpr double kPredictionWeight = 1.0 / 32;
 // The range of predicted gains that a file may hold.
 constexpr double kSmallestGain = 1e-3;
 constexpr double kLargestGain = 1e3;
 
-// What a file may say of the budget for probes.
+// Bounds of the numbers in a file: the budget for probes,
 constexpr double kLargestBudget = 1e6;
-// And of the rounds since an exploration, which come sooner.
+// and the rounds since an exploration.
 constexpr int kMaxRoundsSince = 64;
 
 }  // namespace
@@ -81,7 +81,7 @@ void SpeedupMonitor::EndStretch() {
 void SpeedupMonitor::Compare(const Sum& after) {
   const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
   const double ratio = usual / (exception_.tokens / exception_.seconds);
-  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // of a stretch without tokens or times
+  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // a stretch without tokens or times
   const double gain =
       std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxGainPerRound, kMaxGainPerRound);
   ++num_compared_;
@@ -114,8 +114,8 @@ void SpeedupMonitor::Serialize(StateArchive* archive) {
   archive->Pass(0, kLongestRest, &rest_);
   archive->Pass(0, kLongestRest, &usual_left_);
   if (!archive->is_reading() || pays_) return;
-  // The machine may have done other things when speculation was refused, so that the comparisons
-  // were spoiled: a refusal that is read is looked at soon, and few comparisons change it.
+  // The machine may have been busy when speculation was turned off, which distorts comparisons. So
+  // a restored refusal is checked soon, and few comparisons can change it.
   num_compared_ = std::min(num_compared_, kFirstComparisons / 2);
   usual_left_ = std::min(usual_left_, 1);
   rest_ = std::min(rest_, kShortestRest);
@@ -133,7 +133,7 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   }
   for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
   archive->Pass(&is_on_);
-  // Answers may be shorter than what lies between two explorations or probes.
+  // Kept because answers may be shorter than the interval between two explorations or probes.
   archive->Pass(0, kMaxRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
   archive->Pass(0.0, kLargestBudget, &probe_budget_);
