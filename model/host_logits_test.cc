@@ -16,7 +16,7 @@ absl::Span<const float> LogitsRow(const MatrixView& logits, int row) {
           static_cast<size_t>(logits.cols)};
 }
 
-TEST(HostLogits, HoldsOneLargestEntryWhateverWasThere) {
+TEST(HostLogits, SetLargestReplacesAnyRow) {
   HostLogits logits;
   logits.Resize(2, kVocab);
   for (const TokenId largest : {5, 0, 36, -1, 5, -1, 0}) {
@@ -30,7 +30,7 @@ TEST(HostLogits, HoldsOneLargestEntryWhateverWasThere) {
   }
 }
 
-TEST(HostLogits, KeepsRowsApartAndThroughResizing) {
+TEST(HostLogits, KeepsRowsWhenResized) {
   HostLogits logits;
   logits.Resize(3, kVocab);
   for (float& value : logits.Whole(0, 3)) value = 1.0f;

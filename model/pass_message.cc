@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// Model, batch, rows, rows of logits, pages of a table, copies, whether it finds the largest.
+// The model, batch size, rows, logit rows, pages per table, page copies, and finds_largest.
 constexpr int kHeaderWords = 7;
 static_assert(sizeof(PassMessage::PageCopy) == 2 * sizeof(int32_t));
 
@@ -36,8 +36,7 @@ std::vector<std::byte> PassMessage::Encode() const {
 
 absl::StatusOr<PassMessage> PassMessage::Decode(absl::Span<const std::byte> bytes) {
   const auto bad = [] {
-    return absl::InvalidArgumentError(
-        "tensor_parallel: rank 0 has sent something else than a pass");
+    return absl::InvalidArgumentError("tensor_parallel: rank 0 sent a message that is not a pass");
   };
   if (bytes.size() % sizeof(int32_t) != 0 || bytes.size() < kHeaderWords * sizeof(int32_t)) {
     return bad();

@@ -27,7 +27,7 @@ MatrixView ColumnsOf(MatrixView x, RankShare columns) {
   return x;
 }
 
-// Outputs are shared out in units of 16, which are whole panels of every kernel.
+// Returns a rank's share of outputs, in units of 16, which is a multiple of every kernel's panel.
 RankShare OutputShareOf(int outputs, int rank, int world) {
   constexpr int kUnit = 16;
   const RankShare units = RankShareOf((outputs + kUnit - 1) / kUnit, rank, world);
@@ -86,7 +86,7 @@ size_t Transformer::bytes_read_per_pass() const {
     if (layer.experts.down.empty()) continue;
     const size_t expert =
         layer.experts.gate_up.front().bytes_read + layer.experts.down.front().bytes_read;
-    // In a group a rank has some of a row's experts, as many as it has of all on average.
+    // In a group, the average number of a row's experts that this rank has.
     bytes += layer.router.bytes_read +
              expert * config_.experts_per_row * parts_.experts.size() / config_.num_experts;
   }
@@ -194,7 +194,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   return BringLogits(requests, logits_);
 }
 
-// What is wanted of the logits, to the host.
+// Copies the requested logits to the host.
 MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
                                     ConstMatrixView logits) {
   host_logits_.Resize(logits.rows, logits.cols);
@@ -225,7 +225,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   for (const ForwardRequest& request : requests) {
     max_pages = std::max(max_pages, request.kv->pages().size());
   }
-  // A power of two, so that passes of one shape over texts that grow can be repeated.
+  // Rounded to a power of two, so that graphs can be reused while texts grow.
   max_pages = std::bit_ceil(max_pages);
   const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
   host_tables_.assign(at.size, 0);
@@ -265,7 +265,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   return group_->status();
 }
 
-// The other ranks are in a pass that this one has left.
+// Fails the group if this rank left the pass: the other ranks still wait in it.
 absl::Status Transformer::EndGroupIfFailed(absl::Status status) {
   if (!status.ok() && group_ != nullptr) group_->Fail(status);
   return status;
@@ -283,7 +283,7 @@ absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
   return group_->status();
 }
 
-// The pass over host_tables_, but for waiting.
+// Runs the pass over host_tables_, without waiting for its end.
 absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
                                   bool finds_largest) {
   RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, at.size * sizeof(int32_t)));
@@ -332,7 +332,8 @@ void Transformer::RepeatPass() {
   Enqueue(last_pass_, last_cache_, /*finds_largest=*/false);
 }
 
-// The pass over what the tables say: all that depends on more than their sizes is read from them.
+// Enqueues the pass. Arguments depend only on the sizes of the tables; everything else is read from
+// the tables by the kernels, so that graphs can be reused.
 void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest) {
   const int rows = at.rows;
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
@@ -398,7 +399,7 @@ void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) 
   });
 }
 
-// Weights that have been packed leave the files' memory.
+// Drops the files' pages of weights that have been packed.
 void Transformer::ForgetPacked() {
   while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
     for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
@@ -406,8 +407,8 @@ void Transformer::ForgetPacked() {
   }
 }
 
-// Rows as a product takes them: normalised by `norm`, or as they are where there is none.
-//   normed: where they may be left
+// Returns the rows as a product reads them: normalised by `norm`, or unchanged if it is empty.
+//   normed: memory for the result
 NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed) {
   if (norm.data() == nullptr) return {.x = x};
   if (config_.norm_form == NormForm::kLayer) {
@@ -420,7 +421,7 @@ NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView
           .normed = normed};
 }
 
-// hidden += the product, normalised by `norm` if there is one.
+// hidden += the product, normalised by `norm` unless that is empty.
 void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm) {
   const MatrixView hidden = View(workspace_.hidden, x.rows, config_.hidden_size);
   if (norm.data() == nullptr && config_.residual_scale == 1.0f) {
@@ -451,7 +452,7 @@ void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
   Gather(hidden, &Parts::hidden);
 }
 
-// Normalises queries and keys, each over all heads, those of the other ranks included.
+// Normalises queries and keys, each over all heads, including those of other ranks.
 void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
   const ModelConfig& c = config_;
   const int dim = c.head_dim;
@@ -474,7 +475,7 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
     const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
     CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
     Gather(ColumnsOf(whole, part), heads, dim);
-    // Each rank normalises whole rows, of which it keeps its own heads.
+    // Each rank normalises whole rows and keeps its own heads.
     backend_->RmsNorm(ColumnsOf(whole, part), static_cast<const float*>(weight.data()),
                       c.rms_norm_epsilon, ColumnsOf(normed, part));
     CopyColumns(ColumnsOf(ColumnsOf(normed, part), own_part), ColumnsOf(qkv, own));
@@ -552,7 +553,7 @@ void Transformer::RunExperts(int index, const NormedRows& input) {
   AddOutput(output, layer.mlp_output_norm);
 }
 
-// The whole of `output`, in a group this rank's columns.
+// Computes `output`, or only this rank's columns of it in a group.
 void Transformer::MixExperts(ConstMatrixView x, const ExpertChoices& choices, const Layer& layer,
                              MatrixView output) {
   if (group_ == nullptr) {
@@ -581,7 +582,7 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
                          ? NormedRows{.x = View(workspace_.joined, rows.num_rows, 2 * hidden.cols)}
                          : Normed(layer.attention_norm, hidden, normed);
   if (config_.is_parallel) {
-    // Attention changes `hidden`, and the feed-forward wants the same rows.
+    // Attention changes `hidden`, but the feed-forward part reads the rows from before.
     backend_->RmsNorm(input.x, input.weight, input.epsilon, normed);
     input = {.x = normed};
   }

@@ -461,7 +461,7 @@ TEST_P(EngineHead, RefusesToGuessTheLayersOfASmallTarget) {
   options.draft = copy.path();
   EXPECT_THAT(RefusalOf(options),
               HasSubstr("eagle_aux_hidden_state_layer_ids: found none, allowed: layers of "
-                        "the target, whose 2 are too few for the usual ones"));
+                        "the target, whose 2 are too few for the default ones"));
 }
 
 }  // namespace
