@@ -51,7 +51,7 @@ struct DraftOption {
   DraftSource source = DraftSource::kModel;
   // The evidence class, in [0, kNumEvidence). Acceptance is learned separately for each class.
   int evidence = 0;
-  int max_tokens = 0;     // tokens that it can propose at most
+  int max_tokens = 0;     // maximum number of tokens to propose
   int num_unread = 0;     // committed tokens that the drafter must read first
   bool can_stop = false;  // whether it may end before all granted tokens (DraftRequest::stop)
 };
@@ -62,7 +62,7 @@ struct DraftRequest {
   absl::Span<const TokenId> context;
   int num_committed = 0;  // number of all committed tokens, if `context` is a part of the prompt
   int num_skipped = 0;    // committed tokens that a window left out of `context`
-  // The number of tokens to propose at most. With 0 the drafter may read `context`, but proposes
+  // The maximum number of tokens to propose. With 0 the drafter may read `context`, but proposes
   // nothing.
   int granted = 0;
   DraftSource source = DraftSource::kModel;  // of the chosen option

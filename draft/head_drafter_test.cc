@@ -345,7 +345,7 @@ TEST(HeadDrafter, FailedReadStopsDraftsAndPublishingUntilEviction) {
   world.ExpectPagesHoldLayer(*s);
 }
 
-TEST(HeadDrafter, NeedsStatesAndContextAndPages) {
+TEST(HeadDrafter, NeedsStatesContextAndPages) {
   HeadWorld world({.head = {.context_length = 12}, .num_pages = 4});
   HeadWorld::Sequence* s = world.Add(Text(6, 10));
   EXPECT_FALSE(world.CanDraft(*s));  // its prompt has not been read
@@ -365,7 +365,7 @@ TEST(HeadDrafter, NeedsStatesAndContextAndPages) {
   world.ExpectIntegrity();
 }
 
-TEST(HeadDrafter, MakeDrafterMakesItFromPartsWithAHead) {
+TEST(HeadDrafter, MakeDrafterMakesHeadDrafters) {
   FakeCache cache(kPage, /*num_pages=*/4, /*num_layers=*/2, kStates);
   FakeModel target(cache.get(), {.state_size = kStates});
   FakeHead head(cache.get(), {});

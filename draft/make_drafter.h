@@ -18,8 +18,8 @@ struct DraftWindow {
   static constexpr int kSinks = 4;  // as in Xiao et al. 2023 (arXiv 2309.17453)
   static constexpr int kAutoRecent = 512;
 
-  int recent = 0;  // tokens read after the sinks at most when reading begins; 0: no window
-  int most = 0;    // tokens after the sinks at which the window moves
+  int recent = 0;  // maximum number of tokens after the sinks at first; 0: no window
+  int most = 0;    // number of tokens after the sinks at which the window moves
 
   // The context lengths, in tokens of each model.
   struct Contexts {

@@ -427,7 +427,7 @@ TEST(ModelDrafter, GivesPagesToTheOldest) {
 
 // Two younger texts hold 6 pages together, 4 of them shared. The older one lacks 7 pages, so
 // evicting them would not help.
-TEST(ModelDrafter, EvictsNoStateInVain) {
+TEST(ModelDrafter, EvictsOnlyIfThatFreesEnoughPages) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 12});
   DrafterWorld::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
   DrafterWorld::Sequence* older = world.Add(Tokens(29, 1));

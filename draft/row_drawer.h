@@ -13,7 +13,7 @@ namespace tandem {
 
 // One request's draft while its tokens are drawn.
 struct OngoingDraft {
-  // `granted`: the number of tokens to draw at most, not more than the request grants.
+  // `granted`: the maximum number of tokens to draw, not more than the request grants.
   OngoingDraft(const DraftRequest* of, Proposal* into, int granted)
       : request(of), walk(of->history), proposal(into), max_tokens(granted), survival(of->stop) {}
 

@@ -51,9 +51,8 @@ bool Has(absl::Span<const uint32_t> mask, TokenId id) {
   return word < mask.size() && (mask[word] >> (id % 32) & 1) != 0;
 }
 
-// Sets all tokens that are not allowed to -inf. With `masks_endings` also sets allowed ending
-// tokens to
-// -inf if other tokens are allowed.
+// Sets all tokens that are not allowed to -inf. With `masks_endings`, allowed ending tokens get
+// -inf too if other tokens are allowed.
 absl::Status KeepAllowed(absl::Span<const uint32_t> allowed, bool masks_endings,
                          const SamplingParams& params, absl::Span<float> row) {
   absl::Span<const uint32_t> mask = allowed;

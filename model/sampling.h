@@ -49,8 +49,7 @@ TokenId ArgMax(absl::Span<const float> values);
 // Draws a token with probability proportional to `weights` (nonnegative): the winner of an
 // exponential race, argmin of E_v / weights[v] with standard exponential noise E_v at `place`. This
 // equals the Gumbel argmax of log weights. Ties go to the lowest id. The weights need not be
-// normalised. Returns
-// -1 if all weights are zero.
+// normalised. If all weights are zero, returns -1.
 TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& random,
                         const RandomPlace& place);
 

@@ -99,7 +99,8 @@ class Transformer final : public LanguageModel {
   // Replaces the head by these rows of the whole one, with the same bits; by all rows if `ids` is
   // empty. Do not call it between a pass and the last use of its logits. RESOURCE_EXHAUSTED if
   // memory runs out; on error the head is unchanged.
-  // REQUIRES: loaded with LoadOptions::SetsHead; ids ascend and are below vocab_size().
+  // REQUIRES: the head was left out at load (sets_head_from); ids ascend and are below
+  // vocab_size().
   absl::Status SetHead(std::vector<TokenId> ids);
   // The size of a packed row of the head, in bytes.
   int64_t head_row_bytes() const { return head_row_bytes_; }

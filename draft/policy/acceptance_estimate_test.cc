@@ -70,7 +70,7 @@ TEST(AcceptanceEstimate, StartsFromTheWiderEstimate) {
   EXPECT_GT(SurvivalOf(own, kByModel, &wider)[0], 0.8);
 }
 
-TEST(AcceptanceEstimate, KeepsKindsApart) {
+TEST(AcceptanceEstimate, LearnsKindsSeparately) {
   AcceptanceEstimate estimate;
   const double untouched = SurvivalOf(estimate, ByLookup(2))[0];
   Observe({0.05}, 500, kByModel, &estimate);
