@@ -428,9 +428,10 @@ TEST(StopStrings, AreRefusedBeyondTheirLimits) {
   EXPECT_TRUE(CheckStopStrings(most).ok());
   EXPECT_TRUE(CheckStopStrings({&longest, 1}).ok());
   most.emplace_back("y");
-  EXPECT_EQ(CheckStopStrings(most).message(), "stop: 65 strings are more than 64");
+  EXPECT_EQ(CheckStopStrings(most).message(), "stop: must have at most 64 strings, got 65");
   const std::vector<std::string> too_long = {longest, "y"};
-  EXPECT_EQ(CheckStopStrings(too_long).message(), "stop: 16385 bytes in all are more than 16384");
+  EXPECT_EQ(CheckStopStrings(too_long).message(),
+            "stop: must have at most 16384 bytes in total, got 16385");
   const std::vector<std::string> empty = {"x", ""};
   EXPECT_EQ(FieldOf(CheckStopStrings(empty)), "stop");
 }
