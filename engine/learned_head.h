@@ -58,8 +58,7 @@ class LearnedHead {
   std::vector<TokenId> ToDraft(absl::Span<const TokenId> target_tokens) const;
 
   Transformer* draft_;
-  std::vector<TokenId>
-      draft_of_;  // [target tokens], only with a vocabulary map: the draft's token, or -1
+  std::vector<TokenId> draft_of_;  // [target tokens], with a vocabulary map: draft's token or -1
   DraftHead head_;
   mutable absl::Mutex mutex_;
   Facts facts_ ABSL_GUARDED_BY(mutex_);

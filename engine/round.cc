@@ -139,11 +139,9 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
       continue;
     }
     if (s.draft_state == nullptr) continue;
-    if (step.granted == 0 && drafter->shares_target_cache())
-      continue;  // ReadStates reads the prompt
+    if (step.granted == 0 && drafter->shares_target_cache()) continue;  // ReadStates reads it
     const bool is_fixed = s.draft_tokens > 0;
-    const bool may_read =
-        s.drafter != DrafterKind::kNgram;  // an n-gram drafter has no cache to fill
+    const bool may_read = s.drafter != DrafterKind::kNgram;  // which has no cache to fill
     // If another worker will fetch the prompt's pages, both models read it to its end.
     const bool is_lent = s.transfer != nullptr && s.draft_tokens != 0;
     const bool reads_along =

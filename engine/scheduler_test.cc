@@ -289,10 +289,9 @@ TEST(PlanRound, AWaitingSessionHoldsNoPages) {
   world.cache().Publish(ended->tokens, &ended->target_kv);
   ended->finished = true;
   ended->target_kv = KvSequence();
-  Session* a = world.AddDecoding(10);                            // 3 pages
-  Session* b = world.Add(std::vector<TokenId>(32, 9), 100, -1);  // 8 pages, 7 are free
-  Session* c =
-      world.Add(std::vector<TokenId>(ended->tokens), 100, -1);  // 4 of its pages are published
+  Session* a = world.AddDecoding(10);                                    // 3 pages
+  Session* b = world.Add(std::vector<TokenId>(32, 9), 100, -1);          // 8 pages, 7 are free
+  Session* c = world.Add(std::vector<TokenId>(ended->tokens), 100, -1);  // 4 are published
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
   EXPECT_EQ(world.cache().num_available_pages(), 7);
   b->tokens.resize(28);
