@@ -27,8 +27,7 @@ class ProcessBoundEngine final : public Engine {
  public:
   explicit ProcessBoundEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
   ~ProcessBoundEngine() override {
-    if (!CheckProcess().ok())
-      (void)engine_.release();  // its destructor would join threads that do not exist
+    if (!CheckProcess().ok()) (void)engine_.release();  // it would join missing threads
   }
 
   using Engine::Submit;

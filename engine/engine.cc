@@ -485,8 +485,8 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   return found;
 }
 
-// Finds the session's draft options for the next round, once its prompt is nearly read. On an
-// exception there are none.
+// Finds the session's draft options for the next round, if the rest of its prompt fits into a
+// chunk. On an exception there are none.
 void EngineImpl::LookForDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;

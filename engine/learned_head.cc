@@ -84,8 +84,7 @@ void LearnedHead::Learn(absl::Span<const RoundStep> steps, const SpeculationPoli
   const absl::Status status = Guarded("draft head", [&]() -> absl::Status {
     for (const RoundStep& step : steps) {
       Session& s = *step.session;
-      if (s.salt != nullptr)
-        continue;  // texts with a salt must not change state that tenants share
+      if (s.salt != nullptr) continue;  // salted texts must not change shared state
       const absl::Span<const TokenId> tokens = s.tokens;
       if (s.num_ranked == 0) {
         head_.ObservePrompt(ToDraft(tokens.first(s.prompt_length)));

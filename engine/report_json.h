@@ -24,8 +24,8 @@ int NumDraftPlaces(const RoundStats& stats);
 // Combines sequences that were submitted together into one report. Counts are added and ids are
 // concatenated. The decode span begins when the first of them has read its prompt and ends with the
 // last sequence; `draft` and `verify` are the maximum over the sequences, which share rounds. The
-// finish reason is the first sequence's. There is neither text nor log-probabilities. REQUIRES:
-// `completions` is not empty.
+// finish reason is the first sequence's. There is neither text nor log-probabilities.
+// REQUIRES: `completions` is not empty.
 Completion JointCompletion(absl::Span<const Completion> completions);
 // Adds one completion to such a report, or to a first completion.
 void Join(const Completion& completion, Completion* joint);

@@ -82,7 +82,7 @@ TEST(PlanRound, AChunkMayBeAsLargeAsAnInt) {
   EXPECT_THAT(world.Plan(8, INT_MAX).steps, ElementsAre(Step(a, 10, 0), Step(b, 20, 0)));
 }
 
-TEST(PlanRound, OnlyStepsThatCompleteDraft) {
+TEST(PlanRound, OnlyCompletingStepsDraft) {
   World world(100, 4);
   Session* a = world.Add(10, 100, 5);
   EXPECT_THAT(world.Plan(8, 9).steps, ElementsAre(Step(a, 9, 0)));

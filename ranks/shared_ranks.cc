@@ -40,8 +40,7 @@ namespace {
 constexpr uint64_t kMagic = 0x314B4E4152444E54;  // "TNDRANK1"
 
 constexpr size_t kMessageBytes = size_t{64} << 20;
-constexpr size_t kSlotBytes = size_t{4}
-                              << 30;  // address space; memory is allocated when it is written
+constexpr size_t kSlotBytes = size_t{4} << 30;  // address space; allocated when written
 constexpr size_t kMaxReasonBytes = 1024;
 
 // A counter that ranks wait on.
