@@ -61,7 +61,7 @@ std::string JsonOfText(const std::string& text, JsonTypes types) {
 // Finds the end of a JSON string, array or object.
 class JsonSpan {
  public:
-  // REQUIRES: the last call returned kOpen.
+  // REQUIRES: the last call, if any, returned kOpen.
   State Read(char byte) {
     if (in_string_) {
       const bool ends = byte == '"' && !is_escaped_;

@@ -33,7 +33,7 @@ struct Field {
   char type = '\0';
 };
 
-// Removes a number from the front of `text` and returns it; 0 if there are no digits.
+// Removes a number from the front of `text` and returns it; 0 without digits.
 absl::StatusOr<int64_t> TakeNumber(std::string_view* text) {
   size_t size = 0;
   while (size < text->size() && IsAsciiDigit((*text)[size])) ++size;

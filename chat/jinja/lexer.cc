@@ -183,7 +183,7 @@ class Lexer {
   absl::Status SkipComment() {
     const int line = line_;
     const size_t end = source_.find("#}", at_);
-    if (end == source_.npos) return SyntaxError(line, "found an open comment, allowed: #}");
+    if (end == source_.npos) return SyntaxError(line, "found an unterminated comment, allowed: #}");
     const char sign = end > at_ ? source_[end - 1] : '\0';
     Advance(end + 2 - at_);
     EndTag(sign);
@@ -220,7 +220,7 @@ class Lexer {
       EndTag(source_[at_ - 3]);
       return absl::OkStatus();
     }
-    return SyntaxError(line, "found an open raw block, allowed: endraw");
+    return SyntaxError(line, "found an unterminated raw block, allowed: endraw");
   }
 
   // Reads the tokens up to and including `end`.
@@ -231,7 +231,7 @@ class Lexer {
     for (;;) {
       SkipSpace();
       if (at_ == source_.size()) {
-        return SyntaxError(line, absl::StrCat("found an open tag, allowed: ", View(end)));
+        return SyntaxError(line, absl::StrCat("found an unterminated tag, allowed: ", View(end)));
       }
       const char c = source_[at_];
       const bool has_sign = c == '-' || (is_block && c == '+');
@@ -293,7 +293,7 @@ class Lexer {
     size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) {
-      return SyntaxError(line_, "found an open string, allowed: a closing quote");
+      return SyntaxError(line_, "found an unterminated string, allowed: a closing quote");
     }
     std::string text;
     if (!Unescaper(source_.substr(at_ + 1, end - at_ - 1)).Run(&text)) {
