@@ -31,7 +31,7 @@ class JsonSchema {
   absl::StatusOr<std::vector<JsonValue>> Alternatives(const JsonValue& schema,
                                                       const std::string& path);
 
-  // The reason why the first combination without values has none; empty if all have values.
+  // The reason why the first combination without values has no value; empty if all have values.
   const std::string& contradiction() const { return contradiction_; }
 
   // Returns the types of values that are generated for a flat schema: those that it names, else

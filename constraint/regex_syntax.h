@@ -43,9 +43,8 @@ RegexNode LiteralNode(absl::string_view text);
 enum class RegexMode {
   // The whole text; anchors at the ends make no difference.
   kWhole,
-  // The whole text for an alternative with both anchors or none. After an alternative with only
-  // `^`,
-  // and before one with only `$`, any text is allowed.
+  // The whole text for an alternative with both anchors or without anchors. After an alternative
+  // with only `^`, and before one with only `$`, any text is allowed.
   kJsonSchema,
   // A part of the text, at any place that the anchors allow.
   kSearch,

@@ -414,9 +414,8 @@ class Converter {
     return true;
   }
 
-  // Returns the literal text with which every match of the pattern begins, which must be anchored
-  // by
-  // `^`; empty if there is none.
+  // Returns the literal text with which every match of a pattern that begins with `^` begins; empty
+  // for other patterns.
   static std::string LiteralBeginning(const std::string& pattern) {
     if (pattern.empty() || pattern[0] != '^') return "";
     size_t length = 1;

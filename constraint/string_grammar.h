@@ -78,8 +78,7 @@ class StringGrammar {
 //   hostname               RFC 1123 section 2.1: labels of at most 63 characters, without adjacent
 //                          hyphens as in xn--; the last label begins with a letter
 //   email                  RFC 5321: a dot-string of at most 64 characters, and a host name that
-//   has
-//                          a dot and ends in letters
+//                          has a dot and ends in letters
 //   ipv4, ipv6             RFC 2673 section 3.2 and RFC 4291 section 2.2, without a zone
 //   uri, uri-reference     RFC 3986, with a host name, an IP address or no host
 //   iri, iri-reference, idn-hostname, idn-email

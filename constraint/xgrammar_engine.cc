@@ -323,7 +323,7 @@ class XGrammarState final : public ConstraintState {
   };
 
   // Does the work on a matcher that has read `tokens_`, within the time left. Makes the matcher
-  // anew if there is none.
+  // first if it was dropped.
   Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
     if (!matcher_.has_value()) {
       Work replay = Within({.time = absl::InfiniteDuration()}, [&] {
