@@ -83,7 +83,7 @@ def prose_of(path: str, text: str) -> Iterator[tuple[int, str]]:
         elif suffix == ".md":
             if line.startswith("```"):
                 fenced = not fenced
-            elif not fenced:
+            elif not fenced and not line.startswith("> "):  # a quotation is output
                 yield number, line
 
 
