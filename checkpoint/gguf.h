@@ -116,8 +116,8 @@ class GgufFile {
   // A value as the file stores it: `bytes` excludes the type, and for an array holds its elements.
   struct Value {
     GgufKind kind{};
-    GgufKind element_kind{};  // of an array
-    uint64_t count = 1;       // of an array
+    GgufKind element_kind{};  // for arrays
+    uint64_t count = 1;       // elements of an array
     absl::Span<const std::byte> bytes;
   };
   class Reader;

@@ -482,7 +482,7 @@ TEST(GgufConfig, ReadsLongRope) {
     EXPECT_EQ(config->rope.long_divisors, longer);
     EXPECT_THAT(config->rope.short_divisors, Each(1.5f));
     set("factor", GgufFloat32(2));
-    EXPECT_FALSE(ConfigOf(builder).ok());  // another scaling on top
+    EXPECT_FALSE(ConfigOf(builder).ok());  // a second scaling
   }
   for (const char* const name : {"rope_factors_long.weight", "rope_freqs.weight"}) {
     GgufBuilder builder = SmallGguf("qwen3");

@@ -82,7 +82,7 @@ struct GgufForm {
   GgufExtras extras = GgufExtras::kNone;
   GgufHead head = GgufHead::kAny;
   bool joins_gate_and_up = false;  // both are in ffn_up
-  bool heads_fill_rows = false;    // heads * head_dim must be hidden
+  bool heads_fill_rows = false;    // heads * head_dim must be hidden_size
   int window = 0;                  // if attention.sliding_window is absent; -1: required
   // A model with this number of layers scales scores by hidden / heads in place of head_dim.
   int layers_of_other_scale = 0;

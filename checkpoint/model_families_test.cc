@@ -283,7 +283,7 @@ TEST(Qwen3Moe, HasExpertsInSomeLayers) {
   EXPECT_EQ(model.expert_layers, (std::vector<bool>{false, false, false, true}));
   const FamilyJson every = Changed(config, "decoder_sparse_step", 1);
   EXPECT_EQ(Read(every).expert_layers, (std::vector<bool>{true, false, true, true}));
-  // The newer name of the number.
+  // The newer name of the key.
   EXPECT_EQ(Read(Changed(Lacking(config, "num_experts"), "num_local_experts", 5)).num_experts, 5);
   EXPECT_EQ(Read(Lacking(config, "num_experts")).num_experts, 128);
   ExpectWrong(Changed(config, "mlp_only_layers", {4}), "mlp_only_layers");

@@ -237,7 +237,7 @@ TEST(ArrangedWeights, RefusesTwoTensorsForOnePlace) {
   EXPECT_TRUE(absl::StrContains(arranged.status().message(), "k_proj"));
 }
 
-// Biases of zeros in a quantised checkpoint can be read by name but are not listed.
+// All-zero biases of a quantised checkpoint can be read by name but are not listed.
 TEST(ArrangedWeights, GivesUnlistedTensorsByName) {
   const auto stored = std::make_shared<CountingWeights>();
   stored->Add("hidden.model.layers.0.self_attn.q_proj.bias", {8});

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
 
 // Returns the name in "tokenizer.ggml.pre" for the way in which a tokenizer.json cuts texts
 // ("pre_tokenizer" and "normalizer" together); of several names, preferably one with the same
-// "ignore_merges". Empty if there is no name for it.
+// "ignore_merges". Empty if no name fits.
 std::string GgufPreOf(const nlohmann::json& tokenizer);
 
 // Returns whether the file has a tokenizer: "tokenizer.ggml.model" is present and is neither "none"

@@ -74,7 +74,7 @@ std::string Piece(const std::string& piece, TokenKind kind = TokenKind::kNormal)
   return WireBytes(1, WireBytes(1, piece) + WireInteger(3, static_cast<uint64_t>(kind)));
 }
 
-// <unk>, <s>, </s>, the space, a, b.
+// The pieces <unk>, <s>, </s>, the space, a, b.
 std::string SmallPieces() {
   return Piece("<unk>", TokenKind::kUnknown) + Piece("<s>", TokenKind::kControl) +
          Piece("</s>", TokenKind::kControl) + Piece("\u2581") + Piece("a") + Piece("b");
