@@ -92,9 +92,9 @@ absl::Duration MaskTime(int place) { return absl::Milliseconds(20 + place * 13 %
 
 TEST(TimeAccount, AddsTimeForEachTokenUpToALimit) {
   TimeAccount account;
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
   account.AddMask(absl::Milliseconds(600));
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);  // the mask counts once when asked again
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);  // the mask counts once when asked again
   EXPECT_EQ(account.LeftForToken(), absl::Milliseconds(450));
   account.AddToken(1, absl::Milliseconds(50));
   account.Commit();
@@ -103,7 +103,7 @@ TEST(TimeAccount, AddsTimeForEachTokenUpToALimit) {
     account.AddToken(1, absl::ZeroDuration());
     account.Commit();
   }
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
 }
 
 // Drafted, accepted and rejected tokens, and the order of masks, make no difference.
@@ -154,14 +154,14 @@ TEST(TimeAccount, PausesDraftsThatTakeTooLong) {
     account.Undo();
   }
   EXPECT_EQ(num_rejected, 34);
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
   account.AddMask(kMask);
   account.AddToken(2, absl::ZeroDuration());
   account.Commit();
   EXPECT_TRUE(account.may_draft());
   account.AddDraftWork(absl::Milliseconds(200));
   EXPECT_FALSE(account.may_draft());
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
 }
 
 // An output that took long to follow is not followed again only for the sake of drafts.
