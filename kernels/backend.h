@@ -99,8 +99,8 @@ struct HeadNorms {
   float epsilon = 0.0f;
 };
 
-// The input rows of a product, which normalises them first, as RmsNorm does, if there is a
-// `weight`.
+// The input rows of a product. If `weight` is set, the product first normalises them as RmsNorm
+// does.
 struct NormedRows {
   ConstMatrixView x;
   const float* weight = nullptr;  // [x.cols], or null: use x as it is and ignore the other members
@@ -134,7 +134,7 @@ class GraphCache {
   virtual void Run(absl::Span<const int64_t> /*key*/, absl::FunctionRef<void()> enqueue) {
     enqueue();
   }
-  // Drops all recordings. Call it whenever recorded operations may use memory that is replaced.
+  // Drops all recordings. Call it whenever memory that recorded operations use is replaced.
   virtual void Forget() {}
 };
 
@@ -421,8 +421,8 @@ class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;
 
-  // Reads memory and does little else: the bandwidth of this bounds the speed of decoding. The
-  // exclusive or of all `sums` equals the exclusive or of all 32-bit words read.
+  // Reads memory and does little else: its speed is the read bandwidth, which bounds the speed of
+  // decoding. The exclusive or of all `sums` equals the exclusive or of all 32-bit words read.
   //   bytes: a multiple of 16; sums: [NumReadSums(bytes)], in backend memory
   virtual void Read(const void* data, size_t bytes, uint32_t* sums) = 0;
   virtual size_t NumReadSums(size_t bytes) const = 0;
@@ -434,10 +434,11 @@ class DeviceMeter {
   virtual absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                                     int replays) = 0;
 
-  // out = x * transpose(weight) in bf16, computed by the vendor's library in whatever order is
-  // fastest: an upper bound for the speed of products. UNIMPLEMENTED without that library. The
-  // first call waits and allocates.
-  //   x: [rows, inputs]; weight: [outputs, inputs]; out: [rows, outputs]; all contiguous
+  // out = x * transpose(weight), computed by the vendor's library in whatever order is fastest: an
+  // upper bound for the speed of products. UNIMPLEMENTED without that library. The first call waits
+  // and allocates.
+  //   x: [rows, inputs], bf16; weight: [outputs, inputs], bf16; out: [rows, outputs]; all
+  //     contiguous
   virtual absl::Status ReferenceProduct(ConstMatrixView /*x*/, ConstMatrixView /*weight*/,
                                         MatrixView /*out*/) {
     return absl::UnimplementedError("this device has no vendor library for matrix products");
