@@ -155,7 +155,7 @@ TEST(Product, WidensSpecialValuesExactly) {
   // Multiplies subnormal, largest and infinite weights by one. A NaN stays a NaN.
   for (TestBackend& test : AllBackends()) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
-      if (test.rounds_to_bf16 && dtype == DType::kBF16) continue;  // takes subnormals as zeros
+      if (test.rounds_to_bf16 && dtype == DType::kBF16) continue;  // flushes subnormals to 0
       TestMatrix values(1, 6);
       const float special[] = {0x1p-24f, -0x1.8p-15f, 65504.0f, -0.0f, INFINITY, NAN};
       std::copy_n(special, 6, values.row(0));
