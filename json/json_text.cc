@@ -133,7 +133,7 @@ class JsonReader : public nlohmann::json_sax<Value> {
   }
 
   std::string problem_;
-  std::vector<Value> values_;  // of arrays and objects that have not ended
+  std::vector<Value> values_;      // of arrays and objects that have not ended
   std::vector<std::string> keys_;  // the same
   std::vector<Open> open_;
 };
