@@ -81,7 +81,7 @@ TEST_F(Responses, InvalidFieldsAreNamed) {
        "tools[0].parameters", "[]"},
       {R"({"input": "A", "tool_choice": "required"})", "tool_choice", "without tools"},
       {R"({"input": "A", "tool_choice": {"type": "function", "name": "f"}})", "tool_choice.name",
-       "one of tools"},
+       "one of the tools"},
       {R"({"input": "A", "include": ["message.output_text.logprobs"]})", "include", "logprobs"},
       {R"({"input": "A", "text": {"format": {"type": "xml"}}})", "text.format.type", "xml"},
       {R"({"input": "A", "max_output_tokens": 0})", "max_output_tokens", "0"},
