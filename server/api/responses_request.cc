@@ -122,7 +122,7 @@ class ItemReader {
                           {"tool_call_id", id}});
   }
 
-  // Uses the reasoning text, or its summary if there is no text.
+  // Uses the reasoning text, or its summary if the text is empty.
   void ReadReasoning(RequestFields* item) {
     const std::string summary = TextOfParts(item, "summary", "summary_text");
     const std::string text = TextOfParts(item, "content", "reasoning_text");
