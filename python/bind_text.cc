@@ -55,9 +55,8 @@ void BindText(nb::module_& module) {
             return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(place); }));
           },
           nb::arg("path"),
-          "The tokenizer of a model's folder, a GGUF file, a model given by "
-          "name, or\n"
-          "a tokenizer file.")
+          "The tokenizer of a model's folder, a GGUF file, a model given by name,\n"
+          "or a tokenizer file.")
       .def(
           "encode",
           [](const Tokenizer& self, const std::string& text, bool parse_special,
@@ -70,9 +69,8 @@ void BindText(nb::module_& module) {
           },
           nb::arg("text"), nb::kw_only(), nb::arg("parse_special") = false,
           nb::arg("add_template") = false,
-          "The ids of a text. `parse_special`: special tokens spelled out in it become their ids, "
-          "not\n"
-          "plain text. `add_template`: adds the tokens at the start and end of a prompt.")
+          "The ids of a text. `parse_special`: special tokens spelled out in it become their ids,\n"
+          "not plain text. `add_template`: adds the tokens at the start and end of a prompt.")
       .def(
           "decode",
           [](const Tokenizer& self, const nb::object& ids, bool skip_special) {
@@ -81,10 +79,8 @@ void BindText(nb::module_& module) {
           nb::arg("ids").none(), nb::kw_only(), nb::arg("skip_special") = false,
           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.ndarray, *, "
                   "skip_special: bool = False) -> str"),
-          "The text of ids, which are a list or an array with one dimension. Bytes that are not "
-          "UTF-8 "
-          "become\n"
-          "U+FFFD.")
+          "The text of ids, which are a list or an array with one dimension. Bytes that are not\n"
+          "UTF-8 become U+FFFD.")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size, "The highest id plus one.")
       .def("is_special", &Tokenizer::IsSpecial, nb::arg("id"))
       .def(
@@ -135,9 +131,8 @@ void BindText(nb::module_& module) {
           nb::arg("messages"), nb::kw_only(), nb::arg("tools") = nb::none(),
           nb::arg("variables") = "{}", nb::arg("add_generation_prompt") = true,
           nb::arg("continue_final_message") = false, nb::arg("now") = 0.0,
-          "The parts of a prompt, and whether each is the template's own. Texts are JSON. `now`, "
-          "in\n"
-          "seconds since 1970, is for templates that print the date.")
+          "The parts of a prompt, and whether each is the template's own. Texts are JSON. `now`,\n"
+          "in seconds since 1970, is for templates that print the date.")
       .def(
           "encode",
           [](const ChatTemplate& self, const Tokenizer& tokenizer, const std::string& messages,

@@ -4,7 +4,7 @@
 #include "python/bindings.h"
 
 NB_MODULE(_native, module) {
-  module.doc() = "The native engine behind the package tandem.";
+  module.doc() = "The native engine of the package tandem.";
   module.attr("__version__") = TANDEM_VERSION;
   tandem::python::BindText(module);
   tandem::python::BindRequests(module);
