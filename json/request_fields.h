@@ -1,5 +1,5 @@
 // Reads the fields of requests. Clients and routers send fields of other servers, which are unknown
-// here: such a field has no effect, and both the client and the log are told about it.
+// here: such a field has no effect, and the answer's headers and the log name it.
 #ifndef TANDEM_JSON_REQUEST_FIELDS_H_
 #define TANDEM_JSON_REQUEST_FIELDS_H_
 

@@ -13,7 +13,7 @@
 namespace tandem {
 
 // Finds, for each way in which faults show, the case in which a fault should change the output
-// most, as far as the rows of the two models tell. Searches beginnings of the prompts and samplings
+// most, estimated from the rows of the two models. Searches beginnings of the prompts and samplings
 // that leave few tokens, so that each cell gets many counts.
 class FaultCases {
  public:
