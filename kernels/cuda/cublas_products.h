@@ -78,7 +78,7 @@ class CublasProducts {
   Stream stream_;
   const int num_sms_;
   std::unique_ptr<CublasLt> library_;
-  std::string why_none_ = "";  // why the library is not available
+  std::string why_none_ = "";  // why the library is not used
   bool is_adding_ = false;
   std::map<WeightShape, Verdict> verdicts_;
   std::map<const void*, Buffer> copies_;  // keyed by the packed weight

@@ -355,8 +355,8 @@ inline constexpr int kMergeThreads = 128;
 inline constexpr LaunchShape MergeSplitsShape(const AttendTask& task) {
   return {.x = NumPartRows(task), .y = task.num_heads, .z = 1, .shared_bytes = 0};
 }
-// Limits on splits of the context with blocks of their own: their number, and the size of their
-// results. Prompts exceed them, and have enough blocks without splits.
+// Splits of the context have blocks of their own only up to this number, and only if their results
+// fit here. A prompt alone does not need that: it has enough blocks.
 inline constexpr int kMaxSplits = 1024;
 inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
 inline constexpr size_t SplitPartsFloats(const AttendTask& task) {
