@@ -31,7 +31,7 @@ class StoredCache final : public PagedKvCache::Observer {
   StoredRun Missing(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt);
 
   // Publishes `pages`, which are those of `run` from index `first` on, in free pages of the cache.
-  // Stops when the cache runs out of pages. Inserts none if the cache has evicted a page before
+  // Stops when the cache runs out of pages. Inserts no page if the cache has evicted one before
   // them. Returns how many of `pages` the cache holds.
   int Insert(const StoredRun& run, int first, absl::Span<const absl::Span<const std::byte>> pages);
 

@@ -120,7 +120,7 @@ class ThreadedTransfer final : public PageTransfer {
     ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused));
     if (!has_secret_ && !IsLoopback(*address)) {
       return FieldError("kv_transfer",
-                        absl::StrCat("must be a loopback address if there is no secret, "
+                        absl::StrCat("must be a loopback address without a secret, "
                                      "got ",
                                      ToString(*address)));
     }

@@ -21,7 +21,7 @@ bool HasDriver() {
 }
 
 std::string ErrorText(Error error) {
-  // If there is no driver, the toolkit says that the driver is too old.
+  // Without a driver, the toolkit says that the driver is too old.
   if (error == cudaErrorInsufficientDriver && !HasDriver()) {
     return "this machine has no NVIDIA driver";
   }
