@@ -47,7 +47,7 @@ struct StoreStats {
   int64_t pages_read = 0;
   int64_t bytes_read = 0;
   int64_t pages_evicted = 0;
-  int64_t pages_damaged = 0;  // differed from what was written; each was a miss
+  int64_t pages_damaged = 0;  // differed from the bytes written; each was a miss
 };
 
 // A source of pages: a store, or another worker. It returns exactly the bits that were written
