@@ -119,10 +119,9 @@ class ThreadedTransfer final : public PageTransfer {
   absl::Status Check(const Remote& remote, Address* address) const {
     ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused));
     if (!has_secret_ && !IsLoopback(*address)) {
-      return FieldError("kv_transfer",
-                        absl::StrCat("must be a loopback address without a secret, "
-                                     "got ",
-                                     ToString(*address)));
+      return FieldError("kv_transfer", absl::StrCat("must be a loopback address without a secret, "
+                                                    "got ",
+                                                    ToString(*address)));
     }
     const bool is_named = !remote.engine_id.empty() && remote.engine_id.size() <= kMaxNameBytes &&
                           !remote.lease.empty() && remote.lease.size() <= kMaxNameBytes;
