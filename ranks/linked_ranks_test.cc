@@ -308,9 +308,9 @@ TEST(LinkedRanks, AnotherSecretIsRefused) {
   LinkedRankOptions wrong = right;
   wrong.rank = 1;
   wrong.secret = "another";
-  ExpectRefused(right, wrong, "its secret is another");
+  ExpectRefused(right, wrong, "its secret differs from ours");
   wrong.secret = "";
-  ExpectRefused(right, wrong, "its secret is another");
+  ExpectRefused(right, wrong, "its secret differs from ours");
 }
 
 TEST(LinkedRanks, AnotherProgramIsRefused) {

@@ -86,7 +86,7 @@ TEST_F(LinkedProgram, AnotherSecretIsRefused) {
       "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" --rank 1; wait $zero",
       Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret is another"));
+  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret differs from ours"));
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
 }
 
