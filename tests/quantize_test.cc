@@ -243,7 +243,8 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
                                  {"original_max_position_embeddings", 8}};
   EXPECT_THAT(
       error("qwen2-yarn", {{"rope_scaling", llama3}}),
-      HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in such a qwen2"));
+      HasSubstr(
+          "tensor \"rope_freqs.weight\": found a tensor, allowed: no such tensor in this qwen2"));
 }
 
 // Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.
