@@ -430,7 +430,7 @@ TEST_P(EngineHead, RefusesOptionsOfDraftModels) {
   EXPECT_EQ(with([](EngineOptions* o) { o->draft_kv_cache = "f32"; }), "");
 }
 
-TEST_P(EngineHead, RefusesDraftersThatAreNotHeads) {
+TEST_P(EngineHead, ModelDraftersSelectTheHead) {
   EngineOptions options = Options();
   options.drafter = DrafterKind::kAuto;
   EXPECT_EQ(MakeEngine(options)->drafter(), DrafterKind::kHeadAndNgram);
