@@ -289,7 +289,7 @@ TEST_F(ExactChecksOnAPair, FindPlantedFaults) {
   const auto state = CheckDraftState(unrolled.world(), world, Options());
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_GT(state->different, 0);
-  // The output does not suffer.
+  // The output is not affected.
   const auto right = CheckOutputs(world.target, unrolled.world(), Options());
   ASSERT_TRUE(right.ok()) << right.status();
   for (const ExactCheck& check : *right) EXPECT_EQ(check.different, 0);
@@ -363,7 +363,7 @@ TEST_P(ExactChecksOnAHead, FindStatesOffByOne) {
   const auto state = CheckDraftState(late.world(), defined, Options());
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_GT(state->different, state->compared / 4);
-  // The output does not suffer.
+  // The output is not affected.
   const auto right = CheckOutputs(world.target, late.world(), Options());
   ASSERT_TRUE(right.ok()) << right.status();
   for (const ExactCheck& check : *right) {
