@@ -31,7 +31,7 @@ TEST(Simt, RunsABlockWithBarriers) {
 }
 
 TEST(Simt, SeesAMissingBarrier) {
-  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads what nobody wrote"));
+  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads unwritten memory"));
 }
 
 struct ReadsBeforeOthersWrite : OfNumbers {
@@ -77,7 +77,7 @@ struct AddsToNothing : OfNumbers {
   }
 };
 TEST(Simt, SeesAnAtomicSumOfWhatNobodyWrote) {
-  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("what nobody wrote"));
+  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("unwritten memory"));
 }
 
 template <bool kWithSync, int kDistance>
@@ -92,8 +92,8 @@ struct PassesInWarp : OfNumbers {
 };
 TEST(Simt, TakesAWarpsSynchronisationForItsOwnMemoryOnly) {
   EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 1>>()), IsEmpty());
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("nobody wrote"));
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("nobody wrote"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("unwritten memory"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("unwritten memory"));
 }
 
 struct WritesOneTooFar : OfNumbers {
@@ -189,7 +189,7 @@ TEST(Simt, SeesAMissingWait) {
 }
 TEST(Simt, SeesThatWaitingOrdersOnesOwnCopiesOnly) {
   EXPECT_THAT((FaultOfArrays<Copies<0, true>>()),
-              testing::AnyOf(HasSubstr("a race"), HasSubstr("nobody wrote"),
+              testing::AnyOf(HasSubstr("a race"), HasSubstr("unwritten memory"),
                              HasSubstr("still being copied")));
 }
 
@@ -246,14 +246,14 @@ TEST(Simt, SeesWhatIsDoneBeforeTheKernelsBeforeHaveEnded) {
   EXPECT_EQ(out[5], 6);
   // What a kernel wrote.
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})),
-              HasSubstr("does not wait for the kernels before"));
+              HasSubstr("does not wait for earlier kernels"));
   // What was copied over it since then.
   simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
-              HasSubstr("does not wait for the kernels before"));
+              HasSubstr("does not wait for earlier kernels"));
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),
-              HasSubstr("leaves before the kernels before have ended"));
+              HasSubstr("leaves before earlier kernels have ended"));
 }
 
 struct Votes : OfNumbers {
