@@ -1,6 +1,6 @@
 """The recipe that makes drafts, models/training/distill.py: distill_test.py TANDEM [unittest's arguments]
 
-What needs numpy, torch or gguf is skipped where they are missing, and says so.
+Tests that need numpy, torch or gguf are skipped with a message if these are missing.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import tempfile
 import types
 import unittest
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TRAINING = SOURCE / "models/training"
 sys.path.insert(0, str(TRAINING))
@@ -29,7 +29,7 @@ ONE_THREAD = ["--threads", "1"]
 
 def wants(*modules):
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    return unittest.skipIf(missing, f"there is no {' and no '.join(missing)}")
+    return unittest.skipIf(missing, f"{' and '.join(missing)} not installed")
 
 
 class World(unittest.TestCase):
@@ -72,7 +72,7 @@ class Forms(World):
         self.assertEqual(question_in([4, 5, 8, 9, 6, 8, 9], [8, 9]), [4, 5])
         self.assertEqual(question_in([4, 8, 5, 8, 9], [8, 9]), [4, 8, 5])
         self.assertIsNone(question_in([4, 5, 8], [8, 9]))
-        self.assertIsNone(question_in([8, 9, 4], [8, 9]), "a question of nothing")
+        self.assertIsNone(question_in([8, 9, 4], [8, 9]), "an empty question")
 
     def test_the_token_in_front_of_a_prompt_is_found(self):
         form = distill_program.Form(self.program())
@@ -119,7 +119,7 @@ class Text(World):
                          [(name, key, x.tolist()) for name, run in self.runs("data").items() for key, x in run.items()])
         self.writer("others", seed=4).write(200, 600)
         name = next(iter(whole))
-        self.assertNotEqual(self.runs("others")[name]["ids"].tolist(), whole[name]["ids"].tolist(), "another seed, another text")
+        self.assertNotEqual(self.runs("others")[name]["ids"].tolist(), whole[name]["ids"].tolist(), "another seed gives another text")
 
     @wants("numpy")
     def test_a_question_is_held_back_wherever_it_is_asked(self):
@@ -132,7 +132,7 @@ class Text(World):
         for nth in range(4):
             ids, held = writer.questions(nth, None)
             self.assertEqual([asked.index(x) % 16 == 0 for x in ids], held)
-        self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it goes on where it stopped")
+        self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it continues where it stopped")
 
     @wants("numpy")
     def test_without_questions_of_its_own_there_are_more_conversations(self):
@@ -169,7 +169,7 @@ class Student(World):
         self.program().run("quantize", TARGET, "--to", "q8_0", "--out", file)
         known, seen = (distill_train.embedding_of(str(path)) for path in (TARGET, file))
         largest = known.reshape(len(known), -1, 32).abs().amax(-1, keepdim=True).expand(-1, -1, 32).reshape(known.shape)
-        # Half a step of largest / 127, whose scale is rounded to 11 bits.
+        # The error is half a step of largest / 127, and the scale is rounded to 11 bits.
         self.assertTrue(bool(((seen - known).abs() <= largest * (.5 / 127 + 1 / 2048) + 1e-7).all()))
 
     @wants("numpy", "torch", "safetensors")
@@ -228,7 +228,7 @@ class Heads(World):
             self.assertEqual(left["lengths"].tolist(), (run["prompt"] + run["length"]).tolist())
             self.assertEqual(left["ids"].tolist(), [i for ids, n in zip(run["ids"], left["lengths"]) for i in ids[:n]])
             self.assertEqual(left["states"].shape, (len(left["ids"]), 2, program.inspect()["architecture"]["hidden_size"]))
-            # The same tokens leave the same states when they are read alone.
+            # The same tokens give the same states when they are read alone.
             first = int(left["lengths"][0])
             program.features([left["ids"][first:first + int(left["lengths"][1])].tolist()], ["1", "last"], str(self.folder / "alone.npz"))
             alone = np.load(self.folder / "alone.npz")["states"]
@@ -258,7 +258,7 @@ class Heads(World):
             ids = torch.randint(0, 40, (1, 9))
             unrolled = list(head.unroll(ids, states, 3))
             for anchor in (0, 4, 5):
-                # The rows that are known, one after the other, then the draft's own.
+                # The known rows one after the other, then the draft's own rows.
                 first = torch.nn.functional.linear(states, head.fc) if kind == "eagle3" else states
                 rows = [(ids[:, 1:anchor + 2], first[:, :anchor + 1])]
                 for step in range(3):
@@ -297,7 +297,7 @@ class Heads(World):
 if __name__ == "__main__":
     TANDEM = os.path.abspath(sys.argv.pop(1))
     program = unittest.main(verbosity=2, exit=False)
-    # For ctest: skipped is what was all skipped.
+    # For ctest: skipped if every test was skipped.
     result = program.result
     everything_skipped = len(result.skipped) == result.testsRun > 0
     sys.exit(77 if everything_skipped else not result.wasSuccessful())

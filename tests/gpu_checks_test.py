@@ -1,4 +1,4 @@
-"""tools/gpu_checks.py where there is no GPU: gpu_checks_test.py TANDEM SOURCE_DIR"""
+"""tools/gpu_checks.py on a machine without a GPU: gpu_checks_test.py TANDEM SOURCE_DIR"""
 
 import importlib.util
 import json
@@ -104,7 +104,7 @@ MIB = 1 << 20
 
 
 class Rehearsal(unittest.TestCase):
-    """A whole visit: the script as the bundle has it, with programs that stand in."""
+    """A whole visit: the script of the bundle, with stand-in programs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -128,7 +128,7 @@ class Rehearsal(unittest.TestCase):
         self.script = bundle / "run_gpu_checks.sh"
         self.environment = {**os.environ, "CALLS": str(self.calls), "PYTHONPATH": str(bundle),
                             "PATH": f"{bundle}:{os.environ['PATH']}"}
-        # The repository, where the script is started: one golden model and the pair.
+        # The repository that the script runs in, with one golden model and the pair.
         golden = self.root / "repository/tests/data/models/model"
         golden.mkdir(parents=True)
         (self.root / "repository/models/storyteller-7m").mkdir(parents=True)
@@ -253,7 +253,7 @@ def write_golden(path, tensors):
 
 
 def bytes_of(config, sizes, more):
-    """Weights, the largest cache, and what rows of logits and of sampling take."""
+    """The bytes of weights, of the largest cache, and of rows for logits and sampling."""
     bits = {"q4_k": 4.75, "q8_0": 8.5}[more[1]] if "--quantize" in more else 16
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     kv_heads, head = config["num_key_value_heads"], config["head_dim"]

@@ -1,7 +1,7 @@
 """Events of the cache over ZeroMQ: kv_events_test.py TANDEM [unittest's arguments]
 
-A subscriber, with pyzmq and msgpack as any other, rebuilds what a real server's prefix cache holds, and is held against what later
-requests find there. Without pyzmq or msgpack it is skipped, and says so.
+A subscriber rebuilds the contents of a real server's prefix cache with pyzmq and msgpack, and is compared with the prefix hits of later
+requests. Without pyzmq or msgpack the test is skipped with a message.
 """
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import urllib.request
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import serving  # noqa: E402
@@ -35,7 +35,7 @@ def number(frame):
 
 
 class Blocks:
-    """What the events so far say is cached: the text up to and with each block, by the block's hash."""
+    """The contents of the cache according to the events so far: the text up to and including each block, by the block's hash."""
 
     def __init__(self):
         self.texts = {}
@@ -50,7 +50,7 @@ class Blocks:
                 self.texts.clear()
             elif kind == "BlockRemoved":
                 for block in event["block_hashes"]:
-                    del self.texts[block]  # which says that it was stored
+                    del self.texts[block]  # fails unless the block was stored
             else:
                 self.store(**event)
 
@@ -66,7 +66,7 @@ class Blocks:
             self.tenants[block] = tenant
 
     def hit(self, ids):
-        """Tokens of a prompt without a salt that the cache has; the last one is always computed."""
+        """The number of a prompt's tokens that the cache has without a salt. The last token is always computed."""
         known = {text for block, text in self.texts.items() if self.tenants[block] is None}
         length = 0
         while length + PAGE < len(ids) and tuple(ids[:length + PAGE]) in known:
@@ -93,7 +93,7 @@ class KvEvents(unittest.TestCase):
         return socket
 
     def replay(self, first, topic=""):
-        """[(number, batch)] from the one of this number on."""
+        """[(number, batch)] from this number on."""
         batches = []
         with self.context.socket(zmq.DEALER) as socket:
             socket.connect(self.again)
@@ -122,7 +122,7 @@ class KvEvents(unittest.TestCase):
         return blocks
 
     def test_what_is_told_is_what_later_requests_find(self):
-        """In a cache that is too small for all, so that blocks leave it."""
+        """The cache is too small for all prompts, so that blocks are evicted."""
         prompts = [[3 + index * 7 % 90 + j for j in range(5 + index * 3)] for index in range(12)]
         prompts += [prompt + [5, 6, 7, 8, 9] for prompt in prompts[::3]]
         with self.serving("--kv-memory", "200K", "--context", "64", "--max-batch", "2") as server:
@@ -152,7 +152,7 @@ class KvEvents(unittest.TestCase):
             self.ask(server, list(range(3, 40)))
             late = self.subscribe("kv@")
             batches = []
-            while not late.poll(10):  # until the subscription has come to be known
+            while not late.poll(10):  # until the publisher has the subscription
                 self.ask(server, list(range(4 + len(batches), 60)))
                 batches.append(None)
             topic, at, payload = late.recv_multipart()
@@ -195,7 +195,7 @@ class KvEvents(unittest.TestCase):
 
 
 class Reading(unittest.TestCase):
-    """What this test would see."""
+    """Faults that this test must see."""
 
     def test_sees_a_block_that_is_removed_and_never_stored(self):
         blocks = Blocks()

@@ -1,4 +1,4 @@
-"""The page of a model with a chat template, which talks."""
+"""The page for a model with a chat template."""
 
 import pathlib
 import tempfile
@@ -29,7 +29,7 @@ class ChatPage(ChatCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertEqual(self.messages(), [
             system, user('Who was the king?'), assistant(first), user('And then?')])
-        # The server answers the same request with the same.
+        # The server gives the same answer to the same request.
         body = page.requests()[-1][1]
         self.assertEqual(body['speculation']['draft_tokens'], 3)
         chunks = self.server.stream(body)
@@ -65,7 +65,7 @@ class ChatPage(ChatCase):
         self.say('Who was the fox?')
         self.assertEqual(self.messages(), [
             {'role': 'system', 'content': 'Be kind.'}, user('Who was the fox?')])
-        # One that is being written ends.
+        # An answer that is being written is stopped.
         page.set('max-tokens', 700)
         page.set('draft-tokens', 0)
         page.set('prompt', 'And then?')
@@ -122,7 +122,7 @@ class ChatPage(ChatCase):
         self.assertLess(int(page.text('tokens')), 900)
         self.assertNotEqual(cut_short, '')
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
-        # An answer that was cut short counts as said.
+        # An answer that was cut short is part of the conversation.
         page.set('max-tokens', 8)
         page.set('prompt', 'Go on.')
         page.press('Enter', ctrl=True)
@@ -142,7 +142,7 @@ class ChatPage(ChatCase):
             'colours', 'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter',
             'verifier', 'temperature', 'temperature-slider'])
 
-    # ---- What goes wrong ----
+    # ---- Errors ----
 
     def test_keeps_a_message_that_the_server_refuses(self):
         page = self.page
@@ -188,7 +188,7 @@ class ChatPage(ChatCase):
         page.set('max-tokens', 8)
         self.say('Who was the king?')
         self.assertEqual(page.text('tokens'), '8')
-        # One that is not right any more is asked for again, and nothing is lost.
+        # If the key becomes wrong, the page asks for it again, and no text is lost.
         page.set('api-key', 'other')
         page.set('prompt', 'And then?')
         page.press('Enter')
@@ -204,7 +204,7 @@ class ChatPage(ChatCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertTrue(all('status of 401' in words for words in page.complaints()))
 
-    # With every other token, coloured as they are.
+    # The thoughts are shown like all other tokens, in the same colours.
     def test_shows_what_a_model_thinks(self):
         from page_world import THINKING, Server, make_talker
         folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -222,7 +222,7 @@ class ChatPage(ChatCase):
         self.say('And then?')
         self.assertEqual(self.messages()[1], assistant(first))
 
-    # ---- How it looks ----
+    # ---- Appearance ----
 
     def test_has_contrast_by_day_and_by_night(self):
         for scheme in 'light', 'dark':

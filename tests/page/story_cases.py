@@ -1,4 +1,4 @@
-"""The page of a model without a chat template, which tells stories."""
+"""The page for a model without a chat template, which continues stories."""
 
 from page_case import WATCH_SHIFTS, PageCase, by_character, parts_of
 
@@ -17,7 +17,7 @@ class StoryPage(PageCase):
         self.page.click('run')
         self.page.await_end()
 
-    # ---- What is shown ----
+    # ---- Shown text ----
 
     def test_is_no_chat(self):
         page = self.page
@@ -72,7 +72,7 @@ class StoryPage(PageCase):
         page.until(lambda: len(page.text('plain-text')) > 200)
         page.until(lambda: page.text('second-speed').endswith('tokens/s'))
         self.screenshot('race')
-        page.press('Escape')  # ends the playback, not the texts
+        page.press('Escape')  # ends the playback, but not the texts
         page.await_end('Race done')
         drafted, plain = page.parts('text'), page.parts('plain-text')
         self.assertEqual(''.join(t for _, t in drafted), ''.join(t for _, t in plain))
@@ -93,7 +93,7 @@ class StoryPage(PageCase):
         page.press('Escape')
         page.await_end('Race done')
 
-    # ---- What goes wrong ----
+    # ---- Errors ----
 
     def test_shows_what_the_server_refuses_in_words(self):
         page = self.page
@@ -111,7 +111,7 @@ class StoryPage(PageCase):
         page.await_end()
         self.assertFalse(page.find('error').is_displayed())
         self.assertIsNone(page.find('max-tokens').get_attribute('aria-invalid'))
-        # The browser itself notes every answer of 400.
+        # The browser itself logs every status 400.
         complaints = page.complaints()
         self.assertEqual(len(complaints), 1)
         self.assertIn('status of 400', complaints[0])
@@ -155,8 +155,8 @@ class StoryPage(PageCase):
             self.run_story(drafter=drafter, draft_tokens=2, max_tokens=4)
             body = page.requests()[-1][1]
             self.assertEqual(body['speculation']['drafter'], drafter)
-            self.assertNotIn('seed', body)  # none, unless one is given
-        # A race needs drafts, and draws a seed for both.
+            self.assertNotIn('seed', body)  # no seed unless one is entered
+        # A race needs drafts, and chooses one seed for both requests.
         page.set('drafter', 'none')
         page.script('asked.length = 0;')
         page.click('race')
@@ -210,7 +210,7 @@ class StoryPage(PageCase):
             'draft-tokens', 'drafter', 'verifier', 'temperature', 'temperature-slider', 'max-tokens',
             'max-tokens-slider', 'seed', 'run', 'race', 'colours'])
 
-    # ---- How it looks ----
+    # ---- Appearance ----
 
     def test_has_contrast_by_day_and_by_night(self):
         for scheme in 'light', 'dark':
@@ -229,7 +229,7 @@ class StoryPage(PageCase):
             if name == 'narrow':
                 self.screenshot(name)
 
-    # ---- Where it speaks to ----
+    # ---- Connections ----
 
     def test_speaks_to_its_own_server_alone(self):
         page = self.page
@@ -240,7 +240,7 @@ class StoryPage(PageCase):
         for url in urls:
             self.assertTrue(url.startswith(self.server.origin + '/'), url)
         self.assertEqual(page.complaints(), [])
-        # The policy holds: neither another origin nor a script in the page's own text.
+        # The content security policy blocks other origins and inline scripts.
         said = page.driver.execute_async_script("""
             const done = arguments[0];
             const said = [];
