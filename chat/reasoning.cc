@@ -44,7 +44,7 @@ std::vector<TokenId> ReasoningFormat::SpecialTokenIds(const Tokenizer& tokenizer
 
 ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
                                 absl::Span<const TokenId> prompt) {
-  // Longer than a marker and the white space after it, whatever tokens it is cut into.
+  // Enough tokens for a marker and the white space after it, however they are tokenized.
   constexpr size_t kMaxTokens = 32;
   const size_t count = std::min(prompt.size(), kMaxTokens);
   const std::string tail = tokenizer.Decode(prompt.last(count));
@@ -144,8 +144,8 @@ void ReasoningSplitter::GoOnWithoutMarker(AnswerDelta* delta) {
   }
 }
 
-// The first byte of a marker occurs in it but once: what fails to be one holds no other's
-// beginning.
+// The first byte of a marker does not occur in it again. Held bytes that turn out not to be a
+// marker therefore do not contain the beginning of another one.
 void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
   const std::string_view end = options_.format.end;
   if (byte == end[marker_.size()]) {
@@ -192,7 +192,7 @@ namespace {
 
 Json ConstText(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
 
-// The constraint as a structural tag's format; null for what is none.
+// Returns the constraint as the format of a structural tag; null if it is not valid.
 Json FormatOf(const OutputConstraint& constraint) {
   using Kind = OutputConstraint::Kind;
   switch (constraint.kind) {
@@ -230,7 +230,7 @@ Json FormatOf(const OutputConstraint& constraint) {
 OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
                                 OutputConstraint constraint) {
   Json content = FormatOf(constraint);
-  // The engine says what is wrong with it.
+  // Keep an invalid constraint: the engine reports the error.
   if (content.is_null()) return constraint;
   const bool may_begin = options.start == ReasoningStart::kMayBegin;
   const std::string end(options.format.end);
@@ -238,7 +238,7 @@ OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
                     {"begin", may_begin ? std::string(options.format.begin) : ""},
                     {"content", {{"type", "any_text"}, {"excludes", {end}}}},
                     {"end", end}};
-  // As many line breaks as templates write; more would be tokens that say nothing.
+  // Templates write up to two line breaks here; more would only waste tokens.
   Json elements = Json::array({std::move(reasoning)});
   elements.push_back({{"type", "regex"}, {"pattern", "\\n{0,2}"}});
   Json in_front = {{"type", "sequence"}, {"elements", std::move(elements)}};

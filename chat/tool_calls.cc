@@ -17,13 +17,13 @@ bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(
 
 ToolCallParser::ToolCallParser(Options options)
     : options_(std::move(options)), beginnings_({options_.format.begin}) {
-  // Models that write XML leave the first marker out now and then.
+  // Models that write XML sometimes omit the first marker.
   if (!options_.format.is_json()) call_begin_ = options_.format.CallBegin();
   const ToolFormat& format = options_.format;
   for (const std::string_view text : {call_begin_, format.opening, format.closing}) {
     if (!text.empty()) beginnings_.push_back(text);
   }
-  after_ = beginnings_;  // the end of a call may lack before the next one
+  after_ = beginnings_;  // a call's end marker may be missing before the next call
   after_.push_back(options_.format.end);
 }
 
@@ -198,7 +198,7 @@ void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
     held_ += byte;
     place_ = Place::kOpen;
   } else {
-    place_ = Place::kText;  // held white space may stand in front of another marker
+    place_ = Place::kText;  // keep held white space: another marker may follow it
     in_list_ = false;
     ReadText(byte, delta);
   }

@@ -1,6 +1,6 @@
-// AWQ, version gemm: "qweight" [inputs, outputs / 8] and "qzeros" [groups, outputs / 8], whose
-// words have the halves of their bytes, the lowest first, in an order of their own, and "scales"
-// [groups, outputs]. Reference: AutoAWQ's linear modules.
+// AWQ, version gemm: "qweight" [inputs, outputs / 8], "qzeros" [groups, outputs / 8] and "scales"
+// [groups, outputs]. A word of the first two holds eight 4-bit codes, lowest bits first, in the
+// order of kAwqPlaces. Reference: AutoAWQ's linear modules.
 #include <memory>
 #include <utility>
 
@@ -11,10 +11,10 @@
 namespace tandem {
 namespace {
 
-// Where in a word the code of each of its eight outputs stands.
+// The place within a word of the code of each of its eight outputs.
 constexpr int kAwqPlaces[kHalvesOfWord] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-// Bytes [8][8] with rows and columns exchanged.
+// Transposes a matrix of bytes [8][8].
 void Transpose8x8(uint64_t* rows) {
   const auto exchange = [rows](int distance, uint64_t mask) {
     const int shift = 8 * distance;
@@ -37,14 +37,14 @@ class AwqMatrix final : public GroupedMatrix {
       : GroupedMatrix(rows, cols, tensors, layout), words_(words), zeros_(zeros) {}
 
  private:
-  // Eight inputs of eight outputs at a time.
+  // Reads eight inputs of eight outputs at a time.
   void ReadCodes(int first, int count, uint8_t* codes) const override {
     static_assert(kTileRows % kHalvesOfWord == 0);
-    const int64_t row_words = rows() / kHalvesOfWord;  // of an input
+    const int64_t row_words = rows() / kHalvesOfWord;  // words of one input
     for (int i = 0; i < cols(); i += kHalvesOfWord) {
       const int size = std::min(kHalvesOfWord, cols() - i);
       for (int row = 0; row < count; row += kHalvesOfWord) {
-        uint64_t bytes[kHalvesOfWord] = {};  // one input each, then one place each
+        uint64_t bytes[kHalvesOfWord] = {};  // one word per input; transposed, one per place
         for (int k = 0; k < size; ++k) {
           bytes[k] =
               SpreadHalves(WordAt(words_, (i + k) * row_words + (first + row) / kHalvesOfWord));
@@ -59,7 +59,7 @@ class AwqMatrix final : public GroupedMatrix {
   }
 
   void ReadZeros(int first, int count, int16_t* zeros) const override {
-    const int64_t row_words = rows() / kHalvesOfWord;  // of a group
+    const int64_t row_words = rows() / kHalvesOfWord;  // words of one group
     for (int row = first; row < first + count; ++row) {
       for (int group = 0; group < num_groups(); ++group) {
         const uint32_t word = WordAt(zeros_, group * row_words + row / kHalvesOfWord);

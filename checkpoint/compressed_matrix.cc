@@ -1,8 +1,8 @@
-// Integers of compressed-tensors: "weight_packed" [outputs, inputs * bits / 32], a stream of
-// bits along each row, with "weight_shape" [2], or "weight" [outputs, inputs] of I8;
-// "weight_scale" [outputs, groups], [outputs, 1] or of one element; and where it is not symmetric
-// "weight_zero_point", packed down each column or of I8. Numbers are signed; streams have them with
-// half of their range added. Reference: compressed-tensors' compressors.
+// Integer matrices of compressed-tensors: the codes are "weight_packed" [outputs, inputs * bits /
+// 32], a bit stream along each row, with "weight_shape" [2], or "weight" [outputs, inputs] of I8.
+// The scales are "weight_scale" [outputs, groups], [outputs, 1] or one element. An asymmetric
+// matrix also has "weight_zero_point", packed down each column or of I8. Values are signed; packed
+// streams store them with half of the range added. Reference: compressed-tensors' compressors.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -19,11 +19,11 @@ constexpr const char* kByteDTypes[] = {"I8"};
 constexpr const char* kZeroDTypes[] = {"I32", "I8"};
 constexpr const char* kShapeDTypes[] = {"I64", "I32"};
 
-// Zero points as codes.
+// Zero points, as codes.
 struct ZeroPoints {
-  const std::byte* data = nullptr;  // null: the middle
-  bool is_packed = false;           // down the outputs of a group
-  int64_t row_stride = 0;           // of those of I8
+  const std::byte* data = nullptr;  // null: the middle of the range for all
+  bool is_packed = false;           // a bit stream down the outputs of each group
+  int64_t row_stride = 0;           // of zero points of I8
 };
 
 class CompressedMatrix final : public GroupedMatrix {
@@ -75,7 +75,8 @@ int64_t IntegerAt(const SafetensorsEntry& entry, int64_t index) {
   return value;
 }
 
-// How the scales lie; which of the configuration's schemes it is shows in how many there are.
+// Finds the scales and fills in their layout. Returns the scheme of the configuration that their
+// shape matches.
 absl::StatusOr<WeightScheme> ReadScales(ModuleTensors* tensors, int bits, bool is_packed,
                                         int64_t rows, int64_t cols,
                                         const QuantizationConfig& config, GroupedLayout* layout) {
@@ -92,10 +93,10 @@ absl::StatusOr<WeightScheme> ReadScales(ModuleTensors* tensors, int bits, bool i
     absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, groups}));
     if (!fits) continue;
     if (found != nullptr && found->group_size != scheme.group_size) {
-      return tensors->WrongShape(
-          *layout->scales, absl::StrCat("that of one group of ", config.where, ", not of two"));
+      return tensors->WrongShape(*layout->scales, absl::StrCat("a shape that matches one group of ",
+                                                               config.where, ", not two"));
     }
-    // Zero points must be there if all that it may be has them.
+    // Prefer a symmetric match: zero points are required only if every matching scheme has them.
     if (found == nullptr || scheme.is_symmetric) found = &scheme;
   }
   if (found == nullptr) {
@@ -133,7 +134,7 @@ MatrixOrError OpenWith(ModuleTensors* tensors, const SafetensorsEntry& numbers, 
   if (tensors->Find("weight_g_idx") != nullptr) {
     ASSIGN_OR_RETURN(const SafetensorsEntry* const order,
                      tensors->Get("weight_g_idx", kWordDTypes, {cols}));
-    // A group of -1 says that they are in order.
+    // -1 as the group of any input means that the inputs are in order.
     bool is_set = true;
     for (int64_t i = 0; i < cols; ++i) is_set = is_set && IntegerAt(*order, i) != -1;
     if (is_set) layout.group_of_input = order;
@@ -157,7 +158,7 @@ MatrixOrError OpenPackedMatrix(const StoredWeights& stored, const std::string& m
   const int64_t cols = IntegerAt(*shape, 1);
   if (IntegerAt(*shape, 0) != rows || cols < 1 || cols > int64_t{32} * words->shape[1]) {
     return tensors.WrongValue(*shape, IntegerAt(*shape, 0) != rows ? IntegerAt(*shape, 0) : cols,
-                              absl::StrCat("[", rows, ", inputs], as the numbers say"));
+                              absl::StrCat("[", rows, ", inputs], as weight_packed says"));
   }
   std::string allowed;
   for (const WeightScheme& scheme : config.schemes) {

@@ -7,7 +7,8 @@
 namespace tandem {
 namespace {
 
-// Turns first, so that those of two vocabularies are paired with each other.
+// Names of turn ends come first, so that the turn ends of two vocabularies are paired with each
+// other.
 constexpr std::string_view kNames[] = {
     "<|eot_id|>",             // Llama 3
     "<|im_end|>",             // ChatML
@@ -60,10 +61,10 @@ void AddEndsByName(absl::FunctionRef<TokenId(std::string_view)> id_of,
   const auto remove = [&](std::string_view name) {
     ends->erase(std::remove(ends->begin(), ends->end(), id_of(name)), ends->end());
   };
-  // There it ends a part of an answer, such as the reasoning.
+  // In these vocabularies <|end|> ends only a part of an answer, such as the reasoning.
   const bool calls = has("<|call|>") || has("<|calls|>");
   if (calls && (has("<|return|>") || has("<|flush|>"))) remove("<|end|>");
-  // Text there.
+  // In this vocabulary </s> is ordinary text.
   if (has("<|tool_response>")) remove("</s>");
 }
 

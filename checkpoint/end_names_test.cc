@@ -25,8 +25,8 @@ std::vector<TokenId> EndsOf(const Vocabulary& vocabulary, std::vector<TokenId> e
   return ends;
 }
 
-// What llama.cpp has for these.
-TEST(EndTokens, AreThoseOfTheReference) {
+// Expected: the end tokens that llama.cpp finds in these vocabularies.
+TEST(EndTokens, MatchTheReference) {
   const Vocabulary qwen = {{"a", 1},
                            {"</s>", 128247},
                            {"<|endoftext|>", 151643},
@@ -45,14 +45,14 @@ TEST(EndTokens, AreThoseOfTheReference) {
   EXPECT_THAT(EndsOf(smollm, {2}), UnorderedElementsAre(0, 2, 4));
 }
 
-TEST(EndTokens, StatedOnesComeFirstAndStandForTheirNames) {
+TEST(EndTokens, StatedIdsComeFirstAndReplaceTheirNames) {
   const Vocabulary vocabulary = {{"<eos>", 3}, {"<|im_end|>", 4}, {"<PAD>", 5}, {"[PAD]", 6}};
   EXPECT_THAT(EndsOf(vocabulary, {9, 3}), ElementsAre(9, 3, 4, 5));
   EXPECT_THAT(EndsOf(vocabulary, {9, 3}, "tokenizer.ggml.fim_pad_token_id"), ElementsAre(9, 3, 4));
   EXPECT_THAT(EndsOf({}, {7}), ElementsAre(7));
 }
 
-TEST(EndTokens, LeaveOutWhatEndsAPartOfAnAnswerOnly) {
+TEST(EndTokens, OmitTokensThatEndOnlyAPartOfAnAnswer) {
   EXPECT_THAT(EndsOf({{"<|return|>", 1}, {"<|call|>", 2}, {"<|end|>", 3}}),
               UnorderedElementsAre(1, 2));
   EXPECT_THAT(EndsOf({{"<|calls|>", 1}, {"<|flush|>", 2}, {"<|end|>", 3}}),

@@ -1,6 +1,6 @@
 // FP8: "weight" [outputs, inputs] of F8_E4M3 and its scales, "weight_scale" or "weight_scale_inv"
-// (which is multiplied with, in spite of its name): one, one for each output, or one for each
-// block, the last of which may be narrower.
+// (a factor as well, in spite of its name). There is one scale for the matrix, one for each output,
+// or one for each block; the last block of a row or column may be narrower.
 #include <array>
 #include <cmath>
 #include <memory>
@@ -70,7 +70,7 @@ class Fp8Matrix final : public QuantizedMatrix {
   const int block_rows_;
   const int block_cols_;
   const int64_t scales_across_;
-  std::vector<float> scales_;  // [down, across]
+  std::vector<float> scales_;  // [blocks down, blocks across]
 };
 
 }  // namespace
@@ -112,7 +112,7 @@ MatrixOrError OpenFp8Matrix(const StoredWeights& stored, const std::string& modu
     const int64_t down = CeilDivide(rows, scheme.block_rows);
     const int64_t across = CeilDivide(cols, scheme.block_cols);
     absl::StrAppend(&allowed, ", ", ShapeText({down, across}));
-    // modelopt puts sizes of 1 between.
+    // modelopt inserts dimensions of 1.
     if (scales->shape != std::vector<int64_t>{down, across} &&
         scales->shape != std::vector<int64_t>{down, 1, across, 1}) {
       continue;

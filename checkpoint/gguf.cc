@@ -35,8 +35,7 @@ constexpr Kind kKinds[] = {{"uint8", 1},  {"int8", 1},  {"uint16", 2},  {"int16"
                            {"string", 0}, {"array", 0}, {"uint64", 8},  {"int64", 8},
                            {"float64", 8}};
 
-// By number. Reference: enum ggml_type of ggml.h; the numbers without a name were formats of its
-// past.
+// By number. Reference: enum ggml_type of ggml.h; the numbers without a name are obsolete formats.
 constexpr GgufTensorType kTypes[] = {
     {"F32", DType::kF32},
     {"F16", DType::kF16},
@@ -125,7 +124,8 @@ Number Load(const std::byte* at) {
   return number;
 }
 
-// The integer of this kind at `at`; nothing if it is none, or is more than an int64's.
+// Returns the integer of this kind at `at`; nullopt if the kind is not an integer or the value
+// exceeds int64.
 std::optional<int64_t> LoadInteger(GgufKind kind, const std::byte* at) {
   switch (kind) {
     case GgufKind::kUint8:
@@ -152,7 +152,8 @@ std::optional<int64_t> LoadInteger(GgufKind kind, const std::byte* at) {
   }
 }
 
-// The floating-point number of this kind at `at`; nothing if it is none.
+// Returns the floating-point number of this kind at `at`; nullopt if the kind is not
+// floating-point.
 std::optional<double> LoadFloat(GgufKind kind, const std::byte* at) {
   if (kind == GgufKind::kFloat32) return Load<float>(at);
   if (kind == GgufKind::kFloat64) return Load<double>(at);
@@ -163,7 +164,7 @@ std::string_view Text(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A value that is no array, as an error shows it.
+// Formats a value that is not an array, for errors.
 std::string ShownValue(GgufKind kind, absl::Span<const std::byte> bytes) {
   if (kind == GgufKind::kString) return absl::StrCat("the string ", Quoted(View(Text(bytes))));
   if (kind == GgufKind::kBool) {
@@ -177,7 +178,7 @@ std::string ShownValue(GgufKind kind, absl::Span<const std::byte> bytes) {
 
 // ---- The parts of a split model ----
 
-// "x-00002-of-00003.gguf", the folder included in the stem "x".
+// "x-00002-of-00003.gguf"; the stem "x" includes the folder.
 struct PartName {
   std::string stem;
   int part = 0;  // from 1
@@ -219,7 +220,7 @@ absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path
   const std::optional<PartName> name = ParsePartName(path);
   if (!name.has_value() || name->num_parts != num_parts || name->part != index + 1) {
     return file->Wrong(kNumParts, absl::StrCat(num_parts),
-                       absl::StrFormat("1 where the file is not named as part %d of %d of a split "
+                       absl::StrFormat("1 unless the file is named as part %d of %d of a split "
                                        "model, ...-%05d-of-%05d%s",
                                        index + 1, num_parts, index + 1, num_parts, kSuffix));
   }

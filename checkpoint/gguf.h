@@ -1,6 +1,6 @@
 // GGUF, the file format of llama.cpp: "GGUF", a version, the numbers of tensors and of keys; the
-// keys with their values; the tensors' names, shapes and types; then their bytes. A model may be
-// split into several such files. Format:
+// keys with their values; the tensors' names, shapes and types; then the tensors' bytes. A model
+// may be split into several such files. Format:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #ifndef TANDEM_CHECKPOINT_GGUF_H_
 #define TANDEM_CHECKPOINT_GGUF_H_
@@ -44,85 +44,86 @@ enum class GgufKind : uint32_t {
 inline constexpr uint32_t kNumGgufKinds = 13;
 
 const char* NameOf(GgufKind kind);  // "uint8"
-// Bytes of a value; 0 for strings and arrays, which say themselves how long they are.
+// Returns the size of a value in bytes; 0 for strings and arrays, which store their own length.
 size_t BytesOf(GgufKind kind);
 
 // A tensor's type.
 struct GgufTensorType {
-  const char* name = nullptr;  // "Q4_K"; null of a number that has no type, or no longer has one
-  std::optional<DType> dtype = std::nullopt;  // if it is one that products can read
-  bool is_int64 = false;                      // which ids of tokens can have
+  const char* name = nullptr;  // "Q4_K"; null for a number that is unused or obsolete
+  std::optional<DType> dtype = std::nullopt;  // if matrix products can read it
+  bool is_int64 = false;                      // the type of token ids
 };
 GgufTensorType GgufTensorTypeOf(uint32_t number);
 // REQUIRES: a type has this dtype.
 uint32_t GgufTensorTypeNumber(DType dtype);
 inline constexpr uint32_t kGgufInt64Type = 27;
-// The types that are read: "F32, F16, ...".
+// Returns the names of the supported types: "F32, F16, ...".
 std::string AllowedGgufTensorTypes();
 
 struct GgufTensor {
   std::string name;
-  std::vector<int64_t> shape;  // 1 to 4 sizes from 1; the innermost, which the file has first, last
+  std::vector<int64_t> shape;  // 1 to 4 sizes from 1; innermost last (the file has it first)
   DType dtype = DType::kF32;
-  bool is_int64 = false;              // of integers, and of no dtype
+  bool is_int64 = false;              // int64 elements; `dtype` is meaningless
   absl::Span<const std::byte> bytes;  // in the file; not necessarily aligned to the element
-  const std::string* path = nullptr;  // of the file that holds it
+  const std::string* path = nullptr;  // the file that holds it
 };
 
-// A GGUF model: one file, or the parts of a split one, memory-mapped. Everything is checked when it
-// is opened, and nothing but the keys and the tensors' descriptions is read. Thread-safe.
+// A GGUF model: one file, or the parts of a split one, memory-mapped. Open checks everything that
+// it reads, which is only the keys and the tensors' descriptions. Thread-safe.
 class GgufFile {
  public:
-  // `path` is a file, or the first part ("x-00001-of-00003.gguf"), whose other parts lie beside it.
-  // INVALID_ARGUMENT or NOT_FOUND naming the file, the key or the tensor, what was found and what
-  // is allowed.
+  // `path` is a file, or the first part ("x-00001-of-00003.gguf") of a split model, with the other
+  // parts in the same folder. Returns INVALID_ARGUMENT or NOT_FOUND, naming the file, the key or
+  // tensor, the value found and the values allowed.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
   // The same from the bytes of one file, which must outlive the result; `name` is for messages.
-  // A file that is still to be written `may_end_early`: in front of the bytes of a tensor, which
-  // has none then.
+  // With `may_end_early` the file may be cut off before a tensor's bytes, because it is still to be
+  // written; such a tensor has empty bytes.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
                                                          const std::string& name,
                                                          bool may_end_early = false);
 
-  // Of the file, or of the first part.
+  // The path of the file, or of the first part.
   const std::string& path() const { return path_; }
-  std::vector<std::string> files() const;  // the parts, in their order
+  std::vector<std::string> files() const;  // the parts, in order
   // In the order of the files.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 
   bool Has(std::string_view key) const { return values_.contains(View(key)); }
-  // The value of a key. NOT_FOUND if there is none, INVALID_ARGUMENT if it is of another type or
-  // out of range. Texts live as long as this object, and are bytes: not necessarily UTF-8.
+  // These return the value of a key: NOT_FOUND if the key is absent, INVALID_ARGUMENT if the value
+  // is of another type or out of range. Strings live as long as this object, and are bytes: not
+  // necessarily UTF-8.
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
   // An integer of any type within [least, most].
   absl::StatusOr<int64_t> GetInteger(std::string_view key, int64_t least, int64_t most) const;
   // A finite number of any type.
   absl::StatusOr<double> GetNumber(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
-  bool IsArray(std::string_view key) const;  // false if there is none
+  bool IsArray(std::string_view key) const;  // false if the key is absent
   absl::StatusOr<std::vector<std::string_view>> GetStrings(std::string_view key) const;
   // Finite numbers of any floating-point type.
   absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;
-  // Integers of any type, if all are int32's.
+  // Integers of any type. INVALID_ARGUMENT unless every element fits int32.
   absl::StatusOr<std::vector<int32_t>> GetIntegers(std::string_view key) const;
-  // Bools, or integers as GetIntegers takes them, of which 0 is false.
+  // Bools, or integers as in GetIntegers, where 0 is false.
   absl::StatusOr<std::vector<bool>> GetBools(std::string_view key) const;
   std::vector<std::string> keys() const;  // sorted
-  // A key's value as files have it, its kind in front. REQUIRES: Has(key).
+  // Returns a key's value as a file stores it, after its kind. REQUIRES: Has(key).
   std::string EncodedValue(std::string_view key) const;
 
  private:
-  // A value as the file has it, in `bytes` without its type; of an array its elements.
+  // A value as the file stores it: `bytes` excludes the type, and for an array holds its elements.
   struct Value {
     GgufKind kind{};
-    GgufKind element_kind{};  // of an array
-    uint64_t count = 1;       // of an array
+    GgufKind element_kind{};  // for arrays
+    uint64_t count = 1;       // elements of an array
     absl::Span<const std::byte> bytes;
   };
   class Reader;
 
   GgufFile() = default;
-  // One file, though it may be a part.
+  // Opens one file, without the other parts of a split model.
   static absl::StatusOr<std::unique_ptr<GgufFile>> OpenOne(const std::string& path);
   absl::Status AddPart(const std::string& path, int part, int64_t num_parts);
   absl::Status CheckParts() const;
@@ -140,14 +141,17 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-// Whether `path` is a GGUF file: its first four bytes are "GGUF", or its name ends in ".gguf".
+// Returns whether `path` is a GGUF file: its first four bytes are "GGUF", or its name ends in
+// ".gguf".
 bool IsGguf(const std::string& path);
 
-// The GGUF file that a model's path means, a split one's first part: `path` itself, or, of a folder
-// without a config.json, the only one in it. Empty if there is none.
-// INVALID_ARGUMENT if a folder holds several, or is named like a file of this kind and holds none.
+// Returns the GGUF file that a model's path means (for a split model its first part): `path`
+// itself, or, if `path` is a folder without a config.json, the only GGUF model in it. Empty if
+// there is none. INVALID_ARGUMENT if a folder holds several, or if its name ends in ".gguf" and it
+// holds none.
 absl::StatusOr<std::string> GgufIn(const std::string& path);
-// The only GGUF model in a folder; empty if there is none. INVALID_ARGUMENT if there are several.
+// Returns the only GGUF model in a folder; empty if there is none. INVALID_ARGUMENT if there are
+// several.
 absl::StatusOr<std::string> OnlyGgufIn(const std::string& folder);
 
 }  // namespace tandem

@@ -57,7 +57,7 @@ class GgufRopeReader {
     const bool may_be_partial = keys_.family().partial_rotary > 0.0;
     if (!may_be_partial && model_.rotary_dim != model_.head_dim) {
       return keys_.Wrong(kKey, absl::StrCat(model_.rotary_dim),
-                         absl::StrCat(model_.head_dim, ", the whole of a head"));
+                         absl::StrCat(model_.head_dim, ", the whole head"));
     }
     if (model_.rotary_dim % 2 != 0 || model_.rotary_dim > model_.head_dim) {
       return keys_.Wrong(kKey, absl::StrCat(model_.rotary_dim),
@@ -70,10 +70,10 @@ class GgufRopeReader {
     RopeConfig& rope = model_.rope;
     constexpr char kType[] = "rope.scaling.type";
     constexpr char kMagnitude[] = "rope.scaling.attn_factor";
-    // Linear where only a factor is given, or nothing.
+    // The type is linear if only a factor is given.
     ASSIGN_OR_RETURN(const std::string_view type, keys_.String(kType, "linear"));
     double factor = 1.0;
-    // The second is the name that the key had in the format's first year.
+    // The second key is the name of the first in the format's first year.
     for (const char* const key : {"rope.scaling.factor", "rope.scale_linear"}) {
       if (!keys_.Has(key)) continue;
       ASSIGN_OR_RETURN(factor, keys_.Number(key, 0, kMaxRopeFactor));
@@ -103,8 +103,8 @@ class GgufRopeReader {
     return keys_.Int("rope.scaling.original_context_length", 1, kMaxContext, model_.context_length);
   }
 
-  // The reference derives what cosines and sines are multiplied with from the factor, and takes no
-  // notice of yarn_attn_factor; that may repeat it.
+  // The reference derives the factor of cosines and sines from the scaling factor and ignores
+  // yarn_attn_factor; a file may state the derived value there.
   absl::Status ReadYarn(double factor) {
     RopeConfig& rope = model_.rope;
     constexpr char kBase[] = "rope.freq_base";
@@ -132,7 +132,7 @@ class GgufRopeReader {
     return absl::OkStatus();
   }
 
-  // The tensors that divide angles.
+  // Reads the tensors whose elements divide the angles.
   absl::Status ReadDivisors() {
     RopeConfig& rope = model_.rope;
     const bool is_longrope = rope.type == RopeConfig::Type::kLongRope;
@@ -153,7 +153,7 @@ class GgufRopeReader {
     return absl::OkStatus();
   }
 
-  // [rotary_dim / 2], or none if there is no such tensor.
+  // Returns [rotary_dim / 2] divisors, or none if the tensor is absent.
   absl::StatusOr<std::vector<float>> ReadDivisors(const char* name, bool is_allowed) const {
     std::vector<float> divisors;
     const GgufTensor* const tensor = keys_.Tensor(name);
@@ -161,8 +161,9 @@ class GgufRopeReader {
     if (!is_allowed) return keys_.HasNoPlace(*tensor);
     const int size = model_.rotary_dim / 2;
     if (tensor->shape.size() != 1 || tensor->shape[0] != size) {
-      return keys_.WrongTensor(*tensor, absl::StrCat("shape ", ShapeText(tensor->shape)),
-                               absl::StrCat("[", size, "], half of what is rotated of a head"));
+      return keys_.WrongTensor(
+          *tensor, absl::StrCat("shape ", ShapeText(tensor->shape)),
+          absl::StrCat("[", size, "], half of the rotated elements of a head"));
     }
     if (tensor->dtype != DType::kF32) {
       return keys_.WrongTensor(*tensor, NameOf(tensor->dtype), "float32");
@@ -181,16 +182,16 @@ class GgufRopeReader {
   ModelConfig& model_;
 };
 
-// Fills in the rotary embeddings and rotary_dim by the keys and tensors of a GGUF file, as
-// llama.cpp reads them, and lengthens the context where yarn does. REQUIRES: head_dim and
-// context_length are read.
+// Fills in the rotary embeddings and rotary_dim from the keys and tensors of a GGUF file, as
+// llama.cpp reads them. Yarn also lengthens the context. REQUIRES: head_dim and context_length have
+// been read.
 absl::Status ReadGgufRope(const GgufKeys& keys, ModelConfig* model) {
   return GgufRopeReader(keys, model).Read();
 }
 
-// Keys of an architecture that change the result unless they have this value, or are absent where
-// it is none. Some of them llama.cpp reads for other architectures only; there is nobody who would
-// write them in vain. Those of `family` alone it reads for that one.
+// Keys that would change the result. A key with a neutral value must have that value or be absent;
+// a key without one must be absent. llama.cpp reads some of them only for other architectures, but
+// a file that has such a key means it. Keys with a `family` are checked for that family only.
 constexpr struct {
   absl::string_view key;
   std::optional<double> neutral;
@@ -210,7 +211,8 @@ constexpr struct {
 
 constexpr char kGgufExpertCount[] = "expert_count";
 
-// Reads the keys of the file's architecture, "llama.block_count" as "block_count".
+// Reads the keys of the file's architecture, without its prefix: "llama.block_count" as
+// "block_count".
 class ConfigReader {
  public:
   explicit ConfigReader(const GgufKeys& keys)
@@ -259,7 +261,7 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // The reference has them in every layer, and lets their weights add up to 1.
+  // The reference has experts in every layer and normalises their weights to a sum of 1.
   absl::Status ReadExperts() {
     constexpr char kSize[] = "expert_feed_forward_length";
     constexpr char kGroups[] = "expert_group_count";
@@ -285,14 +287,14 @@ class ConfigReader {
                      keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
     if (model_.num_heads % model_.num_kv_heads != 0) {
       return keys_.Wrong("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
-                         absl::StrCat("a divisor of the ", model_.num_heads, " of ",
+                         absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
                                       keys_.Whole("attention.head_count")));
     }
     if (!keys_.Has("attention.key_length") && model_.hidden_size % model_.num_heads != 0) {
       return keys_.Wrong(
           "attention.key_length", "nothing",
           absl::StrCat("an even integer, as ", keys_.Whole("embedding_length"), " ",
-                       model_.hidden_size, " is no multiple of ", model_.num_heads, " heads"));
+                       model_.hidden_size, " is not a multiple of ", model_.num_heads, " heads"));
     }
     const int even_share = model_.hidden_size / model_.num_heads;
     ASSIGN_OR_RETURN(model_.head_dim,
@@ -315,18 +317,19 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // Which layers slide, and which turn queries and keys by what.
+  // Reads which layers have a sliding window, and derives the rotation of each layer.
   absl::Status ReadWindows() {
     constexpr char kKey[] = "attention.sliding_window";
     constexpr char kPattern[] = "attention.sliding_window_pattern";
     model_.windows.assign(model_.num_layers, 0);
     model_.rotations.resize(model_.num_layers);
-    // Mixtral's is llama's.
+    // Mixtral uses the rule of llama.
     const WindowRule rule =
         FamilyOfGguf(keys_.form().architecture, /*has_experts=*/false)->window_rule;
     const bool has_pattern = rule == WindowRule::kPattern;
     int window = keys_.form().window;
-    // Elsewhere the key means nothing: some converters write it even for models that do not use it.
+    // For other rules the key means nothing: some converters write it even for models without a
+    // window.
     const bool is_read = has_pattern || rule == WindowRule::kEveryLayer;
     if (is_read && (keys_.Has(kKey) || window < 0)) {
       const int least = window == 0 ? 0 : 1;
@@ -343,7 +346,7 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // [num_layers]: of a list, or of a number n, all but each n-th.
+  // Returns [num_layers], from a list, or from a number n: all layers but each n-th slide.
   absl::StatusOr<std::vector<bool>> ReadPattern(const char* key) const {
     std::vector<bool> slides(model_.num_layers);
     if (keys_.IsArray(key)) {
@@ -360,7 +363,7 @@ class ConfigReader {
   }
 
   LayerRotation RotationOf(int layer) const {
-    constexpr int kUnrotated = 4;  // each such layer, where a list would say so
+    constexpr int kUnrotated = 4;  // every fourth layer; GGUF files do not store the list
     const bool slides = model_.windows[layer] > 0;
     switch (family_.rotation_rule) {
       case RotationRule::kEveryLayer:
@@ -375,8 +378,8 @@ class ConfigReader {
     return LayerRotation::kMain;
   }
 
-  // A multiplier that is `if_absent` where there is none or, as in the reference, 0. Of families
-  // that do not have it, `is_own` false, it is that or an error.
+  // Reads a multiplier. Returns `if_absent` if the key is absent or, as in the reference, 0. A
+  // family without this multiplier (`is_own` is false) accepts only that value.
   absl::StatusOr<float> Scale(const char* key, bool is_own, double if_absent) const {
     if (!keys_.Has(key)) return static_cast<float>(if_absent);
     ASSIGN_OR_RETURN(const double value,
@@ -399,7 +402,7 @@ class ConfigReader {
     const int scale_dim = has_other_scale ? model_.hidden_size / model_.num_heads : model_.head_dim;
     const float derived = 1.0f / std::sqrt(static_cast<float>(scale_dim));
     ASSIGN_OR_RETURN(model_.attention_scale, Scale("attention.scale", is_granite, derived));
-    // What logits are multiplied with, or divided by: where it counts it must be there.
+    // A family that multiplies or divides logits by this key must have it.
     const bool is_divisor = family_.Reads("logits_scaling");
     const bool is_factor = family_.Reads("logit_scale");
     ASSIGN_OR_RETURN(model_.logits_scale, Scale("logit_scale", is_divisor || is_factor, 1));
@@ -418,7 +421,7 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // 0 for none, which a family that has one where the key is absent cannot do without.
+  // Reads a soft cap; 0 means none. A family whose default is a cap cannot turn it off.
   absl::StatusOr<float> SoftCap(const char* key, bool is_own, double if_absent) const {
     if (!keys_.Has(key)) return static_cast<float>(if_absent);
     ASSIGN_OR_RETURN(const double value,
@@ -427,7 +430,7 @@ class ConfigReader {
     return static_cast<float>(value);
   }
 
-  // The embedding may be the head.
+  // Reads whether the model has a head of its own or uses its embedding.
   absl::Status ReadHead() {
     constexpr char kHead[] = "output.weight";
     const GgufTensor* const head = keys_.Tensor(kHead);
@@ -460,7 +463,7 @@ class ConfigReader {
       if (neutral.has_value()) {
         RETURN_IF_ERROR(CheckIs(key, *neutral));
       } else if (keys_.Has(key)) {
-        return keys_.Wrong(key, "it", "nothing");
+        return keys_.Wrong(key, "a value", "no such key");
       }
     }
     if (model_.num_experts == 0) {
@@ -468,7 +471,7 @@ class ConfigReader {
       RETURN_IF_ERROR(CheckIs("expert_used_count", 0));
     }
     RETURN_IF_ERROR(CheckIsTrue("attention.causal"));
-    // In a granite model it says whether there are rotary embeddings at all.
+    // In a granite model this key says whether there are rotary embeddings at all.
     if (model_.family != "granite") return absl::OkStatus();
     return CheckIsTrue("rope.scaling.finetuned");
   }

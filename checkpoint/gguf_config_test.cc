@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// A model of two heads of 16 as far as its configuration is concerned.
+// A model of two heads of 16 elements, with everything that the configuration needs.
 GgufBuilder SmallGguf(const std::string& architecture = "llama") {
   GgufBuilder file;
   const auto set = [&](const std::string& key, const std::string& value) {
@@ -65,7 +65,7 @@ void ExpectConfigError(const GgufBuilder& builder, absl::StatusCode code, const 
   EXPECT_THAT(std::string(status.message()), StartsWith(absl::StrCat("x.gguf: ", says)));
 }
 
-// With `value` for `key`, which is taken away if that is empty.
+// Expects an error with `value` for `key`; an empty value removes the key.
 void ExpectConfigError(const std::string& key, const std::string& value, const std::string& says) {
   GgufBuilder builder = SmallGguf();
   builder.Set(key, value);
@@ -95,7 +95,7 @@ TEST(GgufConfig, ReadsTheGoldenModel) {
   EXPECT_THAT(config->eos_token_ids, ElementsAre(2));
 }
 
-TEST(GgufConfig, FillsInWhatIsAbsentAsTheReferenceDoes) {
+TEST(GgufConfig, UsesTheDefaultsOfTheReference) {
   GgufBuilder builder = SmallGguf();
   builder.Set("llama.attention.head_count_kv", "");
   const auto config = ConfigOf(builder);
@@ -130,7 +130,7 @@ TEST(GgufConfig, ReadsEveryArchitecture) {
   ExpectConfigError(GgufBuilder(), absl::StatusCode::kNotFound, "key \"general.architecture\"");
 }
 
-// The configuration with one key changed; `key` without the architecture.
+// Returns the configuration with one key changed; `key` is without the architecture.
 ModelConfig With(const std::string& architecture, const std::string& key,
                  const std::string& value) {
   GgufBuilder builder = SmallGguf(architecture);
@@ -149,12 +149,12 @@ void ExpectErrorWith(const std::string& architecture, const std::string& key,
       absl::StrCat("key \"", whole, "\": ", says));
 }
 
-TEST(GgufConfig, WindowsAreThoseOfTheArchitecture) {
+TEST(GgufConfig, WindowsFollowTheArchitecture) {
   const std::string window = "attention.sliding_window";
   EXPECT_THAT(ConfigOf(SmallGguf("gemma2"))->windows, ElementsAre(4096, 0, 4096));
   EXPECT_THAT(With("gemma2", window, GgufUint32(8)).windows, ElementsAre(8, 0, 8));
   EXPECT_THAT(ConfigOf(SmallGguf("gemma3"))->windows, Each(0));
-  EXPECT_THAT(With("gemma3", window, GgufUint32(8)).windows, Each(8));  // the sixth would see all
+  EXPECT_THAT(With("gemma3", window, GgufUint32(8)).windows, Each(8));  // the sixth sees all
   EXPECT_THAT(With("gemma3", window, GgufUint32(0)).windows, Each(0));
   EXPECT_THAT(With("cohere2", window, GgufUint32(8)).windows, Each(8));
   EXPECT_THAT(With("phi3", window, GgufUint32(8)).windows, Each(8));
@@ -185,7 +185,7 @@ TEST(GgufConfig, ExpertsAreInEveryLayer) {
   const ModelConfig qwen = *ConfigOf(builder);
   EXPECT_EQ(qwen.num_experts, 8);
   EXPECT_EQ(qwen.experts_per_row, 3);
-  EXPECT_EQ(qwen.expert_size, 64 / 3);  // as the reference takes it where there is no key
+  EXPECT_EQ(qwen.expert_size, 64 / 3);  // the reference's default
   EXPECT_TRUE(qwen.renormalises_experts);
   EXPECT_THAT(qwen.expert_layers, ElementsAre(true, true, true));
   EXPECT_EQ(With("qwen3moe", "expert_feed_forward_length", GgufUint32(48)).expert_size, 48);
@@ -194,7 +194,7 @@ TEST(GgufConfig, ExpertsAreInEveryLayer) {
   builder = SmallGguf("llama");
   builder.Set("llama.expert_count", GgufUint32(4));
   builder.Set("llama.expert_used_count", GgufUint32(2));
-  builder.Set("llama.attention.sliding_window", GgufUint32(8));  // which means nothing there
+  builder.Set("llama.attention.sliding_window", GgufUint32(8));  // means nothing there
   const ModelConfig mixtral = *ConfigOf(builder);
   EXPECT_EQ(mixtral.family, "mixtral");
   EXPECT_EQ(mixtral.num_experts, 4);
@@ -204,12 +204,13 @@ TEST(GgufConfig, ExpertsAreInEveryLayer) {
   EXPECT_THAT(mixtral.windows, Each(0));
   EXPECT_EQ(mixtral.rope.theta, 10000);
   builder.AddFloats("blk.0.ffn_gate.bias", {64}, std::vector<float>(64));
-  ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                    "tensor \"blk.0.ffn_gate.bias\": found it, allowed: nothing in such a llama");
+  ExpectConfigError(
+      builder, absl::StatusCode::kInvalidArgument,
+      "tensor \"blk.0.ffn_gate.bias\": found a tensor, allowed: no such tensor in this llama");
   EXPECT_EQ(With("llama", "expert_count", GgufUint32(0)).family, "llama");
 }
 
-TEST(GgufConfig, RefusesCountsOfExpertsThatCannotBe) {
+TEST(GgufConfig, RefusesInvalidExpertCounts) {
   const auto error = [](const char* key, const std::string& value, const char* says) {
     ExpectErrorWith("qwen3moe", key, value, says);
   };
@@ -229,11 +230,11 @@ TEST(GgufConfig, RefusesCountsOfExpertsThatCannotBe) {
   error("expert_gating_func", GgufUint32(2), "found 2, allowed: 1 (not implemented");
   EXPECT_EQ(With("qwen3moe", "expert_group_count", GgufUint32(1)).num_experts, 8);
   ExpectErrorWith("llama", "expert_used_count", GgufUint32(2), "found 2, allowed: 0 (not impl");
-  // Of an architecture that has none.
+  // An architecture without experts.
   ExpectErrorWith("qwen3", "expert_count", GgufUint32(8), "found 8, allowed: 0 (not implemented");
 }
 
-TEST(GgufConfig, LayersTurnAsTheArchitectureDoes) {
+TEST(GgufConfig, RotationsFollowTheArchitecture) {
   using enum LayerRotation;
   GgufBuilder builder = SmallGguf("gemma3");
   builder.Set("gemma3.rope.freq_base", GgufFloat32(1e6f));
@@ -258,7 +259,7 @@ TEST(GgufConfig, LayersTurnAsTheArchitectureDoes) {
   EXPECT_THAT(ConfigOf(SmallGguf("llama"))->rotations, Each(kMain));
 }
 
-TEST(GgufConfig, HeadsAreTurnedInPartWhereTheFamilyHasThat) {
+TEST(GgufConfig, OnlySomeFamiliesRotatePartOfAHead) {
   for (const char* const architecture : {"phi3", "glm4"}) {
     EXPECT_EQ(ConfigOf(SmallGguf(architecture))->rotary_dim, 16);
     EXPECT_EQ(With(architecture, "rope.dimension_count", GgufUint32(12)).rotary_dim, 12);
@@ -266,12 +267,12 @@ TEST(GgufConfig, HeadsAreTurnedInPartWhereTheFamilyHasThat) {
     ExpectErrorWith(architecture, "rope.dimension_count", GgufUint32(18), "found 18, allowed: an");
   }
   ExpectErrorWith("granite", "rope.dimension_count", GgufUint32(8),
-                  "found 8, allowed: 16, the whole of a head");
+                  "found 8, allowed: 16, the whole head");
   ExpectErrorWith("glm4", "rope.dimension_sections", GgufArray(5, 1, GgufNumber(8)),
-                  "found it, allowed: nothing");
+                  "found a value, allowed: no such key");
 }
 
-TEST(GgufConfig, MultipliersAreThoseOfTheArchitecture) {
+TEST(GgufConfig, MultipliersFollowTheArchitecture) {
   const ModelConfig gemma2 = *ConfigOf(SmallGguf("gemma2"));
   EXPECT_EQ(gemma2.embedding_scale, std::sqrt(32.0f));
   EXPECT_EQ(gemma2.attention_soft_cap, 50.0f);
@@ -283,7 +284,7 @@ TEST(GgufConfig, MultipliersAreThoseOfTheArchitecture) {
   EXPECT_EQ(ConfigOf(SmallGguf("gemma3"))->logits_soft_cap, 0.0f);
   EXPECT_EQ(With("gemma3", "final_logit_softcapping", GgufFloat32(9)).logits_soft_cap, 9.0f);
   ExpectErrorWith("gemma3", "attn_logit_softcapping", GgufFloat32(4), "found 4, allowed: 0 (not");
-  // The models of 27 billion scale scores by hidden / heads.
+  // The models with 27 billion parameters scale scores by hidden / heads.
   GgufBuilder builder = SmallGguf("gemma2");
   builder.Set("gemma2.attention.key_length", GgufUint32(4));
   builder.Set("gemma2.attention.value_length", GgufUint32(4));
@@ -306,7 +307,8 @@ TEST(GgufConfig, MultipliersAreThoseOfTheArchitecture) {
   EXPECT_EQ(ConfigOf(SmallGguf("granite"))->attention_scale, 0.25f);
   ExpectErrorWith("granite", "logit_scale", GgufFloat32(0), "found 0, allowed: a number from 1e");
   ExpectErrorWith("granite", "rope.scaling.finetuned", GgufBool(false), "found false, allowed: t");
-  ExpectErrorWith("granite", "deepstack_mapping", GgufArray(5, 1, GgufNumber(1)), "found it, all");
+  ExpectErrorWith("granite", "deepstack_mapping", GgufArray(5, 1, GgufNumber(1)),
+                  "found a value, all");
   EXPECT_EQ(With("cohere2", "logit_scale", GgufFloat32(0.5f)).logits_scale, 0.5f);
   EXPECT_EQ(With("cohere2", "logit_scale", GgufFloat32(0)).logits_scale, 1.0f);
   EXPECT_EQ(With("llama", "attention.scale", GgufFloat32(0.25f)).attention_scale, 0.25f);
@@ -314,7 +316,7 @@ TEST(GgufConfig, MultipliersAreThoseOfTheArchitecture) {
   ExpectErrorWith("smollm3", "residual_scale", GgufFloat32(0.5f), "found 0.5, allowed: 1 (not");
 }
 
-TEST(GgufConfig, TheHeadIsWhatTheArchitectureHas) {
+TEST(GgufConfig, TheHeadFollowsTheArchitecture) {
   GgufBuilder builder = SmallGguf("olmo2");
   builder.tensors.pop_back();
   ExpectConfigError(builder, absl::StatusCode::kNotFound, "tensor \"output.weight\": not found");
@@ -322,20 +324,20 @@ TEST(GgufConfig, TheHeadIsWhatTheArchitectureHas) {
     builder = SmallGguf(architecture);
     builder.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
     ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      "tensor \"output.weight\": found it, allowed: nothing in such a ");
+                      "tensor \"output.weight\": found a tensor, allowed: no such tensor in this ");
   }
   for (const char* const bias : {"blk.0.attn_output.bias", "blk.0.ffn_gate.bias"}) {
     builder = SmallGguf("qwen2");
     builder.AddFloats(bias, {32}, std::vector<float>(32));
-    ExpectConfigError(
-        builder, absl::StatusCode::kInvalidArgument,
-        absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in such a qwen2"));
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("tensor \"", bias,
+                                   "\": found a tensor, allowed: no such tensor in this qwen2"));
   }
   ExpectErrorWith("phi3", "attention.key_length", GgufUint32(8),
                   "found 8, allowed: 16, so that the heads fill phi3.embedding_length 32");
 }
 
-TEST(GgufConfig, SeesTensorsThatAreThereOrNot) {
+TEST(GgufConfig, DependsOnWhichTensorsArePresent) {
   GgufBuilder builder = SmallGguf();
   builder.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
   builder.AddFloats("blk.0.attn_q.bias", {32}, std::vector<float>(32));
@@ -356,7 +358,7 @@ TEST(GgufConfig, SeesTensorsThatAreThereOrNot) {
                     "tensor \"token_embd.weight\": found shape [32], allowed: [at most ");
 }
 
-TEST(GgufConfig, RefusesSizesThatAreAbsentWrongOrAbsurd) {
+TEST(GgufConfig, RefusesMissingWrongAndAbsurdSizes) {
   for (const char* const key :
        {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
         "llama.context_length", "llama.attention.head_count"}) {
@@ -376,7 +378,7 @@ TEST(GgufConfig, RefusesSizesThatAreAbsentWrongOrAbsurd) {
 
 TEST(GgufConfig, RefusesHeadsThatDoNotFit) {
   ExpectConfigError("llama.attention.head_count_kv", GgufUint32(3),
-                    "found 3, allowed: a divisor of the 2 of llama.attention.head_count");
+                    "found 3, allowed: a divisor of 2, the value of llama.attention.head_count");
   GgufBuilder builder = SmallGguf();
   builder.Set("llama.attention.head_count", GgufUint32(5));
   ExpectConfigError(
@@ -386,19 +388,19 @@ TEST(GgufConfig, RefusesHeadsThatDoNotFit) {
   ExpectConfigError("llama.attention.value_length", GgufUint32(8),
                     "found 8, allowed: 16, the length of a key");
   ExpectConfigError("llama.rope.dimension_count", GgufUint32(8),
-                    "found 8, allowed: 16, the whole of a head");
+                    "found 8, allowed: 16, the whole head");
   builder.Set("llama.attention.key_length", GgufUint32(24));
   builder.Set("llama.attention.value_length", GgufUint32(24));
   builder.Set("llama.rope.dimension_count", GgufUint32(24));
   const auto config = ConfigOf(builder);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->head_dim, 24);  // heads together are larger than hidden
+  EXPECT_EQ(config->head_dim, 24);  // all heads together are larger than hidden
 }
 
-TEST(GgufConfig, ReadsHowPositionsTurn) {
+TEST(GgufConfig, ReadsRope) {
   GgufBuilder builder = SmallGguf();
   builder.Set("llama.rope.freq_base", GgufFloat32(5e5f));
-  builder.Set("llama.rope.scaling.factor", GgufFloat32(4));  // linear, as the reference takes it
+  builder.Set("llama.rope.scaling.factor", GgufFloat32(4));  // the reference's default is linear
   EXPECT_EQ(ConfigOf(builder)->rope.theta, 5e5);
   EXPECT_EQ(ConfigOf(builder)->rope.type, RopeConfig::Type::kLinear);
   EXPECT_EQ(ConfigOf(builder)->rope.factor, 4);
@@ -427,7 +429,7 @@ TEST(GgufConfig, ReadsYarn) {
   };
   set("type", GgufString("yarn"));
   set("factor", GgufFloat32(4));
-  EXPECT_EQ(ConfigOf(builder)->rope.original_context, 512);  // the whole
+  EXPECT_EQ(ConfigOf(builder)->rope.original_context, 512);  // the whole context
   EXPECT_EQ(ConfigOf(builder)->context_length, 2048);
   set("original_context_length", GgufUint32(128));
   const ModelConfig config = *ConfigOf(builder);
@@ -439,7 +441,7 @@ TEST(GgufConfig, ReadsYarn) {
   EXPECT_EQ(config.rope.magnitude, derived);
   set("attn_factor", GgufFloat32(0.5f));
   EXPECT_EQ(ConfigOf(builder)->rope.magnitude, 0.5 * derived);
-  set("yarn_attn_factor", GgufFloat32(static_cast<float>(derived)));  // as the reference derives it
+  set("yarn_attn_factor", GgufFloat32(static_cast<float>(derived)));  // as derived
   set("yarn_beta_fast", GgufFloat32(32));
   EXPECT_TRUE(ConfigOf(builder).ok()) << ConfigOf(builder).status();
   const auto expect_wrong = [&](const char* key, const std::string& value, const char* says) {
@@ -463,7 +465,7 @@ TEST(GgufConfig, ReadsLongRope) {
     const auto set = [&](const char* key, const std::string& value) {
       builder.Set(absl::StrCat(architecture, ".rope.scaling.", key), value);
     };
-    // Llama's needs the type; phi3 knows it by the tensors.
+    // Llama and granite need the type; phi3 is recognised by its tensors.
     if (std::string(architecture) != "phi3") set("type", GgufString("longrope"));
     set("original_context_length", GgufUint32(64));
     set("attn_factor", GgufFloat32(1.25f));
@@ -480,18 +482,18 @@ TEST(GgufConfig, ReadsLongRope) {
     EXPECT_EQ(config->rope.long_divisors, longer);
     EXPECT_THAT(config->rope.short_divisors, Each(1.5f));
     set("factor", GgufFloat32(2));
-    EXPECT_FALSE(ConfigOf(builder).ok());  // another scaling on top
+    EXPECT_FALSE(ConfigOf(builder).ok());  // a second scaling
   }
   for (const char* const name : {"rope_factors_long.weight", "rope_freqs.weight"}) {
     GgufBuilder builder = SmallGguf("qwen3");
     builder.AddFloats(name, {8}, std::vector<float>(8, 1.0f));
-    ExpectConfigError(
-        builder, absl::StatusCode::kInvalidArgument,
-        absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in such a qwen3"));
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("tensor \"", name,
+                                   "\": found a tensor, allowed: no such tensor in this qwen3"));
   }
 }
 
-TEST(GgufConfig, DividesTheAnglesByWhatTheFileSays) {
+TEST(GgufConfig, DividesAnglesByTheStoredDivisors) {
   GgufBuilder builder = SmallGguf();
   const std::vector<float> divisors = {1, 2, 4, 8, 1, 1, 1, 32};
   builder.AddFloats("rope_freqs.weight", {8}, divisors);
@@ -514,9 +516,9 @@ TEST(GgufConfig, DividesTheAnglesByWhatTheFileSays) {
   refused_with({"rope_freqs.weight", {8}, 1, zeros}, "found float16, allowed: float32");
 }
 
-// Reference: Hugging Face transformers' rule for llama3 (RopeConfig::Type::kLlama3), of which the
-// converter of llama.cpp stores what it divides each angle by.
-TEST(GgufConfig, DivisorsOfLlama3AreItsRule) {
+// Reference: Hugging Face transformers' rule for llama3 (RopeConfig::Type::kLlama3). The converter
+// of llama.cpp stores the divisor of each angle in its place.
+TEST(GgufConfig, StoredDivisorsMatchTheLlama3Rule) {
   RopeConfig rule{.type = RopeConfig::Type::kLlama3,
                   .theta = 500000,
                   .factor = 8,
@@ -537,7 +539,7 @@ TEST(GgufConfig, DivisorsOfLlama3AreItsRule) {
   for (int i = 0; i < 64; ++i) EXPECT_NEAR(found[i], wanted[i], 4e-7 * wanted[i]) << i;
 }
 
-TEST(GgufConfig, RefusesWhatWouldChangeTheResult) {
+TEST(GgufConfig, RefusesKeysThatWouldChangeTheResult) {
   ExpectConfigError("llama.logit_scale", GgufFloat32(0.5f),
                     "found 0.5, allowed: 1 (not implemented");
   ExpectConfigError("llama.rope.scaling.yarn_log_multiplier", GgufFloat32(1),
@@ -547,13 +549,13 @@ TEST(GgufConfig, RefusesWhatWouldChangeTheResult) {
   builder.Set("llama.expert_count", GgufUint32(0));
   builder.Set("llama.logit_scale", GgufFloat32(1));
   builder.Set("llama.attention.causal", GgufBool(true));
-  builder.Set("llama.attention.sliding_window", GgufUint32(4));  // the reference has none here
+  builder.Set("llama.attention.sliding_window", GgufUint32(4));  // ignored by the reference
   const auto config = ConfigOf(builder);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->windows, Each(0));
 }
 
-TEST(GgufConfig, ReadsTheIdsThatEndATextOnceEach) {
+TEST(GgufConfig, ReadsEachEndIdOnce) {
   GgufBuilder builder = SmallGguf();
   builder.Set("tokenizer.ggml.eos_token_id", GgufUint32(7));
   builder.Set("tokenizer.ggml.eot_token_id", GgufUint32(9));
@@ -565,16 +567,17 @@ TEST(GgufConfig, ReadsTheIdsThatEndATextOnceEach) {
   }
 }
 
-TEST(GgufConfig, KnowsEndsByTheirNamesToo) {
+TEST(GgufConfig, FindsEndsByTheirNames) {
   GgufBuilder builder = SmallGguf();
   builder.Set("tokenizer.ggml.eos_token_id", GgufUint32(7));
   builder.Set("tokenizer.ggml.tokens",
               GgufStrings({"a", "<|im_start|>", "<|im_end|>", "b", "<|endoftext|>", "<|fim_pad|>",
-                           "d", "e", "<|eot_id|>", "f", "<end_of_turn>"}));  // beyond the model's
+                           "d", "e", "<|eot_id|>", "f",
+                           "<end_of_turn>"}));  // the last is beyond the model's vocabulary
   EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 8, 2, 4, 5));
   builder.Set("tokenizer.ggml.eot_token_id", GgufUint32(9));
   EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9, 8, 2, 4, 5));
-  // The token that a key states plays the part of those which have its usual names.
+  // A token that a key states replaces the tokens with the usual names for its role.
   builder.Set("tokenizer.ggml.fim_pad_token_id", GgufUint32(6));
   EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9, 6, 8, 2, 4));
   ExpectConfigError("tokenizer.ggml.fim_rep_token_id", GgufUint32(10),

@@ -1,7 +1,9 @@
-// Bytes as a GGUF file, mostly one that is nearly right: refused with the file's name, or every
-// tensor's bytes lie in the file, apart from the others', and are as many as its shape says, every
-// value can be asked for, and what is found makes a configuration and named weights, each expert's
-// where its share of the stack is, or an error that names the file.
+// Parses bytes as a GGUF file, mostly one that is nearly right. A file must be refused with its
+// name, or:
+// - every tensor's bytes lie in the file, do not overlap, and are as many as its shape says;
+// - every value can be asked for;
+// - the file gives a configuration and named weights, with each expert at its share of the stack,
+//   or an error that names the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +28,7 @@
 namespace tandem {
 namespace {
 
-// A model as far as its configuration is concerned, with values and tensors of many kinds.
+// A model with all keys of a configuration, and with values and tensors of many kinds.
 GgufBuilder Sample() {
   GgufBuilder file;
   file.Set("general.architecture", GgufString("llama"));
@@ -51,7 +53,7 @@ GgufBuilder Sample() {
   return file;
 }
 
-// Three experts, stacked but for one projection.
+// Three experts, stacked except for one projection.
 GgufBuilder SampleOfExperts() {
   GgufBuilder file = Sample();
   file.tensors.pop_back();
@@ -88,7 +90,7 @@ void CheckTensors(absl::Span<const std::byte> bytes, const GgufFile& file) {
   TANDEM_CHECK(end <= bytes.data() + bytes.size());
 }
 
-// A stack holds its experts one after the other.
+// Checks that a stack holds its experts one after the other.
 void CheckStack(const GgufTensor& tensor, const Weights& weights) {
   const absl::string_view place = absl::StrContains(tensor.name, "_gate_")   ? "gate_proj"
                                   : absl::StrContains(tensor.name, "_down_") ? "down_proj"
@@ -144,7 +146,7 @@ void FuzzOne(absl::Span<const std::byte> bytes) {
                config->head_dim / 2);
 }
 
-// Numbers at the edges of what is allowed.
+// Returns a number at an edge of the allowed ranges.
 uint64_t Edge(std::mt19937* random) {
   constexpr uint64_t kEdges[] = {
       0,          1,          2,          3,           4,        9,        31,
@@ -153,7 +155,7 @@ uint64_t Edge(std::mt19937* random) {
   return kEdges[(*random)() % std::size(kEdges)];
 }
 
-// One thing of the file is another.
+// Spoils one key or tensor of the file.
 void Spoil(GgufBuilder* file, std::mt19937* random) {
   const auto below = [&](size_t end) { return (*random)() % end; };
   auto& [key, value] = file->keys[below(file->keys.size())];

@@ -24,8 +24,8 @@ using ::testing::IsEmpty;
 
 constexpr uint32_t kInt64 = 27;
 
-// A head as llama.cpp's converter lays one out: hidden 4, a head of 4, a target of hidden 6 and of
-// 9 tokens, of which the logits are over 2.
+// A head as llama.cpp's converter lays one out: hidden size 4, one attention head of 4, a target of
+// hidden size 6 with 9 tokens, of which the head's logits cover 2.
 GgufBuilder SampleHead() {
   GgufBuilder file;
   file.Set("general.architecture", GgufString("eagle3"));
@@ -64,7 +64,7 @@ GgufBuilder SampleHead() {
 }
 
 struct OpenHead {
-  std::string bytes;  // that the weights are in
+  std::string bytes;  // backs `weights`
   ModelConfig config;
   std::shared_ptr<const Weights> weights;
 };
@@ -101,7 +101,7 @@ void RemoveTensor(GgufBuilder* file, const std::string& name) {
   file->tensors.erase(file->tensors.begin() + (TensorOf(file, name) - file->tensors.data()));
 }
 
-TEST(GgufHead, IsReadByItsKeysAndTensors) {
+TEST(GgufHead, ReadsKeysAndTensors) {
   const auto read = ReadHeadOf(SampleHead());
   ASSERT_TRUE(read.ok()) << read.status();
   const ModelConfig& config = read->config;
@@ -116,10 +116,10 @@ TEST(GgufHead, IsReadByItsKeysAndTensors) {
   EXPECT_FALSE(config.norms_states);
   EXPECT_FALSE(config.has_own_embedding);
   EXPECT_FALSE(config.tied_embeddings);
-  EXPECT_THAT(*read->weights->GetIntegers("d2t", 2), ElementsAre(3, 8));  // absolute
+  EXPECT_THAT(*read->weights->GetIntegers("d2t", 2), ElementsAre(3, 8));  // absolute ids
   EXPECT_TRUE(read->weights->Get("fc.weight", {4, 18}).ok());
   EXPECT_TRUE(read->weights->Get("model.layers.0.hidden_norm.weight", {4}).ok());
-  // Neighbours 2 i and 2 i + 1 of the file become i and i + 2.
+  // Neighbouring rows 2 i and 2 i + 1 of the file become rows i and i + 2.
   const auto query = read->weights->Get("model.layers.0.self_attn.q_proj.weight", {4, 8});
   ASSERT_TRUE(query.ok()) << query.status();
   std::vector<float> first_elements;
@@ -129,7 +129,7 @@ TEST(GgufHead, IsReadByItsKeysAndTensors) {
   EXPECT_THAT(first_elements, ElementsAre(0, 16, 8, 24));
 }
 
-TEST(GgufHead, MayLeaveMuchToItsTarget) {
+TEST(GgufHead, UsesDefaultsForAbsentKeysAndTensors) {
   GgufBuilder file = SampleHead();
   file.Set("eagle3.extract_layers", "");
   file.Set("eagle3.target_hidden_size", "");
@@ -150,7 +150,7 @@ TEST(GgufHead, MayLeaveMuchToItsTarget) {
   EXPECT_EQ(read->weights->GetIntegers("d2t", 3).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(GgufHead, MayHaveAnEmbeddingAndANormOfStates) {
+TEST(GgufHead, ReadsAnOptionalEmbeddingAndStatesNorm) {
   GgufBuilder file = SampleHead();
   file.Set("eagle3.vocab_size", "");
   file.AddFloats("token_embd.weight", {4, 9}, std::vector<float>(36));
@@ -162,7 +162,7 @@ TEST(GgufHead, MayHaveAnEmbeddingAndANormOfStates) {
   EXPECT_EQ(read->config.vocab_size, 9);
 }
 
-TEST(GgufHead, NamesWhatIsWrong) {
+TEST(GgufHead, ErrorsNameTheKeyOrTensor) {
   const auto with_key = [](const std::string& key, const std::string& value) {
     GgufBuilder file = SampleHead();
     file.Set(key, value);
@@ -182,7 +182,7 @@ TEST(GgufHead, NamesWhatIsWrong) {
   EXPECT_THAT(with_key("eagle3.vocab_size", ""), HasSubstr("tokenizer.ggml.tokens"));
 }
 
-TEST(GgufHead, IdsAreIntegersAndNothingElseIs) {
+TEST(GgufHead, OnlyIdsAreIntegers) {
   GgufBuilder file = SampleHead();
   TensorOf(&file, "output_norm.weight")->type = kInt64;
   TensorOf(&file, "output_norm.weight")->bytes.resize(32);
@@ -200,15 +200,15 @@ TEST(GgufHead, IdsAreIntegersAndNothingElseIs) {
               HasSubstr("\"d2t\": dtype: found float32, allowed: int64"));
 }
 
-// Its tensors have no place in another model.
-TEST(GgufHead, OtherModelsHaveNoneOfIt) {
+// A draft head's tensors are refused in other models.
+TEST(GgufHead, OtherModelsRefuseItsTensors) {
   GgufBuilder file = SampleHead();
   for (auto& [key, value] : file.keys) {
     if (key == "general.architecture") value = GgufString("llama");
     if (key.substr(0, 6) == "eagle3") key = absl::StrCat("llama", key.substr(6));
   }
   file.AddFloats("token_embd.weight", {4, 9}, std::vector<float>(36));
-  EXPECT_THAT(ErrorOfHead(file), HasSubstr("tensor \"fc.weight\": found it, allowed"));
+  EXPECT_THAT(ErrorOfHead(file), HasSubstr("tensor \"fc.weight\": found a tensor, allowed"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The keys of a GGUF file's architecture, read with errors that say what is allowed.
+// Reads the keys of a GGUF file's architecture, with errors that say what is allowed.
 #ifndef TANDEM_CHECKPOINT_GGUF_KEYS_H_
 #define TANDEM_CHECKPOINT_GGUF_KEYS_H_
 
@@ -19,7 +19,7 @@
 
 namespace tandem {
 
-// The keys of a tokenizer, for its reader and its writer.
+// The keys of a tokenizer, for the reader and the writer.
 inline constexpr char kGgufTokenizerModel[] = "tokenizer.ggml.model";
 inline constexpr char kGgufPre[] = "tokenizer.ggml.pre";
 inline constexpr char kGgufTokens[] = "tokenizer.ggml.tokens";
@@ -36,7 +36,7 @@ inline constexpr const char* kGgufEnds[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
 // Keys are named without the architecture: "llama.block_count" is "block_count". Errors name the
-// file, the whole key, what was found and what is allowed.
+// file, the whole key, the value found and the values allowed.
 class GgufKeys {
  public:
   // Both must outlive this object.
@@ -60,7 +60,7 @@ class GgufKeys {
                  absl::StrCat(allowed, " (not implemented, and it would change the result)"));
   }
 
-  // An integer; `if_absent` where there is none, or an error without one.
+  // Reads an integer in [least, most]. An absent key gives `if_absent`, or an error without one.
   absl::StatusOr<int> Int(absl::string_view key, int least, int most,
                           std::optional<int> if_absent = std::nullopt) const {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
@@ -83,7 +83,7 @@ class GgufKeys {
     return file_.GetString(Whole(key));
   }
 
-  // Null if there is none.
+  // Returns null if there is no such tensor.
   const GgufTensor* Tensor(absl::string_view name) const {
     for (const GgufTensor& tensor : file_.tensors()) {
       if (tensor.name == name) return &tensor;
@@ -99,8 +99,8 @@ class GgufKeys {
     return NotAllowed(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name)), found, allowed);
   }
   absl::Status HasNoPlace(const GgufTensor& tensor) const {
-    return WrongTensor(tensor, "it",
-                       absl::StrCat("nothing in such a ", form().architecture, " model"));
+    return WrongTensor(tensor, "a tensor",
+                       absl::StrCat("no such tensor in this ", form().architecture, " model"));
   }
 
  private:

@@ -16,18 +16,18 @@ namespace tandem {
 namespace {
 
 constexpr absl::string_view kMagic = "GGUF";
-constexpr uint32_t kVersions[] = {2, 3};  // laid out alike
+constexpr uint32_t kVersions[] = {2, 3};  // the same layout
 constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint32_t kMaxGgufDimensions = 4;
-// Bounds that no model comes near, so that what is kept of a file is little.
+// Bounds far above any real model, so that little of a hostile file is kept in memory.
 constexpr uint64_t kMaxKeys = 100'000;
 constexpr uint64_t kMaxTensors = 200'000;
 constexpr uint64_t kMaxNameBytes = 65'535;  // of a key: the format's own
 constexpr uint64_t kMaxStrings = 1 << 24;   // of an array
-// The shortest key is a length, a kind and a byte; the shortest tensor a length, a number of
-// dimensions, one of them, a type and an offset.
+// The shortest key is a length, a kind and a byte; the shortest tensor is a length, a number of
+// dimensions, one dimension, a type and an offset.
 constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
@@ -50,7 +50,7 @@ class GgufFile::Reader {
   }
 
  private:
-  // `where` is "key \"x\"" or the like.
+  // `where` is "key \"x\"" and so on.
   absl::Status Wrong(absl::string_view where, absl::string_view found,
                      absl::string_view allowed) const {
     return NotAllowed(absl::StrCat(to_.path_, ": ", where), found, allowed);
@@ -116,8 +116,8 @@ class GgufFile::Reader {
     const uint64_t fit = left() / min_bytes;
     if (count <= std::min(fit, most)) return absl::OkStatus();
     return Wrong(what, absl::StrCat(count),
-                 fit < most ? absl::StrCat("at most ", fit, ", for which the rest of the file has ",
-                                           "bytes enough", kCutOff)
+                 fit < most ? absl::StrCat("at most ", fit, ", which is all that the rest of the ",
+                                           "file has bytes for", kCutOff)
                             : absl::StrCat("at most ", most));
   }
 
@@ -135,7 +135,7 @@ class GgufFile::Reader {
       ASSIGN_OR_RETURN(value.bytes, Take(BytesOf(value.kind), where, "a value"));
     }
     if (!to_.values_.try_emplace(std::move(name), value).second) {
-      return Wrong(where, "it twice", "once");
+      return Wrong(where, "twice", "once");
     }
     return absl::OkStatus();
   }
@@ -145,7 +145,7 @@ class GgufFile::Reader {
     return Wrong(where, absl::StrCat(what, kind),
                  absl::StrCat("types from 0 to ", kNumGgufKinds - 1));
   }
-  // Checks that the elements lie in the file; those of numbers are not looked at.
+  // Checks that the elements lie in the file; the values of numbers are not checked.
   absl::Status ReadArray(absl::string_view where, Value* value) {
     ASSIGN_OR_RETURN(value->element_kind, TakeKind(where, "an array of values of type "));
     ASSIGN_OR_RETURN(value->count, TakeNumber<uint64_t>(where, "an array's length"));
@@ -160,7 +160,7 @@ class GgufFile::Reader {
           where, absl::StrCat("an array of ", value->count, " elements"),
           most == kMaxStrings
               ? absl::StrCat("at most ", most, " strings")
-              : absl::StrCat("at most ", most, ", for which the file has bytes enough", kCutOff));
+              : absl::StrCat("at most ", most, ", which is all the file has bytes for", kCutOff));
     }
     const size_t begin = at_;
     if (!is_strings) {
@@ -203,7 +203,7 @@ class GgufFile::Reader {
     tensor.dtype = type.dtype.value_or(DType::kF32);
     ASSIGN_OR_RETURN(const uint64_t size, BytesOfTensor(where, type.name, tensor));
     ASSIGN_OR_RETURN(const uint64_t offset, TakeNumber<uint64_t>(where, "an offset"));
-    tensor.bytes = {nullptr, size};  // Place knows where
+    tensor.bytes = {nullptr, size};  // Place() sets the pointer
     to_.tensors_.push_back(std::move(tensor));
     offsets_.push_back(offset);
     return absl::OkStatus();
@@ -246,7 +246,7 @@ class GgufFile::Reader {
     return bytes;
   }
 
-  // Gives the tensors their bytes, which begin at the next multiple of the alignment.
+  // Sets the tensors' bytes, which begin at the next multiple of the alignment.
   absl::Status Place(uint64_t alignment) {
     const uint64_t begin =
         std::min<uint64_t>((at_ + alignment - 1) / alignment * alignment, bytes_.size());
@@ -274,7 +274,7 @@ class GgufFile::Reader {
     absl::flat_hash_set<absl::string_view> names;
     for (const GgufTensor& tensor : to_.tensors_) {
       if (names.insert(tensor.name).second) continue;
-      return Wrong(absl::StrCat("tensor ", Quoted(tensor.name)), "it twice", "once");
+      return Wrong(absl::StrCat("tensor ", Quoted(tensor.name)), "twice", "once");
     }
     return absl::OkStatus();
   }
@@ -302,7 +302,7 @@ class GgufFile::Reader {
   size_t at_ = 0;
   uint64_t num_tensors_ = 0;
   uint64_t num_keys_ = 0;
-  std::vector<uint64_t> offsets_;  // of the tensors, from the first one's place
+  std::vector<uint64_t> offsets_;  // of the tensors, from the start of the data
 };
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const std::byte> bytes,

@@ -101,7 +101,7 @@ TEST(Gguf, ReadsValuesOfEveryKind) {
   EXPECT_THAT(*gguf.GetIntegers("integers"), ElementsAre(1, -2, 3));
 }
 
-TEST(Gguf, SaysWhichValueIsMissingOrWrong) {
+TEST(Gguf, NamesTheMissingOrWrongValue) {
   GgufBuilder builder = GoodGguf();
   builder.Set("infinite", GgufFloat32(INFINITY));
   builder.Set("infinities", GgufArray(6, 1, GgufNumber(-INFINITY)));
@@ -175,7 +175,7 @@ TEST(Gguf, ReadsTensors) {
   const std::vector<GgufTensor>& tensors = (*file)->tensors();
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_EQ(tensors[0].name, "a.weight");
-  EXPECT_THAT(tensors[0].shape, ElementsAre(2, 3));  // the innermost last
+  EXPECT_THAT(tensors[0].shape, ElementsAre(2, 3));  // innermost last
   EXPECT_EQ(tensors[0].dtype, DType::kF32);
   ASSERT_EQ(tensors[0].bytes.size(), 24u);
   EXPECT_EQ(tensors[0].bytes.data(), GgufBytes(bytes).data() + bytes.size() - 204 - 32 - 32);
@@ -197,14 +197,14 @@ TEST(Gguf, ReadsVersion2AndAnyAlignment) {
     EXPECT_TRUE(GgufStatus(file.Bytes()).ok()) << alignment;
   }
   EXPECT_TRUE(GgufStatus(GgufBuilder().Bytes()).ok());
-  // Of a file without tensors nothing follows their descriptions, not even what would align them.
+  // A file without tensors ends after the keys, without even alignment padding.
   file = GoodGguf();
   file.tensors.clear();
   file.alignment = 1;
   EXPECT_TRUE(GgufStatus(file.Bytes()).ok());
 }
 
-TEST(Gguf, RefusesWhatIsNoGguf) {
+TEST(Gguf, RefusesFilesThatAreNotGguf) {
   ExpectGgufRefused("", "magic: found an empty file, allowed: \"GGUF\"");
   ExpectGgufRefused("GG", R"(magic: found "GG")");
   ExpectGgufRefused("This is not a model.", R"(magic: found "This")");
@@ -219,7 +219,7 @@ TEST(Gguf, RefusesWhatIsNoGguf) {
                     "version: found 3 in big-endian order, allowed: 2, 3, little-endian");
 }
 
-TEST(Gguf, RefusesCountsThatTheFileHasNoBytesFor) {
+TEST(Gguf, RefusesCountsThatDoNotFitTheFile) {
   GgufBuilder file = GoodGguf();
   for (const int64_t change : {int64_t{1} << 60, int64_t{-19}, int64_t{1000}}) {
     file = GoodGguf();
@@ -239,7 +239,7 @@ TEST(Gguf, RefusesCountsThatTheFileHasNoBytesFor) {
                     "found 250000, allowed: at most 200000");
 }
 
-TEST(Gguf, RefusesKeysThatAreWrong) {
+TEST(Gguf, RefusesInvalidKeys) {
   const auto refused_with = [](const std::string& value, const std::string& says) {
     GgufBuilder file = GoodGguf();
     file.Set("k", value);
@@ -267,7 +267,7 @@ TEST(Gguf, RefusesKeysThatAreWrong) {
 
   GgufBuilder file = GoodGguf();
   file.keys.emplace_back("u8", GgufUint32(1));
-  ExpectGgufRefused(file.Bytes(), R"(key "u8": found it twice, allowed: once)");
+  ExpectGgufRefused(file.Bytes(), R"(key "u8": found twice, allowed: once)");
   file = GoodGguf();
   file.Set(std::string(65'536, 'k'), GgufUint32(1));
   ExpectGgufRefused(file.Bytes(),
@@ -281,7 +281,7 @@ TEST(Gguf, RefusesKeysThatAreWrong) {
   ExpectGgufRefused(long_key, "key 1 of 1: found a name of 1099511627776 bytes");
 }
 
-TEST(Gguf, RefusesAlignmentsThatAreNoPowersOfTwo) {
+TEST(Gguf, RefusesAlignmentsThatAreNotPowersOfTwo) {
   for (const uint32_t alignment : {0, 1, 3, 4, 12, 24, 1 << 21}) {
     GgufBuilder file = GoodGguf();
     file.Set("general.alignment", GgufUint32(alignment));
@@ -292,7 +292,7 @@ TEST(Gguf, RefusesAlignmentsThatAreNoPowersOfTwo) {
   ExpectGgufRefused(file.Bytes(), R"(key "general.alignment": found the string "32")");
 }
 
-TEST(Gguf, RefusesTensorsThatAreWrong) {
+TEST(Gguf, RefusesInvalidTensors) {
   const auto refused_with = [](const GgufBuilder::Tensor& changed, const std::string& says) {
     GgufBuilder file = GoodGguf();
     file.tensors[0] = changed;
@@ -317,14 +317,14 @@ TEST(Gguf, RefusesTensorsThatAreWrong) {
   refused_with({"w", {256, 1}, 4, bytes}, "found type 4, allowed: ");
   GgufBuilder file = GoodGguf();
   file.tensors[1] = file.tensors[0];
-  ExpectGgufRefused(file.Bytes(), R"(tensor "a.weight": found it twice, allowed: once)");
+  ExpectGgufRefused(file.Bytes(), R"(tensor "a.weight": found twice, allowed: once)");
   file = GoodGguf();
   file.tensors[1].offset_change = -32;
   ExpectGgufRefused(file.Bytes(),
                     R"(tensor "a.bias": found an offset within the bytes of "a.weight")");
 }
 
-TEST(Gguf, RefusesTypesByTheirNames) {
+TEST(Gguf, RefusesUnsupportedTypesByName) {
   const std::vector<std::pair<uint32_t, std::string>> types = {
       {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
       {21, "IQ3_S"}, {22, "IQ2_S"}, {24, "I8"},      {25, "I16"},    {26, "I32"},     {28, "F64"},
@@ -337,7 +337,7 @@ TEST(Gguf, RefusesTypesByTheirNames) {
   }
 }
 
-TEST(Gguf, ReadsEveryTypeOfItsBytes) {
+TEST(Gguf, ReadsEveryTypeWithItsSize) {
   // Reference: the sizes of the blocks of ggml's formats.
   struct {
     uint32_t number;
@@ -364,19 +364,19 @@ TEST(Gguf, ReadsEveryTypeOfItsBytes) {
   }
 }
 
-TEST(Gguf, EveryBeginningIsRefusedAsAFileThatIsCutOff) {
+TEST(Gguf, ReportsTruncatedFilesAsCutOff) {
   const std::string whole = GoodGguf().Bytes();
   ASSERT_TRUE(GgufStatus(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size) {
     ExpectGgufRefused(whole.substr(0, size), "allowed: ");
-    if (size < 4) continue;  // of no kind of file
+    if (size < 4) continue;  // too short for the magic bytes
     ExpectGgufRefused(whole.substr(0, size), "; the file seems to be cut off");
   }
 }
 
-// Every byte before the tensors' changed in several ways: no crash, and what is accepted lies in
-// the file.
-TEST(Gguf, EveryChangedByteIsRefusedOrHarmless) {
+// Changes every byte before the tensors' data in several ways: nothing crashes, and the tensors of
+// accepted files lie in the file.
+TEST(Gguf, ChangedBytesAreRefusedOrHarmless) {
   const std::string whole = GoodGguf().Bytes();
   std::string file = whole;
   int num_refused = 0;
@@ -424,7 +424,7 @@ class GgufFolder : public FolderTest {
   }
 };
 
-TEST_F(GgufFolder, ReadsTheFirstPartAndTheOthersBesideIt) {
+TEST_F(GgufFolder, ReadsAllPartsFromTheFirstOne) {
   for (int i = 0; i < 3; ++i) {
     Write(absl::StrCat("m-0000", i + 1, "-of-00003.gguf"),
           Part(i, 3, absl::StrCat("t", i)).Bytes());
@@ -475,13 +475,13 @@ TEST_F(GgufFolder, RefusesPartsThatDoNotFitTogether) {
         "m-+0001-of-00002.gguf", "m_00001-of-00002.gguf", "00001-of-00002.gguf"}) {
     Write(name, Part(0, 2, "a").Bytes());
     ExpectNotOpened(name, absl::StatusCode::kInvalidArgument,
-                    "key \"split.count\": found 2, allowed: 1 where the file is not named as part");
+                    "key \"split.count\": found 2, allowed: 1 unless the file is named as part");
   }
   Write("one.gguf", Part(0, 1, "a").Bytes());
   EXPECT_TRUE(GgufFile::Open(Path("one.gguf")).ok());
 }
 
-TEST_F(GgufFolder, SaysWhatIsNoFile) {
+TEST_F(GgufFolder, RefusesPathsThatAreNotFiles) {
   ExpectNotOpened("absent.gguf", absl::StatusCode::kNotFound, "absent.gguf");
   std::filesystem::create_directory(Path("folder.gguf"));
   ExpectNotOpened("folder.gguf", absl::StatusCode::kInvalidArgument, "not a regular file");
@@ -494,7 +494,7 @@ TEST_F(GgufFolder, FindsTheModelOfAPath) {
   Write("model.bin", GoodGguf().Bytes());
   EXPECT_TRUE(IsGguf(Path("model.bin")));
   EXPECT_EQ(*GgufIn(Path("model.bin")), Path("model.bin"));
-  EXPECT_EQ(*GgufIn(folder_), "");  // only names are looked at in a folder
+  EXPECT_EQ(*GgufIn(folder_), "");  // in a folder only names count
   Write("notes.txt", "GGU");
   EXPECT_FALSE(IsGguf(Path("notes.txt")));
   EXPECT_EQ(*GgufIn(Path("notes.txt")), "");

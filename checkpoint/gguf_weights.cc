@@ -34,7 +34,7 @@ struct NamePair {
 constexpr NamePair kTensorNames[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                                      {"output_norm.weight", "model.norm.weight"},
                                      {"output.weight", "lm_head.weight"}};
-// Of a layer's tensors what stands between its number and ".weight" or ".bias".
+// The part of a layer tensor's name between the layer's number and ".weight" or ".bias".
 constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
                                     {"attn_q", "self_attn.q_proj"},
                                     {"attn_k", "self_attn.k_proj"},
@@ -56,8 +56,8 @@ constexpr NamePair kHeadTensorNames[] = {{"fc.weight", "fc.weight"},
                                          {"embed_norm.weight", "embed_norm.weight"},
                                          {"hidden_norm.weight", "hidden_norm.weight"}};
 constexpr NamePair kHeadLayerNames[] = {{"attn_norm_2", kStateNorm}};
-// Of families with experts: the router, and each expert's projections, which are stacked,
-// [experts, rows, columns], or, as files of 2024 have them, tensors of their own: "ffn_gate.7".
+// The tensors of families with experts: the router, and each expert's projections. These are
+// stacked, [experts, rows, columns], or, in files of 2024, tensors of their own: "ffn_gate.7".
 constexpr NamePair kRouterNames[] = {{"ffn_gate_inp", "mlp.gate"}};
 constexpr NamePair kStackNames[] = {
     {"ffn_gate_exps", "gate_proj"}, {"ffn_up_exps", "up_proj"}, {"ffn_down_exps", "down_proj"}};
@@ -68,7 +68,7 @@ constexpr const char* kOfTheConfiguration[] = {kGgufDivisors, kGgufLongDivisors,
                                                kGgufShortDivisors};
 constexpr NamePair kJoinedNames[] = {{kUp, "mlp.gate_up_proj"}};
 
-// `text` with the other of a pair's names, or nothing.
+// Returns the other name of the pair that has `text`; empty if no pair has it.
 std::string Translated(absl::string_view text, absl::Span<const NamePair> pairs, bool to_gguf) {
   for (const NamePair& pair : pairs) {
     if (text == (to_gguf ? pair.name : pair.gguf)) {
@@ -82,8 +82,8 @@ bool IsNumber(absl::string_view text) {
   return !text.empty() && absl::c_all_of(text, absl::ascii_isdigit);
 }
 
-// The same of a part of a layer with experts; of one expert, "mlp.experts.7.gate_proj", or of all
-// in one piece, "mlp.experts.gate_proj".
+// The same for a part of a layer with experts: one expert, "mlp.experts.7.gate_proj", or a stack of
+// all, "mlp.experts.gate_proj".
 std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
   if (std::string router = Translated(part, kRouterNames, to_gguf); !router.empty()) return router;
   if (to_gguf) {
@@ -103,8 +103,9 @@ std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
   return place.empty() ? "" : absl::StrCat(kMlpExperts, part.substr(dot + 1), ".", place);
 }
 
-// The name of a tensor in a GGUF model of this family or as gguf_weights.h says, where a stack of
-// experts is "mlp.experts.gate_proj"; empty if it is of neither.
+// Translates a tensor's name to that of a GGUF model of this family, or back to the names that
+// gguf_weights.h describes; a stack of experts is "mlp.experts.gate_proj". Empty if the family does
+// not have the tensor.
 std::string Translated(absl::string_view name, const ModelFamily& family, bool to_gguf) {
   if (std::string whole = Translated(name, kTensorNames, to_gguf); !whole.empty()) return whole;
   const bool is_draft_head = family.form.state_input != StateInput::kNone;
@@ -133,8 +134,8 @@ std::string Translated(absl::string_view name, const ModelFamily& family, bool t
                       name.substr(prefix.size(), number_end - prefix.size()), ".", place, kind);
 }
 
-// The stack that the tensor of an expert may be in, and which expert's it is; empty if it is of
-// none.
+// The stack that an expert's tensor may be in, and the number of the expert; empty for a tensor
+// that does not belong to an expert.
 struct InStack {
   std::string name;
   int64_t expert = -1;
@@ -165,7 +166,7 @@ class GgufWeights final : public StoredWeights {
       if (absl::c_linear_search(kOfTheConfiguration, tensor.name)) continue;
       const std::string name = Translated(tensor.name, *family_, /*to_gguf=*/false);
       if (name.empty()) {
-        return NotAllowed(WhereIs(tensor), "it",
+        return NotAllowed(WhereIs(tensor), "a tensor",
                           absl::StrCat("the tensors of ", family_->gguf.architecture));
       }
       const bool is_expert = absl::StrContains(name, kMlpExperts);
@@ -191,7 +192,7 @@ class GgufWeights final : public StoredWeights {
           absl::StrCat(file_->path(), ": tensor ",
                        Quoted(Translated(in_stack.name, *family_, /*to_gguf=*/true))),
           absl::StrCat(num_experts_, " experts"),
-          absl::StrCat("more than ", in_stack.expert, ", as the configuration beside it says"));
+          absl::StrCat("more than ", in_stack.expert, ", as the configuration next to it says"));
     }
     const std::string stored =
         Translated(is_stack ? in_stack.name : View(name), *family_, /*to_gguf=*/true);
@@ -214,7 +215,7 @@ class GgufWeights final : public StoredWeights {
     return entry;
   }
 
-  // Each expert's part for itself.
+  // Adds each expert's part of a stack as a tensor of its own.
   absl::Status AddStack(const std::string& name, const GgufTensor& tensor) {
     if (tensor.shape.size() != 3 || tensor.shape[0] != num_experts_) {
       return NotAllowed(
@@ -242,7 +243,7 @@ class GgufWeights final : public StoredWeights {
   const std::unique_ptr<GgufFile> file_;
   const ModelFamily* family_ = nullptr;
   int num_experts_ = 0;
-  bool has_single_experts_ = false;  // tensors of one expert each
+  bool has_single_experts_ = false;  // whether tensors of single experts exist
 };
 
 }  // namespace

@@ -13,17 +13,18 @@
 
 namespace tandem {
 
-// The tensors of a GGUF model (GgufFile::Open's `path`) by the names that Transformer has for them
-// (checkpoint/model_tensors.h), queries, keys and values or gate and up that are one tensor by
-// "self_attn.qkv_proj" and "mlp.gate_up_proj"; those of experts each for itself, in one piece or
-// not in the file; blocks as blocks, rows in the file's order. Those of the configuration are left
-// out (checkpoint/gguf_config.h). A tensor of no model that is read is INVALID_ARGUMENT; errors
-// name the file and its own name of the tensor.
+// Opens the tensors of a GGUF model (`path` as in GgufFile::Open) under the names that Transformer
+// uses (checkpoint/model_tensors.h). Queries, keys and values in one tensor are
+// "self_attn.qkv_proj", gate and up in one tensor "mlp.gate_up_proj". Each expert's tensor is
+// listed by itself, whether the file stacks the experts or not. Block formats stay blocks, and rows
+// stay in the file's order. Tensors that belong to the configuration (checkpoint/gguf_config.h) are
+// left out. INVALID_ARGUMENT for a tensor that the architecture does not have; errors name the file
+// and the file's own name of the tensor.
 absl::StatusOr<std::unique_ptr<Weights>> OpenGgufWeights(const std::string& path);
 absl::StatusOr<std::unique_ptr<Weights>> WeightsOf(std::unique_ptr<GgufFile> file);
 
-// A GGUF model's name of a tensor that has this name here, or of those of all experts in one piece,
-// "model.layers.0.mlp.experts.gate_proj.weight". REQUIRES: it has one.
+// Returns the name in a GGUF model of the tensor `name`, or of a stack of all experts,
+// "model.layers.0.mlp.experts.gate_proj.weight". REQUIRES: GGUF has a name for it.
 std::string GgufTensorName(absl::string_view name, const ModelFamily& family);
 
 }  // namespace tandem

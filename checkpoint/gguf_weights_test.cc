@@ -41,7 +41,8 @@ std::vector<float> Widened(ConstMatrixView matrix) {
 
 class GgufWeightsTest : public FolderTest {
  protected:
-  // Two heads of 4 over hidden 2, one of keys and values, no layer.
+  // Two query heads of 4 elements, one head of keys and values, hidden size 2, and no tensors of
+  // the layer.
   static GgufBuilder Model(const std::string& architecture) {
     GgufBuilder file;
     const auto set = [&](const std::string& key, const std::string& value) {
@@ -86,7 +87,7 @@ class GgufWeightsTest : public FolderTest {
   }
 };
 
-TEST_F(GgufWeightsTest, GivesEveryTensorByItsNameInAFolder) {
+TEST_F(GgufWeightsTest, GivesTensorsTheNamesOfAFolder) {
   const auto weights = Weights::Open(GoldenGgufPath("llama-small.F32.gguf"));
   ASSERT_TRUE(weights.ok()) << weights.status();
   const std::vector<std::string> names = (*weights)->names();
@@ -114,7 +115,7 @@ TEST_F(GgufWeightsTest, GivesEveryTensorByItsNameInAFolder) {
   EXPECT_EQ(norm->dtype, DType::kF32);
 }
 
-TEST_F(GgufWeightsTest, BlocksComeAsBlocksAndNearTheFloatsTheyAreMadeOf) {
+TEST_F(GgufWeightsTest, BlocksStayBlocksAndApproximateTheirFloats) {
   const auto floats = Weights::Open(GoldenGgufPath("llama-small.F32.gguf"));
   const auto blocks = Weights::Open(GoldenGgufPath("llama-small.Q8_0.gguf"));
   ASSERT_TRUE(floats.ok() && blocks.ok()) << floats.status() << blocks.status();
@@ -131,14 +132,15 @@ TEST_F(GgufWeightsTest, BlocksComeAsBlocksAndNearTheFloatsTheyAreMadeOf) {
     const std::vector<float> found = Widened(*rounded);
     float largest = 0;
     for (const float weight : wanted) largest = std::max(largest, std::abs(weight));
-    // Half a step of 1 / 127 of a block's largest, and the scale's rounding to 11 bits.
+    // Tolerance: half a step of 1 / 127 of a block's largest weight, and the rounding of the scale
+    // to 11 bits.
     for (size_t i = 0; i < wanted.size(); ++i) {
       ASSERT_NEAR(found[i], wanted[i], largest * (0.5f / 127 + 1.0f / 2048)) << tensor << i;
     }
   }
 }
 
-TEST_F(GgufWeightsTest, NeighbouringRowsAreArrangedInHalves) {
+TEST_F(GgufWeightsTest, ReordersNeighbouringRowsIntoHalves) {
   GgufBuilder file = Model("llama");
   file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
   file.AddFloats("blk.0.attn_k.weight", {2, 4}, Counted(8));
@@ -158,12 +160,12 @@ TEST_F(GgufWeightsTest, NeighbouringRowsAreArrangedInHalves) {
               ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
   EXPECT_THAT(get("k_proj.weight", {4, 2}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
   EXPECT_THAT(get("v_proj.weight", {4, 2}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  // Once it is forgotten it can be had again.
+  // A forgotten tensor can be read again.
   (*weights)->Forget("model.layers.0.self_attn.k_proj.weight");
   EXPECT_THAT(get("k_proj.weight", {4, 2}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
 }
 
-TEST_F(GgufWeightsTest, LeavesTheRowsOfOtherArchitectures) {
+TEST_F(GgufWeightsTest, KeepsTheRowOrderOfOtherArchitectures) {
   for (const char* const architecture : {"qwen3", "gemma3"}) {
     GgufBuilder file = Model(architecture);
     file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
@@ -175,7 +177,7 @@ TEST_F(GgufWeightsTest, LeavesTheRowsOfOtherArchitectures) {
   }
 }
 
-TEST_F(GgufWeightsTest, ErrorsNameTheFileAndItsOwnNameOfTheTensor) {
+TEST_F(GgufWeightsTest, ErrorsUseTheFilesNameOfTheTensor) {
   GgufBuilder file = Model("llama");
   file.AddFloats("output_norm.weight", {2}, {1, 2});
   file.tensors.push_back({"blk.0.attn_norm.weight", {32}, 8, std::string(34, '\0')});
@@ -197,7 +199,7 @@ TEST_F(GgufWeightsTest, ErrorsNameTheFileAndItsOwnNameOfTheTensor) {
               HasSubstr("\"blk.0.attn_norm.weight\": dtype: found q8_0, allowed: float32"));
 }
 
-TEST_F(GgufWeightsTest, RefusesTensorsOfNoModel) {
+TEST_F(GgufWeightsTest, RefusesUnknownTensors) {
   for (const char* const name :
        {"blk.0.attn_surprise.weight", "blk.0.attn_q.scale", "blk.attn_q.weight", "blk.0.weight",
         "blk.", "blk.0.", "lm_head.weight", "model.norm.weight", "token_embd.bias",
@@ -207,17 +209,18 @@ TEST_F(GgufWeightsTest, RefusesTensorsOfNoModel) {
     file.AddFloats(name, {2}, {1, 2});
     const absl::Status status = Opened(file).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(status.message()),
-                StartsWith(absl::StrCat(Path("m.gguf"), ": tensor \"", name, "\": found it")));
+    EXPECT_THAT(
+        std::string(status.message()),
+        StartsWith(absl::StrCat(Path("m.gguf"), ": tensor \"", name, "\": found a tensor")));
   }
   GgufBuilder file = Model("llama");
   file.AddFloats("rope_freqs.weight", {2}, {1, 2});
   const auto weights = Opened(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();  // of the configuration
+  ASSERT_TRUE(weights.ok()) << weights.status();  // belongs to the configuration
   EXPECT_THAT((*weights)->names(), ElementsAre("model.embed_tokens.weight"));
 }
 
-TEST_F(GgufWeightsTest, ExpertsComeOneByOneFromTheirStack) {
+TEST_F(GgufWeightsTest, SplitsStacksIntoExperts) {
   GgufBuilder file = ModelWithExperts();
   file.AddFloats("blk.0.ffn_gate_inp.weight", {2, 3}, Counted(6));
   file.AddFloats("blk.0.ffn_gate_exps.weight", {2, 4, 3}, Counted(24));
@@ -225,7 +228,7 @@ TEST_F(GgufWeightsTest, ExpertsComeOneByOneFromTheirStack) {
   for (char block = 0; block < 6; ++block) blocks += std::string(34, block);
   file.tensors.push_back({"blk.0.ffn_down_exps.weight", {32, 2, 3}, 8, blocks});
   file.AddFloats("blk.0.ffn_up.2.weight", {2, 2},
-                 {7, 8, 9, 10});  // apart, as older files have them
+                 {7, 8, 9, 10});  // a single expert, as in older files
   const auto weights = Arranged(file);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_THAT(
@@ -289,7 +292,7 @@ TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
             absl::StrCat(where(stack), "shape: found [3, 4, 2], allowed: [3, 2, 4]"));
   EXPECT_EQ(message("3.gate_proj", {4, 2}),
             absl::StrCat(where(stack), "found 3 experts, allowed: more than 3, as the ",
-                         "configuration beside it says"));
+                         "configuration next to it says"));
   EXPECT_EQ(message("1.down_proj", {4, 2}), absl::StrCat(where("blk.0.ffn_down_exps.weight"),
                                                          "not found, wanted with shape [3, 4, 2]"));
   file.AddFloats("blk.0.ffn_gate.1.weight", {2, 4}, Counted(8));
@@ -310,8 +313,9 @@ TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
         "blk.0.ffn_gate_inp.bias", "blk.0.ffn_gate_up_exps.weight", "blk.0.attn_q.1.weight"}) {
     file = ModelWithExperts();
     file.AddFloats(name, {2}, {1, 2});
-    EXPECT_THAT(std::string(Opened(file).status().message()),
-                StartsWith(absl::StrCat(where(name), "found it, allowed: the tensors of llama")));
+    EXPECT_THAT(
+        std::string(Opened(file).status().message()),
+        StartsWith(absl::StrCat(where(name), "found a tensor, allowed: the tensors of llama")));
   }
   file = ModelWithExperts();
   file.Set("general.architecture", GgufString("qwen3moe"));
@@ -319,7 +323,7 @@ TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
               HasSubstr("key \"qwen3moe.expert_count\": found nothing, allowed: an integer"));
 }
 
-TEST_F(GgufWeightsTest, JoinedTensorsAreArrangedApart) {
+TEST_F(GgufWeightsTest, SplitsJoinedTensors) {
   GgufBuilder file = Model("glm4");
   file.AddFloats("blk.0.attn_qkv.weight", {2, 16}, Counted(32));
   file.AddFloats("blk.0.ffn_up.weight", {2, 4}, Counted(8));
@@ -340,7 +344,7 @@ TEST_F(GgufWeightsTest, JoinedTensorsAreArrangedApart) {
   EXPECT_THAT(std::string(Arranged(file).status().message()), HasSubstr("has the place of"));
 }
 
-TEST_F(GgufWeightsTest, RefusesProjectionsWhoseRowsAreNoHeads) {
+TEST_F(GgufWeightsTest, RefusesProjectionsWhoseRowsAreNotWholeHeads) {
   for (const uint64_t rows : {1, 6, 9}) {
     GgufBuilder file = Model("llama");
     file.AddFloats("blk.0.attn_q.weight", {2, rows}, Counted(2 * static_cast<int>(rows)));
@@ -352,15 +356,16 @@ TEST_F(GgufWeightsTest, RefusesProjectionsWhoseRowsAreNoHeads) {
   }
 }
 
-TEST_F(GgufWeightsTest, RefusesAnotherArchitectureThanTheConfigurations) {
+TEST_F(GgufWeightsTest, RefusesAnArchitectureThatContradictsTheConfiguration) {
   auto weights = Opened(Model("qwen3"));
   ASSERT_TRUE(weights.ok()) << weights.status();
   ModelConfig config = *ReadModelConfig(Path("m.gguf"));
   config.family = "mistral";
   const auto status = ArrangeWeights(*std::move(weights), config).status();
-  EXPECT_EQ(std::string(status.message()),
-            absl::StrCat(Path("m.gguf"), ": key \"general.architecture\": found \"qwen3\", ",
-                         "allowed: llama, as the configuration beside it is of a mistral model"));
+  EXPECT_EQ(
+      std::string(status.message()),
+      absl::StrCat(Path("m.gguf"), ": key \"general.architecture\": found \"qwen3\", ",
+                   "allowed: llama, as the configuration next to it describes a mistral model"));
 }
 
 TEST_F(GgufWeightsTest, ReadsSplitModels) {

@@ -1,5 +1,5 @@
-// GPTQ: "qweight" [inputs * bits / 32, outputs], a stream of bits down each column, "qzeros"
-// [groups, outputs * bits / 32], one along each row, "scales" [groups, outputs] and "g_idx"
+// GPTQ: "qweight" [inputs * bits / 32, outputs], a bit stream down each column, "qzeros" [groups,
+// outputs * bits / 32], a bit stream along each row, "scales" [groups, outputs] and "g_idx"
 // [inputs], the group of each input. Reference: AutoGPTQ's and GPTQModel's linear modules.
 #include <memory>
 #include <utility>
@@ -11,8 +11,8 @@
 namespace tandem {
 namespace {
 
-// One in each number of a word. Version 1 of the format has all zeros of a word less by it, with
-// borrows between them where one was 0.
+// A word with 1 in each of its numbers. Version 1 of the format subtracts it from each word of
+// zeros, so that a zero of 0 borrows from its neighbour.
 constexpr uint32_t OneEach(int bits) {
   uint32_t ones = 0;
   for (int at = 0; at < 32; at += bits) ones |= 1u << at;
@@ -34,7 +34,7 @@ class GptqMatrix final : public GroupedMatrix {
   }
 
   void ReadZeros(int first, int count, int16_t* zeros) const override {
-    const int64_t words = CeilDivide(int64_t{rows()} * bits(), 32);  // of a group
+    const int64_t words = CeilDivide(int64_t{rows()} * bits(), 32);  // words of one group
     for (int row = first; row < first + count; ++row) {
       for (int group = 0; group < num_groups(); ++group) {
         *zeros++ = static_cast<int16_t>(
@@ -44,7 +44,7 @@ class GptqMatrix final : public GroupedMatrix {
     }
   }
 
-  // Of output `row` in the stream of a group.
+  // Returns the zero of output `row` from the stream of a group.
   int ZeroAt(const std::byte* stream, int row) const {
     const int mask = (1 << bits()) - 1;
     if (!is_less_one_ || 32 % bits() != 0) {
@@ -104,7 +104,7 @@ MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& mod
   layout.row_stride = 1;
   layout.group_stride = cols;
   const SafetensorsEntry* zeros = nullptr;
-  // Without zeros a symmetric matrix has the middle of the range.
+  // A symmetric matrix without zeros has the middle of the range for all.
   if (tensors.Find("qzeros") != nullptr || !scheme.is_symmetric) {
     ASSIGN_OR_RETURN(
         zeros, tensors.Get("qzeros", kWordDTypes, {groups, CeilDivide(cols * scheme.bits, 32)}));

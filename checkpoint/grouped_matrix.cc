@@ -46,7 +46,7 @@ absl::StatusOr<const SafetensorsEntry*> ModuleTensors::Get(absl::string_view suf
     TANDEM_CHECK(!names_.empty());
     return absl::NotFoundError(absl::StrCat(
         *stored_.PathOf(names_[0]), ": tensor ", Quoted(absl::StrCat(module_, ".", suffix)),
-        ": not found in any file, wanted beside ", Quoted(names_[0])));
+        ": not found in any file, needed next to ", Quoted(names_[0])));
   }
   if (!absl::c_linear_search(dtypes, entry->dtype_name)) {
     return Wrong(*entry, "dtype", entry->dtype_name, absl::StrJoin(dtypes, ", "));
@@ -102,7 +102,7 @@ bool ExactFloats::Holds(float scale, int bits, int lowest, float largest) const 
   mantissa >>= zeros;
   const int exponent = std::max(biased, 1) - 150 + zeros;
   const int width = std::bit_width(mantissa);
-  // A product of numbers of a and b bits has at most a + b, and no more than b if a is 1.
+  // A product of numbers of a and b significant bits has at most a + b, and at most b if a is 1.
   const int product = width == 1 || bits_ == 1 ? std::max(width, bits_) : width + bits_;
   return product <= bits && exponent + lowest_ >= lowest && std::abs(scale) * largest_ <= largest;
 }
@@ -115,12 +115,12 @@ void ExactFloats::Add(float scale) {
 }
 
 // ---- GroupedMatrix ----
-// Rows that have been read.
+// The codes, zeros and scales of some rows.
 struct GroupedMatrix::Tile {
   int count = 0;
   std::vector<uint8_t> codes;  // [count, cols]
   std::vector<int16_t> zeros;  // [count, num_groups]
-  std::vector<float> scales;   // likewise
+  std::vector<float> scales;   // [count, num_groups]
 };
 
 GroupedMatrix::GroupedMatrix(int rows, int cols, const ModuleTensors& tensors,
@@ -151,7 +151,7 @@ void GroupedMatrix::ReadStreams(const CodeStreams& streams, int first, int count
       std::memcpy(codes + static_cast<size_t>(row) * cols() + i, &bytes,
                   std::min(kHalvesOfWord, cols() - i));
     };
-    // Row after row where the words of a row are neighbours, else word after word of all rows.
+    // Go row by row where the words of a row are neighbours, else word by word over all rows.
     const int rows_at_a_time = streams.stride == 1 ? 1 : count;
     for (int begin = 0; begin < count; begin += rows_at_a_time) {
       for (int i = 0; i < cols(); i += kHalvesOfWord) {
@@ -197,7 +197,7 @@ absl::Status GroupedMatrix::Finish(const ModuleTensors& tensors) {
   return absl::OkStatus();
 }
 
-// The integers that blocks of a format hold.
+// The range of integers that blocks of a format hold.
 struct BlockNumbers {
   DType dtype;
   int least;
@@ -244,7 +244,7 @@ void GroupedMatrix::FindForms() {
   if (numbers == std::end(kBlockNumbers)) {
     forms_.why_no_blocks = absl::StrCat("numbers from ", least, " to ", most);
   } else if (!are_f16) {
-    forms_.why_no_blocks = "scales that f16 does not hold";
+    forms_.why_no_blocks = "scales that f16 cannot hold";
   } else if (cols() % kBlockGroup != 0) {
     forms_.why_no_blocks = absl::StrCat("rows of ", cols());
   } else if (!FindBlockGroups()) {
@@ -255,7 +255,7 @@ void GroupedMatrix::FindForms() {
   }
 }
 
-// Whether every block has one group.
+// Fills in the group of each block. Returns false if a block has several groups.
 bool GroupedMatrix::FindBlockGroups() {
   group_of_block_.resize(cols() / kBlockGroup);
   for (int i = 0; i < cols(); ++i) {

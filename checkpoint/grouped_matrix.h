@@ -1,4 +1,4 @@
-// What matrices of integers have in common; for who reads their tensors.
+// What integer matrices of all layouts share; for the readers of their tensors.
 #ifndef TANDEM_CHECKPOINT_GROUPED_MATRIX_H_
 #define TANDEM_CHECKPOINT_GROUPED_MATRIX_H_
 
@@ -17,31 +17,31 @@
 
 namespace tandem {
 
-// The tensors of one module, "<module>.<suffix>". Errors name the file, the tensor, what was found
-// and what is allowed.
+// The tensors of one module, "<module>.<suffix>". Errors name the file, the tensor, the value found
+// and the values allowed.
 class ModuleTensors {
  public:
   ModuleTensors(const StoredWeights& stored, std::string module)
       : stored_(stored), module_(std::move(module)) {}
 
-  // Null if there is none.
+  // Returns null if there is no such tensor.
   const SafetensorsEntry* Find(absl::string_view suffix) const;
-  // One that must be there, of one of those dtypes.
+  // Returns a tensor of one of these dtypes. NOT_FOUND if it is absent.
   absl::StatusOr<const SafetensorsEntry*> Get(absl::string_view suffix,
                                               absl::Span<const char* const> dtypes);
-  // Of that shape, too.
+  // The same, and INVALID_ARGUMENT unless it has this shape.
   absl::StatusOr<const SafetensorsEntry*> Get(absl::string_view suffix,
                                               absl::Span<const char* const> dtypes,
                                               absl::Span<const int64_t> shape);
-  // A matrix: two sizes, each from 1 to the largest int.
+  // Returns a matrix: two sizes, each from 1 to INT_MAX / 32.
   absl::StatusOr<const SafetensorsEntry*> GetMatrix(absl::string_view suffix,
                                                     absl::Span<const char* const> dtypes);
   absl::Status WrongShape(const SafetensorsEntry& entry, absl::string_view allowed) const;
-  // Of an element.
+  // The error for the value of an element.
   absl::Status WrongValue(const SafetensorsEntry& entry, int64_t found,
                           absl::string_view allowed) const;
 
-  // The names of those that were got, in that order.
+  // The names of the tensors that Get returned, in that order.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -56,16 +56,16 @@ class ModuleTensors {
 inline constexpr const char* kFloatDTypes[] = {"F16", "BF16", "F32"};
 inline constexpr const char* kWordDTypes[] = {"I32"};
 
-// Tensors' bytes need not be aligned.
+// Reads a word; the bytes of a tensor need not be aligned.
 inline uint32_t WordAt(const std::byte* words, int64_t index) {
   uint32_t word;
   std::memcpy(&word, words + index * sizeof(word), sizeof(word));
   return word;
 }
-// Numbers of a tensor of floats, as f32.
+// Reads an element of a tensor of floats, as f32.
 float FloatAt(const SafetensorsEntry& entry, int64_t index);
-// Code `index` of a stream of codes of `bits` bits, the lowest first, in words that lie `stride`
-// words apart.
+// Returns code `index` of a stream of codes of `bits` bits, lowest bits first, whose words lie
+// `stride` words apart.
 inline int CodeAt(const std::byte* words, int64_t stride, int64_t index, int bits) {
   const int64_t at = index * bits;
   const int shift = static_cast<int>(at % 32);
@@ -79,17 +79,16 @@ struct CodeStreams {
   int64_t step = 0;
   int64_t stride = 0;
 };
-// A word as eight codes of four bits: byte i is code i.
+// Spreads a word of eight 4-bit codes over eight bytes: byte i is code i.
 inline constexpr int kHalvesOfWord = 8;
 uint64_t SpreadHalves(uint32_t word);
 inline int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How a matrix's numbers and scales lie.
+// The layout of a matrix's numbers and scales.
 struct GroupedLayout {
   int bits = 0;        // of a code
-  int group_size = 0;  // inputs; 0: all of a row
-  // Of the scales, one for each output and group: their place is output * row_stride + group *
-  // group_stride.
+  int group_size = 0;  // inputs; 0: the whole row
+  // One scale for each output and group, at index output * row_stride + group * group_stride.
   const SafetensorsEntry* scales = nullptr;
   int64_t row_stride = 0;
   int64_t group_stride = 0;
@@ -99,15 +98,15 @@ struct GroupedLayout {
 // Weight (r, c) is Scale(r, group of c) * (Code(r, c) - Zero(r, group of c)).
 class GroupedMatrix : public QuantizedMatrix {
  public:
-  // What makers return: the forms are found, for which all zeros and perhaps all scales are read.
-  // INVALID_ARGUMENT if the groups of inputs are none.
+  // Completes a matrix: checks the groups of inputs and finds its forms, for which it reads all
+  // zeros and perhaps all scales. INVALID_ARGUMENT if the group of an input is out of range.
   static MatrixOrError Finished(std::unique_ptr<GroupedMatrix> matrix,
                                 const ModuleTensors& tensors);
 
   void WriteRows(int first, int count, DType dtype, std::byte* out) const final;
 
  protected:
-  // Rows that are read together; the first is a multiple of it.
+  // The rows of a tile, which are read together. A tile begins at a multiple of this.
   static constexpr int kTileRows = 64;
 
   GroupedMatrix(int rows, int cols, const ModuleTensors& tensors, const GroupedLayout& layout);
@@ -115,12 +114,12 @@ class GroupedMatrix : public QuantizedMatrix {
   int bits() const { return layout_.bits; }
   int num_groups() const { return num_groups_; }
 
-  // Codes from 0 to 2^bits - 1 of rows [first, first + count), count <= kTileRows.
+  // Reads codes from 0 to 2^bits - 1 of rows [first, first + count), count <= kTileRows.
   //   codes: [count, cols]
   virtual void ReadCodes(int first, int count, uint8_t* codes) const = 0;
   //   zeros: [count, num_groups]
   virtual void ReadZeros(int first, int count, int16_t* zeros) const = 0;
-  // ReadCodes of a matrix with a stream for each row.
+  // Implements ReadCodes for a matrix with a bit stream for each row.
   void ReadStreams(const CodeStreams& streams, int first, int count, uint8_t* codes) const;
 
  private:
@@ -142,14 +141,14 @@ class GroupedMatrix : public QuantizedMatrix {
 
   GroupedLayout layout_;
   const int num_groups_;
-  std::vector<int32_t> group_of_input_;  // [cols], or nothing: in order
-  std::vector<int32_t> group_of_block_;  // [cols / 32]; nothing if a block has several
+  std::vector<int32_t> group_of_input_;  // [cols]; empty: in order
+  std::vector<int32_t> group_of_block_;  // [cols / 32]; valid only if each block has one group
 };
 
-// What is known of the products of numbers and scales: the dtypes of floats that hold them all.
+// Finds which 16-bit float dtypes hold every product of a number and a scale exactly.
 class ExactFloats {
  public:
-  // Of numbers that are multiples of 2^`lowest`, `bits` bits of which count, up to `largest`.
+  // The numbers are multiples of 2^`lowest` with `bits` significant bits, up to `largest`.
   ExactFloats(int bits, int lowest, float largest)
       : bits_(bits), lowest_(lowest), largest_(largest) {}
 

@@ -24,15 +24,15 @@ constexpr char kLayerIds[] = "eagle_aux_hidden_state_layer_ids";
 constexpr char kEagleConfig[] = "eagle_config";
 constexpr int kEagle3States = 3;  // low, middle and high
 
-// Whether `architectures` has the name.
+// Returns whether `architectures` has the name.
 bool HasArchitecture(const ConfigFields& config, absl::string_view name) {
   const json* const list = config.Find("architectures");
   return list != nullptr && list->is_array() &&
          absl::c_any_of(*list, [&](const json& found) { return IsText(found, name); });
 }
 
-// A list of layers of the target. What SGLang calls layer i of its object is the output of layer i:
-// the input of the next.
+// Reads a list of layers of the target. In SGLang's object, layer i means the output of layer i,
+// which is the input of the next layer: `offset` is 1 there.
 absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int offset) {
   std::vector<int> layers;
   const json* const list = fields.Find(kLayerIds);
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int of
   return layers;
 }
 
-// Checks the other keys. REQUIRES: the list of layers has been read.
+// Checks that no other key changes the result. REQUIRES: the list of layers has been read.
 absl::Status CheckEagleKeys(const ConfigFields& fields) {
   for (const char* const key :
        {"use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm"}) {
@@ -152,7 +152,7 @@ void CompleteHead(const Weights& weights, ModelConfig* model) {
 
 namespace {
 
-// The stored row of each token of the target, or -1.
+// Returns the stored row of each token of the target, or -1.
 absl::StatusOr<std::vector<int64_t>> RowsOfTokens(const Weights& weights,
                                                   const ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids,

@@ -21,7 +21,7 @@ namespace {
 
 using HeadJson = nlohmann::json;
 
-// A configuration of tests/data/heads.
+// Reads a configuration of tests/data/heads.
 HeadJson HeadFile(const std::string& name) {
   const auto text =
       ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", name, "/config.json"));
@@ -45,7 +45,7 @@ HeadJson With(HeadJson config, const HeadJson& changes) {
   return config;
 }
 
-// Refused by the name of a key.
+// Expects an error that names the key.
 void ExpectWrongHead(const HeadJson& config, const std::string& key) {
   const absl::Status status = ParsedHead(config).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
@@ -68,13 +68,13 @@ TEST(HeadConfig, ReadsTheFlatLayout) {
   EXPECT_EQ(c.rope.theta, 500.0);
 }
 
-TEST(HeadConfig, RecognisesTheOlderFormByItsVocabularyAndItsOneLayer) {
+TEST(HeadConfig, RecognisesTheOlderForm) {
   HeadJson config = HeadFile("eagle3-residual");
   EXPECT_EQ(config["architectures"], HeadJson({"LlamaForCausalLM"}));
   const ModelConfig c = ReadHeadFile(config);
   EXPECT_EQ(c.state_input, StateInput::kNextToEmbedding);
   EXPECT_TRUE(c.norms_residual);
-  EXPECT_EQ(c.rope.theta, 10000.0);  // as the published code has it where there is none
+  EXPECT_EQ(c.rope.theta, 10000.0);  // the default of the published code
   EXPECT_EQ(ReadHeadFile(With(config, {{"rope_theta", nullptr}})).rope.theta, 10000.0);
   ExpectWrongHead(With(config, {{"num_hidden_layers", 2}}), "draft_vocab_size");
 }
@@ -88,7 +88,7 @@ TEST(HeadConfig, ReadsSpeculatorsLayout) {
   EXPECT_EQ(c.num_states, 2);
   EXPECT_EQ(c.num_heads, 6);
   EXPECT_FALSE(c.has_other_parts);
-  // No list of layers is the default.
+  // Without a list of layers there are three states.
   const HeadJson no_list = With(config, {{"eagle_aux_hidden_state_layer_ids", nullptr}});
   EXPECT_EQ(ReadHeadFile(no_list).num_states, 3);
 
@@ -117,7 +117,7 @@ TEST(HeadConfig, ReadsTheOneLayerForm) {
   ExpectWrongHead(With(config, {{"target_hidden_size", 48}}), "target_hidden_size");
 }
 
-// SGLang counts outputs, where others count inputs.
+// SGLang numbers the outputs of layers; other projects number the inputs.
 TEST(HeadConfig, ReadsLayersInBothNumberings) {
   const HeadJson config = HeadFile("eagle3-flat");
   const HeadJson inputs = With(config, {{"eagle_aux_hidden_state_layer_ids", {2, 15, 27}}});
@@ -145,7 +145,7 @@ TEST(HeadConfig, ReadsLayersInBothNumberings) {
   }
 }
 
-TEST(HeadConfig, RefusesWhatNoHeadIsByTheKey) {
+TEST(HeadConfig, RefusesInvalidHeadsByKey) {
   const HeadJson config = HeadFile("eagle3-flat");
   ExpectWrongHead(With(config, {{"num_hidden_layers", 2}}), "num_hidden_layers");
   ExpectWrongHead(With(config, {{"draft_vocab_size", 294}}), "draft_vocab_size");
@@ -208,7 +208,7 @@ TEST_F(DraftVocabularyTest, AddsOffsetsToRows) {
   EXPECT_THAT(vocabulary->rows, IsEmpty());
 }
 
-TEST_F(DraftVocabularyTest, SortsIdsAndSaysWhoseRowsTheyAre) {
+TEST_F(DraftVocabularyTest, SortsIdsAndKeepsTheirRows) {
   AddOffsets({7, 0, 2});
   const auto vocabulary = Read();
   ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
@@ -216,7 +216,7 @@ TEST_F(DraftVocabularyTest, SortsIdsAndSaysWhoseRowsTheyAre) {
   EXPECT_THAT(vocabulary->rows, ElementsAre(1, 2, 0));
 }
 
-TEST_F(DraftVocabularyTest, IsTheTargetsWhereAllOfItIsDrafted) {
+TEST_F(DraftVocabularyTest, IsEmptyIfTheHeadCoversTheWholeVocabulary) {
   config_.draft_vocab_size = 8;
   for (const bool has_ids : {false, true}) {
     if (has_ids) AddOffsets(std::vector<int64_t>(8, 0));
@@ -229,7 +229,7 @@ TEST_F(DraftVocabularyTest, IsTheTargetsWhereAllOfItIsDrafted) {
   EXPECT_THAT(Read()->rows, ElementsAre(1, 0, 2, 3, 4, 5, 6, 7));
 }
 
-TEST_F(DraftVocabularyTest, RefusesOtherNumbersAndIdsTwice) {
+TEST_F(DraftVocabularyTest, RefusesInvalidAndDuplicateIds) {
   ExpectRefused("tensor \"d2t\": not found, wanted with shape [3]");
   AddOffsets({1, 3});
   ExpectRefused("shape: found [2], allowed: [3]");
@@ -245,8 +245,8 @@ TEST_F(DraftVocabularyTest, RefusesOtherNumbersAndIdsTwice) {
   ExpectRefused("dtype: found F32, allowed: I64, I32, BOOL");
 }
 
-// Ids in place of offsets, say, are seen by the mask.
-TEST_F(DraftVocabularyTest, RefusesAMaskThatSaysOtherwise) {
+// The mask shows mistakes such as ids in place of offsets.
+TEST_F(DraftVocabularyTest, RefusesAMaskThatContradictsTheIds) {
   AddOffsets({1, 3, 5});
   file_.Add<uint8_t>("t2d", "BOOL", {8}, {0, 1, 0, 1, 0, 1, 0, 0});
   ExpectRefused("tensor \"t2d\": found 1 for token 3, allowed: 0, as d2t says");
@@ -254,7 +254,7 @@ TEST_F(DraftVocabularyTest, RefusesAMaskThatSaysOtherwise) {
   ExpectRefused("shape: found [7], allowed: [8]");
 }
 
-TEST_F(DraftVocabularyTest, TensorsOfAHeadHaveTransformersNames) {
+TEST_F(DraftVocabularyTest, RenamesTheTensorsOfAHead) {
   AddOffsets({1, 3, 5});
   for (const char* const name :
        {"midlayer.hidden_norm.weight", "embed_tokens.weight", "fc.weight"}) {
@@ -265,10 +265,10 @@ TEST_F(DraftVocabularyTest, TensorsOfAHeadHaveTransformersNames) {
   EXPECT_THAT(weights->names(),
               ElementsAre("d2t", "fc.weight", "model.embed_tokens.weight",
                           "model.layers.0.hidden_norm.weight", "model.norm.weight"));
-  // A missing tensor is called as the file would.
+  // Errors use the file's name of a missing tensor.
   const auto missing = weights->Get("model.layers.0.mlp.up_proj.weight", {1}).status();
   EXPECT_THAT(std::string(missing.message()), HasSubstr("\"midlayer.mlp.up_proj.weight\""));
-  // A name that two tensors have.
+  // Two tensors with the same name after renaming.
   file_.AddFloats("layers.0.hidden_norm.weight", "F32", {1}, {1.0f});
   std::ofstream(folder_ + "/model.safetensors", std::ios::binary) << file_.Bytes();
   const auto twice = ArrangeWeights(*Weights::Open(folder_), config_).status();

@@ -28,11 +28,11 @@
 namespace tandem {
 namespace {
 
-// Keys of every family that are known whether model_config.cc reads them or not.
+// Keys that are known for every family, whether model_config.cc reads them or not.
 constexpr const char* kKnownKeys[] = {"architectures", "compression_config",  "eos_token_id",
                                       "hidden_act",    "quantization_config", "rms_norm_eps"};
 
-// Keys next to text_config in a model with other parts. They are not read.
+// Keys next to text_config in a model with parts other than text. They are ignored.
 constexpr const char* kOuterKeys[] = {"boi_token_index",
                                       "eos_token_id",
                                       "eoi_token_index",
@@ -50,13 +50,13 @@ constexpr const char* kOuterKeys[] = {"boi_token_index",
                                       "vision_feature_select_strategy",
                                       "vision_start_token_id"};
 
-// Keys next to a speculators head's layer that are not read: how another program drafts and
-// verifies with it, and its trainer's.
+// Keys next to a speculators head's layer that are ignored: how another program drafts and verifies
+// with it, and keys of its trainer.
 constexpr const char* kSpeculatorsKeys[] = {
     "architectures", "compression_config",  "embed_requires_grad", "has_no_defaults_at_init",
     "model_type",    "quantization_config", "speculators_config",  "speculators_version"};
 
-// Keys that do not change what a forward pass computes, by the reason why.
+// Keys that do not change the result of a forward pass, grouped by the reason.
 constexpr const char* kTrainingKeys[] = {
     "attention_dropout", "attn_dropout",        "attn_pdrop",        "classifier_dropout",
     "dropout",           "embd_dropout",        "embd_pdrop",        "gradient_checkpointing",
@@ -122,12 +122,12 @@ constexpr const char* kOtherTaskKeys[] = {"finetuning_task", "id2label", "label2
 constexpr struct {
   const char* why;
   absl::Span<const char* const> keys;
-} kHarmlessKeys[] = {{"of training", kTrainingKeys},
-                     {"a default of generation, which requests choose", kGenerationKeys},
-                     {"how another program computes, not what", kProgramKeys},
+} kHarmlessKeys[] = {{"for training", kTrainingKeys},
+                     {"a default of generation, which each request sets", kGenerationKeys},
+                     {"affects how another program computes, not the result", kProgramKeys},
                      {"a name or a version", kNameKeys},
-                     {"the tokenizer's", kTokenizerKeys},
-                     {"of tasks other than text", kOtherTaskKeys}};
+                     {"for the tokenizer", kTokenizerKeys},
+                     {"for tasks other than text", kOtherTaskKeys}};
 
 // Keys that change the result unless they have this value.
 constexpr struct {
@@ -140,7 +140,7 @@ constexpr struct {
 
 using nlohmann::json;
 
-// Why a key changes nothing, whatever it says; null if that is not known.
+// Returns why a key changes nothing, whatever its value; null if that is not known.
 const char* WhyHarmless(absl::string_view key) {
   for (const auto& [why, keys] : kHarmlessKeys) {
     if (absl::c_linear_search(keys, key)) return why;
@@ -148,20 +148,20 @@ const char* WhyHarmless(absl::string_view key) {
   return nullptr;
 }
 
-// Whether `allowed` has the key as errors name it, or by itself.
+// Returns whether `allowed` has the key, as errors name it or by itself.
 bool IsAllowed(const ConfigFields& config, absl::string_view key,
                absl::Span<const std::string> allowed) {
   const std::string whole = absl::StrCat(config.prefix(), key);
   return absl::c_any_of(allowed, [&](const std::string& a) { return a == key || a == whole; });
 }
 
-// A key that is not read: an error unless it is known to change nothing, says nothing or is allowed
-// for that.
+// Checks a key that is not read: an error unless it is known to change nothing, is empty or is
+// allowed.
 absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
                          absl::Span<const std::string> allowed, ModelConfig* model) {
   const char* why = WhyHarmless(key);
   const bool says_nothing = SaysNothing(*config.object().find(std::string(key)));
-  if (why == nullptr && says_nothing) why = "says nothing";
+  if (why == nullptr && says_nothing) why = "empty";
   if (why == nullptr && IsAllowed(config, key, allowed)) {
     why = "not known, and allowed";
     Log(LogLevel::kWarning, absl::StrCat(config.file(), ": ", config.prefix(), key,
@@ -176,7 +176,7 @@ absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
   return absl::OkStatus();
 }
 
-// No key may be there that would change the result, was not read and is not `known` here.
+// Checks that no key would change the result without being read or `known` here.
 absl::Status CheckKeys(const ConfigFields& config, absl::Span<const char* const> known,
                        absl::Span<const std::string> allowed, ModelConfig* model) {
   for (const auto& member : config.object().items()) {
@@ -186,7 +186,7 @@ absl::Status CheckKeys(const ConfigFields& config, absl::Span<const char* const>
   return absl::OkStatus();
 }
 
-// Reads the keys of which one value alone is right. REQUIRES: all others have been read.
+// Checks the keys that allow only one value. REQUIRES: all others have been read.
 absl::Status ReadOnlyKeys(const ConfigFields& config, const ModelFamily& family) {
   for (const FamilyKey& own : family.keys) {
     if (config.Has(own.key) && own.only != nullptr) {
@@ -233,7 +233,7 @@ absl::StatusOr<const ModelFamily*> ReadFamily(const ConfigFields& config) {
   return found;
 }
 
-// An integer that a family may have a default for.
+// Reads an integer; `if_absent` is a family's default, or 0 if the key is required.
 absl::StatusOr<int> Size(const ConfigFields& config, const char* key, int most, int if_absent = 0) {
   return config.Int(key, 1, most, if_absent > 0 ? std::optional(if_absent) : std::nullopt);
 }
@@ -252,8 +252,8 @@ absl::Status ReadSizes(const ConfigFields& config, const ModelFamily& family, Mo
                         names_kv_heads || defaults.num_kv_heads == 0 ? model->num_heads
                                                                      : defaults.num_kv_heads));
   if (model->num_heads % model->num_kv_heads != 0) {
-    return config.Wrong("num_key_value_heads", absl::StrCat("a divisor of the ", model->num_heads,
-                                                            " of num_attention_heads"));
+    return config.Wrong("num_key_value_heads", absl::StrCat("a divisor of ", model->num_heads,
+                                                            ", the value of num_attention_heads"));
   }
   const bool names_head_dim = config.Has("head_dim");
   const bool divides = model->hidden_size % model->num_heads == 0;
@@ -261,7 +261,7 @@ absl::Status ReadSizes(const ConfigFields& config, const ModelFamily& family, Mo
     if (!divides) {
       return config.Wrong("head_dim",
                           absl::StrCat("an even integer, as hidden_size ", model->hidden_size,
-                                       " is no multiple of ", model->num_heads, " heads"));
+                                       " is not a multiple of ", model->num_heads, " heads"));
     }
     model->head_dim = model->hidden_size / model->num_heads;
   } else {
@@ -294,7 +294,8 @@ absl::Status ReadBiases(const ConfigFields& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
-// A positive number of a key of the family's own; what it is otherwise, and with null.
+// Reads a positive number if the key is among the family's own. Returns `otherwise` for other
+// families and for an absent key, and `if_null` for null.
 absl::StatusOr<float> Own(const ConfigFields& config, const ModelFamily& family, const char* key,
                           double otherwise, double if_null) {
   if (!family.Reads(key)) return static_cast<float>(otherwise);
@@ -304,7 +305,7 @@ absl::StatusOr<float> Own(const ConfigFields& config, const ModelFamily& family,
   return static_cast<float>(value);
 }
 
-// What rows, scores and logits are multiplied with, and bent to.
+// Reads the multipliers of rows, scores and logits, and the soft caps.
 absl::Status ReadScales(const ConfigFields& config, const ModelFamily& family, ModelConfig* model) {
   ASSIGN_OR_RETURN(model->embedding_scale, Own(config, family, "embedding_multiplier", 1, 1));
   if (family.scales_embeddings_by_root) {
@@ -330,7 +331,7 @@ absl::Status ReadScales(const ConfigFields& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
-// The layers with experts.
+// Reads which layers have experts.
 absl::Status ReadExpertLayers(const ConfigFields& config, ModelConfig* model) {
   ASSIGN_OR_RETURN(const int step, config.Int("decoder_sparse_step", 1, kMaxLayers, 1));
   for (int layer = 0; layer < model->num_layers; ++layer) {
@@ -354,7 +355,7 @@ absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
                          ModelConfig* model) {
   if (family.expert_rule == ExpertRule::kNone) return absl::OkStatus();
   const ModelFamily::Defaults& defaults = family.defaults;
-  // Newer files have the second name for what was the first.
+  // Newer files use the second name for the same key.
   const char* const key = family.Reads("num_experts") && config.Has("num_experts")
                               ? "num_experts"
                               : "num_local_experts";
@@ -375,16 +376,16 @@ absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
 
 absl::Status CheckActivation(const ConfigFields& config, const ModelFamily& family) {
   if (family.form.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
-  // hidden_act is a leftover there that the reference does not read.
+  // In these families hidden_act is a leftover that the reference ignores.
   return config.Only("hidden_activation", "gelu_pytorch_tanh");
 }
 
-// The window of the layers that slide, in tokens, or 0.
+// Returns the window of the layers that slide, in tokens, or 0.
 absl::StatusOr<int> ReadWindowSize(const ConfigFields& config, const ModelFamily& family) {
   const bool is_on_by_default =
       family.window_rule == WindowRule::kEveryLayer || family.window_rule == WindowRule::kPattern;
   ASSIGN_OR_RETURN(const bool is_on, config.Bool("use_sliding_window", is_on_by_default));
-  // The reference's default where the key is absent; null is none.
+  // The reference's default if the key is absent; null means no window.
   const int if_absent = config.Has("sliding_window") ? 0 : family.defaults.window;
   switch (family.window_rule) {
     case WindowRule::kEveryLayer:
@@ -399,14 +400,14 @@ absl::StatusOr<int> ReadWindowSize(const ConfigFields& config, const ModelFamily
   if (is_on) {
     return config.Wrong("use_sliding_window", absl::StrCat("false for ", family.model_type));
   }
-  // A leftover of another family: nobody reads it if the key beside it says so.
+  // A leftover of another family is harmless only if use_sliding_window turns it off.
   if (config.Find("sliding_window") != nullptr && config.Find("use_sliding_window") == nullptr) {
     return config.Wrong("sliding_window", absl::StrCat("null for ", family.model_type));
   }
   return 0;
 }
 
-// Every how many layers one sees all: by either name of the key.
+// Returns n, where every n-th layer sees everything, by either name of the key.
 absl::StatusOr<int> ReadWindowPattern(const ConfigFields& config, const ModelFamily& family) {
   constexpr char kKey[] = "sliding_window_pattern";
   if (!family.Reads(kKey)) return family.window_pattern;
@@ -415,8 +416,8 @@ absl::StatusOr<int> ReadWindowPattern(const ConfigFields& config, const ModelFam
   return config.Int(kKey, 1, kMaxLayers, older);
 }
 
-// layer_types names each layer's attention. Where the reference reads it, it decides which layers
-// slide; elsewhere it must not contradict what is computed.
+// layer_types names each layer's attention. It decides which layers slide if the reference reads
+// it; otherwise it must not contradict the computation.
 absl::Status ReadWindows(const ConfigFields& config, const ModelFamily& family,
                          ModelConfig* model) {
   ASSIGN_OR_RETURN(const int window, ReadWindowSize(config, family));
@@ -471,7 +472,7 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int 
   return ids;
 }
 
-// The part of a configuration that is read, and the family that reads it.
+// The part of a configuration that is read, and its family.
 struct TextConfig {
   ConfigFields fields;
   const ModelFamily* family;

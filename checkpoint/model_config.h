@@ -17,7 +17,7 @@ namespace tandem {
 inline constexpr int kMaxLayers = 10'000;
 inline constexpr int kMaxHidden = 1 << 20;
 inline constexpr int kMaxVocab = 1 << 24;
-inline constexpr int kMaxTargetStates = 64;  // that a draft head reads for each token
+inline constexpr int kMaxTargetStates = 64;  // states that a draft head reads for each token
 inline constexpr int kMaxExperts = 1 << 12;
 inline constexpr int kMaxHeads = 1 << 14;
 inline constexpr int kMaxHeadDim = 1 << 12;
@@ -28,15 +28,15 @@ inline constexpr double kMaxMultiplier = 1e9;
 inline constexpr double kMaxTheta = 1e15;
 inline constexpr double kMaxRopeFactor = 1e6;
 
-// What normalises a row: its root mean square, of a layer norm after its mean is taken off.
+// How a row is normalised: by its root mean square; a layer norm subtracts the mean first.
 enum class NormForm { kRms, kLayer };
-// What queries and keys are normalised over before they are rotated.
+// What queries and keys are normalised over before their rotation.
 enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
-// The rotary embeddings of a layer: ModelConfig::rope, local_rope, or none.
+// The rotary embeddings of a layer: ModelConfig::rope, ModelConfig::local_rope, or none.
 enum class LayerRotation { kMain, kLocal, kNone };
 inline constexpr int kNumLayerRotations = 3;
 
-// A draft head reads a target's states next to tokens (docs/draft_heads.md).
+// How a draft head reads the target's states in addition to tokens (docs/draft_heads.md).
 enum class StateInput {
   kNone,
   kNextToEmbedding,  // EAGLE-3: queries, keys and values are of concat(norm(embedding),
@@ -46,23 +46,23 @@ enum class StateInput {
 
 // What all models of a family have in common (model_families.cc).
 struct ModelForm {
-  // A layer adds attention and then a feed-forward to the rows: of rows that are normalised or not,
-  // and either output normalised or not. Parallel ones share one norm and their input.
+  // A layer adds the output of attention, then that of a feed-forward, to the rows. Their inputs
+  // and their outputs may be normalised. Parallel ones share one norm and one input.
   NormForm norm_form = NormForm::kRms;
   bool norms_inputs = true;
   bool norms_outputs = false;
   bool is_parallel = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   Activation activation = Activation::kSilu;
-  StateInput state_input = StateInput::kNone;  // of draft heads (head_config.h)
+  StateInput state_input = StateInput::kNone;  // for draft heads (head_config.h)
 
   bool operator==(const ModelForm&) const = default;
 };
 
 // The configuration of a decoder-only transformer.
 struct ModelConfig : ModelForm {
-  std::string family;  // model_type of config.json, of the text's part if there are others
-  bool has_other_parts = false;  // whose tensors are left out
+  std::string family;            // model_type of config.json, or of its text part
+  bool has_other_parts = false;  // parts other than text, whose tensors are left out
   int vocab_size = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
@@ -72,9 +72,9 @@ struct ModelConfig : ModelForm {
   int head_dim = 0;
   int context_length = 0;
 
-  float rms_norm_epsilon = 0.0f;  // of any form
+  float rms_norm_epsilon = 0.0f;  // of both norm forms
   bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
+  bool output_bias = false;  // bias of the attention's output projection
   std::vector<int> windows;  // [num_layers]: sliding window of each layer in tokens, 0 for none
   float attention_scale = 0.0f;
   float attention_soft_cap = 0.0f;  // 0: none
@@ -85,41 +85,43 @@ struct ModelConfig : ModelForm {
   int rotary_dim = 0;                    // elements of a head that are rotated
 
   bool mlp_bias = false;
-  // Layers whose feed-forward is that of some experts, by the softmax of a router's logits.
+  // Layers whose feed-forward is a weighted sum of some experts, chosen by the softmax of a
+  // router's logits.
   std::vector<bool> expert_layers;  // [num_layers]
-  int num_experts = 0;              // 0: no layer has any
+  int num_experts = 0;              // 0: no layer has experts
   int experts_per_row = 0;
-  int expert_size = 0;  // as intermediate_size
+  int expert_size = 0;  // intermediate_size of an expert
   bool renormalises_experts = false;
 
   // Multipliers of rows, scores and logits, and their soft caps.
-  float embedding_scale = 1.0f;  // of the rows that layers add to
-  float residual_scale = 1.0f;   // of what layers add
+  float embedding_scale = 1.0f;  // of the embeddings
+  float residual_scale = 1.0f;   // of the outputs that layers add
   float logits_scale = 1.0f;
-  float logits_soft_cap = 0.0f;  // after it; 0: none
+  float logits_soft_cap = 0.0f;  // applied after logits_scale; 0: none
   bool tied_embeddings = false;
-  std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
-  bool has_ends_by_name = false;       // those of EndTokensOf (end_tokens.h) are among them
+  std::vector<TokenId> eos_token_ids;  // from generation_config.json, config.json or GGUF
+  bool has_ends_by_name = false;       // eos_token_ids has the ends by name (end_tokens.h)
 
-  // For a draft head alone, which is a model of one layer: its logits are over some of the target's
+  // Only for a draft head, which is a model of one layer. Its logits are over some of the target's
   // tokens.
   int target_hidden_size = 0;
-  // The layers whose inputs it reads, one after the other; the target's number of layers stands for
-  // its last state after the final norm. Empty where the files name none, until it is loaded next
-  // to its target.
+  // The target's layers whose inputs the head reads, in this order; the number of layers of the
+  // target stands for its last state after the final norm. Empty until loaded next to the target if
+  // the files name none.
   std::vector<int> target_layers;
-  int num_states = 0;              // how many of them
-  bool norms_states = false;       // before `fc`: norm_before_fc
+  int num_states = 0;              // number of target layers that are read
+  bool norms_states = false;       // norm_before_fc: normalises the states before `fc`
   bool norms_residual = false;     // norm_before_residual
-  bool has_own_embedding = false;  // else it reads the target's
+  bool has_own_embedding = false;  // false: uses the target's
   int draft_vocab_size = 0;        // rows of the head
 
-  // The floats that it reads of a target for a token, and the inputs of `fc`.
+  // The number of floats of the target that the head reads for a token, and the number of inputs of
+  // `fc`.
   int read_state_size() const { return num_states * target_hidden_size; }
   int fc_inputs() const {
     return state_input == StateInput::kFused ? 2 * hidden_size : read_state_size();
   }
-  // The inputs of a layer's queries, keys and values.
+  // The number of inputs of the projections to queries, keys and values.
   int attention_inputs() const {
     return state_input == StateInput::kNextToEmbedding ? 2 * hidden_size : hidden_size;
   }
@@ -135,19 +137,21 @@ struct ModelConfig : ModelForm {
 
   bool operator==(const ModelConfig&) const = default;
 
-  // Kinds of caches that do not hold the same for the same text: LanguageModel::cache_variant.
+  // The number of cache variants, which hold different values for the same text:
+  // LanguageModel::cache_variant.
   int num_cache_variants() const { return rope.type == RopeConfig::Type::kLongRope ? 2 : 1; }
 };
 
-// Reads a model's configuration: of a Hugging Face folder its config.json (the older forms and the
-// newest) and generation_config.json, else the keys of the GGUF file that `path` means (GgufIn). A
-// key that might change the result and is not known is an error unless it is one of `allowed_keys`,
-// which are names as that error has them ("text_config.KEY"), or the last part of such names.
-// NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
+// Reads a model's configuration. For a Hugging Face folder it is config.json (in the older forms
+// and the newest) and generation_config.json; otherwise it is the keys of the GGUF file that `path`
+// means (GgufIn). An unknown key that might change the result is an error unless it is in
+// `allowed_keys`, which are names as in that error ("text_config.KEY") or the last part of such
+// names. Returns NOT_FOUND or INVALID_ARGUMENT, naming the file, the key, the value found and the
+// values allowed.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path,
                                             absl::Span<const std::string> allowed_keys = {});
 
-// The same from the text of the two files, of which the second may be absent; the names are for
+// The same from the texts of the two files, of which the second may be absent; the names are for
 // messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
                                              std::optional<absl::string_view> generation_text,

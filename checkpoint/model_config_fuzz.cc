@@ -1,6 +1,6 @@
-// Any text as config.json, and what follows its first zero byte as generation_config.json, mostly
-// such files with a few keys changed: refused with the name of the file, or a configuration whose
-// sizes fit together.
+// Parses any text as config.json, and the text after its first zero byte as generation_config.json;
+// mostly valid files with a few keys changed. They must be refused with the name of the file, or
+// give a configuration whose sizes fit together.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -89,7 +89,7 @@ const std::vector<nlohmann::json>& Samples() {
 
 }  // namespace
 
-// Changes the one or the other of the two files.
+// Changes one of the two files.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
   tandem::JsonMutator mutator(Samples(), seed);
@@ -111,7 +111,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   return begin + mutator.MutateText(data + begin, size - begin, max_size - begin);
 }
 
-// All but the last are configurations.
+// All samples but the last are configurations.
 static void CheckSamples() {
   for (size_t i = 0; i + 1 < Samples().size(); ++i) {
     TANDEM_CHECK(tandem::ParseModelConfig(Samples()[i].dump(), "sample", std::nullopt, "").ok());

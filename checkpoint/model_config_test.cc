@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// A small model of a family as transformers 4 writes it.
+// A small model of a family, as transformers 4 writes it.
 json Config(const std::string& model_type = "llama") {
   const std::string architecture = model_type == "llama"     ? "LlamaForCausalLM"
                                    : model_type == "mistral" ? "MistralForCausalLM"
@@ -67,12 +67,12 @@ void ExpectError(const absl::Status& status, const std::string& says) {
   EXPECT_FALSE(absl::StrContains(status.message(), "\n")) << status;
   EXPECT_LT(status.message().size(), 500u) << status;
 }
-// The error names the key, in this file, and what was found.
+// Expects an error that names this file, the key and the value found.
 void ExpectRefused(const json& config, const std::string& key) {
   ExpectError(ParseConfig(config).status(), absl::StrCat("config.json: ", key, ": found "));
 }
 
-// ---- What the golden models say ----
+// ---- The golden models ----
 
 struct Expected {
   const char* name;
@@ -137,7 +137,7 @@ TEST(ModelConfig, ReadsTheGoldenRopeScaling) {
 
 // ---- Forms ----
 
-TEST(ModelConfig, FillsInWhatOlderFilesLeaveOut) {
+TEST(ModelConfig, UsesDefaultsForKeysThatOlderFilesOmit) {
   json config = Config();
   for (const char* const key : {"num_key_value_heads", "rms_norm_eps", "hidden_act"}) {
     config.erase(key);
@@ -159,7 +159,7 @@ TEST(ModelConfig, FillsInWhatOlderFilesLeaveOut) {
 }
 
 // The defaults of the reference's configuration classes.
-TEST(ModelConfig, FillsInWhatTheFamilyLeavesOut) {
+TEST(ModelConfig, UsesTheDefaultsOfTheFamily) {
   for (const char* const family : {"mistral", "qwen2", "qwen3"}) {
     SCOPED_TRACE(family);
     json config = With(Config(family), "num_attention_heads", 32);
@@ -204,7 +204,7 @@ TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
     EXPECT_EQ(type_of({{"type", "linear"}, {"rope_type", "linear"}, {"factor", 2.5}}),
               RopeConfig::Type::kLinear);
     EXPECT_EQ(type_of(llama3), RopeConfig::Type::kLlama3);
-    // Within max_position_embeddings it changes nothing.
+    // Dynamic scaling changes nothing within max_position_embeddings.
     EXPECT_EQ(type_of({{"type", "dynamic"}, {"factor", 4.0}}), RopeConfig::Type::kDefault);
 
     const auto refused = [&](const json& scaling, const std::string& name) {
@@ -237,7 +237,7 @@ TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
   }
 }
 
-TEST(ModelConfig, RefusesThetaThatContradictsItself) {
+TEST(ModelConfig, RefusesContradictoryThetas) {
   json config = With(Config(), "rope_parameters", {{"rope_theta", 5e5}});
   EXPECT_EQ(Accepted(config).rope.theta, 5e5);
   EXPECT_EQ(Accepted(With(config, "rope_theta", 5e5)).rope.theta, 5e5);
@@ -268,7 +268,7 @@ TEST(ModelConfig, LlamaDoesNotSlide) {
       std::vector<int>(4, 0));
 }
 
-TEST(ModelConfig, QwenSlidesInUpperLayersOrByName) {
+TEST(ModelConfig, QwenSlidesInUpperLayersOrByLayerTypes) {
   for (const char* const family : {"qwen2", "qwen3"}) {
     json config = With(With(Config(family), "sliding_window", 7), "max_window_layers", 1);
     const json types = {"sliding_attention", "full_attention", "full_attention",
@@ -303,7 +303,7 @@ TEST(ModelConfig, RefusesLayerTypesThatItCannotCompute) {
 
 // ---- Biases ----
 
-TEST(ModelConfig, BiasesAreTheFamilys) {
+TEST(ModelConfig, BiasesFollowTheFamily) {
   const ModelConfig llama =
       Accepted(With(With(Config(), "attention_bias", true), "mlp_bias", true));
   EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
@@ -406,7 +406,7 @@ TEST(ModelConfig, RefusesKeysThatWouldChangeTheResult) {
   for (const auto& [key, value] : keys) ExpectRefused(With(Config(), key, value), key);
 }
 
-TEST(ModelConfig, AcceptsKeysThatDoNot) {
+TEST(ModelConfig, AcceptsKeysThatDoNotChangeTheResult) {
   json config = Config();
   config.update({{"pretraining_tp", 1},
                  {"partial_rotary_factor", 1.0},
@@ -432,9 +432,9 @@ TEST(ModelConfig, SaysWhichKeysItIgnoresAndWhy) {
   const ModelConfig model = Accepted(config);
   ASSERT_EQ(model.ignored_keys.size(), 2u);
   EXPECT_EQ(model.ignored_keys[0].key, "some_future_key");
-  EXPECT_STREQ(model.ignored_keys[0].why, "says nothing");
+  EXPECT_STREQ(model.ignored_keys[0].why, "empty");
   EXPECT_EQ(model.ignored_keys[1].key, "use_cache");
-  EXPECT_STREQ(model.ignored_keys[1].why, "how another program computes, not what");
+  EXPECT_STREQ(model.ignored_keys[1].why, "affects how another program computes, not the result");
 }
 
 TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
@@ -449,10 +449,10 @@ TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
   const auto model = parse(config, {"one", "another"});
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_STREQ(model->ignored_keys[0].why, "not known, and allowed");
-  // What is known and is not computed stays an error.
+  // A known key that is not implemented stays an error.
   ExpectError(parse(With(Config(), "logits_scaling", 8.0), {"logits_scaling"}).status(),
               "logits_scaling: found 8.0");
-  // Within a model of several parts the name is the error's, or its last part.
+  // In a model of several parts, `allowed` has the key as the error names it, or its last part.
   json text = With(Config("mistral"), "one", 1);
   const json whole = {{"model_type", "mistral3"}, {"text_config", text}};
   ExpectError(parse(whole, {}).status(), "text_config.one: found 1");
@@ -460,7 +460,7 @@ TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
   EXPECT_TRUE(parse(whole, {"one"}).ok());
 }
 
-TEST(ModelConfig, RefusesTextThatIsNoObject) {
+TEST(ModelConfig, RefusesTextThatIsNotAnObject) {
   ExpectError(ParseText("").status(), "config.json: not JSON");
   ExpectError(ParseText("{").status(), "config.json: not JSON");
   ExpectError(ParseText("[]").status(), "config.json: found [], allowed: an object");

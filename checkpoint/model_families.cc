@@ -18,7 +18,7 @@ constexpr FamilyKey kGraniteKeys[] = {{"attention_multiplier"},
                                       {"logits_scaling"},
                                       {"residual_multiplier"}};
 constexpr FamilyKey kSmolLm3Keys[] = {{"pretraining_tp"}};
-// What stands in the way of no other family: how its first form was written down.
+// Many keys with one allowed value: the first form of this family wrote them down.
 constexpr FamilyKey kCohere2Keys[] = {{"logit_scale"},
                                       {"sliding_window_pattern"},
                                       {"layer_switch"},
@@ -30,11 +30,11 @@ constexpr FamilyKey kCohere2Keys[] = {{"logit_scale"},
                                       {"use_parallel_block", "true"}};
 
 constexpr FamilyKey kMixtralKeys[] = {
-    {"output_router_logits"}, {"router_aux_loss_coef"}, {"router_jitter_noise"}};  // of training
+    {"output_router_logits"}, {"router_aux_loss_coef"}, {"router_jitter_noise"}};  // for training
 constexpr FamilyKey kQwen3MoeKeys[] = {
     {"num_experts"}, {"num_local_experts"}, {"output_router_logits"}, {"router_aux_loss_coef"}};
 
-// Of norms Llama's names are those of a layer's two inputs.
+// In Llama's names, both norms of a layer normalise inputs.
 constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
                                        {"pre_feedforward_layernorm", kMlpNorm},
                                        {"post_feedforward_layernorm", kMlpOutputNorm}};

@@ -1,6 +1,5 @@
-// What each family's configuration says, beyond what models of the Llama line share
-// (model_config_test.cc). That it is computed so is seen against the reference's logits
-// (tests/golden_models_test.cc).
+// The parts of each family's configuration beyond those of the Llama line (model_config_test.cc).
+// tests/golden_models_test.cc compares the computation with the reference's logits.
 #include "checkpoint/model_families.h"
 
 #include <cmath>
@@ -38,7 +37,7 @@ ModelConfig Read(const FamilyJson& config) {
   return model.ok() ? *model : ModelConfig();
 }
 
-// Refused by the name of a key.
+// Expects an error that names the key.
 void ExpectWrong(const FamilyJson& config, const std::string& key) {
   const auto model = ParsedFamily(config);
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << key;
@@ -63,7 +62,7 @@ std::vector<int> SlidingLayers(const ModelConfig& model) {
   return layers;
 }
 
-TEST(ModelFamilies, HaveNamesOfTheirOwn) {
+TEST(ModelFamilies, HaveUniqueNames) {
   std::set<std::string> types, architectures;
   for (const ModelFamily& family : ModelFamilies()) {
     EXPECT_TRUE(types.insert(family.model_type).second) << family.model_type;
@@ -80,7 +79,7 @@ TEST(ModelFamilies, HaveNamesOfTheirOwn) {
   EXPECT_EQ(FamilyOfType("gpt2"), nullptr);
 }
 
-TEST(Gemma2, BendsScoresAndLogitsAndSlidesInEveryOtherLayer) {
+TEST(Gemma2, SoftCapsAndSlidesInEveryOtherLayer) {
   const FamilyJson config = GoldenConfig("gemma2");
   const ModelConfig model = Read(config);
   EXPECT_EQ(model.attention_soft_cap, 4.0f);
@@ -91,7 +90,7 @@ TEST(Gemma2, BendsScoresAndLogitsAndSlidesInEveryOtherLayer) {
   EXPECT_EQ(model.activation, Activation::kGeluTanh);
   EXPECT_TRUE(model.norms_inputs && model.norms_outputs && model.tied_embeddings);
   EXPECT_EQ(model.query_key_norm, QueryKeyNorm::kNone);
-  // An absent cap is the reference's, null is none.
+  // An absent cap means the reference's default; null means no cap.
   EXPECT_EQ(Read(Lacking(config, "attn_logit_softcapping")).attention_soft_cap, 50.0f);
   EXPECT_EQ(Read(Lacking(config, "final_logit_softcapping")).logits_soft_cap, 30.0f);
   EXPECT_EQ(Read(Changed(config, "final_logit_softcapping", nullptr)).logits_soft_cap, 0.0f);
@@ -101,7 +100,7 @@ TEST(Gemma2, BendsScoresAndLogitsAndSlidesInEveryOtherLayer) {
   ExpectWrong(Changed(config, "query_pre_attn_scalar", 0), "query_pre_attn_scalar");
 }
 
-TEST(Gemma3, TurnsLayersThatSlideByTheirOwnRope) {
+TEST(Gemma3, SlidingLayersUseTheLocalRope) {
   const FamilyJson config = GoldenConfig("gemma3-text");
   const ModelConfig model = Read(config);
   EXPECT_EQ(SlidingLayers(model), (std::vector<int>{0, 1, 2, 3, 4, 6}));
@@ -114,7 +113,7 @@ TEST(Gemma3, TurnsLayersThatSlideByTheirOwnRope) {
   EXPECT_EQ(model.query_key_norm, QueryKeyNorm::kEachHead);
   EXPECT_EQ(model.attention_soft_cap, 0.0f);
 
-  // As newer versions of the reference write it.
+  // The form that newer versions of the reference write.
   FamilyJson newer = Lacking(Lacking(config, "rope_theta"), "rope_local_base_freq");
   newer["rope_parameters"] = {
       {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
@@ -134,7 +133,7 @@ TEST(Gemma3, TurnsLayersThatSlideByTheirOwnRope) {
   EXPECT_EQ(SlidingLayers(every_second), (std::vector<int>{0, 2, 4, 6}));
 }
 
-TEST(ModelsWithOtherParts, AreReadByTheirText) {
+TEST(ModelsWithOtherParts, ReadTheTextPart) {
   const FamilyJson config = GoldenConfig("gemma3-nested");
   const ModelConfig model = Read(config);
   EXPECT_EQ(model.family, "gemma3_text");
@@ -144,7 +143,7 @@ TEST(ModelsWithOtherParts, AreReadByTheirText) {
   const ModelConfig mistral = Read(GoldenConfig("mistral3-nested"));
   EXPECT_EQ(mistral.family, "mistral");
   EXPECT_FALSE(mistral.tied_embeddings);
-  // The text's own word counts, then the whole's.
+  // The text part's value takes precedence over the whole model's.
   FamilyJson untied = Changed(config, "tie_word_embeddings", false);
   EXPECT_FALSE(Read(untied).tied_embeddings);
   untied["text_config"]["tie_word_embeddings"] = true;
@@ -162,7 +161,7 @@ TEST(ModelsWithOtherParts, AreReadByTheirText) {
   inside = config;
   inside["text_config"]["attention_sinks"] = 4;
   ExpectWrong(inside, "text_config.attention_sinks");
-  // The largest published one leaves these to the reference.
+  // The largest published model omits these keys.
   inside = config;
   for (const char* const key :
        {"vocab_size", "max_position_embeddings", "num_attention_heads", "num_key_value_heads",
@@ -178,7 +177,7 @@ TEST(ModelsWithOtherParts, AreReadByTheirText) {
   EXPECT_EQ(defaults.rope.theta, 1e6);
 }
 
-TEST(Phi3, TurnsAPartOfAHeadByTheListForTheTextsLength) {
+TEST(Phi3, RotatesPartOfAHeadWithLongRope) {
   const FamilyJson config = GoldenConfig("phi3-longrope");
   const ModelConfig model = Read(config);
   EXPECT_EQ(model.rotary_dim, 24);
@@ -239,13 +238,13 @@ TEST(Granite, HasMultipliers) {
   EXPECT_EQ(model.attention_scale, 0.109375f);
   EXPECT_EQ(model.logits_scale, 0.125f);
   EXPECT_EQ(Read(Lacking(config, "attention_multiplier")).attention_scale, 1.0f);
-  // Of a family that does not read it, it has to change nothing.
+  // In a family that does not read the key, it must not change anything.
   const FamilyJson llama = GoldenConfig("llama-gqa");
   ExpectWrong(Changed(llama, "residual_multiplier", 0.5), "residual_multiplier");
   EXPECT_EQ(Read(Changed(llama, "residual_multiplier", 1.0)).residual_scale, 1.0f);
 }
 
-TEST(SmolLm3, LeavesListedLayersUnturned) {
+TEST(SmolLm3, ListedLayersHaveNoRotation) {
   const FamilyJson config = GoldenConfig("smollm3");
   const std::vector<LayerRotation> all_but_last = {LayerRotation::kMain, LayerRotation::kMain,
                                                    LayerRotation::kMain, LayerRotation::kNone};
@@ -271,7 +270,7 @@ TEST(Mixtral, HasExpertsInEveryLayer) {
   EXPECT_EQ(Read(Lacking(config, "sliding_window")).windows, (std::vector<int>{0, 0}));
   ExpectWrong(Changed(config, "num_experts_per_tok", 5), "num_experts_per_tok");
   ExpectWrong(Changed(config, "num_local_experts", 0), "num_local_experts");
-  // A family without experts has none, whatever the number.
+  // A family without experts refuses any number of them.
   ExpectWrong(Changed(GoldenConfig("llama-gqa"), "num_experts", 8), "num_experts");
 }
 
@@ -284,7 +283,7 @@ TEST(Qwen3Moe, HasExpertsInSomeLayers) {
   EXPECT_EQ(model.expert_layers, (std::vector<bool>{false, false, false, true}));
   const FamilyJson every = Changed(config, "decoder_sparse_step", 1);
   EXPECT_EQ(Read(every).expert_layers, (std::vector<bool>{true, false, true, true}));
-  // The newer name of the number.
+  // The newer name of the key.
   EXPECT_EQ(Read(Changed(Lacking(config, "num_experts"), "num_local_experts", 5)).num_experts, 5);
   EXPECT_EQ(Read(Lacking(config, "num_experts")).num_experts, 128);
   ExpectWrong(Changed(config, "mlp_only_layers", {4}), "mlp_only_layers");
@@ -292,7 +291,7 @@ TEST(Qwen3Moe, HasExpertsInSomeLayers) {
   ExpectWrong(Changed(config, "norm_topk_prob", 1), "norm_topk_prob");
 }
 
-TEST(Glm4, TurnsNeighboursOfHalfAHead) {
+TEST(Glm4, RotatesHalfOfAHead) {
   const ModelConfig model = Read(GoldenConfig("glm4"));
   EXPECT_EQ(model.rotary_dim, 12);
   EXPECT_TRUE(model.qkv_bias);
@@ -300,7 +299,7 @@ TEST(Glm4, TurnsNeighboursOfHalfAHead) {
   EXPECT_TRUE(model.norms_inputs && model.norms_outputs);
 }
 
-TEST(Cohere2, HasParallelPartsAndUnturnedLayersThatSeeAll) {
+TEST(Cohere2, HasParallelPartsAndUnrotatedFullAttention) {
   const FamilyJson config = GoldenConfig("cohere2");
   const ModelConfig model = Read(config);
   EXPECT_TRUE(model.is_parallel && model.tied_embeddings);

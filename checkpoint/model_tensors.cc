@@ -38,7 +38,7 @@ class Collector {
   void Norm(std::string name, int64_t size) {
     tensors_.push_back({std::move(name), {size}, TensorRole::kNorm});
   }
-  // A projection `name`.weight, with `name`.bias if there is one.
+  // Adds a projection `name`.weight, and `name`.bias if it has one.
   void Projection(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias) {
     Matrix(absl::StrCat(name, ".weight"), outputs, inputs);
     if (has_bias) tensors_.push_back({absl::StrCat(name, ".bias"), {outputs}, TensorRole::kBias});
@@ -100,7 +100,7 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
                       c.mlp_bias);
 }
 
-// The tensors of a draft head outside its layer.
+// Adds the tensors of a draft head outside its layer.
 void CollectHead(const ModelConfig& c, Collector* tensors) {
   tensors->Matrix("fc.weight", c.hidden_size, c.fc_inputs());
   if (c.norms_states) tensors->Norm(kStatesNorm, c.read_state_size());
@@ -154,10 +154,11 @@ namespace {
 
 constexpr absl::string_view kLayers = "model.layers.";
 constexpr absl::string_view kExperts = ".experts.";
-// Prefixes in models with other parts: as published, and as newer versions of the reference write.
+// Prefixes in models with parts other than text: as published, and as newer versions of the
+// reference write them.
 constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
                                          {"language_model.", ""}};
-// Draft heads' names, flat and of speculators.
+// Prefixes of draft heads: the flat layout and that of speculators.
 constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
                                          {"layers.0.", "model.layers.0."},
                                          {"embed_tokens.", "model.embed_tokens."},
@@ -166,12 +167,12 @@ constexpr absl::string_view kOtherParts[] = {"vision_tower.", "vision_model.",
                                              "multi_modal_projector.", "model.vision_tower.",
                                              "model.multi_modal_projector."};
 
-// Where a tensor lies: all of a stored one, or some of its rows.
+// The source of a tensor: a stored one, or some of its rows.
 struct Source {
   std::string stored;
   int64_t first_row = 0;
   int64_t num_rows = 0;         // 0: all
-  int64_t num_stored_rows = 0;  // where some are meant
+  int64_t num_stored_rows = 0;  // of the stored tensor, if num_rows > 0
   bool orders_heads = false;
   bool adds_offset = false;
 };
@@ -191,14 +192,14 @@ bool Split(absl::string_view name, LayerName* split) {
   return true;
 }
 
-// How a checkpoint stores what Transformer reads.
+// How a checkpoint stores the tensors that Transformer reads.
 struct Storage {
   absl::Span<const RenamedPart> parts{};
   RotaryPairs rotary_pairs = RotaryPairs::kHalves;
   float norm_offset = 0.0f;
   bool has_other_parts = false;
-  bool is_head = false;           // whose names are a head's own
-  bool has_absolute_ids = false;  // not what is added to a row's number
+  bool is_head = false;           // names are those of a draft head
+  bool has_absolute_ids = false;  // else ids are stored as offsets to the row numbers
 };
 
 absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& config,
@@ -215,10 +216,10 @@ absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& conf
     return NotAllowed(
         absl::StrCat(stored.files().front(), ": key \"general.architecture\""), Quoted(gguf),
         absl::StrCat(family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
-                     ", as the configuration beside it is of a ", config.family, " model"));
+                     ", as the configuration next to it describes a ", config.family, " model"));
   }
   return Storage{.rotary_pairs = family.gguf.rotary_pairs,
-                 .has_absolute_ids = true};  // Transformer's names, whole norms
+                 .has_absolute_ids = true};  // GGUF norms include the offset
 }
 
 class ArrangedWeights : public Weights {
@@ -285,7 +286,7 @@ class ArrangedWeights : public Weights {
     const std::string stored = found == sources_.end() ? std::string(name) : found->second.stored;
     ASSIGN_OR_RETURN(std::vector<int64_t> numbers, stored_->GetIntegers(stored, size));
     if (name == kDraftIds && !storage_.has_absolute_ids) {
-      // Wraps: a sum that is not an id is refused later.
+      // The sum wraps around; one that is not an id is refused later.
       for (int64_t i = 0; i < size; ++i) {
         numbers[i] = static_cast<int64_t>(static_cast<uint64_t>(numbers[i]) + i);
       }
@@ -321,7 +322,7 @@ class ArrangedWeights : public Weights {
     return found->second;
   }
 
-  // The name of a tensor of the text's part; empty for one of another.
+  // Returns the name without the prefix of the text part; empty for a tensor of another part.
   std::string WithoutPrefix(absl::string_view stored) const {
     if (storage_.is_head) {
       for (const auto& [prefix, replacement] : kHeadPrefixes) {
@@ -371,7 +372,7 @@ class ArrangedWeights : public Weights {
     return part;
   }
 
-  // "mlp.experts.7.gate_proj" of ".experts.7.w1".
+  // Returns "mlp.experts.7.gate_proj" for ".experts.7.w1".
   std::string ExpertPart(absl::string_view part) const {
     const size_t last_dot = part.rfind('.');
     return absl::StrCat("mlp", part.substr(0, last_dot + 1), Renamed(part.substr(last_dot + 1)));
@@ -390,7 +391,7 @@ class ArrangedWeights : public Weights {
                                                    stored_->Where(place->second.stored)));
   }
 
-  // As the file calls what is missing.
+  // Returns the file's name of a missing tensor.
   std::string StoredName(std::string_view name) const {
     if (storage_.is_head) return StoredNameInHead(View(name));
     LayerName at;
@@ -401,7 +402,7 @@ class ArrangedWeights : public Weights {
     return std::string(name);
   }
 
-  // By the prefix that the file's other tensors have.
+  // The same for a draft head, with the prefix that the file's other tensors have.
   std::string StoredNameInHead(absl::string_view name) const {
     for (const auto& [prefix, replacement] : kHeadPrefixes) {
       absl::string_view rest = name;
@@ -422,7 +423,7 @@ class ArrangedWeights : public Weights {
     return stored;
   }
 
-  // A vector is one row of a matrix, whose columns are meant then.
+  // Returns the rows of `source`. A vector is a matrix of one row, of which these are columns.
   static ConstMatrixView RowsOf(ConstMatrixView all, const Source& source,
                                 absl::Span<const int64_t> shape) {
     const size_t row_bytes = shape.size() == 2 ? RowBytes(all.dtype, all.cols) : SizeOf(all.dtype);

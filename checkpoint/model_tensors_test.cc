@@ -26,7 +26,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-TEST(ModelTensors, AreThoseOfEveryGoldenCheckpoint) {
+TEST(ModelTensors, MatchEveryGoldenCheckpoint) {
   int num_models = 0;
   for (const auto& entry : std::filesystem::directory_iterator(GoldenModelPath(""))) {
     SCOPED_TRACE(entry.path());
@@ -46,7 +46,7 @@ TEST(ModelTensors, AreThoseOfEveryGoldenCheckpoint) {
   EXPECT_GE(num_models, 32);
 }
 
-TEST(ModelTensors, AreThoseOfEveryDraftHead) {
+TEST(ModelTensors, MatchEveryDraftHead) {
   int num_heads = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/data/heads")) {
@@ -69,7 +69,7 @@ TEST(ModelTensors, AreThoseOfEveryDraftHead) {
   EXPECT_EQ(num_heads, 4);
 }
 
-TEST(ModelTensors, ADecodingStepReadsMatricesAndATiedEmbedding) {
+TEST(ModelTensors, DecodingReadsMatricesAndATiedEmbedding) {
   ModelConfig config;
   config.num_layers = 1;
   for (const bool tied : {false, true}) {
@@ -89,8 +89,8 @@ namespace {
 
 using testing::ElementsAre;
 
-// Tensors of f32 in memory whose elements are 0, 1, 2, ... in order. Those whose names begin with
-// "hidden." go by the rest of it, and are not among names().
+// Tensors of f32 in memory whose elements are 0, 1, 2, ... in order. A tensor that is added as
+// "hidden.X" is called X, and is not among names().
 class CountingWeights : public Weights {
  public:
   void Add(const std::string& name, std::vector<int64_t> shape) {
@@ -141,7 +141,7 @@ class CountingWeights : public Weights {
   std::vector<std::string> names_;
 };
 
-// Two query heads and one of keys and values, of four elements; a feed-forward of two.
+// Two query heads and one head of keys and values, of four elements each; a feed-forward of two.
 ModelConfig SmallConfig(const std::string& family) {
   ModelConfig config;
   config.family = family;
@@ -184,7 +184,7 @@ TEST(ArrangedWeights, GivesEachProjectionItsRows) {
   EXPECT_FALSE(arranged->Get(attention + "o_proj.weight", {1, 1}).ok());
 }
 
-TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
+TEST(ArrangedWeights, PutsRotatedPairsHalfAHeadApart) {
   const auto stored = std::make_shared<CountingWeights>();
   const std::string query = "model.layers.0.self_attn.q_proj.";
   stored->Add(query + "weight", {8, 3});
@@ -194,7 +194,7 @@ TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
   EXPECT_THAT(FirstColumn(*neighbours, query + "bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(FirstColumn(*neighbours, query + "weight", {8, 3}),
               ElementsAre(0, 6, 3, 9, 12, 18, 15, 21));
-  // Where a part of a head is rotated, the rest comes after it in each half.
+  // If part of a head is rotated, the rest comes after it in each half.
   config.rotary_dim = 2;
   const auto part = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*part, query + "bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
@@ -203,14 +203,14 @@ TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
   config.rotary_dim = 4;
   const auto half = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*half, query + "bias", {8}), ElementsAre(0, 2, 4, 5, 1, 3, 6, 7));
-  config.family = "phi3";  // whose pairs lie half of what turns apart
+  config.family = "phi3";  // its pairs are rotary_dim / 2 apart
   const auto halves = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*halves, query + "bias", {8}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
   halves->Forget(query + "bias");
   EXPECT_EQ(stored->num_forgotten, 1);
 }
 
-TEST(ArrangedWeights, AddsToNormsAndLeavesOtherPartsOut) {
+TEST(ArrangedWeights, AddsNormOffsetsAndOmitsOtherParts) {
   const auto stored = std::make_shared<CountingWeights>();
   stored->Add("language_model.model.norm.weight", {3});
   stored->Add("language_model.model.layers.0.pre_feedforward_layernorm.weight", {3});
@@ -227,7 +227,7 @@ TEST(ArrangedWeights, AddsToNormsAndLeavesOtherPartsOut) {
   EXPECT_EQ(arranged->names().size(), 3u);
 }
 
-TEST(ArrangedWeights, RefuseTwoTensorsForOnePlace) {
+TEST(ArrangedWeights, RefusesTwoTensorsForOnePlace) {
   const auto stored = std::make_shared<CountingWeights>();
   stored->Add("model.layers.0.self_attn.qkv_proj.weight", {16, 1});
   stored->Add("model.layers.0.self_attn.k_proj.weight", {4, 1});
@@ -237,8 +237,8 @@ TEST(ArrangedWeights, RefuseTwoTensorsForOnePlace) {
   EXPECT_TRUE(absl::StrContains(arranged.status().message(), "k_proj"));
 }
 
-// Biases of zeros in a quantised checkpoint can be read by name but are not listed.
-TEST(ArrangedWeights, GiveWhatIsNotListed) {
+// All-zero biases of a quantised checkpoint can be read by name but are not listed.
+TEST(ArrangedWeights, GivesUnlistedTensorsByName) {
   const auto stored = std::make_shared<CountingWeights>();
   stored->Add("hidden.model.layers.0.self_attn.q_proj.bias", {8});
   const auto arranged = *ArrangeWeights(stored, SmallConfig("qwen2"));

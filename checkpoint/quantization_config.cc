@@ -26,10 +26,10 @@ using KeyNames = absl::Span<const char* const>;
 
 constexpr char kQuantizationSection[] = "quantization_config";
 constexpr char kOldQuantizationSection[] =
-    "compression_config";  // of compressed-tensors before its name
-// Keys that do not change what the stored weights stand for. Which modules are quantised the
-// tensors themselves say; activations are not quantised as the checkpoint was calibrated for, nor
-// is the cache; the rest tells how the weights were made, or chooses other programs' kernels.
+    "compression_config";  // the older name in compressed-tensors
+// Keys that do not change the stored weights. The tensors themselves show which modules are
+// quantised. Activations and the cache are not quantised as the checkpoint was calibrated for. The
+// other keys say how the weights were made, or choose other programs' kernels.
 constexpr const char* kHarmlessOfFp8[] = {"activation_scheme", "activation_scale_ub",
                                           "dequantize",        "ignored_layers",
                                           "kv_cache_scheme",   "modules_to_not_convert"};
@@ -74,11 +74,12 @@ constexpr const char* kHarmlessOfCompressed[] = {"global_compression_ratio", "ig
 constexpr const char* kHarmlessOfGroup[] = {"input_activations", "output_activations", "targets"};
 constexpr const char* kHarmlessOfWeights[] = {"block_structure", "observer", "observer_kwargs",
                                               "scale_dtype", "zp_dtype"};
-// Of these a list of names is wanted.
+// Keys whose values must be lists of names.
 constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_layers",
                                       "modules_to_not_convert", "targets"};
 
-// Every key has been read, is harmless or empty; the lists of names are such.
+// Checks that every key has been read, is harmless or is empty, and that lists of names are lists
+// of strings.
 absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
   for (const auto& member : fields.object().items()) {
     const std::string& key = member.key();
@@ -96,7 +97,7 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
   return absl::OkStatus();
 }
 
-// The text of a key, in small letters; `if_absent` where there is none.
+// Returns the lower-case text of a key; `if_absent` if the key is absent.
 absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view key,
                                    absl::string_view if_absent,
                                    absl::Span<const char* const> allowed,
@@ -110,14 +111,14 @@ absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view
   return fields.Wrong(key, allowed_text);
 }
 
-// The one of two names of a key that is there.
+// Returns the name of a key that is present, of two.
 absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key,
                         absl::string_view other) {
   const bool has_other = fields.Find(other) != nullptr;
   return fields.Find(key) == nullptr && has_other ? other : key;
 }
 
-// Inputs of a group; -1 stands for all of them, 0 here.
+// Returns the inputs of a group. -1 means the whole row, which is 0 here.
 absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view key,
                                   std::optional<int> if_absent) {
   const json* const value = fields.Find(key);
@@ -128,7 +129,7 @@ absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view 
   return fields.Wrong(key, "an integer from 1, or -1");
 }
 
-// [rows, cols] of the blocks that have a scale in common.
+// Reads [rows, cols] of the blocks that share a scale.
 absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, WeightScheme* scheme) {
   const json& value = *fields.Find(key);
   const auto size_at = [&](size_t i) -> int64_t {
@@ -144,11 +145,11 @@ absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, Weight
 }
 
 // ---- FP8 ----
-constexpr int kUsualBlock = 128;  // of fp8, where nothing is said
+constexpr int kUsualBlock = 128;  // the default of fp8
 
 absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
   RETURN_IF_ERROR(TextOf(fields, "fmt", "e4m3", {"e4m3", "float8_e4m3fn"}, "e4m3").status());
-  // Powers of two are floats like others.
+  // Scales that are powers of two are read like other floats.
   RETURN_IF_ERROR(
       TextOf(fields, "scale_fmt", "float", {"float", "ue8m0"}, "float, ue8m0").status());
   WeightScheme scheme{.is_float = true};
@@ -205,7 +206,7 @@ absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
   RETURN_IF_ERROR(TextOf(fields, "backend", "autoawq", {"autoawq", "auto"}, "autoawq").status());
   RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
   RETURN_IF_ERROR(fields.Only("desc_act", false));
-  // The zeros are stored either way.
+  // The zeros are stored in either case.
   RETURN_IF_ERROR(fields.Bool("zero_point", true).status());
   RETURN_IF_ERROR(fields.Bool("sym", false).status());
   scheme.is_symmetric = false;
@@ -225,9 +226,10 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   scheme.is_float = type == "float";
   ASSIGN_OR_RETURN(scheme.bits, fields.Int("num_bits", scheme.is_float ? 8 : 1, 8, 8));
   ASSIGN_OR_RETURN(scheme.is_symmetric, fields.Bool("symmetric", true));
-  if (scheme.is_float && !scheme.is_symmetric) return fields.Wrong("symmetric", "true of floats");
+  if (scheme.is_float && !scheme.is_symmetric)
+    return fields.Wrong("symmetric", "true with type float");
   RETURN_IF_ERROR(fields.Only("dynamic", false));
-  // Of the group order g_idx speaks, which is there then; the others change nothing.
+  // With "group", the order of groups is in g_idx; the other values change nothing.
   if (const json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
     RETURN_IF_ERROR(TextOf(fields, "actorder", "", {"group", "weight", "dynamic", "static"},
                            "group, weight, dynamic, static, true, false")
@@ -246,7 +248,7 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
     scheme.block_rows = 1;
     scheme.block_cols = group_size;
   } else if (strategy == "block") {
-    if (!scheme.is_float) return fields.Wrong("strategy", "tensor, channel, group of type int");
+    if (!scheme.is_float) return fields.Wrong("strategy", "tensor, channel, group with type int");
     if (fields.Find("block_structure") == nullptr) {
       return fields.Wrong("block_structure", "two integers from 1 with strategy block");
     }
@@ -278,7 +280,7 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
         TextOf(of_group, "format", "pack-quantized", kCompressedFormats, kAllowedFormats).status());
     const bool has_weights = of_group.Find("weights") != nullptr;
     RETURN_IF_ERROR(CheckSectionKeys(of_group, kHarmlessOfGroup));
-    if (!has_weights) continue;  // of activations or the cache only
+    if (!has_weights) continue;  // quantises only activations or the cache
     ASSIGN_OR_RETURN(const ConfigFields of_weights, of_group.Object("weights"));
     ASSIGN_OR_RETURN(const WeightScheme scheme, ReadWeights(of_weights));
     config.schemes.push_back(scheme);
@@ -287,7 +289,7 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
   return config;
 }
 
-// A method of quantising, by its name in a configuration, with the keys that change nothing.
+// A quantisation method by its name in a configuration, with the keys that change nothing.
 struct Method {
   const char* name;
   KeyNames harmless;
@@ -330,7 +332,7 @@ absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& 
   for (const char* name : {kQuantizationSection, kOldQuantizationSection}) {
     if (fields.Find(name) != nullptr) return ReadSection(fields, name);
   }
-  // Of a model of several parts that of the text may have its own.
+  // In a model of several parts, the text part may have a section of its own.
   const json* const text = fields.Find("text_config");
   if (text == nullptr || !text->is_object()) return std::nullopt;
   ASSIGN_OR_RETURN(const ConfigFields of_text, fields.Object("text_config"));

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 using Layout = QuantizationConfig::Layout;
 
-// As a file has it: integers of an initialiser are signed.
+// Returns the value as a file would give it; the integers of an initialiser are signed.
 json AsRead(const json& value) { return json::parse(value.dump()); }
 absl::StatusOr<std::optional<QuantizationConfig>> Parse(const json& section) {
   return ParseQuantization(AsRead({{"quantization_config", section}}), "f");
@@ -41,7 +41,7 @@ std::string ErrorOf(const json& section) {
   return std::string(status.message());
 }
 
-// As published: Qwen2.5-7B-Instruct-GPTQ-Int4.
+// The published section of Qwen2.5-7B-Instruct-GPTQ-Int4.
 json PublishedGptq() {
   return json::parse(R"({"batch_size": 1, "bits": 4, "block_name_to_quantize": null,
     "cache_block_outputs": true, "damp_percent": 0.01, "dataset": null, "desc_act": false,
@@ -57,7 +57,7 @@ json Compressed(const json& weights) {
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
-TEST(QuantizationConfig, IsNothingWhereNothingIsSaid) {
+TEST(QuantizationConfig, IsAbsentWithoutASection) {
   for (const json& config :
        {json::object(), json{{"quantization_config", nullptr}},
         json{{"text_config", {{"quantization_config", nullptr}}}}, json{{"text_config", "none"}}}) {
@@ -119,7 +119,7 @@ TEST(QuantizationConfig, ReadsFp8) {
   EXPECT_TRUE(blocks.schemes[0].is_float);
   EXPECT_EQ(blocks.schemes[0].block_rows, 128);
   EXPECT_EQ(blocks.schemes[0].block_cols, 64);
-  // As transformers has it where nothing is said; null says that there are none.
+  // 128 is the default of transformers; null means no blocks.
   EXPECT_EQ(Parsed({{"quant_method", "fp8"}}).schemes[0].block_cols, 128);
   EXPECT_EQ(Parsed({{"quant_method", "fp8"}, {"weight_block_size", nullptr}}).schemes[0].block_cols,
             0);
@@ -173,7 +173,7 @@ TEST(QuantizationConfig, ReadsEveryGroupOfCompressedTensors) {
   EXPECT_EQ(config.schemes[1].block_rows, 128);
   EXPECT_EQ(config.schemes[2].group_size, 0);
   EXPECT_FALSE(config.schemes[2].is_symmetric);
-  // Under its old name, and inside a model of several parts.
+  // The section under its old name, and in the text part of a model.
   EXPECT_TRUE(ParseQuantization(AsRead({{"compression_config", section}}), "f")->has_value());
   const auto nested =
       ParseQuantization(AsRead({{"text_config", {{"quantization_config", section}}}}), "f");
@@ -195,7 +195,7 @@ TEST(QuantizationConfig, RefusesOtherMethodsByName) {
                        "FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO"));
 }
 
-TEST(QuantizationConfig, RefusesWhatItDoesNotKnow) {
+TEST(QuantizationConfig, RefusesUnknownKeysAndValues) {
   const json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}};
   const json fp8 = {{"quant_method", "fp8"}};
   const json packed = Compressed({{"num_bits", 4}, {"group_size", 32}});
@@ -276,7 +276,7 @@ TEST(QuantizationConfig, RefusesWhatItDoesNotKnow) {
   }
 }
 
-TEST(QuantizationConfig, ReadsTheFileOfModelopt) {
+TEST(QuantizationConfig, ReadsHfQuantConfig) {
   const auto parse = [](const std::string& text) { return ParseHfQuantConfig(text, "h"); };
   const auto good = parse(R"({"producer": {"name": "modelopt", "version": "0.13.0"},
       "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "group_size": null,
@@ -298,7 +298,7 @@ TEST(QuantizationConfig, ReadsTheFileOfModelopt) {
   }
 }
 
-TEST(QuantizationConfig, OfAFolderIsThatOfItsFiles) {
+TEST(QuantizationConfig, ReadsTheFilesOfAFolder) {
   namespace fs = std::filesystem;
   const std::string folder = absl::StrCat(::testing::TempDir(), "/quantization_config_", getpid());
   fs::remove_all(folder);
@@ -324,10 +324,10 @@ TEST(QuantizationConfig, OfAFolderIsThatOfItsFiles) {
   fs::remove_all(folder);
 }
 
-// Those that are published, where they lie beside this checkout: every key is known.
+// Published configurations, if they are next to this checkout: every key is known.
 TEST(QuantizationConfig, ReadsPublishedConfigurations) {
   const std::string folder = TANDEM_SOURCE_DIR "/../shared/golden/configs";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not beside this checkout";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not next to this checkout";
   std::vector<std::string> methods;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const json config = json::parse(*ReadFile(entry.path().string()));

@@ -29,10 +29,10 @@ using Layout = QuantizationConfig::Layout;
 
 // Rows that a thread makes at a time.
 constexpr int kRowsOfPart = 64;
-// Matrices of more elements are made by several threads.
+// Matrices with more elements are made by several threads.
 constexpr int64_t kSmallMatrix = int64_t{1} << 20;
 
-// A tensor whose presence makes a module quantised, of that dtype.
+// A tensor that makes its module quantised: its suffix, and its dtype unless that is empty.
 struct ModuleNumbers {
   Layout layout;
   const char* suffix;
@@ -48,7 +48,7 @@ constexpr ModuleNumbers kModuleNumbers[] = {
     {Layout::kCompressedTensors, ".weight", "I8", OpenInt8Matrix},
     {Layout::kCompressedTensors, ".weight", "F8_E4M3", OpenFp8Matrix}};
 
-// Scales and zero points of activations and caches, which are not quantised here as the checkpoint
+// Scales and zero points of activations and caches. These are not quantised here as the checkpoint
 // was calibrated for.
 constexpr const char* kOfActivations[] = {
     ".activation_scale",  ".input_scale",       ".input_scale_ub", ".input_zero_point",
@@ -149,7 +149,7 @@ class QuantizedWeights final : public Weights {
   }
 
  private:
-  // Makes a matrix of the tensor if it has the numbers of one.
+  // Opens the matrix of a module if the tensor holds its numbers.
   absl::Status AddMatrix(const std::string& name, const QuantizationConfig& config) {
     const SafetensorsEntry& entry = *stored_->Find(name);
     for (const ModuleNumbers& numbers : kModuleNumbers) {
@@ -162,7 +162,7 @@ class QuantizedWeights final : public Weights {
                        numbers.open(*stored_, std::string(module), config));
       const std::string logical = absl::StrCat(module, ".weight");
       if (logical != name && stored_->Has(logical)) {
-        return NotAllowed(stored_->Where(logical), absl::StrCat("beside ", Quoted(name)),
+        return NotAllowed(stored_->Where(logical), absl::StrCat("next to ", Quoted(name)),
                           "one of the two");
       }
       for (const std::string& tensor : matrix->tensors()) parts_.insert(tensor);
@@ -172,7 +172,7 @@ class QuantizedWeights final : public Weights {
     return absl::OkStatus();
   }
 
-  // Whether the tensor is the bias of a quantised module, and adds nothing.
+  // Returns whether the tensor is the all-zero bias of a quantised module.
   bool IsZeroBias(const std::string& name) const {
     absl::string_view module = name;
     if (!absl::ConsumeSuffix(&module, ".bias")) return false;
@@ -236,7 +236,7 @@ class QuantizedWeights final : public Weights {
   const std::vector<std::string> files_;
   absl::flat_hash_map<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
   absl::flat_hash_set<std::string> parts_;   // tensors that matrices are made of
-  absl::flat_hash_set<std::string> hidden_;  // that change nothing
+  absl::flat_hash_set<std::string> hidden_;  // tensors that change nothing
   std::string quantization_;
   mutable std::mutex made_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> made_;

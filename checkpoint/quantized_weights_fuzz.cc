@@ -1,5 +1,6 @@
-// A "quantization_config" and the tensors of a module, mostly ones that are nearly right: refused
-// with the name of the file, or a matrix whose two forms are the same weights, bit for bit.
+// Reads a "quantization_config" and the tensors of a module, mostly nearly right ones. They must be
+// refused with the name of the file, or give a matrix whose two forms have the same weights, bit
+// for bit.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxBytes = 1 << 16;
 
-// "tensors": of each dtype and shape, and perhaps integers that repeat in its data; others are
+// "tensors": each has a dtype, a shape, and perhaps integers that its data repeats; other data is
 // noise.
 const std::vector<json>& Samples() {
   static const auto& samples = *new std::vector<json>(ParseAll({
@@ -71,7 +72,8 @@ const std::vector<json>& Samples() {
   return samples;
 }
 
-// The tensors' bytes, which `*entries` speak of; nothing that makes no sense as a file.
+// Returns the bytes of the tensors, and adds their descriptions to `*entries`. Skips tensors that
+// no file could hold.
 std::vector<std::string> MakeTensors(const json& tensors, std::vector<SafetensorsEntry>* entries) {
   std::vector<std::string> data;
   size_t left = kMaxBytes;
@@ -134,7 +136,7 @@ std::vector<float> Widened(const Weights& weights, const std::string& name, int6
   return values;
 }
 
-// Whether there was a matrix.
+// Returns whether there was a matrix.
 bool FuzzOne(const json& document) {
   if (!document.is_object()) return false;
   const auto config = ParseQuantization(document, "fuzz");
@@ -162,7 +164,7 @@ bool FuzzOne(const json& document) {
   for (const std::string& name : forms[0]->names()) {
     TANDEM_CHECK(forms[0]->Has(name));
     if (!forms[0]->IsMade(name)) continue;
-    // Of all shapes of so many elements one is the matrix's.
+    // Exactly one shape with this number of elements is the matrix's.
     const int64_t elements = forms[0]->num_elements(name);
     int num_shapes = 0;
     for (int64_t rows = 1; rows <= elements; ++rows) {

@@ -1,4 +1,4 @@
-// Of quantised checkpoints what is no matrix, and what is refused.
+// Quantised checkpoints: tensors that are not matrices, and checkpoints that are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -29,9 +29,9 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// ---- What stands beside the matrices ----
+// ---- Tensors that are not matrices ----
 
-TEST_F(QuantizedWeightsTest, OtherTensorsStayWhatTheyAre) {
+TEST_F(QuantizedWeightsTest, KeepsTensorsThatAreNotQuantised) {
   const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
   SafetensorsBuilder file;
   AddGptq(&file, "a.b", numbers);
@@ -43,7 +43,7 @@ TEST_F(QuantizedWeightsTest, OtherTensorsStayWhatTheyAre) {
   const auto opened = Open(file, GptqSection(4, -1));
   ASSERT_TRUE(opened.ok()) << opened.status();
   const Weights& weights = **opened;
-  // A bias of zeros may be asked for, and need not be; others must find a place.
+  // An all-zero bias can be read by name but is not listed; other biases are listed.
   EXPECT_THAT(weights.names(), ElementsAre("a.b.weight", "a.c.bias", "a.c.weight", "lm_head.bias",
                                            "lm_head.weight"));
   EXPECT_EQ(weights.quantization(), "gptq: 2 matrices as q4_0");
@@ -67,7 +67,7 @@ TEST_F(QuantizedWeightsTest, OtherTensorsStayWhatTheyAre) {
   EXPECT_EQ(weights.Get("a.d.weight", {1, 1}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(QuantizedWeightsTest, MadeMatricesStayUntilTheyAreForgotten) {
+TEST_F(QuantizedWeightsTest, KeepsMadeMatricesUntilForgotten) {
   const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
   SafetensorsBuilder file;
   AddGptq(&file, "m", numbers);
@@ -80,8 +80,8 @@ TEST_F(QuantizedWeightsTest, MadeMatricesStayUntilTheyAreForgotten) {
   EXPECT_EQ(Values(weights, 8, 32, DType::kQ4_0), numbers.Weights());
 }
 
-// More elements than one thread makes, and data that is not aligned.
-TEST_F(QuantizedWeightsTest, LargeMatricesAreMadeByThreads) {
+// More elements than one thread makes, and unaligned data.
+TEST_F(QuantizedWeightsTest, MakesLargeMatricesWithThreads) {
   const ModuleNumbers numbers = MakeNumbers(
       {.rows = 1100, .cols = 1024, .group_size = 128, .min_zero = 1, .max_zero = 15}, 9);
   SafetensorsBuilder file;
@@ -90,7 +90,7 @@ TEST_F(QuantizedWeightsTest, LargeMatricesAreMadeByThreads) {
   ExpectWeights(file, GptqSection(4, 128), numbers.Weights(), 1100, DType::kQ5_0, DType::kF32);
 }
 
-TEST_F(QuantizedWeightsTest, ShardsMayCutAModule) {
+TEST_F(QuantizedWeightsTest, ReadsModulesAcrossShards) {
   const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
   SafetensorsBuilder whole;
   AddGptq(&whole, "m", numbers);
@@ -109,7 +109,7 @@ TEST_F(QuantizedWeightsTest, ShardsMayCutAModule) {
   EXPECT_EQ(Values(**weights, 8, 32, DType::kQ4_0), numbers.Weights());
 }
 
-TEST_F(QuantizedWeightsTest, ScalesOfActivationsAndCachesAreLeftOut) {
+TEST_F(QuantizedWeightsTest, OmitsScalesOfActivationsAndCaches) {
   SafetensorsBuilder file;
   file.Add("l.self_attn.k_proj.weight", "F8_E4M3", {1, 1}, std::vector<uint8_t>{56});
   file.AddFloats("l.self_attn.k_proj.weight_scale", "F32", {}, {1});
@@ -129,9 +129,9 @@ TEST_F(QuantizedWeightsTest, ScalesOfActivationsAndCachesAreLeftOut) {
             "modelopt: 1 matrix dequantised to bfloat16 (numbers of F8_E4M3)");
 }
 
-// ---- What is refused ----
+// ---- Refusals ----
 
-TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
+TEST_F(QuantizedWeightsTest, NamesTheMalformedGptqTensor) {
   SafetensorsBuilder good;
   AddGptq(&good, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
   const auto refuse = [&](const std::function<void(SafetensorsBuilder*)>& spoil,
@@ -153,7 +153,7 @@ TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
     return [=](SafetensorsBuilder* file) { (*file)[name].shape = shape; };
   };
   refuse(remove("m.scales"), section,
-         "tensor \"m.scales\": not found in any file, wanted beside \"m.qweight\"");
+         "tensor \"m.scales\": not found in any file, needed next to \"m.qweight\"");
   refuse(remove("m.qzeros"), asymmetric, "tensor \"m.qzeros\": not found in any file");
   refuse(remove("m.g_idx"), act_order, "tensor \"m.g_idx\": not found in any file");
   refuse(retype("m.qweight", "F32"), section,
@@ -187,10 +187,10 @@ TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
       [](SafetensorsBuilder* file) {
         file->AddFloats("m.weight", "F16", {1, 1}, {1});
       },
-      section, "tensor \"m.weight\": found beside \"m.qweight\", allowed: one of the two");
+      section, "tensor \"m.weight\": found next to \"m.qweight\", allowed: one of the two");
 }
 
-TEST_F(QuantizedWeightsTest, MalformedOthersAreNamed) {
+TEST_F(QuantizedWeightsTest, NamesMalformedTensorsOfOtherMethods) {
   SafetensorsBuilder awq;
   AddAwq(&awq, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
   SafetensorsBuilder file = awq;

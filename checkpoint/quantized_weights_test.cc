@@ -29,11 +29,11 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// ---- Each definition once, by hand ----
+// ---- Each definition, computed by hand ----
 
 TEST_F(QuantizedWeightsTest, GptqByHand) {
   SafetensorsBuilder file;
-  // Column 0 holds 0 to 7, column 1 the same from 15 down, columns 2 to 7 the middle.
+  // Column 0 holds 0 to 7, column 1 holds 15 down to 8, columns 2 to 7 the middle of the range.
   std::vector<uint32_t> words(8, 0x88888888);
   words[0] = 0x76543210;
   words[1] = 0x89ABCDEF;
@@ -48,7 +48,7 @@ TEST_F(QuantizedWeightsTest, GptqByHand) {
                           16, 14, 12, 10, 8, 6, 4, 2));
   for (size_t i = 16; i < values.size(); ++i) EXPECT_EQ(values[i], 0);
 
-  // The same words as version 2 has zeros that are less by one.
+  // Read as version 2, the same words give zeros that are less by one.
   json section = GptqSection(4, 128);
   section["checkpoint_format"] = "gptq_v2";
   const std::vector<float> others = Values(**Open(file, section), 8, 8, DType::kBF16);
@@ -58,7 +58,7 @@ TEST_F(QuantizedWeightsTest, GptqByHand) {
 
 TEST_F(QuantizedWeightsTest, AwqByHand) {
   SafetensorsBuilder file;
-  // Outputs 0 to 7 of input 0 are 0, 4, 1, 5, 2, 6, 3, 7; of input 1 all 15.
+  // Outputs 0 to 7 of input 0 are 0, 4, 1, 5, 2, 6, 3, 7; those of input 1 are all 15.
   file.Add("m.qweight", "I32", {2, 1}, std::vector<uint32_t>{0x76543210, 0xFFFFFFFF});
   // Zeros of outputs 0 to 7: 1, 0, 2, 0, 0, 0, 0, 3.
   file.Add("m.qzeros", "I32", {1, 1}, std::vector<uint32_t>{0x30000021});
@@ -81,7 +81,7 @@ TEST_F(QuantizedWeightsTest, PackedByHand) {
   EXPECT_THAT(Values(**symmetric, 2, 8, DType::kBF16),
               ElementsAre(-8, -7, -6, -5, -2, -1.5f, -1, -0.5f, 0, 2, 4, 6, 4, 5, 6, 7));
 
-  // Zero points of the first group -8 and 7, of the second 0 and 1.
+  // The zero points are -8 and 7 in the first group, 0 and 1 in the second.
   file.Add("m.weight_zero_point", "I32", {1, 2}, std::vector<uint32_t>{0xF0, 0x98});
   weights_section["symmetric"] = false;
   const auto asymmetric = Open(file, CompressedSection("pack-quantized", weights_section));
@@ -113,7 +113,7 @@ TEST_F(QuantizedWeightsTest, Fp8ByHand) {
   EXPECT_TRUE(std::isnan(E4m3ToFloat(0x7F)) && std::isnan(E4m3ToFloat(0xFF)));
 
   SafetensorsBuilder file;
-  // Three rows of five ones in blocks of 2 by 2: the last ones are narrower.
+  // Three rows of five ones in blocks of 2 by 2; the last blocks are narrower.
   file.Add("m.weight", "F8_E4M3", {3, 5}, std::vector<uint8_t>(15, 0x38));
   file.AddFloats("m.weight_scale_inv", "F32", {2, 3}, {1, 2, 4, 8, 16, 32});
   const auto weights = Open(file, Fp8Section(2, 2));
@@ -132,7 +132,7 @@ struct GptqCase {
   bool desc_act = false;
 };
 
-TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
+TEST_F(QuantizedWeightsTest, GptqBecomesBlocksThatHoldItsNumbers) {
   const GptqCase cases[] = {
       {{.rows = 72, .cols = 256, .group_size = 128}, DType::kQ4_0},
       {{.rows = 8, .cols = 128}, DType::kQ4_0},
@@ -150,7 +150,7 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
        DType::kF32,
        2},
       {{.rows = 64, .cols = 128, .bits = 8, .group_size = 32}, DType::kQ8_0},
-      // Numbers from -200 to 155, more than a byte holds.
+      // Numbers from -200 to 155, which exceed a byte.
       {{.rows = 16, .cols = 64, .bits = 8, .min_zero = 100, .max_zero = 200}, DType::kF32},
       {{.rows = 16, .cols = 96, .group_size = 48}, DType::kF32},
       {{.rows = 16, .cols = 96, .group_size = 16}, DType::kF32},
@@ -160,9 +160,9 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
        DType::kF32,
        1,
        true},
-      // A last group that is not full.
+      // The last group is partial.
       {{.rows = 24, .cols = 160, .group_size = 128}, DType::kQ4_0},
-      // A module of fewer inputs than a group.
+      // A module with fewer inputs than a group.
       {{.rows = 24, .cols = 64, .group_size = 128}, DType::kQ4_0}};
   unsigned seed = 0;
   for (const GptqCase& c : cases) {
@@ -176,15 +176,15 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
     if (c.version == 2) section["format"] = "gptq_v2";
     ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
     if (c.desc_act) continue;
-    // The order of groups need not be said where it is the usual one, nor zeros of symmetric ones.
+    // g_idx is optional if groups are in order, and so are the zeros of symmetric matrices.
     file.Remove("m.g_idx");
     if (c.numbers.min_zero < 0) file.Remove("m.qzeros");
     ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
   }
 }
 
-// Version 1 takes one from all zeros of a word together. Where a zero is 0, it borrows from its
-// neighbour, and gives back when one is added to the word.
+// Version 1 subtracts one from each zero of a word with a single subtraction. A zero of 0 borrows
+// from its neighbour; adding the ones back to the word undoes the borrow.
 TEST_F(QuantizedWeightsTest, GptqZerosOfZeroBorrow) {
   const ModuleNumbers numbers =
       MakeNumbers({.rows = 16, .cols = 32, .min_zero = 0, .max_zero = 3}, 5);
@@ -213,7 +213,7 @@ TEST_F(QuantizedWeightsTest, GptqModulesMayHaveOtherBitsAndGroups) {
   ExpectWeights(file, section, numbers.Weights(), 32, DType::kQ8_0, DType::kF32);
 }
 
-TEST_F(QuantizedWeightsTest, AwqKeepsItsBitsWhereBlocksHoldThem) {
+TEST_F(QuantizedWeightsTest, AwqBecomesBlocksThatHoldItsNumbers) {
   const std::pair<RandomNumbers, DType> cases[] = {
       {{.rows = 72, .cols = 256, .group_size = 128, .min_zero = 0, .max_zero = 15}, DType::kQ5_0},
       {{.rows = 24, .cols = 96, .group_size = 32}, DType::kQ4_0},
@@ -236,8 +236,8 @@ struct PackedCase {
   DType floats;
 };
 
-TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
-  // Products of a scale of bf16, 8 bits, and a number of at most 3 fit f16.
+TEST_F(QuantizedWeightsTest, PackedBecomesBlocksThatHoldItsNumbers) {
+  // f16 holds the products of a bf16 scale (8 significant bits) and a number of at most 3 bits.
   const PackedCase cases[] = {
       {{.rows = 40, .cols = 256, .group_size = 128, .scale_dtype = "BF16"},
        DType::kQ4_0,
@@ -265,7 +265,7 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
       {{.rows = 9, .cols = 64, .bits = 1, .group_size = 32, .scale_dtype = "BF16"},
        DType::kQ4_0,
        DType::kBF16},
-      // Scales of f32 that f16 does not hold, and of bf16 that are too small for its bits.
+      // Scales of f32 that f16 cannot hold, and scales of bf16 below f16's range.
       {{.rows = 8, .cols = 64, .group_size = 32, .scale_dtype = "F32"}, DType::kF32, DType::kF32},
       {{.rows = 8, .cols = 64, .group_size = 32, .scale_dtype = "BF16", .scale = 1e-6f},
        DType::kF32,
@@ -296,14 +296,14 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
                std::vector<int32_t>(numbers.group_of.begin(), numbers.group_of.end()));
     } else {
       file.Add("m.weight_g_idx", "I32", {c.numbers.cols},
-               std::vector<int32_t>(c.numbers.cols, -1));  // as if not there
+               std::vector<int32_t>(c.numbers.cols, -1));  // the same as absent
     }
     ExpectWeights(file, CompressedSection("pack-quantized", weights), numbers.Weights(),
                   c.numbers.rows, c.kept, c.floats);
   }
 }
 
-TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
+TEST_F(QuantizedWeightsTest, Int8BecomesBlocksThatHoldItsNumbers) {
   for (const int group_size : {0, 32, 24}) {
     const ModuleNumbers numbers = MakeNumbers(
         {.rows = 66, .cols = 96, .bits = 8, .group_size = group_size, .scale_dtype = "BF16"}, 70);
@@ -327,8 +327,8 @@ TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
       numbers.Weights(), 10, DType::kF32, DType::kF32);
 }
 
-// Every byte, times scales of each kind and dtype.
-TEST_F(QuantizedWeightsTest, Fp8HasEveryScale) {
+// Every byte, multiplied with scales of each kind and dtype.
+TEST_F(QuantizedWeightsTest, Fp8ReadsEveryKindOfScale) {
   constexpr int kRows = 70;
   constexpr int kCols = 256;
   std::vector<uint8_t> bytes;
@@ -394,7 +394,7 @@ TEST_F(QuantizedWeightsTest, Fp8HasEveryScale) {
   }
 }
 
-TEST_F(QuantizedWeightsTest, FloatsAreOfSixteenBitsWhereTheseHoldThem) {
+TEST_F(QuantizedWeightsTest, UsesSixteenBitFloatsIfTheyAreExact) {
   const auto dtype_of = [&](const std::vector<float>& scales) {
     SafetensorsBuilder file;
     file.Add("m.weight", "F8_E4M3", {2, 3}, std::vector<uint8_t>{1, 126, 56, 57, 129, 0});
@@ -407,15 +407,15 @@ TEST_F(QuantizedWeightsTest, FloatsAreOfSixteenBitsWhereTheseHoldThem) {
                                           1.125f * scales[1], -0x1p-9f * scales[1], 0}));
     return dtype;
   };
-  EXPECT_EQ(dtype_of({0.25f, 2}), DType::kBF16);       // 4 bits of a number by 1 of a scale
+  EXPECT_EQ(dtype_of({0.25f, 2}), DType::kBF16);       // a number of 4 bits times a scale of 1
   EXPECT_EQ(dtype_of({0x1p-120f, 1}), DType::kBF16);   // 2^-129, which is subnormal
-  EXPECT_EQ(dtype_of({0.9375f, 2}), DType::kBF16);     // by 4
-  EXPECT_EQ(dtype_of({0.96875f, 2}), DType::kF16);     // by 5
-  EXPECT_EQ(dtype_of({0.9921875f, 0}), DType::kF16);   // by 7
-  EXPECT_EQ(dtype_of({0.99609375f, 1}), DType::kF32);  // by 8
-  EXPECT_EQ(dtype_of({0x1.Fp-14f, 1}), DType::kF32);   // 5 bits, the lowest 2^-27: not of f16
+  EXPECT_EQ(dtype_of({0.9375f, 2}), DType::kBF16);     // a scale of 4 bits
+  EXPECT_EQ(dtype_of({0.96875f, 2}), DType::kF16);     // of 5
+  EXPECT_EQ(dtype_of({0.9921875f, 0}), DType::kF16);   // of 7
+  EXPECT_EQ(dtype_of({0.99609375f, 1}), DType::kF32);  // of 8
+  EXPECT_EQ(dtype_of({0x1.Fp-14f, 1}), DType::kF32);   // 5 bits, the lowest 2^-27: below f16's
   EXPECT_EQ(dtype_of({192.0f, 1.5f}), DType::kBF16);
-  EXPECT_EQ(dtype_of({1.9375f * 128, 1}), DType::kF32);  // 111,104: more than f16 has
+  EXPECT_EQ(dtype_of({1.9375f * 128, 1}), DType::kF32);  // 111,104: above f16's largest
 }
 
 }  // namespace

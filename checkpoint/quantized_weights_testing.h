@@ -1,4 +1,4 @@
-// For tests of quantised checkpoints: a folder with one.
+// A fixture for tests of quantised checkpoints: a folder with one.
 #ifndef TANDEM_CHECKPOINT_QUANTIZED_WEIGHTS_TESTING_H_
 #define TANDEM_CHECKPOINT_QUANTIZED_WEIGHTS_TESTING_H_
 
@@ -28,7 +28,7 @@ class QuantizedWeightsTest : public FolderTest {
     Write("config.json", nlohmann::json{{"quantization_config", section}}.dump());
     return Weights::Open(folder_, form);
   }
-  // The matrix of module "m" as f32, after it has been found to be of `dtype`.
+  // Returns the matrix of module "m" as f32, and checks that its dtype is `dtype`.
   static std::vector<float> Values(const Weights& weights, int rows, int cols, DType dtype) {
     const auto view = weights.Get("m.weight", {rows, cols});
     EXPECT_TRUE(view.ok()) << view.status();
@@ -44,7 +44,7 @@ class QuantizedWeightsTest : public FolderTest {
     }
     return values;
   }
-  // Its values in both forms.
+  // Checks the values in both forms.
   void ExpectWeights(const SafetensorsBuilder& file, const nlohmann::json& section,
                      const std::vector<float>& wanted, int rows, DType kept, DType floats) const {
     const int cols = static_cast<int>(wanted.size()) / rows;

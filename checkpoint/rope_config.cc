@@ -18,7 +18,7 @@
 namespace tandem {
 namespace {
 
-// Long waves are stretched by the factor, short ones kept, those between blended.
+// Stretches long waves by the factor, keeps short ones, and blends those between.
 float Llama3Frequency(const RopeConfig& rope, float frequency) {
   const float scale = static_cast<float>(rope.factor);
   const float low_wavelength = static_cast<float>(rope.original_context / rope.low_freq_factor);
@@ -32,9 +32,9 @@ float Llama3Frequency(const RopeConfig& rope, float frequency) {
   return (1.0f - smooth) * frequency / scale + smooth * frequency;
 }
 
-// Pairs up to the first end of this range keep their frequency, those from its second on are
-// stretched by the factor, those between blended. The ends turn beta_fast and beta_slow times in
-// the original context.
+// The range of pairs that are blended. Pairs up to `begin` keep their frequency; pairs from `end`
+// on are stretched by the factor. The ends turn beta_fast and beta_slow times in the original
+// context.
 struct YarnRange {
   YarnRange(const RopeConfig& rope, int rotary_dim) {
     const auto pair_that_turns = [&](double times) {
@@ -51,7 +51,7 @@ struct YarnRange {
     end = std::min(end, rotary_dim - 1.0);
     if (begin == end) end += 0.001;  // as the reference does
   }
-  // 1 where a pair keeps its frequency, 0 where it is stretched.
+  // Returns 1 if a pair keeps its frequency, 0 if it is stretched.
   float Kept(int pair) const {
     const float ramp =
         (static_cast<float>(pair) - static_cast<float>(begin)) / static_cast<float>(end - begin);
@@ -63,8 +63,8 @@ struct YarnRange {
 }  // namespace
 
 std::vector<float> RopeConfig::InverseFrequencies(int rotary_dim, bool is_long) const {
-  // In f32 step by step, as the reference; only the power is rounded once from double, because
-  // libraries differ in its last bit.
+  // Computes in f32 step by step, as the reference does. Only the power is rounded once from
+  // double, because libraries differ in its last bit.
   std::vector<float> frequencies(rotary_dim / 2);
   const float scale = static_cast<float>(factor);
   for (int i = 0; i < rotary_dim / 2; ++i) {
@@ -102,16 +102,17 @@ using nlohmann::json;
 
 constexpr double kMinFactor = 1e-6;
 
-// One rope: config.json's own keys and an object of rope_scaling or rope_parameters, if any.
+// Reads one rope: config.json's own keys and, if present, an object of rope_scaling or
+// rope_parameters.
 class RopeReader {
  public:
-  // `theta`: where the object has none.
+  // `theta`: the base if the object has none.
   RopeReader(const ConfigFields& config, double theta, ModelConfig* model)
       : config_(config), model_(*model) {
     rope_.theta = theta;
   }
 
-  // The base of the model's own frequencies.
+  // Returns the rope without an object: the model's own base.
   absl::StatusOr<RopeConfig> Read() { return rope_; }
   absl::StatusOr<RopeConfig> Read(const ConfigFields& scaling, bool may_be_partial) {
     ASSIGN_OR_RETURN(rope_.theta, scaling.Number("rope_theta", 1, kMaxTheta, rope_.theta));
@@ -175,8 +176,8 @@ class RopeReader {
     return absl::OkStatus();
   }
 
-  // The reference stretches the base by ((factor * n / m) - (factor - 1)) ^ (dim / (dim - 2)),
-  // n = max(m, positions in use), m = max_position_embeddings: by 1 up to m positions, and this
+  // The reference stretches the base by ((factor * n / m) - (factor - 1)) ^ (dim / (dim - 2)), n =
+  // max(m, positions in use), m = max_position_embeddings. That is 1 up to m positions, and this
   // engine reads no more than m.
   absl::Status CheckDynamic(const ConfigFields& scaling) {
     RETURN_IF_ERROR(ReadFactor(scaling));
@@ -184,7 +185,8 @@ class RopeReader {
     return scaling.Only("original_max_position_embeddings", model_.context_length);
   }
 
-  // The context that a model was trained on first: of the object, of config.json, or the whole.
+  // Reads the context that a model was first trained on: from the object, else from config.json,
+  // else the whole context.
   absl::Status ReadOriginalContext(const ConfigFields& scaling) {
     constexpr char kKey[] = "original_max_position_embeddings";
     ASSIGN_OR_RETURN(const int beside, config_.Int(kKey, 1, kMaxContext, model_.context_length));
@@ -232,7 +234,7 @@ class RopeReader {
     if (rope_.factor > 1) {
       derived = std::sqrt(1.0 + std::log(rope_.factor) / std::log(rope_.original_context));
     }
-    if (!std::isfinite(derived)) derived = 1.0;  // an original context of 1
+    if (!std::isfinite(derived)) derived = 1.0;  // if the original context is 1
     ASSIGN_OR_RETURN(rope_.magnitude,
                      scaling.Number("attention_factor", kMinFactor, kMaxRopeFactor, derived));
     return absl::OkStatus();
@@ -241,8 +243,9 @@ class RopeReader {
   absl::StatusOr<std::vector<float>> ReadDivisors(const ConfigFields& scaling,
                                                   const char* key) const {
     const int count = model_.rotary_dim / 2;
-    const std::string allowed = absl::StrCat("a list of ", count, " numbers from ", kMinFactor,
-                                             " to ", kMaxRopeFactor, ", half of what is rotated");
+    const std::string allowed =
+        absl::StrCat("a list of ", count, " numbers from ", kMinFactor, " to ", kMaxRopeFactor,
+                     ", half of the rotated elements");
     const json* const list = scaling.Find(key);
     if (list == nullptr || !list->is_array() || list->size() != static_cast<size_t>(count)) {
       return scaling.Wrong(key, allowed);
@@ -263,13 +266,13 @@ class RopeReader {
   RopeConfig rope_;
 };
 
-// The object of rope_parameters or, in older files, rope_scaling.
+// Returns the object of rope_parameters or, in older files, rope_scaling.
 using RopeObject = std::optional<ConfigFields>;
 absl::StatusOr<RopeObject> FindRopeObject(const ConfigFields& config) {
   const json* const scaling = config.Find("rope_scaling");
   const json* const parameters = config.Find("rope_parameters");
   if (scaling != nullptr && parameters != nullptr && *scaling != *parameters) {
-    return config.Wrong("rope_scaling", "nothing beside rope_parameters");
+    return config.Wrong("rope_scaling", "nothing next to rope_parameters");
   }
   if (scaling == nullptr && parameters == nullptr) return std::nullopt;
   const char* const key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
@@ -277,7 +280,7 @@ absl::StatusOr<RopeObject> FindRopeObject(const ConfigFields& config) {
   return config.Object(key);
 }
 
-// How many elements of a head are rotated.
+// Reads how many elements of a head are rotated.
 absl::Status ReadRotaryDim(const ConfigFields& config, const RopeObject& rope,
                            const ModelFamily& family, ModelConfig* model) {
   model->rotary_dim = model->head_dim;
@@ -289,9 +292,10 @@ absl::Status ReadRotaryDim(const ConfigFields& config, const RopeObject& rope,
   }
   model->rotary_dim = static_cast<int>(model->head_dim * part);
   if (model->rotary_dim % 2 == 0 && model->rotary_dim > 0) return absl::OkStatus();
-  return config.Wrong(
-      kKey, absl::StrCat("a share of the ", model->head_dim,
-                         " elements of a head that is even and not 0, not ", model->rotary_dim));
+  return config.Wrong(kKey,
+                      absl::StrCat("a share of the ", model->head_dim,
+                                   " elements of a head that gives an even number above 0, not ",
+                                   model->rotary_dim));
 }
 
 absl::Status ReadMainRope(const ConfigFields& config, const RopeObject& object,
@@ -305,13 +309,13 @@ absl::Status ReadMainRope(const ConfigFields& config, const RopeObject& object,
   }
   ASSIGN_OR_RETURN(model->rope, reader.Read(*object, family.partial_rotary > 0.0));
   if (config.Find("rope_theta") != nullptr && model->rope.theta != theta) {
-    return object->Wrong("rope_theta", absl::StrCat(theta, ", as rope_theta beside it says"));
+    return object->Wrong("rope_theta", absl::StrCat(theta, ", as rope_theta next to it says"));
   }
   return absl::OkStatus();
 }
 
-// Two ropes: in newer files an object with one for each kind of layer, in older ones rope_scaling
-// for layers that see all and a base alone for those that slide.
+// Reads two ropes: in newer files from an object with one for each kind of layer; in older ones
+// from rope_scaling for layers that see everything and only a base for layers that slide.
 absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
                            const ModelFamily& family, ModelConfig* model) {
   constexpr double kLocalTheta = 10000.0;

@@ -21,27 +21,27 @@ struct RopeConfig {
   double high_freq_factor = 4.0;  // kLlama3
   double beta_fast = 32.0;        // kYarn
   double beta_slow = 1.0;         // kYarn
-  bool rounds_range = true;       // kYarn: the dimensions between the betas, to whole ones
-  int original_context = 0;       // all but kDefault and kLinear: original_max_position_embeddings
-  double magnitude = 1.0;         // kYarn, kLongRope: of cosines and sines
-  // kLongRope: what divides the frequencies of texts that reach no farther than original_context,
-  // and of longer ones. [rotary_dim / 2] each.
+  bool rounds_range = true;       // kYarn: rounds the range of pairs between the betas
+  int original_context = 0;       // not kDefault, kLinear: original_max_position_embeddings
+  double magnitude = 1.0;         // kYarn, kLongRope: factor of cosines and sines
+  // kLongRope: divisors of the frequencies for texts that fit in original_context, and for longer
+  // texts. [rotary_dim / 2] each.
   std::vector<float> short_divisors{};
   std::vector<float> long_divisors{};
-  // Numbers that divide the angles of all that, as GGUF files have them in place of kLlama3:
-  // [rotary_dim / 2], or none.
+  // Further divisors of the angles, which GGUF files have in place of kLlama3: [rotary_dim / 2], or
+  // none.
   std::vector<float> divisors{};
 
   bool operator==(const RopeConfig&) const = default;
 
-  // The angle per position of each pair of elements: [rotary_dim / 2]. `is_long`: of a text that
-  // reaches beyond original_context, which only kLongRope asks.
+  // Returns the angle per position of each pair of elements: [rotary_dim / 2]. `is_long`, which
+  // only kLongRope uses: the text reaches beyond original_context.
   std::vector<float> InverseFrequencies(int rotary_dim, bool is_long = false) const;
 };
 
-// Fills in the ropes, rotary_dim and rotations by the keys of config.json, in all their forms, and
-// lengthens the context where yarn does.
-// REQUIRES: num_layers, head_dim, context_length and windows are read.
+// Fills in the ropes, rotary_dim and rotations from the keys of config.json, in all their forms.
+// Yarn also lengthens the context. REQUIRES: num_layers, head_dim, context_length and windows have
+// been read.
 absl::Status ReadRope(const ConfigFields& config, const ModelFamily& family, ModelConfig* model);
 
 }  // namespace tandem

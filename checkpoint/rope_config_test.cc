@@ -1,4 +1,4 @@
-// Frequencies against the formulas in double.
+// Compares frequencies with the formulas in double.
 #include "checkpoint/rope_config.h"
 
 #include <cmath>
@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// f32 arithmetic of at most eight operations, each within 2^-24 of its result, on factors that do
-// not cancel but in (1 - smooth), whose error is below 2^-24 / low of the sum: 16 * 2^-24 in all.
+// At most eight operations in f32, each within 2^-24 of its result. Their factors cancel only in (1
+// - smooth), whose error is below 2^-24 / low of the sum: 16 * 2^-24 in all.
 constexpr double kFrequencyTolerance = 16 * 0x1p-24;
 
 TEST(RopeConfig, DefaultAndLinearFrequencies) {
@@ -45,7 +45,7 @@ TEST(RopeConfig, Llama3StretchesLongWavesOnly) {
   int num_kept = 0, num_blended = 0, num_stretched = 0;
   for (int i = 0; i < 64; ++i) {
     const double plain = std::pow(500000.0, -i / 64.0);
-    const double turns = 8192 * plain / (2 * M_PI);  // within the original context
+    const double turns = 8192 * plain / (2 * M_PI);  // in the original context
     double expected = plain;
     if (turns < 1.0) {
       expected = plain / 8;
@@ -66,8 +66,8 @@ TEST(RopeConfig, Llama3StretchesLongWavesOnly) {
   EXPECT_GT(num_stretched, 10);
 }
 
-// Pairs that turn more than 32 times in the original context stay, those that turn less than once
-// are stretched, and a straight line of the pair's number lies between.
+// Pairs that turn more than 32 times in the original context keep their frequency, pairs that turn
+// less than once are stretched, and pairs between are blended linearly by their number.
 TEST(RopeConfig, YarnBlendsByThePairsNumber) {
   RopeConfig rope{
       .type = RopeConfig::Type::kYarn, .theta = 1e6, .factor = 4.0, .original_context = 32768};
@@ -86,7 +86,8 @@ TEST(RopeConfig, YarnBlendsByThePairsNumber) {
       const double stretched = std::min(std::max((i - first) / (last - first), 0.0), 1.0);
       const double expected = plain / 4 * stretched + plain * (1 - stretched);
       ++(stretched == 0 ? num_kept : stretched == 1 ? num_stretched : num_blended);
-      // The share errs by three roundings of numbers up to `last`, a quarter to all of which count.
+      // The share has three roundings of numbers up to `last`; its error changes the result by at
+      // most three quarters of it.
       EXPECT_NEAR(frequencies[i], expected,
                   (kFrequencyTolerance + (std::log(1e6) + 3 * last) * 0x1p-24) * expected)
           << i;
@@ -97,7 +98,7 @@ TEST(RopeConfig, YarnBlendsByThePairsNumber) {
   }
 }
 
-TEST(RopeConfig, LongRopeDividesByTheListOfTheTextsLength) {
+TEST(RopeConfig, LongRopeUsesTheDivisorsForTheLengthOfTheText) {
   const RopeConfig rope{.type = RopeConfig::Type::kLongRope,
                         .short_divisors = {1.0f, 1.5f, 2.0f},
                         .long_divisors = {4.0f, 8.0f, 16.0f}};

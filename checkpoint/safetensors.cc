@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as the reference library
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference library
 
 constexpr SafetensorsDType kDTypes[] = {
     {"F32", 4, DType::kF32},   {"F16", 2, DType::kF16},      {"BF16", 2, DType::kBF16},
@@ -37,7 +37,7 @@ std::string AllowedDTypes() {
   return names;
 }
 
-// Reads one tensor's description, after the place of its bytes in the data is checked.
+// Reads one tensor's description and the place of its bytes in the data.
 class EntryReader {
  public:
   EntryReader(absl::string_view file, absl::string_view name, const json& value)
@@ -127,7 +127,7 @@ absl::Status CheckMetadata(const json& metadata, absl::string_view file) {
   return NotAllowed(absl::StrCat(file, ": __metadata__"), Shown(metadata), "an object of strings");
 }
 
-// Sorts entries by their bytes; they must follow each other from the first byte to the last.
+// Sorts the entries by their bytes, and checks that these cover the data without gaps or overlaps.
 absl::Status CheckCoverage(absl::Span<const std::byte> data, absl::string_view file,
                            std::vector<SafetensorsEntry>* entries) {
   const auto end_of = [](const SafetensorsEntry& entry) {

@@ -1,6 +1,6 @@
-// Bytes as a safetensors file, mostly a header that is nearly right and the bytes that it speaks
-// of: refused with the file's name, or every tensor lies where the header says, has the bytes of
-// its type and shape, and together they cover the file.
+// Parses bytes as a safetensors file, mostly with a header that is nearly right and the bytes that
+// it describes. A file must be refused with its name, or every tensor lies where the header says,
+// has the bytes of its type and shape, and together they cover the file.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

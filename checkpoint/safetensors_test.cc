@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// A file of this header and so many bytes 0, 1, 2, ... after it.
+// Returns a file with this header, followed by `data_bytes` bytes 0, 1, 2, ...
 std::string FileOf(const std::string& header, size_t data_bytes) {
   std::string file;
   for (int i = 0; i < 8; ++i) file.push_back(static_cast<char>(header.size() >> (8 * i) & 0xFF));
@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseHeader(const std::string& fil
       "w.safetensors");
 }
 
-// The error is one line that names the file and says this.
+// Expects an error of one line that names the file and contains `says`.
 void ExpectRefused(const std::string& file, const std::string& says) {
   const absl::Status status = ParseHeader(file).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << says;
@@ -44,7 +44,7 @@ std::string Tensor(const std::string& dtype, const std::string& shape, const std
   return absl::StrCat(R"({"dtype":)", dtype, R"(,"shape":)", shape, R"(,"data_offsets":)", offsets,
                       "}");
 }
-// The header of one tensor named "a".
+// Returns the header of one tensor named "a".
 std::string One(const std::string& dtype, const std::string& shape, const std::string& offsets) {
   return absl::StrCat(R"({"a":)", Tensor(dtype, shape, offsets), "}");
 }
@@ -121,7 +121,7 @@ TEST(Safetensors, RefusesAbsurdHeaderLengths) {
   }
 }
 
-TEST(Safetensors, RefusesHeadersThatAreNoObjectOfTensors) {
+TEST(Safetensors, RefusesHeadersThatAreNotAnObjectOfTensors) {
   ExpectRefused(FileOf("", 0), "not JSON");
   ExpectRefused(FileOf("{", 0), "not JSON");
   ExpectRefused(FileOf("{} x", 0), "not JSON");
@@ -137,7 +137,7 @@ TEST(Safetensors, RefusesHeadersThatAreNoObjectOfTensors) {
                 "x: found 1");
 }
 
-TEST(Safetensors, RefusesTheSameNameTwice) {
+TEST(Safetensors, RefusesDuplicateNames) {
   const std::string tensor = Tensor(R"("U8")", "[1]", "[0,1]");
   ExpectRefused(FileOf(absl::StrCat(R"({"a":)", tensor, R"(,"\u0061":)", tensor, "}"), 1),
                 R"(key "a" twice)");
@@ -164,7 +164,7 @@ TEST(Safetensors, RefusesWrongShapes) {
     ExpectRefused(FileOf(One(R"("F32")", shape, "[0,4]"), 4), "shape: found");
   }
   ExpectRefused(FileOf(One(R"("F32")", "3", "[0,4]"), 4), "shape: found 3, allowed: a list");
-  // Products that wrap around to the right number of bytes.
+  // Products that would wrap around to the right number of bytes.
   for (const char* const shape :
        {"[4611686018427387904,4611686018427387904]", "[4294967296,4294967296,4]",
         "[9223372036854775808]", "[18446744073709551615]", "[4611686018427387905]"}) {
@@ -206,9 +206,9 @@ TEST(Safetensors, ShowsHostileNamesInOnePrintableLine) {
       R"(tensor "\n\x00\x1b[31mxxx)");
 }
 
-// Every golden file with every byte of its header changed in several ways: no crash, and if it is
-// accepted the bytes lie in the file.
-TEST(Safetensors, EveryChangedByteIsRefusedOrHarmless) {
+// Changes every byte of a golden file's header in several ways: nothing crashes, and the tensors of
+// accepted files lie in the file.
+TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
   const std::string path = GoldenModelPath("llama-mqa/model.safetensors");
   const auto whole = ReadFile(path);
   ASSERT_TRUE(whole.ok()) << whole.status();

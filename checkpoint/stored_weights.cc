@@ -147,8 +147,8 @@ std::string StoredWeights::Where(std::string_view name) const {
   return absl::StrCat(tensor.path, ": tensor ", Quoted(tensor.entry.name));
 }
 
-// The tensor's first element. The format does not align data to the element, and reading it
-// unaligned is undefined: such a tensor is copied when it is first wanted.
+// Returns the tensor's first element. The format does not align data to the element size, and
+// unaligned reads are undefined behaviour, so an unaligned tensor is copied when it is first read.
 const void* StoredWeights::Aligned(const SafetensorsEntry& entry) const {
   const std::byte* const data = entry.bytes.data();
   if (IsBlocks(*entry.dtype) || reinterpret_cast<uintptr_t>(data) % SizeOf(*entry.dtype) == 0) {

@@ -25,19 +25,19 @@ namespace tandem {
 class StoredWeights : public Weights {
  public:
   StoredWeights() = default;
-  // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
-  // INVALID_ARGUMENT for a tensor that is there already.
+  // Adds the tensors of a safetensors file. Returns the errors of MappedFile::Open and
+  // ParseSafetensors, and INVALID_ARGUMENT for a tensor that has been added already.
   absl::Status Add(const std::string& path);
-  // The same of a file that torch.save wrote.
+  // The same for a file that torch.save wrote.
   absl::Status AddTorchFile(const std::string& path);
-  // The same of entries whose bytes outlive this object, as if they were of that file.
+  // The same for entries whose bytes outlive this object, as if they were in that file.
   absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
   // The file or folder to name when a tensor is missing.
   void set_source(const std::string& source) { source_ = source; }
 
-  // A tensor of any dtype as its file has it; null if there is none.
+  // Returns a tensor of any dtype as its file has it; null if there is none.
   const SafetensorsEntry* Find(absl::string_view name) const;
-  // The file that holds a tensor; null if none does.
+  // Returns the file that holds a tensor; null if none does.
   const std::string* PathOf(absl::string_view name) const;
   size_t num_tensors() const { return tensors_.size(); }
 
@@ -58,13 +58,13 @@ class StoredWeights : public Weights {
   struct Tensor {
     std::string path;
     SafetensorsEntry entry;
-    int64_t stack_size = 0;  // of how many equal parts of a tensor the entry is one; 0: it is whole
+    int64_t stack_size = 0;  // number of equal parts, of which `entry` is one; 0: whole
   };
-  // INVALID_ARGUMENT naming both if `name` is there already.
+  // INVALID_ARGUMENT, naming both tensors, if `name` has been added already.
   absl::Status AddTensor(const std::string& name, Tensor&& tensor);
-  // The error for a tensor that is not there.
+  // Returns the error for an absent tensor.
   virtual absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const;
-  // The dtypes that can be read, as messages list them.
+  // The supported dtypes, as messages list them.
   struct DTypes {
     const char* floats = "F32, F16, BF16";
     const char* integers = "I64, I32, BOOL";
@@ -72,7 +72,7 @@ class StoredWeights : public Weights {
   explicit StoredWeights(const DTypes& allowed) : allowed_(allowed) {}
 
  private:
-  // INVALID_ARGUMENT unless the tensor has this shape, NOT_FOUND unless it is there.
+  // NOT_FOUND if the tensor is absent; INVALID_ARGUMENT unless it has this shape.
   absl::StatusOr<const SafetensorsEntry*> FindOfShape(std::string_view name,
                                                       absl::Span<const int64_t> shape) const;
   const Tensor& At(std::string_view name) const;  // REQUIRES: Has(name)

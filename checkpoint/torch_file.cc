@@ -1,8 +1,8 @@
-// The state dicts that torch.save writes ("pytorch_model.bin"): a zip archive of an object in
-// Python's pickle format, data.pkl, and of a file for each storage of tensors. A pickle is a
-// program, of which Python runs any function; here it can make dicts, tuples, numbers, texts and
-// tensors, and whatever else it asks for is refused. Formats: https://docs.python.org/3/library/
-// pickletools.html, and torch/serialization.py.
+// Reads the state dicts that torch.save writes ("pytorch_model.bin"): a zip archive of an object in
+// Python's pickle format, data.pkl, and a file for each storage of tensors. A pickle is a program
+// that can call any Python function; this reader only makes dicts, tuples, numbers, strings and
+// tensors, and refuses everything else. Formats:
+// https://docs.python.org/3/library/pickletools.html, and torch/serialization.py.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,20 +30,19 @@
 namespace tandem {
 namespace {
 
-// ---- Zip archives whose entries are stored as they are, not compressed: the frame of a file ----
-// Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// ---- Zip archives whose entries are stored without compression: the container of a file ----
 
 struct ZipEntry {
   absl::string_view name;             // in the file
-  absl::Span<const std::byte> bytes;  // in the file, too
+  absl::Span<const std::byte> bytes;  // in the file
 };
 
-// Sections by their signatures, and the bytes of their fixed parts.
+// The signatures of sections, and the sizes of their fixed parts.
 constexpr uint32_t kLocal = 0x04034b50, kDirectory = 0x02014b50, kEnd = 0x06054b50;
 constexpr uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr size_t kLocalBytes = 30, kDirectoryBytes = 46, kEndBytes = 22;
 constexpr size_t kEnd64Bytes = 56, kLocator64Bytes = 20;
-constexpr uint32_t kIn64 = 0xFFFFFFFF;  // a number that the extra field has
+constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the number is in the extra field
 
 class ZipReader {
  public:
@@ -51,14 +50,15 @@ class ZipReader {
 
   absl::StatusOr<std::vector<ZipEntry>> Read() const {
     if (!IsAt(kEnd, file_.size() - kEndBytes, kEndBytes)) {
-      return Wrong("no end of a zip archive", "what torch.save has written since version 1.6");
+      return Wrong("no end of a zip archive", "the format of torch.save since version 1.6");
     }
     const size_t end = file_.size() - kEndBytes;
     uint64_t count = Int<uint16_t>(end + 10), size = Int<uint32_t>(end + 12);
     uint64_t place = Int<uint32_t>(end + 16);
     if (IsAt(kLocator64, end - kLocator64Bytes, kLocator64Bytes)) {
       const uint64_t end64 = Int<uint64_t>(end - kLocator64Bytes + 8);
-      if (!IsAt(kEnd64, end64, kEnd64Bytes)) return Wrong("no zip64 end", "one at its offset");
+      if (!IsAt(kEnd64, end64, kEnd64Bytes))
+        return Wrong("no zip64 end record", "one at its offset");
       count = Int<uint64_t>(end64 + 32);
       size = Int<uint64_t>(end64 + 40);
       place = Int<uint64_t>(end64 + 48);
@@ -67,7 +67,7 @@ class ZipReader {
     std::vector<ZipEntry> entries;
     for (const uint64_t stop = place + size; place < stop;) {
       if (!IsAt(kDirectory, place, kDirectoryBytes))
-        return Wrong("no entry", "a directory of them");
+        return Wrong("no directory entry", "a directory of entries");
       const uint64_t name_bytes = Int<uint16_t>(place + 28),
                      extra_bytes = Int<uint16_t>(place + 30);
       const uint64_t entry_bytes =
@@ -77,11 +77,12 @@ class ZipReader {
       place += entry_bytes;
     }
     if (entries.size() == count) return entries;
-    return Wrong(absl::StrCat(entries.size(), " entries"), absl::StrCat(count, ", as it says"));
+    return Wrong(absl::StrCat(entries.size(), " entries"),
+                 absl::StrCat(count, ", as the archive states"));
   }
 
  private:
-  // The entry whose place in the directory is `place`, all of it in the file.
+  // Reads the entry at `place` in the directory. REQUIRES: it lies in the file.
   absl::StatusOr<ZipEntry> ReadEntry(uint64_t place, size_t name_bytes, size_t extra_bytes) const {
     ZipEntry entry;
     entry.name = {reinterpret_cast<const char*>(&file_[place]) + kDirectoryBytes, name_bytes};
@@ -138,17 +139,17 @@ class ZipReader {
   const absl::string_view name_;
 };
 
-// The entries of an archive without a comment, in the order of its directory; checksums are not
-// looked at.
+// Returns the entries of an archive without a comment, in the order of its directory. Does not
+// check checksums.
 absl::StatusOr<std::vector<ZipEntry>> ReadStoredZip(absl::Span<const std::byte> file,
                                                     absl::string_view file_name) {
   return ZipReader(file, file_name).Read();
 }
 
-constexpr size_t kMaxPickleBytes = size_t{4} << 20;  // some hundred a tensor
+constexpr size_t kMaxPickleBytes = size_t{4} << 20;  // a tensor takes some hundred
 constexpr size_t kMaxDimensions = 8;
 
-// The names that a pickle may use.
+// The names that a pickle is allowed to use.
 struct PickleClass {
   enum Kind { kOrderedDict, kRebuildTensor, kRebuildParameter, kStorage };
   const char* name;  // "module name"
@@ -174,7 +175,7 @@ constexpr PickleClass kClasses[] = {
 struct Mark {};
 struct None {};
 using Text = absl::string_view;
-// Places in the reader's values, so that no cycle of them owns itself.
+// Indices into the reader's values, so that cyclic values do not own themselves.
 struct Tuple {
   std::vector<int> items;
 };
@@ -205,9 +206,9 @@ class PickleReader {
     for (const auto& [key, value] : dict->items) {
       const Text* const name = std::get_if<Text>(&values_[key]);
       const auto* const tensor = std::get_if<SafetensorsEntry>(&values_[value]);
-      if (name == nullptr) return Wrong("a key that is no text", "names of tensors");
+      if (name == nullptr) return Wrong("a key that is not a string", "names of tensors");
       if (tensor == nullptr) {
-        return Wrong(absl::StrCat("no tensor as ", Quoted(*name)), "a dict of tensors");
+        return Wrong(absl::StrCat("no tensor for ", Quoted(*name)), "a dict of tensors");
       }
       entries.push_back(*tensor);
       entries.back().name = std::string(*name);
@@ -278,7 +279,7 @@ class PickleReader {
         return PushStorage();
       case 'R':
         return Call();
-      case 'b':  // the attributes of a dict: versions of its modules
+      case 'b':  // attributes of a dict (versions of its modules): ignored
         RETURN_IF_ERROR(PopAny());
         return Top<Dict>("a dict").status();
       default:
@@ -310,7 +311,7 @@ class PickleReader {
     next_ += size + 1;
     return rest.substr(0, size);
   }
-  absl::Status EndsEarly() const { return Wrong("the end", "a whole pickle"); }
+  absl::Status EndsEarly() const { return Wrong("the end of the pickle", "a whole pickle"); }
 
   // ---- The stack ----
 
@@ -324,7 +325,7 @@ class PickleReader {
     stack_.pop_back();
     return absl::OkStatus();
   }
-  // The value on top, of this kind.
+  // Returns the value on top, which must be of this kind.
   template <typename T>
   absl::StatusOr<T*> Top(absl::string_view allowed) {
     T* const value = stack_.empty() ? nullptr : std::get_if<T>(&values_[stack_.back()]);
@@ -337,12 +338,12 @@ class PickleReader {
     stack_.pop_back();
     return value;
   }
-  // How many values are above the last mark.
+  // Returns the number of values above the last mark.
   absl::StatusOr<size_t> CountToMark() const {
     for (size_t count = 0; count < stack_.size(); ++count) {
       if (std::holds_alternative<Mark>(values_[stack_[stack_.size() - 1 - count]])) return count;
     }
-    return Wrong("no mark", "one");
+    return Wrong("no mark", "a mark on the stack");
   }
 
   template <typename T>
@@ -353,7 +354,7 @@ class PickleReader {
   absl::Status PushLong() {
     ASSIGN_OR_RETURN(const uint8_t size, Take<uint8_t>());
     ASSIGN_OR_RETURN(const Text bytes, TakeText(size));
-    if (size > sizeof(int64_t)) return Wrong("a longer integer", "64 bits");
+    if (size > sizeof(int64_t)) return Wrong("an integer of more than 64 bits", "at most 64 bits");
     int64_t value = size > 0 && (bytes.back() & 0x80) != 0 ? -1 : 0;
     std::memcpy(&value, bytes.data(), size);
     return Push(value);
@@ -373,9 +374,10 @@ class PickleReader {
     stack_.resize(stack_.size() - count);
     return Push(std::move(tuple));
   }
-  // Fills the dict that is `count` values below the top, or one more with a mark between.
+  // Adds pairs to the dict that is `count` values below the top, or one more with a mark between.
   absl::Status SetItems(size_t count) {
-    if (count % 2 != 0 || count > stack_.size()) return Wrong("half a pair", "keys with values");
+    if (count % 2 != 0 || count > stack_.size())
+      return Wrong("a key without a value", "pairs of keys and values");
     const std::vector<int> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     size_t below = 1;
@@ -398,20 +400,20 @@ class PickleReader {
   absl::Status Recall() {
     ASSIGN_OR_RETURN(const T key, Take<T>());
     const auto found = memo_.find(key);
-    if (found == memo_.end()) return Wrong("nothing memorized", "what was");
+    if (found == memo_.end()) return Wrong("an unknown memo key", "a stored one");
     stack_.push_back(found->second);
     return absl::OkStatus();
   }
 
   // ---- Tensors ----
 
-  // Item `i` of a tuple, if it is of this kind.
+  // Returns item `i` of a tuple; null unless it is of this kind.
   template <typename T>
   const T* Item(const Tuple& tuple, size_t i) const {
     return i < tuple.items.size() ? std::get_if<T>(&values_[tuple.items[i]]) : nullptr;
   }
 
-  // ("storage", class, key, device, number of elements)
+  // Replaces the tuple ("storage", class, key, device, number of elements) by the storage.
   absl::Status PushStorage() {
     ASSIGN_OR_RETURN(const Tuple* const id, Pop<Tuple>("the tuple of a storage"));
     const Text* const kind = Item<Text>(*id, 0);
@@ -431,15 +433,14 @@ class PickleReader {
     const int64_t most = static_cast<int64_t>(found->second.size()) / dtype->bytes;
     if (*count > most) {
       return Wrong(absl::StrCat("storage ", Quoted(*key), " of ", *count, " elements"),
-                   absl::StrCat("at most ", most, ", for which the archive has bytes"));
+                   absl::StrCat("at most ", most, ", which is all that the archive holds"));
     }
     return Push(TorchStorage{dtype, found->second.first(*count * dtype->bytes)});
   }
 
   absl::Status Call() {
     ASSIGN_OR_RETURN(const Tuple* const arguments, Pop<Tuple>("arguments"));
-    ASSIGN_OR_RETURN(const PickleClass* const* const called,
-                     Pop<const PickleClass*>("something to call"));
+    ASSIGN_OR_RETURN(const PickleClass* const* const called, Pop<const PickleClass*>("a function"));
     switch ((*called)->kind) {
       case PickleClass::kOrderedDict:
         if (!arguments->items.empty()) break;
@@ -457,7 +458,8 @@ class PickleReader {
                  "one as torch.save writes it");
   }
 
-  // (storage, offset, shape, strides, ...), of which the rest is of training.
+  // Pushes a tensor from the arguments (storage, offset, shape, strides, ...); the rest is for
+  // training.
   absl::Status PushTensor(const Tuple& arguments) {
     const auto* const storage = Item<TorchStorage>(arguments, 0);
     const int64_t* const offset = Item<int64_t>(arguments, 1);
@@ -486,7 +488,7 @@ class PickleReader {
       const int64_t* const stride = Item<int64_t>(*strides, i);
       if (stride == nullptr || (entry.shape[i] > 1 && *stride != entry.num_elements)) {
         return Wrong(absl::StrCat("a tensor of shape ", ShapeText(entry.shape), " with gaps"),
-                     "rows next to each other");
+                     "contiguous rows");
       }
       if (__builtin_mul_overflow(entry.num_elements, entry.shape[i], &entry.num_elements)) {
         return Wrong(absl::StrCat("shape ", ShapeText(entry.shape)), "fewer than 2^63 elements");
@@ -513,7 +515,7 @@ class PickleReader {
   size_t opcode_place_ = 0;
   bool is_over_ = false;
   std::deque<PickleValue> values_;
-  std::vector<int> stack_;  // places in values_
+  std::vector<int> stack_;  // indices into values_
   absl::flat_hash_map<uint32_t, int> memo_;
 };
 
@@ -532,7 +534,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const st
     if (pickle != nullptr) return wrong(absl::StrCat("several ", kPickle), "one");
     pickle = &entry;
   }
-  if (pickle == nullptr) return wrong(absl::StrCat("no ", kPickle), "what torch.save writes");
+  if (pickle == nullptr) return wrong(absl::StrCat("no ", kPickle), "an archive of torch.save");
   if (pickle->bytes.size() > kMaxPickleBytes) {
     return wrong(absl::StrCat(kPickle, " of ", pickle->bytes.size(), " bytes"),
                  absl::StrCat("at most ", kMaxPickleBytes));

@@ -1,5 +1,6 @@
-// Bytes as a file of torch.save, mostly an archive whose pickle is nearly right: refused with the
-// file's name, or every tensor's bytes lie in the file and are as many as its shape says.
+// Parses bytes as a file of torch.save, mostly an archive whose pickle is nearly right. A file must
+// be refused with its name, or every tensor's bytes lie in the file and are as many as its shape
+// says.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +41,7 @@ std::string SamplePickle() {
       "h\x03(h\x01QM\x06", absl::string_view("\x00J\x04\x00\x00\x00\x85K\x01\x85", 10), end, "u.");
 }
 
-// An archive of stored entries with its directory.
+// Returns an archive of uncompressed entries with its directory.
 std::string Archive(const std::string& pickle, size_t data_bytes) {
   const struct {
     std::string name, bytes;
@@ -75,7 +76,7 @@ void FuzzOne(absl::Span<const std::byte> file) {
   }
 }
 
-// The sample is read, or nothing that is nearly right is.
+// The sample must be accepted, otherwise nothing nearly right is.
 const bool kSampleIsRead = [] {
   const std::string file = Archive(SamplePickle(), 40);
   const auto entries =
@@ -93,8 +94,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   std::mt19937 random(seed);
   const auto below = [&](size_t end) { return random() % end; };
   if (size > 0 && below(4) == 0) return LLVMFuzzerMutate(data, size, max_size);
-  // The pickle of the input, where it is one of these, else the sample's; changed, and in an
-  // archive that is right again.
+  // Takes the pickle of the input if it is such an archive, else the sample's; mutates it, and puts
+  // it into a valid archive.
   std::string pickle = tandem::SamplePickle();
   constexpr size_t kFirst = 30 + 10;  // the header of a/data.pkl
   uint32_t pickle_bytes = 0;

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Files of tests/data/torch/make.py.
+// Reads a file that tests/data/torch/make.py wrote.
 std::string TorchBytes(const std::string& name) {
   return *ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/torch/", name));
 }
@@ -42,7 +42,7 @@ std::vector<T> ElementsOf(const SafetensorsEntry& entry) {
   return elements;
 }
 
-TEST(TorchFile, HasTheTensorsOfADict) {
+TEST(TorchFile, ReadsTheTensorsOfADict) {
   const std::string file = TorchBytes("state_dict.bin");
   const auto entries = ParseBytes(file);
   ASSERT_TRUE(entries.ok()) << entries.status();
@@ -71,7 +71,7 @@ TEST(TorchFile, HasTheTensorsOfADict) {
   EXPECT_THAT(ElementsOf<double>((*entries)[7]), ElementsAre(7.0));
 }
 
-TEST(TorchFile, HasTheTensorsOfAModule) {
+TEST(TorchFile, ReadsTheTensorsOfAModule) {
   const std::string file = TorchBytes("module.bin");
   const auto entries = ParseBytes(file);
   ASSERT_TRUE(entries.ok()) << entries.status();
@@ -81,18 +81,20 @@ TEST(TorchFile, HasTheTensorsOfAModule) {
   EXPECT_THAT(ElementsOf<float>((*entries)[1]), ElementsAre(3));
 }
 
-TEST(TorchFile, RefusesWhateverElseAPickleAsksFor) {
+TEST(TorchFile, RefusesEverythingElseInAPickle) {
   EXPECT_THAT(ErrorOfTorchFile(TorchBytes("calls_a_function.bin")),
               HasSubstr("file: data.pkl: byte 13: found \"posix system\", allowed: "));
   EXPECT_THAT(ErrorOfTorchFile(TorchBytes("before_zip.bin")), HasSubstr("since version 1.6"));
   EXPECT_THAT(ErrorOfTorchFile(TorchBytes("transposed.bin")), HasSubstr("shape [2, 6] with gaps"));
-  EXPECT_THAT(ErrorOfTorchFile(TorchBytes("nested.bin")), HasSubstr("no tensor as \"state_dict\""));
-  EXPECT_THAT(ErrorOfTorchFile(TorchBytes("numbered.bin")), HasSubstr("a key that is no text"));
+  EXPECT_THAT(ErrorOfTorchFile(TorchBytes("nested.bin")),
+              HasSubstr("no tensor for \"state_dict\""));
+  EXPECT_THAT(ErrorOfTorchFile(TorchBytes("numbered.bin")),
+              HasSubstr("a key that is not a string"));
   EXPECT_THAT(ErrorOfTorchFile(TorchBytes("listed.bin")), HasSubstr("opcode 5d"));
   EXPECT_THAT(ErrorOfTorchFile(TorchBytes("tensor.bin")), HasSubstr("a dict of tensors"));
 }
 
-TEST(TorchFile, RefusesAnArchiveThatIsNotWhatItSays) {
+TEST(TorchFile, RefusesInconsistentArchives) {
   const std::string file = TorchBytes("module.bin");
   const auto replaced = [&](absl::string_view from, absl::string_view to) {
     EXPECT_TRUE(absl::StrContains(file, from));
@@ -108,14 +110,14 @@ TEST(TorchFile, RefusesAnArchiveThatIsNotWhatItSays) {
               HasSubstr("storage \"0\" of 100 elements, allowed: at most 2,"));
 }
 
-TEST(TorchFile, EveryCutIsSeen) {
+TEST(TorchFile, RefusesEveryTruncation) {
   const std::string file = TorchBytes("state_dict.bin");
   for (size_t size = 0; size < file.size(); ++size) {
     EXPECT_NE(ErrorOfTorchFile(file.substr(0, size)), "") << size;
   }
 }
 
-TEST(TorchFile, IsReadWhereAFolderHasNoOtherWeights) {
+TEST(TorchFile, IsReadIfAFolderHasNoOtherWeights) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / "torch_file_test";
   fs::remove_all(folder);

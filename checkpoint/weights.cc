@@ -24,7 +24,7 @@ constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr char kTorchFile[] = "pytorch_model.bin";
 
-// The shard of each tensor, by name, as an index file says.
+// Reads the shard of each tensor, by name, from an index file.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   ASSIGN_OR_RETURN(const json index, ParseJson(text, path));

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 class WeightsTest : public FolderTest {
  protected:
-  // A file of F32 tensors [1], one for each name, the i-th holding first + i. `padding` spaces
+  // Writes a file of F32 tensors [1], one for each name; the i-th holds first + i. `padding` spaces
   // after the header move the data.
   void WriteTensors(const std::string& file, const std::vector<std::string>& names, float first,
                     int padding = 0) {
@@ -136,14 +136,14 @@ TEST_F(WeightsTest, UnalignedDataIsCopiedOnce) {
   }
 }
 
-TEST_F(WeightsTest, SaysWhenThereIsNothingToRead) {
+TEST_F(WeightsTest, SaysThatAFolderHasNoWeights) {
   ExpectRefused(absl::StatusCode::kNotFound,
                 "found neither model.safetensors nor model.safetensors.index.json");
   const absl::Status status = Weights::Open(folder_ + "/no").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(WeightsTest, ASingleFileGoesBeforeAnIndex) {
+TEST_F(WeightsTest, PrefersASingleFileToAnIndex) {
   WriteTensors("model.safetensors", {"a"}, 1);
   WriteIndex({{"b", "missing.safetensors"}});
   const auto weights = Weights::Open(folder_);
@@ -194,7 +194,7 @@ TEST_F(WeightsTest, RefusesShardsOutsideTheFolder) {
   ExpectRefused(absl::StatusCode::kInvalidArgument, "found 3, allowed: a file name");
 }
 
-TEST_F(WeightsTest, RefusesAnIndexThatIsNone) {
+TEST_F(WeightsTest, RefusesInvalidIndexFiles) {
   for (const char* const index :
        {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", R"({"weight_map":null})"}) {
     Write("model.safetensors.index.json", index);
@@ -208,7 +208,7 @@ TEST_F(WeightsTest, RefusesAnIndexThatIsNone) {
   ExpectRefused(absl::StatusCode::kInvalidArgument, R"(key "a" twice)");
 }
 
-TEST_F(WeightsTest, RefusesAFolderInAFilesPlace) {
+TEST_F(WeightsTest, RefusesAFolderInPlaceOfAFile) {
   std::filesystem::create_directories(folder_ + "/model.safetensors");
   ExpectRefused(absl::StatusCode::kInvalidArgument, "not a regular file");
 }

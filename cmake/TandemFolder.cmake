@@ -20,17 +20,18 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # (tests/tidy_test.cc). *_benchmark.cc are not built. PRECOMPILED_LIKE needs the same compiler
 # options in both folders, and in all of their files. HEAVY_TESTS: see
 # tandem_test_program.
-# Test programs whose cases run threads, with the label `threads`. A build with the thread sanitizer has
-# only these, because it would find nothing in others.
+# Test programs whose cases run threads; they get the label `threads`. A build with the thread sanitizer has
+# only these, because it would find nothing in the others.
 set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test
   ranks_test)
-# Their cases that are left out there: they take long with that sanitizer, and run only threads that other
-# cases run as well.
+# Cases of these programs that a build with the thread sanitizer leaves out: they are slow there, and other
+# cases run the same threads.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
   BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*)
-# The same for the address sanitizer: whole programs, each part of which has its own tests, and numerics.
+# Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, and
+# numerics.
 set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
 
 function(tandem_folder name)
@@ -97,14 +98,14 @@ function(tandem_folder name)
   endif()
 endfunction()
 
-# Commands take time mostly in the compiler, so they are optimised little.
+# Commands spend most of their time in the compiler, so they are built with little optimisation.
 set(tandem_command_level $<$<CONFIG:Release>:-O1>)
 if(TANDEM_SANITIZE)
   set(tandem_command_level -O0)
 endif()
 
-# tandem_commands(NAME HOT file...): the folder's library is commands, but for the named files, which read,
-# fill or sum much.
+# tandem_commands(NAME HOT file...): the folder's library consists of commands. The HOT files, which read, fill or
+# sum much data, are optimised as usual.
 function(tandem_commands name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HOT")
   set(hot_level $<$<CONFIG:Release>:-O3>)
@@ -128,7 +129,7 @@ function(tandem_test_program program)
     set(labels LABELS ${arg_LABELS})
   endif()
   target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
-  # Most tests spend more time in the compiler than in their own code.
+  # Most tests take more time to compile than to run.
   set(level -O1)
   if(TANDEM_SANITIZE AND NOT arg_HEAVY)
     set(level -O0)

@@ -244,7 +244,7 @@ class Heads(World):
         data.mkdir()
         options = types.SimpleNamespace(seed=1, train_device="cpu", unroll=2)
         train = lambda: distill_head.train(str(data), {"states": 1}, torch.zeros(40, 16), torch.zeros(40, 16), str(self.folder / "x.pt"), options)
-        with self.assertRaisesRegex(SystemExit, "data: there is no text"):
+        with self.assertRaisesRegex(SystemExit, "data: the text is missing"):
             train()
         np.savez(data / "00000-text.npz", ids=np.zeros((1, 4), np.int32))
         with self.assertRaisesRegex(SystemExit, "00000-text.npz: has no states"):

@@ -245,7 +245,8 @@ TEST_F(QuantizedModelTest, ValuesWithoutAGgufKeyAreRefusedBeforeWriting) {
                                  {"original_max_position_embeddings", 8}};
   EXPECT_THAT(
       error("qwen2-yarn", {{"rope_scaling", llama3}}),
-      HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in such a qwen2"));
+      HasSubstr(
+          "tensor \"rope_freqs.weight\": found a tensor, allowed: no such tensor in this qwen2"));
 }
 
 // Rows of 320 weights: the last block of a K format is short in memory, but files have whole

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Start of the character that ends at `end`.
+// Returns the start of the character that ends at `end`.
 size_t PreviousCharacter(std::string_view text, size_t end) {
   size_t at = end - 1;
   while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
@@ -46,7 +46,7 @@ size_t SkipSpaceRight(std::string_view text, size_t end) {
 }  // namespace
 
 const TextRange* FirstOverlap(absl::Span<const TextRange> ranges, TextRange range) {
-  // The first that ends behind the range's beginning.
+  // The first range that ends after the beginning of `range`.
   const auto next = std::upper_bound(
       ranges.begin(), ranges.end(), range.begin,
       [](size_t begin, const TextRange& candidate) { return begin < candidate.end; });
@@ -95,20 +95,20 @@ std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text,
     }
     size_t begin = at;
     size_t end = at + token->content.size();
-    at = end;  // the next match begins behind this one, whether it counts or not
+    at = end;  // the next match begins after this one, whether it counts or not
     if (const TextRange* range = FirstOverlap(plain, {begin, end}); token->special && range) {
-      // A token may begin at the border that this one would have crossed.
+      // Continue at the border of the plain range, where another token may begin.
       at = begin < range->begin ? range->begin : std::min(end, range->end);
       continue;
     }
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     if (token->left_strip) begin = std::max(SkipSpaceLeft(text, begin, done), done);
     if (token->right_strip) end = SkipSpaceRight(text, end);
-    if (begin >= end) continue;  // the token before it took all of it
+    if (begin >= end) continue;  // the token before it includes all of it
     if (begin > done) parts.push_back({text.substr(done, begin - done), -1});
     parts.push_back({text.substr(begin, end - begin), token->id});
-    // A token of white space without left_strip may lie in the space that the one before took
-    // along. As in the reference it counts, and the space after it is text again.
+    // A white-space token without left_strip may lie in the space that the token before it
+    // included. As in the reference, it counts, and the space after it is text again.
     done = end;
   }
   if (done < text.size()) parts.push_back({text.substr(done), -1});

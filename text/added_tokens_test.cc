@@ -20,7 +20,7 @@ AddedToken Token(TokenId id, const std::string& content) {
   return token;
 }
 
-// Ordinary parts as they are, tokens as "#id".
+// Formats parts: ordinary text as it is, tokens as "#id".
 std::vector<std::string> Shown(const std::vector<TextPart>& cut) {
   std::vector<std::string> parts;
   for (const TextPart& part : cut) {
@@ -37,7 +37,7 @@ std::vector<std::string> Cut(std::vector<AddedToken> tokens, std::string_view te
   return Shown(finder.Cut(text, plain));
 }
 
-TEST(AddedTokens, TheLeftmostAndThenTheLongestIsFound) {
+TEST(AddedTokens, FindsTheLeftmostThenTheLongest) {
   const std::vector<AddedToken> tokens = {Token(1, "ab"), Token(2, "abcd"), Token(3, "bcde"),
                                           Token(4, "c")};
   EXPECT_THAT(Cut(tokens, "xabcdex"), ElementsAre("x", "#2", "ex"));
@@ -47,16 +47,16 @@ TEST(AddedTokens, TheLeftmostAndThenTheLongestIsFound) {
   EXPECT_THAT(Cut({}, "abc"), ElementsAre("abc"));
 }
 
-TEST(AddedTokens, OfEqualOnesTheFirstCounts) {
+TEST(AddedTokens, PrefersTheFirstOfEqualTokens) {
   EXPECT_THAT(Cut({Token(7, "ab"), Token(5, "ab")}, "ab"), ElementsAre("#7"));
 }
 
-TEST(AddedTokens, PlainSpecialTokensStillHideWhatTheyContain) {
+TEST(AddedTokens, PlainSpecialTokensHideTokensInsideThem) {
   AddedToken special = Token(1, "<a>");
   special.special = true;
   const std::vector<AddedToken> tokens = {special, Token(2, "a"), Token(3, ">b")};
   EXPECT_THAT(Cut(tokens, "<a>ba"), ElementsAre("#1", "b", "#2"));
-  // As the reference: the match is dropped, not looked for again inside.
+  // As in the reference, the match is dropped and not searched again.
   EXPECT_THAT(Cut(tokens, "<a>ba", SpecialTokens::kPlain), ElementsAre("<a>b", "#2"));
 }
 
@@ -67,7 +67,7 @@ TEST(AddedTokens, SingleWordsTouchNoWordCharacter) {
               ElementsAre("#1", " sing inge -", "#1", "- \u00e9ing ing\u0301 ing_ ", "#1"));
 }
 
-TEST(AddedTokens, StrippingTakesWhiteSpaceAlong) {
+TEST(AddedTokens, StrippingIncludesWhiteSpace) {
   AddedToken left = Token(1, "<l>");
   left.left_strip = true;
   AddedToken right = Token(2, "<r>");
@@ -79,13 +79,13 @@ TEST(AddedTokens, StrippingTakesWhiteSpaceAlong) {
   EXPECT_THAT(Cut(tokens, "  <l>"), ElementsAre("#1"));
 }
 
-TEST(AddedTokens, AWhiteSpaceTokenInsideOfStrippedSpaceStillCounts) {
+TEST(AddedTokens, WhiteSpaceTokensCountInsideStrippedSpace) {
   AddedToken right = Token(1, "<r>");
   right.right_strip = true;
   EXPECT_THAT(Cut({right, Token(2, "\n")}, "<r> \n x"), ElementsAre("#1", "#2", " x"));
 }
 
-TEST(AddedTokens, AStrippingWhiteSpaceTokenInsideOfStrippedSpaceDoesNot) {
+TEST(AddedTokens, StrippingWhiteSpaceTokensDoNotCountInsideStrippedSpace) {
   AddedToken right = Token(1, "<r>");
   right.right_strip = true;
   AddedToken line = Token(2, "\n");
@@ -101,11 +101,11 @@ TEST(AddedTokens, AStrippingWhiteSpaceTokenInsideOfStrippedSpaceDoesNot) {
   EXPECT_THAT(Cut(tokens, "x\n\n"), ElementsAre("x", "#2", "#2"));
 }
 
-TEST(AddedTokens, SpecialOnesCountOnlyWhereNoneOfThemIsPlain) {
+TEST(AddedTokens, SpecialTokensCountOnlyOutsidePlainRanges) {
   AddedToken end = Token(1, "<end>");
   end.special = true;
   const AddedTokenFinder finder({end, Token(2, "b")});
-  // The plain part is a whole token, the end or the beginning of one, or touches the real one.
+  // The plain range is a whole token, the end or the beginning of one, or touches the real one.
   EXPECT_THAT(Shown(finder.Cut("a<end>b<end>", {{0, 7}})), ElementsAre("a<end>", "#2", "#1"));
   EXPECT_THAT(Shown(finder.Cut("<end><end>", {{3, 5}})), ElementsAre("<end>", "#1"));
   EXPECT_THAT(Shown(finder.Cut("<end><end>", {{0, 2}})), ElementsAre("<end>", "#1"));

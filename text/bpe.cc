@@ -17,13 +17,13 @@
 namespace tandem {
 namespace {
 
-// Up to this many tokens, looking through all pairs for each merge beats keeping a queue.
+// Up to this many tokens, a scan of all pairs for each merge is faster than a queue.
 constexpr size_t kFewTokens = 64;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
-// In bytes. Finding all pairs that make a token takes its length squared; those in use have less
-// than 256.
+// In bytes. Finding all pairs that make a token is quadratic in its length; real tokens have less
+// than 256 bytes.
 constexpr size_t kLongestMerged = 4096;
 
 absl::Status WrongElement(const std::string& path, size_t index, std::string_view text,
@@ -48,7 +48,7 @@ std::optional<TokenPair> SplitMerge(std::string_view text) {
   return TokenPair(text.substr(0, space), text.substr(space + 1));
 }
 
-// The two tokens of an entry of "merges": "a b" or ["a", "b"].
+// Returns the two tokens of an entry of "merges": "a b" or ["a", "b"].
 absl::StatusOr<TokenPair> MergedTokens(const JsonField& field) {
   const nlohmann::json& value = field.value();
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
@@ -71,7 +71,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field
   BytePairEncoder encoder;
   RETURN_IF_ERROR(field.CheckObject());
   ASSIGN_OR_RETURN(const JsonField type_field, field.Member("type"));
-  // Early files have no type; theirs is the only model with merges.
+  // Early files do not have a type; BPE was the only model with merges.
   if (!type_field.is_null()) {
     ASSIGN_OR_RETURN(const std::string type, type_field.String());
     if (type != "BPE") return type_field.Error("is not implemented, allowed: BPE");
@@ -96,7 +96,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromMerges(
     const auto missing = encoder.AddMerge(pair->first, pair->second, static_cast<int>(i));
     if (missing.has_value()) {
       return WrongElement(path, i, merges[i],
-                          absl::StrCat("needs ", Quoted(*missing), ", which is no token"));
+                          absl::StrCat("needs ", Quoted(*missing), ", which is not a token"));
     }
   }
   encoder.ignore_merges_ = ignore_merges;
@@ -117,7 +117,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
   for (int byte = 0; byte < 256; ++byte) {
     encoder.byte_tokens_.push_back(encoder.IdOf(absl::StrFormat("<0x%02X>", byte)));
   }
-  // Pairs that make the same token, or tokens of the same score, have one rank.
+  // Pairs that make the same token, or tokens with the same score, have the same rank.
   std::vector<float> ranked(scores.begin(), scores.end());
   std::sort(ranked.begin(), ranked.end(), std::greater<>());
   for (size_t id = 0; id < encoder.tokens_.size(); ++id) {
@@ -171,7 +171,7 @@ void BytePairEncoder::AddToken(std::string_view token, TokenId id) {
   NoteCharacter(token);
 }
 
-// Keeps the id of a text that is one character.
+// Records the id of a text that is one character.
 void BytePairEncoder::NoteCharacter(std::string_view text) {
   if (text.empty()) return;
   const Utf8Prefix prefix = ReadUtf8(text);
@@ -180,7 +180,7 @@ void BytePairEncoder::NoteCharacter(std::string_view text) {
   }
 }
 
-// Every pair of symbols, tokens or characters, that makes the token `merged`.
+// Adds a merge for every pair of symbols (tokens or characters) that makes the token `merged`.
 void BytePairEncoder::AddMergesInto(TokenId merged, int rank) {
   const std::string_view token = tokens_[merged];
   for (size_t at = 0; at < token.size();) {
@@ -238,7 +238,7 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
   int rank = 0;
   for (size_t i = 0; i < field.value().size(); ++i) {
     ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
-    // Files that were once text keep its first line.
+    // Files that were converted from text keep its first line.
     const nlohmann::json& value = entry.value();
     if (value.is_string() && value.get_ref<const std::string&>().rfind("#version", 0) == 0)
       continue;
@@ -252,8 +252,8 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
   return absl::OkStatus();
 }
 
-// Returns what of it is not in the vocabulary. Of a pair that comes twice the later entry counts,
-// as in the reference.
+// Adds a merge. Returns the token of it that is not in the vocabulary, if any. The later entry of a
+// duplicate pair counts, as in the reference.
 std::optional<std::string> BytePairEncoder::AddMerge(std::string_view left, std::string_view right,
                                                      int rank) {
   const std::string merged = absl::StrCat(View(left), View(right));
@@ -301,7 +301,7 @@ TokenId BytePairEncoder::IdOf(std::string_view token) const {
   return it == vocabulary_.end() ? -1 : it->second;
 }
 
-// The id that text becomes, of a token or of a hidden character, or -1.
+// Returns the id that text becomes, which is that of a token or of a hidden character, or -1.
 TokenId BytePairEncoder::TextIdOf(std::string_view token) const {
   const TokenId id = IdOf(token);
   if (id >= 0 && (is_text_.empty() || is_text_[id])) return id;
@@ -325,7 +325,8 @@ bool BytePairEncoder::HasBytes(std::string_view character) const {
          });
 }
 
-// The tokens of a character's bytes; false, and nothing appended, unless there is one for each.
+// Appends the tokens of a character's bytes. Returns false, and appends nothing, unless each byte
+// has one.
 bool BytePairEncoder::AppendBytes(std::string_view character, std::vector<TokenId>* ids) const {
   if (!HasBytes(character)) return false;
   for (const char byte : character) ids->push_back(byte_tokens_[static_cast<unsigned char>(byte)]);
@@ -336,12 +337,12 @@ absl::Status BytePairEncoder::NoToken(std::string_view character) const {
   return FieldError(
       "text",
       absl::StrCat(Quoted(View(character)), " has no token, and ",
-                   unknown_token_.empty() ? "none stands for what is unknown"
+                   unknown_token_.empty() ? "the vocabulary has no unknown token"
                                           : absl::StrCat("model.unk_token ", Quoted(unknown_token_),
                                                          " is not in the vocabulary")));
 }
 
-// Replaces the hidden characters of ids[begin..], by what they would be without any merges.
+// Replaces the hidden characters of ids[begin..] by the tokens that they would be without merges.
 absl::Status BytePairEncoder::ReplaceHidden(size_t begin, std::vector<TokenId>* ids) const {
   const std::vector<TokenId> merged(ids->begin() + begin, ids->end());
   ids->resize(begin);
@@ -357,9 +358,9 @@ absl::Status BytePairEncoder::ReplaceHidden(size_t begin, std::vector<TokenId>* 
   return absl::OkStatus();
 }
 
-// One token for each character; where there is none, its bytes' tokens, else the unknown token,
-// else nothing. An unknown token waits for the next character that has a token of its own, and byte
-// tokens may pass it.
+// Appends one token for each character. A character without a token becomes the tokens of its
+// bytes, else the unknown token, else nothing. An unknown token waits for the next character that
+// has a token of its own; byte tokens may be appended before it.
 absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
                                                std::vector<TokenId>* ids) const {
   bool unknown_waits = false;
@@ -407,7 +408,7 @@ absl::Status BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId
 void BytePairEncoder::MergeFew(size_t begin, std::vector<TokenId>* ids) const {
   TokenId* tokens = ids->data() + begin;
   size_t size = ids->size() - begin;
-  std::array<Merge, kFewTokens> merges;  // [size - 1], of a token and the next
+  std::array<Merge, kFewTokens> merges;  // [size - 1]: of each token and the next one
   for (size_t i = 0; i + 1 < size; ++i) merges[i] = FindMerge(tokens[i], tokens[i + 1]);
   while (size > 1) {
     size_t best = size;
@@ -428,7 +429,7 @@ void BytePairEncoder::MergeFew(size_t begin, std::vector<TokenId>* ids) const {
 
 // Merges ids[begin..] in O(n log n).
 void BytePairEncoder::MergeMany(size_t begin, std::vector<TokenId>* ids) const {
-  // A token on its way, in a doubly linked list.
+  // A token in a doubly linked list.
   struct Symbol {
     TokenId id;
     int previous;
@@ -470,7 +471,7 @@ void BytePairEncoder::MergeMany(size_t begin, std::vector<TokenId>* ids) const {
     if (left.id != top.left_id || left.next < 0 || symbols[left.next].id != top.right_id) continue;
     Symbol& right = symbols[left.next];
     left.id = top.merged;
-    right.id = -1;  // gone: no candidate matches it
+    right.id = -1;  // removed: matches no candidate
     left.next = right.next;
     if (left.next >= 0) symbols[left.next].previous = top.left;
     for (const int index : {left.previous, top.left}) {

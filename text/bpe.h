@@ -17,47 +17,49 @@
 
 namespace tandem {
 
-// The highest id that a file with `num_entries` tokens may use. Ids index tables, whose size a
-// damaged or hostile file must not choose; real files leave few ids out.
+// Returns the highest id that a file with `num_entries` tokens may use. Ids index tables, whose
+// size a damaged or hostile file must not control; real files skip few ids.
 int64_t HighestTokenId(size_t num_entries);
 
-// The tokens of a vocabulary that has a list of them.
+// The tokens of a vocabulary that is stored as a list.
 struct TokenList {
   std::vector<std::string> tokens;  // [vocab]; empty: the id has no token
-  // [vocab]: whether ordinary text may become this token: control and unknown tokens it may not.
+  // [vocab]: whether ordinary text may become this token; control and unknown tokens may not.
   std::vector<bool> is_text;
-  std::string path;  // of the list, for errors: "model.gguf: tokenizer.ggml.tokens"
+  std::string path;  // path of the list, for errors: "model.gguf: tokenizer.ggml.tokens"
 };
 
-// Byte-pair encoding of one piece of text: the model of a tokenizer.json. Characters become tokens,
-// then the adjacent pair whose merge comes first in the list is merged, the leftmost of equals,
-// until none is left (Sennrich, Haddow and Birch 2016). Thread-safe.
+// Byte-pair encoding of one piece of text: the model of a tokenizer.json. Characters become tokens;
+// then the adjacent pair whose merge comes first in the list is merged, the leftmost among equals,
+// until no pair can be merged (Sennrich, Haddow and Birch 2016). Thread-safe.
 class BytePairEncoder {
  public:
-  // From the field "model". INVALID_ARGUMENT naming the field that is wrong or not implemented.
+  // Creates an encoder from the field "model". INVALID_ARGUMENT, naming the field that is wrong or
+  // not implemented.
   static absl::StatusOr<BytePairEncoder> FromJson(const JsonField& field);
 
-  // Merges as "left right", the best first; `path` is theirs, for errors. `ignore_merges`: a piece
-  // that is a token is that token. A merge that makes a token that is not of text is left out.
-  // INVALID_ARGUMENT naming the element that is wrong.
+  // Creates an encoder from merges "left right", best first; `path` is the path of the list, for
+  // errors. With `ignore_merges`, a piece that is a token is encoded as that token. Merges into a
+  // token that text may not become are left out. INVALID_ARGUMENT, naming the element that is
+  // wrong.
   static absl::StatusOr<BytePairEncoder> FromMerges(TokenList list,
                                                     absl::Span<const std::string_view> merges,
                                                     const std::string& path, bool ignore_merges);
-  // SentencePiece's (Kudo and Richardson 2018): any two neighbours that joined are a token of text
-  // may be merged, and of all such pairs the one whose token has the highest score is. What has no
-  // token at the end becomes the tokens of its bytes ("<0xE2>"), else, a run of it as one,
-  // `unknown`; that is a token that is not of text, or -1, and then there is an error in its place.
-  // INVALID_ARGUMENT naming the element that is wrong.   REQUIRES: as many scores as tokens,
-  // finite.
+  // Creates SentencePiece's encoder (Kudo and Richardson 2018). Two neighbours that together are a
+  // token of text may be merged; the pair whose token has the highest score is merged first.
+  // Characters that have no token at the end become the tokens of their bytes ("<0xE2>"), else
+  // `unknown`, one for each run. `unknown` is a token that text may not become, or -1; then such
+  // characters are an error. INVALID_ARGUMENT, naming the element that is wrong. REQUIRES: as many
+  // scores as tokens, all finite.
   static absl::StatusOr<BytePairEncoder> FromScores(TokenList list, absl::Span<const float> scores,
                                                     TokenId unknown);
 
-  // Appends the tokens of `piece`. Time is O(n log n). INVALID_ARGUMENT if it needs the unknown
-  // token and the vocabulary has none.   REQUIRES: piece is UTF-8.
+  // Appends the tokens of `piece` in O(n log n). INVALID_ARGUMENT if it needs the unknown token and
+  // the vocabulary does not have one. REQUIRES: piece is UTF-8.
   absl::Status Encode(std::string_view piece, std::vector<TokenId>* ids) const;
 
   TokenId IdOf(std::string_view token) const;  // or -1
-  // The written form of each id; ids that no token has are empty.
+  // [ids]: the written form of each token; empty for ids without a token.
   const std::vector<std::string>& tokens() const { return tokens_; }
   size_t num_entries() const { return vocabulary_.size(); }
   // [tokens()]: the rank of the first merge that makes the token, or -1.
@@ -66,7 +68,7 @@ class BytePairEncoder {
  private:
   struct Merge {
     int rank;
-    TokenId merged;  // -1: there is none
+    TokenId merged;  // -1: no merge
   };
 
   void AddToken(std::string_view token, TokenId id);
@@ -92,19 +94,20 @@ class BytePairEncoder {
 
   absl::flat_hash_map<std::string, TokenId> vocabulary_;
   std::vector<std::string> tokens_;
-  std::vector<bool> is_text_;  // [tokens] or empty, for all: whether text may become the token
-  // Characters that are parts of tokens and no tokens of text themselves. Their ids, behind the
-  // last token's, are merged like any and replaced at the end.
+  std::vector<bool> is_text_;  // [tokens], or empty for all: whether text may become the token
+  // Characters that are parts of tokens but not tokens of text themselves. Their ids follow the
+  // last token's; they are merged like others and replaced at the end.
   std::vector<std::string> hidden_;
   absl::flat_hash_map<std::string, TokenId> hidden_ids_;
-  // Characters below U+0800, among them all of the byte alphabet.
+  // The ids of characters below U+0800, which include the whole byte alphabet.
   std::array<TokenId, 0x800> character_ids_;
   absl::flat_hash_map<uint64_t, Merge> merges_;  // by the pair of ids
   bool has_unknown_ = false;
   std::string unknown_token_;
   TokenId unknown_ = -1;  // -1: not in the vocabulary
   bool fuse_unknown_ = false;
-  bool bytes_pass_unknown_ = true;  // as in the reference for tokenizer.json; see AppendCharacters
+  bool bytes_pass_unknown_ =
+      true;  // true in the reference for tokenizer.json; see AppendCharacters
   bool ignore_merges_ = false;
   std::vector<TokenId> byte_tokens_;  // [256] of "<0x00>" and so on, or empty
 };

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A model of the given tokens, numbered from 0.
+// Returns a model of the given tokens, numbered from 0.
 Json ModelOf(const std::vector<std::string>& tokens, const Json& merges = Json::array()) {
   Json model = {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", merges}};
   for (size_t i = 0; i < tokens.size(); ++i) model["vocab"][tokens[i]] = i;
@@ -38,7 +38,7 @@ std::vector<TokenId> Encode(const Json& model, const std::string& text) {
   return ids;
 }
 
-TEST(BytePairEncoder, MergesTheFirstOfTheListAndThenTheLeftmost) {
+TEST(BytePairEncoder, MergesTheFirstInTheListThenTheLeftmost) {
   const Json model = ModelOf({"a", "b", "c", "bc", "ab", "abc", "aa"},
                              {"b c", Json::array({"a", "bc"}), "a b", "a a"});
   EXPECT_THAT(Encode(model, "abc"), ElementsAre(5));
@@ -47,7 +47,7 @@ TEST(BytePairEncoder, MergesTheFirstOfTheListAndThenTheLeftmost) {
   EXPECT_THAT(Encode(model, ""), IsEmpty());
 }
 
-// Merges one pair at a time, by looking through all of them.
+// Merges one pair at a time, with a scan of all pairs.
 std::vector<std::string> MergedSlowly(std::vector<std::string> parts, const Json& merges) {
   while (true) {
     size_t best = parts.size();
@@ -66,7 +66,7 @@ std::vector<std::string> MergedSlowly(std::vector<std::string> parts, const Json
   }
 }
 
-// Random merges of random texts, short ones and such as are merged with a queue.
+// Random merges and random texts, short ones and texts long enough for the queue.
 TEST(BytePairEncoder, AgreesWithMergingOnePairAtATime) {
   std::mt19937 random(2);
   for (int round = 0; round < 40; ++round) {
@@ -99,12 +99,12 @@ TEST(BytePairEncoder, AgreesWithMergingOnePairAtATime) {
   }
 }
 
-TEST(BytePairEncoder, OfAMergeThatComesTwiceTheLaterCounts) {
+TEST(BytePairEncoder, UsesTheLaterOfDuplicateMerges) {
   EXPECT_THAT(Encode(ModelOf({"a", "b", "c", "ab", "bc"}, {"a b", "b c", "a b"}), "abc"),
               ElementsAre(0, 4));
 }
 
-TEST(BytePairEncoder, IgnoreMergesTakesWholePieces) {
+TEST(BytePairEncoder, IgnoreMergesKeepsWholePieces) {
   Json model = ModelOf({"a", "b", "ab"});
   EXPECT_THAT(Encode(model, "ab"), ElementsAre(0, 1));
   model["ignore_merges"] = true;
@@ -112,9 +112,9 @@ TEST(BytePairEncoder, IgnoreMergesTakesWholePieces) {
   EXPECT_THAT(Encode(model, "aba"), ElementsAre(0, 1, 0));
 }
 
-TEST(BytePairEncoder, UnknownCharacters) {
+TEST(BytePairEncoder, EncodesUnknownCharacters) {
   Json model = ModelOf({"<unk>", "a"});
-  EXPECT_THAT(Encode(model, "xa\u4e2dya"), ElementsAre(1, 1));  // they go
+  EXPECT_THAT(Encode(model, "xa\u4e2dya"), ElementsAre(1, 1));  // dropped
   model["unk_token"] = "<unk>";
   EXPECT_THAT(Encode(model, "xa\u4e2dya"), ElementsAre(0, 1, 0, 0, 1));
   model["fuse_unk"] = true;
@@ -130,7 +130,7 @@ TEST(BytePairEncoder, ByteFallbackNeedsATokenForEachByte) {
   EXPECT_THAT(Encode(model, "\u00e8\u00e9a"), ElementsAre(2, 3, 0, 1));
 }
 
-TEST(BytePairEncoder, AnUnknownTokenThatIsMissingIsMissedOnUse) {
+TEST(BytePairEncoder, AMissingUnknownTokenIsAnErrorOnUse) {
   Json model = ModelOf({"a"});
   model["unk_token"] = "<unk>";
   const auto encoder = MakeEncoder(model);

@@ -48,8 +48,8 @@ absl::Status BpeTokenizer::AddEntry(TokenId id, std::string_view token, bool is_
 }
 
 absl::Status BpeTokenizer::AddTokens(std::vector<AddedToken> tokens) {
-  // The reference looks for special ones first; that matters where two are the same once
-  // normalised.
+  // The reference looks for special tokens first, which matters if two are the same after
+  // normalisation.
   std::vector<AddedToken> raw, normalized, special_normalized;
   for (AddedToken& token : tokens) {
     RETURN_IF_ERROR(AddEntry(token.id, token.written, token.special));
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<TokenId>> BpeTokenizer::EncodeMarked(
   return ids;
 }
 
-// Text without added tokens that are looked for before the normaliser.
+// Encodes text between the added tokens that are found before normalisation.
 absl::Status BpeTokenizer::EncodePart(std::string_view text, bool is_first, SpecialTokens special,
                                       std::vector<TokenId>* ids) const {
   ASSIGN_OR_RETURN(const std::string normal, normalizer_.Apply(std::string(text)));

@@ -23,8 +23,8 @@
 
 namespace tandem {
 
-// The tokenizer that all formats come to: added tokens are cut out, the rest is normalised, cut and
-// encoded. Each format makes the parts of its own.
+// The tokenizer of all formats: added tokens are cut out; the rest is normalised, cut and encoded.
+// Each format provides its own parts.
 class BpeTokenizer final : public Tokenizer {
  public:
   struct Parts {
@@ -32,15 +32,15 @@ class BpeTokenizer final : public Tokenizer {
     PreTokenizer pre_tokenizer;
     BytePairEncoder encoder;
     TokenDecoder decoder;
-    // Tokens of the encoder or others; of those with one content the first counts. Where they are
-    // looked for in the normalised text, the content is normalised.
+    // Tokens of the encoder, or further ones; the first of several with the same content counts.
+    // The content of tokens that are looked for in the normalised text is normalised.
     std::vector<AddedToken> added_tokens;
   };
-  // INVALID_ARGUMENT if the decoder has an expression that takes too many steps.
-  // REQUIRES: no content is empty, and the ids are up to HighestTokenId of them all.
+  // INVALID_ARGUMENT if the decoder has an expression that takes too many steps. REQUIRES: no
+  // content is empty, and the ids are up to HighestTokenId of all tokens.
   static absl::StatusOr<std::unique_ptr<BpeTokenizer>> New(Parts parts);
 
-  // At first nothing is put around a text.
+  // The tokens around a text; none at first.
   PostProcessor& post_processor() { return post_processor_; }
 
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
@@ -59,7 +59,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<TokenId> TokensByMerges() const override;
 
  private:
-  // What is known of an id.
+  // A token by its id.
   struct Entry {
     std::string bytes;
     bool is_known = false;
@@ -80,11 +80,11 @@ class BpeTokenizer final : public Tokenizer {
   TokenDecoder decoder_;
   PostProcessor post_processor_;
   std::vector<Entry> entries_;  // [vocab]
-  // Of the ids whose bytes are others where they begin a text.
+  // The bytes at the beginning of a text, for ids whose bytes differ there.
   absl::flat_hash_map<TokenId, std::string> first_bytes_;
   absl::flat_hash_map<std::string, TokenId> added_ids_;
-  AddedTokenFinder raw_finder_;         // in the text as it is
-  AddedTokenFinder normalized_finder_;  // in what the normaliser makes of it
+  AddedTokenFinder raw_finder_;         // for the text as it is
+  AddedTokenFinder normalized_finder_;  // for the normalised text
 };
 
 }  // namespace tandem

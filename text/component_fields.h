@@ -1,4 +1,4 @@
-// Fields that several kinds of components of a tokenizer.json share.
+// Readers of fields that several kinds of components of a tokenizer.json share.
 #ifndef TANDEM_TEXT_COMPONENT_FIELDS_H_
 #define TANDEM_TEXT_COMPONENT_FIELDS_H_
 
@@ -14,25 +14,27 @@
 
 namespace tandem {
 
-// Calls `add` with each element of the list `key` of a Sequence, until one fails.
+// Calls `add` with each element of the list `key` of a Sequence, until a call fails.
 absl::Status ForEachPart(const JsonField& sequence, std::string_view key,
                          const std::function<absl::Status(const JsonField&)>& add);
 
-// The error of a component whose "type" nothing here implements; `allowed` lists those there are.
+// Returns the error for a component whose "type" is not implemented; `allowed` lists the
+// implemented types.
 absl::Status UnknownType(const JsonField& component, std::string_view allowed);
 
-// Member "pattern", {"String": s} or {"Regex": r}.
+// Reads the member "pattern", {"String": s} or {"Regex": r}.
 absl::StatusOr<Regex> ReadPattern(const JsonField& component);
 
-// A token's content and flags, of "added_tokens" of a tokenizer.json or "added_tokens_decoder" of a
-// tokenizer_config.json; the id is left 0.
+// Reads a token's content and flags from "added_tokens" of a tokenizer.json or
+// "added_tokens_decoder" of a tokenizer_config.json; the id stays 0.
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& entry);
 
-// Every match of `regex` in `text`, replaced by `content`.
+// Returns `text` with every match of `regex` replaced by `content`.
 absl::StatusOr<std::string> ReplaceAll(const Regex& regex, std::string_view content,
                                        const std::string& text);
 
-// Spaces written as another character, perhaps with one in front of a text that has none.
+// Spaces are written as another character, and one may be put before a text that does not begin
+// with one.
 struct Metaspace {
   enum class Prepend { kAlways, kFirst, kNever };
 

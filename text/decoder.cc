@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// "<0xE2>" is the byte E2; other tokens are no byte: -1.
+// Returns the byte of a token "<0xE2>", or -1 for other tokens.
 int ByteOf(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
   int value = 0;
@@ -39,7 +39,7 @@ std::string Stripped(absl::string_view token, const std::string& content, int64_
 absl::StatusOr<TokenDecoder> TokenDecoder::FromJson(const JsonField& field) {
   TokenDecoder decoder;
   if (field.is_null()) {
-    decoder.rules_.separator = " ";  // as the reference joins tokens that it knows nothing about
+    decoder.rules_.separator = " ";  // as the reference joins tokens without a decoder
     return decoder;
   }
   RETURN_IF_ERROR(decoder.Add(field));
@@ -71,12 +71,12 @@ void TokenDecoder::AddByteLevel() {
   stage_ = Stage::kWhole;
 }
 
-// Components that change tokens come before those that join them: behind, what they change would
-// not be known before the end of the stream.
+// Components that change tokens must come before those that join them: after the join, their
+// changes would not be known before the end of the stream.
 absl::Status TokenDecoder::CheckStage(const JsonField& field) const {
   if (stage_ == Stage::kTokens) return absl::OkStatus();
   ASSIGN_OR_RETURN(const JsonField type, field.Member("type"));
-  return type.Error("is not implemented behind ByteFallback, ByteLevel or Fuse");
+  return type.Error("is not implemented after ByteFallback, ByteLevel or Fuse");
 }
 
 absl::Status TokenDecoder::Add(const JsonField& field) {
@@ -114,7 +114,7 @@ absl::Status TokenDecoder::Add(const JsonField& field) {
   return UnknownType(field, "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, Sequence");
 }
 
-// The first token loses its replacements, in the others they become spaces.
+// The first token loses its replacement characters; in other tokens they become spaces.
 absl::Status TokenDecoder::AddMetaspace(const JsonField& field) {
   RETURN_IF_ERROR(CheckStage(field));
   ASSIGN_OR_RETURN(const Metaspace metaspace, ReadMetaspace(field));
@@ -135,8 +135,8 @@ absl::Status TokenDecoder::AddStrip(const JsonField& field) {
   ASSIGN_OR_RETURN(const int64_t num_start, start.Integer(0, kMaxStripped));
   ASSIGN_OR_RETURN(const int64_t num_stop, stop.Integer(0, kMaxStripped));
   if (stage_ == Stage::kWhole) {
-    if (num_stop != 0) return stop.Error("is not implemented behind Fuse, allowed: 0");
-    if (rules_.num_stripped != 0) return field.Error("is not implemented twice behind Fuse");
+    if (num_stop != 0) return stop.Error("is not implemented after Fuse, allowed: 0");
+    if (rules_.num_stripped != 0) return field.Error("is not implemented twice after Fuse");
     rules_.num_stripped = static_cast<int>(num_start);
     rules_.stripped = content;
     return absl::OkStatus();

@@ -13,37 +13,38 @@
 
 namespace tandem {
 
-// How tokens become text: the decoder of a tokenizer.json. What is implemented can be done as the
-// tokens come: each has bytes of its own (Replace, Metaspace, Strip, ByteLevel), those written as
-// bytes are joined to characters (ByteFallback), and the beginning of the whole may lose characters
-// (Strip behind Fuse). What is no UTF-8 becomes U+FFFD.
+// Turns tokens into text: the decoder of a tokenizer.json. Only components that can work on a
+// stream of tokens are implemented: each token has bytes of its own (Replace, Metaspace, Strip,
+// ByteLevel), tokens written as bytes are joined to characters (ByteFallback), and the beginning of
+// the whole text may lose characters (Strip after Fuse). Invalid UTF-8 becomes U+FFFD.
 class TokenDecoder {
  public:
-  // From the field "decoder", which may be null. INVALID_ARGUMENT naming a component or an order of
-  // components that is not implemented, or a field that is wrong.
+  // Creates a decoder from the field "decoder", which may be null. INVALID_ARGUMENT, naming a
+  // component or an order of components that is not implemented, or a field that is wrong.
   static absl::StatusOr<TokenDecoder> FromJson(const JsonField& field);
 
-  // Of a byte-level vocabulary.
+  // The decoder of a byte-level vocabulary.
   static TokenDecoder ByteLevel();
-  // Of SentencePiece's: U+2581 is a space, "<0xE2>" a byte, and the beginning of a text loses one
-  // space if `strips_space`.
+  // SentencePiece's decoder: U+2581 is a space, "<0xE2>" a byte, and the beginning of a text loses
+  // one space if `strips_space`.
   static TokenDecoder SentencePiece(bool strips_space);
 
   struct Text {
     std::string bytes;
-    bool is_byte = false;  // one byte of a character, by the token's own word ("<0xE2>")
+    bool is_byte = false;  // one byte of a character, written as a byte ("<0xE2>")
   };
-  // `is_first`: no token comes before. INVALID_ARGUMENT if an expression takes too many steps.
+  // Returns the text of a token. `is_first`: the token begins the text. INVALID_ARGUMENT if an
+  // expression takes too many steps.
   absl::StatusOr<Text> TextOf(std::string_view token, bool is_first) const;
-  // Whether `is_first` can matter.
+  // Whether `is_first` can change the text of a token.
   bool first_differs() const { return first_differs_; }
   const TextRules& rules() const { return rules_; }
 
  private:
-  // What the components so far have made of the tokens.
+  // The output of the components so far.
   enum class Stage {
-    kTokens,      // texts of their own
-    kCharacters,  // the same, but those of bytes are joined
+    kTokens,      // one text per token
+    kCharacters,  // the same, with byte tokens joined to characters
     kWhole,       // one text
   };
   void AddByteLevel();

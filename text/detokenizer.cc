@@ -25,7 +25,7 @@ class StreamDetokenizer final : public Detokenizer {
     const std::optional<Tokenizer::TokenText> token = tokenizer_.TextOf(id, is_first_);
     if (!token.has_value()) return "";
     std::string text;
-    // A run of byte tokens ends here; what it left unfinished can no longer become a character.
+    // A run of byte tokens ends here; an unfinished character in it can no longer be completed.
     if (rules_.has_byte_tokens && !token->is_byte) ReplaceHeld(&text);
     if (!is_first_) held_ += rules_.separator;
     is_first_ = false;
@@ -64,13 +64,13 @@ class StreamDetokenizer final : public Detokenizer {
     held_.clear();
   }
 
-  // For an invalid part of `size` bytes.
+  // Appends the replacements for an invalid part of `size` bytes.
   void AppendReplacements(int size, std::string* text) const {
     const int count = rules_.has_byte_tokens ? size : 1;
     for (int i = 0; i < count; ++i) *text += kReplacementCharacter;
   }
 
-  // Takes what the beginning of the whole loses.
+  // Removes the characters that the beginning of the whole text loses.
   void Strip(std::string* text) {
     if (num_to_strip_ == 0) return;
     const std::string& content = rules_.stripped;
@@ -79,7 +79,7 @@ class StreamDetokenizer final : public Detokenizer {
       size += content.size();
       --num_to_strip_;
     }
-    if (size < text->size()) num_to_strip_ = 0;  // the beginning is past
+    if (size < text->size()) num_to_strip_ = 0;  // past the beginning
     text->erase(0, size);
   }
 
@@ -89,7 +89,7 @@ class StreamDetokenizer final : public Detokenizer {
   const std::vector<TokenId> shown_;
   bool is_first_ = true;
   int num_to_strip_;
-  std::string held_;  // bytes that may still become a character
+  std::string held_;  // bytes of an unfinished character
 };
 
 }  // namespace

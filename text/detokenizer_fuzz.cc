@@ -1,5 +1,5 @@
-// Bytes as tokens of one byte each: every piece is whole characters, and the pieces joined are the
-// decoding of all tokens, which is the bytes with U+FFFD for what is no UTF-8.
+// Decodes bytes as tokens of one byte each: every piece is whole characters, and the joined pieces
+// are the decoding of all tokens, which is the bytes with U+FFFD for invalid UTF-8.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-// The ids are the bytes, written as byte-level tokenizers write them, and 256 is special.
+// A byte-level tokenizer whose ids are the bytes; 256 is a special token.
 std::unique_ptr<Tokenizer> MakeBytes() {
   std::string vocabulary;
   int next = 0x100;
@@ -52,7 +52,7 @@ std::string WithReplacements(std::string_view bytes) {
 
 bool IsWhole(std::string_view piece) { return FindInvalidUtf8(piece) == std::string_view::npos; }
 
-// The first byte says how many of the others are context.
+// The first byte is the number of bytes that are context.
 void FuzzOne(std::string_view bytes) {
   static const std::unique_ptr<Tokenizer> tokenizer = MakeBytes();
   if (bytes.empty()) return;

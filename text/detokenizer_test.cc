@@ -24,7 +24,7 @@ Json Special(const std::string& content, int id) {
           {"rstrip", false}, {"single_word", false}, {"normalized", false}};
 }
 
-// A tokenizer of the given tokens, numbered from 0, with <s> behind them.
+// A tokenizer of the given tokens, numbered from 0, followed by <s>.
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeWithTokens(const std::vector<std::string>& tokens,
                                                           const std::string& decoder) {
   Json vocabulary = Json::object();
@@ -43,7 +43,7 @@ struct Stream {
   std::vector<TokenId> shown = {};
 };
 
-// The pieces and, last, what Flush gives.
+// Returns the pieces and, last, the output of Flush.
 std::vector<std::string> Pieces(const std::vector<std::string>& tokens, const std::string& decoder,
                                 const Stream& stream) {
   const auto tokenizer = MakeWithTokens(tokens, decoder);
@@ -62,7 +62,7 @@ constexpr char kLlama[] = R"({"type": "Sequence", "decoders": [
     {"type": "Replace", "pattern": {"String": "_"}, "content": " "}, {"type": "ByteFallback"},
     {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})";
 
-TEST(Detokenizer, WithoutADecoderTokensAreWords) {
+TEST(Detokenizer, JoinsTokensWithSpacesWithoutADecoder) {
   EXPECT_THAT(Pieces({"a", "b"}, "null", {.context = {}, .ids = {0, 1, 2, 7, 1}}),
               ElementsAre("a", " b", " <s>", "", " b", ""));
   EXPECT_THAT(Pieces({"a", "b"}, "null", {.context = {0}, .ids = {1}}), ElementsAre(" b", ""));
@@ -73,22 +73,22 @@ TEST(Detokenizer, WithoutADecoderTokensAreWords) {
               ElementsAre("a", " <s>", " b", ""));
 }
 
-TEST(Detokenizer, ByteLevelTokensOutsideTheAlphabetAreTheirOwnBytes) {
+TEST(Detokenizer, ByteLevelKeepsTokensOutsideTheAlphabet) {
   EXPECT_THAT(Pieces({"\u0120a", "\u4e2d", "\u00c3", "\u00a9"}, R"({"type": "ByteLevel"})",
                      {.context = {}, .ids = {0, 1, 2, 3, 2, 0}}),
               ElementsAre(" a", "\u4e2d", "", "\u00e9", "", "\ufffd a", ""));
 }
 
-TEST(Detokenizer, LlamaStyle) {
+TEST(Detokenizer, DecodesLlamaStyle) {
   const std::vector<std::string> tokens = {"_a", "_", "<0xC3>", "<0xA9>", "b"};
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {}, .ids = {0, 1, 2, 3, 0}}),
               ElementsAre("a", " ", "", "\u00e9", " a", ""));
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {4}, .ids = {0}}), ElementsAre(" a", ""));
-  // Only one space goes, and only at the very beginning.
+  // Only one space is removed, and only at the very beginning.
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {}, .ids = {1, 1, 4, 1}}),
               ElementsAre("", " ", "b", " ", ""));
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {}, .ids = {4, 0}}), ElementsAre("b", " a", ""));
-  // Special tokens that are left out do not begin a text, those written out do.
+  // A skipped special token does not begin the text; one that is written does.
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {5}, .ids = {0}, .skip_special = true}),
               ElementsAre("a", ""));
   EXPECT_THAT(Pieces(tokens, kLlama, {.context = {5}, .ids = {0}}), ElementsAre(" a", ""));
@@ -111,7 +111,7 @@ TEST(Detokenizer, InvalidByteTokensAreReplacedOneByOne) {
               ElementsAre("\ufffd", "\ufffd"));
 }
 
-TEST(Detokenizer, MetaspaceLosesThoseOfTheFirstToken) {
+TEST(Detokenizer, MetaspaceRemovesSpacesOfTheFirstToken) {
   const std::vector<std::string> tokens = {"__a_b", "__c"};
   EXPECT_THAT(Pieces(tokens, R"({"type": "Metaspace", "replacement": "_"})",
                      {.context = {}, .ids = {0, 1, 0}}),
@@ -122,20 +122,20 @@ TEST(Detokenizer, MetaspaceLosesThoseOfTheFirstToken) {
       ElementsAre("  a b", "  c", ""));
 }
 
-TEST(Detokenizer, StripInFrontOfFuseIsForEachToken) {
+TEST(Detokenizer, StripBeforeFuseAppliesToEachToken) {
   EXPECT_THAT(Pieces({"xxaxx", "x"}, R"({"type": "Strip", "content": "x", "start": 1, "stop": 3})",
                      {.context = {}, .ids = {0, 1, 0}}),
               ElementsAre("xa", "", "xa", ""));
 }
 
-TEST(Detokenizer, ReplaceTakesExpressions) {
+TEST(Detokenizer, ReplaceSupportsExpressions) {
   EXPECT_THAT(Pieces({"a12b3", "\u00bd"},
                      R"({"type": "Replace", "pattern": {"Regex": "\\d+"}, "content": "#"})",
                      {.context = {}, .ids = {0, 1}}),
               ElementsAre("a#b#", "\u00bd", ""));
 }
 
-TEST(Detokenizer, DecodersThatCannotStreamAreRefused) {
+TEST(Detokenizer, RefusesDecodersThatCannotStream) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"type": "WordPiece"})", "WordPiece"},
       {R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
@@ -165,8 +165,8 @@ TEST(Detokenizer, DecodersThatCannotStreamAreRefused) {
   }
 }
 
-// Random ids, known and not, cut anywhere: what a context leaves out and the pieces give is the
-// decoding of the whole, always UTF-8.
+// For random ids, known and unknown, cut anywhere: the text of the context and the pieces together
+// are the decoding of all ids, which is always UTF-8.
 void ExpectPiecesJoinToDecode(const Tokenizer& tokenizer, uint32_t seed) {
   std::mt19937 random(seed);
   for (int round = 0; round < 500; ++round) {

@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// All of a model's: those of its configuration first.
+// Returns all end tokens of a model, those of its configuration first.
 std::vector<TokenId> EndTokensOf(const ModelConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace tandem

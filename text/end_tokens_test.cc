@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(EndTokens, FoldersHaveThemInTheirTokenizer) {
+TEST(EndTokens, FindsNamesInTheTokenizerOfAFolder) {
   const nlohmann::json json = {
       {"model",
        {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", nlohmann::json::array()}}},

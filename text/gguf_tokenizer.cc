@@ -43,12 +43,12 @@ constexpr char kGpt4oPattern[] =
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr char kDigitPattern[] = R"(\p{N})";
 
-// How the texts of a family of models are cut, and what else its name means.
+// How the texts of a family of models are cut, and the other meanings of its name.
 struct PreTokenization {
   std::vector<std::string_view> names;
-  std::vector<std::string_view> patterns;  // each cuts what the one before left
+  std::vector<std::string_view> patterns;  // each cuts the pieces of the one before
   bool ignore_merges = false;
-  bool adds_bos = false;  // where add_bos_token is absent
+  bool adds_bos = false;  // if add_bos_token is absent
   bool composes = false;  // to NFC, as the models' own tokenizer.json does and llama.cpp does not
 };
 
@@ -100,7 +100,8 @@ absl::StatusOr<bool> GetBoolOr(const GgufFile& file, const char* key, bool if_ab
   return file.GetBool(key);
 }
 
-// An id of the vocabulary; where the key is absent `if_absent`, -1 if that is none.
+// Reads an id of the vocabulary. Returns `if_absent` if the key is absent, or -1 if that is not in
+// the vocabulary.
 absl::StatusOr<TokenId> GetIdOr(const GgufFile& file, const char* key, TokenId if_absent,
                                 size_t vocab_size) {
   const auto size = static_cast<int64_t>(vocab_size);
@@ -115,8 +116,8 @@ absl::Status CheckCount(const GgufFile& file, const char* key, size_t count, siz
                absl::StrCat(vocab_size, ", as many as tokens"));
 }
 
-// Tokens that end an answer, or a turn of one. Some files call them normal, and a user could write
-// them; llama.cpp does not believe that either.
+// Returns whether a token ends an answer, or a turn of one. Some files call such tokens normal, so
+// that a user could write them; llama.cpp treats them as control tokens as well.
 bool EndsTurns(std::string_view token) {
   constexpr std::string_view kTokens[] = {
       "</s>",       "<EOT>",      "<end_of_turn>", "<|end_of_text|>", "<|end|>",
@@ -124,7 +125,8 @@ bool EndsTurns(std::string_view token) {
   return std::find(std::begin(kTokens), std::end(kTokens), token) != std::end(kTokens);
 }
 
-// Whether this is how converters name an id of the model that the tokenizer has no token for.
+// Returns whether this is the name that converters give to an id of the model without a token of
+// the tokenizer.
 bool IsHole(std::string_view token, TokenKind kind, size_t id) {
   return kind == TokenKind::kUnused && View(token) == absl::StrCat("[PAD", id, "]");
 }
@@ -155,7 +157,7 @@ absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
   return tokens;
 }
 
-// What stands around a text; `ends` says what does where the keys are absent.
+// Reads the tokens around a text; `ends` has the defaults of absent keys.
 absl::StatusOr<PostProcessor> ReadEnds(const GgufFile& file, PostProcessor::Ends ends,
                                        size_t vocab_size) {
   ASSIGN_OR_RETURN(ends.adds_bos, GetBoolOr(file, kGgufAddBos, ends.adds_bos));
@@ -163,10 +165,10 @@ absl::StatusOr<PostProcessor> ReadEnds(const GgufFile& file, PostProcessor::Ends
   ASSIGN_OR_RETURN(ends.bos, GetIdOr(file, kGgufBos, ends.bos, vocab_size));
   ASSIGN_OR_RETURN(ends.eos, GetIdOr(file, kGgufEnds[0], ends.eos, vocab_size));
   if (ends.adds_bos && ends.bos < 0) {
-    return Wrong(file, kGgufBos, "nothing", "the id of the token in front of a text");
+    return Wrong(file, kGgufBos, "nothing", "the id of the token before a text");
   }
   if (ends.adds_eos && ends.eos < 0) {
-    return Wrong(file, kGgufEnds[0], "nothing", "the id of the token behind a text");
+    return Wrong(file, kGgufEnds[0], "nothing", "the id of the token after a text");
   }
   return PostProcessor::Around(ends);
 }
@@ -191,7 +193,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadByteLevel(const GgufFile& file) {
   return tokenizer;
 }
 
-// The ids that texts of SentencePiece's models begin and end with where no key tells.
+// The ids of SentencePiece's models if the keys are absent.
 constexpr TokenId kDefaultUnknown = 0;
 constexpr TokenId kDefaultBos = 1;
 constexpr TokenId kDefaultEos = 2;
@@ -203,11 +205,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(const GgufFile& fil
   ASSIGN_OR_RETURN(model.scores, file.GetFloats(kGgufScores));
   RETURN_IF_ERROR(CheckCount(file, kGgufScores, model.scores.size(), vocab_size));
   ASSIGN_OR_RETURN(model.unknown, GetIdOr(file, kGgufUnknown, kDefaultUnknown, vocab_size));
-  // A token of text cannot stand for what is unknown: it would be merged with what is beside it.
+  // A token of text cannot be the unknown token: it would be merged with its neighbours.
   if (!model.pieces.IsSpecial(model.unknown)) model.unknown = -1;
   ASSIGN_OR_RETURN(model.adds_prefix, GetBoolOr(file, kGgufAddSpace, true));
   model.trims = false;
-  // Those that users defined have spaces in newer files and U+2581 in older ones.
+  // User-defined tokens have spaces in newer files and U+2581 in older ones.
   std::vector<AddedToken> added_tokens = model.pieces.AddedTokens();
   for (AddedToken& token : added_tokens) {
     if (!token.special) absl::StrReplaceAll({{"\u2581", " "}}, &token.content);
@@ -254,10 +256,10 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
       return "";
     }
   }
-  // Where nothing is merged it does not matter how texts are cut.
+  // Without merges it does not matter how texts are cut.
   const nlohmann::json::json_pointer merges("/model/merges");
   if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
-  // Of several names rather the one that says the same of merges, too.
+  // Prefer a name with the same ignore_merges.
   const nlohmann::json::json_pointer ignores("/model/ignore_merges");
   const bool ignore_merges = tokenizer.contains(ignores) && tokenizer.at(ignores) == true;
   std::string found;

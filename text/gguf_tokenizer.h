@@ -11,24 +11,26 @@
 
 namespace tandem {
 
-// The tokenizer in the keys "tokenizer.ggml.*". Of the model "gpt2" it is a byte-level BPE, cut as
-// the reference library cuts for the models that "pre" names; of "llama" SentencePiece's BPE. Keys
-// that are absent mean what they do to llama.cpp, but that "pre" must be there: another way to cut
-// gives other tokens, and worse answers, without a word.
+// Reads the tokenizer in the keys "tokenizer.ggml.*". For the model "gpt2" it is a byte-level BPE,
+// which cuts texts as the reference library does for the models that "pre" names; for "llama" it is
+// SentencePiece's BPE. Absent keys have llama.cpp's defaults, except that "pre" is required: with
+// another way to cut texts, tokens and answers would silently become worse.
 //
-// NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
+// Returns NOT_FOUND or INVALID_ARGUMENT, naming the file, the key, the value found and the values
+// allowed.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
 
-// What "tokenizer.ggml.pre" calls the way in which a tokenizer.json cuts texts, "pre_tokenizer" and
-// "normalizer" together, where there are several names one that says the same of "ignore_merges";
-// empty if it has no name for it.
+// Returns the name in "tokenizer.ggml.pre" for the way in which a tokenizer.json cuts texts
+// ("pre_tokenizer" and "normalizer" together); of several names, preferably one with the same
+// "ignore_merges". Empty if no name fits.
 std::string GgufPreOf(const nlohmann::json& tokenizer);
 
-// Whether there is one: "tokenizer.ggml.model" is there, and neither "none" nor "no_vocab", which
-// mean to llama.cpp that there is none. INVALID_ARGUMENT for a value that is no string.
+// Returns whether the file has a tokenizer: "tokenizer.ggml.model" is present and is neither "none"
+// nor "no_vocab", which mean to llama.cpp that there is none. INVALID_ARGUMENT if the value is not
+// a string.
 absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file);
 
-// The tokens that begin and end a text, as they are written; empty where there is none.
+// The written forms of the tokens that begin and end a text; empty if there is no such token.
 struct GgufTextEnds {
   std::string bos;
   std::string eos;

@@ -1,6 +1,6 @@
-// Any JSON as the keys of a tokenizer in a GGUF file, mostly nearly right, and any bytes as a
-// tokenizer.model: refused with the file's name, or the tokenizer bears text, and encodes it as
-// SentencePiece's definition says where that is its model.
+// Reads any JSON as the keys of a tokenizer in a GGUF file, mostly nearly right ones, and any bytes
+// as a tokenizer.model. They must be refused with the file's name, or give a tokenizer that
+// survives any text and, if it is SentencePiece's, encodes by its definition.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -45,7 +45,7 @@ const std::vector<Json>& Samples() {
   return samples;
 }
 
-// Lists of numbers are of integers where all are.
+// Encodes a list; it is of integers if all its elements are.
 std::string ListValue(const Json& list) {
   bool are_integers = true, are_numbers = true, are_strings = true;
   for (const Json& element : list) {
@@ -63,7 +63,7 @@ std::string ListValue(const Json& list) {
   return GgufArray(are_integers ? 5 : 6, list.size(), bytes);
 }
 
-// The bytes of a key's value, "" for one that no file holds.
+// Returns the bytes of a key's value; empty if a file cannot hold it.
 std::string ValueOf(const std::string& key, const Json& value) {
   if (value.is_string()) return GgufString(value.get<std::string>());
   if (value.is_boolean()) return GgufBool(value.get<bool>());
@@ -71,13 +71,13 @@ std::string ValueOf(const std::string& key, const Json& value) {
   if (value.is_number_float()) return GgufFloat32(value.get<float>());
   if (!value.is_array()) return "";
   if (key != "scores") return ListValue(value);
-  // Scores are floats even where all are whole.
+  // Scores are floats even if all are integers.
   Json floats = value;
   if (!floats.empty() && floats[0].is_number()) floats[0] = floats[0].get<double>();
   return ListValue(floats);
 }
 
-// Leaves of the keys what a file holds, and returns that file.
+// Removes the keys that a file cannot hold, and returns the file of the others.
 std::string FileOf(Json& keys) {
   GgufBuilder file;
   for (auto key = keys.begin(); key != keys.end();) {
@@ -88,9 +88,9 @@ std::string FileOf(Json& keys) {
   return file.Bytes();
 }
 
-// Encodes, decodes whole and in pieces; these agree, whatever the tokenizer. Plain text becomes no
-// special token but the `unknown` one and those of bytes ("<0xC3>"), which are found by their text
-// even where a file calls them control tokens.
+// Encodes, decodes whole and in pieces; the results agree, whatever the tokenizer. Plain text does
+// not become special tokens, except the `unknown` one and those of bytes ("<0xC3>"), which are
+// found by their text even if a file calls them control tokens.
 void Exercise(const Tokenizer& tokenizer, std::string_view text, TokenId unknown) {
   for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
     const auto ids = tokenizer.Encode(text, special);
@@ -109,15 +109,16 @@ void Exercise(const Tokenizer& tokenizer, std::string_view text, TokenId unknown
   }
 }
 
-// Whether text may become a token: it is normal or unused, as no others are where this is asked.
+// Returns whether text may become a token: it is normal or unused. Callers exclude user-defined
+// tokens.
 bool IsOfText(const Json& keys, size_t id) {
   if (!keys.contains("token_type")) return true;
   const Json& kind = keys["token_type"][id];
   return kind == 1 || kind == 5;
 }
 
-// What SentencePiece's definition leaves of a text, joining neighbours in it as long as that makes
-// tokens. REQUIRES: `keys` are of a file that was read.
+// Returns the symbols of a text by SentencePiece's definition, which joins neighbours as long as
+// that makes tokens. REQUIRES: a file with `keys` has been read.
 std::vector<std::string> Merged(const Json& keys, std::string_view text) {
   std::vector<std::string> symbols;
   for (size_t at = 0; at < text.size(); at += ReadUtf8(text.substr(at)).size) {
@@ -145,10 +146,11 @@ std::vector<std::string> Merged(const Json& keys, std::string_view text) {
   }
 }
 
-// Every token of the definition is where it says, and the rest are others.
+// Checks that the tokens of the definition are in the encoded text, in order, possibly with others
+// between.
 void CheckMerges(const Json& keys, const Tokenizer& tokenizer, std::string_view text) {
   for (const Json& kind : keys.value("token_type", Json::array())) {
-    if (kind == 4) return;  // those that users defined cut the text
+    if (kind == 4) return;  // user-defined tokens cut the text
   }
   const auto ids = tokenizer.Encode(text, SpecialTokens::kPlain);
   if (!ids.ok()) return;

@@ -32,8 +32,8 @@ std::string GgufMessage(const std::string& bytes) {
   return std::string(ReadGguf(bytes).status().message());
 }
 
-// Files with what llama.cpp makes of texts; those of third parties' vocabularies are not in the
-// repository, and skip where the folder beside the checkout is missing.
+// Files with llama.cpp's encodings of texts. The vocabularies of third parties are not in the
+// repository; their tests skip if the folder next to the checkout is missing.
 class GoldenGgufTokenizer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -49,7 +49,7 @@ class GoldenGgufTokenizer : public testing::TestWithParam<const char*> {
       if (tokenizer_ == nullptr) GTEST_SKIP() << "no xz on this machine";
       return;
     }
-    GTEST_SKIP() << GetParam() << " is not beside this checkout";
+    GTEST_SKIP() << GetParam() << " is not next to this checkout";
   }
   std::vector<Json> lines_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -91,8 +91,8 @@ GgufBuilder CutsFile(const Json& cuts, const std::string& pre) {
   return file;
 }
 
-// The vocabulary has merges across every border that one of them cuts at.
-TEST(GgufTokenizer, CutsAsTheReferenceForEveryNameOfAPreTokenizer) {
+// The vocabulary has merges across every border at which any of the pre-tokenizers cuts.
+TEST(GgufTokenizer, CutsLikeTheReferenceForEveryPreTokenizer) {
   const Json cuts = ReadCuts();
   const std::pair<const char*, const char*> names[] = {
       {"llama-bpe", "llama-bpe"}, {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"},
@@ -113,7 +113,7 @@ TEST(GgufTokenizer, CutsAsTheReferenceForEveryNameOfAPreTokenizer) {
   }
 }
 
-// A small byte-level vocabulary: letters, "ab" and "abc", of which only the first has a merge.
+// A small byte-level vocabulary: letters, "ab" and "abc"; only "ab" has a merge.
 GgufBuilder ByteLevelFile() {
   GgufBuilder file;
   file.Set("tokenizer.ggml.model", GgufString("gpt2"));
@@ -136,7 +136,7 @@ std::vector<TokenId> EncodeIn(const GgufBuilder& file, const std::string& text,
   return ids.ok() ? *ids : std::vector<TokenId>();
 }
 
-TEST(GgufTokenizer, TakesAPieceThatIsATokenWhereMergesAreIgnored) {
+TEST(GgufTokenizer, IgnoreMergesKeepsPiecesThatAreTokens) {
   using Ids = std::vector<TokenId>;
   GgufBuilder file = ByteLevelFile();
   EXPECT_EQ(EncodeIn(file, "abc"), (Ids{3, 2}));
@@ -145,7 +145,7 @@ TEST(GgufTokenizer, TakesAPieceThatIsATokenWhereMergesAreIgnored) {
   EXPECT_EQ(EncodeIn(file, "abc"), (Ids{4}));
 }
 
-TEST(GgufTokenizer, NeverTakesOrdinaryTextForAControlToken) {
+TEST(GgufTokenizer, OrdinaryTextNeverBecomesAControlToken) {
   using Ids = std::vector<TokenId>;
   GgufBuilder file = ByteLevelFile();
   file.Set("tokenizer.ggml.tokens", GgufStrings({"a", "b", "c", "ab", "abc", "\u0120", "ac", "-"}));
@@ -156,7 +156,7 @@ TEST(GgufTokenizer, NeverTakesOrdinaryTextForAControlToken) {
   EXPECT_EQ(EncodeIn(file, "ac", SpecialTokens::kPlain), (Ids{0, 2}));
 }
 
-TEST(GgufTokenizer, WritesControlAndUserDefinedTokensOutAsTheyAre) {
+TEST(GgufTokenizer, DecodesControlAndUserDefinedTokensVerbatim) {
   const auto tokenizer = ReadGguf(ByteLevelFile().Bytes());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->Decode({0, 6, 7, 5, 1}), "a<e><\u00e9 > b");
@@ -167,7 +167,7 @@ TEST(GgufTokenizer, WritesControlAndUserDefinedTokensOutAsTheyAre) {
   EXPECT_EQ((*tokenizer)->IdOf("<\u00e9 >"), 7);
 }
 
-TEST(GgufTokenizer, TakesTokensThatEndTurnsForControlTokensWhateverTheirType) {
+TEST(GgufTokenizer, TokensThatEndTurnsAreControlTokens) {
   GgufBuilder file = ByteLevelFile();
   file.Set("tokenizer.ggml.tokens",
            GgufStrings({"a", "b", "c", "ab", "abc", "\u0120", "<|im_end|>", "<|eot_id|>"}));
@@ -180,11 +180,11 @@ TEST(GgufTokenizer, TakesTokensThatEndTurnsForControlTokensWhateverTheirType) {
   EXPECT_EQ(EncodeIn(file, "a<|im_end|>"), (std::vector<TokenId>{0, 6}));
 }
 
-TEST(GgufTokenizer, PutsASpaceInFrontOfEveryStretchUnlessTold) {
+TEST(GgufTokenizer, PrependsASpaceToEachStretchByDefault) {
   using Ids = std::vector<TokenId>;
   GgufBuilder file = PiecesFile();
   EXPECT_EQ(EncodeIn(file, "a<s>ab"), (Ids{7, 1, 3, 6}));
-  EXPECT_EQ(EncodeIn(file, "b  a"), (Ids{3, 5, 9, 7}));  // two spaces are what a user defined
+  EXPECT_EQ(EncodeIn(file, "b  a"), (Ids{3, 5, 9, 7}));  // two spaces are user-defined
   EXPECT_EQ(EncodeIn(file, "z\nzz"), (Ids{3, 0, 8, 0}));
   file.Set("tokenizer.ggml.add_space_prefix", GgufBool(false));
   EXPECT_EQ(EncodeIn(file, "a<s>ab"), (Ids{4, 1, 6}));
@@ -192,7 +192,7 @@ TEST(GgufTokenizer, PutsASpaceInFrontOfEveryStretchUnlessTold) {
   EXPECT_EQ((*tokenizer)->Decode({7, 9, 8}), " a  \n");
 }
 
-TEST(GgufTokenizer, MergesCharactersThatAreNoTokensOfTextThemselves) {
+TEST(GgufTokenizer, MergesCharactersThatAreNotTokensOfText) {
   GgufBuilder file = PiecesFile();
   file.Set("tokenizer.ggml.tokens",
            GgufStrings({"<unk>", "<s>", "</s>", "x", "a", "y", "xa", "zzy", "zy", "\u2581"}));
@@ -204,16 +204,16 @@ TEST(GgufTokenizer, MergesCharactersThatAreNoTokensOfTextThemselves) {
   EXPECT_EQ(EncodeIn(file, "zzyz", SpecialTokens::kPlain), (Ids{9, 7, 0}));
 }
 
-TEST(GgufTokenizer, LetsNoTokenOfTextStandForWhatIsUnknown) {
+TEST(GgufTokenizer, ATokenOfTextCannotBeTheUnknownToken) {
   GgufBuilder file = PiecesFile();
   file.Set("tokenizer.ggml.unknown_token_id", GgufUint32(5));
   const auto tokenizer = ReadGguf(file.Bytes());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->Encode("az", SpecialTokens::kPlain).status().message(),
-            "text: \"z\" has no token, and none stands for what is unknown");
+            "text: \"z\" has no token, and the vocabulary has no unknown token");
 }
 
-TEST(GgufTokenizer, PutsAroundATextWhatTheKeysSay) {
+TEST(GgufTokenizer, PutsTheTokensOfTheKeysAroundAText) {
   using Ids = std::vector<TokenId>;
   const auto around = [](const GgufBuilder& file) {
     const auto tokenizer = ReadGguf(file.Bytes());
@@ -236,7 +236,8 @@ TEST(GgufTokenizer, PutsAroundATextWhatTheKeysSay) {
   EXPECT_EQ(around(bytes), (Ids{6, 4}));
 }
 
-// Models have more ids than tokenizers; what fills the list is no text, read or written.
+// Models may have more ids than tokenizers have tokens; the tokens that fill the gap are neither
+// read nor written as text.
 TEST(GgufTokenizer, HolesHaveNoText) {
   GgufBuilder bytes = ByteLevelFile();
   bytes.Set("tokenizer.ggml.tokens",
@@ -249,8 +250,8 @@ TEST(GgufTokenizer, HolesHaveNoText) {
   EXPECT_FALSE((*tokenizer)->TextOf(4, false).has_value());
   EXPECT_EQ((*tokenizer)->IdOf("[PAD4]"), -1);
   EXPECT_EQ((*tokenizer)->Decode({{3, 4, 0}}), "aba");
-  EXPECT_EQ((*tokenizer)->TextOf(5, false)->bytes, "[PAD4]x");  // has another name
-  EXPECT_EQ((*tokenizer)->TextOf(6, false)->bytes, "[PAD6]");   // is of another type
+  EXPECT_EQ((*tokenizer)->TextOf(5, false)->bytes, "[PAD4]x");  // another name
+  EXPECT_EQ((*tokenizer)->TextOf(6, false)->bytes, "[PAD6]");   // another type
   GgufBuilder pieces = PiecesFile();
   pieces.Set("tokenizer.ggml.tokens", GgufStrings({"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab",
                                                    "\u2581a", "<0x0A>", "[PAD9]"}));
@@ -262,7 +263,7 @@ TEST(GgufTokenizer, HolesHaveNoText) {
   EXPECT_EQ((*piecewise)->Decode({{4, 9, 5}}), "ab");
 }
 
-// As published tokenizers write them.
+// A pre-tokenizer as published tokenizers write it.
 Json CutBy(const std::string& expression, bool ignore_merges) {
   return {{"normalizer", nullptr},
           {"pre_tokenizer",
@@ -273,7 +274,7 @@ Json CutBy(const std::string& expression, bool ignore_merges) {
           {"model", {{"ignore_merges", ignore_merges}, {"merges", {"a b"}}}}};
 }
 
-TEST(GgufTokenizer, NamesHowATokenizerJsonCutsTexts) {
+TEST(GgufTokenizer, NamesThePreTokenizerOfATokenizerJson) {
   const std::string llama3 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
                              R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   EXPECT_EQ(GgufPreOf(CutBy(llama3, true)), "llama-bpe");
@@ -287,7 +288,7 @@ TEST(GgufTokenizer, NamesHowATokenizerJsonCutsTexts) {
                                          R"(\p{N}{1,3}|)", rest),
                             false)),
             "gpt-4o");
-  // The only name there is, though it says another thing of merges.
+  // The only name for these cuts, although its ignore_merges differs.
   EXPECT_EQ(
       GgufPreOf(CutBy(absl::StrCat(word, "*", small, "+|", word, "+", small, R"(*|\p{N}|)", rest),
                       false)),
@@ -303,7 +304,7 @@ TEST(GgufTokenizer, NamesHowATokenizerJsonCutsTexts) {
   EXPECT_EQ(GgufPreOf(digits), "");
 }
 
-TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
+TEST(GgufTokenizer, ErrorsNameTheKey) {
   const auto spoiled = [](GgufBuilder file, const std::string& key, const std::string& value) {
     file.Set("tokenizer.ggml." + key, value);
     return GgufMessage(file.Bytes());
@@ -334,18 +335,18 @@ TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
   EXPECT_EQ(spoiled(bytes, "merges", GgufStrings({"a b", "ab"})),
             "x.gguf: tokenizer.ggml.merges[1]: \"ab\" is not two tokens with a space between");
   EXPECT_EQ(spoiled(bytes, "merges", GgufStrings({"a d"})),
-            "x.gguf: tokenizer.ggml.merges[0]: \"a d\" needs \"d\", which is no token");
+            "x.gguf: tokenizer.ggml.merges[0]: \"a d\" needs \"d\", which is not a token");
   EXPECT_EQ(spoiled(bytes, "merges", GgufStrings({"b c"})),
-            "x.gguf: tokenizer.ggml.merges[0]: \"b c\" needs \"bc\", which is no token");
+            "x.gguf: tokenizer.ggml.merges[0]: \"b c\" needs \"bc\", which is not a token");
   EXPECT_EQ(spoiled(bytes, "bos_token_id", GgufUint32(8)),
             "x.gguf: key \"tokenizer.ggml.bos_token_id\": found 8, allowed: an integer from 0 to "
             "7");
   EXPECT_EQ(spoiled(bytes, "add_bos_token", GgufBool(true)),
             "x.gguf: key \"tokenizer.ggml.bos_token_id\": found nothing, allowed: the id of the "
-            "token in front of a text");
+            "token before a text");
   EXPECT_EQ(spoiled(bytes, "add_eos_token", GgufBool(true)),
             "x.gguf: key \"tokenizer.ggml.eos_token_id\": found nothing, allowed: the id of the "
-            "token behind a text");
+            "token after a text");
   EXPECT_EQ(spoiled(pieces, "scores", GgufArray(6, 1, GgufNumber(0.0f))),
             "x.gguf: key \"tokenizer.ggml.scores\": found 1 elements, allowed: 10, as many as "
             "tokens");

@@ -1,6 +1,6 @@
-// Every golden line and stream of the reference: tests/data/README.md. Vocabularies of third
-// parties are not in the repository; their cases skip where the folder beside the checkout is
-// missing.
+// Compares with every golden line and stream of the reference: tests/data/README.md. The
+// vocabularies of third parties are not in the repository; their tests skip if the folder next to
+// the checkout is missing.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// The folder of a golden tokenizer, or nothing.
+// Returns the folder of a golden tokenizer; empty if there is none.
 std::string FolderOf(const std::string& name) {
   for (const char* root : {"/tests/data/tokenizers/", "/../shared/golden/tokenizers/"}) {
     const std::string folder = absl::StrCat(TANDEM_SOURCE_DIR, root, name);
@@ -41,7 +41,7 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     folder_ = FolderOf(GetParam());
-    if (folder_.empty()) GTEST_SKIP() << GetParam() << " is not beside this checkout";
+    if (folder_.empty()) GTEST_SKIP() << GetParam() << " is not next to this checkout";
     tokenizer_ = LoadGolden(folder_);
     if (tokenizer_ == nullptr) GTEST_SKIP() << "no xz on this machine";
   }

@@ -21,8 +21,8 @@
 namespace tandem {
 namespace {
 
-// Puts runs of combining characters in canonical order (Unicode 3.11, D109). A stable sort: the
-// library's own ordering takes quadratic time on long runs.
+// Puts runs of combining characters in canonical order (Unicode 3.11, D109) with a stable sort: the
+// library's own ordering is quadratic on long runs.
 void SortMarks(std::vector<utf8proc_int32_t>* points) {
   const auto mark_class = [](utf8proc_int32_t point) {
     return utf8proc_get_property(point)->combining_class;
@@ -42,7 +42,7 @@ void SortMarks(std::vector<utf8proc_int32_t>* points) {
   }
 }
 
-// A Unicode normalisation form, named by options of utf8proc.
+// Returns a Unicode normalisation form, given by options of utf8proc.
 absl::StatusOr<std::string> Normalized(const std::string& text, int options) {
   if (IsAscii(text)) return text;
   std::vector<utf8proc_int32_t> points;
@@ -50,8 +50,8 @@ absl::StatusOr<std::string> Normalized(const std::string& text, int options) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Prefix prefix = ReadUtf8(std::string_view(text).substr(at));
     at += prefix.size;
-    utf8proc_int32_t parts[32];  // U+FDFA has 18, the most
-    int last_bound_class = 0;    // of graphemes, which are not asked for
+    utf8proc_int32_t parts[32];  // at most 18 are needed, by U+FDFA
+    int last_bound_class = 0;    // of graphemes; unused
     const utf8proc_ssize_t count = utf8proc_decompose_char(
         static_cast<utf8proc_int32_t>(prefix.code_point), parts, std::size(parts),
         static_cast<utf8proc_option_t>(options), &last_bound_class);
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> Normalized(const std::string& text, int options) {
   return result;
 }
 
-// Options of utf8proc for a Unicode normalisation form; 0 for other names.
+// Returns options of utf8proc for a Unicode normalisation form; 0 for other names.
 int FormOptions(absl::string_view type) {
   const int compose = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
   const int decompose = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
@@ -89,7 +89,7 @@ std::string Lowercase(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Prefix prefix = ReadUtf8(std::string_view(text).substr(at));
     at += prefix.size;
-    if (prefix.code_point == 0x130) {  // I with a dot: the one that becomes two characters
+    if (prefix.code_point == 0x130) {  // I with a dot: the only one that becomes two characters
       lower += "i\u0307";
       continue;
     }
@@ -100,7 +100,7 @@ std::string Lowercase(const std::string& text) {
   return lower;
 }
 
-// Without the white space at the ends that are asked for.
+// Removes white space at the requested ends.
 std::string Strip(const std::string& text, bool left, bool right) {
   size_t begin = std::string::npos;
   size_t end = 0;
@@ -118,7 +118,8 @@ std::string Strip(const std::string& text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
-// The text as SentencePiece's "identity" normaliser has it, `trims`: remove_extra_whitespaces.
+// Returns the text as SentencePiece's "identity" normaliser gives it. `trims`:
+// remove_extra_whitespaces.
 std::string MarkSpaces(absl::string_view text, bool adds_prefix, bool trims) {
   constexpr char kSpace[] = "\u2581";
   while (trims && absl::ConsumePrefix(&text, " ")) {
@@ -134,7 +135,7 @@ std::string MarkSpaces(absl::string_view text, bool adds_prefix, bool trims) {
     }
     is_behind_space = byte == ' ';
   }
-  // It no longer tells a space from the character that the text had itself.
+  // From here on a U+2581 of the text itself is treated as a space.
   while (trims && absl::EndsWith(marked, kSpace)) marked.resize(marked.size() - strlen(kSpace));
   return marked;
 }

@@ -10,17 +10,17 @@
 
 namespace tandem {
 
-// What is done to a text before it is cut: the normalizer of a tokenizer.json. Thread-safe.
+// Changes a text before it is cut: the normalizer of a tokenizer.json. Thread-safe.
 class Normalizer {
  public:
-  // From the field "normalizer", which may be null. INVALID_ARGUMENT naming a component that is not
-  // implemented or a field that is wrong.
+  // Creates a normalizer from the field "normalizer", which may be null. INVALID_ARGUMENT, naming a
+  // component that is not implemented or a field that is wrong.
   static absl::StatusOr<Normalizer> FromJson(const JsonField& field);
 
   // The Unicode normalisation form NFC.
   static Normalizer Nfc();
-  // SentencePiece's: spaces become U+2581, with one put in front of a text if `adds_prefix`; before
-  // that, if `trims`, those at the ends go and runs of them become one.
+  // SentencePiece's normalisation: spaces become U+2581, and `adds_prefix` puts one before a text.
+  // `trims` first removes spaces at both ends and reduces runs of them to one.
   static Normalizer SentencePiece(bool adds_prefix, bool trims);
 
   absl::StatusOr<std::string> Apply(std::string text) const;

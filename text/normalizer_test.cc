@@ -35,7 +35,7 @@ std::string Form(const std::string& form, const std::string& text) {
   return Apply(R"({"type": ")" + form + R"("})", text);
 }
 
-// The library's own normalisation of a whole text, which takes quadratic time on runs of marks.
+// The library's own normalisation of a whole text, which is quadratic on runs of marks.
 std::string LibraryForm(int options, const std::string& text) {
   utf8proc_uint8_t* mapped = nullptr;
   const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -57,11 +57,11 @@ TEST(Normalizer, Forms) {
   EXPECT_EQ(Form("NFC", "\u1112\u1161\u11ab"), "\ud55c");
   EXPECT_EQ(Form("NFD", "\ud55c"), "\u1112\u1161\u11ab");
   EXPECT_EQ(Form("NFC", "\u0958"), "\u0915\u093c");  // excluded from composition
-  EXPECT_EQ(Form("NFKD", "\ufdfa").size(), 33u);     // the longest
+  EXPECT_EQ(Form("NFKD", "\ufdfa").size(), 33u);     // the longest expansion
   EXPECT_EQ(Form("NFC", std::string("a\0\u00e9", 4)), std::string("a\0\u00e9", 4));
 }
 
-TEST(Normalizer, FormsAreThoseOfTheLibrary) {
+TEST(Normalizer, FormsMatchTheLibrary) {
   std::mt19937 random(1);
   const std::u32string alphabet =
       U"aeo\u00e9\u0301\u0302\u0323\u0327\u0345\u093c\u0915\u1ec7\u1100\u1161\u11a8\uac00\uac01"

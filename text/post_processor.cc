@@ -16,7 +16,7 @@ absl::StatusOr<TokenId> ReadId(const JsonField& field, int vocab_size) {
   return static_cast<TokenId>(id);
 }
 
-// The token that `key` names: a string, or an object with its "content".
+// Returns the token that `key` names: a string, or an object with its "content".
 absl::StatusOr<TokenId> ReadConfigToken(const JsonField& config, const char* key, TokenId unsaid,
                                         const PostProcessor::IdOf& id_of) {
   ASSIGN_OR_RETURN(JsonField token_field, config.Member(key));
@@ -26,7 +26,7 @@ absl::StatusOr<TokenId> ReadConfigToken(const JsonField& config, const char* key
   }
   ASSIGN_OR_RETURN(const std::string token, token_field.String());
   const TokenId id = id_of(token);
-  if (id < 0) return token_field.Error("is no token of the vocabulary");
+  if (id < 0) return token_field.Error("is not a token of the vocabulary");
   return id;
 }
 
@@ -51,13 +51,13 @@ absl::Status PostProcessor::Add(const JsonField& field, int vocab_size) {
     return ForEachPart(field, "processors",
                        [&](const JsonField& part) { return Add(part, vocab_size); });
   }
-  if (type == "ByteLevel") return absl::OkStatus();  // about offsets; it adds nothing
+  if (type == "ByteLevel") return absl::OkStatus();  // concerns offsets only
   const bool is_template = type == "TemplateProcessing";
   if (!is_template && type != "BertProcessing" && type != "RobertaProcessing") {
     return UnknownType(
         field, "BertProcessing, ByteLevel, RobertaProcessing, TemplateProcessing, Sequence");
   }
-  if (has_template_) return field.Error("is not implemented behind another template");
+  if (has_template_) return field.Error("is not implemented after another template");
   has_template_ = true;
   return is_template ? AddTemplate(field, vocab_size) : AddPair(field, vocab_size);
 }
@@ -90,7 +90,7 @@ absl::Status PostProcessor::AddTemplate(const JsonField& field, int vocab_size) 
   return single.Error("has no place for the text, {\"Sequence\": {\"id\": \"A\"}}");
 }
 
-// BERT's form: "cls" in front and "sep" behind, each [token, id].
+// Adds BERT's form: "cls" before and "sep" after the text, each [token, id].
 absl::Status PostProcessor::AddPair(const JsonField& field, int vocab_size) {
   const std::pair<const char*, std::vector<TokenId>*> places[] = {{"cls", &before_},
                                                                   {"sep", &after_}};

@@ -12,30 +12,32 @@
 
 namespace tandem {
 
-// The tokens that stand around a text: the post_processor of a tokenizer.json, else what
+// Adds the tokens around a text: the post_processor of a tokenizer.json, else the tokens that
 // tokenizer_config.json asks for.
 class PostProcessor {
  public:
-  // The id of a token by its written form, or -1.
+  // Returns the id of a token by its written form, or -1.
   using IdOf = std::function<TokenId(std::string_view)>;
 
-  // From the field "post_processor", which may be null. INVALID_ARGUMENT naming a component that is
-  // not implemented or a field that is wrong, such as an id that is not in [0, vocab_size).
+  // Creates a post-processor from the field "post_processor", which may be null. INVALID_ARGUMENT,
+  // naming a component that is not implemented or a field that is wrong, such as an id outside [0,
+  // vocab_size).
   static absl::StatusOr<PostProcessor> FromJson(const JsonField& field, int vocab_size);
 
-  // What stands around a text where nothing else says it; -1: there is no such token.
+  // The default tokens around a text; -1: no such token.
   struct Ends {
     bool adds_bos = false;
     bool adds_eos = false;
     TokenId bos = -1;
     TokenId eos = -1;
   };
-  // Puts these around a text.   REQUIRES: of what is added the tokens are there.
+  // Returns a post-processor that puts these around a text. REQUIRES: the tokens that are added
+  // exist.
   static PostProcessor Around(const Ends& ends);
 
-  // Takes `bos_token` and `eos_token` where `add_bos_token` and `add_eos_token` ask for them and
-  // the post-processor adds nothing at all; what none of the four says is as in `ends`.
-  // INVALID_ARGUMENT if such a token is not in the vocabulary.
+  // Uses `bos_token` and `eos_token` if `add_bos_token` and `add_eos_token` ask for them and the
+  // post-processor does not add anything yet; `ends` has the defaults of all four. INVALID_ARGUMENT
+  // if such a token is not in the vocabulary.
   absl::Status ReadConfig(const JsonField& config, const Ends& ends, const IdOf& id_of);
 
   std::vector<TokenId> Apply(std::vector<TokenId> ids) const;

@@ -17,7 +17,7 @@ namespace {
 using Piece = PreTokenizer::Piece;
 using Sink = PreTokenizer::Sink;
 
-// What becomes of the matches of a Split.
+// What happens to the matches of a Split.
 enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 absl::Status Give(const Piece& piece, size_t begin, size_t end, Sink sink) {
@@ -26,11 +26,11 @@ absl::Status Give(const Piece& piece, size_t begin, size_t end, Sink sink) {
       {.text = piece.text.substr(begin, end - begin), .is_first = piece.is_first && begin == 0});
 }
 
-// Cuts a piece at delimiters, which are added in order. Holds one stretch at a time: a long text
-// may have as many as it has bytes.
+// Cuts a piece at delimiters, which are added in order. Holds one stretch at a time, because a long
+// text can have as many stretches as bytes.
 class Cutter {
  public:
-  // `invert`: what lies between delimiters is a delimiter, and the other way round.
+  // `invert`: exchanges delimiters and the text between them.
   Cutter(const Piece& piece, Delimiters behaviour, bool invert, Sink sink)
       : piece_(piece), behaviour_(behaviour), invert_(invert), sink_(sink) {}
 
@@ -53,7 +53,7 @@ class Cutter {
     bool is_delimiter = false;
   };
 
-  // The next stretch joins the open one, as the behaviour says, or ends it.
+  // Joins the next stretch to the open one, or closes the open one, as the behaviour says.
   absl::Status Take(const Stretch& next) {
     if (behaviour_ == Delimiters::kRemoved && next.is_delimiter) return absl::OkStatus();
     if (Joins(next)) {
@@ -84,8 +84,8 @@ class Cutter {
   const Delimiters behaviour_;
   const bool invert_;
   const Sink sink_;
-  size_t done_ = 0;  // the stretches so far end here
-  Stretch open_;     // the next one may still join it; none at first, which is one of no characters
+  size_t done_ = 0;  // end of the stretches so far
+  Stretch open_;     // the next stretch may still join it; empty at first
 };
 
 absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Piece& piece,
@@ -96,10 +96,10 @@ absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Pi
   return cutter.Finish();
 }
 
-// Classes of characters that end where another begins.
+// Classes of characters; a run ends where another class begins.
 enum class CharacterClass { kSpace, kWord, kOther };
 
-// The runs of characters of one class; white space goes.
+// Cuts a piece into runs of characters of one class, and drops white space.
 absl::Status CutRuns(CharacterClass (*class_of)(char32_t), const Piece& piece, Sink sink) {
   size_t begin = 0;
   CharacterClass run = CharacterClass::kSpace;
@@ -138,7 +138,7 @@ absl::StatusOr<Delimiters> ParseBehaviour(const JsonField& field) {
 
 struct Alphabet {
   std::array<char32_t, 256> character_of{};
-  std::array<int, 0x100 + 68> byte_of{};  // -1 for characters that stand for no byte
+  std::array<int, 0x100 + 68> byte_of{};  // -1 for characters that do not stand for a byte
 
   Alphabet() {
     byte_of.fill(-1);

@@ -15,33 +15,35 @@
 
 namespace tandem {
 
-// GPT-2's expression: contractions, words, numbers and other runs, each with one space in front.
+// GPT-2's expression: contractions, words, numbers and other runs, each with at most one space
+// before it.
 inline constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Cuts a normalised text into the pieces that merges do not cross: the pre_tokenizer of a
-// tokenizer.json. Thread-safe.
+// Cuts a normalised text into pieces; merges do not cross their borders. This is the pre_tokenizer
+// of a tokenizer.json. Thread-safe.
 class PreTokenizer {
  public:
   struct Piece {
     std::string text;
-    bool is_first = false;  // begins where the whole text does
+    bool is_first = false;  // at the beginning of the whole text
   };
 
-  // From the field "pre_tokenizer", which may be null. INVALID_ARGUMENT naming a component that is
-  // not implemented or a field that is wrong.
+  // Creates a pre-tokenizer from the field "pre_tokenizer", which may be null. INVALID_ARGUMENT,
+  // naming a component that is not implemented or a field that is wrong.
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
 
-  // Of a byte-level vocabulary: what an expression matches and what lies between is cut further by
-  // the next, then written in the byte alphabet. INVALID_ARGUMENT if one is no expression.
+  // Creates the pre-tokenizer of a byte-level vocabulary. Each expression cuts a piece into its
+  // matches and the text between them; the next expression cuts these further. The pieces are then
+  // written in the byte alphabet. INVALID_ARGUMENT if a pattern is not a valid expression.
   static absl::StatusOr<PreTokenizer> ByteLevel(absl::Span<const std::string_view> patterns);
 
-  // Takes one piece at a time; an error ends the cutting and is returned.
+  // Receives one piece at a time; an error ends the cutting and is returned.
   using Sink = absl::FunctionRef<absl::Status(Piece piece)>;
 
-  // Gives the pieces of `piece` to `sink`, in order, none of them empty. They never exist all at
-  // once: together they may take a hundred times the memory of the text. INVALID_ARGUMENT naming
-  // the field `text` if an expression takes too many steps.
+  // Passes the pieces of `piece` to `sink`, in order, none of them empty. The pieces never exist
+  // all at once: together they could need a hundred times the memory of the text. INVALID_ARGUMENT,
+  // naming the field `text`, if an expression takes too many steps.
   absl::Status ForEach(Piece piece, Sink sink) const;
 
  private:
@@ -60,10 +62,11 @@ class PreTokenizer {
   std::vector<Step> steps_;
 };
 
-// Byte-level vocabularies write bytes as characters that can be printed: GPT-2's alphabet.
-// Printable bytes of Latin-1 are themselves, the other 68 are U+0100 and on, in order.
+// Writes bytes in GPT-2's alphabet of printable characters, as byte-level vocabularies do.
+// Printable bytes of Latin-1 stand for themselves; the other 68 are U+0100 and on, in order.
 std::string ToByteAlphabet(std::string_view bytes);
-// The bytes of a token; a token with a character outside the alphabet stands for its own UTF-8.
+// Returns the bytes of a token; a token with a character outside the alphabet stands for its own
+// UTF-8.
 std::string FromByteAlphabet(std::string_view token);
 
 }  // namespace tandem

@@ -41,8 +41,8 @@ std::vector<std::string> SplitAtHyphens(const std::string& behaviour, bool inver
                "the-final--countdown");
 }
 
-// A text of a million pieces never is a million pieces at once.
-TEST(PreTokenizer, GivesEachPieceBeforeItCutsTheNext) {
+// The pieces of a text never exist all at once.
+TEST(PreTokenizer, YieldsEachPieceBeforeCuttingTheNext) {
   const auto made = MakePreTokenizer(
       R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true},
           {"type": "ByteLevel", "add_prefix_space": false}]})");
@@ -62,7 +62,7 @@ TEST(PreTokenizer, NullLeavesTheTextWhole) {
   EXPECT_THAT(Split("null", ""), IsEmpty());
 }
 
-// The examples of the reference's documentation of these behaviours.
+// Examples from the reference's documentation of these behaviours.
 TEST(PreTokenizer, SplitBehaviours) {
   EXPECT_THAT(SplitAtHyphens("Removed", false), ElementsAre("the", "final", "countdown"));
   EXPECT_THAT(SplitAtHyphens("Isolated", false),
@@ -104,7 +104,7 @@ TEST(PreTokenizer, Metaspace) {
               ElementsAre("a"));
 }
 
-TEST(PreTokenizer, OnlyThePieceAtTheStartIsTheFirst) {
+TEST(PreTokenizer, OnlyThePieceAtTheStartIsFirst) {
   EXPECT_THAT(Split(R"({"type": "Sequence", "pretokenizers": [
                         {"type": "Split", "pattern": {"String": "-"}, "behavior": "Removed"},
                         {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}]})",
@@ -112,7 +112,7 @@ TEST(PreTokenizer, OnlyThePieceAtTheStartIsTheFirst) {
               ElementsAre("a", "b"));
 }
 
-TEST(PreTokenizer, CharacterClasses) {
+TEST(PreTokenizer, SplitsByCharacterClasses) {
   EXPECT_THAT(Split(R"({"type": "Digits", "individual_digits": true})", "a12\u00bd b"),
               ElementsAre("a", "1", "2", "\u00bd", " b"));
   EXPECT_THAT(Split(R"({"type": "Digits", "individual_digits": false})", "a12\u00bd b"),

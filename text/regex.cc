@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-// The compiler's code keeps its place on a stack of its own; the default of 32 KiB is too small for
+// JIT-compiled code keeps its state on a stack of its own; the default of 32 KiB is too small for
 // repeated groups over long texts.
 constexpr size_t kMinStackBytes = size_t{32} << 10;
 constexpr size_t kMaxStackBytes = size_t{64} << 20;
@@ -37,7 +37,8 @@ struct JitStackDeleter {
   void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
 };
 
-// What PCRE2 says of a search from byte `start` on. Its limits are on what a text may cost.
+// Returns PCRE2's error for a search from byte `start` on. An exceeded limit means that the text is
+// too expensive, which is an error of the caller's text.
 absl::Status MatchError(int code, size_t start) {
   PCRE2_UCHAR message[256];
   pcre2_get_error_message(code, message, sizeof(message));
@@ -54,7 +55,7 @@ absl::Status MatchError(int code, size_t start) {
   }
 }
 
-// What stands between the brackets of a class.
+// The contents of classes, without the brackets.
 constexpr char kSpace[] = R"(\x{9}-\x{d}\x{85}\p{Z})";
 constexpr char kNoSpace[] =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff})"
@@ -86,7 +87,7 @@ class Translator {
     at_ += count;
   }
 
-  // One element outside of classes.
+  // Translates one element outside of classes.
   absl::Status Step() {
     switch (pattern_[at_]) {
       case '\\':
@@ -137,8 +138,8 @@ class Translator {
     }
   }
 
-  // An escape that both read alike, or nearly. Digits are back references outside of classes and
-  // octal numbers in them; other characters stand for themselves.
+  // Translates an escape that both read (nearly) the same. Digits are back references outside of
+  // classes and octal numbers in them; other characters stand for themselves.
   absl::Status PlainEscape(absl::string_view letters) {
     const char escaped = pattern_[at_ + 1];
     if (absl::ascii_isalpha(escaped) && letters.find(escaped) == absl::string_view::npos) {
@@ -236,7 +237,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // A repeat count, or a brace that stands for itself.
+  // Translates a repeat count, or a brace that stands for itself.
   absl::Status Repeat() {
     const size_t begin = at_;
     size_t end = at_ + 1;
@@ -253,7 +254,7 @@ class Translator {
     }
     if (!has_low) Replace(1, "{0");
     Copy(end + 1 - at_);
-    if (Rest("+")) return NotImplemented(at_, "+ behind a repeat count");
+    if (Rest("+")) return NotImplemented(at_, "+ after a repeat count");
     return absl::OkStatus();
   }
 
@@ -289,7 +290,7 @@ absl::StatusOr<Regex> Regex::CompileRaw(std::string_view pattern, uint32_t optio
     return absl::InvalidArgumentError(absl::StrCat("regular expression: at offset ", offset, ": ",
                                                    reinterpret_cast<const char*>(message)));
   }
-  // Faster where there is a compiler for this machine; without, the interpreter runs.
+  // Faster if PCRE2 has a JIT compiler for this machine; otherwise the interpreter runs.
   (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return Regex(std::shared_ptr<const void>(code, [](const void* p) {
     pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
@@ -326,7 +327,7 @@ absl::Status Regex::ForEach(std::string_view text,
     if (result < 0) return MatchError(result, start);
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
     const bool is_empty = at[0] == at[1];
-    // An empty match at the end of the last one does not count.
+    // An empty match at the end of the last match does not count.
     if (!is_empty || last_end != at[1]) {
       last_end = at[1];
       RETURN_IF_ERROR(sink({at[0], at[1]}));

@@ -1,5 +1,6 @@
-// Any expression, and behind a zero byte a text: refused with an offset within the expression, or
-// its matches lie in the text, in order, on characters, each by itself.
+// Compiles any expression, and searches the text after a zero byte: the expression is refused with
+// an offset, or its matches are in order, do not overlap, and begin and end at characters of the
+// text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The matched parts of `text`.
+// Returns the matched parts of `text`.
 std::vector<std::string> Matches(const absl::StatusOr<Regex>& regex, const std::string& text) {
   EXPECT_TRUE(regex.ok()) << regex.status();
   if (!regex.ok()) return {};
@@ -32,13 +32,13 @@ std::vector<std::string> Matches(const std::string& pattern, const std::string& 
   return Matches(Regex::Compile(pattern), text);
 }
 
-TEST(Regex, WhiteSpaceIsThatOfUnicode) {
+TEST(Regex, WhiteSpaceFollowsUnicode) {
   const std::string spaces =
       "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000";
   EXPECT_THAT(Matches(R"(\s+)", spaces), ElementsAre(spaces));
   EXPECT_THAT(Matches(R"([\s]+)", spaces), ElementsAre(spaces));
   EXPECT_THAT(Matches(R"(\S|[^\s]|[\S])", spaces), IsEmpty());
-  // The Mongolian vowel separator, which PCRE2 counts, and others that only look like spaces.
+  // The Mongolian vowel separator, which PCRE2 includes, and characters that only look like spaces.
   const std::string others = "\u180e\u200b\u2060\ufeff\u001c";
   EXPECT_THAT(Matches(R"(\s)", others), IsEmpty());
   EXPECT_THAT(Matches(R"(\S+)", others), ElementsAre(others));
@@ -49,13 +49,13 @@ TEST(Regex, WordCharactersAreLettersMarksDecimalsAndConnectors) {
   const std::string word = "aZ\u00e9\u4e2d\u0301\u0663_\u203f";
   EXPECT_THAT(Matches(R"(\w+)", word), ElementsAre(word));
   EXPECT_THAT(Matches(R"([\w]+)", word), ElementsAre(word));
-  EXPECT_THAT(Matches(R"(\w)", "\u00bd\u2167-. "), IsEmpty());  // other numbers are none
+  EXPECT_THAT(Matches(R"(\w)", "\u00bd\u2167-. "), IsEmpty());  // other numbers are not
   EXPECT_THAT(Matches(R"(\W+)", "a\u00bd\u2167b"), ElementsAre("\u00bd\u2167"));
   EXPECT_THAT(Matches(R"(\b.)", "ab \u0301c"), ElementsAre("a", " ", "\u0301"));
   EXPECT_THAT(Matches(R"(\B.)", "ab"), ElementsAre("b"));
 }
 
-TEST(Regex, EscapesMeanWhatTheyDoToOniguruma) {
+TEST(Regex, EscapesFollowOniguruma) {
   EXPECT_THAT(Matches(R"(\h+)", "09afAF g\t "), ElementsAre("09afAF"));
   EXPECT_THAT(Matches(R"(\H+|[\h]+)", "xyab"), ElementsAre("xy", "ab"));
   EXPECT_THAT(Matches(R"(\v)", "\n\v\r"), ElementsAre("\v"));
@@ -65,7 +65,7 @@ TEST(Regex, EscapesMeanWhatTheyDoToOniguruma) {
   EXPECT_THAT(Matches(R"(\[\\\]\{\})", "[\\]{}"), ElementsAre("[\\]{}"));
 }
 
-TEST(Regex, LinesAndDotsAreThoseOfRuby) {
+TEST(Regex, LinesAndDotsFollowRuby) {
   EXPECT_THAT(Matches("^.", "ab\ncd\n"), ElementsAre("a", "c"));
   EXPECT_THAT(Matches(".$", "ab\ncd\n"), ElementsAre("b", "d"));
   EXPECT_THAT(Matches(".+", "a\r\nb"), ElementsAre("a\r", "b"));
@@ -73,7 +73,7 @@ TEST(Regex, LinesAndDotsAreThoseOfRuby) {
   EXPECT_THAT(Matches("(?mi)A.b", "a\nB"), ElementsAre("a\nB"));
 }
 
-TEST(Regex, RepeatCounts) {
+TEST(Regex, RepeatCountsFollowOniguruma) {
   EXPECT_THAT(Matches(R"(\p{N}{1,3})", "12345"), ElementsAre("123", "45"));
   EXPECT_THAT(Matches("a{,2}b", "aaab b"), ElementsAre("aab", "b"));
   EXPECT_THAT(Matches("a{2}", "aaaaa"), ElementsAre("aa", "aa"));
@@ -99,7 +99,7 @@ TEST(Regex, LiteralsHaveNoSyntax) {
   EXPECT_FALSE(Regex::CompileLiteral("").ok());
 }
 
-TEST(Regex, WhatHasNoTranslationIsRefusedWithItsOffset) {
+TEST(Regex, RefusesUntranslatableFormsWithTheOffset) {
   for (const char* pattern :
        {"x[a-z&&[^b]]", "x[a[bc]]", "x{1,2}+", "x(*UTF)", "x(?~b)", "x(?P<n>b)", "x(?R)",
         "x(?|a|b)", "x\\Qb", "x\\y", "x[a", "x[\\", "x\\", "x\\u12", "x(?#", "x[\\W]", "x\\p{L"}) {
@@ -112,8 +112,8 @@ TEST(Regex, WhatHasNoTranslationIsRefusedWithItsOffset) {
   }
 }
 
-// Expressions of tokenizers in use: cl100k, o200k, and a class of all ASCII punctuation.
-TEST(Regex, ExpressionsInUse) {
+// Expressions of published tokenizers: cl100k, o200k, and a class of all ASCII punctuation.
+TEST(Regex, PublishedExpressions) {
   EXPECT_THAT(Matches(R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?)"
                       R"([^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
                       "I'LL go 12!\n  x"),
@@ -130,7 +130,7 @@ TEST(Regex, ExpressionsInUse) {
       ElementsAre("_b", "[c", "]", "{d", "}&&"));
 }
 
-TEST(Regex, LongTextsMatch) {
+TEST(Regex, MatchesLongTexts) {
   const std::string text(1'000'000, 'a');
   EXPECT_THAT(Matches("(?:a|b)+", text), ElementsAre(text));
   EXPECT_THAT(Matches(R"(\s+(?!\S)|\s+)", std::string(1'000'000, ' ')),

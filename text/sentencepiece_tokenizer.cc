@@ -29,11 +29,11 @@ struct WireField {
 
   int number = 0;
   Type type = Type::kVarint;
-  uint64_t integer = 0;    // of all types but kBytes
-  std::string_view bytes;  // of kBytes
+  uint64_t integer = 0;    // for all types but kBytes
+  std::string_view bytes;  // for kBytes
 };
 
-// The fields of a message; `what` names it in errors.
+// Reads the fields of a message; `what` names it in errors.
 class WireReader {
  public:
   WireReader(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::move(what)) {}
@@ -66,7 +66,7 @@ class WireReader {
     return Error(absl::StrCat("a field of type ", tag & 7, ", allowed: 0, 1, 2, 5"));
   }
 
-  // The field is of another type than its number tells.
+  // The error for a field whose type does not match its number.
   absl::Status WrongType(const WireField& field) const {
     return Error(absl::StrCat("field ", field.number, " of type ", static_cast<int>(field.type)));
   }
@@ -98,7 +98,7 @@ class WireReader {
   size_t at_ = 0;
 };
 
-// Calls `take` with each field; it returns false for one that is of the wrong type.
+// Calls `take` with each field; `take` returns false for a field of the wrong type.
 absl::Status ForEachField(std::string_view bytes, const std::string& what,
                           const std::function<absl::StatusOr<bool>(const WireField& field)>& take) {
   WireReader reader(bytes, what);
@@ -116,7 +116,7 @@ absl::Status NotImplemented(const std::string& name, absl::string_view field,
       absl::StrCat(name, ": ", field, ": ", found, " is not implemented, allowed: ", allowed));
 }
 
-// Reads one model. Functions that take a field return false where its type is wrong.
+// Reads one model. The Take functions return false if the type of the field is wrong.
 class ModelReader {
  public:
   explicit ModelReader(const std::string& name) : name_(name) {
@@ -246,10 +246,11 @@ class ModelReader {
 
   const std::string& name_;
   SentencePieceModel model_;
-  uint64_t model_type_ = 1;  // UNIGRAM, where it is left out
+  uint64_t model_type_ = 1;  // the default is UNIGRAM
 };
 
-// The model's own: those that users defined are found in the normalised text, as by its library.
+// Returns the model's own added tokens. User-defined ones are found in the normalised text, as in
+// the model's own library.
 std::vector<AddedToken> OwnTokens(const KindedTokens& pieces) {
   std::vector<AddedToken> tokens = pieces.AddedTokens();
   for (AddedToken& token : tokens) {
@@ -260,7 +261,7 @@ std::vector<AddedToken> OwnTokens(const KindedTokens& pieces) {
 }
 
 // Adds the entries of `added_tokens_decoder`: {"32000": {"content": "<|im_start|>", ...}, ...}.
-// They are found in the text as it is; one of the model's own gets the entry's flags.
+// They are found in the text as it is; a token of the model gets the entry's flags.
 absl::Status AddTokensOf(const JsonField& config, const KindedTokens& pieces,
                          std::vector<AddedToken>* tokens) {
   ASSIGN_OR_RETURN(const JsonField entries, config.Member("added_tokens_decoder"));

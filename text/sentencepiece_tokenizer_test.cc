@@ -22,13 +22,13 @@ struct GoldenPieces {
   const char* lines;
 };
 
-// Models with the ids of the library of SentencePiece: tests/data/README.md.
+// Models with the ids that SentencePiece's library gives: tests/data/README.md.
 class GoldenSentencePiece : public testing::TestWithParam<GoldenPieces> {};
 
-TEST_P(GoldenSentencePiece, EncodesEveryLineAsItsLibrary) {
+TEST_P(GoldenSentencePiece, EncodesEveryLineLikeItsLibrary) {
   const std::string root = absl::StrCat(TANDEM_SOURCE_DIR, "/");
   if (!fs::exists(root + GetParam().lines)) {
-    GTEST_SKIP() << GetParam().name << " is not beside this checkout";
+    GTEST_SKIP() << GetParam().name << " is not next to this checkout";
   }
   const auto tokenizer = Tokenizer::Load(root + GetParam().model);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
                                  "../shared/golden/tokenizers/tok512-spm/encode.jsonl"}),
     [](const auto& info) { return info.param.name; });
 
-// Fields of a message, as protocol buffers write them.
+// Writes fields of a message in the wire format of protocol buffers.
 std::string Varint(uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7F) | 0x80);
@@ -74,7 +74,7 @@ std::string Piece(const std::string& piece, TokenKind kind = TokenKind::kNormal)
   return WireBytes(1, WireBytes(1, piece) + WireInteger(3, static_cast<uint64_t>(kind)));
 }
 
-// <unk>, <s>, </s>, the space, a, b.
+// The pieces <unk>, <s>, </s>, the space, a, b.
 std::string SmallPieces() {
   return Piece("<unk>", TokenKind::kUnknown) + Piece("<s>", TokenKind::kControl) +
          Piece("</s>", TokenKind::kControl) + Piece("\u2581") + Piece("a") + Piece("b");
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePieces(const std::string& model,
   return ParseSentencePieceTokenizer(model, config, "tokenizer.model");
 }
 
-TEST(SentencePieceTokenizer, NamesWhatIsNotImplemented) {
+TEST(SentencePieceTokenizer, NamesUnimplementedFields) {
   const auto message = [](const std::string& model) {
     return std::string(ParsePieces(model).status().message());
   };
@@ -112,7 +112,7 @@ TEST(SentencePieceTokenizer, NamesWhatIsNotImplemented) {
             "tokenizer.model: pieces[6]: type: 5 is not implemented, allowed: 1, 2, 3, 4, 6");
 }
 
-TEST(SentencePieceTokenizer, NamesWhatIsDamaged) {
+TEST(SentencePieceTokenizer, NamesDamagedFields) {
   const auto message = [](const std::string& model) {
     return std::string(ParsePieces(model).status().message());
   };
@@ -135,13 +135,13 @@ TEST(SentencePieceTokenizer, NamesWhatIsDamaged) {
   EXPECT_NE(
       message(WireBytes(1, WireBytes(2, "1234"))).find("tokenizer.model: pieces[0]: found field 2"),
       std::string::npos);
-  // Every file cut short is refused or read, and never more than that.
+  // A truncated file is refused or read, and never read past its end.
   const std::string whole = SmallPieces() + Trainer() + Spaces();
   ASSERT_TRUE(ParsePieces(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size) (void)ParsePieces(whole.substr(0, size));
 }
 
-TEST(SentencePieceTokenizer, PutsAroundATextWhatItsConfigSays) {
+TEST(SentencePieceTokenizer, PutsTheTokensOfItsConfigAroundAText) {
   const auto around = [](const std::string& trainer, const std::string& config) {
     const auto tokenizer = ParsePieces(SmallPieces() + Trainer(trainer) + Spaces(), config);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -156,7 +156,7 @@ TEST(SentencePieceTokenizer, PutsAroundATextWhatItsConfigSays) {
   EXPECT_FALSE(ParsePieces(SmallPieces() + Trainer(), R"({"bos_token": "<bos>"})").ok());
 }
 
-TEST(SentencePieceTokenizer, SaysWhatHasNoTokenWhereNoneIsUnknown) {
+TEST(SentencePieceTokenizer, NamesACharacterWithoutATokenOrUnknownToken) {
   const auto tokenizer =
       ParsePieces(Piece("\u2581") + Piece("ab") + Trainer(WireInteger(41, ~uint64_t{0})));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -164,11 +164,11 @@ TEST(SentencePieceTokenizer, SaysWhatHasNoTokenWhereNoneIsUnknown) {
   for (const char* text : {"a", "z"}) {
     EXPECT_EQ(
         (*tokenizer)->Encode(text, SpecialTokens::kPlain).status().message(),
-        absl::StrCat("text: \"", text, "\" has no token, and none stands for what is unknown"));
+        absl::StrCat("text: \"", text, "\" has no token, and the vocabulary has no unknown token"));
   }
 }
 
-TEST(SentencePieceTokenizer, TakesTheTokensThatItsConfigAdds) {
+TEST(SentencePieceTokenizer, AddsTheTokensOfItsConfig) {
   const std::string model = SmallPieces() + Trainer() + Spaces(WireInteger(3, 0));
   const auto tokenizer = ParsePieces(model, R"({"added_tokens_decoder": {
       "1": {"content": "<s>", "special": true, "rstrip": true},

@@ -51,7 +51,7 @@ class AddedTokenReader {
       if (token.normalized) {
         ASSIGN_OR_RETURN(token.content, normalizer_.Apply(std::move(token.content)));
         if (token.content.empty())
-          return entry.Error("has content of which the normalizer leaves nothing");
+          return entry.Error("has content that the normalizer makes empty");
       }
       tokens.push_back(std::move(token));
     }
@@ -59,7 +59,7 @@ class AddedTokenReader {
   }
 
  private:
-  // An added token has an id of its own, or is the vocabulary's token of that id.
+  // Checks that an added token has an id of its own, or is the vocabulary's token of that id.
   absl::Status CheckIsNew(const AddedToken& token, const JsonField& entry) const {
     ASSIGN_OR_RETURN(const JsonField content, entry.Member("content"));
     ASSIGN_OR_RETURN(const JsonField id, entry.Member("id"));
@@ -88,8 +88,8 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const JsonField& file) {
   if (!version.is_null() && !version.Is("1.0")) {
     return version.Error("is not implemented, allowed: \"1.0\"");
   }
-  // "truncation" and "padding" are for batches of training texts: prompts are generated from whole,
-  // and get neither.
+  // "truncation" and "padding" are for batches of training texts; prompts are used whole, so both
+  // are ignored.
   BpeTokenizer::Parts parts;
   ASSIGN_OR_RETURN(const JsonField normalizer, file.Member("normalizer"));
   ASSIGN_OR_RETURN(parts.normalizer, Normalizer::FromJson(normalizer));
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const JsonField& file) {
   return tokenizer;
 }
 
-// The contents of a tokenizer_config.json; empty if there is none.
+// Returns the contents of a tokenizer_config.json; empty if there is none.
 absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   absl::StatusOr<std::string> config = ReadFile(path);
   if (absl::IsNotFound(config.status())) return "";
@@ -119,7 +119,8 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   return config;
 }
 
-// Of a model folder: its tokenizer.json unless it has a tokenizer.model alone.
+// Returns the tokenizer file of a model folder: tokenizer.json, unless it has only a
+// tokenizer.model.
 fs::path TokenizerFileIn(const fs::path& folder) {
   std::error_code error;
   const fs::path file = folder / "tokenizer.json";
@@ -156,7 +157,8 @@ absl::StatusOr<std::string> Tokenizer::FileOf(const std::string& path) {
   if (!fs::is_directory(path, error)) return path;
   const fs::path file = TokenizerFileIn(path);
   if (fs::exists(file, error)) return file.string();
-  // What is there is of another kind, which is no reason to take somebody else's.
+  // The folder has a tokenizer of an unsupported kind: name the missing file, so that no other
+  // model's tokenizer is used in its place.
   for (const char* other : {"tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model"}) {
     if (fs::exists(fs::path(path) / other, error)) return file.string();
   }

@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer.json, mostly one that is nearly right, whose tokenizer then has to bear
-// text; and any text for a good one, which has to come back.
+// Parses any bytes as a tokenizer.json, mostly one that is nearly right, whose tokenizer must
+// survive any text; and encodes any text with a good tokenizer, which must decode to the same text.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@
 namespace tandem {
 namespace {
 
-// A byte-level tokenizer with the expression, template and flags of llama3-small, of bytes and a
-// few merges.
+// A byte-level tokenizer of bytes and a few merges, with the expression, template and flags of
+// llama3-small.
 std::unique_ptr<Tokenizer> MakeGood() {
   std::string vocabulary;
   int id = 0;
@@ -54,7 +54,7 @@ std::unique_ptr<Tokenizer> MakeGood() {
   return *std::move(tokenizer);
 }
 
-// A tokenizer.json of each family, with few tokens, and every component that is read.
+// A tokenizer.json of each family, with few tokens, and together with every supported component.
 const std::vector<nlohmann::json>& Samples() {
   static const auto& samples = *new std::vector<nlohmann::json>(ParseAll({
       R"({"version": "1.0", "truncation": null, "padding": null,
@@ -108,7 +108,7 @@ const std::vector<nlohmann::json>& Samples() {
   return samples;
 }
 
-// Encodes, decodes whole and in pieces; these agree, whatever the tokenizer.
+// Encodes, decodes whole and in pieces; the results agree, whatever the tokenizer.
 void Exercise(const Tokenizer& tokenizer, std::string_view text, bool is_good) {
   for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
     const auto ids = tokenizer.Encode(text, special);

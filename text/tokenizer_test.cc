@@ -33,7 +33,7 @@ Json AddedToken(const std::string& content, const Json& id, bool special = true)
           {"rstrip", false}, {"single_word", false}, {"normalized", false}};
 }
 
-// a, b, ab and <s>.
+// A tokenizer with the tokens a, b, ab and <s>.
 Json SmallFile() {
   return {{"version", "1.0"},
           {"added_tokens", Json::array({AddedToken("<s>", 3)})},
@@ -91,8 +91,9 @@ TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
   EXPECT_EQ((*tokenizer)->Decode({2, 3, 1}, /*skip_special=*/true), "abb");
 }
 
-// Cut anywhere, a text has the ids that it has whole; special tokens count in kParse parts alone.
-TEST(Tokenizer, PartsAreEncodedAsOneText) {
+// A text that is cut anywhere has the same ids as the whole text; special tokens count only in
+// kParse parts.
+TEST(Tokenizer, EncodesPartsAsOneText) {
   const std::string text = "It's  the\u00e9 12345 end.\n\n Once<s>upon";
   for (const char* path : {kSmall, kStoryteller}) {
     const auto tokenizer = Tokenizer::Load(path);
@@ -115,17 +116,17 @@ TEST(Tokenizer, PartsAreEncodedAsOneText) {
   EXPECT_THAT(*ids, ElementsAre(3, 2, 1, 3));
 }
 
-TEST(Tokenizer, AddedTokensThatAreNotSpecialAreFoundEitherWay) {
+TEST(Tokenizer, FindsNonSpecialAddedTokensInEitherMode) {
   Json file = SmallFile();
   file["added_tokens"].push_back(AddedToken("<t>", 4, /*special=*/false));
-  file["added_tokens"].push_back(AddedToken("ab", 2, /*special=*/false));  // of the vocabulary
+  file["added_tokens"].push_back(AddedToken("ab", 2, /*special=*/false));  // in the vocabulary
   const auto tokenizer = MakeTokenizer(file);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>"), ElementsAre(0, 4, 2, 3));
   EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>", SpecialTokens::kPlain), ElementsAre(0, 4, 2));
 }
 
-TEST(Tokenizer, NormalizedTokensAreLookedForInTheNormalizedText) {
+TEST(Tokenizer, FindsNormalizedTokensInTheNormalizedText) {
   Json file = SmallFile();
   file["normalizer"] = {{"type", "Lowercase"}};
   file["added_tokens"][0] = AddedToken("<S>", 3);
@@ -137,7 +138,7 @@ TEST(Tokenizer, NormalizedTokensAreLookedForInTheNormalizedText) {
   EXPECT_THAT(Encode(**tokenizer, "A<T>B<t>"), ElementsAre(0, 4, 1, 4));
 }
 
-TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
+TEST(Tokenizer, RefusesInvalidUtf8WithItsOffset) {
   const auto tokenizer = MakeTokenizer(SmallFile());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   for (const char* text : {"ab\xff", "ab\xe4\xb8", "ab\xed\xa0\x80", "ab\xc0\xaf"}) {
@@ -148,7 +149,7 @@ TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
   }
 }
 
-TEST(Tokenizer, Templates) {
+TEST(Tokenizer, AppliesTemplates) {
   Json file = SmallFile();
   file["post_processor"] = TemplateOf({kStart, kText, kStart, kStart});
   EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(3, 0, 3, 3));
@@ -163,7 +164,7 @@ TEST(Tokenizer, Templates) {
   EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(0));
 }
 
-TEST(Tokenizer, ConfigAddsTokensWhereTheTemplateAddsNone) {
+TEST(Tokenizer, ConfigAddsTokensIfTheTemplateDoesNot) {
   const Json file = SmallFile();
   const auto with = [](const Json& file, const std::string& config) {
     const auto tokenizer = MakeTokenizer(file, config);
@@ -214,9 +215,9 @@ TEST(Tokenizer, ErrorsNameTheField) {
   const auto added = [&](const Json& second) {
     return with("added_tokens", Json::array({AddedToken("<s>", 3), second}));
   };
-  ExpectError(added(AddedToken("<t>", 3)), "added_tokens[1].id");  // that of <s>
-  ExpectError(added(AddedToken("<t>", 0)), "added_tokens[1].id");  // that of a
-  ExpectError(added(AddedToken("a", 4)), "added_tokens[1].id");    // a has another
+  ExpectError(added(AddedToken("<t>", 3)), "added_tokens[1].id");  // the id of <s>
+  ExpectError(added(AddedToken("<t>", 0)), "added_tokens[1].id");  // the id of a
+  ExpectError(added(AddedToken("a", 4)), "added_tokens[1].id");    // a has another id
   ExpectError(added(AddedToken("<s>", 4)), "added_tokens[1].content");
   ExpectError(added(AddedToken("", 4)), "added_tokens[1].content");
   Json flag = AddedToken("<t>", 4);
@@ -250,7 +251,7 @@ TEST(Tokenizer, TemplateErrorsNameTheField) {
   expect_error({{"type", "BertProcessing"}, {"cls", {"<s>", 3}}}, "sep");
 }
 
-TEST(Tokenizer, DamagedFilesAreRefused) {
+TEST(Tokenizer, RefusesDamagedFiles) {
   const std::string good = SmallFile().dump();
   for (const std::string& contents :
        {std::string(), good.substr(0, good.size() / 2), good + "}", std::string("null"),
@@ -281,7 +282,7 @@ class TokenizerFiles : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(TokenizerFiles, AFolderOrTheFileItselfIsLoadedWithItsConfig) {
+TEST_F(TokenizerFiles, LoadsAFolderOrFileWithItsConfig) {
   Write("tokenizer.json", SmallFile().dump());
   Write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
   for (const fs::path& path : {folder_, folder_ / "tokenizer.json"}) {
@@ -293,7 +294,7 @@ TEST_F(TokenizerFiles, AFolderOrTheFileItselfIsLoadedWithItsConfig) {
   EXPECT_THAT(Load().message(), HasSubstr("tokenizer_config.json"));
 }
 
-TEST_F(TokenizerFiles, MissingFilesAreNamed) {
+TEST_F(TokenizerFiles, NamesMissingFiles) {
   EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Load().message(), HasSubstr((folder_ / "tokenizer.json").string()));
   EXPECT_EQ(Load("nothing").code(), absl::StatusCode::kNotFound);
@@ -308,7 +309,7 @@ TEST_F(TokenizerFiles, MissingFilesAreNamed) {
   EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(TokenizerFiles, AFolderMayHaveASentencePieceModelInPlaceOfATokenizerJson) {
+TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
   fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/sentencepiece/plain.model"),
            folder_ / "tokenizer.model");
   for (const fs::path& path : {folder_, folder_ / "tokenizer.model"}) {
@@ -323,7 +324,7 @@ TEST_F(TokenizerFiles, AFolderMayHaveASentencePieceModelInPlaceOfATokenizerJson)
   EXPECT_LT((*Tokenizer::Load(folder_.string()))->vocab_size(), 500);
 }
 
-TEST_F(TokenizerFiles, AFolderMayBeOfAGgufFile) {
+TEST_F(TokenizerFiles, LoadsTheGgufFileOfAFolder) {
   fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/gguf/tokenizers/spm.gguf"),
            folder_ / "model.gguf");
   for (const fs::path& path : {folder_, folder_ / "model.gguf"}) {
@@ -333,12 +334,12 @@ TEST_F(TokenizerFiles, AFolderMayBeOfAGgufFile) {
   }
 }
 
-TEST_F(TokenizerFiles, AModelSaysWhetherItHasATokenizer) {
+TEST_F(TokenizerFiles, FindsTheTokenizerFileOfAModel) {
   EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
   Write("config.json", "{}");
   EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
   const std::string json = (folder_ / "tokenizer.json").string();
-  // One of a kind that is not read is no reason to take another's.
+  // An unsupported kind of tokenizer must not be replaced by another model's.
   Write("vocab.json", "{}");
   EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), json);
   fs::remove(folder_ / "vocab.json");
@@ -349,7 +350,7 @@ TEST_F(TokenizerFiles, AModelSaysWhetherItHasATokenizer) {
   EXPECT_EQ(*Tokenizer::FileOf(json), json);
 }
 
-// A character from all over Unicode, often of a few that expressions and merges care about.
+// Returns a random character of all Unicode, often one that matters to expressions and merges.
 char32_t RandomCharacter(std::mt19937* random) {
   constexpr char32_t kInteresting[] =
       U" \n\r\t'sSdlLveREtTm019\u00a0\u017f\u0301\u0345\u2028\u3000"
@@ -361,7 +362,7 @@ char32_t RandomCharacter(std::mt19937* random) {
   }
 }
 
-TEST(Tokenizer, ByteLevelTextsComeBack) {
+TEST(Tokenizer, DecodesByteLevelTextsExactly) {
   std::mt19937 random(6);
   for (const char* path : {kSmall, kStoryteller}) {
     const auto tokenizer = Tokenizer::Load(path);
@@ -392,15 +393,14 @@ TEST(Tokenizer, StorytellerBeginsTextsWithItsSpecialToken) {
   EXPECT_EQ((*tokenizer)->IdOf("<|endoftext|>"), 0);
   const std::string text = "Once upon a time, there was a little girl named Lily.";
   const std::vector<TokenId> ids = Encode(**tokenizer, text);
-  EXPECT_LE(ids.size(), 16u);  // words, mostly
+  EXPECT_LE(ids.size(), 16u);  // mostly whole words
   EXPECT_EQ((*tokenizer)->WithTemplate(ids).front(), 0);
   EXPECT_EQ((*tokenizer)->WithTemplate(ids).size(), ids.size() + 1);
   EXPECT_EQ((*tokenizer)->Decode((*tokenizer)->WithTemplate(ids), /*skip_special=*/true), text);
 }
 
-// Whole seconds would pass here if any part took time with the square of the length; the test then
-// runs into its limit of time.
-TEST(Tokenizer, LongTextsWithoutSpaces) {
+// Guards against quadratic time: with it, this test would exceed its time limit.
+TEST(Tokenizer, EncodesLongTextsWithoutSpaces) {
   const auto tokenizer = Tokenizer::Load(kSmall);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   for (const char* part : {"a", "the", " ", "\n ", "1", "<", "\u4e2d", "\u0301\u0323", "'s"}) {
@@ -410,7 +410,8 @@ TEST(Tokenizer, LongTextsWithoutSpaces) {
   }
 }
 
-// Ids in any order: bytes and special tokens come first, then what merges make, in their order.
+// Whatever the order of ids, bytes and special tokens come first, then the tokens that merges make,
+// in the order of the merges.
 TEST(Tokenizer, RanksTokensByTheirMerges) {
   Json file = SmallFile();
   file["model"]["vocab"] = {{"bab", 0}, {"a", 1}, {"ab", 2}, {"b", 4}, {"long", 5}};

@@ -1,12 +1,12 @@
-// Classes of Unicode's characters; base/utf8.h reads and writes the characters.
+// Character classes of Unicode; base/utf8.h reads and writes the characters.
 #ifndef TANDEM_TEXT_UNICODE_H_
 #define TANDEM_TEXT_UNICODE_H_
 
 namespace tandem {
 
-// White_Space of the Unicode character database.
+// The property White_Space of the Unicode character database.
 bool IsWhiteSpace(char32_t code_point);
-// \w of Unicode's Technical Standard 18, Annex C: Alphabetic, marks, decimal digits, connectors and
+// \w of Unicode Technical Standard 18, Annex C: Alphabetic, marks, decimal digits, connectors and
 // the joiners.
 bool IsWordCharacter(char32_t code_point);
 // General category P, or a punctuation character or symbol of ASCII.

@@ -140,7 +140,7 @@ class Recipe:
         import distill_train
         files = run_files(self.data)
         if not files:
-            sys.exit(f"{self.data}: there is no text; `--only write` makes it")
+            sys.exit(f"{self.data}: the text is missing; `--only write` makes it")
         shape = distill_train.shape_for(self.target["architecture"], self.target["context_length"], self.options)
         table = None
         if not os.path.exists(self.checkpoint):

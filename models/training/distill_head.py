@@ -244,7 +244,7 @@ def train(data, shape, embedding, output, checkpoint, options):
     files, steps, num_read = run_files(data), options.unroll, shape["states"]
     missing = [file for file in files if not os.path.exists(states_file(file))]
     if missing or not files:
-        raise SystemExit(f"{missing[0]}: has no states; `--only features` makes them" if files else f"{data}: there is no text; `--only write` makes it")
+        raise SystemExit(f"{missing[0]}: has no states; `--only features` makes them" if files else f"{data}: the text is missing; `--only write` makes it")
     saved = torch.load(checkpoint, map_location=device) if os.path.exists(checkpoint) else None
     if saved is not None and saved["shape"] != shape:
         raise SystemExit(f"{checkpoint}: a student of another shape, {saved['shape']}; go on with that, or remove it")
