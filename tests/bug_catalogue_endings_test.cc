@@ -59,7 +59,7 @@ TEST(BugCatalogue, TimePerTokenCountsTokensNotPiecesRow73) {
   EXPECT_EQ(timings.TimePerOutputToken(11, 1), absl::Milliseconds(30));
   // 6 + 5 + 5 tokens: ten of them in 300 ms.
   EXPECT_EQ(timings.TimePerOutputToken(16, 6), absl::Milliseconds(30));
-  // All tokens arrive at once: there is no time between tokens.
+  // All tokens arrive at once: the time between tokens is zero.
   EXPECT_EQ(timings.TimePerOutputToken(6, 6), absl::ZeroDuration());
   EXPECT_EQ(timings.TimePerOutputToken(0, 0), absl::ZeroDuration());
 }

@@ -65,7 +65,7 @@ class CatalogueDrafter final : public Drafter {
  private:
   struct State;
 
-  // Returns the drafter behind this proposer, or null.
+  // Returns the drafter that implements this proposer, or null.
   Drafter* InnerOf(Proposer proposer) const;
   void Suggestions(const State& state, const DraftRequest& request, Proposal* proposal);
 

@@ -148,7 +148,7 @@ TEST(FolderChain, LetsThePythonModuleSeePublicHeadersOnly) {
                                             Include("absl/status/status.h")}}),
       IsEmpty());
   EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("engine/engine.h")}}),
-              ElementsAre(HasSubstr("python/ stands on <tandem/...> only")));
+              ElementsAre(HasSubstr("python/ includes <tandem/...> only")));
   EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("tests/b.h")}}), SizeIs(1));
   EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("python/b.h")}}), SizeIs(1));
 }

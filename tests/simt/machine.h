@@ -39,7 +39,9 @@ class Machine {
  public:
   static Machine& Get();
 
-  // ---- Called by the host ---- Returns memory that reads as NaN in every type.
+  // ---- Called by the host ----
+
+  // Returns memory that reads as NaN in every type.
   void* Allocate(size_t bytes);
   void Free(void* data);
   // Copies in order with kernels: after earlier kernels and before later ones.

@@ -8,7 +8,8 @@ inline constexpr int kMaxSortedRows = 64;
 
 // Writes the positions of each row's numbers in descending order; equal numbers (0 and -0 are
 // equal) are in ascending order of position. Uses CUB on a device and the standard library on the
-// host. Returns false if the device fails. REQUIRES: num_rows <= kMaxSortedRows.
+// host. Returns false if the device fails.
+// REQUIRES: num_rows <= kMaxSortedRows.
 //   values: [num_rows, size], without NaN   places: [num_rows, size]
 bool SortRows(const float* values, int num_rows, int size, int* places);
 

@@ -53,11 +53,14 @@ class WatchedMemory {
   bool Contains(const void* at) const {
     return at >= data_ && static_cast<const std::byte*>(at) < data_ + bytes_;
   }
-  // Returns whether a kernel ever wrote there. REQUIRES: Contains(at).
+  // Returns whether a kernel ever wrote there.
+  // REQUIRES: Contains(at).
   bool WasWritten(const void* at, size_t bytes) const;
-  // Records that the host wrote there, in order with all kernels. REQUIRES: Contains(at).
+  // Records that the host wrote there, in order with all kernels.
+  // REQUIRES: Contains(at).
   void ForgetWrites(const void* at, size_t bytes);
-  // Records an access and returns its fault, or an empty string. REQUIRES: Contains(at).
+  // Records an access and returns its fault, or an empty string.
+  // REQUIRES: Contains(at).
   std::string Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
                      const Clock& clock);
 

@@ -14,7 +14,7 @@ namespace tandem::tidy {
 // Contents of files by their path from the root, with forward slashes.
 using Files = std::map<std::string, std::string>;
 
-// Violations of rules, each as "path:line: what was found, what is allowed".
+// Violations of rules, each as "path:line: the text found, the text allowed".
 using Violations = std::vector<std::string>;
 
 struct SourceTree {
