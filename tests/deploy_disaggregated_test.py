@@ -122,7 +122,7 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(objects("StatefulSet")[f"tandem-{pool}"]["spec"]["replicas"], 2)
         self.assertEqual(set(routers()), {"compose", "kubernetes"})
 
-    def test_options_are_the_programs(self):
+    def test_options_exist_in_the_program(self):
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped()))
         if "--kv-transfer" not in known:
             print("the transfer's options are not checked: this program does not have them", file=sys.stderr)
@@ -133,7 +133,7 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(deploy.unknown_options(arguments, ROUTER_OPTIONS), [], where)
         self.assertEqual(deploy.unknown_options(["--prefil", "x"], ROUTER_OPTIONS), ["--prefil"])
 
-    def test_every_worker_serves_the_router_alone_and_drains(self):
+    def test_every_worker_serves_only_the_router_and_drains(self):
         with tempfile.NamedTemporaryFile(mode="w") as secret:
             secret.write("a-secret-of-the-test\n")
             secret.flush()
@@ -149,7 +149,7 @@ class Disaggregated(unittest.TestCase):
                     process.send_signal(signal.SIGTERM)
                     self.assertEqual(process.wait(), 0)
 
-    def test_the_router_asks_every_worker(self):
+    def test_the_router_uses_every_worker(self):
         compose = [name for name in services() if name.startswith(POOLS)]
         kubernetes = [f"{name}-{i}.{entry['spec']['serviceName']}" for name, entry in objects("StatefulSet").items()
                       for i in range(entry["spec"]["replicas"])]
@@ -173,7 +173,7 @@ class Disaggregated(unittest.TestCase):
                 self.assertEqual(len({value(arguments, option) for arguments in own}), 1, (where, option))
         self.assertEqual(len({container_of(entry)["image"] for entry in objects("StatefulSet").values()}), 1)
 
-    def test_pages_travel_to_addresses_that_others_reach(self):
+    def test_pages_are_served_at_reachable_addresses(self):
         for where, (arguments, name) in workers().items():
             host, port = value(arguments, "--kv-transfer").split(":")
             self.assertEqual(port, TRANSFER_PORT, where)
@@ -183,7 +183,7 @@ class Disaggregated(unittest.TestCase):
             ports = {port["name"]: str(port["containerPort"]) for port in container_of(entry)["ports"]}
             self.assertEqual(ports, {"http": WORKER_PORT, "kv-transfer": TRANSFER_PORT})
 
-    def test_keys_and_secrets_are_mounted_and_in_no_file(self):
+    def test_keys_and_secrets_are_mounted_and_not_in_files(self):
         compose = deploy.load_yaml(COMPOSE)[0]
         for secret in compose["secrets"].values():
             self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # without the file the server does not start
@@ -243,7 +243,7 @@ class Disaggregated(unittest.TestCase):
                 self.assertLess(deploy.drain_of(entry["command"]), deploy.seconds(entry["stop_grace_period"]))
                 self.assertEqual(entry["healthcheck"]["test"][1:], ["/opt/tandem/bin/ready.sh", WORKER_PORT])
 
-    def test_prometheus_asks_every_worker_and_the_router(self):
+    def test_prometheus_scrapes_every_worker_and_the_router(self):
         jobs = deploy.load_yaml(deploy.DEPLOY / "prometheus.disaggregated.yml")[0]["scrape_configs"]
         asked = [target for job in jobs for entry in job["static_configs"] for target in entry["targets"]]
         router = f"router:{value(routers()['compose'], '--prometheus-port')}"
@@ -252,7 +252,7 @@ class Disaggregated(unittest.TestCase):
         for job in jobs[0]["static_configs"]:
             self.assertTrue(all(target.startswith(job["labels"]["pool"]) for target in job["targets"]))
 
-    def test_the_routers_image_gives_it_the_key(self):
+    def test_the_router_image_passes_the_key(self):
         text = (deploy.DEPLOY / "Dockerfile.router").read_text()
         (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)
         command = deploy.json.loads(entry)

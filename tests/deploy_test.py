@@ -190,7 +190,7 @@ class Deploy(unittest.TestCase):
                 self.assertTrue(all(load_yaml(path)))
         self.assertEqual(set(unit().sections()), {"Unit", "Service", "Install"})
 
-    def test_options_are_the_programs(self):
+    def test_options_exist_in_the_program(self):
         helped = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped))
         for where, arguments in command_lines().items():
@@ -209,7 +209,7 @@ class Deploy(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "ended"), server(["serve", "--prot", "1"]):
             pass
 
-    def test_pages_of_other_sites_reach_no_server(self):
+    def test_pages_of_other_sites_cannot_reach_the_server(self):
         """Clients without a key do not reach it either, if other machines can connect."""
         self.assertIn("--api-key-file", command_lines()["compose"])
         self.assertIn("--api-key-file", command_lines()["kubernetes"])
@@ -225,7 +225,7 @@ class Deploy(unittest.TestCase):
                 for path in {*probe_paths().values(), "/metrics"}:
                     self.assertEqual(get(port, path, Host=known_by.get(where, "localhost"))[0], 200, path)
 
-    def test_keys_are_secrets_and_in_no_file(self):
+    def test_keys_are_secrets_and_not_in_files(self):
         compose = load_yaml(DEPLOY / "compose.yaml")[0]
         ((name, secret),) = compose["secrets"].items()
         self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # without the file the server does not start
@@ -269,7 +269,7 @@ class Deploy(unittest.TestCase):
         threads = lines["kubernetes"][lines["kubernetes"].index("--threads") + 1]
         self.assertEqual(threads, container()["resources"]["limits"]["cpu"])
 
-    def test_the_check_of_a_container_says_whether_it_is_ready(self):
+    def test_container_health_checks_report_readiness(self):
         compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]["healthcheck"]["test"]
         for check in (compose[1:], docker_lists("CMD")[0]):
             self.assertEqual(check, ["/opt/tandem/bin/ready.sh", "8080"])
@@ -279,7 +279,7 @@ class Deploy(unittest.TestCase):
         gone = subprocess.run([script, str(port)], capture_output=True, check=False)
         self.assertNotEqual(gone.returncode, 0)
 
-    def test_what_the_image_copies_is_there(self):
+    def test_the_image_copies_existing_files(self):
         copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
         self.assertIn("deploy/ready.sh", copied)
         for path in copied:
@@ -289,7 +289,7 @@ class Deploy(unittest.TestCase):
             for volume in mounted[entry]["volumes"]:
                 self.assertTrue((DEPLOY / volume.split(":")[0]).exists(), volume)
 
-    def test_the_dashboard_asks_for_what_is_exported(self):
+    def test_the_dashboard_uses_exported_metrics(self):
         board = json.loads((DEPLOY / "grafana/tandem.json").read_text())
         with server(["serve", "--draft-tokens", "2"]) as (port, _):
             body = json.dumps({"prompt": "Once upon a time", "max_tokens": 32}).encode()
@@ -306,7 +306,7 @@ class Deploy(unittest.TestCase):
             self.assertEqual(exported.faults(expression), [])
         self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]))
 
-    def test_the_dashboard_shows_what_time_is_spent_on(self):
+    def test_the_dashboard_shows_where_time_is_spent(self):
         asked = " ".join(expressions(json.loads((DEPLOY / "grafana/tandem.json").read_text())))
         for name in ("request_queue_time_seconds_sum", "request_prompt_time_seconds_sum", "request_decode_part_seconds_total"):
             self.assertIn("tandem_" + name, asked)
@@ -409,13 +409,13 @@ class Continuation(unittest.TestCase):
         self.assertEqual(sum(lines), sum(len(f"line {i}") + 30000 for i in range(400)))
         self.assertLessEqual(max(lines), self.module.LONGEST_LINE)
 
-    def test_the_server_sees_which_page_asks_and_under_which_name(self):
+    def test_the_server_gets_the_origin_and_host_of_a_page(self):
         headers = {"host": "a.example", "origin": "https://b.example", "sec-fetch-site": "cross-site", "cookie": "c",
                    "authorization": "Bearer d", "content-length": "5"}
         self.assertEqual(self.module.forwarded(headers), {
             name: headers[name] for name in ("host", "origin", "sec-fetch-site", "authorization")})
 
-    def test_what_may_be_asked_again_and_what_chooses_the_replica(self):
+    def test_repeatable_requests_and_prefix_routing(self):
         self.assertTrue(self.module.is_repeatable({"seed": 0}))
         self.assertTrue(self.module.is_repeatable({"temperature": 0}))
         self.assertFalse(self.module.is_repeatable({"temperature": 0.5}))

@@ -38,7 +38,7 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(self.differences(), [])
         self.assertEqual(self.differences(same_compiler=False), [])
 
-    def test_sees_a_register_more(self):
+    def test_sees_one_more_register(self):
         more = {"res_usage": ("REG:20", "REG:21")}
         self.assertEqual(self.differences(**more), ["sm_90a SmallKernel: registers is 21, expected 20"])
         # Another compiler may use more registers, as long as the same number of blocks fit.
@@ -66,16 +66,16 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(self.differences(**planted), ["sm_90a SmallKernel: loop is 16, expected 15"])
         self.assertEqual(self.differences(same_compiler=False, **planted), [])
 
-    def test_sees_kernels_come_and_go(self):
+    def test_sees_new_and_removed_kernels(self):
         self.assertEqual(resources.compare("sm_80", {"A": NUMBERS}, {"B": NUMBERS}, True),
                          ["sm_80 A: is new", "sm_80 B: is gone"])
 
-    def test_sees_a_kernel_that_does_not_wait_for_those_before(self):
+    def test_sees_a_kernel_that_does_not_wait_for_earlier_ones(self):
         wrong = "sm_90a SmallKernel: ACQBULK should be there for sm_90a alone"
         self.assertEqual(measure(sass=("ACQBULK ;", "NOP ;"))[1], [wrong])
         self.assertIn("PREEXIT", measure(arch="sm_80")[1][0])
 
-    def test_takes_the_loop_with_tensor_cores_and_nothing_else_for_a_loop(self):
+    def test_finds_only_the_loop_with_tensor_cores(self):
         def branch(address, target, condition="@P0"):
             return (address, condition, "BRA", f"0x{target:x}")
 

@@ -121,7 +121,7 @@ class KvEvents(unittest.TestCase):
             blocks.apply(payload)
         return blocks
 
-    def test_what_is_told_is_what_later_requests_find(self):
+    def test_events_match_the_prefix_hits_of_later_requests(self):
         """The cache is too small for all prompts, so that blocks are evicted."""
         prompts = [[3 + index * 7 % 90 + j for j in range(5 + index * 3)] for index in range(12)]
         prompts += [prompt + [5, 6, 7, 8, 9] for prompt in prompts[::3]]
@@ -145,7 +145,7 @@ class KvEvents(unittest.TestCase):
             self.assertIn(f'block_size="{PAGE}"', info)
             self.assertLessEqual(len(blocks.texts), int(info.split('num_gpu_blocks="')[1].split('"')[0]))
 
-    def test_late_and_missed_batches_are_given_again(self):
+    def test_late_and_missed_batches_are_replayed(self):
         with self.serving("--kv-memory", "16M", "--kv-events-topic", "kv@pod@model") as server:
             sleeper = self.subscribe()  # never reads
             self.assertIsNotNone(sleeper)
@@ -166,7 +166,7 @@ class KvEvents(unittest.TestCase):
                 whole.apply(batch)
             self.assertTrue(whole.texts)
 
-    def test_tenants_are_named_and_not_given_away(self):
+    def test_tenants_are_named_without_revealing_their_salts(self):
         with self.serving("--kv-memory", "16M") as server:
             prompt = list(range(3, 30))
             self.ask(server, prompt, cache_salt="secret of a tenant")

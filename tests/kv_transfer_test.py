@@ -112,7 +112,7 @@ class KvTransfer(unittest.TestCase):
         self.assertIn("kv_transfer_params", read, read)
         return post(decode, decode_of(body, read), path, name)
 
-    def test_answers_are_those_of_one_server(self):
+    def test_answers_equal_those_of_one_server(self):
         alone, prefill, decode = self.alone(), self.worker(), self.worker()
         schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}
         for number, more in ((2, {}), (3, {}), (4, {"guided_json": schema, "ignore_eos": False}), (5, {"cache_salt": "tenant"})):
@@ -143,7 +143,7 @@ class KvTransfer(unittest.TestCase):
             self.assertEqual(details["transfer_tokens"], 0 if prefill is decode else 144)
         self.expect_whole(one, other)
 
-    def test_a_prefill_worker_that_is_killed_costs_time(self):
+    def test_a_killed_prefill_worker_costs_only_time(self):
         alone, decode = self.alone(), self.worker()
         for number, delay in enumerate((0, 0.002, 0.01, 0.05)):
             prefill = self.worker()
@@ -169,7 +169,7 @@ class KvTransfer(unittest.TestCase):
         self.assertGreater(decode.metrics()["tandem_kv_transfers_failed_total"], 0)
         self.expect_whole(decode)
 
-    def test_a_decode_worker_that_is_killed_costs_a_lease(self):
+    def test_a_killed_decode_worker_costs_only_a_lease(self):
         prefill, decode = self.worker("--kv-transfer-lease", "1"), self.worker()
         body = body_of(1)
         read = post(prefill, prefill_of(body))
@@ -198,7 +198,7 @@ class KvTransfer(unittest.TestCase):
                            prefill.metrics()["tandem_kv_transfer_peers_refused_total"], 0)
         self.expect_whole(prefill, decode)
 
-    def test_requests_that_make_no_sense(self):
+    def test_invalid_requests_are_refused(self):
         worker, alone = self.worker(), self.alone()
         for params, field in (({"do_remote_prefill": True}, "kv_transfer_params.remote_engine_id"),
                               ({"do_remote_decode": 1}, "kv_transfer_params.do_remote_decode"),
@@ -287,7 +287,7 @@ class KvTransfer(unittest.TestCase):
 
     # ---- Random faults ----
 
-    def test_troubles_under_load(self):
+    def test_random_faults_under_load(self):
         if SECONDS <= 0:
             self.skipTest("only with --seconds")
         chance = random.Random(SEED)

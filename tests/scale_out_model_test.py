@@ -85,7 +85,7 @@ class ClosedForms(unittest.TestCase):
     def test_regular_arrivals_of_equal_prompts_do_not_wait(self):
         self.assertEqual(queueing.station_wait("x", 0.9, 1.0, 0.0, 1, "random", arrivals=0.0).beyond(0), 0.0)
 
-    def test_points_have_the_law_of_the_wait(self):
+    def test_points_have_the_distribution_of_the_wait(self):
         wait = queueing.Wait(0.6, 3.0)
         points = wait.points()
         self.assertAlmostEqual(sum(points) / len(points), 3.0, delta=0.03)  # the last of the 200 points is truncated
@@ -107,13 +107,13 @@ class ClosedForms(unittest.TestCase):
         for k in range(5):
             self.assertAlmostEqual(sum(shares[k:]), 0.7 ** (2 ** k - 1), places=3)
 
-    def test_an_overload_says_where(self):
+    def test_an_overload_names_its_place(self):
         with self.assertRaisesRegex(queueing.Overloaded, "prefill"):
             queueing.station_wait("prefill", 2.0, 0.5, 1.0, 1, "random")
         with self.assertRaisesRegex(queueing.Overloaded, "decoding"):
             queueing.batch_occupancy("decoding", 0.4, 10, lambda k: 1.0, 4, 1, "random")
 
-    def test_laws_are_added_and_cut_into_points(self):
+    def test_distributions_are_added_and_split_into_points(self):
         coin = queueing.points_of([(0.0, 0.5), (1.0, 0.5)])
         both = queueing.added(coin, coin)
         for value, share in ((0.0, 0.25), (1.0, 0.5), (2.0, 0.25)):
@@ -133,7 +133,7 @@ def prefill_times(scv, seed=5):
 
 
 class Simulation(unittest.TestCase):
-    def test_keeps_to_closed_forms(self):
+    def test_matches_closed_forms(self):
         for scv in (0.0, 1.0, 3.0):  # M/D/1, M/M/1 and M/G/1
             (mean, error), exact = prefill_times(scv)
             self.assertLess(abs(mean - exact), 4 * error, f"scv {scv}: {mean} +- {error}, not {exact}")
@@ -180,19 +180,19 @@ class Formulas(unittest.TestCase):
         for name, error in errors_of(one, form, counts, requests).items():
             self.assertLess(abs(error), ttft if name.startswith("ttft") else itl, f"{form} {counts} {name}")
 
-    def test_keep_to_the_simulation_of_separate_workers(self):
+    def test_match_the_simulation_of_separate_workers(self):
         for routing in model.ROUTINGS:
             with self.subTest(routing):
                 self.check(system(load_requests_per_second=6, routing=routing), "disaggregated", (4, 3), itl=0.13)
         self.check(system(load_requests_per_second=40, routing="power_of_two"), "disaggregated", (27, 16), 8000)
 
-    def test_keep_to_the_simulation_of_replicas(self):
+    def test_match_the_simulation_of_replicas(self):
         for routing in ("random", "round_robin"):
             for rate in (1.0, 2.0):
                 with self.subTest(f"{routing} {rate}"):
                     self.check(system(load_requests_per_second=rate, routing=routing), "aggregated", (4,), 3000)
 
-    def test_promise_replicas_no_shorter_queues_than_they_have(self):
+    def test_overestimate_queues_of_replicas_with_smart_routers(self):
         """A router that looks at queues spreads prompts better than the formulas assume."""
         for routing in ("power_of_two", "shortest"):
             errors = errors_of(system(load_requests_per_second=2, routing=routing), "aggregated", (4,), 5000)
@@ -218,7 +218,7 @@ class Formulas(unittest.TestCase):
 
 
 class Plans(unittest.TestCase):
-    def test_have_no_worker_too_many(self):
+    def test_use_no_more_workers_than_needed(self):
         _, targets, plans = model.plan(document())
         one = system()
         for found in plans:
@@ -249,7 +249,7 @@ class Plans(unittest.TestCase):
         _, _, few = model.plan(document(load_requests_per_second=40))
         self.assertLess(sum(plans[1].counts), 105 * sum(few[1].counts))
 
-    def test_say_what_no_number_of_workers_meets(self):
+    def test_name_targets_that_no_number_of_workers_meets(self):
         for changes, aggregated, disaggregated in (
                 ({"targets_ttft_ms": 10}, "TTFT", "TTFT"), ({"targets_itl_ms": 5}, "ITL", "ITL"),
                 ({"link": {"bytes_per_second": 1e8}}, None, "the link: computing a prompt is faster")):
@@ -265,7 +265,7 @@ class Plans(unittest.TestCase):
         held = (4000 + 300) * 150000
         self.assertEqual(system(engine_cache_memory_bytes=5.5 * held).engine.max_batch, 5)
 
-    def test_the_least_number_is_found(self):
+    def test_the_minimum_is_found(self):
         for wanted in (*range(1, 20), 1000, 12345, 100_000):
             self.assertEqual(model.least(lambda n, w=wanted: n >= w), wanted)
         self.assertIsNone(model.least(lambda n: False))
@@ -321,7 +321,7 @@ class Input(unittest.TestCase):
         with self.assertRaisesRegex(model.BadInput, r"runs: must be a list of runs, got \[\]"):
             list(model.compare(document(runs=[])))
 
-    def test_a_gamma_law_has_its_moments(self):
+    def test_a_gamma_distribution_has_its_moments(self):
         for scv in (0.25, 1.0, 4.0):
             points = system(load_prompt_tokens={"mean": 3000, "scv": scv}).prompts
             self.assertAlmostEqual(sum(points) / len(points), 3000, delta=3)
@@ -344,7 +344,7 @@ class Program(unittest.TestCase):
         for wanted in ("aggregated: ", "disaggregated: ", "simulated p95", "bound with one worker less", "cheaper: "):
             self.assertIn(wanted, shown)
 
-    def test_compares_runs_with_what_was_measured(self):
+    def test_compares_predictions_with_measured_runs(self):
         """Here the simulation takes the place of measurements."""
         base = {"requests_per_second": 4, "prompt_tokens": {"mean": 4000, "scv": 0.5}}
         one = system(**{f"load_{key}": value for key, value in base.items()})

@@ -120,7 +120,7 @@ class TensorParallel(unittest.TestCase):
         self.assertIn("tandem: error: --tensor-parallel: rank 1 has said nothing for 10s", log)
         self.nothing_is_left(ranks.values())
 
-    def test_the_server_starts_again_where_it_is_told_to(self):
+    def test_the_server_restarts_if_configured(self):
         server = Server("--on-rank-failure", "restart")
         text = complete(server.address())
         first = children(server.process.pid)
@@ -144,7 +144,7 @@ class TensorParallel(unittest.TestCase):
                 pass
         self.nothing_is_left(ranks.values())
 
-    def test_nobody_types_the_command_of_a_rank(self):
+    def test_the_rank_command_refuses_to_run_by_hand(self):
         done = subprocess.run([TANDEM, "rank", "1"], capture_output=True, text=True, close_fds=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("is not the memory of a group", done.stderr)

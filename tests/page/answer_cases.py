@@ -90,7 +90,7 @@ class AnswerPage(ChatCase):
 
     # ---- Markdown ----
 
-    def test_shows_finished_answers_as_the_markdown_they_are(self):
+    def test_renders_the_markdown_of_finished_answers(self):
         self.open()
         self.answered(MARKDOWN)
         for selector, texts in [
@@ -137,7 +137,7 @@ class AnswerPage(ChatCase):
         page.click('colours')
         self.assertEqual(page.script(colour_of), coloured)
 
-    def test_runs_and_loads_nothing_of_an_answer(self):
+    def test_does_not_run_or_load_anything_in_an_answer(self):
         page = self.page
         self.open()
         page.script("document.title = 'Tandem';")
@@ -165,7 +165,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(
             page.script("return document.querySelectorAll('#text img, #text b').length;"), 0)
 
-    def test_shows_what_is_too_long_or_too_deep_as_it_is_written(self):
+    def test_shows_too_long_or_too_deep_markdown_as_plain_text(self):
         self.open()
         for text in '> ' * 4900 + 'x', '- ' * 4900 + 'x', '*a ' * 100000, '[' * 100000:
             self.answered(text)
@@ -299,7 +299,7 @@ class AnswerPage(ChatCase):
         self.assertTrue(page.find('welcome').is_displayed())
         self.assertEqual(page.find('system').get_property('value'), '')
 
-    def test_keeps_what_was_written_when_it_is_left(self):
+    def test_keeps_a_partial_answer_when_the_page_is_left(self):
         page = self.page
         self.open()
         page.set('max-tokens', 900)
@@ -312,7 +312,7 @@ class AnswerPage(ChatCase):
         self.assertNotEqual(self.answer(), '')
         self.assertEqual(self.shown().split(), self.answer().split())
 
-    def test_begins_anew_where_it_cannot_read_what_was_kept(self):
+    def test_starts_again_if_the_kept_copy_is_unreadable(self):
         page = self.page
         self.open()
         for text in '{', '7', '{"turns": [{"said": 1}]}', '{"turns": 3}':
@@ -327,7 +327,7 @@ class AnswerPage(ChatCase):
 
     # ---- Figures ----
 
-    def test_has_its_figures_next_to_it(self):
+    def test_shows_figures_next_to_the_answer(self):
         page = self.page
         self.open()
         timings = {'ttft_ms': 131.0, 'tokens_per_second': 12.0, 'prefill_ms': 7.0}
@@ -347,7 +347,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.text('prompt-time'), '1.99 s')
         self.assertEqual(page.text('speed'), '50.0')
 
-    def test_is_readable_by_day_and_by_night(self):
+    def test_is_readable_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.open(scheme=scheme)
             self.answered(MARKDOWN)

@@ -10,7 +10,7 @@ from page_case import WATCH_SHIFTS, by_character, parts_of
 class ChatPage(ChatCase):
     # ---- A conversation ----
 
-    def test_sends_what_was_said_and_shows_where_words_came_from(self):
+    def test_sends_the_conversation_and_shows_provenance(self):
         page = self.page
         self.open()
         self.assertEqual(page.find('main').get_attribute('data-mode'), 'chat')
@@ -44,7 +44,7 @@ class ChatPage(ChatCase):
         page.await_end()
         self.assertEqual(by_character(page.parts('text', LAST_ANSWER)), by_character(shown))
 
-    def test_takes_an_example_by_a_click(self):
+    def test_a_click_sends_an_example(self):
         page = self.page
         self.open()
         page.script("document.querySelector('#examples button').click();")
@@ -78,7 +78,7 @@ class ChatPage(ChatCase):
         self.say('Who was it?')
         self.assertEqual(self.messages()[1:], [user('Who was it?')])
 
-    def test_races_and_goes_on(self):
+    def test_races_and_continues(self):
         page = self.page
         self.open()
         self.say('Who was the king?')
@@ -130,7 +130,7 @@ class ChatPage(ChatCase):
         self.assertEqual(self.messages(), [
             user('Who was\nthe king?'), assistant(cut_short), user('Go on.')])
 
-    def test_leads_the_focus_from_the_message_to_the_settings(self):
+    def test_moves_the_focus_from_the_message_to_the_settings(self):
         page = self.page
         self.open()
         page.script("document.getElementById('anew').focus();")
@@ -205,7 +205,7 @@ class ChatPage(ChatCase):
         self.assertTrue(all('status of 401' in words for words in page.complaints()))
 
     # The thoughts are shown like all other tokens, in the same colours.
-    def test_shows_what_a_model_thinks(self):
+    def test_shows_the_reasoning_of_a_model(self):
         from page_world import THINKING, Server, make_talker
         folder = self.enterContext(tempfile.TemporaryDirectory())
         make_talker(pathlib.Path(folder), THINKING)
@@ -224,7 +224,7 @@ class ChatPage(ChatCase):
 
     # ---- Appearance ----
 
-    def test_has_contrast_by_day_and_by_night(self):
+    def test_has_contrast_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.open(scheme=scheme)
             self.check_contrast(scheme)
@@ -233,7 +233,7 @@ class ChatPage(ChatCase):
             if scheme == 'dark':
                 self.screenshot('chat-dark')
 
-    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+    def test_fits_a_narrow_window_without_moving(self):
         for name, width in ('narrow', 380), ('wide', 1600):
             self.open(width=width, height=900)
             self.page.script(WATCH_SHIFTS)

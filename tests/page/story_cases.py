@@ -19,7 +19,7 @@ class StoryPage(PageCase):
 
     # ---- Shown text ----
 
-    def test_is_no_chat(self):
+    def test_is_not_a_chat(self):
         page = self.page
         page.open(self.server.origin)
         self.assertEqual(page.find('main').get_attribute('data-mode'), 'story')
@@ -30,7 +30,7 @@ class StoryPage(PageCase):
         self.run_story(max_tokens=2)
         self.assertEqual([path for path, _ in page.requests()], ['/v1/completions'])
 
-    def test_shows_the_text_and_provenance_that_the_server_answers(self):
+    def test_shows_the_text_and_provenance_of_the_answer(self):
         page = self.page
         for name, draft_tokens in ('light', '4'), ('plain', '0'):
             page.open(self.server.origin)
@@ -82,7 +82,7 @@ class StoryPage(PageCase):
             self.assertRegex(page.text(name), r'^[\d,.]+ tokens/s$')
         self.assertTrue(page.find('replay').is_enabled())
 
-    def test_says_when_texts_of_a_race_differ(self):
+    def test_reports_when_texts_of_a_race_differ(self):
         page = self.page
         page.open(self.server.origin)
         for name, value in ('temperature', '1'), ('seed', '1'), ('max-tokens', '150'), \
@@ -95,7 +95,7 @@ class StoryPage(PageCase):
 
     # ---- Errors ----
 
-    def test_shows_what_the_server_refuses_in_words(self):
+    def test_shows_the_servers_refusal_as_text(self):
         page = self.page
         page.open(self.server.origin)
         page.set('max-tokens', '5000')
@@ -116,7 +116,7 @@ class StoryPage(PageCase):
         self.assertEqual(len(complaints), 1)
         self.assertIn('status of 400', complaints[0])
 
-    def test_asks_for_a_key_first_where_the_server_wants_one(self):
+    def test_asks_for_a_key_first_if_the_server_requires_one(self):
         from selenium.webdriver.common.keys import Keys
         server = self.new_server('--api-key', 'secret')
         self.addCleanup(server.close)
@@ -168,7 +168,7 @@ class StoryPage(PageCase):
         self.assertEqual([body['speculation']['drafter'] for body in bodies], [default, 'none'] * 2)
         self.assertEqual(len({body['seed'] for body in bodies}), 1)
 
-    def test_takes_words_as_words(self):
+    def test_shows_markup_in_prompts_as_text(self):
         page = self.page
         page.open(self.server.origin)
         markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
@@ -192,7 +192,7 @@ class StoryPage(PageCase):
         self.assertFalse(page.find('stop').is_enabled())
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
 
-    def test_leads_the_focus_through_all_controls(self):
+    def test_moves_the_focus_through_all_controls(self):
         page = self.page
         page.open(self.server.origin)
         page.script("document.getElementById('prompt').focus()")
@@ -212,7 +212,7 @@ class StoryPage(PageCase):
 
     # ---- Appearance ----
 
-    def test_has_contrast_by_day_and_by_night(self):
+    def test_has_contrast_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.page.open(self.server.origin, scheme=scheme)
             self.run_story(draft_tokens='3', max_tokens=200)
@@ -220,7 +220,7 @@ class StoryPage(PageCase):
                 self.screenshot('dark')
             self.check_contrast(scheme)
 
-    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+    def test_fits_a_narrow_window_without_moving(self):
         for name, width in ('narrow', 380), ('wide', 1600):
             self.page.open(self.server.origin, width=width, height=900)
             self.page.script(WATCH_SHIFTS)
@@ -231,7 +231,7 @@ class StoryPage(PageCase):
 
     # ---- Connections ----
 
-    def test_speaks_to_its_own_server_alone(self):
+    def test_connects_only_to_its_own_server(self):
         page = self.page
         page.open(self.server.origin)
         self.run_story(max_tokens=8)
