@@ -284,7 +284,7 @@ TEST(Engine, ReadsThePromptOfConcurrentRequestsOnce) {
 }
 
 // A preempted sequence has published its pages, and later finds those that have not been evicted.
-TEST(Engine, ResumesFromWhatIsStillInTheCache) {
+TEST(Engine, ResumesFromPagesThatAreStillCached) {
   const GoldenPair pair("shallow");
   const auto read_again = [&](bool prefix_cache) {
     EngineOptions options = CpuOptionsFor(pair.target, pair.draft);

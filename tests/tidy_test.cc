@@ -276,7 +276,7 @@ TEST(Layout, SeesFilesThatAreTooLong) {
 
 TEST(Headers, AreGuardedByTheirPath) {
   const auto guarded = [](const std::string& name) {
-    return "// What it is.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
+    return "// A header.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
   };
   EXPECT_THAT(
       CheckIncludeGuards({{"server/api/a.h", guarded("TANDEM_SERVER_API_A_H_")},

@@ -193,7 +193,7 @@ def check_instructor():
         try:
             instructor.from_openai(client, mode=mode).chat.completions.create(**ask)
             return "answered"
-        except Exception as error:  # noqa: BLE001: what is the cause is what is checked
+        except Exception as error:  # noqa: BLE001: the check looks at the cause
             return f"{type(error).__name__}: {error}"
 
     # The shipped model writes stories and not JSON. Instructor must find that in the answer.
