@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Pages on their way to one peer: enough for a link of 10 Gbit/s and 3 ms.
+// Limit on the pages in flight to one peer: enough for a link of 10 Gbit/s and 3 ms.
 constexpr size_t kMaxBytesOnWay = size_t{4} << 20;
 constexpr size_t kMaxRequests = 1024;
 
@@ -130,7 +130,7 @@ bool PageSender::Answer(Asked* asked) {
     const OfferedPages::Found found = offered_->Find(ask.lease, ask.keys[asked->num_sent]);
     if (found.presence == OfferedPages::Presence::kComing) return false;
     if (found.presence == OfferedPages::Presence::kNever || found.page->pool != ask.pool) {
-      SendFinish(*asked, "the next page is not there");
+      SendFinish(*asked, "the next page is not available");
       return true;
     }
     if (bytes_on_way_ == 0) last_sent_ = Instant::Now();

@@ -13,9 +13,9 @@
 namespace tandem {
 namespace {
 
-// How often time limits are looked at while anything goes on.
+// How often timeouts are checked while there is any activity.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between words that pages are coming
+constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between Coming messages
 
 }  // namespace
 
@@ -173,7 +173,7 @@ void TransferThread::Run() {
     is_running_ = false;
   }
   RunCommands();
-  while (!peers_.empty()) Lose(peers_.begin()->first, "we stop");
+  while (!peers_.empty()) Lose(peers_.begin()->first, "shutting down");
 }
 
 void TransferThread::RunUntilStopped() {
@@ -221,8 +221,8 @@ std::string TransferThread::WhyLost(const Peer& peer, Instant now) const {
     return absl::StrCat(what, " for ", absl::FormatDuration(options_.timeout));
   };
   const bool owes = !peer.handshake.is_done() || !peer.asked.empty();
-  if (owes && now - peer.heard > options_.timeout) return after("it says nothing");
-  if (peer.sender.stalled(now) > options_.timeout) return after("it takes no page");
+  if (owes && now - peer.heard > options_.timeout) return after("it sent nothing");
+  if (peer.sender.stalled(now) > options_.timeout) return after("it accepted no page");
   return "";
 }
 
@@ -254,7 +254,7 @@ TransferThread::Peer* TransferThread::AddPeer(LinkId link, std::string name,
   return peer.get();
 }
 
-// From now on it owes something, if it did not before.
+// Starts the timeout of a peer that did not owe a message or page before.
 void TransferThread::Owes(Peer* peer) {
   if (peer->handshake.is_done() && peer->asked.empty()) peer->heard = Instant::Now();
 }
@@ -267,7 +267,7 @@ void TransferThread::Say(Peer* peer, const WireMessage& message) {
   }
 }
 
-// Nothing more is wanted of it.
+// Fails all requests to the peer and gives up its leases.
 void TransferThread::Abandon(Peer* peer, const std::string& reason) {
   if (const auto known = connected_.find(peer->key);
       known != connected_.end() && known->second == peer->link) {
@@ -325,7 +325,7 @@ void TransferThread::Shake(Peer* peer, const WireMessage& message) {
     Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer->name, " refused: ", reason));
     peer->is_refused = true;
     if (std::holds_alternative<Refusal>(message)) return Lose(peer->link, reason);
-    // It closes when it has read why; WhyLost does if it does not.
+    // The peer closes the connection when it has read the reason; otherwise WhyLost ends it.
     link_->SendMessage(peer->link, Encode(Refusal{reason}));
     return Abandon(peer, reason);
   }
@@ -348,7 +348,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
                      " pages of lease=", absl::CHexEscape(ask->lease)));
     peer->next_beat = std::min(peer->next_beat, Instant::Now());
     if (peer->handshake.Shares(ask->pool)) return peer->sender.Take(*ask);
-    peer->sender.Refuse(*ask, "no pool like this is common to both");
+    peer->sender.Refuse(*ask, "the pool is not common to both");
   } else if (const auto* cancel = std::get_if<tandem::Cancel>(&message)) {
     peer->sender.Take(*cancel);
   } else if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {

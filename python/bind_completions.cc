@@ -33,7 +33,7 @@ void BindStats(nb::module_& module) {
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
   stats.def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
       .def_ro("accepted", &RoundStats::accepted, "The draft tokens that were kept.")
-      .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
+      .def_ro("emitted", &RoundStats::emitted, "Output tokens.")
       .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
@@ -59,13 +59,13 @@ void BindStats(nb::module_& module) {
       "decode = draft + verify + other.");
   timings.def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
       .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
-      .def_prop_ro("queue", Seconds(&Timings::queue), "Waiting for a place.")
+      .def_prop_ro("queue", Seconds(&Timings::queue), "Before admission.")
       .def_prop_ro("prompt", Seconds(&Timings::prompt),
-                   "From there to the end of the pass that completes the prompt.")
-      .def_prop_ro("decode", Seconds(&Timings::decode), "From there to the end.")
-      .def_prop_ro("draft", Seconds(&Timings::draft), "Of `decode`: making drafts.")
-      .def_prop_ro("verify", Seconds(&Timings::verify), "Of `decode`: passes of the target.")
-      .def_prop_ro("other", Seconds(&Timings::other), "Of `decode`: everything else.")
+                   "From admission to the end of the pass that completes the prompt.")
+      .def_prop_ro("decode", Seconds(&Timings::decode), "From there to the end of the generation.")
+      .def_prop_ro("draft", Seconds(&Timings::draft), "Part of `decode`: drafts.")
+      .def_prop_ro("verify", Seconds(&Timings::verify), "Part of `decode`: passes of the target.")
+      .def_prop_ro("other", Seconds(&Timings::other), "Part of `decode`: everything else.")
       .def_prop_ro("prefill", Seconds(&Timings::prompt), "The old name of `prompt`.");
   LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
             &Timings::draft, &Timings::verify, &Timings::all_prompts>(timings);
@@ -87,14 +87,14 @@ void BindCompletions(nb::module_& module) {
   logprobs.def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
   LetRead<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
   LetShow(logprobs, {"id", "logprob", "top"});
-  auto piece = nb::class_<OwnedPiece>(module, "Piece",
-                                      "An addition to a generation by one or several rounds.");
+  auto piece = nb::class_<OwnedPiece>(
+      module, "Piece", "The output that one or several rounds added to a generation.");
   piece
       .def_prop_ro(
           "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
-      .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as Completion's.")
-      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.");
+      .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
+      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.");
   LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
           &OwnedPiece::round>(piece);
   LetShow(piece, {"text", "token_ids", "provenance"});
@@ -106,27 +106,29 @@ void BindCompletions(nb::module_& module) {
       .def_prop_ro(
           "finish_reason", [](const Completion& self) { return NameOf(self.finish_reason); },
           "\"stop\", \"length\", \"cancelled\" or \"deadline\".")
-      .def_ro("provenance", &Completion::provenance,
-              "A letter per token: p of a pass without a draft, a an accepted draft token, c the\n"
-              "target's own after a rejection, b the target's own after a draft accepted whole.")
-      .def_ro("logprobs", &Completion::logprobs, "Per token, if asked for.")
+      .def_ro(
+          "provenance", &Completion::provenance,
+          "A letter per token: p from a pass without a draft, a an accepted draft token, c the\n"
+          "target's own token after a rejection, b the target's own token after a fully accepted "
+          "draft.")
+      .def_ro("logprobs", &Completion::logprobs, "Per token, if requested.")
       .def_ro("prompt_logprobs", &Completion::prompt_logprobs,
-              "Per prompt token, if asked for; None for the first.")
+              "Per prompt token, if requested; None for the first.")
       .def_ro("store_tokens", &Completion::store_tokens,
-              "Those of cached_tokens that were read from kv_store.")
+              "The part of cached_tokens that was read from kv_store.")
       .def_ro("transfer_tokens", &Completion::transfer_tokens,
-              "Those of cached_tokens that were fetched from another worker.")
+              "The part of cached_tokens that was fetched from another worker.")
       .def_ro("kv_transfer_params", &Completion::kv_transfer_params,
-              "For the decode request, after a request with do_remote_decode.")
+              "The parameters of the decode request, after a request with do_remote_decode.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
-                   "Those of cached_tokens that were in memory.")
+                   "The part of cached_tokens that was in memory.")
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
       .def_prop_ro("prompt_tokens_per_second", &Completion::PromptTokensPerSecond,
-                   "Prompt tokens that were read, over timings.prompt.")
+                   "Computed prompt tokens divided by timings.prompt.")
       .def_prop_ro("decode_tokens_per_second", &Completion::DecodeTokensPerSecond,
-                   "Tokens after the first round's, over timings.decode.")
+                   "Tokens after those of the first round, divided by timings.decode.")
       .def_prop_ro("tokens_per_second", &Completion::TokensPerSecond,
-                   "All tokens over the time with a place, the prompt's included.");
+                   "All tokens divided by the time since admission.");
   LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
           &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
           &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,

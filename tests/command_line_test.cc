@@ -112,7 +112,7 @@ TEST(CommandLine, LimitsTheContext) {
   EXPECT_EQ(full["finish_reason"], "length");
   const ProgramRun long_prompt = RunProgram(Joined(words, {"1,2,3,4,5,6,7,8,9", "-c", "8"}));
   ExpectRefused(long_prompt, {kExitFailed});
-  EXPECT_THAT(long_prompt.err, HasSubstr("has 9 tokens, and a context that is limited to 8"));
+  EXPECT_THAT(long_prompt.err, HasSubstr("has 9 tokens, but a context limited to 8"));
   const ProgramRun long_context = RunProgram(Joined(words, {"1", "-c", "1000000"}));
   ExpectRefused(long_context, {kExitFailed});
   EXPECT_THAT(long_context.err, HasSubstr("--context: found 1000000, allowed: at most "));

@@ -400,7 +400,7 @@ TEST_P(EngineHead, NeedsMemoryForItsPackedWeights) {
   EXPECT_TRUE(Runtime::Load(options, needed).ok());
   EXPECT_THAT(std::string(Runtime::Load(options, needed - 1).status().message()),
               HasSubstr(absl::StrCat(cache_bytes, " bytes of key-value caches and ",
-                                     of_target + of_head, " bytes of packed weights are wanted")));
+                                     of_target + of_head, " bytes of packed weights are needed")));
 }
 
 // ---- Refusals ----

@@ -133,10 +133,10 @@ TEST(EngineRanks, AKilledRankFailsRequestsAndIsReported) {
   ASSERT_THAT(children, SizeIs(1));
   kill(children[0], SIGKILL);
   is_told.WaitForNotification();
-  EXPECT_THAT(std::string(told.message()), HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_THAT(std::string(told.message()), HasSubstr("rank 1 was terminated by signal 9"));
   const absl::Status failed = engine->Generate(RequestFor(PromptOf(pair, 9))).status();
   EXPECT_TRUE(absl::IsUnavailable(failed)) << failed;
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("rank 1 was terminated by signal 9"));
   engine = nullptr;
   EXPECT_THAT(Children(), IsEmpty());
 }

@@ -123,7 +123,7 @@ TEST(GgufModels, ImpossibleSelfDraftsAreRefused) {
   EXPECT_THAT(error_of("self:q9", "none"), testing::HasSubstr("\"q9\" is not one of none, q8_0"));
   EXPECT_THAT(error_of("self:none", "none"), testing::HasSubstr("the target itself"));
   EXPECT_THAT(error_of("self:q4_0", "q8_0"),
-              testing::HasSubstr("allowed: auto and none, because self:q4_0 says the format"));
+              testing::HasSubstr("allowed: auto and none, because self:q4_0 sets the format"));
 }
 
 // A draft's bits do not affect the output, so its blocks can be quantised to smaller ones.

@@ -58,7 +58,7 @@ TEST_F(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
     EXPECT_EQ(JsonValue::parse(run.out)["token_ids"], alone["token_ids"]) << run.err;
     EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 0"));
     EXPECT_THAT(run.err, HasSubstr("rank=1 of 2 follows rank 0 at 127.0.0.1:"));
-    EXPECT_THAT(run.err, HasSubstr("and does no job of its own"));
+    EXPECT_THAT(run.err, HasSubstr("and does not do a job of its own"));
   }
 }
 
@@ -68,7 +68,7 @@ TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
   const std::string what = absl::StrCat("target: \"", ShippedModelPath("storyteller-1m"),
-                                        "\" is another model than rank 0's \"",
+                                        "\" is not the same model as rank 0's \"",
                                         ShippedModelPath("storyteller-7m"), "\"");
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --", what)));
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --tensor-parallel: rank 1: ", what)));
@@ -88,7 +88,7 @@ TEST_F(LinkedProgram, AnotherSecretIsRefused) {
       "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" --rank 1; wait $zero",
       Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret is another"));
+  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret differs from ours"));
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
 }
 
@@ -100,7 +100,7 @@ TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
   };
   expect({"--rank", "2", "--world", "2", "--rendezvous", "127.0.0.1:1"},
          "--rank: must be from 0 to 1, got 2");
-  expect({"--rank", "1", "--world", "2"}, "--rendezvous: must be given where rank is above 0");
+  expect({"--rank", "1", "--world", "2"}, "--rendezvous: must be given if rank is above 0");
   expect({"--rendezvous", "127.0.0.1:1"}, "--rendezvous: needs a tensor_parallel above 1");
   expect({"--world", "2", "--rendezvous", "here"},
          "--rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"here\"");

@@ -105,7 +105,7 @@ class TensorParallel(unittest.TestCase):
         os.kill(ranks[2], signal.SIGKILL)
         status, log = server.end()
         self.assertEqual(status, 1, log)
-        self.assertIn("tandem: error: --tensor-parallel: rank 2 was ended by signal 9 (Killed)", log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 2 was terminated by signal 9 (Killed)", log)
         self.nothing_is_left(ranks.values())
 
     def test_a_rank_that_hangs_ends_the_server(self):
@@ -117,7 +117,7 @@ class TensorParallel(unittest.TestCase):
             complete(address)
         status, log = server.end()
         self.assertEqual(status, 1, log)
-        self.assertIn("tandem: error: --tensor-parallel: rank 1 has said nothing for 10s", log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 1 has been silent for 10s", log)
         self.nothing_is_left(ranks.values())
 
     def test_the_server_restarts_if_configured(self):

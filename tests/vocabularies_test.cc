@@ -316,7 +316,7 @@ TEST(Vocabularies, RefusesADraftWithoutATokenizerOfAnotherVocabularySize) {
     ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
     EXPECT_EQ(std::string(engine.status().message()),
               absl::StrCat(draft.path(),
-                           ": has no tokenizer, and cannot speak its target's: vocabulary: found ",
+                           ": has no tokenizer, and cannot use its target's: vocabulary: found ",
                            rows, ", allowed: from 320 to 1344, for the 320 tokens of ", file));
   }
 }
@@ -349,7 +349,7 @@ TEST(Vocabularies, RefusesADraftThatSharesBytesOnly) {
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_EQ(std::string(engine.status().message()),
             absl::StrCat(draft.path(), ": cannot draft for ", target,
-                         ": only 256 tokens are the same text; 241 of the target's 497 and 0 of "
+                         ": only 256 tokens have the same text; 241 of the target's 497 and 0 of "
                          "the draft's 256 have no counterpart"));
   // The other way round, every token of the target is also one of the draft's.
   const auto reverse = MakeEngine(DraftModelOptionsFor(draft.path(), target));
@@ -370,7 +370,7 @@ TEST(Vocabularies, RefusesADraftWithoutACommonToken) {
       Engine::Create(DraftModelOptionsFor(GoldenModelPath("mistral-full"), draft.path()));
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_THAT(std::string(engine.status().message()),
-              HasSubstr("only 0 tokens are the same text; 317 of the target's 317 and 320 of the "
+              HasSubstr("only 0 tokens have the same text; 317 of the target's 317 and 320 of the "
                         "draft's 320 have no counterpart"));
 }
 

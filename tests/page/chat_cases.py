@@ -193,7 +193,7 @@ class ChatPage(ChatCase):
         page.set('prompt', 'And then?')
         page.press('Enter')
         page.until(lambda: page.find('gate').is_displayed())
-        self.assertIn('does not take this key', page.text('gate-error'))
+        self.assertIn('does not accept this key', page.text('gate-error'))
         page.set('api-key', 'secret')
         page.find('api-key').send_keys(Keys.ENTER)
         page.until(lambda: page.find('prompt').is_displayed())

@@ -89,7 +89,7 @@ class StoryPage(PageCase):
                            ('draft-tokens', '3'), ('verifier', 'block'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
-        page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
+        page.until(lambda: 'The texts differ: block keeps their distribution' in page.text('verdict-words'))
         page.press('Escape')
         page.await_end('Race done')
 
@@ -130,7 +130,7 @@ class StoryPage(PageCase):
         page.press('Enter', ctrl=True)  # runs nothing
         page.find('api-key').send_keys('wrong', Keys.ENTER)
         page.until(lambda: page.find('gate-error').is_displayed())
-        self.assertEqual(page.text('gate-error'), 'The server does not take this key.')
+        self.assertEqual(page.text('gate-error'), 'The server does not accept this key.')
         page.set('api-key', 'secret')
         page.find('api-key').send_keys(Keys.ENTER)
         page.until(lambda: page.find('form').is_displayed())

@@ -326,7 +326,7 @@ TEST_F(Cublas, FreesItsMemoryWhenAnAllocationFails) {
   simt::RefusesMemory() = [&](size_t bytes) { return bytes == 12345 && num_refused++ == 0; };
   EXPECT_TRUE(backend().Allocate(12345).ok());
   EXPECT_EQ(num_refused, 2);
-  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"memory is wanted elsewhere, where copies "
+  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"memory was needed elsewhere; copies "
                                     "took 9216 bytes\""));
   EXPECT_TRUE(Multiply(weight, 200).SameBits(theirs));
   EXPECT_EQ(NumProducts(), 0);
@@ -347,7 +347,7 @@ TEST_F(Cublas, IsNotUsedIfCopiesDoNotFit) {
   simt::RefusesMemory() = [&](size_t bytes) { return bytes == kCopyBytes && ++num_seen == 2; };
   const PackedWeight second = Pack();
   EXPECT_EQ(num_seen, 2);
-  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory is wanted elsewhere")));
+  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory was needed elsewhere")));
   Multiply(first, 200);
   Multiply(second, 200);
   EXPECT_EQ(NumProducts(), 0);

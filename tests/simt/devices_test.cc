@@ -42,7 +42,8 @@ std::unique_ptr<Backend> Opened(int device) {
 
 TEST_F(DevicesTest, AreRefusedBelowComputeCapability8) {
   devices().all = {{7, 5}};
-  EXPECT_EQ(Refusal(0), "cuda:0: this host has compute capability 7.5, and 8.0 or later is needed");
+  EXPECT_EQ(Refusal(0),
+            "cuda:0: this host has compute capability 7.5, but 8.0 or later is required");
   auto backend = MakeBackend("auto", {});
   ASSERT_TRUE(backend.ok()) << backend.status().message();
   EXPECT_EQ((*backend)->name(), "cpu");

@@ -86,7 +86,7 @@ TEST(Nccl, ErrorsNameTheFailedCall) {
               "NCCL: ncclCommInitRank: unhandled system error");
   }
   EXPECT_EQ(opened()->Join("short", 0, 1, tell).message(),
-            "NCCL: a group's words have 128 bytes, found 5");
+            "NCCL: a group id must have 128 bytes, got 5");
 }
 
 // Columns with and without a gap on either side, of ranks with many, few and no columns.
