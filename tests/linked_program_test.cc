@@ -1,4 +1,5 @@
-// Ranks of several machines, as users of the program see them: processes that meet at an address.
+// Ranks on several machines, as users of the program see them: processes that connect at an
+// address.
 #include <unistd.h>
 
 #include <string>
@@ -32,7 +33,8 @@ std::string FreeRendezvous() {
   return address;
 }
 
-// Rank 0 and rank 1 with these arguments, rank 1 first; what both log, and how rank 1 ended.
+// Runs rank 1 and then rank 0 with these arguments. The result's err has the logs of both, and the
+// exit status of rank 1.
 ProgramRun RunTwo(const Words& arguments, const std::string& more_of_one = "") {
   return RunScript(
       absl::StrCat("\"$0\" \"$@\" --rank 1 ", more_of_one, " >&2 & \"$0\" \"$@\"; status=$?; ",
@@ -48,7 +50,7 @@ class LinkedProgram : public testing::Test {
   }
 };
 
-TEST_F(LinkedProgram, TwoProcessesWriteWhatOneDoes) {
+TEST_F(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
   const JsonValue alone = RunJson(Generate());
   for (const Words& more : {Words{}, Words{"--draft-tensor-parallel"}}) {
     const ProgramRun run = RunTwo(Generate(more));
@@ -72,8 +74,8 @@ TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --tensor-parallel: rank 1: ", what)));
 }
 
-// One machine has memory for a hundred pages, the other for a few.
-TEST_F(LinkedProgram, EachMachineLimitsThePages) {
+// One machine has memory for many pages, the other does not have any for a page.
+TEST_F(LinkedProgram, EveryMachineLimitsTheNumberOfPages) {
   const ProgramRun run = RunTwo(Generate(), "--kv-memory 1K");
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr("the machine of rank 1 has no memory for a page of 16 tokens"));
@@ -90,7 +92,7 @@ TEST_F(LinkedProgram, AnotherSecretIsRefused) {
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
 }
 
-TEST(LinkedProgramOptions, ThatCannotBeAreNamed) {
+TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
   const auto expect = [](const Words& more, const std::string& error) {
     const ProgramRun run = RunProgram(Generate(more));
     EXPECT_EQ(run.exit_status, kExitWrongLine);

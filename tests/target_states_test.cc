@@ -1,4 +1,4 @@
-// What passes of a target leave for draft heads to read.
+// The states that a target's passes leave for draft heads.
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -29,7 +29,7 @@ class TargetStates : public testing::Test {
   }
   int hidden() const { return model_->config().hidden_size; }
 
-  // The states of all tokens, read in chunks.
+  // Returns the states of all tokens, read in chunks.
   std::vector<float> StatesIn(size_t chunk_tokens) {
     KvSequence kv = cache_->NewSequence();
     std::vector<float> states;
@@ -51,12 +51,12 @@ class TargetStates : public testing::Test {
   std::vector<TokenId> tokens_ = std::vector<TokenId>(40);
 };
 
-TEST_F(TargetStates, AreNoneUnlessAskedFor) {
+TEST_F(TargetStates, AreEmptyUnlessRequested) {
   EXPECT_EQ(model_->state_size(), 0);
   EXPECT_THAT(StatesIn(40), testing::IsEmpty());
 }
 
-TEST_F(TargetStates, BeginWithTheEmbedding) {
+TEST_F(TargetStates, LayerZeroIsTheEmbedding) {
   model_->LeaveStates({0});
   const std::vector<float> states = StatesIn(40);
   const ConstMatrixView embedding = Embedding();
@@ -69,8 +69,8 @@ TEST_F(TargetStates, BeginWithTheEmbedding) {
   }
 }
 
-// The head of this model is its embedding.
-TEST_F(TargetStates, EndWithWhatTheHeadReads) {
+// This model's output head is its embedding.
+TEST_F(TargetStates, TheLastLayerIsTheInputOfTheHead) {
   model_->LeaveStates({model_->config().num_layers});
   KvSequence kv = cache_->NewSequence();
   const ForwardRequest pass{.tokens = tokens_, .kv = &kv, .num_logits = 40};
@@ -82,7 +82,8 @@ TEST_F(TargetStates, EndWithWhatTheHeadReads) {
   EXPECT_EQ(std::memcmp(computed.data(), logits.data, computed.size() * sizeof(float)), 0);
 }
 
-// Layers in any order, each in its columns; and no row depends on the others of its pass.
+// Layers can be in any order, each in its own columns, and a row does not depend on the other rows
+// of its pass.
 TEST_F(TargetStates, AreTheSameInEveryChunking) {
   const int last = model_->config().num_layers;
   model_->LeaveStates({last, 1, 0});

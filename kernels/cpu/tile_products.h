@@ -1,5 +1,5 @@
-// Products of many rows with block formats on a unit of tiles, such as AMX. Include it after a
-// simd_*.h.
+// Products of many rows with block formats on a unit of tiles, such as AMX.
+// Include it after a simd_*.h.
 //
 // Tiles multiply only the integers, exactly. Each sum is then added to its output's chain as in
 // block_kernels.h, so the bits are the same.

@@ -32,7 +32,7 @@ TEST(Simt, RunsABlockWithBarriers) {
 }
 
 TEST(Simt, SeesAMissingBarrier) {
-  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads what nobody wrote"));
+  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads unwritten memory"));
 }
 
 struct ReadsBeforeOthersWrite : OfNumbers {
@@ -78,7 +78,7 @@ struct AddsToNothing : OfNumbers {
   }
 };
 TEST(Simt, SeesAnAtomicAddToUninitializedMemory) {
-  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("what nobody wrote"));
+  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("unwritten memory"));
 }
 
 template <bool kWithSync, int kDistance>
@@ -93,8 +93,8 @@ struct PassesInWarp : OfNumbers {
 };
 TEST(Simt, SyncWarpOrdersOnlyItsOwnWarp) {
   EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 1>>()), IsEmpty());
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("nobody wrote"));
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("nobody wrote"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("unwritten memory"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("unwritten memory"));
 }
 
 struct WritesOneTooFar : OfNumbers {
@@ -190,7 +190,7 @@ TEST(Simt, SeesAMissingWait) {
 }
 TEST(Simt, CopyWaitOrdersOnlyTheThreadsOwnCopies) {
   EXPECT_THAT((FaultOfArrays<Copies<0, true>>()),
-              testing::AnyOf(HasSubstr("a race"), HasSubstr("nobody wrote"),
+              testing::AnyOf(HasSubstr("a race"), HasSubstr("unwritten memory"),
                              HasSubstr("still being copied")));
 }
 
@@ -247,14 +247,14 @@ TEST(Simt, SeesAccessesBeforeThePreviousKernelsHaveEnded) {
   EXPECT_EQ(out[5], 6);
   // Memory that a kernel wrote.
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})),
-              HasSubstr("does not wait for the kernels before"));
+              HasSubstr("does not wait for earlier kernels"));
   // The same memory after a copy has overwritten it.
   simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
-              HasSubstr("does not wait for the kernels before"));
+              HasSubstr("does not wait for earlier kernels"));
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),
-              HasSubstr("leaves before the kernels before have ended"));
+              HasSubstr("leaves before earlier kernels have ended"));
 }
 
 struct Votes : OfNumbers {
