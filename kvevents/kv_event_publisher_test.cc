@@ -56,7 +56,7 @@ class KvEventPublisherTest : public ::testing::Test {
     publisher_ = *std::move(started);
   }
 
-  // Returns a subscriber, once the publisher knows of it.
+  // Returns a subscriber, once the publisher has registered it.
   zmq::socket_t Subscribed(const std::string& topic = "") {
     zmq::socket_t socket(context_, zmq::socket_type::sub);
     socket.set(zmq::sockopt::linger, 0);

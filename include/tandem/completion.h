@@ -98,7 +98,7 @@ struct Completion {
   double TokensPerSecond() const;
 };
 
-// What a round did to one generation's drafts and caches.
+// The effect of one round on a generation's drafts and caches.
 struct RoundReport {
   int proposed = 0;              // draft tokens that the target verified
   int accepted = 0;              // draft tokens that were kept

@@ -48,7 +48,7 @@ struct ProofSampling {
 // A check for bit-exact equality.
 struct ExactCheck {
   std::string name{};
-  std::string what{};  // what was compared, and how
+  std::string what{};  // the values compared, and the method
   int64_t compared = 0;
   int64_t different = 0;
   std::string first_difference{};  // position of the first difference, if any
