@@ -12,7 +12,7 @@ namespace {
 
 // Row 85 of the bug catalogue. Holds whether or not the requests arrive in time for the same round.
 TEST(Engine, ReadsASharedPromptOnce) {
-  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
+  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-1m"), "");
   options.max_batch = 8;
   EngineOptions without = options;
   without.prefix_cache = false;
