@@ -90,8 +90,8 @@ absl::Status AddTools(const ChatTemplate& chat, const Tokenizer& tokenizer, cons
   }
   if (has_strict) {
     const ToolTagOptions held{.format = options.format, .special = special};
-    ASSIGN_OR_RETURN(const Json tag, CallsAtWillOf(held, functions));
-    answer->constraint = HoldTo(held, tag);
+    ASSIGN_OR_RETURN(const Json tag, OptionalCallsTag(held, functions));
+    answer->constraint = ConstraintFor(held, tag);
   }
   // As in the server: with a constraint, the model always writes the markers around calls.
   if ((has_strict || is_constrained) && !options.format.is_bare()) {

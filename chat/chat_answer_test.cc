@@ -93,7 +93,7 @@ TEST(ChatAnswer, FindsWhereReasoningBegins) {
   EXPECT_EQ(start(input), ReasoningStart::kMayBegin);
   input.continue_final_message = true;
   input.messages[0] = {{"role", "assistant"}, {"content", "<think>So"}};
-  EXPECT_EQ(start(input), ReasoningStart::kGoesOn);
+  EXPECT_EQ(start(input), ReasoningStart::kContinues);
   input.messages[0]["content"] = "<think>So</think>Hi";
   EXPECT_EQ(start(input), ReasoningStart::kNone);
 }

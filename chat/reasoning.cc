@@ -65,8 +65,8 @@ ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options)
     case ReasoningStart::kInside:
       has_reasoned_ = true;
       break;
-    case ReasoningStart::kGoesOn:
-      has_reasoned_ = has_let_out_ = true;
+    case ReasoningStart::kContinues:
+      has_reasoned_ = has_emitted_ = true;
       place_ = Place::kReasoning;
       break;
   }
@@ -74,7 +74,7 @@ ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options)
 
 ReasoningStart ReasoningSplitter::StartOfRest() const {
   if (is_over()) return ReasoningStart::kNone;
-  return has_reasoned_ ? ReasoningStart::kGoesOn : ReasoningStart::kMayBegin;
+  return has_reasoned_ ? ReasoningStart::kContinues : ReasoningStart::kMayBegin;
 }
 
 AnswerDelta ReasoningSplitter::Push(std::string_view text) {
@@ -91,8 +91,8 @@ AnswerDelta ReasoningSplitter::Push(std::string_view text) {
 
 AnswerDelta ReasoningSplitter::Finish() {
   AnswerDelta delta;
-  if (place_ == Place::kBefore) GoOnWithoutMarker(&delta);
-  if (place_ == Place::kReasoning && !marker_.empty()) LetOutReasoning(marker_, &delta);
+  if (place_ == Place::kBefore) ContinueWithoutMarker(&delta);
+  if (place_ == Place::kReasoning && !marker_.empty()) EmitReasoning(marker_, &delta);
   spaces_.clear();
   marker_.clear();
   return delta;
@@ -126,12 +126,12 @@ void ReasoningSplitter::ReadBefore(char byte, AnswerDelta* delta) {
     has_reasoned_ = true;
     place_ = Place::kReasoning;
   } else {
-    GoOnWithoutMarker(delta);
+    ContinueWithoutMarker(delta);
     Read(byte, delta);
   }
 }
 
-void ReasoningSplitter::GoOnWithoutMarker(AnswerDelta* delta) {
+void ReasoningSplitter::ContinueWithoutMarker(AnswerDelta* delta) {
   const std::string held = std::move(spaces_) + std::move(marker_);
   spaces_.clear();
   marker_.clear();
@@ -157,21 +157,21 @@ void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
     return;
   }
   if (!marker_.empty()) {
-    LetOutReasoning(std::exchange(marker_, std::string()), delta);
+    EmitReasoning(std::exchange(marker_, std::string()), delta);
     return ReadReasoning(byte, delta);
   }
   if (IsWhite(byte)) {
     spaces_ += byte;
   } else {
-    LetOutReasoning({&byte, 1}, delta);
+    EmitReasoning({&byte, 1}, delta);
   }
 }
 
-void ReasoningSplitter::LetOutReasoning(std::string_view text, AnswerDelta* delta) {
-  if (has_let_out_) delta->reasoning += spaces_;
+void ReasoningSplitter::EmitReasoning(std::string_view text, AnswerDelta* delta) {
+  if (has_emitted_) delta->reasoning += spaces_;
   spaces_.clear();
   delta->reasoning += text;
-  has_let_out_ = true;
+  has_emitted_ = true;
 }
 
 int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,

@@ -53,8 +53,8 @@ const std::vector<SplitCase>& SplitCases() {
       {Start::kInside, "all of it ", "all of it|"},
       {Start::kInside, "<thi", "<thi|"},
       {Start::kInside, "<<think>", "<<think>|"},
-      {Start::kGoesOn, " so.</think> Hi", " so.|Hi"},
-      {Start::kGoesOn, " <think>", " <think>|"},
+      {Start::kContinues, " so.</think> Hi", " so.|Hi"},
+      {Start::kContinues, " <think>", " <think>|"},
       {Start::kNone, "<think>a</think>b", "|<think>a</think>b"},
   };
   return *cases;

@@ -265,8 +265,8 @@ Json RequiredCalls(const ToolTagOptions& options, Json tags) {
                 std::move(calls), std::string(format.list_end), MarkerOf(options, format.closing)});
 }
 
-absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
-                                   absl::Span<const ToolFunction> functions) {
+absl::StatusOr<Json> OptionalCallsTag(const ToolTagOptions& options,
+                                      absl::Span<const ToolFunction> functions) {
   const ToolFormat& format = options.format;
   Json tags = Json::array();
   for (const ToolFunction& function : functions) {
@@ -290,7 +290,7 @@ absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
   return calls;
 }
 
-OutputConstraint HoldTo(const ToolTagOptions& options, const Json& tag) {
+OutputConstraint ConstraintFor(const ToolTagOptions& options, const Json& tag) {
   OutputConstraint constraint{.kind = OutputConstraint::Kind::kStructuralTag, .text = tag.dump()};
   for (const SpecialMarker& marker : options.special) constraint.tokens.push_back(marker.second);
   absl::c_sort(constraint.tokens);

@@ -70,12 +70,12 @@ JsonValue RequiredCalls(const ToolTagOptions& options, JsonValue tags);
 
 // Returns the tag of an answer with any text and any calls of these functions. Arguments of strict
 // functions follow their schemas. Errors are those of CallTag.
-absl::StatusOr<JsonValue> CallsAtWillOf(const ToolTagOptions& options,
-                                        absl::Span<const ToolFunction> functions);
+absl::StatusOr<JsonValue> OptionalCallsTag(const ToolTagOptions& options,
+                                           absl::Span<const ToolFunction> functions);
 
 // Returns the constraint that makes an answer match `tag`, which comes from one of the functions
 // above.
-OutputConstraint HoldTo(const ToolTagOptions& options, const JsonValue& tag);
+OutputConstraint ConstraintFor(const ToolTagOptions& options, const JsonValue& tag);
 
 // Returns the arguments of a call whose values are texts without quotes, as the format of a
 // structural tag (include/tandem/output_constraint.h). Parameters come in the schema's order.

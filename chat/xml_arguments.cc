@@ -26,11 +26,11 @@ absl::Status NotInXml(absl::string_view what) {
 Json Regex(std::string pattern) { return {{"type", "regex"}, {"pattern", std::move(pattern)}}; }
 
 // Whether a schema restricts only the types of its values.
-bool SaysTypesAlone(const Json& schema) {
+bool RestrictsOnlyTypes(const Json& schema) {
   if (!schema.is_object()) return schema == true;
   for (const auto& [keyword, value] : schema.items()) {
     if (keyword == "anyOf" || keyword == "oneOf") {
-      if (!value.is_array() || !absl::c_all_of(value, SaysTypesAlone)) return false;
+      if (!value.is_array() || !absl::c_all_of(value, RestrictsOnlyTypes)) return false;
       continue;
     }
     constexpr std::array kPlain = {"type", "title", "description", "default", "examples"};
@@ -153,7 +153,7 @@ class XmlFormat {
     if (schema->contains("enum")) return Texts(schema->at("enum"));
     const JsonTypes types = JsonTypes::AllowedBy(*schema, root_);
     if (!types.Has(JsonTypes::kString)) return JsonFormat(given);
-    if (SaysTypesAlone(*schema)) return AnyValue();
+    if (RestrictsOnlyTypes(*schema)) return AnyValue();
     if (!types.IsOnly(JsonTypes::kString)) {
       return NotInXml("a choice between a string and another restricted type");
     }

@@ -65,14 +65,14 @@ std::string PointerPart(absl::string_view part) {
 }
 
 // Return the bounds as doubles, which are used for comparisons only.
-double LeastOf(const Json& flat) {
+double MinOf(const Json& flat) {
   double least = -std::numeric_limits<double>::infinity();
   for (const char* name : {"minimum", "exclusiveMinimum"}) {
     if (HasKeyword(flat, name)) least = std::max(least, flat[name].get<double>());
   }
   return least;
 }
-double MostOf(const Json& flat) {
+double MaxOf(const Json& flat) {
   double most = std::numeric_limits<double>::infinity();
   for (const char* name : {"maximum", "exclusiveMaximum"}) {
     if (HasKeyword(flat, name)) most = std::min(most, flat[name].get<double>());
@@ -428,7 +428,7 @@ absl::StatusOr<bool> JsonSchema::Excludes(const Json& a, const Json& b, const st
                            (type == "number" && absl::c_linear_search(theirs, "integer"));
     if (!is_shared) continue;
     if (type == "integer" || type == "number") {
-      if (LeastOf(a) > MostOf(b) || MostOf(a) < LeastOf(b)) continue;
+      if (MinOf(a) > MaxOf(b) || MaxOf(a) < MinOf(b)) continue;
     } else if (type == "string") {
       if (CountOr(a, "minLength", 0) > CountOr(b, "maxLength", INT64_MAX)) continue;
       if (CountOr(b, "minLength", 0) > CountOr(a, "maxLength", INT64_MAX)) continue;

@@ -499,7 +499,7 @@ class Converter {
     ASSIGN_OR_RETURN(GrammarExpr value, Value(whole, place, is_shared));
     GrammarExpr name =
         taken.has_any() ? RegexExpr(absl::StrCat(RegexText(LiteralNode(beginning), TextForm::kJson),
-                                                 NameBesides(taken, -1)))
+                                                 NameExcept(taken, -1)))
                         : RegexGrammar(*node, TextForm::kJson);
     return Sequence(
         {TextExpr("\""), BeforeQuote(std::move(name)), TextExpr(": "), std::move(value)});
@@ -510,7 +510,7 @@ class Converter {
                                         const std::string& path, bool is_shared) {
     const std::string place = absl::StrCat(path, ".propertyNames");
     const auto besides = [&names](int64_t max) {
-      return absl::StrCat(NameBesides(names, max), "\"");
+      return absl::StrCat(NameExcept(names, max), "\"");
     };
     if (!HasKeyword(flat, "propertyNames")) {
       return Sequence({TextExpr("\""), RegexExpr(besides(-1))});

@@ -31,7 +31,7 @@ constexpr char kAnyEscape[] =
     R"([dD](?:[0-7][0-9a-fA-F]{2}|[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))))";
 
 // Returns the characters that JSON strings need not escape, except those in `without`.
-std::string CharactersBut(std::vector<CodePoints::Range> without) {
+std::string CharactersExcept(std::vector<CodePoints::Range> without) {
   without.insert(without.end(), {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
   return RegexText(SetNode(Complement(CodePoints::Of(std::move(without)))), TextForm::kPlain);
 }
@@ -39,14 +39,14 @@ std::string CharactersBut(std::vector<CodePoints::Range> without) {
 // A character of a JSON string, with only one way to write each.
 const std::string& PlainCharacter() {
   static const auto& text =
-      *new std::string(absl::StrCat("(?:", CharactersBut({}), "|", kPlainEscape, ")"));
+      *new std::string(absl::StrCat("(?:", CharactersExcept({}), "|", kPlainEscape, ")"));
   return text;
 }
 
 // A character of a JSON string, unescaped or as any of its escapes. Surrogates come in pairs.
 const std::string& AnyJsonCharacter() {
   static const auto& text =
-      *new std::string(absl::StrCat("(?:", CharactersBut({}), "|", kAnyEscape, ")"));
+      *new std::string(absl::StrCat("(?:", CharactersExcept({}), "|", kAnyEscape, ")"));
   return text;
 }
 
@@ -80,7 +80,7 @@ std::string Continuations(const NameTrie& node, int64_t room) {
                     "(?:", Continuations(next, room < 0 ? -1 : room - 1), ")",
                     next.is_name ? "" : "{0,1}");
   }
-  std::string others = CharactersBut(std::move(first));
+  std::string others = CharactersExcept(std::move(first));
   if (!has_escapes) absl::StrAppend(&others, "|", kPlainEscape);
   return absl::StrCat("(?:", others, ")", PlainCharacter(), "*", ways);
 }
@@ -255,7 +255,7 @@ const NameTrie* NameTrie::Find(const std::string& name) const {
   return at;
 }
 
-std::string NameBesides(const NameTrie& names, int64_t max) {
+std::string NameExcept(const NameTrie& names, int64_t max) {
   if (!names.has_any()) return absl::StrCat(PlainCharacter(), "*");
   return absl::StrCat("(?:", Continuations(names, max), ")", names.is_name ? "" : "{0,1}");
 }

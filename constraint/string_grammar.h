@@ -34,7 +34,7 @@ struct NameTrie {
 // Returns an expression for the content of strings that are not among `names`. Each string has only
 // one text, so that different texts are different strings.
 //   max: largest number of characters, which the caller enforces; -1: unlimited
-std::string NameBesides(const NameTrie& names, int64_t max);
+std::string NameExcept(const NameTrie& names, int64_t max);
 
 GrammarExpr AnyJsonString();
 // Returns the content of a string with the quote after it. If possible, they become one regular

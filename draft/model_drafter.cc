@@ -328,7 +328,7 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
       } else {
         float* const probs = DeviceProbs(*draft.proposal->DistributionAt(slot));
         tasks.rows.push_back(
-            DistributionTask(rows, row, vocab_size, draft.SamplingAt(slot), probs));
+            DistributionTask(rows, row, vocab_size, draft.SamplingFor(slot), probs));
         task.target = probs;
         SetNoise(draft.request->random, draft.PlaceOf(slot), &task);
       }

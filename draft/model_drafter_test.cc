@@ -63,7 +63,7 @@ TEST(ModelDrafter, EndsADraftAtRowsOfLowConfidence) {
       const uint64_t seed = random();
       DrafterWorld::Sequence* whole = world.Add(prompt, {.temperature = temperature}, seed);
       DrafterWorld::Sequence* early = world.Add(prompt, {.temperature = temperature}, seed);
-      early->stop = {.curve = &curve, .least_for_row = 0.3, .least_for_step = 0.2};
+      early->stop = {.curve = &curve, .min_for_row = 0.3, .min_for_step = 0.2};
       const Tokens all = world.Draft(whole, 6);
       ASSERT_THAT(all, SizeIs(6));
       ASSERT_THAT(whole->proposal.confidences, SizeIs(6));

@@ -34,7 +34,7 @@ size_t PredictedText::Find(absl::Span<const TokenId> output, size_t next) const 
   return 0;
 }
 
-absl::Span<const TokenId> Prediction::Behind(absl::Span<const TokenId> output) {
+absl::Span<const TokenId> Prediction::ContinuationOf(absl::Span<const TokenId> output) {
   if (text_ == nullptr) return {};
   const absl::Span<const TokenId> tokens = text_->tokens();
   for (; num_followed_ < output.size(); ++num_followed_) {

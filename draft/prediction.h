@@ -56,7 +56,7 @@ class Prediction {
 
   // Returns the predicted tokens after `output`, which grows from call to call. Empty where the
   // output has left the prediction.
-  absl::Span<const TokenId> Behind(absl::Span<const TokenId> output);
+  absl::Span<const TokenId> ContinuationOf(absl::Span<const TokenId> output);
 
  private:
   std::shared_ptr<const PredictedText> text_;  // null without a prediction

@@ -27,33 +27,33 @@ Prediction Follow(std::vector<TokenId> tokens) {
 
 TEST(Prediction, FollowsTheOutput) {
   Prediction prediction = Follow(Predicted());
-  EXPECT_EQ(prediction.Behind({}).size(), 13u);
-  EXPECT_THAT(prediction.Behind({1, 2, 3}).first(2), ElementsAre(4, 5));
-  EXPECT_THAT(prediction.Behind({1, 2, 3}).first(2), ElementsAre(4, 5));
-  EXPECT_THAT(prediction.Behind(Predicted()), IsEmpty());
+  EXPECT_EQ(prediction.ContinuationOf({}).size(), 13u);
+  EXPECT_THAT(prediction.ContinuationOf({1, 2, 3}).first(2), ElementsAre(4, 5));
+  EXPECT_THAT(prediction.ContinuationOf({1, 2, 3}).first(2), ElementsAre(4, 5));
+  EXPECT_THAT(prediction.ContinuationOf(Predicted()), IsEmpty());
   std::vector<TokenId> longer = Predicted();
   longer.push_back(1);
-  EXPECT_THAT(prediction.Behind(longer), IsEmpty());
+  EXPECT_THAT(prediction.ContinuationOf(longer), IsEmpty());
 }
 
 // After changed, omitted and inserted tokens, three matching tokens find the place again.
 TEST(Prediction, FindsItsPlaceAgain) {
   Prediction changed = Follow(Predicted());
-  EXPECT_THAT(changed.Behind({1, 2, 33, 4, 5}), IsEmpty());
-  EXPECT_THAT(changed.Behind({1, 2, 33, 4, 5, 6}).first(1), ElementsAre(7));
+  EXPECT_THAT(changed.ContinuationOf({1, 2, 33, 4, 5}), IsEmpty());
+  EXPECT_THAT(changed.ContinuationOf({1, 2, 33, 4, 5, 6}).first(1), ElementsAre(7));
   Prediction left_out = Follow(Predicted());
-  EXPECT_THAT(left_out.Behind({1, 2, 7, 8, 9}).first(1), ElementsAre(4));
+  EXPECT_THAT(left_out.ContinuationOf({1, 2, 7, 8, 9}).first(1), ElementsAre(4));
   Prediction put_in = Follow(Predicted());
-  EXPECT_THAT(put_in.Behind({1, 2, 20, 21, 1, 2}), IsEmpty());
-  EXPECT_THAT(put_in.Behind({1, 2, 20, 21, 1, 2, 3}).first(1), ElementsAre(4));
+  EXPECT_THAT(put_in.ContinuationOf({1, 2, 20, 21, 1, 2}), IsEmpty());
+  EXPECT_THAT(put_in.ContinuationOf({1, 2, 20, 21, 1, 2, 3}).first(1), ElementsAre(4));
 }
 
 // If several places match, the longest run wins, then the next place.
 TEST(Prediction, PrefersTheLongestRunAndThenTheNextPlace) {
   Prediction near = Follow(Predicted());
-  EXPECT_THAT(near.Behind({1, 2, 3, 4, 5, 6, 7, 0, 4, 5, 6}).first(1), ElementsAre(10));
+  EXPECT_THAT(near.ContinuationOf({1, 2, 3, 4, 5, 6, 7, 0, 4, 5, 6}).first(1), ElementsAre(10));
   Prediction longest = Follow(Predicted());
-  EXPECT_THAT(longest.Behind({0, 9, 4, 5, 6}), ElementsAre(10));
+  EXPECT_THAT(longest.ContinuationOf({0, 9, 4, 5, 6}), ElementsAre(10));
 }
 
 // The definition by brute force: the longest run of 3 to 6 tokens; among equal runs the first place
@@ -100,7 +100,7 @@ TEST(Prediction, FindsItsPlaceQuicklyInLongTexts) {
   for (int i = 0; i < 50'000; ++i) {
     output.push_back(i % 4 == 0 ? 2 : 1);
     const bool is_found = i % 4 == 3;
-    EXPECT_EQ(prediction.Behind(output).empty(), !is_found) << i;
+    EXPECT_EQ(prediction.ContinuationOf(output).empty(), !is_found) << i;
   }
 }
 
@@ -136,8 +136,8 @@ TEST(PredictedTexts, CutsTextsBeyondTheReachOfTheOutput) {
 
 TEST(Prediction, IsEmptyWithoutAText) {
   Prediction none;
-  EXPECT_THAT(none.Behind({}), IsEmpty());
-  EXPECT_THAT(none.Behind({1, 2, 3, 4}), IsEmpty());
+  EXPECT_THAT(none.ContinuationOf({}), IsEmpty());
+  EXPECT_THAT(none.ContinuationOf({1, 2, 3, 4}), IsEmpty());
 }
 
 }  // namespace

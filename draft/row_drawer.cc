@@ -19,7 +19,7 @@ void Scatter(absl::Span<const float> values, absl::Span<const TokenId> ids, floa
 
 }  // namespace
 
-SamplingParams OngoingDraft::SamplingAt(int slot) const {
+SamplingParams OngoingDraft::SamplingFor(int slot) const {
   SamplingParams sampling = *request->sampling;
   if (request->draft_temperature != nullptr && !sampling.is_greedy()) {
     sampling.temperature /= request->draft_temperature->At(slot);
@@ -86,7 +86,7 @@ bool RowDrawer::DrawNext(absl::Span<const float> logits, OngoingDraft* draft) {
   proposal.has_stopped = !draft->survival.Takes(confidence);
   if (proposal.has_stopped) return false;
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDraftDistribution(logits, draft->SamplingAt(draft->num_tokens()),
+  const bool valid = MakeDraftDistribution(logits, draft->SamplingFor(draft->num_tokens()),
                                            request.history, distribution)
                          .ok();
   if (!valid) return false;

@@ -28,7 +28,7 @@ struct OngoingDraft {
   bool wants_more() const { return !ended && num_tokens() < max_tokens; }
 
   // The sampling parameters and the place of the noise for token `slot`.
-  SamplingParams SamplingAt(int slot) const;
+  SamplingParams SamplingFor(int slot) const;
   RandomPlace PlaceOf(int slot) const;
 };
 

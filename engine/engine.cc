@@ -235,7 +235,7 @@ class EngineImpl final : public Engine {
   RoundPlan Plan(std::vector<Session*>* running);
   std::vector<Session*> TakeStored(std::vector<Session*> running);
   bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
-  void LookForDrafts(Session* session);
+  void FindDrafts(Session* session);
   void Preempt(Session* session);
   void Deliver(Session* session);
   void Retire();
@@ -383,7 +383,7 @@ void EngineImpl::Step() {
     return absl::c_any_of(running, [](const Session* session) { return session->finished; });
   };
   if (running.empty() || any_ended()) return;
-  for (Session* session : running) LookForDrafts(session);
+  for (Session* session : running) FindDrafts(session);
   RoundPlan plan = Plan(&running);
   if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
   // A prefix hit frees rows for other sessions, which may then hit the cache themselves. So plan
@@ -413,13 +413,13 @@ void EngineImpl::Step() {
 // running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
   Log(LogLevel::kError, std::string(why.message()));
-  bool is_anybody = false;
+  bool has_failed_any = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;
     session->Fail(why);
-    is_anybody = true;
+    has_failed_any = true;
   }
-  if (!is_anybody && !sessions_.empty()) sessions_.front()->Fail(why);
+  if (!has_failed_any && !sessions_.empty()) sessions_.front()->Fail(why);
 }
 
 // Returns the sessions that run in the next round.
@@ -479,7 +479,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
     prefixes_.Take(&s, std::move(longer));
-    LookForDrafts(&s);
+    FindDrafts(&s);
     found = true;
   }
   return found;
@@ -487,7 +487,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 
 // Finds the session's draft options for the next round, if the rest of its prompt fits into a
 // chunk. On an exception there are none.
-void EngineImpl::LookForDrafts(Session* session) {
+void EngineImpl::FindDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;
   if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeRows)) return;
@@ -496,7 +496,7 @@ void EngineImpl::LookForDrafts(Session* session) {
       session->draft_options =
           runtime_.drafter->Options(session->draft_state.get(), session->tokens);
     }
-    LookForGivenDrafts(*runtime_.tokenizer, session);
+    FindGivenDrafts(*runtime_.tokenizer, session);
   });
   if (!status.ok()) session->draft_options.clear();
 }

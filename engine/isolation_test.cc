@@ -196,14 +196,14 @@ class EndlessState final : public ConstraintState {
   int* num_accepted_;
 };
 
-TEST(LookForGivenDrafts, ReadsOnlyAsMuchOfALiteralAsDraftsCanUse) {
+TEST(FindGivenDrafts, ReadsOnlyAsMuchOfALiteralAsDraftsCanUse) {
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   int num_accepted = 0;
   Session session;
   session.sampling.constraint = std::make_shared<const ClassConstraint>();
   session.history = TokenHistory(std::make_unique<EndlessState>(&num_accepted));
   session.draft_state = std::make_unique<DraftState>();
-  LookForGivenDrafts(*tokenizer, &session);
+  FindGivenDrafts(*tokenizer, &session);
   EXPECT_EQ(session.forced.size(), size_t{kMaxDraftTokens});
   EXPECT_EQ(num_accepted, kMaxDraftTokens);
 }

@@ -106,7 +106,7 @@ void LearnedHead::Serialize(StateArchive* archive) {
   if (archive->is_reading() && archive->is_complete()) head_ = std::move(head);
 }
 
-void LearnedHead::UseWhatWasRead(const SpeculationPolicy& policy) {
+void LearnedHead::ApplyLoadedState(const SpeculationPolicy& policy) {
   Update(policy.unsalted().AcceptanceAt(/*temperature=*/0.0f));
 }
 

@@ -47,7 +47,7 @@ class LearnedHead {
   // Reads or writes the state that outlives the process. If reading fails, nothing changes.
   void Serialize(StateArchive* archive);
   // Applies the state that Serialize has read.
-  void UseWhatWasRead(const SpeculationPolicy& policy);
+  void ApplyLoadedState(const SpeculationPolicy& policy);
 
   // Thread-safe.
   Facts facts() const;

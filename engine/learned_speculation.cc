@@ -129,7 +129,7 @@ void LearnedSpeculation::Recall(SpeculationPolicy* policy) const {
   });
   recall(head_file_, [&]() -> absl::Status {
     RETURN_IF_ERROR(Load(head_file_, [&](StateArchive* archive) { head_->Serialize(archive); }));
-    head_->UseWhatWasRead(*policy);
+    head_->ApplyLoadedState(*policy);
     return absl::OkStatus();
   });
 }

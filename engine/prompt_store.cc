@@ -199,10 +199,11 @@ bool PromptStore::Waits(Session* session) const {
   // arrive.
   if (!is_over && fetch.runs().front().empty()) return false;
   const bool waits =
-      !is_over && StillPays(Instant::Now() - session->fetch_begun,
-                            session->target_kv.length() - session->fetch_first,
-                            session->length() - session->fetch_first, speed_.tokens_per_second(),
-                            session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
+      !is_over &&
+      ShouldKeepWaiting(Instant::Now() - session->fetch_begun,
+                        session->target_kv.length() - session->fetch_first,
+                        session->length() - session->fetch_first, speed_.tokens_per_second(),
+                        session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
   if (!waits) session->fetch = nullptr;
   return waits;
 }

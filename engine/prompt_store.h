@@ -30,8 +30,8 @@ inline constexpr double kMaxTransferDelay = 0.5;
 // Whether a prompt keeps waiting after `waited`, when `num_arrived` of its `num_missing` tokens
 // have arrived. The limit is the time for computing the arrived tokens plus the fraction
 // `most_delay` of the time for computing all of them. It does not wait if the speed is unknown (0).
-inline bool StillPays(absl::Duration waited, int num_arrived, int num_missing,
-                      double tokens_per_second, double most_delay) {
+inline bool ShouldKeepWaiting(absl::Duration waited, int num_arrived, int num_missing,
+                              double tokens_per_second, double most_delay) {
   if (tokens_per_second <= 0.0) return false;
   return waited <= absl::Seconds((num_arrived + most_delay * num_missing) / tokens_per_second);
 }

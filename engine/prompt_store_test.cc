@@ -30,7 +30,7 @@ absl::Duration TimeToRead(const Disk& disk, int num_tokens, double tokens_per_se
     num_arrived = disk.NumArrived(time, num_tokens);
     if (num_arrived == num_tokens) return time;
     time += step;
-  } while (StillPays(time, num_arrived, num_tokens, tokens_per_second, most_delay));
+  } while (ShouldKeepWaiting(time, num_arrived, num_tokens, tokens_per_second, most_delay));
   return time + absl::Seconds((num_tokens - num_arrived) / tokens_per_second);
 }
 
@@ -59,8 +59,8 @@ TEST(FetchPace, DelaysAPromptByAtMostItsShareWhateverTheDisk) {
 }
 
 TEST(FetchPace, DoesNotWaitIfTheSpeedIsUnknown) {
-  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0, kMaxStoreDelay));
-  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0, kMaxStoreDelay));
+  EXPECT_FALSE(ShouldKeepWaiting(absl::ZeroDuration(), 0, 1000, 0.0, kMaxStoreDelay));
+  EXPECT_TRUE(ShouldKeepWaiting(absl::ZeroDuration(), 0, 1000, 1.0, kMaxStoreDelay));
 }
 
 TEST(ReadingSpeed, IsTheBestRecentSpeed) {

@@ -42,7 +42,7 @@ std::vector<TokenId> ForcedTokens(const Tokenizer& tokenizer, TokenHistory* hist
 
 absl::Span<const TokenId> PredictedTokens(Session* session) {
   const absl::Span<const TokenId> tokens = session->tokens;
-  return session->prediction.Behind(tokens.subspan(session->prompt_length));
+  return session->prediction.ContinuationOf(tokens.subspan(session->prompt_length));
 }
 
 // Proposes up to `max_tokens` of the session's given drafts of `source`.
@@ -61,7 +61,7 @@ void ProposeGiven(DraftSource source, int max_tokens, Session* session) {
 // A round in which the draft model reads more tokens than this leaves other contents in the CPU's
 // caches. Reading fewer tokens does not show what reading costs, because a pass takes a minimum
 // time.
-constexpr int kMuchReading = 16;
+constexpr int kMinReadingTokens = 16;
 
 // On success or failure, both caches end up holding only committed tokens.
 void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
@@ -356,13 +356,13 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted - record.states_time});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
+  } else if (!record.has_packed && drafts.num_prompt_tokens > kMinReadingTokens &&
              drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
   for (const RoundStep& step : steps) SpeculationOf(*step.session, policy).EndRound();
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
-                                     drafts.num_unread > kMuchReading,
+                                     drafts.num_unread > kMinReadingTokens,
                     .num_tokens = record.num_emitted,
                     .start = record.start,
                     .end = record.end});
@@ -420,7 +420,7 @@ void KeepToConstraint(Session* session) {
   if (is_certain) proposal.tokens.resize(NumAllowed(proposal.tokens, &session->history));
 }
 
-void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session) {
+void FindGivenDrafts(const Tokenizer& tokenizer, Session* session) {
   Session& s = *session;
   const auto add = [&s](DraftSource source, size_t count) {
     const int most = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens));

@@ -33,7 +33,7 @@ bool NeedsState(const Drafter* drafter, DrafterKind kind);
 // Finds drafts that do not come from a drafter: tokens that the session's constraint forces, and
 // tokens that its request predicted. Adds them to the session's options. The number that a round
 // may use depends only on committed tokens.
-void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session);
+void FindGivenDrafts(const Tokenizer& tokenizer, Session* session);
 
 // Cuts a proposal before the first token that the session's constraint does not allow: every rule
 // would reject it there. Leaves proposals with sampled tokens alone, because their length must not

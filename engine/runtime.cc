@@ -320,7 +320,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& optio
   ASSIGN_OR_RETURN(std::unique_ptr<Transformer> head,
                    Transformer::Load(options.draft, runtime->backend.get(), loading));
   runtime->draft_format = format;
-  runtime->target->LeaveStates(head->config().target_layers);
+  runtime->target->KeepStates(head->config().target_layers);
   return head;
 }
 

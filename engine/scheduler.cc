@@ -18,7 +18,7 @@ int RowsOf(const Session& session) {
 // Returns how many unread tokens of `session` will be in the prefix cache after this round because
 // `other` reads `num_fed` tokens of the same text. Counts full pages, without the session's last
 // token.
-int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
+int NumFoundAfter(const Session& session, const Session& other, int num_fed) {
   if (session.target_kv.variant() != other.target_kv.variant() ||
       !IsSameSalt(session.salt, other.salt)) {
     return 0;
@@ -59,12 +59,12 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
     }
   }
   if (prompts.empty()) return num_fed;
-  left = std::max(left, LeastForPrompts(chunk_tokens));
+  left = std::max(left, MinForPrompts(chunk_tokens));
   const auto waits = [&](int i, int count) {
     if (!shares_prefixes || num_fed[i] > 0 || sessions[i]->NeedsPromptLogprobs()) return false;
     return std::any_of(prompts.begin(), prompts.end(), [&](int other) {
       return num_fed[other] > 0 &&
-             2 * NumFoundBehind(*sessions[i], *sessions[other], num_fed[other]) >= count;
+             2 * NumFoundAfter(*sessions[i], *sessions[other], num_fed[other]) >= count;
     });
   };
   const auto give = [&](int i, int most) {
@@ -88,13 +88,13 @@ std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
                             absl::FunctionRef<void(Session*, KvSequence)> begin) {
   std::vector<Session*> running;
-  int64_t spoken_for = 0;  // available pages that running sessions will need
+  int64_t num_reserved_pages = 0;  // available pages that running sessions will need
   for (Session* session : sessions.subspan(0, max_batch)) {
     KvSequence found = session->is_running ? KvSequence() : find_prefix(*session);
     const KvSequence& kv = session->is_running ? session->target_kv : found;
-    spoken_for += kv.PagesToExtend(session->length() - kv.length());
+    num_reserved_pages += kv.PagesToExtend(session->length() - kv.length());
     if (!session->is_running) {
-      if (!running.empty() && spoken_for > cache.num_available_pages()) break;
+      if (!running.empty() && num_reserved_pages > cache.num_available_pages()) break;
       session->is_running = true;
       begin(session, std::move(found));
     }

@@ -36,9 +36,7 @@ struct RoundPlan {
 inline constexpr int kMaxDecodeRows = 2;
 
 // The part of a chunk reserved for prompts, however many sessions decode.
-constexpr int LeastForPrompts(int chunk_tokens) {
-  return chunk_tokens / 4 + (chunk_tokens % 4 > 0);
-}
+constexpr int MinForPrompts(int chunk_tokens) { return chunk_tokens / 4 + (chunk_tokens % 4 > 0); }
 
 // Admits sessions, and returns all that run, oldest first: at most `max_batch` of `sessions`, which
 // are oldest first. A waiting session is admitted when its unread tokens (after the prefix that

@@ -214,7 +214,7 @@ TEST(PlanRound, NoPromptWaitsLongerThanItsBound) {
     const int chunk_tokens = uniform(1, 64);
     const int num_decoding = uniform(0, 20);
     // In addition to the chunk, at most two prompts read their last rows, at most two each.
-    const int least = std::max(chunk_tokens - num_decoding - 4, LeastForPrompts(chunk_tokens));
+    const int least = std::max(chunk_tokens - num_decoding - 4, MinForPrompts(chunk_tokens));
     const int half = (least + 1) / 2;
     World world(20000, 4);
     for (int i = 0; i < num_decoding; ++i) world.AddDecoding(3, 100000);
@@ -441,7 +441,7 @@ class Walk {
                             s.target_kv.PagesToExtend(step.num_fed);
       }
     }
-    EXPECT_LE(chunk, std::max(chunk_tokens_ - num_decoding, LeastForPrompts(chunk_tokens_)));
+    EXPECT_LE(chunk, std::max(chunk_tokens_ - num_decoding, MinForPrompts(chunk_tokens_)));
     // A decoding session waits only for pages; if one waits, no draft takes pages.
     for (const Session* s : sessions) {
       if (!s->is_running || s->num_output() == 0 || s->num_pending() > 1) continue;

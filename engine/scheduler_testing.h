@@ -67,7 +67,7 @@ class World {
         unfinished(), max_batch, *cache_,
         [this](const Session& s) { return cache_->NewSequenceWithPrefix(s.tokens); },
         [this](Session* s, KvSequence found) {
-          ++num_let_in_;
+          ++num_admitted_;
           found_tokens_ += found.length();
           s->target_kv = std::move(found);
         });
@@ -96,7 +96,7 @@ class World {
   }
   PagedKvCache& cache() { return *cache_; }
   int found_tokens() const { return found_tokens_; }
-  int num_let_in() const { return num_let_in_; }
+  int num_let_in() const { return num_admitted_; }
   void CheckIntegrity() const {
     std::vector<const KvSequence*> sequences;
     for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
@@ -108,7 +108,7 @@ class World {
   SpeculationPolicy policy_;
   std::unique_ptr<PagedKvCache> cache_;
   int found_tokens_ = 0;
-  int num_let_in_ = 0;
+  int num_admitted_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;
 };
 

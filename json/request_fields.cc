@@ -193,7 +193,7 @@ void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json
   FailNot(name, *found, allowed);
 }
 
-void RequestFields::Disregard(absl::string_view name, absl::string_view why) {
+void RequestFields::TreatAsUnknown(absl::string_view name, absl::string_view why) {
   if (ignored_ != nullptr) return ignored_->Add(PathOf(name));
   Fail(FieldError(PathOf(name), why));
 }

@@ -91,7 +91,7 @@ class RequestFields {
   void Ignore(absl::string_view name) { Find(name); }
 
   // Treats a field that is known, but has no effect here, like an unknown field.
-  void Disregard(absl::string_view name, absl::string_view why);
+  void TreatAsUnknown(absl::string_view name, absl::string_view why);
 
   // "path.name".
   std::string PathOf(absl::string_view name) const;

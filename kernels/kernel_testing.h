@@ -115,8 +115,8 @@ inline std::vector<float> RandomBias(int size, std::mt19937& random) {
 }
 
 // Rows for ArgMax that cover all of its results, and the expected indices.
-struct LargestCase {
-  LargestCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
+struct ArgMaxCase {
+  ArgMaxCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
     const int last = cols - 1, middle = cols / 2;
     x.at(0, last) = 9.0f;
     x.at(1, middle) = x.at(1, last) = 9.0f;
@@ -249,7 +249,7 @@ struct TestBackend {
   std::string label;
   std::unique_ptr<Backend> backend;
   bool rounds_to_bf16 = false;
-  bool rounds_to_whole = false;
+  bool rounds_to_int16 = false;
 };
 
 inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, int threads) {

@@ -30,7 +30,7 @@ class RemoteReader final : public PageReader {
            absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
     if (run.empty() || page_bytes == 0) return 0;
     const Instant start = Instant::Now();
-    std::deque<std::shared_ptr<AskedPages>> windows;
+    std::deque<std::shared_ptr<PageRequest>> windows;
     const int num_taken = TakePages(pool, run, page_bytes, take, &windows);
     for (const auto& window : windows) thread_->Cancel(lease_, window);
     thread_->Count([&](TransferCounts& stats) {
@@ -44,11 +44,11 @@ class RemoteReader final : public PageReader {
  private:
   int TakePages(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
                 absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take,
-                std::deque<std::shared_ptr<AskedPages>>* windows) {
+                std::deque<std::shared_ptr<PageRequest>>* windows) {
     const size_t window_pages = std::clamp(kWindowBytes / page_bytes, size_t{1}, size_t{kMaxKeys});
     size_t num_asked = 0;
     int num_taken = 0;
-    Note(AskedPages::Outcome::kThere);
+    Note(PageRequest::Outcome::kThere);
     for (;;) {
       while (windows->size() < kNumWindows && num_asked < run.size()) {
         const auto pages = run.subspan(num_asked, window_pages);
@@ -56,12 +56,12 @@ class RemoteReader final : public PageReader {
         num_asked += pages.size();
       }
       if (windows->empty()) return num_taken;
-      AskedPages& window = *windows->front();
+      PageRequest& window = *windows->front();
       for (size_t i = 0; i < window.num_pages(); ++i) {
         absl::Span<const std::byte> bytes;
-        const AskedPages::Outcome outcome = window.Await(i, &bytes);
+        const PageRequest::Outcome outcome = window.Await(i, &bytes);
         Note(outcome);
-        if (outcome != AskedPages::Outcome::kThere) return num_taken;
+        if (outcome != PageRequest::Outcome::kThere) return num_taken;
         if (!take(num_taken, bytes)) return num_taken + 1;
         ++num_taken;
       }
@@ -69,15 +69,15 @@ class RemoteReader final : public PageReader {
     }
   }
 
-  void Note(AskedPages::Outcome outcome) {
+  void Note(PageRequest::Outcome outcome) {
     thread_->Count([&](TransferCounts& stats) {
       // Each lease counts as one transfer, and as at most one failure.
       if (!std::exchange(has_read_, true)) ++stats.transfers;
-      if (outcome == AskedPages::Outcome::kDamaged) ++stats.pages_damaged;
-      if (outcome != AskedPages::Outcome::kFailed) return;
+      if (outcome == PageRequest::Outcome::kDamaged) ++stats.pages_damaged;
+      if (outcome != PageRequest::Outcome::kFailed) return;
       if (!std::exchange(has_failed_, true)) ++stats.transfers_failed;
     });
-    if (outcome != AskedPages::Outcome::kDamaged) return;
+    if (outcome != PageRequest::Outcome::kDamaged) return;
     Log(LogLevel::kWarning,
         absl::StrCat("kv transfer: request_id=", lease_->request_id, " peer=", lease_->remote.host,
                      ":", lease_->remote.port, " sent a damaged page"));

@@ -109,16 +109,16 @@ void TransferThread::Begin(std::shared_ptr<BorrowedLease> lease) {
   Post([this, lease = std::move(lease)] { Connect(lease); });
 }
 
-std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<BorrowedLease>& lease,
-                                                   const PoolId& pool,
-                                                   absl::Span<const PageRef> run,
-                                                   size_t page_bytes) {
+std::shared_ptr<PageRequest> TransferThread::AskFor(const std::shared_ptr<BorrowedLease>& lease,
+                                                    const PoolId& pool,
+                                                    absl::Span<const PageRef> run,
+                                                    size_t page_bytes) {
   AskPages ask{.lease = lease->remote.lease, .request_id = lease->request_id, .pool = pool};
   for (const PageRef& page : run) ask.keys.push_back(page.key);
   // Random, so that a stranger cannot send a page: only the peer knows the number.
   const Nonce nonce = NewNonce();
   std::memcpy(&ask.number, nonce.data(), sizeof(ask.number));
-  auto asked = std::make_shared<AskedPages>(ask.number, run.size(), page_bytes, spares_);
+  auto asked = std::make_shared<PageRequest>(ask.number, run.size(), page_bytes, spares_);
   const bool is_posted = Post([this, lease, asked, ask = std::move(ask)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr) return asked->Fail();
@@ -131,7 +131,7 @@ std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<Borrowe
 }
 
 void TransferThread::Cancel(std::shared_ptr<BorrowedLease> lease,
-                            std::shared_ptr<AskedPages> asked) {
+                            std::shared_ptr<PageRequest> asked) {
   Post([this, lease = std::move(lease), asked = std::move(asked)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr || peer->asked.erase(asked->number()) == 0) return;
@@ -191,11 +191,11 @@ void TransferThread::RunUntilStopped() {
       next_tick = now + kTick;
       Tick(now);
     }
-    if (!is_busy) link_->Wait(IsAnythingGoingOn() ? kTick : absl::InfiniteDuration());
+    if (!is_busy) link_->Wait(HasActivity() ? kTick : absl::InfiniteDuration());
   }
 }
 
-bool TransferThread::IsAnythingGoingOn() {
+bool TransferThread::HasActivity() {
   return offered_.stats().leases > 0 || std::any_of(peers_.begin(), peers_.end(), [](auto& entry) {
            const Peer& peer = *entry.second;
            return !peer.handshake.is_done() || !peer.asked.empty() || !peer.leases.empty() ||
@@ -206,7 +206,7 @@ bool TransferThread::IsAnythingGoingOn() {
 void TransferThread::Tick(Instant now) {
   std::vector<std::pair<LinkId, std::string>> lost;
   for (const auto& [link, peer] : peers_) {
-    std::string reason = WhyLost(*peer, now);
+    std::string reason = TimeoutReason(*peer, now);
     if (!reason.empty()) {
       lost.emplace_back(link, std::move(reason));
     } else if (peer->handshake.is_done() && now >= peer->next_beat) {
@@ -216,7 +216,7 @@ void TransferThread::Tick(Instant now) {
   for (const auto& [link, reason] : lost) Lose(link, reason);
 }
 
-std::string TransferThread::WhyLost(const Peer& peer, Instant now) const {
+std::string TransferThread::TimeoutReason(const Peer& peer, Instant now) const {
   const auto after = [&](absl::string_view what) {
     return absl::StrCat(what, " for ", absl::FormatDuration(options_.timeout));
   };
@@ -296,7 +296,7 @@ void TransferThread::Lose(LinkId link, const std::string& reason) {
 }
 
 void TransferThread::ForgetIfComplete(
-    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked) {
+    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
   if (asked->second->IsComplete()) peer->asked.erase(asked);
 }
 
@@ -325,7 +325,7 @@ void TransferThread::Shake(Peer* peer, const WireMessage& message) {
     Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer->name, " refused: ", reason));
     peer->is_refused = true;
     if (std::holds_alternative<Refusal>(message)) return Lose(peer->link, reason);
-    // The peer closes the connection when it has read the reason; otherwise WhyLost ends it.
+    // The peer closes the connection when it has read the reason; otherwise TimeoutReason ends it.
     link_->SendMessage(peer->link, Encode(Refusal{reason}));
     return Abandon(peer, reason);
   }
@@ -358,7 +358,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     const auto place = peer->asked.find(finish->number);
     if (place == peer->asked.end()) return absl::OkStatus();
-    AskedPages& asked = *place->second;
+    PageRequest& asked = *place->second;
     const size_t num_sent = std::min(static_cast<size_t>(finish->num_sent), asked.num_pages());
     Count([&](TransferCounts& stats) {
       stats.pages_missing += static_cast<int64_t>(asked.num_pages() - num_sent);

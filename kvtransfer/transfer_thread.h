@@ -18,11 +18,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "kvtransfer/asked_pages.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/message_socket.h"
 #include "kvtransfer/offered_pages.h"
 #include "kvtransfer/page_link.h"
+#include "kvtransfer/page_request.h"
 #include "kvtransfer/page_transfer.h"
 #include "kvtransfer/wire_messages.h"
 
@@ -63,10 +63,10 @@ class TransferThread final : private LinkEvents {
 
   // ---- For readers; none of these blocks ----
   void Begin(std::shared_ptr<BorrowedLease> lease);
-  std::shared_ptr<AskedPages> AskFor(const std::shared_ptr<BorrowedLease>& lease,
-                                     const PoolId& pool, absl::Span<const PageRef> run,
-                                     size_t page_bytes);
-  void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<AskedPages> asked);
+  std::shared_ptr<PageRequest> AskFor(const std::shared_ptr<BorrowedLease>& lease,
+                                      const PoolId& pool, absl::Span<const PageRef> run,
+                                      size_t page_bytes);
+  void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<PageRequest> asked);
   void End(std::shared_ptr<BorrowedLease> lease);
 
  private:
@@ -89,7 +89,7 @@ class TransferThread final : private LinkEvents {
     Instant next_beat;  // when to send the next heartbeats and Coming messages
     std::vector<std::shared_ptr<BorrowedLease>> leases;
     std::vector<WireMessage> waiting;  // messages to send after the handshake
-    absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>> asked;
+    absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>> asked;
     PageSender sender;
   };
 
@@ -108,9 +108,9 @@ class TransferThread final : private LinkEvents {
   void Connect(const std::shared_ptr<BorrowedLease>& lease);
   void Tick(Instant now);
   // Returns why the peer must be given up, or an empty string.
-  std::string WhyLost(const Peer& peer, Instant now) const;
+  std::string TimeoutReason(const Peer& peer, Instant now) const;
   void Beat(Peer* peer);
-  bool IsAnythingGoingOn();
+  bool HasActivity();
 
   Peer* Find(LinkId link);
   Peer* FindAsked(uint64_t ask);
@@ -120,8 +120,8 @@ class TransferThread final : private LinkEvents {
   absl::Status Take(Peer* peer, const WireMessage& message);
   void Abandon(Peer* peer, const std::string& reason);
   void Lose(LinkId link, const std::string& reason);
-  void ForgetIfComplete(Peer* peer,
-                        absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked);
+  void ForgetIfComplete(
+      Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked);
   void Owes(Peer* peer);
 
   Options options_;  // constant after Start

@@ -46,7 +46,7 @@ float* DeviceProbs(const Distribution& distribution);
 // Copies `size` floats from the backend's memory.
 std::vector<float> RowToHost(Backend* backend, const float* row, int size);
 // Moves the distribution to the host if it is on the device.
-void BringToHost(Backend* backend, Distribution* distribution);
+void MoveToHost(Backend* backend, Distribution* distribution);
 
 }  // namespace tandem
 

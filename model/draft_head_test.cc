@@ -92,7 +92,7 @@ struct HeadWorld {
     auto loaded = Load(HeadFolder(name));
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     head = *std::move(loaded);
-    target->LeaveStates(head->config().target_layers);
+    target->KeepStates(head->config().target_layers);
     KvLayout layout = target->kv_layout(page_size, dtype);
     ++layout.num_layers;
     cache = *PagedKvCache::Create(backend.get(), layout, kCachePages);

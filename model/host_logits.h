@@ -32,7 +32,7 @@ class HostLogits {
   }
   // Makes `largest` the row's ArgMax (model/sampling.h) and sets the other entries to -infinity. -1
   // for an invalid row.
-  void SetLargest(int row, TokenId largest) {
+  void SetArgMax(int row, TokenId largest) {
     TANDEM_CHECK(-1 <= largest && largest < vocab_size_);
     constexpr float kNothing = -std::numeric_limits<float>::infinity();
     float* const values = values_.data() + static_cast<size_t>(row) * vocab_size_;

@@ -52,7 +52,7 @@ struct PassMessage {
   };
   int32_t model = 0;  // Transformer::LoadOptions::first_slot
   PassTables tables{0, 0, 0, 0};
-  bool finds_largest = false;          // runs ArgMax, so that all ranks record the same pass
+  bool finds_argmax = false;           // runs ArgMax, so that all ranks record the same pass
   absl::Span<const PageCopy> copies;   // to make before the pass, in this order
   absl::Span<const int32_t> integers;  // [tables.size]
 

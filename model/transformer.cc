@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-bool WantLargest(absl::Span<const ForwardRequest> requests) {
+bool WantsArgMax(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
     return request.to_host == LogitsToHost::kOnlyArgMax && request.num_logits > 0;
   });
@@ -135,7 +135,7 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
         grow_rows(&w.expert_outputs, rows * c.experts_per_row, c.hidden_size, /*slot=*/6));
   }
   RETURN_IF_ERROR(grow_rows(&w.normed, rows, c.hidden_size));
-  if (c.norms_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
+  if (c.normalizes_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
   RETURN_IF_ERROR(grow_rows(&w.qkv, rows, own_heads * c.head_dim));
   if (c.num_experts > 0) {
     RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, c.num_experts));
@@ -191,22 +191,22 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   states_ = View(is_draft_head() ? workspace_.hidden : workspace_.states, rows, state_size());
   logits_ = View(workspace_.logits, logit_rows, head_tokens());
   if (backend_->memory_is_host() || !host_waits) return logits_;
-  return BringLogits(requests, logits_);
+  return CopyLogitsToHost(requests, logits_);
 }
 
 // Copies the requested logits to the host.
-MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
-                                    ConstMatrixView logits) {
+MatrixView Transformer::CopyLogitsToHost(absl::Span<const ForwardRequest> requests,
+                                         ConstMatrixView logits) {
   host_logits_.Resize(logits.rows, logits.cols);
   std::vector<int32_t> largest(logits.rows);
-  if (WantLargest(requests)) {
+  if (WantsArgMax(requests)) {
     backend_->Download(workspace_.largest.data(), {reinterpret_cast<std::byte*>(largest.data()),
                                                    largest.size() * sizeof(int32_t)});
   }
   int row = 0;
   for (const ForwardRequest& request : requests) {
     if (request.to_host == LogitsToHost::kOnlyArgMax) {
-      for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetLargest(i, largest[i]);
+      for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetArgMax(i, largest[i]);
     }
     if (request.to_host == LogitsToHost::kWhole && request.num_logits > 0) {
       const absl::Span<float> whole = host_logits_.Whole(row, request.num_logits);
@@ -250,18 +250,18 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   std::iota(host + at.row_indices, host + at.row_indices + rows, 0);
   const bool has_drawn =
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
-  const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
+  const bool finds_argmax = !backend_->memory_is_host() && WantsArgMax(requests);
   const PagedKvCache* const cache = requests[0].kv->cache();
   if (is_draft_head()) RETURN_IF_ERROR(TakeStates(requests, rows));
-  if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
+  if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_argmax);
   const PassMessage pass{.model = first_slot_,
                          .tables = at,
-                         .finds_largest = finds_largest,
+                         .finds_argmax = finds_argmax,
                          .copies = page_copies_.copies,
                          .integers = host_tables_};
   RETURN_IF_ERROR(group_->Send(pass.Encode()));
   page_copies_.copies.clear();
-  RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_largest)));
+  RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_argmax)));
   return group_->status();
 }
 
@@ -278,14 +278,14 @@ absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
   host_tables_.assign(pass.integers.begin(), pass.integers.end());
   const auto sources = pass.integers.subspan(pass.tables.sources, pass.tables.rows);
   const bool has_drawn = absl::c_any_of(sources, [](int32_t source) { return source >= 0; });
-  RETURN_IF_ERROR(RunPass(pass.tables, cache, has_drawn, pass.finds_largest));
+  RETURN_IF_ERROR(RunPass(pass.tables, cache, has_drawn, pass.finds_argmax));
   RETURN_IF_ERROR(backend_->Synchronize());
   return group_->status();
 }
 
 // Runs the pass over host_tables_, without waiting for its end.
 absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
-                                  bool finds_largest) {
+                                  bool finds_argmax) {
   RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, at.size * sizeof(int32_t)));
   backend_->Upload(
       {reinterpret_cast<const std::byte*>(host_tables_.data()), at.size * sizeof(int32_t)},
@@ -311,7 +311,7 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
   const int64_t key[] = {at.batch,
                          at.rows,
                          at.logit_rows,
-                         finds_largest,
+                         finds_argmax,
                          reads_own_states_,
                          at.max_pages,
                          address(first.keys),
@@ -321,7 +321,7 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_largest); });
+  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_argmax); });
   last_pass_ = at;
   last_cache_ = cache;
   return absl::OkStatus();
@@ -329,12 +329,12 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
 
 void Transformer::RepeatPass() {
   TANDEM_CHECK(last_pass_.rows > 0 && group_ == nullptr);
-  Enqueue(last_pass_, last_cache_, /*finds_largest=*/false);
+  Enqueue(last_pass_, last_cache_, /*finds_argmax=*/false);
 }
 
 // Enqueues the pass. Arguments depend only on the sizes of the tables; everything else is read from
 // the tables by the kernels, so that graphs can be reused.
-void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest) {
+void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax) {
   const int rows = at.rows;
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
   const RaggedRows ragged{.starts = tables + at.starts, .batch = at.batch, .num_rows = rows};
@@ -347,7 +347,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     }
   };
   if (group_ != nullptr) {
-    group_->FillAlike(embed);
+    group_->FillReplicated(embed);
   } else {
     embed();
   }
@@ -367,11 +367,11 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     kv.lengths = tables + at.lengths;
     kv.batch = at.batch;
     kv.max_pages = at.max_pages;
-    LeaveState(layer, rows, tables + at.row_indices);
+    KeepState(layer, rows, tables + at.row_indices);
     RunLayer(layer, ragged, kv);
     ForgetPacked();
   }
-  LeaveState(config_.num_layers, rows, tables + at.row_indices);
+  KeepState(config_.num_layers, rows, tables + at.row_indices);
   if (at.logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, at.logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
@@ -384,7 +384,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     }
   }
   Gather(logits, &Parts::head_rows);
-  if (finds_largest) {
+  if (finds_argmax) {
     backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
   ForgetPacked();

@@ -139,10 +139,10 @@ class Transformer final : public LanguageModel {
   // number of layers stands for the last state, after the final norm.
   // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose states are its rows
   // before the final norm.
-  void LeaveStates(std::vector<int> layers);
+  void KeepStates(std::vector<int> layers);
   int state_size() const override {
     return is_draft_head() ? config_.hidden_size
-                           : static_cast<int>(left_layers_.size()) * config_.hidden_size;
+                           : static_cast<int>(kept_layers_.size()) * config_.hidden_size;
   }
   ConstMatrixView states() const override { return states_; }
   bool is_draft_head() const { return config_.state_input != StateInput::kNone; }
@@ -246,11 +246,11 @@ class Transformer final : public LanguageModel {
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
-                       bool finds_largest);
+                       bool finds_argmax);
   absl::Status EndGroupIfFailed(absl::Status status);
-  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
-  MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
-  void LeaveState(int layer, int rows, const int32_t* all_rows);
+  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax);
+  MatrixView CopyLogitsToHost(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
+  void KeepState(int layer, int rows, const int32_t* all_rows);
   absl::Status TakeStates(absl::Span<const ForwardRequest> requests, int rows);
   void EnterHead(const int32_t* ids, int rows, const int32_t* all_rows);
   // The matrix of the whole head in the host's memory, valid until ForgetHeadMatrix.
@@ -306,7 +306,7 @@ class Transformer final : public LanguageModel {
   std::vector<int32_t> host_tables_;
   PassTables last_pass_{0, 0, 0, 0};
   const PagedKvCache* last_cache_ = nullptr;
-  std::vector<int> left_layers_;   // the layers of LeaveStates
+  std::vector<int> kept_layers_;   // the layers of KeepStates
   bool reads_own_states_ = false;  // in the current pass
   MatrixView states_;              // of the last pass
   MatrixView logits_;              // of the last pass

@@ -1,4 +1,4 @@
-// The parts of Transformer for heads: SetHead gathers rows of the head, LeaveState keeps states for
+// The parts of Transformer for heads: SetHead gathers rows of the head, KeepState keeps states for
 // a draft head, and TakeStates and EnterHead read them.
 #include <algorithm>
 #include <cstring>
@@ -62,22 +62,22 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   return absl::OkStatus();
 }
 
-void Transformer::LeaveStates(std::vector<int> layers) {
+void Transformer::KeepStates(std::vector<int> layers) {
   TANDEM_CHECK(group_ == nullptr && !is_draft_head() && absl::c_all_of(layers, [this](int layer) {
                  return 0 <= layer && layer <= config_.num_layers;
                }));
   graph_cache_->Forget();
-  left_layers_ = std::move(layers);
+  kept_layers_ = std::move(layers);
   workspace_.states = {};
 }
 
-// Copies the input of `layer` to its columns of the states, if LeaveStates named the layer.
-void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
+// Copies the input of `layer` to its columns of the states, if KeepStates named the layer.
+void Transformer::KeepState(int layer, int rows, const int32_t* all_rows) {
   const int hidden_size = config_.hidden_size;
   const MatrixView hidden = View(workspace_.hidden, rows, hidden_size);
   const MatrixView states = View(workspace_.states, rows, state_size());
-  for (int i = 0; i < static_cast<int>(left_layers_.size()); ++i) {
-    if (left_layers_[i] != layer) continue;
+  for (int i = 0; i < static_cast<int>(kept_layers_.size()); ++i) {
+    if (kept_layers_[i] != layer) continue;
     MatrixView left = states;
     left.data = static_cast<float*>(states.data) + int64_t{i} * hidden_size;
     left.cols = hidden_size;

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
   Transformer checked(backend, files, options);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
   ASSIGN_OR_RETURN(PackedFileWriter writer,
-                   PackedFileWriter::Create(source, TransformerLoader::MostEntries(files.config)));
+                   PackedFileWriter::Create(source, TransformerLoader::MaxEntries(files.config)));
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " into a file that later starts map: ", source.path));
   Transformer unfilled(backend, files, options);

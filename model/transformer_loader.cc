@@ -62,7 +62,7 @@ absl::Status TransformerLoader::Write(PackedFileWriter* writer, int64_t num_para
   return absl::OkStatus();
 }
 
-int TransformerLoader::MostEntries(const ModelConfig& config) {
+int TransformerLoader::MaxEntries(const ModelConfig& config) {
   return (9 + 2 * config.num_experts) * config.num_layers + 3;
 }
 
@@ -350,11 +350,11 @@ absl::Status TransformerLoader::LoadLayer(int index, Transformer::Layer* to) {
     ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(prefix, part, ".weight"), c.hidden_size));
     return absl::OkStatus();
   };
-  if (c.norms_inputs) {
+  if (c.normalizes_inputs) {
     RETURN_IF_ERROR(load_norm(kAttentionNorm, &layer.attention_norm));
     if (!c.is_parallel) RETURN_IF_ERROR(load_norm(kMlpNorm, &layer.mlp_norm));
   }
-  if (c.norms_outputs) {
+  if (c.normalizes_outputs) {
     RETURN_IF_ERROR(load_norm(kAttentionOutputNorm, &layer.attention_output_norm));
     RETURN_IF_ERROR(load_norm(kMlpOutputNorm, &layer.mlp_output_norm));
   }

@@ -42,7 +42,7 @@ class TransformerLoader {
   // Packs all weights, `num_parameters` in total, into a file. The model itself stays without
   // weights.
   absl::Status Write(PackedFileWriter* writer, int64_t num_parameters);
-  static int MostEntries(const ModelConfig& config);
+  static int MaxEntries(const ModelConfig& config);
   // Checks that the draft head of `path` fits options.target, or that any other model is loaded
   // without a target. Sets the target's context length and the layers to read in a head's
   // configuration. Errors name the key.

@@ -225,7 +225,7 @@ TEST(PassMessage, DecodeRejectsOtherBytes) {
   const PassMessage::PageCopy copy{.from = 3, .to = 5};
   const PassMessage pass{.model = 8,
                          .tables = PassTables(1, 2, 1, 4),
-                         .finds_largest = true,
+                         .finds_argmax = true,
                          .copies = {&copy, 1},
                          .integers = integers};
   std::vector<std::byte> bytes = pass.Encode();
@@ -233,7 +233,7 @@ TEST(PassMessage, DecodeRejectsOtherBytes) {
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->model, 8);
   EXPECT_EQ(decoded->tables.max_pages, 4);
-  EXPECT_TRUE(decoded->finds_largest);
+  EXPECT_TRUE(decoded->finds_argmax);
   ASSERT_EQ(decoded->copies.size(), 1);
   EXPECT_EQ(decoded->copies[0].to, 5);
   EXPECT_THAT(decoded->integers, testing::Each(7));

@@ -15,9 +15,9 @@ namespace {
 
 using Row = std::vector<double>;
 
-absl::StatusOr<Row> RowBehind(RememberedRows* model, absl::Span<const TokenId> prompt,
-                              absl::Span<const TokenId> output, const SamplingParams& sampling,
-                              size_t vocab) {
+absl::StatusOr<Row> RowAfterTokens(RememberedRows* model, absl::Span<const TokenId> prompt,
+                                   absl::Span<const TokenId> output, const SamplingParams& sampling,
+                                   size_t vocab) {
   Distribution distribution;
   RETURN_IF_ERROR(MakeDistributionAfter(model, prompt, output, sampling, vocab, &distribution));
   Row row(distribution.probs.begin(), distribution.probs.end());
@@ -127,8 +127,8 @@ struct Effect {
 absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt,
                                               const SamplingParams& sampling, size_t vocab,
                                               RememberedRows* target, RememberedRows* draft) {
-  ASSIGN_OR_RETURN(const Row p, RowBehind(target, prompt, {}, sampling, vocab));
-  ASSIGN_OR_RETURN(const Row q, RowBehind(draft, prompt, {}, sampling, vocab));
+  ASSIGN_OR_RETURN(const Row p, RowAfterTokens(target, prompt, {}, sampling, vocab));
+  ASSIGN_OR_RETURN(const Row q, RowAfterTokens(draft, prompt, {}, sampling, vocab));
   double coins = 0.0;     // probability that the coin of slot 0 decides, both outcomes being likely
   double unscaled = 0.0;  // total variation caused by the unscaled residual after x
   double stops = 0.0;     // probability that the first test fails and the second passes
@@ -137,8 +137,8 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
     const double pi = std::min(1.0, p[x] / q[x]);
     coins += q[x] * pi * (1.0 - pi);
     if (pi == 1.0) continue;  // then the scale is 1, and block's first test passes
-    ASSIGN_OR_RETURN(const Row p2, RowBehind(target, prompt, {x}, sampling, vocab));
-    ASSIGN_OR_RETURN(const Row q2, RowBehind(draft, prompt, {x}, sampling, vocab));
+    ASSIGN_OR_RETURN(const Row p2, RowAfterTokens(target, prompt, {x}, sampling, vocab));
+    ASSIGN_OR_RETURN(const Row q2, RowAfterTokens(draft, prompt, {x}, sampling, vocab));
     const Row residual = ResidualOf(p2, q2, pi);
     const double mass = Sum(residual);
     unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
@@ -209,7 +209,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOfLookup(const std::vector<TokenId>& 
   for (size_t i = 0; i < proposal.tokens.size(); ++i) {
     const absl::Span<const TokenId> before(proposal.tokens.data(), i);
     ASSIGN_OR_RETURN(const Row p,
-                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+                     RowAfterTokens(target, prompt, before, sampling, target->vocab_size()));
     effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
   }
   return effects(effect);

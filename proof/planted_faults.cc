@@ -87,10 +87,10 @@ TokenId DrawByResidualNoise(const Distribution& row, const DraftRequest& request
 }
 
 // Changes proposals after the drafter has made them.
-class MeddlingDrafter final : public WrappedDrafter {
+class AlteringDrafter final : public WrappedDrafter {
  public:
   using Function = std::function<void(Proposal* proposal)>;
-  MeddlingDrafter(const ProofWorld& world, Function meddle)
+  AlteringDrafter(const ProofWorld& world, Function meddle)
       : WrappedDrafter(world.drafter), meddle_(std::move(meddle)) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
@@ -198,13 +198,13 @@ class StatesOffDrafter final : public WrappedDrafter {
 // ---- Broken targets ----
 
 // Changes the rows of a pass before they are used.
-class MeddlingModel final : public LanguageModel {
+class AlteringModel final : public LanguageModel {
  public:
   // Called for each request with `rows` [num_logits], each [vocab]. The last row follows all of
   // `tokens`.
   using Function =
       std::function<void(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<float>>)>;
-  MeddlingModel(LanguageModel* inner, Function meddle)
+  AlteringModel(LanguageModel* inner, Function meddle)
       : inner_(inner), meddle_(std::move(meddle)) {}
   int vocab_size() const override { return inner_->vocab_size(); }
   int context_length() const override { return inner_->context_length(); }
@@ -359,9 +359,9 @@ Plant InDrafter(How... how) {
   };
 }
 
-Plant InRows(MeddlingModel::Function meddle) {
+Plant InRows(AlteringModel::Function meddle) {
   return [meddle = std::move(meddle)](ProofWorld* world) {
-    auto broken = std::make_shared<MeddlingModel>(world->target, meddle);
+    auto broken = std::make_shared<AlteringModel>(world->target, meddle);
     world->target = broken.get();
     return broken;
   };
@@ -400,11 +400,11 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .plant = InJudge(JudgeWithResidualOfTarget)},
       {.name = "draft-rows-off-by-one",
        .what = "the draft's recorded distributions one slot off",
-       .plant = InDrafter<MeddlingDrafter>(ShiftRows),
+       .plant = InDrafter<AlteringDrafter>(ShiftRows),
        .applies_to = IsDrawn},
       {.name = "draft-drops-unlikely",
        .what = "draft cut before a token because its own probability came out low",
-       .plant = InDrafter<MeddlingDrafter>(DropUnlikely),
+       .plant = InDrafter<AlteringDrafter>(DropUnlikely),
        .applies_to = IsDrawn,
        .shows = FaultShows::kWhereDraftsVary},
       {.name = "target-rows-late",

@@ -24,7 +24,7 @@ bool IsAllowed(int64_t sum, TokenId token) {
 }
 
 // Returns the mask after tokens whose ids sum to `sum`.
-const Mask& MaskBehind(int64_t sum) {
+const Mask& MaskAfter(int64_t sum) {
   static const auto* const masks = [] {
     auto* const made = new std::vector<Mask>(kNumClasses, Mask(kMaxTokens / 32));
     for (int first = 0; first < kNumClasses; ++first) {
@@ -62,7 +62,7 @@ class ClassState final : public ConstraintState {
     if (fault_ == ConstraintFault::kNotOnBonus && IsBonus()) return MaskOfAll();
     absl::Span<const TokenId> seen = tokens_;
     if (fault_ == ConstraintFault::kLate && !seen.empty()) seen.remove_suffix(1);
-    return MaskBehind(SumOf(seen));
+    return MaskAfter(SumOf(seen));
   }
   std::string Forced() override { return ""; }
 

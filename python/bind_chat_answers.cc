@@ -78,19 +78,19 @@ void BindChatAnswers(nb::module_& module) {
               "The function's name; empty in a piece that continues a call.")
       .def_ro("arguments", &AnswerDelta::Call::arguments,
               "The text of a JSON object; in a piece, the next part of it.");
-  LetPickle<&AnswerDelta::Call::index, &AnswerDelta::Call::name, &AnswerDelta::Call::arguments>(
+  AddPickle<&AnswerDelta::Call::index, &AnswerDelta::Call::name, &AnswerDelta::Call::arguments>(
       call);
-  LetShow(call, {"index", "name", "arguments"});
+  AddRepr(call, {"index", "name", "arguments"});
 
   auto piece = nb::class_<ChatPiece, OwnedPiece>(
       module, "ChatPiece",
       "A piece of a chat's answer. `text` is the raw text. Reasoning, content and\n"
       "calls follow once they are recognised, the last ones in a piece without tokens.");
   piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin or continue here.");
-  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
-          &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content, &ChatPiece::tool_calls>(
-      piece);
-  LetShow(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
+  AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+              &OwnedPiece::logprobs, &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content,
+              &ChatPiece::tool_calls>(piece);
+  AddRepr(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
 
   auto completion =
       nb::class_<ChatCompletion, Completion>(module, "ChatCompletion",
@@ -102,15 +102,15 @@ void BindChatAnswers(nb::module_& module) {
       .def_ro("content", &ChatCompletion::content, "The text without reasoning and calls.")
       .def_prop_ro("message", &MessageOf, nb::sig("def message(self) -> dict[str, typing.Any]"),
                    "The answer as a message to append to the conversation.");
-  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-          &Completion::transfer_tokens, &Completion::kv_transfer_params,
-          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-          &Completion::draft_tokens, &Completion::stats, &Completion::timings,
-          &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
+  AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+              &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+              &Completion::transfer_tokens, &Completion::kv_transfer_params,
+              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+              &Completion::draft_tokens, &Completion::stats, &Completion::timings,
+              &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
       completion);
-  LetShow(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
+  AddRepr(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
                        "prompt_tokens", "provenance", "stats", "timings"});
 
   auto reader = nb::class_<ChatAnswerReader>(module, "ChatAnswerReader",

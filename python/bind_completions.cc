@@ -46,12 +46,12 @@ void BindStats(nb::module_& module) {
                    "Passes after the one that completes the prompt.")
       .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
-  LetRead<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
-          &RoundStats::proposed_at, &RoundStats::accepted_at, &RoundStats::predicted,
-          &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
-          &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
-          &RoundStats::verify_time>(stats);
-  LetShow(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
+  AddReadOnly<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted,
+              &RoundStats::emitted, &RoundStats::proposed_at, &RoundStats::accepted_at,
+              &RoundStats::predicted, &RoundStats::predicted_kept, &RoundStats::draft_failures,
+              &RoundStats::probes, &RoundStats::probe_time, &RoundStats::prefill_time,
+              &RoundStats::draft_time, &RoundStats::verify_time>(stats);
+  AddRepr(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
                   "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
   auto timings = nb::class_<Timings>(
       module, "Timings",
@@ -67,15 +67,15 @@ void BindStats(nb::module_& module) {
       .def_prop_ro("verify", Seconds(&Timings::verify), "Part of `decode`: passes of the target.")
       .def_prop_ro("other", Seconds(&Timings::other), "Part of `decode`: everything else.")
       .def_prop_ro("prefill", Seconds(&Timings::prompt), "The old name of `prompt`.");
-  LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
+  AddPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
             &Timings::draft, &Timings::verify, &Timings::all_prompts>(timings);
-  LetShow(timings, {"time_to_first_token", "end_to_end", "queue", "prompt", "decode", "draft",
+  AddRepr(timings, {"time_to_first_token", "end_to_end", "queue", "prompt", "decode", "draft",
                     "verify", "other"});
   auto report =
       nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
-  LetRead<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
-          &RoundReport::draft_cached_tokens>(report);
-  LetShow(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
+  AddReadOnly<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
+              &RoundReport::draft_cached_tokens>(report);
+  AddRepr(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
 }
 
 }  // namespace
@@ -85,8 +85,8 @@ void BindCompletions(nb::module_& module) {
   auto logprobs =
       nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.");
   logprobs.def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
-  LetRead<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
-  LetShow(logprobs, {"id", "logprob", "top"});
+  AddReadOnly<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
+  AddRepr(logprobs, {"id", "logprob", "top"});
   auto piece = nb::class_<OwnedPiece>(
       module, "Piece", "The output that one or several rounds added to a generation.");
   piece
@@ -95,9 +95,9 @@ void BindCompletions(nb::module_& module) {
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
       .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.");
-  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
-          &OwnedPiece::round>(piece);
-  LetShow(piece, {"text", "token_ids", "provenance"});
+  AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+              &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+  AddRepr(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion
       .def_prop_ro(
@@ -129,13 +129,13 @@ void BindCompletions(nb::module_& module) {
                    "Tokens after those of the first round, divided by timings.decode.")
       .def_prop_ro("tokens_per_second", &Completion::TokensPerSecond,
                    "All tokens divided by the time since admission.");
-  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-          &Completion::transfer_tokens, &Completion::kv_transfer_params,
-          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-          &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
-  LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
+  AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+              &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+              &Completion::transfer_tokens, &Completion::kv_transfer_params,
+              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+              &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
+  AddRepr(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 
 }  // namespace tandem::python

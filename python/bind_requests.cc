@@ -121,11 +121,11 @@ void BindKvTransfer(nb::module_& module) {
               "Keep the prompt's pages for another worker.")
       .def_rw("do_remote_prefill", &KvTransferParams::do_remote_prefill,
               "Fetch the prompt's pages from the named worker.");
-  LetWrite<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
-           &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
-           &KvTransferParams::remote_host, &KvTransferParams::remote_port,
-           &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
-  LetShow(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
+  AddReadWrite<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
+               &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
+               &KvTransferParams::remote_host, &KvTransferParams::remote_port,
+               &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
+  AddRepr(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
                    "remote_num_tokens"});
 }
 
@@ -148,8 +148,8 @@ void BindSampling(nb::module_& module) {
       .def_rw("num_top", &LogprobOptions::num_top, "0: only the token's own; -1: none.")
       .def_rw("processed", &LogprobOptions::processed,
               "Whether they come from the sampled distribution instead of the raw logits.");
-  LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
-  LetShow(logprobs, {"num_top", "processed"});
+  AddPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
+  AddRepr(logprobs, {"num_top", "processed"});
 }
 
 void BindConstraints(nb::module_& module) {
@@ -187,7 +187,7 @@ void BindConstraints(nb::module_& module) {
             return constraint;
           },
           nb::arg("format"), nb::arg("tokens") = std::vector<TokenId>());
-  LetPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
+  AddPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
             &OutputConstraint::is_strict, &OutputConstraint::tokens>(constraint);
   constraint.def("__repr__", [](const OutputConstraint& self) {
     const nb::object value =

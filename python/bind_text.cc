@@ -91,7 +91,7 @@ void BindText(nb::module_& module) {
           },
           nb::arg("token"), "The id of a token by its exact written form, or None.");
 
-  LetShow(tokenizer, {"vocab_size"});
+  AddRepr(tokenizer, {"vocab_size"});
 
   nb::class_<ChatTemplate> chat(module, "ChatTemplate",
                                 "Converts conversations to prompts. Thread-safe.");
@@ -153,7 +153,7 @@ void BindText(nb::module_& module) {
             return EndTokenIds(self, tokenizer);
           },
           nb::arg("tokenizer"), "The tokens that end an answer, for `stop_tokens`.");
-  LetShow(chat, {"is_plain", "has_place_for_tools"});
+  AddRepr(chat, {"is_plain", "has_place_for_tools"});
 }
 
 }  // namespace tandem::python

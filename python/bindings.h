@@ -56,7 +56,7 @@ std::string RepresentationOf(nanobind::handle self, const std::vector<const char
 
 // Gives objects of `bound` this representation.
 template <typename Class, typename... Extra>
-void LetShow(nanobind::class_<Class, Extra...>& bound, std::initializer_list<const char*> members) {
+void AddRepr(nanobind::class_<Class, Extra...>& bound, std::initializer_list<const char*> members) {
   bound.def("__repr__", [names = std::vector<const char*>(members)](nanobind::handle self) {
     return RepresentationOf(self, names);
   });
@@ -128,7 +128,7 @@ void RestoreMember(const nanobind::handle& from, T* member) {
 // Makes objects of `bound` picklable and copyable. `members` must be all of their members. Raises
 // FieldError for a state of another version.
 template <auto... members, typename Class, typename... Extra>
-void LetPickle(nanobind::class_<Class, Extra...>& bound) {
+void AddPickle(nanobind::class_<Class, Extra...>& bound) {
   bound.def("__getstate__", [](const Class& self) {
     return nanobind::make_tuple(PickledMember(self.*members)...);
   });
@@ -158,21 +158,21 @@ const char* NameOfMember() {
 // Adds members as read-only attributes under their own names, unless the attribute exists, and
 // makes objects picklable. `members` must be all of their members.
 template <auto... members, typename Class, typename... Extra>
-void LetRead(nanobind::class_<Class, Extra...>& bound) {
+void AddReadOnly(nanobind::class_<Class, Extra...>& bound) {
   const auto add = [&](const char* name, auto member) {
     if (!nanobind::hasattr(bound, name)) bound.def_ro(name, member);
   };
   (add(NameOfMember<members>(), members), ...);
-  LetPickle<members...>(bound);
+  AddPickle<members...>(bound);
 }
 // The same, with writable attributes.
 template <auto... members, typename Class, typename... Extra>
-void LetWrite(nanobind::class_<Class, Extra...>& bound) {
+void AddReadWrite(nanobind::class_<Class, Extra...>& bound) {
   const auto add = [&](const char* name, auto member) {
     if (!nanobind::hasattr(bound, name)) bound.def_rw(name, member);
   };
   (add(NameOfMember<members>(), members), ...);
-  LetPickle<members...>(bound);
+  AddPickle<members...>(bound);
 }
 
 }  // namespace tandem::python

@@ -49,8 +49,8 @@ class GrowingMemory {
   void* data_ = nullptr;
 };
 
-// Every call except FillAlike and Memory is a step of the link. A payload ends with a padding byte,
-// so that it is never empty.
+// Every call except FillReplicated and Memory is a step of the link. A payload ends with a padding
+// byte, so that it is never empty.
 class LinkedRanks final : public RankGroup {
  public:
   explicit LinkedRanks(const LinkedRankOptions& options, const Address& address)
@@ -68,7 +68,7 @@ class LinkedRanks final : public RankGroup {
     return Buffer(nullptr, data, bytes);
   }
 
-  void FillAlike(absl::FunctionRef<void()> fill) override { fill(); }
+  void FillReplicated(absl::FunctionRef<void()> fill) override { fill(); }
 
   void AllGather(absl::FunctionRef<void(int, UsePiece)> for_each_piece) override {
     if (link_.has_failed()) return;

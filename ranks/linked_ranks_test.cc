@@ -181,7 +181,7 @@ TEST(LinkedRanks, MemoryKeepsContentsAndPlaceAsItGrows) {
 TEST(LinkedRanks, EachRankFillsItsOwnMemory) {
   const Groups groups = Join(Patient(2));
   int num_fills = 0;
-  for (const auto& group : groups) group->FillAlike([&] { ++num_fills; });
+  for (const auto& group : groups) group->FillReplicated([&] { ++num_fills; });
   EXPECT_EQ(num_fills, 2);
 }
 

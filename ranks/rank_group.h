@@ -42,7 +42,7 @@ class RankGroup {
 
   // Fills the group's memory with `fill`, which must write the same contents on every rank. With
   // shared memory only rank 0 calls it.
-  virtual void FillAlike(absl::FunctionRef<void()> fill) = 0;
+  virtual void FillReplicated(absl::FunctionRef<void()> fill) = 0;
 
   // Copies every rank's pieces of the group's memory to all ranks. `for_each_piece(rank, use)`
   // calls use(data, bytes) for each piece that `rank` has written. It must name the same places and

@@ -122,7 +122,7 @@ class SharedRanks final : public RankGroup {
     return Buffer(nullptr, memory_->data() + kSlotsAt + slot * kSlotBytes, bytes);
   }
 
-  void FillAlike(absl::FunctionRef<void()> fill) override {
+  void FillReplicated(absl::FunctionRef<void()> fill) override {
     if (rank() == 0) fill();
     Meet();
   }

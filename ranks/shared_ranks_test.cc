@@ -81,14 +81,14 @@ TEST(SharedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
       const auto message = follower->Receive();
       if (!message.ok()) break;
       heard.emplace_back(reinterpret_cast<const char*>(message->data()), message->size());
-      follower->FillAlike([] { FAIL() << "rank 0 fills"; });
+      follower->FillReplicated([] { FAIL() << "rank 0 fills"; });
     }
     EXPECT_TRUE(follower->is_over());
   });
   int num_fills = 0;
   for (const char* text : {"one", "", "three"}) {
     EXPECT_TRUE(leader->Send(BytesOf(text)).ok());
-    leader->FillAlike([&] { ++num_fills; });
+    leader->FillReplicated([&] { ++num_fills; });
   }
   leader = nullptr;
   follows.join();

@@ -97,7 +97,7 @@ class DrafterWorld {
       row.resize(std::min<size_t>(row.size(), target_vocab_));
       Distribution expected;
       ASSERT_TRUE(MakeDistribution(row, s.sampling, &history, &expected).ok());
-      BringToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
+      MoveToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
       EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
       EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
       const RandomPlace place =

@@ -160,7 +160,7 @@ RowSums Read(const std::string& target_path, const std::string& head_path,
   const std::unique_ptr<Backend> backend =
       *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const std::unique_ptr<Transformer> target = *Transformer::Load(target_path, backend.get());
-  target->LeaveStates(layers);
+  target->KeepStates(layers);
   const auto head =
       Transformer::Load(head_path, backend.get(),
                         {.target = target.get(), .first_layer = target->config().num_layers});

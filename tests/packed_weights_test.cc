@@ -60,7 +60,7 @@ class PackedWeights : public ::testing::Test {
     EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)), 0);
   }
   // Loads a golden model and returns the reported progress of packing its weights.
-  std::vector<std::pair<int64_t, int64_t>> ToldOfPacking() const {
+  std::vector<std::pair<int64_t, int64_t>> PackingProgress() const {
     std::vector<std::pair<int64_t, int64_t>> told;
     const auto model = Transformer::Load(
         GoldenModelPath("llama-gqa"), backend_.get(),
@@ -181,7 +181,7 @@ TEST_F(PackedWeights, SmallModelsAreNotKept) {
 
 // Packing reports its progress; mapping packed weights does not.
 TEST_F(PackedWeights, ReportProgressOfPacking) {
-  const auto told = ToldOfPacking();
+  const auto told = PackingProgress();
   ASSERT_GT(told.size(), 3u);
   for (size_t i = 1; i < told.size(); ++i) {
     EXPECT_GE(told[i].first, told[i - 1].first);
@@ -189,7 +189,7 @@ TEST_F(PackedWeights, ReportProgressOfPacking) {
   }
   EXPECT_LT(told.front().first, told.front().second);
   EXPECT_EQ(told.back().first, told.back().second);
-  EXPECT_EQ(ToldOfPacking().size(), 0u);  // the weights are mapped
+  EXPECT_EQ(PackingProgress().size(), 0u);  // the weights are mapped
 }
 
 TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {

@@ -57,7 +57,7 @@ TEST_F(TargetStates, AreEmptyUnlessRequested) {
 }
 
 TEST_F(TargetStates, LayerZeroIsTheEmbedding) {
-  model_->LeaveStates({0});
+  model_->KeepStates({0});
   const std::vector<float> states = StatesIn(40);
   const ConstMatrixView embedding = Embedding();
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -71,7 +71,7 @@ TEST_F(TargetStates, LayerZeroIsTheEmbedding) {
 
 // This model's output head is its embedding.
 TEST_F(TargetStates, TheLastLayerIsTheInputOfTheHead) {
-  model_->LeaveStates({model_->config().num_layers});
+  model_->KeepStates({model_->config().num_layers});
   KvSequence kv = cache_->NewSequence();
   const ForwardRequest pass{.tokens = tokens_, .kv = &kv, .num_logits = 40};
   const MatrixView logits = *model_->Forward({&pass, 1});
@@ -86,7 +86,7 @@ TEST_F(TargetStates, TheLastLayerIsTheInputOfTheHead) {
 // of its pass.
 TEST_F(TargetStates, AreTheSameInEveryChunking) {
   const int last = model_->config().num_layers;
-  model_->LeaveStates({last, 1, 0});
+  model_->KeepStates({last, 1, 0});
   const std::vector<float> whole = StatesIn(40);
   for (const size_t chunk_tokens : {1, 7, 16}) {
     const std::vector<float> chunked = StatesIn(chunk_tokens);
@@ -96,7 +96,7 @@ TEST_F(TargetStates, AreTheSameInEveryChunking) {
   }
   int column = 0;
   for (const int layer : {last, 1, 0}) {
-    model_->LeaveStates({layer});
+    model_->KeepStates({layer});
     const std::vector<float> alone = StatesIn(40);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       ASSERT_EQ(std::memcmp(&whole[i * 3 * hidden() + column], &alone[i * hidden()],

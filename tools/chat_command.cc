@@ -344,7 +344,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
                 : absl::StatusOr<std::optional<Completion>>(conversation_.Say(message, callbacks));
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    Tell(absl::StrCat("tandem: ", tools_option_.InItsNames(answer.status()).message()));
+    Tell(absl::StrCat("tandem: ", tools_option_.WithRequestFieldNames(answer.status()).message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());

@@ -77,7 +77,7 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
       ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));
 }
 
-absl::Status ConstraintFlags::InItsNames(const absl::Status& status) const {
+absl::Status ConstraintFlags::WithRequestFieldNames(const absl::Status& status) const {
   absl::string_view what = status.message();
   return absl::ConsumePrefix(&what, "constraint: ")
              ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))

@@ -27,7 +27,7 @@ struct ConstraintFlags {
   // where it has one.
   absl::StatusOr<std::optional<OutputConstraint>> Read() const;
   // `status`, naming the option in place of the request's constraint, if it names that.
-  absl::Status InItsNames(const absl::Status& status) const;
+  absl::Status WithRequestFieldNames(const absl::Status& status) const;
 
  private:
   // The one that is given, with its file: "--grammar sums.ebnf".

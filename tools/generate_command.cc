@@ -72,8 +72,8 @@ struct GenerateFlags {
   absl::StatusOr<Request> OnlyRequest() const;
   ChatFormat::Turn Turn() const { return {.system = system, .tools = tools}; }
   // An engine's error in the words of the command line.
-  absl::Status InItsNames(const absl::Status& status) const {
-    return tools_option.InItsNames(constraint_flags.InItsNames(status));
+  absl::Status WithRequestFieldNames(const absl::Status& status) const {
+    return tools_option.WithRequestFieldNames(constraint_flags.WithRequestFieldNames(status));
   }
   bool is_batch() const { return !prompts_file.empty(); }
 };
@@ -213,12 +213,12 @@ absl::Status RunOne(const GenerateFlags& flags) {
   if (flags.chat) {
     ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
-    RETURN_IF_ERROR(flags.InItsNames(put.status()));
+    RETURN_IF_ERROR(flags.WithRequestFieldNames(put.status()));
     reading = *std::move(put);
   }
   absl::StatusOr<Completion> shown =
       flags.json ? engine->Generate(request) : RunShown(engine.get(), request, reading);
-  RETURN_IF_ERROR(flags.InItsNames(shown.status()));
+  RETURN_IF_ERROR(flags.WithRequestFieldNames(shown.status()));
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
     ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
@@ -253,7 +253,8 @@ absl::Status RunBatch(const GenerateFlags& flags) {
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
-       .in_its_names = [&](const absl::Status& status) { return flags.InItsNames(status); }},
+       .in_its_names =
+           [&](const absl::Status& status) { return flags.WithRequestFieldNames(status); }},
       &reader, engine.get());
 }
 

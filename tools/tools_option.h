@@ -20,7 +20,7 @@ struct ToolsOption {
   // the file, the member, the value found and those allowed.
   absl::StatusOr<JsonValue> Read() const;
   // `status`, naming the option and its file, if it is about a member of `tools`.
-  absl::Status InItsNames(const absl::Status& status) const;
+  absl::Status WithRequestFieldNames(const absl::Status& status) const;
 };
 
 }  // namespace tandem

@@ -92,7 +92,7 @@ const Distribution& DeviceSlots::TargetRow(int slot) {
 
 const Distribution& DeviceSlots::DraftRow(int slot) {
   if (draft_rows_.empty()) draft_rows_ = draft_.proposal->drawn_from;
-  BringToHost(rows_.backend, &draft_rows_[slot]);
+  MoveToHost(rows_.backend, &draft_rows_[slot]);
   return draft_rows_[slot];
 }
 

@@ -189,7 +189,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
   std::vector<int> lengths_before;
   for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());
   ASSIGN_OR_RETURN(const MatrixView logits, target_->Forward(passes));
-  absl::StatusOr<std::vector<DeviceSlots>> on_device = AskDevice(requests, passes);
+  absl::StatusOr<std::vector<DeviceSlots>> on_device = SampleOnDevice(requests, passes);
   if (!on_device.ok()) {
     for (size_t i = 0; i < requests.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
     return on_device.status();
@@ -224,7 +224,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
 
 // Makes the slots of the requests whose rows stay on the device, in order. Moves the draft rows of
 // the other judged requests to the host.
-absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
+absl::StatusOr<std::vector<DeviceSlots>> Verifier::SampleOnDevice(
     absl::Span<const VerifyRequest> requests, absl::Span<const ForwardRequest> passes) {
   const DeviceRows rows = target_->device_rows();
   std::vector<DeviceSlots::Draft> drafts;
@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
                         .num_rows = passes[i].num_logits});
     } else if (passes[i].num_logits > 0) {
       for (size_t j = 0; j < r.proposal->tokens.size(); ++j) {
-        BringToHost(rows.backend, &r.proposal->drawn_from[j]);
+        MoveToHost(rows.backend, &r.proposal->drawn_from[j]);
       }
     }
     row += passes[i].num_logits;

@@ -74,8 +74,8 @@ class Verifier {
   absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);
 
  private:
-  absl::StatusOr<std::vector<DeviceSlots>> AskDevice(absl::Span<const VerifyRequest> requests,
-                                                     absl::Span<const ForwardRequest> passes);
+  absl::StatusOr<std::vector<DeviceSlots>> SampleOnDevice(absl::Span<const VerifyRequest> requests,
+                                                          absl::Span<const ForwardRequest> passes);
 
   LanguageModel* target_;
   JudgeFunction judge_;

@@ -72,7 +72,7 @@ Result RaiseException(Runtime* runtime, const Value&, const Arguments& arguments
   return Wrong(message != nullptr ? message->text() : "the template rejects the messages");
 }
 
-Result TellTime(Runtime* runtime, const Value&, const Arguments& arguments) {
+Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments.positional[0], "format"));
   RETURN_IF_ERROR(runtime->Charge(format->size() * 16));
   return Value::Own(absl::FormatTime(format->text(), runtime->now, absl::UTCTimeZone()));
@@ -132,7 +132,7 @@ constexpr Builtin kFunctions[] = {
     {"range", MakeRange, 1, {"start", "stop", "step"}},
     {"dict", MakeDict, Builtin::kAny},
     {"raise_exception", RaiseException, 1, {"message"}},
-    {"strftime_now", TellTime, 1, {"format"}},
+    {"strftime_now", StrftimeNow, 1, {"format"}},
 };
 
 constexpr Builtin kDictMethods[] = {

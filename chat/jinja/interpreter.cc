@@ -119,7 +119,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   // Drops the arguments of loop.changed, one of which may be the loop itself.
   void Finish() {
     is_finished_ = true;
-    told_.reset();
+    last_changed_.reset();
   }
 
  private:
@@ -133,8 +133,8 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
       const Value now = Value::OfList(arguments.positional);
       RETURN_IF_ERROR(runtime->Charge(now.extent().weight));
-      const bool changes = !loop_->told_.has_value() || !Equal(*loop_->told_, now);
-      if (!loop_->is_finished_) loop_->told_ = now;
+      const bool changes = !loop_->last_changed_.has_value() || !Equal(*loop_->last_changed_, now);
+      if (!loop_->is_finished_) loop_->last_changed_ = now;
       return Value::Bool(changes);
     }
 
@@ -146,7 +146,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   const MemoryHold items_held_;
   size_t index_ = 0;
   bool is_finished_ = false;
-  mutable std::optional<Value> told_;
+  mutable std::optional<Value> last_changed_;
 };
 
 using Kind = Node::Kind;

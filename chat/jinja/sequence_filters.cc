@@ -154,7 +154,7 @@ Result GroupBy(Runtime* runtime, const Value& value, const Arguments& arguments)
   return Value::OfList(std::move(groups));
 }
 
-template <bool kWantsMost>
+template <bool kIsMax>
 Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(
       const std::vector<Keyed> keyed,
@@ -164,7 +164,7 @@ Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments)
   for (const Keyed& item : keyed) {
     RETURN_IF_ERROR(runtime->Charge(item.key.extent().weight));
     ASSIGN_OR_RETURN(const bool is_better,
-                     kWantsMost ? Less(best->key, item.key) : Less(item.key, best->key));
+                     kIsMax ? Less(best->key, item.key) : Less(item.key, best->key));
     if (is_better) best = &item;
   }
   return best->item;

@@ -59,8 +59,8 @@ struct DraftStop {
   const ConfidenceCurve* curve = nullptr;  // null: no draft ends early
   // The minimum chance of being kept at which a token is worth its row in the target's pass, and at
   // which it is worth both the row and its step of the draft model.
-  double least_for_row = 0.0;
-  double least_for_step = 0.0;
+  double min_for_row = 0.0;
+  double min_for_step = 0.0;
 };
 
 // Tracks the chance that all tokens of one draft so far are kept.
@@ -72,12 +72,12 @@ class DraftSurvival {
   bool Takes(float confidence) {
     if (stop_.curve == nullptr) return true;
     survival_ *= stop_.curve->Acceptance(confidence);
-    return survival_ >= stop_.least_for_row;
+    return survival_ >= stop_.min_for_row;
   }
   // Whether to compute another row.
   bool GoesOn() const {
     return stop_.curve == nullptr ||
-           survival_ * stop_.curve->MeanAcceptance() >= stop_.least_for_step;
+           survival_ * stop_.curve->MeanAcceptance() >= stop_.min_for_step;
   }
 
  private:

@@ -56,7 +56,7 @@ TEST(DraftSurvival, NeverEndsWithoutACurve) {
 // Confidences multiply: with a threshold of .2, .5 * .5 is worth its row, a third factor is not.
 TEST(DraftSurvival, EndsWhereTokensAreNotWorthTheirRow) {
   const ConfidenceCurve curve;
-  DraftSurvival survival({.curve = &curve, .least_for_row = 0.2, .least_for_step = 0.2});
+  DraftSurvival survival({.curve = &curve, .min_for_row = 0.2, .min_for_step = 0.2});
   EXPECT_TRUE(survival.Takes(0.5f));
   EXPECT_TRUE(survival.GoesOn());  // .5 times the mean of .7
   EXPECT_TRUE(survival.Takes(0.5f));

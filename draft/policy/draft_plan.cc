@@ -108,8 +108,8 @@ Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_se
 // Returns the depth beyond which no draft step can pay, because all tokens of the next step
 // together gain at most `min_gain`: without them the round is at least a step shorter, and the rate
 // higher. Deeper tokens gain even less. Steps up to `fixed_steps` are taken anyway.
-int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Prospect> prospects,
-              int fixed_steps, double min_gain) {
+int MaxUsefulDepth(absl::Span<const DraftCandidate> candidates,
+                   absl::Span<const Prospect> prospects, int fixed_steps, double min_gain) {
   for (int d = 0; d < kLongestModelDraft; ++d) {
     double gain = 0.0;
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -187,7 +187,7 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   const double plain_time = cost.base() + fixed_steps * cost.step();
   const double plain_rate = emitted / plain_time;
   const int max_depth =
-      MostDepth(candidates, prospects, fixed_steps, /*min_gain=*/plain_rate * cost.step());
+      MaxUsefulDepth(candidates, prospects, fixed_steps, /*min_gain=*/plain_rate * cost.step());
   const std::vector<Slot> slots = SortedSlots(candidates, prospects, max_depth);
   std::vector<double> rows_time(slots.size() + 1);
   for (size_t i = 0; i <= slots.size(); ++i) rows_time[i] = cost.MoreRows(static_cast<int>(i));

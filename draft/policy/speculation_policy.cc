@@ -18,8 +18,8 @@ constexpr double kStartingGain = 1.03;
 constexpr int kCalibrationRounds = 8;
 constexpr int kCalibrationTokens = 2;
 // A draft step of unknown cost counts as a whole pass, so the plan never tries the model if lookups
-// match from the first round on. After kRoundsOfPatience rounds without the model, at most this
-// many rounds draft with it until a step has been measured.
+// match from the first round on. After kMaxRoundsWithoutModel rounds without the model, at most
+// this many rounds draft with it until a step has been measured.
 constexpr int kRoundsForAStep = 24;
 // The number of consecutive rounds in a trial. The first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
@@ -138,8 +138,8 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
     choice.num_tokens =
         std::min({kMaxTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
     choice.stop = {.curve = candidate.confidence,
-                   .least_for_row = plan.worth_a_row,
-                   .least_for_step = plan.worth_a_row + plan.worth_a_step};
+                   .min_for_row = plan.worth_a_row,
+                   .min_for_step = plan.worth_a_row + plan.worth_a_step};
   }
 }
 

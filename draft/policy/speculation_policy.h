@@ -33,7 +33,7 @@ class SpeculationPolicy {
   // 1041, 696, 503, and then 430 us). If prompts keep coming, some of these rounds are measured
   // after all.
   bool measures() const {
-    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
+    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kMaxRoundsWithoutModel;
   }
   struct RoundEnd {
     bool has_read_much = false;
@@ -59,7 +59,7 @@ class SpeculationPolicy {
   const RoundCosts& costs() const { return costs_; }
 
  private:
-  static constexpr int kRoundsOfPatience = TenantSpeculation::kRoundsOfPatience;
+  static constexpr int kMaxRoundsWithoutModel = TenantSpeculation::kMaxRoundsWithoutModel;
   static constexpr int kRoundsToWarm = 4;
 
   // Returns the time of the round, plus the time since the previous one unless that is longer.

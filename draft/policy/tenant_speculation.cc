@@ -15,9 +15,9 @@ constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
 // Speculation is turned on at this mean gain, and off at a gain of 1.
 constexpr double kMinGain = 1.02;
 // The first comparisons come sooner. A machine that changes its speed distorts comparisons, so each
-// is clamped to kMaxGainPerRound, as a logarithm, and the last twelve count most.
+// is clamped to kMaxLogGain, as a logarithm, and the last twelve count most.
 constexpr int kFirstComparisons = 4;
-constexpr double kMaxGainPerRound = 0.3;
+constexpr double kMaxLogGain = 0.3;
 constexpr double kMinWeight = 1.0 / 12;
 // Stretches between exceptions: with a gain, by its size, and without one (rest).
 constexpr int kBetweenFirst = 3;
@@ -40,8 +40,8 @@ constexpr int kMaxRoundsSince = 64;
 }  // namespace
 
 bool SpeedupMonitor::Allows(double predicted_gain) {
-  if (belief_left_ < 0) {
-    belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
+  if (rounds_before_checks_ < 0) {
+    rounds_before_checks_ = predicted_gain >= kClearGain ? kRoundsBeforeChecks : 0;
     predicted_ = predicted_gain;
   }
   predicted_ += kPredictionWeight * (predicted_gain - predicted_);
@@ -51,8 +51,8 @@ bool SpeedupMonitor::Allows(double predicted_gain) {
 }
 
 void SpeedupMonitor::Observe(int num_tokens, absl::Duration time) {
-  if (belief_left_ > 0) {
-    --belief_left_;
+  if (rounds_before_checks_ > 0) {
+    --rounds_before_checks_;
     return;
   }
   if (++num_rounds_ > kUncounted && CanBeElapsed(time)) {
@@ -82,8 +82,7 @@ void SpeedupMonitor::Compare(const Sum& after) {
   const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
   const double ratio = usual / (exception_.tokens / exception_.seconds);
   if (!std::isfinite(ratio) || ratio <= 0.0) return;  // a stretch without tokens or times
-  const double gain =
-      std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxGainPerRound, kMaxGainPerRound);
+  const double gain = std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxLogGain, kMaxLogGain);
   ++num_compared_;
   mean_ += std::max(1.0 / num_compared_, kMinWeight) * (gain - mean_);
   if (num_compared_ < kFirstComparisons) return;
@@ -106,10 +105,10 @@ int SpeedupMonitor::StretchesUntilException() {
 
 void SpeedupMonitor::Serialize(StateArchive* archive) {
   archive->Pass(&pays_);
-  archive->Pass(-1, kRoundsOfBelief, &belief_left_);
+  archive->Pass(-1, kRoundsBeforeChecks, &rounds_before_checks_);
   archive->Pass(kSmallestGain, kLargestGain, &predicted_);
   archive->Pass(kSmallestGain, kLargestGain, &refused_);
-  archive->Pass(-kMaxGainPerRound, kMaxGainPerRound, &mean_);
+  archive->Pass(-kMaxLogGain, kMaxLogGain, &mean_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
   archive->Pass(0, kLongestRest, &rest_);
   archive->Pass(0, kLongestRest, &usual_left_);
@@ -137,7 +136,7 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   archive->Pass(0, kMaxRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
   archive->Pass(0.0, kLargestBudget, &probe_budget_);
-  archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);
+  archive->Pass(0, kMaxRoundsWithoutModel, &rounds_without_model_);
 }
 
 }  // namespace tandem

@@ -30,9 +30,10 @@ class SpeedupMonitor {
 
   // Rounds in a stretch; the first two of each do not count.
   static constexpr int kStretch = 16;
-  // If the first predicted gain is at least kClearGain, checks start after kRoundsOfBelief rounds.
+  // If the first predicted gain is at least kClearGain, checks start after kRoundsBeforeChecks
+  // rounds.
   static constexpr double kClearGain = 1.25;
-  static constexpr int kRoundsOfBelief = 64;
+  static constexpr int kRoundsBeforeChecks = 64;
   // While speculation is off, it starts again when the predicted gain, averaged over some thirty
   // rounds, has grown by this factor.
   static constexpr double kMuchMore = 1.25;
@@ -47,10 +48,10 @@ class SpeedupMonitor {
   void Compare(const Sum& after);
   int StretchesUntilException();
 
-  bool pays_ = true;        // the usual choice, apart from exceptions
-  int belief_left_ = -1;    // rounds before checks start; negative before the first round
-  double predicted_ = 1.0;  // mean predicted gain
-  double refused_ = 1.0;    // `predicted_` when the verdict last changed
+  bool pays_ = true;               // the usual choice, apart from exceptions
+  int rounds_before_checks_ = -1;  // rounds before checks start; negative before the first round
+  double predicted_ = 1.0;         // mean predicted gain
+  double refused_ = 1.0;           // `predicted_` when the verdict last changed
   double mean_ = 0.0;
   int num_compared_ = 0;  // exceptions in `mean_`
   int rest_ = 0;          // stretches until the next exception while speculation is off
@@ -68,7 +69,7 @@ class SpeedupMonitor {
 // reveals nothing about other tenants' texts (docs/draft_length.md). Thread-compatible.
 class TenantSpeculation {
  public:
-  static constexpr int kRoundsOfPatience = 64;
+  static constexpr int kMaxRoundsWithoutModel = 64;
 
   // The acceptance of all sequences of similar temperature.
   const AcceptanceEstimate& AcceptanceAt(float temperature) const {
@@ -87,7 +88,7 @@ class TenantSpeculation {
     return confidence_[TemperatureBucket(temperature)];
   }
   // Whether a draft model should read prompts together with the target: if it drafted recently.
-  bool reads_prompts() const { return rounds_without_model_ < kRoundsOfPatience; }
+  bool reads_prompts() const { return rounds_without_model_ < kMaxRoundsWithoutModel; }
 
   // Call after each round. Its observations count from the next round on.
   void EndRound() {

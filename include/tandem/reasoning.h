@@ -33,10 +33,10 @@ struct ReasoningFormat {
 
 // The state of the reasoning at an answer's first token.
 enum class ReasoningStart {
-  kNone,      // reasoning is over: everything is content
-  kMayBegin,  // reasoning may begin with a marker
-  kInside,    // the prompt ends with the first marker; the answer may repeat it
-  kGoesOn,    // the prompt ends within the reasoning
+  kNone,       // reasoning is over: everything is content
+  kMayBegin,   // reasoning may begin with a marker
+  kInside,     // the prompt ends with the first marker; the answer may repeat it
+  kContinues,  // the prompt ends within the reasoning
 };
 
 // Returns the state that the end of the prompt implies.
@@ -80,16 +80,16 @@ class ReasoningSplitter {
   void Read(char byte, AnswerDelta* delta);
   void ReadBefore(char byte, AnswerDelta* delta);
   void ReadReasoning(char byte, AnswerDelta* delta);
-  void LetOutReasoning(std::string_view text, AnswerDelta* delta);
+  void EmitReasoning(std::string_view text, AnswerDelta* delta);
   // Continues when the text does not begin with the first marker.
-  void GoOnWithoutMarker(AnswerDelta* delta);
+  void ContinueWithoutMarker(AnswerDelta* delta);
 
   const Options options_;
   Place place_ = Place::kBefore;
   std::string spaces_{};  // held back
   std::string marker_{};  // the beginning of a marker, after the spaces
   bool has_reasoned_ = false;
-  bool has_let_out_ = false;  // part of the reasoning was returned
+  bool has_emitted_ = false;  // part of the reasoning was returned
 };
 
 // Counts the tokens of an answer from its first up to the last marker; 0 without reasoning.

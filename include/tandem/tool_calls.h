@@ -88,7 +88,7 @@ class ToolCallParser {
   // Returns the text that was held back as content.
   void GiveUp(AnswerDelta* delta);
   void GiveUpAndRead(char byte, AnswerDelta* delta);
-  void LetOutCall(AnswerDelta* delta);
+  void EmitCall(AnswerDelta* delta);
 
   const Options options_;
   std::string_view call_begin_;               // text that begins a call even without a marker
@@ -98,11 +98,11 @@ class ToolCallParser {
   std::string held_{};    // text that may belong to a call
   std::string marker_{};  // the prefix of a marker read so far
   bool in_list_ = false;  // in a list of calls
-  bool has_said_ = false;
+  bool has_content_ = false;
   std::unique_ptr<CallReader> reader_{};
   bool is_call_ = false;      // whether reader_ reads a recognised call
   bool is_left_out_ = false;  // whether that call is dropped, because it is not the first
-  size_t num_let_out_ = 0;    // bytes of its arguments returned so far
+  size_t num_emitted_ = 0;    // bytes of its arguments returned so far
   int num_calls_ = 0;         // calls returned so far
 };
 

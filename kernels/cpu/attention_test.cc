@@ -166,7 +166,7 @@ class World {
     // are rounded by half a step, which is e * (the largest scale of the tile) / 65535 if the
     // reference, which is at most the largest score, has weight 1.
     double step = 0.0;
-    if (test.rounds_to_whole && shape_.dtype == KvDType::kInt8) {
+    if (test.rounds_to_int16 && shape_.dtype == KvDType::kInt8) {
       double largest_query = 0.0;
       for (int i = 0; i < d; ++i) largest_query = std::max(largest_query, std::abs(double{q[i]}));
       relative += 2.0 * (0.5 * largest_query / 32512 * key_size + 8 * eps * (magnitude + 1));
@@ -250,7 +250,7 @@ std::vector<TestBackend> OneOfEachIsa(KvDType dtype = KvDType::kF32, int threads
     backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
     TestBackend rounding = MakeTestBackend(isa, CpuCompute::kAuto, threads);
     if ((rounding.rounds_to_bf16 && dtype == KvDType::kBF16) ||
-        (rounding.rounds_to_whole && dtype == KvDType::kInt8)) {
+        (rounding.rounds_to_int16 && dtype == KvDType::kInt8)) {
       backends.push_back(std::move(rounding));
     }
   }

@@ -86,7 +86,7 @@ TEST(ArgMax, TakesTheFirstOfEqualsAndRejectsNanAndInfinity) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     for (const int cols : {1, 5, 63, 1024, 1025, 5000}) {
-      const LargestCase rows(cols, random);
+      const ArgMaxCase rows(cols, random);
       std::vector<int32_t> largest(rows.x.rows(), 77);
       test.backend->ArgMax(rows.x.view(), largest.data());
       EXPECT_EQ(largest, rows.largest) << cols;

@@ -15,7 +15,7 @@
 
 namespace tandem::cuda {
 
-inline constexpr float kNothingSeen = -__builtin_huge_valf();  // the largest of zero scores
+inline constexpr float kNoScore = -__builtin_huge_valf();  // the largest of zero scores
 
 // Returns the result of attention: 0 for a vector that sees no position. Adding 0 turns -0 into 0:
 // a sum that underflows to -0 becomes 0 in any case if a tile that is not seen is added to it.
@@ -26,12 +26,12 @@ TANDEM_DEVICE float Quotient(float sum, float total) {
 // Returns the factor of a tile or split whose largest score is `score`: exp(score - largest), or 0
 // if no position is seen.
 TANDEM_DEVICE float Factor(float score, float largest) {
-  return score == kNothingSeen ? 0.0f : Exponential(score - largest);
+  return score == kNoScore ? 0.0f : Exponential(score - largest);
 }
 
 // Merges a split into the splits before it. Only here are these sums rounded.
 struct RunningState {
-  float largest = kNothingSeen;
+  float largest = kNoScore;
   float total = 0.0f;
 
   // Sets the factors for the sums of values so far and for those of the split.
@@ -56,7 +56,7 @@ struct AttendStates {
 // Computes the factors of vector v's tiles in the split, of the split, and of those before it.
 template <int kVectors>
 TANDEM_DEVICE void MergeSplit(const AttendStates& states, int v) {
-  float largest = kNothingSeen;
+  float largest = kNoScore;
   TANDEM_UNROLL
   for (int tile = 0; tile < kSplitTiles; ++tile) {
     largest = Larger(largest, Load(states.largest + tile * kVectors + v));
@@ -218,7 +218,7 @@ struct AttendKernel {
   TANDEM_DEVICE static void LoadQueries(const Task& task, const AttendUnit& unit, float* shared) {
     Tile::LoadQueries(task, unit, shared);
     if (ThreadIndex() < kVectors) {
-      Store(shared + kAt.running + ThreadIndex(), kNothingSeen);
+      Store(shared + kAt.running + ThreadIndex(), kNoScore);
       Store(shared + kAt.running + kVectors + ThreadIndex(), 0.0f);
     }
     Barrier();
@@ -288,9 +288,9 @@ struct AttendKernel {
 
   TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int split) {
     const int head = BlockY() * unit.heads + unit.HeadOf(v);
-    const int64_t row = task.rows_beside == 0
+    const int64_t row = task.decode_rows == 0
                             ? unit.RowOf(v)
-                            : unit.sequence * task.rows_beside + (unit.RowOf(v) - unit.first_row);
+                            : unit.sequence * task.decode_rows + (unit.RowOf(v) - unit.first_row);
     return PartsOfRow(task, row, head) + int64_t{split} * (task.kv.head_dim + 2);
   }
   TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int split,
@@ -313,13 +313,13 @@ struct MergeSplitsKernel {
     const int head = BlockY();
     int row = BlockX();
     RowPlace place = {-1, 0};
-    if (task.rows_beside == 0) {
+    if (task.decode_rows == 0) {
       place = PlaceOf(task.rows, task.kv.lengths, row);
     } else {
-      const int sequence = BlockX() / task.rows_beside;
+      const int sequence = BlockX() / task.decode_rows;
       const int begin = Load(task.rows.starts + sequence);
       const int end = Load(task.rows.starts + sequence + 1);
-      row = begin + BlockX() % task.rows_beside;
+      row = begin + BlockX() % task.decode_rows;
       const int vectors = (end - begin) * (task.num_heads / task.kv.num_kv_heads);
       if (row < end && TakesSequence(task, vectors)) {
         place = {sequence, Load(task.kv.lengths + sequence) - (end - row)};

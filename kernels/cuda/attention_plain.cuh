@@ -125,7 +125,7 @@ class PlainTile {
       const PositionRange visible = VisibleTo(unit.PositionOf(v), task.form);
       const bool sees =
           in_tile && v < unit.num_vectors && visible.begin <= position && position < visible.end;
-      const float largest = WarpMax(sees ? scores[v] : kNothingSeen);
+      const float largest = WarpMax(sees ? scores[v] : kNoScore);
       const float weight = sees ? Exponential(scores[v] - largest) : 0.0f;
       const float total = WarpSum(weight);
       Store(weights + v, sees ? weight : -1.0f);

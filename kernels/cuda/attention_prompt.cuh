@@ -47,7 +47,7 @@ class PromptAttendKernel {
     TensorMath::LoadQueries(task, unit_, Lane(), kWarpSize, queries());
     if (Lane() < kVectors) {
       const AttendStates states = StatesOfWarp();
-      Store(states.running + Lane(), kNothingSeen);
+      Store(states.running + Lane(), kNoScore);
       Store(states.running + kVectors + Lane(), 0.0f);
     }
     SyncWarp();
@@ -169,7 +169,7 @@ class PromptAttendKernel {
     const TensorMath math(task_, unit_, position, InTile(seen_, position));
     if (math.is_empty()) {
       if (Lane() >= kVectors) return;
-      Store(largest + Lane(), kNothingSeen);
+      Store(largest + Lane(), kNoScore);
       Store(totals + Lane(), 0.0f);
       return;
     }

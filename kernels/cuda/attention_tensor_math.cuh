@@ -84,7 +84,7 @@ class TensorMath {
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
     const PositionRange sees = VisibleTo(positions_[half], task_.form);
-    float largest = kNothingSeen;
+    float largest = kNoScore;
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
       if (!Sees(sees, i)) continue;

@@ -204,7 +204,7 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
   // Attends to the last `count` rows, and expects that those before `row` have the same bits
   // whether the keys and values from `row` on are small or large. Tensor cores align terms by
   // exponent, and 0 times a large number counts with a large exponent.
-  void ExpectNoRowFeelsLargeOnesAfter(World& world, int row, int count) {
+  void ExpectLargeLaterRowsChangeNothing(World& world, int row, int count) {
     const Shape& shape = world.shape;
     const int length = world.lengths[0], first_large = length - count + row;
     for (const auto& [spread, large] : {std::pair{0x1p-40f, 1e30f},
@@ -406,9 +406,9 @@ TEST_P(Attention, LargeNumbersInLaterRowsDoNotAffectEarlierRows) {
   for (const int device : {0, 1}) {
     if (!Open(device)) continue;
     World world({4, 2, 12, 0, GetParam()}, {85}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(world, 3, 5);
+    ExpectLargeLaterRowsChangeNothing(world, 3, 5);
     World rare({2, 1, 40, 7, GetParam()}, {290}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(rare, 4, 9);
+    ExpectLargeLaterRowsChangeNothing(rare, 4, 9);
   }
 }
 
@@ -572,7 +572,7 @@ TEST_P(PromptAttention, IgnoresPositionsBeforeTheFirst) {
 TEST_P(PromptAttention, LargeNumbersInLaterRowsDoNotAffectEarlierRows) {
   for (const Shape& shape : {Shape{8, 2, 24, 0, GetParam()}, {16, 1, 24, 30, GetParam()}}) {
     World world(shape, {100}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(world, 41, 100);
+    ExpectLargeLaterRowsChangeNothing(world, 41, 100);
   }
 }
 

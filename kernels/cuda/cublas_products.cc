@@ -47,12 +47,12 @@ void Repeat(const std::vector<T>& values, size_t wanted, void* to, Backend* back
 }  // namespace
 
 bool CublasProducts::Open() {
-  if (library_ != nullptr || !why_none_.empty()) return library_ != nullptr;
+  if (library_ != nullptr || !unavailable_reason_.empty()) return library_ != nullptr;
   absl::StatusOr<std::unique_ptr<CublasLt>> library = CublasLt::Open();
   if (library.ok()) {
     library_ = *std::move(library);
   } else {
-    why_none_ = std::string(library.status().message());
+    unavailable_reason_ = std::string(library.status().message());
   }
   Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
   return library_ != nullptr;
@@ -175,7 +175,8 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
 
 bool CublasProducts::Release() {
   if (library_ == nullptr || is_adding_) return false;
-  why_none_ = absl::StrCat("memory was needed elsewhere; copies took ", copy_bytes(), " bytes");
+  unavailable_reason_ =
+      absl::StrCat("memory was needed elsewhere; copies took ", copy_bytes(), " bytes");
   library_.reset();
   std::exchange(copies_, {}).clear();
   for (Buffer* scratch : {&rows_, &factors_, &sums_, &workspace_}) *scratch = Buffer();
@@ -202,8 +203,9 @@ std::string CublasProducts::Line(const WeightShape& shape, const Verdict& verdic
 }
 
 std::vector<std::string> CublasProducts::Report() const {
-  if (library_ == nullptr && why_none_.empty()) return {};
-  if (library_ == nullptr) return {absl::StrCat("cublas=none reason=\"", why_none_, "\"")};
+  if (library_ == nullptr && unavailable_reason_.empty()) return {};
+  if (library_ == nullptr)
+    return {absl::StrCat("cublas=none reason=\"", unavailable_reason_, "\"")};
   std::vector<std::string> lines = {
       absl::StrCat("cublas=", library_->version(), " copy_bytes=", copy_bytes())};
   for (const auto& [shape, verdict] : verdicts_) lines.push_back(Line(shape, verdict));
@@ -257,8 +259,8 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
   return absl::OkStatus();
 }
 
-absl::Status CublasProducts::MultiplyAnyhow(const LtShape& shape, const void* x, const void* weight,
-                                            float* sums) {
+absl::Status CublasProducts::MultiplyInAnyOrder(const LtShape& shape, const void* x,
+                                                const void* weight, float* sums) {
   if (!Open()) return absl::UnimplementedError(Report()[0]);
   RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
   ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,

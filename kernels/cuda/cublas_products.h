@@ -41,7 +41,8 @@ class CublasProducts {
 
   // sums = x * transpose(weight), with plain rows of bf16, by the algorithm that the library
   // considers best, whatever its bits. Returns UNIMPLEMENTED without the library.
-  absl::Status MultiplyAnyhow(const LtShape& shape, const void* x, const void* weight, float* sums);
+  absl::Status MultiplyInAnyOrder(const LtShape& shape, const void* x, const void* weight,
+                                  float* sums);
 
   // Returns the library's version and the verdict on each shape, for people. Empty before the first
   // use.
@@ -78,7 +79,7 @@ class CublasProducts {
   Stream stream_;
   const int num_sms_;
   std::unique_ptr<CublasLt> library_;
-  std::string why_none_ = "";  // why the library is not used
+  std::string unavailable_reason_ = "";  // why the library is not used
   bool is_adding_ = false;
   std::map<WeightShape, Verdict> verdicts_;
   std::map<const void*, Buffer> copies_;  // keyed by the packed weight

@@ -289,7 +289,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                        .end = end,
                        .out = out};
   const bool quantizes = IsBlocks(weight.dtype);
-  if (quantizes || x.rows > kRowsRoundedOnTheWay) {
+  if (quantizes || x.rows > kMaxFusedRoundingRows) {
     void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
                                                         : PackedRowsBytes(x.rows, x.cols));
     float* factors = nullptr;
@@ -368,7 +368,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
   const bool has_prompts = HasPrompts(task);
   if (has_prompts && rows.batch > 1) {
-    task.rows_beside = RowsBesidePrompts(num_heads / kv.num_kv_heads);
+    task.decode_rows = MaxDecodeRows(num_heads / kv.num_kv_heads);
   }
   const size_t bytes = sizeof(float) * SplitPartsFloats(task);
   const bool is_prompt_alone = has_prompts && rows.batch == 1;
@@ -512,8 +512,8 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
 absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView weight,
                                            MatrixView out) {
   TANDEM_CHECK(x.stride == x.cols && weight.stride == x.cols && out.stride == weight.rows);
-  return products_->MultiplyAnyhow({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
-                                   x.data, weight.data, static_cast<float*>(out.data));
+  return products_->MultiplyInAnyOrder({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
+                                       x.data, weight.data, static_cast<float*>(out.data));
 }
 
 }  // namespace tandem::cuda

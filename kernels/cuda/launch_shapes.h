@@ -68,7 +68,7 @@ inline constexpr int ChainBegin(int chain, int num_steps) {
 
 // Up to one tile of rows is rounded to bf16 by the product itself. Reading the rows as f32 costs
 // each block at most twice as much as reading a packed tile, and saves a kernel.
-inline constexpr int kRowsRoundedOnTheWay = kTileRows;
+inline constexpr int kMaxFusedRoundingRows = kTileRows;
 
 // The part of a product of few rows that one block computes on tensor cores: tiles of rows times
 // tiles of outputs. Each block reads all rows from L2, whose bandwidth is not many times that of
@@ -330,13 +330,13 @@ inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask
   const int units = NumAttendUnits(task.rows.num_rows, batch, task.num_heads / task.kv.num_kv_heads,
                                    size.vectors);
   const int beside = batch * CeilDiv(kPromptVectors - 1, size.vectors);
-  return {.x = task.rows_beside > 0 && beside < units ? beside : units,
+  return {.x = task.decode_rows > 0 && beside < units ? beside : units,
           .y = task.kv.num_kv_heads,
           .z = task.parts == nullptr ? 1 : task.num_splits,
           .shared_bytes = AttendSharedOf(size).num_words * 4};
 }
 // Maximum number of rows of such a sequence.
-inline constexpr int RowsBesidePrompts(int heads_per_kv_head) {
+inline constexpr int MaxDecodeRows(int heads_per_kv_head) {
   return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
 }
 inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& task) {
@@ -348,7 +348,7 @@ inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& t
 }
 // Number of rows in AttendTask::parts.
 inline constexpr int NumPartRows(const AttendTask& task) {
-  return task.rows_beside == 0 ? task.rows.num_rows : task.rows.batch * task.rows_beside;
+  return task.decode_rows == 0 ? task.rows.num_rows : task.rows.batch * task.decode_rows;
 }
 // One block for each row and head merges the results of the splits.
 inline constexpr int kMergeThreads = 128;

@@ -149,7 +149,7 @@ Error Launch(const PackRowsTask& task, Stream stream);
 // block format (product_layout.h).
 struct TileProductTask {
   ConstMatrixView x;               // read, and rounded, if there are few rows
-  const void* rows = nullptr;      // packed; read if there are more than kRowsRoundedOnTheWay
+  const void* rows = nullptr;      // packed; read if there are more than kMaxFusedRoundingRows
   NormTask norm;                   // of x, if x is read
   const float* factors = nullptr;  // of the sums of packed rows, or null
   const void* weight = nullptr;    // packed
@@ -204,8 +204,8 @@ struct AttendTask {
   int num_splits = 0;
   int num_sms = 1;  // of the device
   // If some sequences are prompts and others are not: the maximum number of rows of each of the
-  // others. `parts` is then [batch, rows_beside, ...]. Otherwise 0.
-  int rows_beside = 0;
+  // others. `parts` is then [batch, decode_rows, ...]. Otherwise 0.
+  int decode_rows = 0;
   // Set by Launch: a kernel attends to the sequences that have [min_vectors, max_vectors] query
   // vectors per group, both inclusive.
   int min_vectors = 0;

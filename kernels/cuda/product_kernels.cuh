@@ -121,7 +121,7 @@ struct TileProductKernel {
   }
 
  private:
-  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kRowsRoundedOnTheWay;
+  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kMaxFusedRoundingRows;
   using Sums = TileSums<1, kRowTiles>;
   using Rows = std::conditional_t<kRoundsOnTheWay, RowsToRound, PackedRows<kRowTiles, kChunkSteps>>;
 

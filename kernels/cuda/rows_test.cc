@@ -68,7 +68,7 @@ TEST_F(Rows, GatherRowsKeepsTheOrderOfIndices) {
 TEST_F(Rows, ArgMaxTakesTheFirstOfEqualsAndRefusesNaN) {
   std::mt19937 random(6);
   for (const int cols : {1, 5, 64, 127, 4096, 4099, 9000}) {
-    const LargestCase rows(cols, random);
+    const ArgMaxCase rows(cols, random);
     DeviceMatrix in(backend(), rows.x);
     const Buffer largest = Upload(std::vector<int32_t>(rows.x.rows(), 77));
     backend().ArgMax(in.view(), static_cast<int32_t*>(largest.data()));

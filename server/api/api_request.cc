@@ -56,8 +56,8 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   }
   request->constraint_field = ReadConstraint(fields, &request->request);
   ReadPrediction(fields, &request->request);
-  RefuseUnservedSampling(fields);
-  TakeFieldsWithoutEffect(fields);
+  RefuseUnsupportedSampling(fields);
+  IgnoreFieldsWithoutEffect(fields);
 }
 
 // Sets the log-probabilities that the engine must return for those that the answer shows.
@@ -209,7 +209,7 @@ Request ApiRequest::RequestOf(int sequence) const {
   return own;
 }
 
-absl::Status ApiRequest::InItsNames(const absl::Status& status) const {
+absl::Status ApiRequest::WithRequestFieldNames(const absl::Status& status) const {
   const char* prompt = PromptField();
   const char* logprobs = is_chat ? "top_logprobs" : "logprobs";
   const std::pair<absl::string_view, absl::string_view> names[] = {
@@ -281,7 +281,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
-  DisregardUnwrittenNames("messages", model, &fields);
+  IgnoreUnwrittenNames("messages", model, &fields);
   ReadTools(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
   RETURN_IF_ERROR(fields.Finish());

@@ -52,7 +52,7 @@ struct ApiRequest {
   // Returns sequence i, for the engine.
   Request RequestOf(int sequence) const;
   // Renames the field in an error of the engine to the request's own name for it.
-  absl::Status InItsNames(const absl::Status& status) const;
+  absl::Status WithRequestFieldNames(const absl::Status& status) const;
 };
 
 // Reads the body of POST /v1/completions, /v1/chat/completions or /v1/responses. Every error names

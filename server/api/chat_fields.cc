@@ -187,8 +187,8 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   fields->AllowOnly("documents", {Json::array()});
 }
 
-void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
-                             RequestFields* fields) {
+void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,
+                          RequestFields* fields) {
   const Json* list = fields->Find(field);
   if (list == nullptr || !list->is_array() || !model.chat_template.ok()) return;
   for (size_t i = 0; i < list->size(); ++i) {
@@ -200,8 +200,8 @@ void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
     const bool is_developer = IsText(message["role"], "developer");
     const std::string role = is_developer ? "system" : message["role"].get<std::string>();
     if (model.chat_template->WritesNameOf(role)) continue;
-    fields->Disregard(absl::StrCat(field, "[", i, "].name"),
-                      "the model's chat template has no place for it");
+    fields->TreatAsUnknown(absl::StrCat(field, "[", i, "].name"),
+                           "the model's chat template has no place for it");
   }
 }
 

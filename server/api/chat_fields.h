@@ -35,8 +35,8 @@ void ReadMessage(const JsonValue& object, const std::string& path, RequestFields
 
 // Treats as unknown fields those names of messages in the list `field` that the model's template
 // does not write. The name of a tool message is left alone, because its call has the same name.
-void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
-                             RequestFields* fields);
+void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,
+                          RequestFields* fields);
 
 // The header, and its value, of answers to prompts with tools in the generic form
 // (include/tandem/generic_tools.h).

@@ -33,18 +33,18 @@ void ReadModelName(RequestFields* fields, const ServedModel& model);
 void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options);
 
 // Refuses fields of other servers that are not supported here, unless their value changes nothing.
-void RefuseUnservedSampling(RequestFields* fields);
+void RefuseUnsupportedSampling(RequestFields* fields);
 // Accepts fields that cannot have an effect here, whatever their value.
-void TakeFieldsWithoutEffect(RequestFields* fields);
+void IgnoreFieldsWithoutEffect(RequestFields* fields);
 
 // ---- Lengths (request_lengths.cc) ----
 
 // The length limits of prompts and answers, as sent.
 struct LengthFields {
-  static constexpr int kWhatFits = -1;
+  static constexpr int kAsManyAsFit = -1;
   std::string field = "max_tokens";       // the field that set max_tokens
-  std::optional<int> max_tokens{};        // or kWhatFits
-  std::optional<int> truncated_prompt{};  // keep the last N tokens of the prompt, or kWhatFits
+  std::optional<int> max_tokens{};        // or kAsManyAsFit
+  std::optional<int> truncated_prompt{};  // keep the last N tokens of the prompt, or kAsManyAsFit
 
   // Reads the fields `names`, which are synonyms: those that are given must agree. 0 is allowed if
   // `may_be_zero`.

@@ -45,7 +45,7 @@ TEST(ReasoningRequests, DetermineWhereAnswersStart) {
   // The user's message comes before the end of the template.
   EXPECT_EQ(start("", "user", "<think>"), Start::kMayBegin);
   const std::string goes_on = R"(, "continue_final_message": true)";
-  EXPECT_EQ(start(goes_on, "assistant", "<think>\nSo"), Start::kGoesOn);
+  EXPECT_EQ(start(goes_on, "assistant", "<think>\nSo"), Start::kContinues);
   EXPECT_EQ(start(goes_on, "assistant", "<think>So</think>"), Start::kNone);
   EXPECT_EQ(start(goes_on, "assistant", "The"), Start::kNone);
   EXPECT_EQ(start(goes_on, "assistant", ""), Start::kMayBegin);

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr char kOneOrWhatFits[] = "at least 1, or -1 for as many as fit";
+constexpr char kOneOrAsManyAsFit[] = "at least 1, or -1 for as many as fit";
 
 // Returns the number of tokens that each sequence may write within the size limit of the answer.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
@@ -50,11 +50,11 @@ void TruncatePrompts(int most, ApiRequest* request) {
 void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*> names,
                         bool may_be_zero) {
   for (const char* name : names) {
-    int value = kWhatFits - 1;
-    fields->Read(name, &value, {.low = kWhatFits});
-    if (value < kWhatFits) continue;
+    int value = kAsManyAsFit - 1;
+    fields->Read(name, &value, {.low = kAsManyAsFit});
+    if (value < kAsManyAsFit) continue;
     if (value == 0 && !may_be_zero) {
-      fields->FailBeyond(name, value, kOneOrWhatFits);
+      fields->FailBeyond(name, value, kOneOrAsManyAsFit);
     }
     if (max_tokens.has_value() && *max_tokens != value) {
       fields->FailNot(field, *max_tokens, absl::StrCat("the same as ", name));
@@ -62,11 +62,11 @@ void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*
     max_tokens = value;
     field = name;
   }
-  int truncated = kWhatFits - 1;
-  fields->Read("truncate_prompt_tokens", &truncated, {.low = kWhatFits});
-  if (truncated < kWhatFits) return;
+  int truncated = kAsManyAsFit - 1;
+  fields->Read("truncate_prompt_tokens", &truncated, {.low = kAsManyAsFit});
+  if (truncated < kAsManyAsFit) return;
   truncated_prompt = truncated;
-  if (truncated == 0) fields->FailBeyond("truncate_prompt_tokens", 0, kOneOrWhatFits);
+  if (truncated == 0) fields->FailBeyond("truncate_prompt_tokens", 0, kOneOrAsManyAsFit);
 }
 
 absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request) {
@@ -87,10 +87,10 @@ absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request)
 absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, int otherwise,
                         ApiRequest* request) {
   const int longest = model.MaxLength();
-  const int given = lengths.max_tokens.value_or(LengthFields::kWhatFits);
+  const int given = lengths.max_tokens.value_or(LengthFields::kAsManyAsFit);
   // max_tokens = 0 needs room for one token, too.
   const int max_tokens = given == 0 ? 1 : std::max(given, 0);
-  if (lengths.truncated_prompt == LengthFields::kWhatFits) {
+  if (lengths.truncated_prompt == LengthFields::kAsManyAsFit) {
     TruncatePrompts(std::max(1, longest - std::max(1, max_tokens)), request);
   } else if (lengths.truncated_prompt.has_value()) {
     TruncatePrompts(*lengths.truncated_prompt, request);

@@ -231,15 +231,15 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadStreaming(&fields, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
-  RefuseUnservedSampling(&fields);
+  RefuseUnsupportedSampling(&fields);
   request.constraint_field = ReadConstraintOfResponse(&fields, &request.request);
   ReadPrediction(&fields, &request.request);
   RefuseUnservedResponseFields(&fields);
-  TakeFieldsWithoutEffect(&fields);
+  IgnoreFieldsWithoutEffect(&fields);
   ChatInput chat;
   chat.now = now;
   ReadInput(&fields, &chat);
-  DisregardUnwrittenNames("input", model, &fields);
+  IgnoreUnwrittenNames("input", model, &fields);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
   ReadToolsOfResponse(model, &fields, &chat, &request);

@@ -183,7 +183,7 @@ void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* op
   ReadKvTransfer(fields, options);
 }
 
-void RefuseUnservedSampling(RequestFields* fields) {
+void RefuseUnsupportedSampling(RequestFields* fields) {
   fields->AllowOnly("allowed_token_ids", {Json::array()});
   fields->AllowOnly("bad_words", {Json::array()});
   fields->AllowOnly("length_penalty", {1.0});
@@ -196,7 +196,7 @@ void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("use_beam_search", {false});
 }
 
-void TakeFieldsWithoutEffect(RequestFields* fields) {
+void IgnoreFieldsWithoutEffect(RequestFields* fields) {
   for (const char* name :
        {"metadata", "priority", "prompt_cache_key", "request_id", "return_token_ids", "rid",
         "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"}) {

@@ -52,7 +52,7 @@ absl::Status ServedRequest::Submit() {
     absl::StatusOr<GenerationId> id = host_.engine->Submit(
         request_.RequestOf(i), [self, i](const Piece& piece) { return self->OnPiece(i, piece); },
         [self, i](absl::StatusOr<Completion> result) { self->OnDone(i, std::move(result)); });
-    if (!id.ok()) return request_.InItsNames(id.status());
+    if (!id.ok()) return request_.WithRequestFieldNames(id.status());
     sequences_[i].id = *id;
   }
   std::move(give_up).Cancel();
@@ -93,7 +93,7 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   sequences_[choice].latency.OnEnd(Instant::Now());
   Event end{.choice = choice};
   if (!result.ok()) {
-    status_.Update(request_.InItsNames(result.status()));
+    status_.Update(request_.WithRequestFieldNames(result.status()));
   } else {
     // Cancelled, but not by the client: the server is stopping.
     if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {

@@ -229,7 +229,7 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayWait(const HttpRequest& head) { return head.route->parse != nullptr; }
+bool Service::MayBlock(const HttpRequest& head) { return head.route->parse != nullptr; }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
@@ -253,7 +253,7 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
   if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
     return ErrorResponse(status);
   }
-  if (MayWait(head) && admission_.is_closed()) {
+  if (MayBlock(head) && admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);

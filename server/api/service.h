@@ -72,7 +72,7 @@ class Service {
   static bool IsProbe(const HttpRequest& head);
   // Returns whether Handle may block, for example until a thread has compiled a constraint.
   // REQUIRES: head.route is not null.
-  static bool MayWait(const HttpRequest& head);
+  static bool MayBlock(const HttpRequest& head);
 
   // Counts an answer for the metrics, under its route's path.
   void CountAnswer(const HttpRequest& request, int status);

@@ -116,7 +116,7 @@ TEST(StructureFields, ResponsesUseTheTextField) {
 TEST(StructureFields, EngineErrorsNameThem) {
   const auto request = StructureChat(R"(, "structured_outputs": {"regex": "("})");
   ASSERT_TRUE(request.ok());
-  const absl::Status status = request->InItsNames(FieldError("constraint", "is wrong"));
+  const absl::Status status = request->WithRequestFieldNames(FieldError("constraint", "is wrong"));
   EXPECT_EQ(status.message(), "structured_outputs.regex: is wrong");
 }
 

@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
-  DisregardUnwrittenNames("messages", model, fields);
+  IgnoreUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   *has_generic_tools = HasGenericTools(chat, model);

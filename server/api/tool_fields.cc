@@ -81,7 +81,7 @@ class ToolReader {
     if (must_call_) {
       Require(request);
     } else if (strict != functions_.end()) {
-      HoldAtWill(absl::StrCat(strict->field, ".strict"), request);
+      ConstrainOptionalCalls(absl::StrCat(strict->field, ".strict"), request);
     }
     // Under a constraint, calls come between their markers, and other text that it allows is
     // content.
@@ -141,7 +141,7 @@ class ToolReader {
           FieldError(field, absl::StrCat("is not possible with ", request->constraint_field)));
     }
     request->constraint_field = field;
-    request->request.constraint = HoldTo(options, *tag);
+    request->request.constraint = ConstraintFor(options, *tag);
   }
 
   ToolTagOptions TagOptions() const {
@@ -164,9 +164,9 @@ class ToolReader {
     SetConstraint("tool_choice", options, RequiredCalls(options, std::move(tags)), request);
   }
 
-  void HoldAtWill(const std::string& field, ApiRequest* request) {
+  void ConstrainOptionalCalls(const std::string& field, ApiRequest* request) {
     const ToolTagOptions options = TagOptions();
-    SetConstraint(field, options, CallsAtWillOf(options, functions_), request);
+    SetConstraint(field, options, OptionalCallsTag(options, functions_), request);
   }
 
   const ServedModel& model_;

@@ -234,13 +234,13 @@ void Connection::Dispatch() {
   net::thread_pool* pool = nullptr;
   if (is_large) {
     pool = set_->slow_work();
-  } else if (Service::MayWait(request_)) {
+  } else if (Service::MayBlock(request_)) {
     pool = set_->waiting_work();
   }
   if (pool == nullptr) return OnReply(Handle());
   const bool is_huge = request_.body.size() > kHugeBody;
   net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
-    self->HandleAside(exchange);
+    self->HandleOnPool(exchange);
     if (is_huge) ReturnFreeMemory();
   });
 }
@@ -258,7 +258,7 @@ Service::Reply Connection::Handle() {
 }
 
 // Nothing else uses the request in the meantime: no read or write is in progress.
-void Connection::HandleAside(uint64_t exchange) {
+void Connection::HandleOnPool(uint64_t exchange) {
   const auto reply = std::make_shared<Service::Reply>(Handle());
   net::post(stream_.get_executor(), Held([this, exchange, reply] {
               if (exchange_ == exchange) return OnReply(std::move(*reply));

@@ -48,7 +48,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadFailure(beast::error_code error);
   void Dispatch();
   Service::Reply Handle();
-  void HandleAside(uint64_t exchange);
+  void HandleOnPool(uint64_t exchange);
   void OnReply(Service::Reply reply);
 
   // Answers are written in parts, so that the write timeout applies to each part, not to the whole.

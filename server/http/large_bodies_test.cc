@@ -57,7 +57,7 @@ TEST_F(LargeBodies, TheRouteDecidesWhichRequestsMayWait) {
     request.path = path;
     request.body = R"({"prompt": "response_format regex tools"})";
     request.route = Service::RouteOf(request);
-    return Service::MayWait(request);
+    return Service::MayBlock(request);
   };
   EXPECT_FALSE(may_wait("/tokenize"));
   EXPECT_FALSE(may_wait("/detokenize"));

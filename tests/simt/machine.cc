@@ -195,7 +195,7 @@ void Machine::RunBlock(const std::function<void()>& body) {
     thread.open_group.clear();
   }
   if (RunThreads(body)) return;
-  ReportThoseWhoWait();
+  ReportDeadlock();
   for (Thread& thread : threads_) thread.fiber->Abandon();
 }
 
@@ -224,7 +224,7 @@ bool Machine::RunThreads(const std::function<void()>& body) {
   return num_left == num_threads_;
 }
 
-void Machine::ReportThoseWhoWait() {
+void Machine::ReportDeadlock() {
   int left = -1, waits = -1;
   for (int t = 0; t < num_threads_; ++t) (threads_[t].state == State::kLeft ? left : waits) = t;
   current_ = waits;

@@ -91,7 +91,7 @@ class Machine {
 
   void RunBlock(const std::function<void()>& body);
   bool RunThreads(const std::function<void()>& body);
-  void ReportThoseWhoWait();
+  void ReportDeadlock();
   void Fault(const std::string& what, const Where& where);
   WatchedMemory* MemoryAt(const void* at);
   ThreadId Current() const { return {block_index_, current_}; }

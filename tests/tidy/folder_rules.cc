@@ -99,7 +99,7 @@ std::string_view FolderInChain(std::string_view path) {
 }
 
 // Returns why `path` must not include `include`, or an empty string if the include is allowed.
-std::string WhyNotInChain(std::string_view path, const Include& include) {
+std::string IncludeFault(std::string_view path, const Include& include) {
   const std::string_view target = TopFolder(include.path);
   const int target_place = PlaceInChain(FolderInChain(include.path));
   if (TopFolder(path) == "python" && !include.angle) {
@@ -145,7 +145,7 @@ Violations CheckFolderChain(const Files& files) {
   for (const auto& [path, text] : files) {
     if (!IsCpp(path)) continue;
     for (const Include& include : Includes(text)) {
-      const std::string why = WhyNotInChain(path, include);
+      const std::string why = IncludeFault(path, include);
       if (!why.empty()) AddIncludeViolation(path, include, why, &violations);
     }
   }

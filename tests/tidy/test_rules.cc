@@ -65,8 +65,8 @@ constexpr int kRows = 80;
 
 // Folders of programs that run against third-party software, and of load tests that check
 // durations.
-constexpr std::string_view kMayGiveUp[] = {"benchmarks/", "tests/clients/", "tests/sanitizers/",
-                                           "tests/soak/"};
+constexpr std::string_view kMayTimeOut[] = {"benchmarks/", "tests/clients/", "tests/sanitizers/",
+                                            "tests/soak/"};
 
 }  // namespace
 
@@ -145,7 +145,7 @@ Violations CheckTestsNeverGiveUp(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
     const bool may_give_up =
-        std::any_of(std::begin(kMayGiveUp), std::end(kMayGiveUp),
+        std::any_of(std::begin(kMayTimeOut), std::end(kMayTimeOut),
                     [&path = path](std::string_view folder) { return path.starts_with(folder); });
     if (may_give_up) continue;
     const bool is_bound = IsTest(path);

@@ -79,7 +79,7 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
 
 // Files that make time stamps for people, such as the creation time of an answer, or that give a
 // model the date.
-constexpr std::array<std::string_view, 8> kStampers = {
+constexpr std::array<std::string_view, 8> kTimeStampFiles = {
     "tools/kv_store_command.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc", "server/api/service.cc",
     "tools/conversation.cc",     "kvevents/cache_events.cc"};
@@ -290,7 +290,7 @@ Violations CheckRandomNumbersArePassedIn(const Files& files) {
 
 Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files) {
   const auto may_not = [](std::string_view path) {
-    return std::find(kStampers.begin(), kStampers.end(), path) == kStampers.end();
+    return std::find(kTimeStampFiles.begin(), kTimeStampFiles.end(), path) == kTimeStampFiles.end();
   };
   return FindWords(files, may_not, kTimeOfDay, "durations and deadlines use base/instant.h");
 }

@@ -34,8 +34,8 @@ inline constexpr int kPlanes = 2;                    // low bytes, high bytes
 inline constexpr float kMaxQuery = 127.0f * 256.0f;  // high bytes from -127 to 127
 // The largest integer weight. Weights are not negative.
 inline constexpr float kMaxWeight = 65535.0f;
-// The slack of SoftmaxTile: weights are at most e^kWholeSlack.
-inline constexpr float kWholeSlack = 1.0f;
+// The slack of SoftmaxTile: weights are at most e^kIntegerSlack.
+inline constexpr float kIntegerSlack = 1.0f;
 // If all elements of a query, or all scales of values, are smaller than this, they count as zeros:
 // their inverse might be infinite.
 inline constexpr float kNothing = 0x1p-100f;
@@ -178,13 +178,13 @@ inline constexpr int kPlaneWords = kAttendTile / 4;
 inline constexpr int kWeightStep = kPlanes * kPlaneWords;
 
 // The factors that turn weights times the scales of their values into integers.
-struct WholeWeights {
+struct IntegerWeights {
   Floats factors[kHalves];
   float step;  // the value of the integer 1; NaN if a scale is NaN
 };
 
-inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
-  WholeWeights whole;
+inline IntegerWeights IntegerWeightsOf(const AttendState& s, IndexRange lanes) {
+  IntegerWeights whole;
   Floats most = Zero();
   uint32_t is_nan = 0;
   for (int h = 0; h < kHalves; ++h) {
@@ -192,7 +192,7 @@ inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
     most = Max(whole.factors[h], most);
     is_nan |= IsNan(whole.factors[h]);
   }
-  constexpr float kLargestExp = 2.7182820f;  // e^kWholeSlack
+  constexpr float kLargestExp = 2.7182820f;  // e^kIntegerSlack
   const float largest = kLargestExp * Largest(most);
   const bool any = largest >= kNothing;
   const Floats inverse = Splat(any ? kMaxWeight / largest : 0.0f);
@@ -201,7 +201,7 @@ inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
   return whole;
 }
 
-inline void StoreWholeWeights(const Floats* weights, const WholeWeights& whole, float* out) {
+inline void StoreIntegerWeights(const Floats* weights, const IntegerWeights& whole, float* out) {
   // The order that takes the low 16 bits of each lane.
   const __m512i order =
       _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
@@ -217,13 +217,13 @@ inline void StoreWholeWeights(const Floats* weights, const WholeWeights& whole, 
 
 inline void WeighIntegers(const AttendState& s, int first) {
   const bool all_see = s.AllSee(first);
-  WholeWeights whole = WholeWeightsOf(s, {0, all_see ? kAttendTile : 0});
+  IntegerWeights whole = IntegerWeightsOf(s, {0, all_see ? kAttendTile : 0});
   for (int vector = 0; vector < s.num_vectors; ++vector) {
     const IndexRange lanes = all_see ? IndexRange{0, kAttendTile} : VisibleLanes(s, vector, first);
     Floats weights[kHalves] = {Zero(), Zero()};
-    if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes, kWholeSlack, weights);
-    if (!all_see) whole = WholeWeightsOf(s, lanes);
-    StoreWholeWeights(weights, whole, s.scores + vector * kAttendTile);
+    if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes, kIntegerSlack, weights);
+    if (!all_see) whole = IntegerWeightsOf(s, lanes);
+    StoreIntegerWeights(weights, whole, s.scores + vector * kAttendTile);
   }
 }
 

@@ -1,5 +1,5 @@
-#ifndef TANDEM_KVTRANSFER_ASKED_PAGES_H_
-#define TANDEM_KVTRANSFER_ASKED_PAGES_H_
+#ifndef TANDEM_KVTRANSFER_PAGE_REQUEST_H_
+#define TANDEM_KVTRANSFER_PAGE_REQUEST_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace tandem {
 
 // The pages of one AskPages, shared by the thread that receives them and the thread that reads
 // them. Thread-safe.
-class AskedPages {
+class PageRequest {
  public:
   enum class Outcome {
     kThere,
@@ -33,8 +33,8 @@ class AskedPages {
   };
 
   // Allocates the memory for all pages.
-  AskedPages(uint64_t number, size_t num_pages, size_t page_bytes,
-             const std::shared_ptr<SpareBuffers>& spares);
+  PageRequest(uint64_t number, size_t num_pages, size_t page_bytes,
+              const std::shared_ptr<SpareBuffers>& spares);
 
   uint64_t number() const { return number_; }
   size_t num_pages() const { return num_pages_; }
@@ -117,4 +117,4 @@ class PageSender {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KVTRANSFER_ASKED_PAGES_H_
+#endif  // TANDEM_KVTRANSFER_PAGE_REQUEST_H_
