@@ -7,12 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/float16.h"
-#include "kernels/backend.h"
 #include "kernels/blocks.h"
 
 namespace tandem {
@@ -112,13 +109,6 @@ inline float AddGroup(const BlockGroup& weights, DType dtype, const DefinedActiv
     }
   }
   return sum;
-}
-
-inline PackedWeight PackBlocks(Backend& backend, const RandomBlocks& weight,
-                               const float* bias = nullptr) {
-  auto packed = backend.Pack({{weight.view(), bias}}, PartOrder::kConcatenated);
-  TANDEM_CHECK(packed.ok());
-  return *std::move(packed);
 }
 
 }  // namespace tandem

@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/check.h"
 #include "base/float16.h"
+#include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
@@ -113,24 +115,6 @@ inline std::vector<float> RandomBias(int size, std::mt19937& random) {
   const TestMatrix values = TestMatrix::Random(1, size, random);
   return std::vector<float>(values.row(0), values.row(0) + size);
 }
-
-// Rows for ArgMax that cover all of its results, and the expected indices.
-struct ArgMaxCase {
-  ArgMaxCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
-    const int last = cols - 1, middle = cols / 2;
-    x.at(0, last) = 9.0f;
-    x.at(1, middle) = x.at(1, last) = 9.0f;
-    x.at(2, middle) = NAN;
-    x.at(3, last) = INFINITY;
-    for (int c = 0; c < cols; ++c) x.at(4, c) = -INFINITY;
-    for (int c = 0; c < cols; ++c) x.at(5, c) = c == last ? -3.0f : -INFINITY;
-    x.at(6, 0) = 8.0f;
-    largest = {last, middle, -1, -1, -1, last, 0};
-  }
-
-  TestMatrix x;
-  std::vector<int32_t> largest;
-};
 
 // A matrix of weights of some dtype in host memory, with gaps between rows unless it has blocks.
 class TestWeight {
@@ -282,8 +266,84 @@ inline constexpr DType kAllBlockDTypes[] = {
     DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,  DType::kQ2K,
     DType::kQ3K,  DType::kQ4K,  DType::kQ5K,  DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
 
-inline PackedWeight PackOne(Backend& backend, const TestWeight& weight,
-                            const float* bias = nullptr) {
+// Returns values in the backend's memory: a copy, or `values` themselves if that is the host's.
+template <typename T>
+Buffer UploadTo(Backend& backend, const std::vector<T>& values) {
+  const size_t bytes = values.size() * sizeof(T);
+  if (backend.memory_is_host()) return Buffer(nullptr, const_cast<T*>(values.data()), bytes);
+  auto buffer = backend.Allocate(bytes);
+  TANDEM_CHECK(buffer.ok());
+  backend.Upload({reinterpret_cast<const std::byte*>(values.data()), bytes}, buffer->data());
+  return *std::move(buffer);
+}
+
+template <typename T>
+std::vector<T> DownloadFrom(Backend& backend, const Buffer& buffer) {
+  std::vector<T> values(buffer.size_bytes() / sizeof(T));
+  backend.Download(buffer.data(),
+                   {reinterpret_cast<std::byte*>(values.data()), buffer.size_bytes()});
+  return values;
+}
+
+// A TestMatrix, with the gaps between its rows, in the backend's memory.
+class UploadedMatrix {
+ public:
+  UploadedMatrix(Backend& backend, TestMatrix matrix)
+      : backend_(backend),
+        host_(std::move(matrix)),
+        elements_(host_.row(0),
+                  host_.row(0) + std::max<int64_t>(
+                                     1, (host_.rows() - 1) * host_.view().stride + host_.cols())),
+        buffer_(UploadTo(backend, elements_)) {}
+  MatrixView view() {
+    MatrixView view = host_.view();
+    view.data = buffer_.data();
+    return view;
+  }
+  const float* data() const { return static_cast<const float*>(buffer_.data()); }
+  // Downloads the matrix. Expects that the gaps between its rows were not written.
+  TestMatrix Get() {
+    TestMatrix got = host_;
+    backend_.Download(buffer_.data(),
+                      {reinterpret_cast<std::byte*>(got.row(0)), buffer_.size_bytes()});
+    const int gap = static_cast<int>(got.view().stride) - got.cols();
+    for (int r = 0; r + 1 < got.rows(); ++r) {
+      for (int c = 0; c < gap; ++c) {
+        EXPECT_TRUE(std::isnan(got.row(r)[got.cols() + c])) << "written after row " << r;
+      }
+    }
+    return got;
+  }
+
+ private:
+  Backend& backend_;
+  TestMatrix host_;
+  std::vector<float> elements_;
+  Buffer buffer_;
+};
+
+// Expects that `compute` gives the rows of x the same bits in batches of `counts` rows, in any
+// order, as alone.
+inline void ExpectRowsAsAlone(const TestMatrix& x, const std::vector<int>& counts,
+                              std::mt19937& random,
+                              absl::FunctionRef<TestMatrix(const TestMatrix&)> compute) {
+  std::vector<TestMatrix> alone;
+  for (int r = 0; r < x.rows(); ++r) alone.push_back(compute(x.Rows({r})));
+  for (const int count : counts) {
+    std::vector<int> order = Iota(x.rows());
+    std::shuffle(order.begin(), order.end(), random);
+    order.resize(count);
+    const TestMatrix out = compute(x.Rows(order));
+    for (int r = 0; r < count; ++r) {
+      ASSERT_TRUE(out.SameBits(r, alone[order[r]], 0))
+          << "K " << x.cols() << " N " << out.cols() << " row " << r << " of " << count;
+    }
+  }
+}
+
+// Packs a weight of floats or of blocks.
+template <typename Weight>
+PackedWeight PackOne(Backend& backend, const Weight& weight, const float* bias = nullptr) {
   auto packed = backend.Pack({{weight.view(), bias}}, PartOrder::kConcatenated);
   TANDEM_CHECK(packed.ok());
   return *std::move(packed);

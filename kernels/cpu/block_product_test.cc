@@ -1,6 +1,5 @@
 // Tests of products with weights of block formats: they match the definition and are near the exact
 // product, and the bits of a row depend on nothing else in the pass.
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,6 +7,7 @@
 #include "kernels/block_testing.h"
 #include "kernels/blocks.h"
 #include "kernels/kernel_testing.h"
+#include "kernels/product_testing.h"
 
 namespace tandem {
 namespace {
@@ -46,10 +46,9 @@ TEST_P(BlockProduct, MatchesTheDefinitionBitForBit) {
       const RandomBlocks weight(GetParam(), outputs, inputs, random);
       const TestMatrix x = TestMatrix::Random(9, inputs, random);
       for (TestBackend& test : CpuBackends()) {
-        const PackedWeight packed = PackBlocks(*test.backend, weight);
+        const PackedWeight packed = PackOne(*test.backend, weight);
         EXPECT_EQ(packed.dtype, GetParam());
-        TestMatrix out(9, outputs);
-        test.backend->MatMul(x.view(), packed, out.view());
+        const TestMatrix out = Multiply(*test.backend, x, packed);
         const bool fused = test.label.find("portable") == std::string::npos;
         for (int c = 0; c < outputs; ++c) {
           for (int r = 0; r < x.rows(); ++r) {
@@ -70,8 +69,7 @@ TEST_P(BlockProduct, IsNearTheExactProduct) {
   const RandomBlocks weight(GetParam(), 80, 768, random);
   const TestMatrix x = TestMatrix::Random(3, 768, random);
   const std::vector<float> bias = RandomBias(80, random);
-  TestMatrix out(3, 80);
-  test.backend->MatMul(x.view(), PackBlocks(*test.backend, weight, bias.data()), out.view());
+  const TestMatrix out = Multiply(*test.backend, x, PackOne(*test.backend, weight, bias.data()));
   for (int c = 0; c < 80; ++c) {
     const std::vector<float> w = weight.Widened(c);
     for (int r = 0; r < 3; ++r) {
@@ -95,27 +93,13 @@ TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
   std::mt19937 random(3);
   for (TestBackend& test : CpuBackends()) {
     const RandomBlocks weight(GetParam(), 150, 512, random);
-    const PackedWeight packed = PackBlocks(*test.backend, weight);
-    const TestMatrix x = TestMatrix::Random(60, 512, random);
-    TestMatrix alone(60, 150);
-    for (int r = 0; r < 60; ++r) {
-      TestMatrix out(1, 150);
-      test.backend->MatMul(x.Rows({r}).view(), packed, out.view());
-      std::copy_n(out.row(0), 150, alone.row(r));
-    }
+    const PackedWeight packed = PackOne(*test.backend, weight);
     std::vector<int> counts = Iota(18);
     counts.insert(counts.end(), {32, 60});
-    for (const int count : counts) {
-      std::vector<int> order = Iota(60);
-      std::shuffle(order.begin(), order.end(), random);
-      order.resize(count);
-      TestMatrix out(count, 150);
-      test.backend->MatMul(x.Rows(order).view(), packed, out.view());
-      for (int r = 0; r < count; ++r) {
-        ASSERT_TRUE(out.SameBits(r, alone, order[r]))
-            << test.label << " row " << r << " of " << count;
-      }
-    }
+    SCOPED_TRACE(test.label);
+    ExpectRowsAsAlone(
+        TestMatrix::Random(60, 512, random), counts, random,
+        [&](const TestMatrix& rows) { return Multiply(*test.backend, rows, packed); });
   }
 }
 
@@ -127,8 +111,7 @@ TEST_P(BlockProduct, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   TestMatrix expected(600, 130);
   for (const int threads : {1, 2, 7}) {
     TestBackend test = MakeTestBackend(CpuIsas().front(), CpuCompute::kAuto, threads);
-    TestMatrix out(600, 130);
-    test.backend->MatMul(x.view(), PackBlocks(*test.backend, weight), out.view());
+    const TestMatrix out = Multiply(*test.backend, x, PackOne(*test.backend, weight));
     if (threads == 1) expected = out;
     ASSERT_TRUE(out.SameBits(expected)) << threads;
   }
@@ -138,22 +121,9 @@ TEST_P(BlockProduct, NonFiniteActivationsStayInTheirRow) {
   std::mt19937 random(5);
   for (TestBackend& test : CpuBackends()) {
     const RandomBlocks weight(GetParam(), 80, 256, random);
-    const PackedWeight packed = PackBlocks(*test.backend, weight);
-    TestMatrix x = TestMatrix::Random(9, 256, random);
-    TestMatrix clean(9, 80), out(9, 80);
-    test.backend->MatMul(x.view(), packed, clean.view());
-    x.at(4, 17) = NAN;
-    x.at(7, 150) = -INFINITY;
-    test.backend->MatMul(x.view(), packed, out.view());
-    for (int r = 0; r < 9; ++r) {
-      for (int c = 0; c < 80; ++c) {
-        if (r == 4 || r == 7) {
-          ASSERT_TRUE(std::isnan(out.at(r, c))) << test.label << " row " << r;
-        } else {
-          ASSERT_EQ(out.at(r, c), clean.at(r, c)) << test.label << " row " << r;
-        }
-      }
-    }
+    SCOPED_TRACE(test.label);
+    ExpectNonFiniteStaysInItsRow(*test.backend, TestMatrix::Random(9, 256, random),
+                                 PackOne(*test.backend, weight));
   }
 }
 
@@ -162,22 +132,9 @@ TEST_P(BlockProduct, GatedProductMatchesGateAndUpAlone) {
   for (TestBackend& test : CpuBackends()) {
     const RandomBlocks gate(GetParam(), 100, 256, random);
     const RandomBlocks up(GetParam(), 100, 256, random);
-    auto packed = test.backend->Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp);
-    ASSERT_TRUE(packed.ok());
-    const TestMatrix x = TestMatrix::Random(8, 256, random);
-    TestMatrix out(8, 100), gates(8, 100), ups(8, 100);
-    test.backend->MatMulGated(x.view(), *packed, Activation::kSilu, out.view());
-    test.backend->MatMul(x.view(), PackBlocks(*test.backend, gate), gates.view());
-    test.backend->MatMul(x.view(), PackBlocks(*test.backend, up), ups.view());
-    for (int r = 0; r < 8; ++r) {
-      for (int c = 0; c < 100; ++c) {
-        const double g = gates.at(r, c), u = ups.at(r, c);
-        const double expected = g / (1.0 + std::exp(-g)) * u;
-        // The tolerance of product_test.cc.
-        ASSERT_NEAR(out.at(r, c), expected,
-                    std::abs(expected) * 0x1p-21 + 0x1p-121 * (1 + std::abs(u)));
-      }
-    }
+    SCOPED_TRACE(test.label);
+    ExpectGatedProduct(*test.backend, TestMatrix::Random(8, 256, random), {gate.view()},
+                       {up.view()}, 0x1p-121);
   }
 }
 

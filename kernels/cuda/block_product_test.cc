@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/product_testing.h"
 
 namespace tandem::cuda {
 namespace {
@@ -27,29 +28,7 @@ float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
 
 class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> {
  protected:
-  enum class Kind { kStore, kAdd, kSwiGlu };
-
   DType dtype() const { return GetParam(); }
-  // `sum` gives the shape of the result, and the values that kAdd adds to.
-  TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
-                      Kind kind = Kind::kStore) {
-    DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
-    if (kind == Kind::kStore) backend().MatMul(in.view(), weight, out.view());
-    if (kind == Kind::kAdd) backend().MatMulAdd(in.view(), weight, out.view());
-    if (kind == Kind::kSwiGlu)
-      backend().MatMulGated(in.view(), weight, Activation::kSilu, out.view());
-    return out.Get();
-  }
-  static constexpr float kEpsilon = 1e-5f;
-  TestMatrix MultiplyNormed(const TestMatrix& x, const TestMatrix& norm, const PackedWeight& weight,
-                            int outputs) {
-    DeviceMatrix in(backend(), x), normed(backend(), TestMatrix(x.rows(), x.cols()));
-    DeviceMatrix norm_weight(backend(), norm), out(backend(), TestMatrix(x.rows(), outputs));
-    const NormedRows rows{
-        .x = in.view(), .weight = norm_weight.data(), .epsilon = kEpsilon, .normed = normed.view()};
-    backend().MatMul(rows, weight, out.view());
-    return out.Get();
-  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, BlockProduct, testing::ValuesIn(kAllBlockDTypes),
@@ -66,8 +45,7 @@ TEST_P(BlockProduct, MatchesItsDefinition) {
     const std::vector<float> bias = RandomBias(outputs, random);
     TestMatrix x = TestMatrix::Random(rows, weight.cols(), random);
     std::fill_n(x.row(0), kBlockGroup, 0.0f);
-    const TestMatrix out =
-        Multiply(x, PackBlocks(backend(), weight, bias.data()), TestMatrix(rows, outputs));
+    const TestMatrix out = Multiply(backend(), x, PackOne(backend(), weight, bias.data()));
     for (int r = 0; r < rows; ++r) {
       for (int c = 0; c < outputs; ++c) {
         ASSERT_EQ(out.at(r, c), DefinedProduct(weight, c, x.row(r)) + bias[c])
@@ -110,7 +88,7 @@ TEST_P(BlockProduct, PackedSizeMatchesTheFormat) {
     }
   };
   std::mt19937 random(2);
-  const PackedWeight packed = PackBlocks(backend(), RandomBlocks(dtype(), 48, 512, random));
+  const PackedWeight packed = PackOne(backend(), RandomBlocks(dtype(), 48, 512, random));
   EXPECT_EQ(static_cast<double>(packed.bytes_read) * 8, 48 * 512 * bits());
   EXPECT_EQ(packed.data.size_bytes(), packed.bytes_read);
 }
@@ -119,14 +97,14 @@ TEST_P(BlockProduct, RowsHaveTheSameBitsAsAlone) {
   std::mt19937 random(3);
   constexpr int kRows = 66, kOutputs = 33;
   const RandomBlocks weight(dtype(), kOutputs, 288, random);
-  const PackedWeight packed = PackBlocks(backend(), weight);
+  const PackedWeight packed = PackOne(backend(), weight);
   const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
   TestMatrix x = TestMatrix::Random(kRows, weight.cols(), random);
   x.at(3, weight.cols() / 2) = NAN;
   for (const bool is_normed : {false, true}) {
     const auto multiply = [&](const TestMatrix& rows) {
-      return is_normed ? MultiplyNormed(rows, norm, packed, kOutputs)
-                       : Multiply(rows, packed, TestMatrix(rows.rows(), kOutputs));
+      return is_normed ? MultiplyNormed(backend(), rows, norm, packed)
+                       : Multiply(backend(), rows, packed);
     };
     const TestMatrix all = multiply(x);
     for (const int r : {0, 3, 4, 7, 8, 17, 32, 64, 65}) {
@@ -146,19 +124,8 @@ TEST_P(BlockProduct, RowsHaveTheSameBitsAsAlone) {
 TEST_P(BlockProduct, NonFiniteValuesStayInTheirRow) {
   std::mt19937 random(4);
   const RandomBlocks weight(dtype(), 20, 96, random);
-  const PackedWeight packed = PackBlocks(backend(), weight);
-  TestMatrix x = TestMatrix::Random(12, weight.cols(), random);
-  const TestMatrix clean = Multiply(x, packed, TestMatrix(12, 20));
-  x.at(3, 50) = NAN;
-  x.at(9, 95) = -INFINITY;
-  const TestMatrix out = Multiply(x, packed, TestMatrix(12, 20));
-  for (int r = 0; r < 12; ++r) {
-    if (r == 3 || r == 9) {
-      for (int c = 0; c < 20; ++c) EXPECT_TRUE(std::isnan(out.at(r, c)));
-    } else {
-      EXPECT_TRUE(out.SameBits(r, clean, r));
-    }
-  }
+  ExpectNonFiniteStaysInItsRow(backend(), TestMatrix::Random(12, 96, random),
+                               PackOne(backend(), weight));
 }
 
 TEST_P(BlockProduct, PartsAndSumsHaveTheSameProducts) {
@@ -167,46 +134,21 @@ TEST_P(BlockProduct, PartsAndSumsHaveTheSameProducts) {
   const RandomBlocks second(dtype(), 22, first.cols(), random);
   const std::vector<float> bias = RandomBias(22, random);
   const TestMatrix x = TestMatrix::Random(5, first.cols(), random);
-  const TestMatrix sum = TestMatrix::Random(5, 33, random);
-  auto packed =
-      backend().Pack({{first.view()}, {second.view(), bias.data()}}, PartOrder::kConcatenated);
-  ASSERT_TRUE(packed.ok());
-  const TestMatrix out = Multiply(x, *packed, TestMatrix(5, 33));
-  const TestMatrix added = Multiply(x, *packed, sum, Kind::kAdd);
-  const TestMatrix a = Multiply(x, PackBlocks(backend(), first), TestMatrix(5, 11));
-  const TestMatrix b = Multiply(x, PackBlocks(backend(), second, bias.data()), TestMatrix(5, 22));
-  for (int r = 0; r < 5; ++r) {
-    for (int c = 0; c < 33; ++c) {
-      ASSERT_EQ(out.at(r, c), c < 11 ? a.at(r, c) : b.at(r, c - 11));
-      ASSERT_EQ(added.at(r, c), sum.at(r, c) + out.at(r, c));
-    }
-  }
+  const std::vector<WeightPart> parts = {{first.view()}, {second.view(), bias.data()}};
+  const PackedWeight packed = PackParts(backend(), parts, PartOrder::kConcatenated);
+  ExpectAdjacentParts(backend(), x, packed, parts);
+  ExpectAdds(backend(), x, packed, random);
 }
 
-// Same as for weights of floats (product_test.cc), with few and many rows.
+// For few and many rows.
 TEST_P(BlockProduct, GatedProductMatchesThoseOfGateAndUp) {
   std::mt19937 random(6);
   const RandomBlocks gate(dtype(), 13, 96, random);
   const RandomBlocks up(dtype(), 13, gate.cols(), random);
   const std::vector<float> bias = RandomBias(13, random);
-  auto packed = backend().Pack({{gate.view(), bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
-  ASSERT_TRUE(packed.ok());
   for (const int rows : {3, 70}) {
-    const TestMatrix x = TestMatrix::Random(rows, gate.cols(), random);
-    const TestMatrix out = Multiply(x, *packed, TestMatrix(rows, 13), Kind::kSwiGlu);
-    const TestMatrix g =
-        Multiply(x, PackBlocks(backend(), gate, bias.data()), TestMatrix(rows, 13));
-    const TestMatrix u = Multiply(x, PackBlocks(backend(), up), TestMatrix(rows, 13));
-    for (int r = 0; r < rows; ++r) {
-      for (int c = 0; c < 13; ++c) {
-        const double value = g.at(r, c);
-        const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
-        // For gates below -88 the sigmoid is 0 in f32.
-        ASSERT_NEAR(
-            out.at(r, c), expected,
-            std::abs(expected) * 8 * 0x1p-24 + 0x1p-119 * (1 + std::abs(double{u.at(r, c)})));
-      }
-    }
+    ExpectGatedProduct(backend(), TestMatrix::Random(rows, gate.cols(), random),
+                       {gate.view(), bias.data()}, {up.view()}, 0x1p-119);
   }
 }
 
@@ -216,11 +158,11 @@ TEST_P(BlockProduct, NormedProductIsScaledByTheInverseRoot) {
   std::mt19937 random(7);
   constexpr int kOutputs = 9;
   const RandomBlocks weight(dtype(), kOutputs, 288, random);
-  const PackedWeight packed = PackBlocks(backend(), weight);
+  const PackedWeight packed = PackOne(backend(), weight);
   const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
   for (const int rows : {2, 11}) {
     const TestMatrix x = TestMatrix::Random(rows, weight.cols(), random, 3.0f);
-    const TestMatrix out = MultiplyNormed(x, norm, packed, kOutputs);
+    const TestMatrix out = MultiplyNormed(backend(), x, norm, packed);
     for (int r = 0; r < rows; ++r) {
       double squares = 0.0;
       std::vector<float> weighted(weight.cols());
@@ -228,7 +170,7 @@ TEST_P(BlockProduct, NormedProductIsScaledByTheInverseRoot) {
         squares += double{x.at(r, k)} * x.at(r, k);
         weighted[k] = x.at(r, k) * norm.at(0, k);
       }
-      const double factor = 1.0 / std::sqrt(squares / weight.cols() + double{kEpsilon});
+      const double factor = 1.0 / std::sqrt(squares / weight.cols() + double{kNormEpsilon});
       for (int c = 0; c < kOutputs; ++c) {
         const double expected = DefinedProduct(weight, c, weighted.data()) * factor;
         ASSERT_NEAR(out.at(r, c), expected,
@@ -251,8 +193,7 @@ TEST_P(BlockProduct, QuantisesOtherWeightsAsTheHostDoes) {
     const PackedWeight blocks =
         PackOne(backend(),
                 given == dtype() ? TestWeight(values, given) : TestWeight(other.values(), dtype()));
-    EXPECT_TRUE(
-        Multiply(x, *packed, TestMatrix(3, 19)).SameBits(Multiply(x, blocks, TestMatrix(3, 19))))
+    EXPECT_TRUE(Multiply(backend(), x, *packed).SameBits(Multiply(backend(), x, blocks)))
         << NameOf(given);
   }
 }
@@ -267,12 +208,12 @@ TEST_P(BlockProductOfManyRows, HasTheSameBitsAsFewRowsOnAnyDevice) {
   std::mt19937 random(8);
   constexpr int kRows = 1024, kOutputs = 2112;
   const RandomBlocks weight(dtype(), kOutputs, 32, random);
-  const PackedWeight packed = PackBlocks(backend(), weight);
+  const PackedWeight packed = PackOne(backend(), weight);
   const TestMatrix x = TestMatrix::Random(kRows, 32, random);
-  const TestMatrix out = Multiply(x, packed, TestMatrix(kRows, kOutputs));
+  const TestMatrix out = Multiply(backend(), x, packed);
   std::vector<int> last = Iota(32);
   for (int& row : last) row += kRows - 32;
-  const TestMatrix few = Multiply(x.Rows(last), packed, TestMatrix(32, kOutputs));
+  const TestMatrix few = Multiply(backend(), x.Rows(last), packed);
   EXPECT_TRUE(few.SameBits(out.Rows(last)));
 }
 

@@ -35,15 +35,15 @@ class GraphCacheTest : public CudaTest {
     TANDEM_CHECK(weight.ok());
     return *std::move(weight);
   }
-  DeviceMatrix Filled(int rows, float value) {
+  UploadedMatrix Filled(int rows, float value) {
     TestMatrix matrix(rows, kInputs);
     for (int r = 0; r < rows; ++r) {
       for (int c = 0; c < kInputs; ++c) matrix.row(r)[c] = value;
     }
-    return DeviceMatrix(backend(), matrix);
+    return UploadedMatrix(backend(), matrix);
   }
   // sum += x. Counts how often the cache calls `enqueue`.
-  void Add(int64_t key, DeviceMatrix& x, DeviceMatrix& sum) {
+  void Add(int64_t key, UploadedMatrix& x, UploadedMatrix& sum) {
     graph_cache_->Run({&key, 1}, [&] {
       ++num_asked_;
       backend().MatMulAdd(x.view(), weight_, sum.view());
@@ -57,8 +57,8 @@ class GraphCacheTest : public CudaTest {
 };
 
 TEST_F(GraphCacheTest, ReplaysFromTheThirdRunOnWithCurrentMemory) {
-  DeviceMatrix x = Filled(1, 1.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix x = Filled(1, 1.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   for (int i = 1; i <= 5; ++i) {
     const std::vector<float> value(kInputs, static_cast<float>(i));
     backend().Upload({reinterpret_cast<const std::byte*>(value.data()), kInputs * sizeof(float)},
@@ -70,9 +70,9 @@ TEST_F(GraphCacheTest, ReplaysFromTheThirdRunOnWithCurrentMemory) {
 }
 
 TEST_F(GraphCacheTest, DistinguishesKeys) {
-  DeviceMatrix one = Filled(1, 1.0f);
-  DeviceMatrix ten = Filled(1, 10.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix one = Filled(1, 1.0f);
+  UploadedMatrix ten = Filled(1, 10.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   for (int i = 0; i < 4; ++i) {
     Add(1, one, sum);
     Add(2, ten, sum);
@@ -83,12 +83,12 @@ TEST_F(GraphCacheTest, DistinguishesKeys) {
 
 // The old recordings would use freed memory.
 TEST_F(GraphCacheTest, RecordsAgainAfterScratchMemoryHasGrown) {
-  DeviceMatrix x = Filled(12, 1.0f);
-  DeviceMatrix sum = Filled(12, 0.0f);
+  UploadedMatrix x = Filled(12, 1.0f);
+  UploadedMatrix sum = Filled(12, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
   EXPECT_EQ(num_asked_, 2);
-  DeviceMatrix many = Filled(200, 1.0f);
-  DeviceMatrix many_sums = Filled(200, 0.0f);
+  UploadedMatrix many = Filled(200, 1.0f);
+  UploadedMatrix many_sums = Filled(200, 0.0f);
   backend().MatMulAdd(many.view(), weight_, many_sums.view());
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
   EXPECT_EQ(num_asked_, 3);
@@ -96,8 +96,8 @@ TEST_F(GraphCacheTest, RecordsAgainAfterScratchMemoryHasGrown) {
 }
 
 TEST_F(GraphCacheTest, ForgetDropsRecordings) {
-  DeviceMatrix x = Filled(1, 1.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix x = Filled(1, 1.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
   EXPECT_EQ(graph_cache_->num_recordings(), 1);
   graph_cache_->Forget();
@@ -108,8 +108,8 @@ TEST_F(GraphCacheTest, ForgetDropsRecordings) {
 }
 
 TEST_F(GraphCacheTest, KeepsTheMostRecentlyUsedKeys) {
-  DeviceMatrix x = Filled(1, 1.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix x = Filled(1, 1.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   for (int key = 0; key < CudaGraphCache::kMaxKeys + 6; ++key) {
     for (int i = 0; i < 2; ++i) Add(key, x, sum);
     Add(0, x, sum);
@@ -125,8 +125,8 @@ TEST_F(GraphCacheTest, KeepsTheMostRecentlyUsedKeys) {
 
 // Downloads cannot be recorded.
 TEST_F(GraphCacheTest, RunsWorkThatCannotBeRecorded) {
-  DeviceMatrix x = Filled(1, 1.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix x = Filled(1, 1.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   const int64_t key = 1;
   for (int i = 1; i <= 4; ++i) {
     std::vector<float> seen(kInputs);
@@ -141,8 +141,8 @@ TEST_F(GraphCacheTest, RunsWorkThatCannotBeRecorded) {
 }
 
 TEST_F(GraphCacheTest, IsPartOfAnOuterRecording) {
-  DeviceMatrix x = Filled(1, 1.0f);
-  DeviceMatrix sum = Filled(1, 0.0f);
+  UploadedMatrix x = Filled(1, 1.0f);
+  UploadedMatrix sum = Filled(1, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
   const auto seconds = cuda_->SecondsWithoutHost([&] { Add(1, x, sum); }, 2);
   ASSERT_TRUE(seconds.ok()) << seconds.status().message();

@@ -43,8 +43,8 @@ TEST_F(Meter, ReadsEveryWordOnce) {
 TEST_F(Meter, ReplaysRecordedWork) {
   TestMatrix ones(1, 8);
   for (int i = 0; i < 8; ++i) ones.row(0)[i] = 1.0f;
-  DeviceMatrix from(backend(), ones);
-  DeviceMatrix sum(backend(), ones);
+  UploadedMatrix from(backend(), ones);
+  UploadedMatrix sum(backend(), ones);
   std::vector<float> identity(64, 0.0f);
   for (int i = 0; i < 8; ++i) identity[9 * i] = 1.0f;
   const WeightPart part{.matrix = {identity.data(), DType::kF32, 8, 8, 8}};

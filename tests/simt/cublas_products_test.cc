@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/cuda_testing.h"
+#include "kernels/product_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "spdlog/sinks/ostream_sink.h"
@@ -97,38 +98,27 @@ class Cublas : public CudaTest {
     const std::vector<float> bias = RandomBias(outputs, random);
     std::vector<WeightPart> parts = {{first.view(), bias.data()}};
     if (order == PartOrder::kGateAndUp) parts.push_back({second.view()});
-    auto weight = backend().Pack(parts, order, std::nullopt);
-    TANDEM_CHECK(weight.ok());
+    PackedWeight weight = PackParts(backend(), parts, order);
     NumProducts();
-    return *std::move(weight);
+    return weight;
   }
   enum class Kind { kStore, kAdd, kGated, kNormed, kNormedGated };
   TestMatrix Multiply(const PackedWeight& weight, int rows, Kind kind = Kind::kStore) {
     std::mt19937 random(rows);
-    const int outputs = weight.order == PartOrder::kGateAndUp ? weight.outputs / 2 : weight.outputs;
-    DeviceMatrix x(backend(), TestMatrix::Random(rows, weight.inputs, random, 2.0f));
-    DeviceMatrix norm(backend(), TestMatrix::Random(1, weight.inputs, random));
-    DeviceMatrix normed(backend(), TestMatrix(rows, weight.inputs));
-    DeviceMatrix out(backend(), TestMatrix::Random(rows, outputs, random));
-    const NormedRows normed_rows{
-        .x = x.view(), .weight = norm.data(), .epsilon = 1e-5f, .normed = normed.view()};
+    const TestMatrix x = TestMatrix::Random(rows, weight.inputs, random, 2.0f);
+    const TestMatrix norm = TestMatrix::Random(1, weight.inputs, random);
     switch (kind) {
       case Kind::kStore:
-        backend().MatMul(x.view(), weight, out.view());
-        break;
+        return tandem::Multiply(backend(), x, weight);
       case Kind::kAdd:
-        backend().MatMulAdd(x.view(), weight, out.view());
-        break;
+        return MultiplyAdd(backend(), x, weight, TestMatrix::Random(rows, weight.outputs, random));
       case Kind::kGated:
-        backend().MatMulGated(x.view(), weight, Activation::kSilu, out.view());
-        break;
+        return MultiplyGated(backend(), x, weight);
       case Kind::kNormed:
-        backend().MatMul(normed_rows, weight, out.view());
-        break;
       case Kind::kNormedGated:
-        backend().MatMulGated(normed_rows, weight, Activation::kGeluTanh, out.view());
+        break;
     }
-    return out.Get();
+    return MultiplyNormed(backend(), x, norm, weight, Activation::kGeluTanh);
   }
   static PartOrder OrderOf(Kind kind) {
     return kind == Kind::kGated || kind == Kind::kNormedGated ? PartOrder::kGateAndUp
@@ -372,8 +362,9 @@ TEST_F(Cublas, IsRecordedAndReplayed) {
   auto* const cuda = dynamic_cast<CudaBackend*>(backend_.get());
   CudaGraphCache graphs(cuda);
   const PackedWeight weight = Pack(kInputs, kInputs);
-  DeviceMatrix x(backend(), TestMatrix(200, kInputs, 0));
-  DeviceMatrix sum(backend(), TestMatrix(200, kInputs)), again(backend(), TestMatrix(200, kInputs));
+  UploadedMatrix x(backend(), TestMatrix(200, kInputs, 0));
+  UploadedMatrix sum(backend(), TestMatrix(200, kInputs)),
+      again(backend(), TestMatrix(200, kInputs));
   int num_asked = 0;
   const auto pass = [&](float value) {
     std::vector<float> filled(200 * kInputs);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/product_layout.h"
+#include "kernels/product_testing.h"
 #include "tests/simt/tensor_core_arithmetic.h"
 
 namespace tandem::cuda {
@@ -25,11 +26,6 @@ float AnyBf16(bool near_one, std::mt19937& random) {
 // arithmetic of tests/simt/tensor_core_arithmetic.h bit for bit. On a device this tests that model.
 class TensorCores : public CudaTest {
  protected:
-  TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, int outputs) {
-    DeviceMatrix in(backend(), x), out(backend(), TestMatrix(x.rows(), outputs));
-    backend().MatMul(in.view(), weight, out.view());
-    return out.Get();
-  }
   static simt::TensorCore CoreOf(int device) {
     DeviceProperties properties;
     Stream stream = nullptr;
@@ -68,7 +64,7 @@ TEST_F(TensorCores, MultiplyRandomBitsAsModelled) {
           }
         }
         const TestWeight weight(w, DType::kBF16);
-        const TestMatrix out = Multiply(x, PackOne(backend(), weight), 40);
+        const TestMatrix out = Multiply(backend(), x, PackOne(backend(), weight));
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < 40; ++c) {
             const float expected = ChainOf(core, x.row(r), weight.values().row(c), inputs);
@@ -92,12 +88,12 @@ TEST_F(TensorCores, RowsHaveTheSameBitsInEveryBatch) {
       const PackedWeight packed =
           PackOne(backend(), TestWeight(TestMatrix::Random(35, inputs, random), DType::kBF16));
       const TestMatrix x = TestMatrix::Random(512, inputs, random);
-      const TestMatrix all = Multiply(x, packed, 35);
+      const TestMatrix all = Multiply(backend(), x, packed);
       for (const int count : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 257, 511}) {
         if (count > 65 && inputs != 300) continue;
         std::vector<int> some = Iota(count);
         for (int& row : some) row += 512 - count;
-        EXPECT_TRUE(Multiply(x.Rows(some), packed, 35).SameBits(all.Rows(some)))
+        EXPECT_TRUE(Multiply(backend(), x.Rows(some), packed).SameBits(all.Rows(some)))
             << "cuda:" << device << " K " << inputs << " rows " << count;
       }
     }
