@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
@@ -10,13 +9,13 @@
 #include "draft/make_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/drafter_world.h"
 #include "tests/fake_head.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
 namespace {
 
-using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr int kPage = 3;
@@ -31,13 +30,7 @@ class HeadWorld {
     int chunk_tokens = 5;
     int rows_late = 0;  // a planted fault: reads the states of rows this much further on
   };
-  struct Sequence {
-    std::vector<TokenId> tokens;  // committed
-    SamplingParams sampling = {};
-    KvSequence kv = {};
-    std::unique_ptr<DraftState> state = nullptr;
-    Proposal proposal = {};
-  };
+  using Sequence = DraftedText;
 
   HeadWorld() : HeadWorld(Options()) {}
   explicit HeadWorld(const Options& options)
@@ -108,20 +101,7 @@ class HeadWorld {
   }
 
   absl::Status Propose(const std::vector<Sequence*>& sequences, const std::vector<int>& granted) {
-    std::vector<DraftRequest> requests;
-    std::vector<Proposal*> proposals;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      Sequence& s = *sequences[i];
-      s.proposal.Clear();
-      requests.push_back({.context = s.tokens,
-                          .granted = granted[i],
-                          .sampling = &s.sampling,
-                          .random = RandomSource(5),
-                          .state = s.state.get(),
-                          .target_kv = &s.kv});
-      proposals.push_back(&s.proposal);
-    }
-    return drafter_.Propose(requests, proposals);
+    return ProposeFor(drafter_, sequences, granted);
   }
   std::vector<TokenId> Draft(Sequence* s, int granted) {
     const absl::Status status = Propose({s}, {granted});
@@ -157,7 +137,7 @@ class HeadWorld {
       }
       Distribution distribution;
       EXPECT_TRUE(MakeDistribution(logits, s.sampling, nullptr, &distribution).ok());
-      token = Draw(distribution, RandomSource(5),
+      token = Draw(distribution, s.random,
                    {.stream = RandomStream::kDraft,
                     .position = static_cast<uint32_t>(s.tokens.size()),
                     .slot = static_cast<uint32_t>(drafted.size())});

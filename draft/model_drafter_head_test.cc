@@ -1,13 +1,13 @@
 // Tests of ModelDrafter with a cut head: it drafts the same as a model with the other tokens
 // masked.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "draft/model_drafter.h"
 #include "gtest/gtest.h"
+#include "tests/drafter_world.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
@@ -63,28 +63,21 @@ struct CutWorld {
         drafter(&cut, cache.get(), kCutVocab, 8, map) {}
 
   void Draft(const Tokens& tokens, const SamplingParams& sampling, DraftNoise noise) {
-    if (state == nullptr) state = drafter.NewState(tokens);
-    TokenHistory history;
-    history.AddPrompt(tokens);
-    proposal.Clear();
-    const DraftRequest request{.context = tokens,
-                               .granted = 4,
-                               .sampling = &sampling,
-                               .history = sampling.needs_history() ? &history : nullptr,
-                               .random = RandomSource(5),
-                               .noise = noise,
-                               .state = state.get()};
-    Proposal* const proposals[] = {&proposal};
-    ASSERT_TRUE(drafter.Propose({&request, 1}, proposals).ok());
-    drafter.Rollback(state.get(), static_cast<int>(tokens.size()) - 1);
+    if (text.state == nullptr) text.state = drafter.NewState(tokens);
+    text.tokens = tokens;
+    text.sampling = sampling;
+    text.noise = noise;
+    text.history = TokenHistory();
+    text.history.AddPrompt(tokens);
+    ASSERT_TRUE(ProposeFor(drafter, {&text}, {4}).ok());
+    drafter.Rollback(text.state.get(), static_cast<int>(tokens.size()) - 1);
   }
 
   FakeCache cache;
   FakeModel model;
   CutModel cut;
   ModelDrafter drafter;
-  std::unique_ptr<DraftState> state;
-  Proposal proposal;
+  DraftedText text;
 };
 
 VocabularyMap ShiftedMap() {
@@ -117,10 +110,10 @@ TEST(CutHead, DraftsTheSameAsAModelWithOtherTokensMasked) {
         const DraftNoise noise = round % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
         gathered.Draft(tokens, sampling, noise);
         masked.Draft(tokens, sampling, noise);
-        ASSERT_EQ(gathered.proposal.tokens, masked.proposal.tokens);
-        for (size_t i = 0; i < gathered.proposal.tokens.size(); ++i) {
-          const Distribution& got = gathered.proposal.drawn_from[i];
-          const Distribution& want = masked.proposal.drawn_from[i];
+        ASSERT_EQ(gathered.text.proposal.tokens, masked.text.proposal.tokens);
+        for (size_t i = 0; i < gathered.text.proposal.tokens.size(); ++i) {
+          const Distribution& got = gathered.text.proposal.drawn_from[i];
+          const Distribution& want = masked.text.proposal.drawn_from[i];
           EXPECT_EQ(got.only, want.only);
           ASSERT_LE(got.probs.size(), want.probs.size());
           for (size_t v = 0; v < want.probs.size(); ++v) {
@@ -129,7 +122,7 @@ TEST(CutHead, DraftsTheSameAsAModelWithOtherTokensMasked) {
             EXPECT_NEAR(probability, want.probs[v], 4 * 6e-8);
           }
         }
-        num_drafted += static_cast<int>(gathered.proposal.tokens.size());
+        num_drafted += static_cast<int>(gathered.text.proposal.tokens.size());
         tokens.push_back(static_cast<TokenId>((5 * round + 2) % kCutVocab));
       }
     }

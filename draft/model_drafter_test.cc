@@ -38,15 +38,6 @@ SamplingParams Penalized() {
           .presence_penalty = 0.25f};
 }
 
-bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
-  if (a.counts().size() != b.counts().size()) return false;
-  return std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
-    const auto it = b.counts().find(entry.first);
-    return it != b.counts().end() && it->second.in_prompt == entry.second.in_prompt &&
-           it->second.in_output == entry.second.in_output;
-  });
-}
-
 // ---- Ending early ----
 
 // The place of the end depends on rows alone: the tokens are a prefix of the draft that does not

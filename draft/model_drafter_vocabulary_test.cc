@@ -1,7 +1,6 @@
 // Tests of ModelDrafter with another vocabulary than the target's.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
+#include "tests/drafter_world.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
@@ -30,29 +30,21 @@ VocabularyMap PartialMap() {
           {{5}, {1}, {6}, {2}, {4}, {0, 3}, {3, 1, 3}, {}, {VocabularyMap::kUnreadable}}};
 }
 
-// A sequence and its state in a drafter.
-struct TranslatedSequence {
+// A sequence and its drafter.
+struct TranslatedSequence : DraftedText {
   TranslatedSequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
-      : tokens(std::move(prompt)), sampling(params), random(seed), drafter(drafter) {
+      : drafter(drafter) {
+    tokens = std::move(prompt);
+    sampling = std::move(params);
+    random = RandomSource(seed);
     history.AddPrompt(tokens);
     state = drafter->NewState(tokens);
   }
 
-  // Drafts after the first `num_shown` tokens.
-  const Tokens& Draft(int max_tokens, size_t num_shown) {
-    proposal.Clear();
-    const DraftRequest request{.context = absl::MakeSpan(tokens).first(num_shown),
-                               .granted = max_tokens,
-                               .sampling = &sampling,
-                               .history = sampling.has_penalties() ? &history : nullptr,
-                               .random = random,
-                               .noise = noise,
-                               .state = state.get()};
-    Proposal* const proposals[] = {&proposal};
-    EXPECT_TRUE(drafter->Propose({&request, 1}, proposals).ok());
+  const Tokens& Draft(int max_tokens) {
+    EXPECT_TRUE(ProposeFor(*drafter, {this}, {max_tokens}).ok());
     return proposal.tokens;
   }
-  const Tokens& Draft(int max_tokens) { return Draft(max_tokens, tokens.size()); }
   // Commits `num_accepted` drafted tokens and `next`.
   void Commit(int num_accepted, TokenId next) {
     for (int i = 0; i <= num_accepted; ++i) {
@@ -62,14 +54,7 @@ struct TranslatedSequence {
     drafter->Rollback(state.get(), static_cast<int>(tokens.size()) - 1);
   }
 
-  Tokens tokens;
-  SamplingParams sampling;
-  RandomSource random;
-  DraftNoise noise = DraftNoise::kOwn;
-  TokenHistory history;
   Drafter* drafter;
-  std::unique_ptr<DraftState> state;
-  Proposal proposal;
 };
 
 struct TranslatedWorld {
@@ -96,28 +81,13 @@ struct TranslatedWorld {
   }
   // Expects each draft token to be drawn from its recorded distribution, over the target's tokens.
   void ExpectDrawnAsRecorded(const TranslatedSequence& s) const {
-    Tokens context = s.tokens;
-    TokenHistory history = s.history;
-    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
-      Distribution expected;
-      ASSERT_TRUE(MakeDistribution(TargetRowAfter(context), s.sampling, &history, &expected).ok());
-      const Distribution& q = s.proposal.drawn_from[i];
-      ASSERT_EQ(q.only, expected.only);
-      ASSERT_EQ(q.probs, expected.probs);
-      if (q.only < 0) {
-        EXPECT_THAT(q.probs, SizeIs(kTargetVocab));
-        // Nine roundings to f32.
-        EXPECT_NEAR(std::accumulate(q.probs.begin(), q.probs.end(), 0.0), 1.0, 9 * 6e-8);
-        for (TokenId v = 5; v < kTargetVocab; ++v) EXPECT_EQ(q.probs[v], 0.0f);
-      }
-      const bool is_targets = s.noise == DraftNoise::kTargets;
-      const RandomPlace place{
-          .stream = is_targets ? RandomStream::kTarget : RandomStream::kDraft,
-          .position = static_cast<uint32_t>(is_targets ? context.size() : s.tokens.size()),
-          .slot = static_cast<uint32_t>(is_targets ? 0 : i)};
-      ASSERT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
-      context.push_back(s.proposal.tokens[i]);
-      history.AddOutput(s.proposal.tokens[i]);
+    ExpectDrawnFrom(s, [&](const Tokens& context) { return TargetRowAfter(context); });
+    for (const Distribution& q : s.proposal.drawn_from) {
+      if (q.only >= 0) continue;
+      EXPECT_THAT(q.probs, SizeIs(kTargetVocab));
+      // Nine roundings to f32.
+      EXPECT_NEAR(std::accumulate(q.probs.begin(), q.probs.end(), 0.0), 1.0, 9 * 6e-8);
+      for (TokenId v = 5; v < kTargetVocab; ++v) EXPECT_EQ(q.probs[v], 0.0f);
     }
   }
 
@@ -351,7 +321,8 @@ TEST(MappedDraft, ReadsPromptsInChunksOfItsOwnTokens) {
   TranslatedSequence s(prompt, &world.drafter);
   for (const size_t shown : {3, 8, 8, 19}) {
     world.model.passes().clear();
-    EXPECT_THAT(s.Draft(0, shown), IsEmpty());
+    s.tokens.assign(prompt.begin(), prompt.begin() + shown);
+    EXPECT_THAT(s.Draft(0), IsEmpty());
     for (const auto& pass : world.model.passes()) EXPECT_LE(pass[0].tokens.size(), 4u);
     if (world.model.passes().empty()) continue;
     EXPECT_EQ(FakeModel::Contents(*world.model.passes().back()[0].kv),
@@ -377,8 +348,10 @@ TEST(MappedDraft, StartsFromPublishedPrefixes) {
     TranslatedSequence second(prompt, &world.drafter);
     world.model.passes().clear();
     if (in_chunks) {
-      EXPECT_THAT(second.Draft(0, 5), IsEmpty());
+      second.tokens.resize(5);
+      EXPECT_THAT(second.Draft(0), IsEmpty());
       EXPECT_THAT(world.model.passes(), IsEmpty());
+      second.tokens = prompt;
     }
     EXPECT_EQ(second.Draft(4), draft);
     EXPECT_EQ(world.model.passes()[0][0].start, published);

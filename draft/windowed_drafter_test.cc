@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
+#include "tests/drafter_world.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
@@ -39,12 +40,7 @@ Tokens Windowed(const Tokens& tokens, int num_skipped) {
 // A draft model with a window, and the sequences that it drafts for.
 class WindowWorld {
  public:
-  struct Sequence {
-    Tokens tokens;
-    std::unique_ptr<DraftState> state;
-    Proposal proposal = {};
-    SamplingParams sampling = {};
-  };
+  using Sequence = DraftedText;
 
   explicit WindowWorld(const DraftWindow& window, FakeModel::Options model = {}, int page_size = 3)
       : cache_(page_size, 2000),
@@ -62,17 +58,7 @@ class WindowWorld {
     return &sequences_.back();
   }
   absl::Status Propose(const std::vector<Sequence*>& sequences, int granted) {
-    std::vector<DraftRequest> requests;
-    std::vector<Proposal*> proposals;
-    for (Sequence* s : sequences) {
-      s->proposal.Clear();
-      requests.push_back({.context = s->tokens,
-                          .granted = granted,
-                          .sampling = &s->sampling,
-                          .state = s->state.get()});
-      proposals.push_back(&s->proposal);
-    }
-    return drafter_->Propose(requests, proposals);
+    return ProposeFor(*drafter_, sequences, std::vector<int>(sequences.size(), granted));
   }
   // Commits `accepted` tokens of the draft and the target's own next token.
   void Commit(int accepted, TokenId own, Sequence* s) {
@@ -96,17 +82,8 @@ class WindowWorld {
   }
   // Expects each token to be drawn from the model's row after the window and the draft so far.
   void ExpectDrawnFromWindow(const Sequence& s, int num_skipped) {
-    Tokens text = Windowed(s.tokens, num_skipped);
-    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
-      Distribution expected;
-      ASSERT_TRUE(MakeDistribution(model_.RowAfter(text), s.sampling, nullptr, &expected).ok());
-      ASSERT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
-      const RandomPlace place{.stream = RandomStream::kDraft,
-                              .position = static_cast<uint32_t>(s.tokens.size()),
-                              .slot = static_cast<uint32_t>(i)};
-      ASSERT_EQ(s.proposal.tokens[i], Draw(expected, RandomSource(0), place));
-      text.push_back(s.proposal.tokens[i]);
-    }
+    ExpectDrawnFrom(
+        s, [&](const Tokens& text) { return model_.RowAfter(Windowed(text, num_skipped)); });
   }
 
   FakeCache& cache() { return cache_; }

@@ -1,4 +1,4 @@
-// A draft model with its drafter, and sequences to draft for.
+// Sequences to draft for, and a draft model with its drafter.
 #ifndef TANDEM_TESTS_DRAFTER_WORLD_H_
 #define TANDEM_TESTS_DRAFTER_WORLD_H_
 
@@ -9,12 +9,74 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "draft/model_drafter.h"
 #include "gtest/gtest.h"
 #include "model/device_sampling.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
+
+// A sequence to draft for. Works with any drafter.
+struct DraftedText {
+  std::vector<TokenId> tokens;
+  SamplingParams sampling = {};
+  RandomSource random{1};
+  DraftNoise noise = DraftNoise::kOwn;
+  TokenHistory history = {};
+  std::unique_ptr<DraftState> state = nullptr;
+  Proposal proposal = {};
+  DraftStop stop = {};
+  KvSequence kv = {};  // of the target, for a drafter that reads its states
+
+  DraftRequest Request(int max_tokens) {
+    return {.context = tokens,
+            .granted = max_tokens,
+            .sampling = &sampling,
+            .history = sampling.needs_history() ? &history : nullptr,
+            .random = random,
+            .noise = noise,
+            .stop = stop,
+            .state = state.get(),
+            .target_kv = &kv};
+  }
+};
+
+inline absl::Status ProposeFor(Drafter& drafter, const std::vector<DraftedText*>& texts,
+                               const std::vector<int>& max_tokens) {
+  std::vector<DraftRequest> requests;
+  std::vector<Proposal*> proposals;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i]->proposal.Clear();
+    requests.push_back(texts[i]->Request(max_tokens[i]));
+    proposals.push_back(&texts[i]->proposal);
+  }
+  return drafter.Propose(requests, proposals);
+}
+
+// Expects that the draft's tokens were drawn in order from the recorded distributions, and that
+// these are the distributions of the rows that `row_after` returns for the text so far.
+inline void ExpectDrawnFrom(
+    const DraftedText& s,
+    absl::FunctionRef<std::vector<float>(const std::vector<TokenId>&)> row_after) {
+  std::vector<TokenId> context = s.tokens;
+  TokenHistory history = s.history;
+  for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
+    Distribution expected;
+    ASSERT_TRUE(MakeDistribution(row_after(context), s.sampling, &history, &expected).ok());
+    ASSERT_EQ(s.proposal.drawn_from[i].only, expected.only);
+    ASSERT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
+    const RandomPlace place = s.noise == DraftNoise::kTargets
+                                  ? RandomPlace{.stream = RandomStream::kTarget,
+                                                .position = static_cast<uint32_t>(context.size())}
+                                  : RandomPlace{.stream = RandomStream::kDraft,
+                                                .position = static_cast<uint32_t>(s.tokens.size()),
+                                                .slot = static_cast<uint32_t>(i)};
+    ASSERT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
+    context.push_back(s.proposal.tokens[i]);
+    history.AddOutput(s.proposal.tokens[i]);
+  }
+}
 
 class DrafterWorld {
  public:
@@ -32,28 +94,7 @@ class DrafterWorld {
         drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens),
         target_vocab_(options.target_vocab) {}
 
-  struct Sequence {
-    std::vector<TokenId> tokens;
-    SamplingParams sampling = {};
-    RandomSource random{1};
-    DraftNoise noise = DraftNoise::kOwn;
-    TokenHistory history = {};
-    std::unique_ptr<DraftState> state = nullptr;
-    Proposal proposal = {};
-    DraftStop stop = {};
-
-    DraftRequest Request(int max_tokens) {
-      return {.context = tokens,
-              .granted = max_tokens,
-              .sampling = &sampling,
-              .history = sampling.needs_history() ? &history : nullptr,
-              .random = random,
-              .noise = noise,
-              .stop = stop,
-              .state = state.get()};
-    }
-  };
-
+  using Sequence = DraftedText;
   Sequence* Add(std::vector<TokenId> tokens, SamplingParams sampling = {}, uint64_t seed = 1) {
     sequences_.push_back(
         {.tokens = std::move(tokens), .sampling = sampling, .random = RandomSource(seed)});
@@ -65,14 +106,7 @@ class DrafterWorld {
 
   absl::Status Propose(const std::vector<Sequence*>& sequences,
                        const std::vector<int>& max_tokens) {
-    std::vector<DraftRequest> requests;
-    std::vector<Proposal*> proposals;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      sequences[i]->proposal.Clear();
-      requests.push_back(sequences[i]->Request(max_tokens[i]));
-      proposals.push_back(&sequences[i]->proposal);
-    }
-    return drafter_.Propose(requests, proposals);
+    return ProposeFor(drafter_, sequences, max_tokens);
   }
   std::vector<TokenId> Draft(Sequence* s, int max_tokens) {
     const absl::Status status = Propose({s}, {max_tokens});
@@ -90,27 +124,14 @@ class DrafterWorld {
   // Expects that the draft's tokens were drawn in order from the recorded distributions, and that
   // these are the distributions of this model's rows.
   void ExpectDrawnAsRecorded(Sequence& s) {
-    std::vector<TokenId> context = s.tokens;
-    TokenHistory history = s.history;
-    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
+    for (Distribution& row : s.proposal.drawn_from) {
+      MoveToHost(model_.device_rows().backend, &row);
+    }
+    ExpectDrawnFrom(s, [&](const std::vector<TokenId>& context) {
       std::vector<float> row = model_.RowAfter(context);
       row.resize(std::min<size_t>(row.size(), target_vocab_));
-      Distribution expected;
-      ASSERT_TRUE(MakeDistribution(row, s.sampling, &history, &expected).ok());
-      MoveToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
-      EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
-      EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
-      const RandomPlace place =
-          s.noise == DraftNoise::kTargets
-              ? RandomPlace{.stream = RandomStream::kTarget,
-                            .position = static_cast<uint32_t>(context.size())}
-              : RandomPlace{.stream = RandomStream::kDraft,
-                            .position = static_cast<uint32_t>(s.tokens.size()),
-                            .slot = static_cast<uint32_t>(i)};
-      EXPECT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
-      context.push_back(s.proposal.tokens[i]);
-      history.AddOutput(s.proposal.tokens[i]);
-    }
+      return row;
+    });
   }
 
   FakeModel& model() { return model_; }

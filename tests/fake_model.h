@@ -20,6 +20,7 @@
 #include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
+#include "model/token_history.h"
 
 namespace tandem {
 
@@ -29,6 +30,15 @@ inline std::vector<TokenId> RandomTokens(std::mt19937_64& random, int vocab, int
   std::vector<TokenId> tokens(count);
   for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
   return tokens;
+}
+
+inline bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
+  if (a.counts().size() != b.counts().size()) return false;
+  return std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
+    const auto it = b.counts().find(entry.first);
+    return it != b.counts().end() && it->second.in_prompt == entry.second.in_prompt &&
+           it->second.in_output == entry.second.in_output;
+  });
 }
 
 // A cache of one f32 per token and layer.

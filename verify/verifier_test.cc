@@ -26,14 +26,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
-  return a.counts().size() == b.counts().size() &&
-         std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
-           const auto it = b.counts().find(entry.first);
-           return it != b.counts().end() && it->second.in_output == entry.second.in_output;
-         });
-}
-
 // ---- Verdicts ----
 
 // Judges with the rows that each prefix implies, and with noise from the places that base/philox.h
