@@ -164,32 +164,6 @@ TEST(PagedKvCache, MovingASequenceMovesItsPages) {
   EXPECT_EQ(empty.Fork().length(), 0);
 }
 
-TEST(PagedKvCache, PrefixHitCoversFullPagesButLeavesATokenToFeed) {
-  const auto cache = MakeCache(8);
-  const Tokens text = Counting(14);
-  PublishAndDrop(cache.get(), text);
-  for (int length = 0; length <= 14; ++length) {
-    const Tokens prompt(text.begin(), text.begin() + length);
-    const KvSequence sequence = cache->NewSequenceWithPrefix(prompt);
-    EXPECT_EQ(sequence.length(), length == 0 ? 0 : (length - 1) / 4 * 4) << length;
-  }
-  EXPECT_EQ(HitLength(cache.get(), text), 12);  // the fourth page was never full
-  EXPECT_EQ(cache->num_free_pages(), 5);
-  EXPECT_EQ(cache->num_available_pages(), 8);
-}
-
-TEST(PagedKvCache, PageIsFoundOnlyIfAllTokensBeforeItMatch) {
-  const auto cache = MakeCache(8);
-  const Tokens text = Counting(12);
-  PublishAndDrop(cache.get(), text);
-  for (int changed = 0; changed < 12; ++changed) {
-    Tokens other = text;
-    other[changed] = 99;
-    EXPECT_EQ(HitLength(cache.get(), other), changed / 4 * 4) << changed;
-  }
-  EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a middle page is not a prefix
-}
-
 CacheSalt Salt(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
 
 // Row 178 of the bug catalogue.
@@ -268,17 +242,6 @@ TEST(PagedKvCache, PublishesOnlyPagesThatAreFullyCached) {
   }
 }
 
-TEST(PagedKvCache, CountsLookups) {
-  const auto cache = MakeCache(8);
-  PublishAndDrop(cache.get(), Counting(8));
-  cache->NewSequenceWithPrefix(Counting(9));
-  cache->NewSequenceWithPrefix(Counting(7));
-  cache->NewSequenceWithPrefix(Counting(7, 50));
-  EXPECT_EQ(cache->prefix_stats().queried_tokens, 23);
-  EXPECT_EQ(cache->prefix_stats().hit_tokens, 12);
-  EXPECT_EQ(cache->prefix_stats().evicted_pages, 0);
-}
-
 TEST(PagedKvCache, SameTextFromTwoSequencesIsPublishedOnce) {
   const auto cache = MakeCache(8);
   const Tokens text = Counting(12);
@@ -295,67 +258,6 @@ TEST(PagedKvCache, SameTextFromTwoSequencesIsPublishedOnce) {
   EXPECT_EQ(hit.pages(), second.pages());
   EXPECT_EQ(hit.pages().first(2), first.pages());
   EXPECT_TRUE(cache->CheckIntegrity({&first, &second, &hit}).ok());
-}
-
-TEST(PagedKvCache, PagesThatNoSequenceUsesAreAvailable) {
-  const auto cache = MakeCache(4);
-  const Tokens text = Counting(12);
-  KvSequence first = cache->NewSequence();
-  ASSERT_TRUE(first.Extend(8).ok());
-  cache->Publish(text, &first);
-  KvSequence second = cache->NewSequenceWithPrefix(text);
-  ASSERT_TRUE(second.Extend(4).ok());
-  cache->Publish(text, &second);
-  first.Truncate(0);
-  EXPECT_EQ(cache->num_free_pages(), 1);
-  EXPECT_EQ(cache->num_available_pages(), 1);
-  EXPECT_FALSE(first.Extend(5).ok());
-  second.Truncate(4);
-  EXPECT_EQ(cache->num_available_pages(), 3);
-  EXPECT_TRUE(first.Extend(12).ok());
-  EXPECT_EQ(cache->prefix_stats().evicted_pages, 2);
-}
-
-TEST(PagedKvCache, EvictsTheLeastRecentlyUsedTextFromItsEnd) {
-  const auto cache = MakeCache(6);
-  const Tokens a = Counting(8, 100), b = Counting(8, 200), c = Counting(8, 300);
-  for (const Tokens& text : {a, b, c}) PublishAndDrop(cache.get(), text);
-  EXPECT_EQ(HitLength(cache.get(), a), 8);  // makes b the least recently used
-  KvSequence sequence = cache->NewSequence();
-  const int expected[][3] = {{8, 4, 8}, {8, 0, 8}, {8, 0, 4}, {8, 0, 0}, {4, 0, 0}, {0, 0, 0}};
-  for (const auto& hits : expected) {
-    ASSERT_TRUE(sequence.Extend(4).ok());
-    // These lookups leave b before c before a in the order of eviction.
-    EXPECT_EQ(HitLength(cache.get(), b), hits[1]);
-    EXPECT_EQ(HitLength(cache.get(), c), hits[2]);
-    EXPECT_EQ(HitLength(cache.get(), a), hits[0]);
-  }
-  EXPECT_FALSE(sequence.Extend(1).ok());
-  EXPECT_EQ(cache->prefix_stats().evicted_pages, 6);
-}
-
-TEST(PagedKvCache, EvictsNothingIfThatWouldNotSuffice) {
-  const auto cache = MakeCache(4);
-  PublishAndDrop(cache.get(), Counting(8));
-  KvSequence sequence = cache->NewSequence();
-  EXPECT_FALSE(sequence.Extend(17).ok());
-  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
-  EXPECT_EQ(cache->prefix_stats().evicted_pages, 0);
-  EXPECT_TRUE(sequence.Extend(16).ok());
-}
-
-TEST(PagedKvCache, ClearForgetsPagesInUseAndFreesTheOthers) {
-  const auto cache = MakeCache(8);
-  PublishAndDrop(cache.get(), Counting(8, 100));
-  KvSequence sequence = cache->NewSequence();
-  ASSERT_TRUE(sequence.Extend(8).ok());
-  cache->Publish(Counting(8), &sequence);
-  cache->ClearPrefixes();
-  EXPECT_EQ(cache->num_free_pages(), 6);
-  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 0);
-  EXPECT_TRUE(cache->CheckIntegrity({&sequence}).ok());
-  cache->Publish(Counting(8), &sequence);  // the same pages can be published again
-  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
 }
 
 // Records the notifications of an observer as text.
