@@ -1,31 +1,16 @@
 #include "base/machine_load.h"
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
-
-class MachineLoad : public ::testing::Test {
+class MachineLoad : public FolderTest {
  protected:
-  MachineLoad() { fs::create_directories(root_ + "/proc/self"); }
-  ~MachineLoad() override { fs::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& contents) {
-    std::ofstream(root_ + path) << contents;
-  }
-  std::optional<ProcessorTimes> Read() const { return ReadProcessorTimes(root_); }
-
-  // Tests of this fixture may run at the same time.
-  const std::string root_ =
-      absl::StrCat(::testing::TempDir(), "machine_load_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::optional<ProcessorTimes> Read() const { return ReadProcessorTimes(folder_); }
 };
 
 TEST_F(MachineLoad, IsReadFromProc) {

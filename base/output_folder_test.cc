@@ -13,20 +13,15 @@
 #include "base/mapped_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
 
-class OutputFolderTest : public ::testing::Test {
+class OutputFolderTest : public FolderTest {
  protected:
-  OutputFolderTest() {
-    std::string pattern = (fs::temp_directory_path() / "output_folder_XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~OutputFolderTest() override { fs::remove_all(root_); }
-  std::string Path(const std::string& name) const { return (root_ / name).string(); }
   // Makes `folder` with a file in it, keeping it or not.
   void Make(const std::string& folder, bool keep) {
     absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path(folder));
@@ -36,8 +31,6 @@ class OutputFolderTest : public ::testing::Test {
     ASSERT_TRUE(file->Write("some ").ok() && file->Write("text").ok() && file->Close().ok());
     if (keep) output->Keep();
   }
-
-  fs::path root_;
 };
 
 TEST_F(OutputFolderTest, KeepsWhatIsKept) {

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,37 +11,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// The files of a machine, of which 8 GiB are available at first; removed at the end.
-class FakeRoot {
+// The files of a machine, of which 8 GiB are available at first.
+class FakeRoot : public TestFolder {
  public:
   FakeRoot() {
-    fs::remove_all(path_);
     Write("/proc/meminfo", "MemTotal:  16777216 kB\nMemFree: 4 kB\nMemAvailable: 8388608 kB\n");
-  }
-  ~FakeRoot() { fs::remove_all(path_); }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
-
-  void Write(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(path_ + path).parent_path());
-    std::ofstream(path_ + path) << text;
   }
   void WriteMiB(const std::string& path, int64_t number) {
     Write(path, absl::StrCat(number * kMiB, "\n"));
   }
-  int64_t AvailableMiB() const { return AvailableMemoryBytes(path_).value_or(-kMiB) / kMiB; }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_ = absl::StrCat(testing::TempDir(), "process_limits_test.", getpid());
+  int64_t AvailableMiB() const { return AvailableMemoryBytes(path()).value_or(-kMiB) / kMiB; }
 };
 
 TEST(AvailableMemoryBytes, IsTheMachinesWithoutGroups) {

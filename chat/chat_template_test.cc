@@ -1,9 +1,5 @@
 #include "tandem/chat_template.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -11,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -311,25 +308,15 @@ TEST(ChatTemplate, ErrorsSayWhatTheTemplateRejects) {
 
 // ---- Where models keep their templates ----
 
-class TemplateFolder {
+class TemplateFolder : public TestFolder {
  public:
-  TemplateFolder() : path_(absl::StrCat(testing::TempDir(), "/chat_template_", getpid())) {
-    std::filesystem::create_directories(path_ + "/additional_chat_templates");
-  }
-  ~TemplateFolder() { std::filesystem::remove_all(path_); }
-  void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(absl::StrCat(path_, "/", name)) << text;
-  }
   std::string Render(bool has_tools = false) const {
-    const auto chat = ChatTemplate::Load(path_);
+    const auto chat = ChatTemplate::Load(path());
     if (!chat.ok()) return std::string(chat.status().message());
     ChatInput input = ChatInputOf(kQuestion, absl::UnixEpoch());
     if (has_tools) input.tools = Json::array({"t"});
     return Joined(chat->Render(input));
   }
-
- private:
-  const std::string path_;
 };
 
 TEST(ChatTemplateFiles, PreferTheJinjaFile) {

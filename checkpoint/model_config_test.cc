@@ -1,17 +1,15 @@
 #include "checkpoint/model_config.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
@@ -478,16 +476,14 @@ TEST(ModelConfig, RefusesTextThatIsNotAnObject) {
 }
 
 TEST(ModelConfig, SaysWhichFileIsMissing) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/model_config_", getpid());
-  std::filesystem::create_directories(folder);
-  const absl::Status status = ReadModelConfig(folder).status();
+  const TestFolder folder;
+  const absl::Status status = ReadModelConfig(folder.path()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StartsWith(status.message(), folder + "/config.json")) << status;
-  std::ofstream(folder + "/config.json") << Config().dump();
-  EXPECT_TRUE(ReadModelConfig(folder).ok());
-  std::filesystem::create_directories(folder + "/generation_config.json");
-  EXPECT_EQ(ReadModelConfig(folder).status().code(), absl::StatusCode::kInvalidArgument);
-  std::filesystem::remove_all(folder);
+  EXPECT_TRUE(absl::StartsWith(status.message(), folder.Path("config.json"))) << status;
+  folder.Write("config.json", Config().dump());
+  EXPECT_TRUE(ReadModelConfig(folder.path()).ok());
+  std::filesystem::create_directories(folder.Path("generation_config.json"));
+  EXPECT_EQ(ReadModelConfig(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

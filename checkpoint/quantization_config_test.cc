@@ -2,16 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -299,29 +298,22 @@ TEST(QuantizationConfig, ReadsHfQuantConfig) {
 }
 
 TEST(QuantizationConfig, ReadsTheFilesOfAFolder) {
-  namespace fs = std::filesystem;
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/quantization_config_", getpid());
-  fs::remove_all(folder);
-  fs::create_directories(folder);
-  const auto write = [&](const char* name, const json& text) {
-    std::ofstream(absl::StrCat(folder, "/", name)) << text;
-  };
+  const TestFolder folder;
   std::vector<std::string> files;
-  EXPECT_FALSE(ReadQuantization(folder, &files)->has_value());
+  EXPECT_FALSE(ReadQuantization(folder.path(), &files)->has_value());
   EXPECT_THAT(files, ElementsAre());
-  write("hf_quant_config.json", {{"quantization", {{"quant_algo", "FP8"}}}});
-  EXPECT_EQ((*ReadQuantization(folder, &files))->method, "modelopt");
+  folder.Write("hf_quant_config.json", json({{"quantization", {{"quant_algo", "FP8"}}}}).dump());
+  EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "modelopt");
   EXPECT_THAT(files, ElementsAre(EndsWith("/hf_quant_config.json")));
-  write("config.json", {{"model_type", "llama"}});
-  EXPECT_EQ((*ReadQuantization(folder, &files))->method, "modelopt");
+  folder.Write("config.json", json({{"model_type", "llama"}}).dump());
+  EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "modelopt");
   files.clear();
-  write("config.json", {{"quantization_config", PublishedGptq()}});
-  EXPECT_EQ((*ReadQuantization(folder, &files))->method, "gptq");
+  folder.Write("config.json", json({{"quantization_config", PublishedGptq()}}).dump());
+  EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "gptq");
   EXPECT_THAT(files, ElementsAre(EndsWith("/config.json")));
-  std::ofstream(absl::StrCat(folder, "/config.json")) << "{";
-  EXPECT_THAT(std::string(ReadQuantization(folder, &files).status().message()),
-              StartsWith(absl::StrCat(folder, "/config.json: ")));
-  fs::remove_all(folder);
+  folder.Write("config.json", "{");
+  EXPECT_THAT(std::string(ReadQuantization(folder.path(), &files).status().message()),
+              StartsWith(folder.Path("config.json: ")));
 }
 
 // Published configurations, if they are next to this checkout: every key is known.

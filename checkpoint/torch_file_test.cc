@@ -12,6 +12,7 @@
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -118,22 +119,19 @@ TEST(TorchFile, RefusesEveryTruncation) {
 }
 
 TEST(TorchFile, IsReadIfAFolderHasNoOtherWeights) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "torch_file_test";
-  fs::remove_all(folder);
-  fs::create_directories(folder);
-  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/torch/state_dict.bin"),
-           folder / "pytorch_model.bin");
-  const auto weights = Weights::Open(folder.string());
+  const TestFolder folder;
+  std::filesystem::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/torch/state_dict.bin"),
+                        folder.Path("pytorch_model.bin"));
+  const auto weights = Weights::Open(folder.path());
   ASSERT_TRUE(weights.ok()) << weights.status();
   const auto matrix = (*weights)->Get("lm_head.weight", {3, 2});
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   EXPECT_EQ(static_cast<const float*>(matrix->data)[5], 11.0f);
-  EXPECT_THAT((*weights)->files(), ElementsAre((folder / "pytorch_model.bin").string()));
-  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/llama-gqa/model.safetensors"),
-           folder / "model.safetensors");
-  EXPECT_FALSE((*Weights::Open(folder.string()))->Has("fc.weight"));
-  fs::remove_all(folder);
+  EXPECT_THAT((*weights)->files(), ElementsAre(folder.Path("pytorch_model.bin")));
+  std::filesystem::copy(
+      absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/llama-gqa/model.safetensors"),
+      folder.Path("model.safetensors"));
+  EXPECT_FALSE((*Weights::Open(folder.path()))->Has("fc.weight"));
 }
 
 }  // namespace

@@ -1,15 +1,11 @@
 #include "engine/fingerprint.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -17,11 +13,10 @@ namespace {
 using ::testing::MatchesRegex;
 
 TEST(Fingerprint, CoversWhatDeterminesTheTargetsBits) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/fingerprint_", getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/config.json") << "{}";
-  std::ofstream(folder + "/model.safetensors") << std::string(300 << 10, 'w');
-  const EngineOptions options = {.target = folder};
+  const TestFolder folder;
+  folder.Write("config.json", "{}");
+  folder.Write("model.safetensors", std::string(300 << 10, 'w'));
+  const EngineOptions options = {.target = folder.path()};
   const std::string print = FingerprintOf(options, "1");
   EXPECT_THAT(print, MatchesRegex("fp_[0-9a-f]{16}"));
   const auto with = [&](const std::function<void(EngineOptions*)>& change) {
@@ -38,11 +33,10 @@ TEST(Fingerprint, CoversWhatDeterminesTheTargetsBits) {
   EXPECT_NE(with([](EngineOptions* o) { o->device = "cuda:0"; }), print);
   EXPECT_NE(FingerprintOf(options, "2"), print);
   // Other files in the folder do not count; the last byte of the weights does.
-  std::ofstream(folder + "/README.md") << "x";
+  folder.Write("README.md", "x");
   EXPECT_EQ(FingerprintOf(options, "1"), print);
-  std::ofstream(folder + "/model.safetensors") << std::string((300 << 10) - 1, 'w') << "x";
+  folder.Write("model.safetensors", std::string((300 << 10) - 1, 'w') + "x");
   EXPECT_NE(FingerprintOf(options, "1"), print);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
 #include "engine/generation_config.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -45,12 +41,10 @@ TEST(GenerationConfig, ErrorsNameFileAndField) {
 }
 
 TEST(GenerationConfig, IsReadFromTheModelsFolder) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/generation_config_", getpid());
-  std::filesystem::create_directories(folder);
-  EXPECT_EQ(ReadGenerationConfig(folder)->temperature, 1.0f);
-  std::ofstream(folder + "/generation_config.json") << R"({"temperature": 0.25})";
-  EXPECT_EQ(ReadGenerationConfig(folder)->temperature, 0.25f);
-  std::filesystem::remove_all(folder);
+  const TestFolder folder;
+  EXPECT_EQ(ReadGenerationConfig(folder.path())->temperature, 1.0f);
+  folder.Write("generation_config.json", R"({"temperature": 0.25})");
+  EXPECT_EQ(ReadGenerationConfig(folder.path())->temperature, 0.25f);
 }
 
 }  // namespace

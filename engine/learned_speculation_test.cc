@@ -1,35 +1,18 @@
 #include "engine/learned_speculation.h"
 
-#include <unistd.h>
-
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
 
-class LearnedSpeculationFiles : public testing::Test {
- protected:
-  LearnedSpeculationFiles()
-      : folder_(absl::StrCat(testing::TempDir(), "/learned_speculation_", getpid())) {
-    fs::remove_all(folder_);
-  }
-  ~LearnedSpeculationFiles() override { fs::remove_all(folder_); }
-
-  std::string ReadAll(const std::string& path) const {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
-  const std::string folder_;
-};
+using LearnedSpeculationFiles = FolderTest;
 
 SpeculationPolicy Taught() {
   SpeculationPolicy policy;
@@ -66,9 +49,9 @@ TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
   const std::string file = folder_ + "/file.txt";
   SpeculationPolicy policy = Taught();
   ASSERT_TRUE(SaveLearnedSpeculation(&policy, file).ok());
-  const std::string good = ReadAll(file);
+  const std::string good = Read("file.txt");
   const auto expect_refused = [&](const std::string& text) {
-    std::ofstream(file, std::ios::binary) << text;
+    Write("file.txt", text);
     const absl::Status status = LoadLearnedSpeculation(file).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_NE(status.message().find(file), std::string::npos);
@@ -87,11 +70,9 @@ TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
 }
 
 TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasItsOwnFile) {
-  const std::string models = folder_ + "/models";
-  fs::create_directories(models);
-  for (const char* const name : {"a.gguf", "b.gguf"}) std::ofstream(models + "/" + name) << name;
-  const EngineOptions options = {
-      .target = models + "/a.gguf", .draft = models + "/b.gguf", .packed_weights = folder_};
+  const EngineOptions options = {.target = Write("models/a.gguf", "a.gguf"),
+                                 .draft = Write("models/b.gguf", "b.gguf"),
+                                 .packed_weights = folder_};
   const auto file_of = [&](const std::function<void(EngineOptions*)>& change,
                            DrafterKind kind = DrafterKind::kModel, const char* device = "d") {
     EngineOptions changed = options;
@@ -132,7 +113,7 @@ TEST_F(LearnedSpeculationFiles, AreWrittenAfterNewRoundsAndTheMinimumTime) {
   EXPECT_EQ(FirstSurvival(recalled), FirstSurvival(policy));
 
   LearnedSpeculation("").Keep(&policy, absl::ZeroDuration());  // saves nothing, without a warning
-  std::ofstream(file) << "damaged";
+  Write("file.txt", "damaged");
   SpeculationPolicy untouched = Taught();
   learned.Recall(&untouched);
   EXPECT_EQ(FirstSurvival(untouched), FirstSurvival(policy));

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -21,41 +21,29 @@ using testing::HasSubstr;
 const KnownModel& Known() { return KnownModels().front(); }
 
 // Each test has its own empty cache, which the environment names.
-class ModelPlaces : public testing::Test {
+class ModelPlaces : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string path = testing::TempDir() + "/model_places.XXXXXX";
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    cache_ = path;
-    setenv("TANDEM_MODEL_CACHE", cache_.c_str(), 1);
-  }
-  void TearDown() override {
-    unsetenv("TANDEM_MODEL_CACHE");
-    fs::remove_all(cache_);
-  }
+  void SetUp() override { setenv("TANDEM_MODEL_CACHE", folder_.c_str(), 1); }
+  void TearDown() override { unsetenv("TANDEM_MODEL_CACHE"); }
 
   // Creates a sparse file of the known model's name and size. Returns its folder.
   std::string Fetch() const {
-    const fs::path folder = cache_ / Known().name;
-    fs::create_directories(folder);
-    std::ofstream(folder / Known().file) << "GGUF";
-    fs::resize_file(folder / Known().file, static_cast<uintmax_t>(Known().bytes));
-    return folder.string();
+    const std::string file = Write(absl::StrCat(Known().name, "/", Known().file), "GGUF");
+    fs::resize_file(file, static_cast<uintmax_t>(Known().bytes));
+    return Path(Known().name);
   }
-
-  fs::path cache_;
 };
 
 TEST_F(ModelPlaces, NamesMeanFoldersUnlessAPathOfThatNameExists) {
   EXPECT_EQ(*ModelNamed(""), "");
-  EXPECT_EQ(*ModelNamed(cache_.string()), cache_.string());
+  EXPECT_EQ(*ModelNamed(folder_), folder_);
   const std::string folder = Fetch();
   EXPECT_EQ(*ModelNamed(Known().name), folder);
   for (const std::string name : {kStoryPair.target, kStoryPair.draft, Known().draft}) {
     EXPECT_FALSE(fs::is_empty(*ModelNamed(name))) << name;
   }
   const fs::path before = fs::current_path();
-  fs::current_path(cache_);  // contains a folder of the model's name
+  fs::current_path(folder_);  // contains a folder of the model's name
   EXPECT_EQ(*ModelNamed(Known().name), Known().name);
   fs::current_path(before);
 }
@@ -78,7 +66,7 @@ TEST_F(ModelPlaces, KnownModelsAreRecognisedByTheirFile) {
   const std::string file = absl::StrCat(folder, "/", Known().file);
   EXPECT_EQ(KnownModelAt(folder), &Known());
   EXPECT_EQ(KnownModelAt(file), &Known());
-  EXPECT_EQ(KnownModelAt(cache_.string()), nullptr);
+  EXPECT_EQ(KnownModelAt(folder_), nullptr);
   fs::resize_file(file, static_cast<uintmax_t>(Known().bytes - 1));
   EXPECT_EQ(KnownModelAt(folder), nullptr);
 }

@@ -2,44 +2,21 @@
 #ifndef TANDEM_KVSTORE_STORE_TESTING_H_
 #define TANDEM_KVSTORE_STORE_TESTING_H_
 
-#include <stdlib.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/check.h"
 #include "kvstore/lmdb_store.h"
 #include "kvstore/page_store.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvstore.XXXXXX").string();
-    TANDEM_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TestFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The pages of a text, as a cache would hold them. A page's bytes are a function of its key.
 class TestText {

@@ -1,7 +1,5 @@
 #include "model/packed_file.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -23,14 +22,13 @@ absl::Span<const std::byte> Bytes(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-class PackedFileTest : public ::testing::Test {
+class PackedFileTest : public FolderTest {
  protected:
   void SetUp() override {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_ + "/model");
-    for (const char* name : {"a", "b"}) std::ofstream(Model(name)) << "weights of " << name;
+    for (const std::string name : {"a", "b"}) {
+      TestFolder::Write("model/" + name, "weights of " + name);
+    }
   }
-  ~PackedFileTest() override { fs::remove_all(folder_); }
 
   std::string Model(const std::string& name) const { return folder_ + "/model/" + name; }
   PackedSource Source(const std::string& how = "q8_0") const {
@@ -44,8 +42,6 @@ class PackedFileTest : public ::testing::Test {
     return static_cast<int>(std::distance(fs::directory_iterator(packed), {}));
   }
 
-  const std::string folder_ =
-      absl::StrCat(testing::TempDir(), "/tandem_packed_file_test.", getpid());
   const std::string first_ = absl::StrCat(std::string(1000, 'x'), "end");
   const std::string second_ = std::string(kPackedAlignment, 'y');
 

@@ -6,9 +6,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,6 +32,7 @@
 #include "tandem/engine.h"
 #include "tandem/field_error.h"
 #include "tandem/tokenizer.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 
@@ -309,13 +307,12 @@ class ServerTest : public testing::Test {
   }
   // Starts a server for a model with this chat template.
   void StartWithTemplate(const std::string& jinja) {
-    const std::string folder = absl::StrCat(testing::TempDir(), "/server_", getpid());
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/chat_template.jinja") << jinja;
-    engine_.set_model_path(folder);
+    folder_.Write("chat_template.jinja", jinja);
+    engine_.set_model_path(folder_.path());
     Start();
   }
 
+  const TestFolder folder_;
   ManualEngine engine_;
   ServerOptions options_ = TestServerOptions();
   std::unique_ptr<HttpServer> server_;

@@ -27,20 +27,17 @@ using testing::Not;
 
 // A golden model with a ChatML template. Its tokenizer reads the template's tokens as ordinary
 // text.
-class ChatModel {
+class ChatModel : public ModelCopy {
  public:
-  ChatModel() : model_(GoldenModelPath("llama-gqa")) {
-    Json config = model_.ReadJson("tokenizer_config.json");
+  ChatModel() : ModelCopy(GoldenModelPath("llama-gqa")) {
+    Json config = ReadJson("tokenizer_config.json");
     config["chat_template"] =
         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
         "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-    model_.WriteJson("tokenizer_config.json", config);
-    model_.SetConfig("max_position_embeddings", 512);
+    WriteJson("tokenizer_config.json", config);
+    SetConfig("max_position_embeddings", 512);
   }
-  const std::string& path() const { return model_.path(); }
-  std::string FilePath(const std::string& name) const { return model_.FilePath(name); }
-  void Write(const std::string& name, const std::string& text) const { model_.Write(name, text); }
 
   Words Command(const std::string& command) const {
     return {command,     "--target", path(),        "--device", "cpu",           "--threads", "1",
@@ -54,9 +51,6 @@ class ChatModel {
   ProgramRun Chat(const std::string& lines, const Words& words = {}) const {
     return RunProgram(Joined(Command("chat"), Joined({"--max-tokens", "8"}, words)), lines);
   }
-
- private:
-  const ModelCopy model_;
 };
 
 constexpr char kTurn[] = "<|im_start|>user\nWho was it?<|im_end|>\n<|im_start|>assistant\n";
@@ -119,13 +113,13 @@ TEST(BenchChat, MeasuresAnswersToMessages) {
       "bench", "speculation", "--target",    model.path(), "--drafter",    "ngram", "--threads",
       "1",     "--device",    "cpu",         "--json",     "--repeat",     "1",     "-k",
       "2",     "--chat",      "--kv-memory", "64M",        "--max-tokens", "8",     "--prompts"};
-  const ProgramRun run = RunProgram(Joined(bench, {model.FilePath("prompts.jsonl")}));
+  const ProgramRun run = RunProgram(Joined(bench, {model.Path("prompts.jsonl")}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   const Json report = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(report["prompts"], 2);
   EXPECT_EQ(report["runs"][0]["identical"], true);
   model.Write("ids.jsonl", "{\"prompt_ids\": [1, 2]}\n");
-  const ProgramRun ids = RunProgram(Joined(bench, {model.FilePath("ids.jsonl")}));
+  const ProgramRun ids = RunProgram(Joined(bench, {model.Path("ids.jsonl")}));
   EXPECT_EQ(ids.exit_status, kExitFailed);
   EXPECT_THAT(ids.err, HasSubstr("allowed in a chat"));
 }
@@ -138,10 +132,10 @@ TEST(GenerateChat, CanBeComparedAndBatched) {
       model.GenerateJson({"--chat", "--prompt", "Who was it?", "--max-tokens", "8", "--compare"});
   EXPECT_EQ(alone["identical"], true);
   for (const Words& more : {Words(), Words({"--compare"})}) {
-    const ProgramRun run = RunProgram(
-        Joined(model.Command("generate"), Joined({"--chat", "--max-tokens", "8", "--json",
-                                                  "--prompts", model.FilePath("prompts.jsonl")},
-                                                 more)));
+    const ProgramRun run = RunProgram(Joined(
+        model.Command("generate"),
+        Joined({"--chat", "--max-tokens", "8", "--json", "--prompts", model.Path("prompts.jsonl")},
+               more)));
     EXPECT_EQ(run.exit_status, kExitFailed);
     const Json results = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
     ASSERT_EQ(results.size(), 3u) << run.out;
@@ -349,7 +343,7 @@ TEST(Fetch, ListsKnownModels) {
 
 TEST(Fetch, MakesModelNamesUsable) {
   const ChatModel scratch;  // for its folder
-  const std::string cache = scratch.FilePath("cache");
+  const std::string cache = scratch.Path("cache");
   const std::string script =
       absl::StrCat("cd / && TANDEM_MODEL_CACHE=", cache, R"( exec "$0" "$@")");
   const Words generate = {
@@ -375,7 +369,7 @@ TEST(Fetch, MakesModelNamesUsable) {
 // Runs in a folder without any of the models.
 TEST(Names, WorkWhereverPathsDo) {
   const ChatModel scratch;  // for its folder
-  const std::string out = scratch.FilePath("quantized");
+  const std::string out = scratch.Path("quantized");
   const std::string script = R"(cd / && exec "$0" "$@")";
   const Words words = {
       "--target", "storyteller-7m", "--threads", "1",        "--kv-memory", "64M", "--prompt",

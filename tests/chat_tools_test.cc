@@ -34,27 +34,24 @@ constexpr char kAnswer[] =
 
 // A golden model with a template that mentions reasoning but has no place for tools. The first
 // token of its answer to "How is it?" is renamed to `answer`.
-class ThinkingModel {
+class ThinkingModel : public ModelCopy {
  public:
   explicit ThinkingModel(const std::string& answer = kAnswer, const std::string& tools = kTools)
-      : model_(GoldenModelPath("llama-gqa")) {
-    Json config = model_.ReadJson("tokenizer_config.json");
+      : ModelCopy(GoldenModelPath("llama-gqa")) {
+    Json config = ReadJson("tokenizer_config.json");
     config["chat_template"] =
         "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '\n' "
         "}}{% endfor %}{{ '<think>' if false }}{% if add_generation_prompt %}{{ '<|assistant|>' }}"
         "{% endif %}";
-    model_.WriteJson("tokenizer_config.json", config);
-    model_.SetConfig("max_position_embeddings", 1024);
-    model_.Write("tools.json", tools);
+    WriteJson("tokenizer_config.json", config);
+    SetConfig("max_position_embeddings", 1024);
+    Write("tools.json", tools);
     const Json first = GenerateJson({"--prompt", "How is it?"});
     RenameToken(first["token_ids"][0], answer);
   }
 
-  const std::string& path() const { return model_.path(); }
-  void WriteTools(const std::string& text) const { model_.Write("tools.json", text); }
-  std::string ToolsPath() const { return model_.FilePath("tools.json"); }
-  std::string FilePath(const std::string& name) const { return model_.FilePath(name); }
-  void Write(const std::string& name, const std::string& text) const { model_.Write(name, text); }
+  void WriteTools(const std::string& text) const { Write("tools.json", text); }
+  std::string ToolsPath() const { return Path("tools.json"); }
   // Returns the words of a command that answers with one token.
   Words Command(const std::string& command) const {
     return {command, "--target", path(),      "--device",      "cpu", "--threads",
@@ -73,7 +70,7 @@ class ThinkingModel {
  private:
   // Changes the text of a token. The prompt does not contain the token, so nothing else changes.
   void RenameToken(int id, const std::string& text) const {
-    Json tokenizer = model_.ReadJson("tokenizer.json");
+    Json tokenizer = ReadJson("tokenizer.json");
     Json& vocabulary = tokenizer["model"]["vocab"];
     std::string old;
     for (const auto& [token, its_id] : vocabulary.items()) {
@@ -89,10 +86,8 @@ class ThinkingModel {
       if (product != old) merges.push_back(merge);
     }
     tokenizer["model"]["merges"] = merges;
-    model_.WriteJson("tokenizer.json", tokenizer);
+    WriteJson("tokenizer.json", tokenizer);
   }
-
-  const ModelCopy model_;
 };
 
 constexpr char kShown[] =
@@ -120,7 +115,7 @@ TEST(GenerateChatTools, ShowsReasoningAndCallsSeparately) {
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_EQ(run.out, kShown);
   model.Write("prompts.jsonl", "{\"prompt\": \"How is it?\"}\n{\"prompt\": \"How is it?\"}\n");
-  const Words prompts = {"--prompts", model.FilePath("prompts.jsonl")};
+  const Words prompts = {"--prompts", model.Path("prompts.jsonl")};
   EXPECT_EQ(model.Generate(prompts).out,
             absl::StrCat("--- prompt 1\n", kShown, "--- prompt 2\n", kShown));
   for (const Words& more : {Words(), Words({"--compare"})}) {
@@ -137,8 +132,8 @@ TEST(GenerateChatTools, SplitsAnAnswerThatAGrammarConstrains) {
   model.Write("answer.ebnf",
               R"(root ::= "<think>Hm.</think>Well.<tool_call>{\"name\": \"weather\", )"
               R"(\"arguments\": {}}</tool_call>")");
-  const Json json = model.GenerateJson(
-      {"--prompt", "Why?", "-n", "200", "--grammar", model.FilePath("answer.ebnf")});
+  const Json json =
+      model.GenerateJson({"--prompt", "Why?", "-n", "200", "--grammar", model.Path("answer.ebnf")});
   EXPECT_EQ(json["reasoning"], "Hm.");
   EXPECT_EQ(json["content"], "Well.");
   EXPECT_EQ(json["tool_calls"][0]["arguments"], "{}");
@@ -186,7 +181,7 @@ TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   EXPECT_EQ(alone.exit_status, kExitWrongLine);
   EXPECT_THAT(alone.err, HasSubstr("--tools: are functions of a chat: give --chat, too"));
   const ProgramRun missing =
-      RunProgram({"chat", "--target", model.path(), "--tools", model.FilePath("none.json")});
+      RunProgram({"chat", "--target", model.path(), "--tools", model.Path("none.json")});
   EXPECT_EQ(missing.exit_status, kExitWrongLine);
   EXPECT_THAT(missing.err, AllOf(HasSubstr("--tools: "), HasSubstr("none.json")));
 }

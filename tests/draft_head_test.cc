@@ -1,22 +1,20 @@
 // Drafts whose heads were cut to the first tokens of the vocabulary, or to learned tokens.
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
@@ -43,12 +41,12 @@ std::vector<std::vector<float>> Rows(Backend* backend, Transformer* model) {
 
 TEST(DraftHead, CutRowsAreTheFirstColumnsOfFullRows) {
   const std::string path = ShippedModelPath("storyteller-1m");
-  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_draft_head.", getpid());
+  const TestFolder folder;
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   for (const bool is_kept : {false, true}) {
     const auto load = [&](int head_tokens) {
       return *Transformer::Load(path, backend.get(),
-                                {.packed_folder = is_kept ? folder : "",
+                                {.packed_folder = is_kept ? folder.path() : "",
                                  .min_packed_bytes = 0,
                                  .head_tokens = head_tokens});
     };
@@ -69,20 +67,19 @@ TEST(DraftHead, CutRowsAreTheFirstColumnsOfFullRows) {
       }
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 // A gathered row has the same bits as in the whole head.
 TEST(DraftHead, GatheredRowsAreColumnsOfFullRows) {
   const std::string path = ShippedModelPath("storyteller-1m");
-  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_gathered_head.", getpid());
+  const TestFolder folder;
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   const std::vector<TokenId> some = {0, 3, 17, 1000, 1001, 4095};
   for (const std::optional<DType> quantized : {std::optional<DType>(), {DType::kQ4K}}) {
     const auto load = [&](bool is_kept, int sets_head_from) {
       return *Transformer::Load(path, backend.get(),
                                 {.quantized = quantized,
-                                 .packed_folder = is_kept ? folder : "",
+                                 .packed_folder = is_kept ? folder.path() : "",
                                  .min_packed_bytes = 0,
                                  .sets_head_from = sets_head_from});
     };
@@ -107,7 +104,6 @@ TEST(DraftHead, GatheredRowsAreColumnsOfFullRows) {
       }
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 // A head that is separate from the embedding can have another format.
@@ -129,7 +125,7 @@ TEST(DraftHead, RowBytesFollowTheHeadsFormat) {
 // The head is rebuilt in the middle of answers, which stay those of plain decoding.
 TEST(DraftHead, LearnsWithoutChangingTheText) {
   const std::string target = ShippedModelPath("storyteller-7m");
-  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_learned_head.", getpid());
+  const TestFolder folder;
   std::vector<Request> requests;
   for (const float temperature : {0.0f, 0.8f, 1.0f}) {
     requests.push_back({.prompt = "Once upon a time", .max_tokens = 150, .seed = 7});
@@ -140,7 +136,7 @@ TEST(DraftHead, LearnsWithoutChangingTheText) {
   for (Request& request : requests) request.draft_tokens = 3;
   EngineOptions options = DraftModelOptionsFor(target, ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = kAutoDraftHeadTokens;
-  options.packed_weights = folder;
+  options.packed_weights = folder.path();
   // Returns the coverage of the head that an engine starts with.
   const auto start = [&] {
     const auto engine = MakeEngine(options);
@@ -158,13 +154,12 @@ TEST(DraftHead, LearnsWithoutChangingTheText) {
   }
   // The next engine starts with the head that the first one learned, unless its file is damaged.
   EXPECT_NE(start(), unlearned);
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     if (!absl::StartsWith(entry.path().filename().string(), "head-")) continue;
     EXPECT_LE(entry.file_size(), size_t{1} << 20);
     std::ofstream(entry.path()) << "damaged";
   }
   EXPECT_EQ(start(), unlearned);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(DraftHead, ProposesTheFirstTokensWithoutChangingTheText) {

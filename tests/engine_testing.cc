@@ -1,7 +1,5 @@
 #include "tests/engine_testing.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -186,34 +184,14 @@ void ExpectConsistent(const Completion& completion) {
 }
 
 ModelCopy::ModelCopy(const std::string& folder) {
-  std::string name = absl::StrCat(testing::TempDir(), "/tandem_model_XXXXXX");
-  TANDEM_CHECK(mkdtemp(name.data()) != nullptr);
-  path_ = name;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     // Writes new files, so that copies of read-only originals are writable.
     Write(entry.path().filename().string(), ReadFileOrDie(entry.path()));
   }
 }
 
-ModelCopy::~ModelCopy() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
-}
-
-std::string ModelCopy::FilePath(absl::string_view name) const {
-  return absl::StrCat(path_, "/", name);
-}
-
-std::string ModelCopy::Read(absl::string_view name) const { return ReadFileOrDie(FilePath(name)); }
-
-void ModelCopy::Write(absl::string_view name, absl::string_view contents) const {
-  std::ofstream file(FilePath(name), std::ios::binary | std::ios::trunc);
-  file.write(contents.data(), static_cast<std::streamsize>(contents.size()));
-  TANDEM_CHECK(file.good());
-}
-
 void ModelCopy::Remove(absl::string_view name) const {
-  TANDEM_CHECK(std::filesystem::remove(FilePath(name)));
+  TANDEM_CHECK(std::filesystem::remove(Path(name)));
 }
 
 Json ModelCopy::ReadJson(absl::string_view name) const { return Json::parse(Read(name)); }

@@ -13,6 +13,7 @@
 #include "tandem/engine.h"
 #include "tandem/sampling_params.h"
 #include "tandem/types.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 
@@ -63,25 +64,14 @@ void ExpectSameCounts(const RoundStats& got, const RoundStats& want);
 // Expects that the fields of a completion agree with each other.
 void ExpectConsistent(const Completion& completion);
 
-// A copy of a model folder that a test may damage. The destructor removes it.
-class ModelCopy {
+// A copy of a model folder that a test may damage.
+class ModelCopy : public TestFolder {
  public:
   explicit ModelCopy(const std::string& folder);
-  ~ModelCopy();
-  ModelCopy(const ModelCopy&) = delete;
-  ModelCopy& operator=(const ModelCopy&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string FilePath(absl::string_view name) const;
-  std::string Read(absl::string_view name) const;
-  void Write(absl::string_view name, absl::string_view contents) const;
   void Remove(absl::string_view name) const;
   nlohmann::json ReadJson(absl::string_view name) const;
   void WriteJson(absl::string_view name, const nlohmann::json& json) const;
   void SetConfig(const std::string& key, const nlohmann::json& value) const;
-
- private:
-  std::string path_;
 };
 
 }  // namespace tandem

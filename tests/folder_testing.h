@@ -3,34 +3,56 @@
 #define TANDEM_TESTS_FOLDER_TESTING_H_
 
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/mapped_file.h"
 
 namespace tandem {
 
-// A test with its own empty folder, which is removed afterwards.
-class FolderTest : public ::testing::Test {
+// An empty folder, which the destructor removes.
+class TestFolder {
+ public:
+  TestFolder() : path_((std::filesystem::path(::testing::TempDir()) / "tandem_XXXXXX").string()) {
+    TANDEM_CHECK(mkdtemp(path_.data()) != nullptr);
+  }
+  ~TestFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string Path(absl::string_view name) const { return absl::StrCat(path_, "/", name); }
+  // Writes a file, in a folder that it creates if necessary. Returns the file's path.
+  std::string Write(absl::string_view name, absl::string_view contents) const {
+    const std::string path = Path(name);
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    TANDEM_CHECK((std::ofstream(path, std::ios::binary) << contents).good());
+    return path;
+  }
+  std::string Read(absl::string_view name) const {
+    const auto contents = ReadFile(Path(name));
+    TANDEM_CHECK(contents.ok());
+    return *contents;
+  }
+
+ private:
+  std::string path_;
+};
+
+// A test with its own folder.
+class FolderTest : public ::testing::Test, protected TestFolder {
  protected:
-  FolderTest() {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~FolderTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
-  void Write(const std::string& name, const std::string& contents) const {
-    std::ofstream(Path(name), std::ios::binary) << contents;
-  }
-
-  const std::string folder_ =
-      absl::StrCat(::testing::TempDir(), "/tandem_", getpid(), "_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name(), "_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string folder_ = path();
 };
 
 }  // namespace tandem

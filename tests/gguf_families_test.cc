@@ -1,7 +1,6 @@
 // Golden models of every family as GGUF files, compared with the reference's logits for the folders
 // that the files are made from (tests/data/README.md).
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -16,6 +15,7 @@
 #include "model/transformer.h"
 #include "tests/golden_file.h"
 #include "tests/golden_gguf.h"
+#include "tests/model_testing.h"
 
 namespace tandem {
 namespace {
@@ -36,12 +36,7 @@ std::vector<float> LogitsOf(const GgufBuilder& file, const std::string& name) {
   const Golden golden = ReadGolden(GoldenModelPath(name));
   const auto cache = *PagedKvCache::Create(backend.get(), (*model)->kv_layout(16), 16);
   KvSequence kv = cache->NewSequence((*model)->cache_variant(72));
-  const ForwardRequest request{.tokens = golden.input_ids,
-                               .kv = &kv,
-                               .num_logits = static_cast<int>(golden.input_ids.size())};
-  const MatrixView rows = *(*model)->Forward({&request, 1});
-  const auto* const logits = static_cast<const float*>(rows.data);
-  return {logits, logits + static_cast<size_t>(rows.rows) * rows.cols};
+  return Feed(**model, &kv, golden.input_ids);
 }
 
 class GgufFamily : public testing::TestWithParam<std::string> {};
@@ -49,12 +44,7 @@ class GgufFamily : public testing::TestWithParam<std::string> {};
 TEST_P(GgufFamily, LogitsEqualTheReferenceOfTheFolder) {
   const std::vector<float> wanted = ReadGolden(GoldenModelPath(GetParam())).logits;
   const std::vector<float> logits = LogitsOf(GoldenAsGguf(GoldenModelPath(GetParam())), GetParam());
-  ASSERT_EQ(logits.size(), wanted.size());
-  float worst = 0.0f;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    worst = std::max(worst, std::abs(logits[i] - wanted[i]));
-  }
-  EXPECT_LE(worst, kGgufTolerance);
+  EXPECT_LE(LargestDifference(logits, wanted), kGgufTolerance);
 }
 
 // Each expert has its own tensor.

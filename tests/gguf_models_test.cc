@@ -1,7 +1,6 @@
 // GGUF models compared with log-probabilities of exact arithmetic (tests/data/README.md).
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 
 namespace tandem {
 namespace {
@@ -50,14 +50,12 @@ TEST_P(GgufModel, LogProbabilitiesEqualTheReference) {
   for (size_t p = 0; p < reference.at("prompts").size(); ++p) {
     const auto tokens = reference.at("prompts")[p].get<std::vector<TokenId>>();
     KvSequence kv = cache->NewSequence();
-    const ForwardRequest request{
-        .tokens = tokens, .kv = &kv, .num_logits = static_cast<int>(tokens.size())};
-    const MatrixView rows = *model.Forward({&request, 1});
+    const std::vector<float> rows = Feed(model, &kv, tokens);
     const json& top = file.at("exact")[p].at("top");
     ASSERT_EQ(top.size(), tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       const std::vector<double> found =
-          LogProbabilities(static_cast<const float*>(rows.data) + i * rows.stride, rows.cols);
+          LogProbabilities(rows.data() + i * model.vocab_size(), model.vocab_size());
       for (const json& wanted : top[i]) {
         const double difference = std::abs(found[wanted[0].get<int>()] - wanted[1].get<double>());
         sum += difference;

@@ -16,6 +16,7 @@
 #include "model/sampling.h"
 #include "model/transformer.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 
 namespace tandem {
 namespace {
@@ -51,20 +52,7 @@ struct World {
 
   // Feeds `tokens` to `kv` in passes of `chunk` and returns the logits of every row.
   std::vector<float> Feed(KvSequence* kv, absl::Span<const TokenId> tokens, size_t chunk) {
-    std::vector<float> logits;
-    for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
-      const ForwardRequest request{
-          .tokens = tokens.subspan(begin, chunk),
-          .kv = kv,
-          .num_logits = static_cast<int>(std::min(chunk, tokens.size() - begin))};
-      Append(*model->Forward({&request, 1}), &logits);
-    }
-    return logits;
-  }
-
-  static void Append(const MatrixView& rows, std::vector<float>* logits) {
-    const float* data = static_cast<const float*>(rows.data);
-    logits->insert(logits->end(), data, data + static_cast<size_t>(rows.rows) * rows.cols);
+    return tandem::Feed(*model, kv, tokens, chunk);
   }
 };
 
@@ -80,12 +68,7 @@ TEST_P(GoldenModel, LogitsEqualTheReferenceOnEveryInstructionSet) {
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
     KvSequence kv = world.NewSequence();
     const std::vector<float> logits = world.Feed(&kv, golden_.input_ids, golden_.input_ids.size());
-    ASSERT_EQ(logits.size(), golden_.logits.size());
-    float worst = 0.0f;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      worst = std::max(worst, std::abs(logits[i] - golden_.logits[i]));
-    }
-    EXPECT_LE(worst, kTolerance);
+    EXPECT_LE(LargestDifference(logits, golden_.logits), kTolerance);
   }
 }
 
@@ -94,18 +77,10 @@ TEST_P(GoldenModel, GreedyContinuationEqualsTheReference) {
     SCOPED_TRACE(isa);
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
     KvSequence kv = world.NewSequence();
-    std::vector<TokenId> tokens(golden_.input_ids.begin(), golden_.input_ids.begin() + 8);
-    std::vector<TokenId> continuation;
-    while (continuation.size() < golden_.greedy_ids.size()) {
-      const ForwardRequest request{
-          .tokens = absl::MakeConstSpan(tokens).subspan(kv.length()), .kv = &kv, .num_logits = 1};
-      const MatrixView row = *world.model->Forward({&request, 1});
-      const TokenId next =
-          ArgMax({static_cast<const float*>(row.data), static_cast<size_t>(row.cols)});
-      tokens.push_back(next);
-      continuation.push_back(next);
-    }
-    EXPECT_EQ(continuation, golden_.greedy_ids);
+    EXPECT_EQ(ContinueGreedily(*world.model, &kv,
+                               {golden_.input_ids.begin(), golden_.input_ids.begin() + 8},
+                               golden_.greedy_ids.size()),
+              golden_.greedy_ids);
   }
 }
 
@@ -160,8 +135,9 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryBatch) {
                           .kv = &sequences[slot],
                           .num_logits = static_cast<int>(rest_of(i).size())});
     }
-    std::vector<float> got;
-    World::Append(*world.model->Forward(requests), &got);
+    const MatrixView rows = *world.model->Forward(requests);
+    const auto* const data = static_cast<const float*>(rows.data);
+    const std::vector<float> got(data, data + static_cast<size_t>(rows.rows) * rows.cols);
     std::vector<float> expected;
     for (int slot = 0; slot < kSequences; ++slot) {
       const std::vector<float>& rows = want[(slot + rotation) % kSequences];

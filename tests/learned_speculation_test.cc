@@ -1,16 +1,14 @@
 // The learned state of speculation is kept for the next engine of the same pair.
 #include "engine/learned_speculation.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -25,13 +23,12 @@ double FirstSurvival(const SpeculationPolicy& policy) {
 }
 
 TEST(LearnedSpeculation, SurvivesTheEngineAndADamagedFile) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/kept_speculation_", getpid());
-  fs::remove_all(folder);
+  const TestFolder folder;
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.target);
   options.drafter = DrafterKind::kModel;
   options.draft_tokens = 4;  // auto would not draft: a draft as large as its target is not faster
-  options.packed_weights = folder;
+  options.packed_weights = folder.path();
   const auto answer = [&] {
     return Generate(MakeEngine(options).get(), {.prompt_ids = pair.prompt_ids,
                                                 .max_tokens = 64,
@@ -40,8 +37,8 @@ TEST(LearnedSpeculation, SurvivesTheEngineAndADamagedFile) {
         .token_ids;
   };
   const auto first = answer();
-  ASSERT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
-  const std::string file = fs::directory_iterator(folder)->path().string();
+  ASSERT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+  const std::string file = fs::directory_iterator(folder.path())->path().string();
   const absl::StatusOr<SpeculationPolicy> learned = LoadLearnedSpeculation(file);
   ASSERT_TRUE(learned.ok()) << learned.status();
   const double survival = FirstSurvival(*learned);
@@ -54,7 +51,6 @@ TEST(LearnedSpeculation, SurvivesTheEngineAndADamagedFile) {
   EXPECT_EQ(answer(), first);
   EXPECT_EQ(FirstSurvival(*LoadLearnedSpeculation(file)),
             survival);  // learned again from the start
-  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -23,7 +23,9 @@
 #include "spdlog/spdlog.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 
 namespace tandem {
 namespace {
@@ -31,11 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class PackedWeights : public ::testing::Test {
+class PackedWeights : public FolderTest {
  protected:
-  PackedWeights() { fs::remove_all(folder_); }
-  ~PackedWeights() override { fs::remove_all(folder_); }
-
   std::unique_ptr<Transformer> Load(const std::string& path, std::optional<DType> quantized = {},
                                     const std::string& folder = "") const {
     auto model =
@@ -47,11 +46,7 @@ class PackedWeights : public ::testing::Test {
   std::vector<float> Logits(Transformer& model) const {
     const auto cache = *PagedKvCache::Create(backend_.get(), model.kv_layout(16), 1);
     KvSequence kv = cache->NewSequence();
-    const std::vector<TokenId> tokens = {5, 100, 17};
-    const ForwardRequest request{.tokens = tokens, .kv = &kv, .num_logits = 3};
-    const MatrixView logits = *model.Forward({&request, 1});
-    const auto* first = static_cast<const float*>(logits.data);
-    return {first, first + int64_t{logits.rows} * logits.cols};
+    return Feed(model, &kv, {5, 100, 17});
   }
   void ExpectSameLogits(Transformer& a, Transformer& b) const {
     const std::vector<float> of_a = Logits(a);
@@ -77,8 +72,7 @@ class PackedWeights : public ::testing::Test {
     return fs::directory_iterator(folder_)->path();
   }
 
-  const std::string folder_ =
-      absl::StrCat(testing::TempDir(), "/tandem_packed_weights_test.", getpid());
+  const std::string folder_ = Path("packed");  // does not exist at first
   const std::unique_ptr<Backend> backend_ = *MakeCpuBackend({.num_threads = 2});
 };
 

@@ -54,7 +54,7 @@ class ProgramOutput : public testing::Test {
   // Writes these lines to a file and returns its path.
   std::string Prompts(const Words& lines) const {
     model_.Write("prompts.jsonl", absl::StrJoin(lines, "\n"));
-    return model_.FilePath("prompts.jsonl");
+    return model_.Path("prompts.jsonl");
   }
   // Returns one command of each kind, and one for each way in which `generate` prints.
   std::vector<Words> Commands() const {
@@ -113,7 +113,7 @@ TEST_F(ProgramOutput, ReachesAReaderThatStopsAfterOneLine) {
 
 TEST_F(ProgramOutput, AFileSizeLimitIsAnError) {
   const Words lines(30, R"({"prompt": "a"})");
-  const std::string out = model_.FilePath("out");
+  const std::string out = model_.Path("out");
   const ProgramRun run = RunScript(absl::StrCat("ulimit -f 8; \"$0\" \"$@\" >", out),
                                    Generate({"--prompts", Prompts(lines), "--json"}));
   EXPECT_EQ(run.exit_status, kFailed);
@@ -124,7 +124,7 @@ TEST_F(ProgramOutput, AFileSizeLimitIsAnError) {
 // A file that is opened later must not get the closed stream's descriptor: the output would go into
 // that file.
 TEST_F(ProgramOutput, AClosedStandardOutputIsAnErrorAndNotReusedByAFile) {
-  const std::string folder = model_.FilePath("random");
+  const std::string folder = model_.Path("random");
   const ProgramRun run =
       RunScript(R"("$0" "$@" >&- 2>&-)", {"make-random", "--shape", "tiny", "--out", folder});
   EXPECT_EQ(run.exit_status, kFailed);
@@ -149,7 +149,7 @@ TEST_F(ProgramOutput, ABrokenStandardErrorChangesNothing) {
 
 // The disk is full after this many blocks of 1024 bytes, in whichever file that happens.
 TEST_F(ProgramOutput, AFullDiskLeavesNoModelAndNamesTheFile) {
-  const std::string out = model_.FilePath("out");
+  const std::string out = model_.Path("out");
   for (const Words& words : {Words{"quantize", GoldenModelPath("llama-gqa"), "--out", out},
                              Words{"make-random", "--shape", "tiny", "--out", out}}) {
     for (const char* blocks : {"1", "60"}) {

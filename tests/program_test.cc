@@ -1,10 +1,8 @@
 // The program as its users see it: output, exit status, and errors for bad input.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
-using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -125,7 +122,7 @@ TEST(Program, BatchesAnswerInTheOrderOfThePrompts) {
   absl::StrAppend(&lines, R"({"prompt": "the end"})");
   scratch.Write("prompts.jsonl", lines);
   const Words words = Joined(Generate(pair.target, pair.draft),
-                             {"--prompts", scratch.FilePath("prompts.jsonl"), "--max-tokens", "20",
+                             {"--prompts", scratch.Path("prompts.jsonl"), "--max-tokens", "20",
                               "--temperature", "0.9", "--seed", "5"});
   const Json one = RunJson(Joined(words, {"--batch", "1"}));
   ASSERT_EQ(one.size(), 10u);
@@ -154,7 +151,7 @@ TEST(Program, ReadsPromptsFromEverySource) {
   EXPECT_EQ(RunJson(words, "Once upon a time")["token_ids"], by_option["token_ids"]);
   const ModelCopy scratch(GoldenModelPath("llama-gqa"));
   scratch.Write("prompt.txt", "Once upon a time");
-  EXPECT_EQ(RunJson(Joined(words, {"--prompt-file", scratch.FilePath("prompt.txt")}))["token_ids"],
+  EXPECT_EQ(RunJson(Joined(words, {"--prompt-file", scratch.Path("prompt.txt")}))["token_ids"],
             by_option["token_ids"]);
 }
 
@@ -314,7 +311,7 @@ TEST(Program, RefusesPromptsThatAreNotText) {
         "{\"prompt\": \"\\ud800\"}"}) {
     SCOPED_TRACE(contents);
     scratch.Write("prompts.jsonl", contents);
-    ExpectRefused(RunProgram(Joined(words, {"--prompts", scratch.FilePath("prompts.jsonl")})),
+    ExpectRefused(RunProgram(Joined(words, {"--prompts", scratch.Path("prompts.jsonl")})),
                   {kExitFailed});
   }
 }

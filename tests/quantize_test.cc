@@ -25,7 +25,9 @@
 #include "tandem/engine.h"
 #include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/checkpoints/random_model.h"
 
@@ -35,17 +37,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class QuantizedModelTest : public ::testing::Test {
+class QuantizedModelTest : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(testing::TempDir(), "quantize_test_",
-                           testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
   std::string MakeModel(const std::string& shape) const {
     const auto parsed = RandomModelShape::Parse(shape);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
@@ -98,9 +91,6 @@ class QuantizedModelTest : public ::testing::Test {
       EXPECT_EQ(read->WithTemplate(ids), wanted->WithTemplate(ids));
     }
   }
-
- private:
-  std::string folder_;
 };
 
 // Inputs whose size is not a multiple of 32, which stay floats; a separate head and a tied one;
@@ -316,16 +306,7 @@ TEST_F(QuantizedModelTest, RowsOfQuantisedExpertsHaveTheSameBitsInEveryBatch) {
     std::vector<float> alone;
     for (const size_t chunk : {size_t{1}, size_t{3}, ids.size()}) {
       KvSequence kv = cache->NewSequence(0);
-      std::vector<float> logits;
-      for (size_t begin = 0; begin < ids.size(); begin += chunk) {
-        const ForwardRequest request{
-            .tokens = absl::MakeConstSpan(ids).subspan(begin, chunk),
-            .kv = &kv,
-            .num_logits = static_cast<int>(std::min(chunk, ids.size() - begin))};
-        const MatrixView rows = *transformer->Forward({&request, 1});
-        const auto* const data = static_cast<const float*>(rows.data);
-        logits.insert(logits.end(), data, data + size_t{1} * rows.rows * rows.cols);
-      }
+      const std::vector<float> logits = Feed(*transformer, &kv, ids, chunk);
       if (alone.empty()) alone = logits;
       ASSERT_EQ(logits.size(), alone.size());
       EXPECT_EQ(std::memcmp(logits.data(), alone.data(), alone.size() * sizeof(float)), 0) << chunk;

@@ -1,12 +1,10 @@
 // Models of quantised checkpoints in FP8, GPTQ, AWQ and compressed-tensors: they compute the same
 // as models with the same weights as floats.
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,7 +27,9 @@
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
 #include "tools/checkpoints/quantized_model.h"
@@ -43,16 +43,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 // A checkpoint in two forms: quantised, and with the weights that it encodes as floats.
-class QuantizedCheckpointTest : public ::testing::Test {
+class QuantizedCheckpointTest : public FolderTest {
  protected:
-  QuantizedCheckpointTest() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~QuantizedCheckpointTest() override { fs::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
-
   // Adds a quantised module of [rows, cols] to the file and returns its weights. Returns nullopt
   // without adding it if the module must stay in floats.
   using AddModule = std::function<std::optional<std::vector<float>>(
@@ -101,15 +93,15 @@ class QuantizedCheckpointTest : public ::testing::Test {
         floats[tensor.name] = std::move(stored);
       }
     }
-    std::ofstream(Path("floats/model.safetensors"), std::ios::binary) << floats.Bytes();
+    Write("floats/model.safetensors", floats.Bytes());
     json config = json::parse(*ReadFile(Path("floats/config.json")));
     config["quantization_config"] = section;
-    std::ofstream(Path("quantised/config.json")) << config.dump();
+    Write("quantised/config.json", config.dump());
     WriteShards(quantised, num_shards);
   }
   void WriteShards(const SafetensorsBuilder& whole, int num_shards) const {
     if (num_shards == 1) {
-      std::ofstream(Path("quantised/model.safetensors"), std::ios::binary) << whole.Bytes();
+      Write("quantised/model.safetensors", whole.Bytes());
       return;
     }
     fs::remove(Path("quantised/model.safetensors"));
@@ -121,11 +113,9 @@ class QuantizedCheckpointTest : public ::testing::Test {
       map[name] = absl::StrCat("s", next++ % num_shards, ".safetensors");
     }
     for (int i = 0; i < num_shards; ++i) {
-      std::ofstream(Path(absl::StrCat("quantised/s", i, ".safetensors")), std::ios::binary)
-          << shards[i].Bytes();
+      Write(absl::StrCat("quantised/s", i, ".safetensors"), shards[i].Bytes());
     }
-    std::ofstream(Path("quantised/model.safetensors.index.json"))
-        << json{{"weight_map", map}}.dump();
+    Write("quantised/model.safetensors.index.json", json{{"weight_map", map}}.dump());
   }
 
   std::unique_ptr<Transformer> Load(const std::string& name,
@@ -143,11 +133,7 @@ class QuantizedCheckpointTest : public ::testing::Test {
   std::vector<float> LogitsOf(Transformer& model, const std::vector<TokenId>& tokens) const {
     const auto cache = *PagedKvCache::Create(backend_.get(), model.kv_layout(16), 8);
     KvSequence kv = cache->NewSequence();
-    const ForwardRequest request{
-        .tokens = tokens, .kv = &kv, .num_logits = static_cast<int>(tokens.size())};
-    const MatrixView rows = *model.Forward({&request, 1});
-    const auto* first = static_cast<const float*>(rows.data);
-    return {first, first + int64_t{rows.rows} * rows.cols};
+    return Feed(model, &kv, tokens);
   }
   static void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
     ASSERT_EQ(a.size(), b.size());
@@ -166,8 +152,6 @@ class QuantizedCheckpointTest : public ::testing::Test {
   }
 
   inline static const Transformer::LoadOptions kExact = {.has_exact_activations = true};
-  const std::string folder_ =
-      absl::StrCat(::testing::TempDir(), "/quantized_checkpoints_", getpid());
   const std::unique_ptr<Backend> backend_ =
       *MakeCpuBackend({.num_threads = 2, .compute = CpuCompute::kF32});
 };
@@ -486,30 +470,12 @@ TEST_P(QuantizedGolden, LogitsAndTokensEqualTheReference) {
   const auto model = Transformer::Load(folder, backend.get(), {.has_exact_activations = true});
   ASSERT_TRUE(model.ok()) << model.status();
   const auto cache = *PagedKvCache::Create(backend.get(), (*model)->kv_layout(16), 16);
-  {
-    KvSequence kv = cache->NewSequence();
-    const ForwardRequest request{.tokens = golden.input_ids,
-                                 .kv = &kv,
-                                 .num_logits = static_cast<int>(golden.input_ids.size())};
-    const MatrixView rows = *(*model)->Forward({&request, 1});
-    const auto* logits = static_cast<const float*>(rows.data);
-    float worst = 0.0f;
-    for (size_t i = 0; i < golden.logits.size(); ++i) {
-      worst = std::max(worst, std::abs(logits[i] - golden.logits[i]));
-    }
-    EXPECT_LE(worst, 2e-4f);
-  }
   KvSequence kv = cache->NewSequence();
-  std::vector<TokenId> tokens(golden.input_ids.begin(), golden.input_ids.begin() + 8);
-  std::vector<TokenId> continuation;
-  while (continuation.size() < golden.greedy_ids.size()) {
-    const ForwardRequest request{
-        .tokens = absl::MakeConstSpan(tokens).subspan(kv.length()), .kv = &kv, .num_logits = 1};
-    const MatrixView row = *(*model)->Forward({&request, 1});
-    tokens.push_back(ArgMax({static_cast<const float*>(row.data), static_cast<size_t>(row.cols)}));
-    continuation.push_back(tokens.back());
-  }
-  EXPECT_EQ(continuation, golden.greedy_ids);
+  EXPECT_LE(LargestDifference(Feed(**model, &kv, golden.input_ids), golden.logits), 2e-4f);
+  kv = cache->NewSequence();
+  EXPECT_EQ(ContinueGreedily(**model, &kv, {golden.input_ids.begin(), golden.input_ids.begin() + 8},
+                             golden.greedy_ids.size()),
+            golden.greedy_ids);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantizedGolden, ::testing::ValuesIn(QuantizedGoldenNames()),

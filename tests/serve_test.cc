@@ -237,12 +237,8 @@ TEST(Serve, GivesMemoryBack) {
 
 // A target whose publisher recommends greedy sampling.
 TEST(Serve, FollowsTheSamplingOfModelAndRequest) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_greedy_", getpid());
-  std::filesystem::remove_all(folder);
-  std::filesystem::copy(ShippedModelPath("storyteller-7m"), folder);
-  std::filesystem::permissions(folder + "/generation_config.json",
-                               std::filesystem::perms::owner_all);
-  std::ofstream(folder + "/generation_config.json") << R"({"do_sample": false})";
+  const ModelCopy model(ShippedModelPath("storyteller-7m"));
+  model.Write("generation_config.json", R"({"do_sample": false})");
   const auto ask = [](int port, const std::string& fields) {
     const Answer answer = Client(port).Ask(
         "POST", "/v1/completions",
@@ -252,7 +248,7 @@ TEST(Serve, FollowsTheSamplingOfModelAndRequest) {
   };
   nlohmann::json greedy;
   {
-    ServeProcess process({"--target", folder, "--drafter", "ngram"});
+    ServeProcess process({"--target", model.path(), "--drafter", "ngram"});
     const int port = process.AwaitPort();
     ASSERT_NE(port, 0) << process.log();
     greedy = ask(port, "")["choices"][0]["token_ids"];
@@ -268,15 +264,14 @@ TEST(Serve, FollowsTheSamplingOfModelAndRequest) {
     EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
   }
   {
-    ServeProcess process({"--target", folder, "--generation-config", "none"});
+    ServeProcess process({"--target", model.path(), "--generation-config", "none"});
     const int port = process.AwaitPort();
     ASSERT_NE(port, 0) << process.log();
     EXPECT_NE(ask(port, R"(, "seed": 1)")["choices"][0]["token_ids"], greedy);
   }
-  std::ofstream(folder + "/generation_config.json") << R"({"top_p": 7})";
-  EXPECT_THAT(Refusal({"--target", folder}),
+  model.Write("generation_config.json", R"({"top_p": 7})");
+  EXPECT_THAT(Refusal({"--target", model.path()}),
               HasSubstr("generation_config.json: top_p: must be above 0 and at most 1, got 7"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Serve, DraftsWithAHead) {

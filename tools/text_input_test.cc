@@ -3,9 +3,7 @@
 #include <sys/stat.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -22,18 +21,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class TextInputTest : public ::testing::Test {
+class TextInputTest : public FolderTest {
  protected:
-  TextInputTest() {
-    std::string pattern = (fs::temp_directory_path() / "text_input_XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~TextInputTest() override { fs::remove_all(root_); }
-  std::string Write(const std::string& text) const {
-    const std::string path = root_ / "text";
-    std::ofstream(path) << text;
-    return path;
-  }
+  std::string Write(const std::string& text) const { return TestFolder::Write("text", text); }
   // The lines of a text; errors as they are said.
   std::vector<std::string> Lines(const std::string& text) const {
     auto input = TextInput::Open(Write(text));
@@ -44,8 +34,6 @@ class TextInputTest : public ::testing::Test {
     EXPECT_FALSE(input->NextLine().has_value());
     return lines;
   }
-
-  fs::path root_;
 };
 
 TEST_F(TextInputTest, GivesLinesAsTheyStand) {
@@ -127,7 +115,7 @@ TEST_F(TextInputTest, ErrorsNameTheFile) {
   const auto none = TextInput::Open("/nonexistent/text");
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(none.status().message(), HasSubstr("/nonexistent/text"));
-  auto folder = TextInput::Open(root_);
+  auto folder = TextInput::Open(folder_);
   ASSERT_TRUE(folder.ok());
   EXPECT_THAT(folder->NextLine()->status().message(), HasSubstr("cannot be read"));
   EXPECT_FALSE(folder->NextLine().has_value());

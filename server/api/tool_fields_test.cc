@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -260,29 +258,16 @@ TEST(ToolFields, OptionalCallsOfStrictFunctionsFollowTheirSchemas) {
 
 // ---- Answers ----
 
-class ToolAnswers : public testing::Test {
+class ToolAnswers : public ServerTest {
  protected:
-  ToolAnswers() {
-    const std::string folder = absl::StrCat(testing::TempDir(), "/tools_", getpid());
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/chat_template.jinja") << kHermesTemplate;
-    engine_.set_model_path(folder);
-    server_ = StartServer(&engine_, TestServerOptions());
-  }
+  ToolAnswers() { StartWithTemplate(kHermesTemplate); }
   // Returns the answer to a chat for which the model writes `pieces`.
   std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop) {
-    Client client(server_->port(), "/v1/chat/completions",
-                  R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}");
-    ++id_;
-    for (const std::string& piece : pieces) engine_.Emit(id_, piece);
-    engine_.End(id_, reason);
-    return client.Read().body;
+    return ServerTest::AnswerTo(
+        "/v1/chat/completions",
+        R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}", pieces, reason);
   }
-
-  ManualEngine engine_;
-  std::unique_ptr<HttpServer> server_;
-  GenerationId id_ = 0;
 };
 
 const std::vector<std::string>& TwoCalls() {

@@ -1,9 +1,5 @@
 #include "server/http/http_server.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,12 +8,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -74,8 +70,7 @@ TEST(HttpServer, AnswersEveryPath) {
 
 // The page offers a chat if the model has a template, and stories otherwise.
 TEST(HttpServer, ReportsWhetherTheModelHasAChatTemplate) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/template_", getpid());
-  std::filesystem::create_directories(folder);
+  const TestFolder folder;
   const struct {
     std::string jinja;
     Json name;
@@ -84,9 +79,9 @@ TEST(HttpServer, ReportsWhetherTheModelHasAChatTemplate) {
                {"{{ '<|im_start|>' + messages[0]['role'] }}{{ '<|im_end|>' }}", "jinja", true},
                {"{% if messages %} without an end", nullptr, false}};
   for (const auto& c : cases) {
-    std::ofstream(folder + "/chat_template.jinja") << c.jinja;
+    folder.Write("chat_template.jinja", c.jinja);
     ManualEngine engine;
-    engine.set_model_path(folder);
+    engine.set_model_path(folder.path());
     const auto server = StartServer(&engine, TestServerOptions());
     for (const Json& model : {Ask(server.get(), "GET", "/v1/models").json()["data"][0],
                               Ask(server.get(), "GET", "/v1/models/story").json()}) {
@@ -94,7 +89,6 @@ TEST(HttpServer, ReportsWhetherTheModelHasAChatTemplate) {
       EXPECT_EQ(model["has_chat_template"], c.has) << c.jinja;
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(HttpServer, ListsTheDraftersThatARequestMayName) {

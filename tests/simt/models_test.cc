@@ -18,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
 #include "tests/golden_file.h"
+#include "tests/model_testing.h"
 #include "verify/acceptance.h"
 
 namespace tandem {
@@ -52,19 +53,7 @@ class DeviceModel : public testing::TestWithParam<Case> {
     auto cache = PagedKvCache::Create(
         backend_.get(), model_->kv_layout(page_size, GetParam().kv_dtype), 128 / page_size);
     KvSequence kv = (*cache)->NewSequence();
-    std::vector<float> logits;
-    const auto tokens = absl::MakeConstSpan(golden_.input_ids).first(count);
-    for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
-      const auto part = tokens.subspan(begin, chunk);
-      const ForwardRequest request{
-          .tokens = part, .kv = &kv, .num_logits = static_cast<int>(part.size())};
-      const auto rows = model_->Forward({&request, 1});
-      EXPECT_TRUE(rows.ok()) << rows.status().message();
-      if (!rows.ok()) break;
-      const auto* data = static_cast<const float*>(rows->data);
-      logits.insert(logits.end(), data, data + static_cast<size_t>(rows->rows) * rows->cols);
-    }
-    return logits;
+    return tandem::Feed(*model_, &kv, absl::MakeConstSpan(golden_.input_ids).first(count), chunk);
   }
 
   std::unique_ptr<Backend> backend_;
@@ -75,13 +64,8 @@ class DeviceModel : public testing::TestWithParam<Case> {
 TEST_P(DeviceModel, LogitsEqualTheReference) {
   constexpr int kTokens = 13;
   const std::vector<float> logits = Feed(kTokens, kTokens, 16);
-  const size_t size = size_t{kTokens} * model_->vocab_size();
-  ASSERT_EQ(logits.size(), size);
-  float worst = 0.0f;
-  for (size_t i = 0; i < size; ++i) {
-    worst = std::max(worst, std::abs(logits[i] - golden_.logits[i]));
-  }
-  EXPECT_LE(worst, GetParam().tolerance);
+  const auto end = golden_.logits.begin() + kTokens * model_->vocab_size();
+  EXPECT_LE(LargestDifference(logits, {golden_.logits.begin(), end}), GetParam().tolerance);
 }
 
 TEST_P(DeviceModel, RowsHaveTheSameBitsInEveryChunking) {

@@ -19,6 +19,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tandem/tokenizer.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -29,28 +30,17 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Le;
 using ::testing::UnorderedElementsAre;
 
-// A folder that goes with the test.
-class RandomModelTest : public ::testing::Test {
+class RandomModelTest : public FolderTest {
  protected:
-  RandomModelTest() {
-    std::string pattern = (fs::temp_directory_path() / "random_model_XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~RandomModelTest() override { fs::remove_all(root_); }
-
-  std::string Path(const std::string& name) const { return (root_ / name).string(); }
   absl::Status Write(const std::string& shape, uint64_t seed, const std::string& name) {
     const auto parsed = RandomModelShape::Parse(shape);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     return WriteRandomModel(*parsed, seed, Path(name), [](int64_t) {});
   }
   std::string Contents(const std::string& name) const { return *ReadFile(Path(name)); }
-
-  fs::path root_;
 };
 
 std::string ParseError(const std::string& text) {
