@@ -63,7 +63,7 @@ fi
 name=$(basename "$folder")
 tar -C "$(dirname "$folder")" -cf - "$name" | xz -9 -T1 >"$folder.tar.xz"
 size=$(stat -c %s "$folder.tar.xz")
-[ "$size" -le "$most_bytes" ] || die "$folder.tar.xz: must have at most $most_bytes bytes, got $size"
+[ "$size" -le "$most_bytes" ] || die "$folder.tar.xz: at most $most_bytes bytes, got $size"
 say "$folder.tar.xz has $size bytes; run there, in the root of this repository:"
 cat <<COMMANDS
 python3 -I -m tarfile -e $folder.tar.xz /tmp

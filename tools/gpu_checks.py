@@ -237,8 +237,8 @@ class Checks:
             line = {"golden": folder.name, "tokens": len(want), "as_reference": same(got, want),
                     "cpu_as_reference": same(cpu, want), "as_cpu": same(got, cpu)}
             self.record(line)
-            # Rounding activations to bf16 changes close decisions, also on CPUs that round. The first
-            # quarter of a golden text does not have close decisions.
+            # Rounding activations to bf16 changes close decisions, also on CPUs that round. The
+            # first quarter of a golden text does not have close decisions.
             least = max(line["cpu_as_reference"], len(want) // 4)
             if line["as_reference"] < least and "bf16" not in folder.name:
                 wrong.append(f"{folder.name} after {line['as_reference']} tokens")
