@@ -42,7 +42,7 @@ struct PerplexityFlags {
   }
 };
 
-// The result and what it was measured on.
+// The result, with the options and the text that it was measured on.
 struct PerplexityReport {
   PerplexityOptions options;
   Perplexity result;

@@ -17,8 +17,8 @@ int Fail(const absl::Status& status) {
 
 }  // namespace
 
-// One turn of a conversation, streamed, its reasoning told from the answer, and cancelled after a
-// number of tokens:
+// Streams one turn of a conversation, with reasoning separated from the answer, and cancels it
+// after a number of tokens:
 //   chat TARGET_FOLDER DRAFT_FOLDER MESSAGE MOST_TOKENS
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   if (!engine.ok()) return Fail(engine.status());
   const tandem::Tokenizer& tokenizer = (*engine)->tokenizer();
 
-  // Without special tokens: what somebody wrote cannot pose as the template's own.
+  // kPlain: special tokens in a user's text must not act as those of the template.
   const auto message = tokenizer.Encode(argv[3], tandem::SpecialTokens::kPlain);
   if (!message.ok()) return Fail(message.status());
   const auto chat = tandem::ChatTemplate::Load((*engine)->target_info().path);
@@ -54,12 +54,12 @@ int main(int argc, char** argv) {
       [&](const tandem::Piece& piece) {
         print(reader.Push(piece.text));
         num_tokens += piece.token_ids.size();
-        return num_tokens < max_tokens;  // false ends it here; Engine::Cancel from anywhere
+        return num_tokens < max_tokens;  // false ends it; Engine::Cancel also does, on any thread
       });
   if (!id.ok()) return Fail(id.status());
   for (;;) {
     const auto answer = (*engine)->Wait(*id, absl::Milliseconds(100));
-    if (absl::IsDeadlineExceeded(answer.status())) continue;  // time for other things
+    if (absl::IsDeadlineExceeded(answer.status())) continue;  // do other work here
     if (!answer.ok()) return Fail(answer.status());
     print(reader.Finish());
     std::printf("\nanswer: %zu tokens, ended by %s\n", answer->token_ids.size(),

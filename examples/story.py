@@ -1,6 +1,6 @@
 """Streams a story and reports the acceptance of its draft: story.py TARGET DRAFT [PROMPT]
 
-Needs the package `tandem` (docs/python.md). Where a colour can be seen, accepted draft tokens are green.
+Needs the package `tandem` (docs/python.md). On a terminal, accepted draft tokens are green.
 """
 
 import asyncio
