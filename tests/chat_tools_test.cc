@@ -184,7 +184,7 @@ TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   const ProgramRun alone =
       RunProgram({"generate", "--target", model.path(), "--tools", "f", "--prompt", "a"});
   EXPECT_EQ(alone.exit_status, kExitWrongLine);
-  EXPECT_THAT(alone.err, HasSubstr("--tools: are functions of a chat: give --chat, too"));
+  EXPECT_THAT(alone.err, HasSubstr("--tools: needs --chat"));
   const ProgramRun missing =
       RunProgram({"chat", "--target", model.path(), "--tools", model.FilePath("none.json")});
   EXPECT_EQ(missing.exit_status, kExitWrongLine);

@@ -19,7 +19,7 @@ absl::Status Named(absl::string_view name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-// No file is called so.
+// Whether `text` is a schema rather than the name of a file: it begins with a brace.
 bool IsSchema(absl::string_view text) {
   return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
 }
@@ -27,12 +27,12 @@ bool IsSchema(absl::string_view text) {
 }  // namespace
 
 void ConstraintFlags::AddTo(CLI::App* app) {
-  OptionGroup group(app, "Constraints (one of them)");
+  OptionGroup group(app, "Constraints (at most one)");
   group.Add("--json-schema", "F|{...}", &json_schema,
-            "The output is JSON of this schema: a file, or the schema itself, {...}");
-  group.Add("--regex", "R", &regex, "The output matches this expression, as a whole");
-  group.Add("--choice", "A,B", &choices, "The output is one of these", ',');
-  group.Add("--grammar", "F", &grammar, "The output is what the rule root of this EBNF derives");
+            "The output is JSON that matches this schema: a file, or the schema itself, {...}");
+  group.Add("--regex", "R", &regex, "The whole output matches this regular expression");
+  group.Add("--choice", "A,B", &choices, "The output is one of these texts", ',');
+  group.Add("--grammar", "F", &grammar, "The output matches the rule root of this EBNF grammar");
 }
 
 std::string ConstraintFlags::Name() const {
@@ -47,7 +47,8 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
   const int num_given =
       json_schema.has_value() + regex.has_value() + grammar.has_value() + !choices.empty();
   if (num_given > 1) {
-    return absl::InvalidArgumentError("give one of --json-schema, --regex, --choice and --grammar");
+    return absl::InvalidArgumentError(
+        "--json-schema, --regex, --choice, --grammar: only one of them may be given");
   }
   if (num_given == 0) return std::nullopt;
   OutputConstraint constraint;
@@ -77,7 +78,7 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
       ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));
 }
 
-absl::Status ConstraintFlags::WithRequestFieldNames(const absl::Status& status) const {
+absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const {
   absl::string_view what = status.message();
   return absl::ConsumePrefix(&what, "constraint: ")
              ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))

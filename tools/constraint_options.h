@@ -14,23 +14,23 @@ class App;
 
 namespace tandem {
 
-// The options of what an output must be, as typed.
+// The options that constrain the output, as typed.
 struct ConstraintFlags {
   std::optional<std::string> json_schema;  // file, or the schema itself
   std::optional<std::string> regex;
   std::optional<std::string> grammar;  // file
   std::vector<std::string> choices;
 
-  // Adds them to `app`, which must not outlive this object.
+  // Adds the options to `app`, which must not outlive this object.
   void AddTo(CLI::App* app);
-  // Reads the files that they name. Nothing if none is given. Errors name the option, and the file
-  // where it has one.
+  // Returns the constraint, reading its file if it has one; nullopt if no option is given. Errors
+  // name the option and the file.
   absl::StatusOr<std::optional<OutputConstraint>> Read() const;
-  // `status`, naming the option in place of the request's constraint, if it names that.
-  absl::Status WithRequestFieldNames(const absl::Status& status) const;
+  // Returns `status` with a leading "constraint" field replaced by the option's name.
+  absl::Status WithOptionNames(const absl::Status& status) const;
 
  private:
-  // The one that is given, with its file: "--grammar sums.ebnf".
+  // The option that is given, with its file: "--grammar sums.ebnf".
   std::string Name() const;
 };
 

@@ -16,9 +16,10 @@ void SamplingFlags::AddTo(CLI::App* app) {
   VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
     group.Add(parameter.option, parameter.value, &(params.*member), parameter.help, limits);
   });
-  group.Add("--logit-bias", "ID:BIAS", &logit_bias, "Added to a token's logit; repeatable");
+  group.Add("--logit-bias", "ID:BIAS", &logit_bias,
+            "Adds BIAS to the logit of token ID; repeatable");
   group.Add("--seed", "N", &seed,
-            "Makes the output a function of model, prompt and parameters alone", {.low = 0});
+            "Makes the output depend only on the model, the prompt and the parameters", {.low = 0});
 }
 
 absl::Status SamplingFlags::Check() {
@@ -30,7 +31,7 @@ absl::Status SamplingFlags::Check() {
     float bias = 0.0f;
     if (!absl::SimpleAtoi(parts.first, &id) || !absl::SimpleAtof(parts.second, &bias)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--logit-bias: \"", entry, "\" is not ID:BIAS"));
+          absl::StrCat("--logit-bias: must be ID:BIAS, got \"", entry, "\""));
     }
     params.logit_bias.emplace_back(id, bias);
   }

@@ -15,15 +15,17 @@ class App;
 
 namespace tandem {
 
-// The options of how tokens are drawn, as typed.
+// The sampling options, as typed.
 struct SamplingFlags {
   SamplingParams params;
   std::vector<std::string> logit_bias;
   std::optional<uint64_t> seed;
 
-  // Adds them to `app`, which must not outlive this object. What they are now are the defaults.
+  // Adds the options to `app`, which must not outlive this object. The current values are the
+  // defaults.
   void AddTo(CLI::App* app);
-  // Reads the biases into `params`. Errors are of the command line.
+  // Parses the biases into `params` and validates it. An error means that the command line is
+  // wrong.
   absl::Status Check();
 };
 

@@ -24,13 +24,13 @@ absl::StatusOr<JsonValue> ToolsOption::Read() const {
   }
   ASSIGN_OR_RETURN(JsonValue tools, ParseJsonValue(*text, absl::StrCat("--tools ", file)));
   const auto functions = ToolFunctionsOf(tools);
-  RETURN_IF_ERROR(WithRequestFieldNames(functions.status()));
+  RETURN_IF_ERROR(WithOptionNames(functions.status()));
   if (!functions->empty()) return tools;
   return absl::InvalidArgumentError(absl::StrCat("--tools ", file, ": found ", Shown(tools),
                                                  ", allowed: a list of at least one function"));
 }
 
-absl::Status ToolsOption::WithRequestFieldNames(const absl::Status& status) const {
+absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
   if (!is_given() || !absl::StartsWith(FieldOf(status), "tools")) return status;
   return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", status.message()));
 }

@@ -13,14 +13,14 @@ namespace tandem {
 struct ToolsOption {
   std::string file;
 
-  // Adds it to `group`, whose command must not outlive this object.
+  // Adds the option to `group`, whose command must not outlive this object.
   void AddTo(OptionGroup* group);
   bool is_given() const { return !file.empty(); }
-  // The file's list, as ChatInput::tools has it; null without the option. Errors name the option,
-  // the file, the member, the value found and those allowed.
+  // Returns the file's list in the form of ChatInput::tools; null without the option. Errors name
+  // the option, the file, the member, the value found and the values allowed.
   absl::StatusOr<JsonValue> Read() const;
-  // `status`, naming the option and its file, if it is about a member of `tools`.
-  absl::Status WithRequestFieldNames(const absl::Status& status) const;
+  // Returns `status` with the option and its file in front, if it is about a member of `tools`.
+  absl::Status WithOptionNames(const absl::Status& status) const;
 };
 
 }  // namespace tandem
