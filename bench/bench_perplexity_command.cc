@@ -42,7 +42,7 @@ struct PerplexityFlags {
   }
 };
 
-// The result and what it was measured on.
+// The result, with the model and the file measured.
 struct PerplexityReport {
   PerplexityOptions options;
   Perplexity result;

@@ -103,7 +103,7 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   return absl::OkStatus();
 }
 
-// The result and what it was measured on.
+// The result, with the models and options measured.
 struct Report {
   ModelInfo target;
   std::optional<ModelInfo> draft;
