@@ -18,17 +18,15 @@
 #include "tandem/answer_reader.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
-#include "tools/constraint_options.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/report.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
-#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
