@@ -59,7 +59,7 @@ std::optional<int64_t> NumberIn(const std::string& path) {
 }
 
 // Returns the number after the word `wanted` at the beginning of a line.
-std::optional<int64_t> NumberBehind(const std::string& path, std::string_view wanted) {
+std::optional<int64_t> NumberAfter(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
     int64_t number = 0;
@@ -75,8 +75,8 @@ int64_t BytesOfFiles(const std::string& folder) {
   const std::string path = folder + "/memory.stat";
   int64_t bytes = 0;
   for (const char* kind : {"active_file", "inactive_file"}) {
-    const auto total = NumberBehind(path, absl::StrCat("total_", kind));
-    bytes += total.has_value() ? *total : NumberBehind(path, kind).value_or(0);
+    const auto total = NumberAfter(path, absl::StrCat("total_", kind));
+    bytes += total.has_value() ? *total : NumberAfter(path, kind).value_or(0);
   }
   return bytes;
 }
@@ -139,7 +139,7 @@ int NumPhysicalCores(const std::string& root) {
 std::optional<int64_t> AvailableMemoryBytes(const std::string& root) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   int64_t available = kUnknown;
-  if (const auto kib = NumberBehind(root + "/proc/meminfo", "MemAvailable:"); kib.has_value()) {
+  if (const auto kib = NumberAfter(root + "/proc/meminfo", "MemAvailable:"); kib.has_value()) {
     available = *kib << 10;
   }
   for (const std::string& folder : GroupFolders(root, "memory")) {

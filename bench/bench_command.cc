@@ -39,13 +39,6 @@ CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::s
   return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed));
 }
 
-CLI::Option* AddCount(CLI::App* app, const std::string& name, int* value, const std::string& text,
-                      int most, int least, const std::string& type) {
-  return app->add_option(name, *value, absl::StrCat(text, " [", *value, "]"))
-      ->type_name(type)
-      ->check(CLI::Range(least, most));
-}
-
 int ThreadsOf(const EngineOptions& options) {
   return options.threads > 0 ? options.threads : NumUsableCores();
 }

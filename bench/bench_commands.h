@@ -29,14 +29,12 @@ Command AddBenchDevice(CLI::App* bench);
 Command AddBenchPhases(CLI::App* bench);
 Command AddBenchPerplexity(CLI::App* bench);
 
-// Add options whose defaults are the variables' values: a list of numbers, a list of names, a
-// number. For numbers the help has the default after `text`; for names it does not.
+// Add options whose values are lists, and whose defaults are the variables' values. For numbers the
+// help has the default after `text`; for names it does not.
 CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
                         const std::string& text, int least, int most);
 CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
                       const std::string& text, const std::vector<std::string>& allowed);
-CLI::Option* AddCount(CLI::App* app, const std::string& name, int* value, const std::string& text,
-                      int most, int least = 1, const std::string& type = "N");
 // Returns the number of threads of an engine.
 int ThreadsOf(const EngineOptions& options);
 // Returns the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT,

@@ -21,7 +21,9 @@
 #include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
+#include "tandem/engine_parameters.h"
 #include "tools/checkpoints/random_model.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -44,16 +46,14 @@ struct OperationFlags {
   bool Wants(const std::string& op) const { return ops.empty() || absl::c_linear_search(ops, op); }
   void AddTo(CLI::App* app, const std::string& rows_text, const std::string& contexts_text,
              int least_context, const std::string& kv_cache_text, const std::string& quantize_text,
-             const std::string& repeat_text) {
+             const std::string& repeat_text, const std::string& json_text) {
     AddNumbers(app, "--rows", &options.rows, rows_text, 1, 1 << 16);
     AddNumbers(app, "--contexts", &options.contexts, contexts_text, least_context, 1 << 20);
-    AddCount(app, "--repeat", &options.run.repeat, repeat_text, 10000);
-    app->add_option("--kv-cache", kv_cache, absl::StrCat(kv_cache_text, " [", kv_cache, "]"))
-        ->type_name("NAME")
-        ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-    app->add_option("--quantize", quantize, absl::StrCat(quantize_text, " [none]"))
-        ->type_name("NAME")
-        ->check(CLI::IsMember(NamesIn(kQuantizations)));
+    OptionGroup group(app);
+    group.Add("--repeat", "N", &options.run.repeat, repeat_text, {.low = 1, .high = 10000});
+    group.Add("--kv-cache", "NAME", &kv_cache, kv_cache_text, OneOf{{"f32", "bf16", "int8"}});
+    group.Add("--quantize", "NAME", &quantize, quantize_text, OneOf{QuantizationNames()});
+    group.AddFlag("--json", &json, json_text);
   }
 };
 
@@ -298,12 +298,10 @@ Command AddBenchKernels(CLI::App* bench) {
   CLI::App* app = bench->add_subcommand(
       "kernels",
       "Compare single operations on the CPU with its read bandwidth and arithmetic peak");
-  app->add_option("--shape", flags->shape,
-                  "Sizes of the operations, a shape of `tandem make-random` [the target's, else "
-                  "1b]")
-      ->type_name("SHAPE");
-  app->add_option("-m,--target", flags->target, "A model whose whole passes are also measured")
-      ->type_name("PATH");
+  OptionGroup group(app);
+  group.Add("--shape", "SHAPE", &flags->shape,
+            "Sizes of the operations, a shape of `tandem make-random` [the target's, else 1b]");
+  group.Add("-m,--target", "PATH", &flags->target, "A model whose whole passes are also measured");
   AddNames(app, "--ops", &flags->ops,
            "Any of matmul, experts, attention, rms_norm, sample, and with --target passes [all]",
            {"matmul", "experts", "attention", "rms_norm", "sample", "passes"});
@@ -320,14 +318,13 @@ Command AddBenchKernels(CLI::App* bench) {
   flags->AddTo(app, "Numbers of rows", "Tokens that attention reads", 1,
                "Type of the cache in the target's passes: f32, bf16, int8",
                "Quantization of the target's weights in its passes, the same as for generate",
-               "Number of interleaved samples of each operation");
-  app->add_option("--threads", flags->threads, "CPU threads [the number of physical cores]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  app->add_option("--compute", flags->compute,
-                  "Type of the activations in products with bf16 weights: f32, bf16, auto [auto]")
-      ->type_name("NAME");
-  app->add_flag("--json", flags->json, "Print one JSON object instead of a table");
+               "Number of interleaved samples of each operation",
+               "Print one JSON object instead of a table");
+  group.Add("--threads", "N", &flags->threads, "CPU threads [the number of physical cores]",
+            {.low = 1, .high = 1024, .unset = 0});
+  group.Add("--compute", "NAME", &flags->compute,
+            "Type of the activations in products with bf16 weights: f32, bf16, auto",
+            OneOf{{"auto", "f32", "bf16"}});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunKernels(*flags); }};
@@ -343,10 +340,9 @@ Command AddBenchDevice(CLI::App* bench) {
       "device",
       "Compare products, attention, passes and sampling with random weights with the read "
       "bandwidth of a device");
-  app->add_option("--device", flags->device, "auto, cpu, cuda:N [auto]")->type_name("NAME");
-  app->add_option("--shape", flags->shapes,
-                  "Shapes of `tandem make-random`, joined by + [llama-1b]")
-      ->type_name("SHAPE+...");
+  OptionGroup group(app);
+  group.Add("--device", "NAME", &flags->device, "auto, cpu, cuda:N");
+  group.Add("--shape", "SHAPE+...", &flags->shapes, "Shapes of `tandem make-random`, joined by +");
   AddNames(app, "--ops", &flags->ops, "Any of product, attention, pass, sampling [all]",
            {"product", "attention", "pass", "sampling"});
   AddNumbers(app, "--batches", &flags->options.batches, "Numbers of sequences that decode together",
@@ -354,11 +350,12 @@ Command AddBenchDevice(CLI::App* bench) {
   flags->AddTo(app, "Numbers of rows of one sequence", "Tokens in the cache before the rows", 0,
                "Type of the cache: f32, bf16, int8",
                "Format of the weights: none, or a block format such as q8_0",
-               "Number of samples of each operation; the median is reported");
-  AddCount(app, "--sample-ms", &flags->sample_ms, "Minimum duration of a sample", 10000, 0, "MS");
-  AddCount(app, "--buffer-mb", &flags->buffer_mb, "Memory to read and to copy, in MiB", 1 << 16, 1,
-           "MB");
-  app->add_flag("--json", flags->json, "Print one JSON object per line, as soon as it is known");
+               "Number of samples of each operation; the median is reported",
+               "Print one JSON object per line, as soon as it is known");
+  group.Add("--sample-ms", "MS", &flags->sample_ms, "Minimum duration of a sample",
+            {.low = 0, .high = 10000});
+  group.Add("--buffer-mb", "MB", &flags->buffer_mb, "Memory to read and to copy, in MiB",
+            {.low = 1, .high = 1 << 16});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunDevice(*flags); }};

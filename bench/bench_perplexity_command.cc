@@ -13,6 +13,7 @@
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
 #include "engine/runtime.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -42,7 +43,7 @@ struct PerplexityFlags {
   }
 };
 
-// The result, with the options and the text that it was measured on.
+// The result, with the model and the file measured.
 struct PerplexityReport {
   PerplexityOptions options;
   Perplexity result;
@@ -127,25 +128,18 @@ Command AddBenchPerplexity(CLI::App* bench) {
   const auto flags = std::make_shared<PerplexityFlags>();
   CLI::App* app = bench->add_subcommand(
       "perplexity", "Measure how well the target predicts a text file, token by token");
-  const std::string group = "Measurement";
-  app->add_option("--file", flags->file, "The text file, in UTF-8")
-      ->type_name("F.txt")
-      ->required()
-      ->group(group);
-  app->add_option("--window", flags->window,
-                  "Tokens per window; every window begins with an empty context [1024, or the "
-                  "model's context if smaller]")
-      ->type_name("N")
-      ->check(CLI::Range(2, 1 << 30))
-      ->group(group);
-  app->add_option("--stride", flags->stride,
-                  "Distance in tokens between the beginnings of windows. A token is predicted in "
-                  "the first window that contains it; windows that do not overlap predict all but "
-                  "their first token [half the window]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 30))
-      ->group(group);
-  app->add_flag("--json", flags->json, "Print one JSON object instead of text")->group(group);
+  OptionGroup group(app, "Measurement");
+  group.Add("--file", "F.txt", &flags->file, "The text file, in UTF-8")->required();
+  group.Add("--window", "N", &flags->window,
+            "Tokens per window; every window begins with an empty context [1024, or the model's "
+            "context if smaller]",
+            {.low = 2, .high = 1 << 30});
+  group.Add("--stride", "N", &flags->stride,
+            "Distance in tokens between the beginnings of windows. A token is predicted in the "
+            "first window that contains it; windows that do not overlap predict all but their "
+            "first token [half the window]",
+            {.low = 1, .high = 1 << 30});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,

@@ -17,6 +17,7 @@
 #include "bench/operation.h"
 #include "checkpoint/model_config.h"
 #include "engine/runtime.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -159,17 +160,16 @@ Command AddBenchPhases(CLI::App* bench) {
       "phases",
       "Measure the time to the first token by the prompt's length and the time per output token by "
       "its position, compared with the machine's limits");
-  const std::string group = "Measurement";
+  OptionGroup group(app, "Measurement");
   AddNumbers(app, "--prompt-lengths", &flags->prompt_lengths,
              "Lengths of the random prompts in tokens", 1, 1 << 20)
-      ->group(group);
-  AddCount(app, "-n,--max-tokens", &flags->max_tokens,
-           "Tokens decoded after each prompt, not counting the first", 1 << 20)
-      ->group(group);
-  AddCount(app, "--repeat", &flags->repeat, "Number of generations of each length, interleaved",
-           10000)
-      ->group(group);
-  app->add_flag("--json", flags->json, "Print one JSON object instead of tables")->group(group);
+      ->group("Measurement");
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens,
+            "Tokens decoded after each prompt, not counting the first",
+            {.low = 1, .high = 1 << 20});
+  group.Add("--repeat", "N", &flags->repeat, "Number of generations of each length, interleaved",
+            {.low = 1, .high = 10000});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,

@@ -103,7 +103,7 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   return absl::OkStatus();
 }
 
-// The result, with the models and the machine that it was measured on.
+// The result, with the models and options measured.
 struct Report {
   ModelInfo target;
   std::optional<ModelInfo> draft;
@@ -324,40 +324,32 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
   SpeculationBenchmarkOptions& benchmark = flags->benchmark;
   CLI::App* app = bench->add_subcommand(
       "speculation", "Compare speculative with plain decoding for several draft lengths");
-  const std::string group = "Measurement";
-  app->add_option("--prompts", flags->prompts_file,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]")
-      ->type_name("F.jsonl")
-      ->group(group);
-  app->add_flag("--chat", flags->chat,
+  OptionGroup group(app, "Measurement");
+  group.Add("--prompts", "F.jsonl", &flags->prompts_file,
+            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]");
+  group.AddFlag("--chat", &flags->chat,
                 "Format prompts as messages with the model's chat template; answers end where the "
-                "model ends them")
-      ->group(group);
-  app->add_option("--num-prompts", flags->num_prompts, "Use only the first N prompts [all]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app->add_option("-k,--draft-tokens", flags->draft_tokens,
-                  absl::StrCat("Draft lengths: integers, or auto; 0 compares plain decoding with "
-                               "itself [",
-                               kDefaultDraftTokens, "; 0 without a draft]"))
-      ->type_name("LIST")
-      ->group(group);
+                "model ends them");
+  group.Add("--num-prompts", "N", &flags->num_prompts, "Use only the first N prompts [all]",
+            {.low = 1, .high = 1 << 20});
+  group.Add(
+      "-k,--draft-tokens", "LIST", &flags->draft_tokens,
+      absl::StrCat("Draft lengths: integers, or auto; 0 compares plain decoding with itself [",
+                   kDefaultDraftTokens, "; 0 without a draft]"));
   AddNumbers(app, "--batch", &benchmark.batches, "Numbers of sequences decoded together", 1, 1024)
-      ->group(group);
-  AddCount(app, "-n,--max-tokens", &benchmark.max_tokens, "Tokens per sequence", 1 << 20)
-      ->group(group);
-  OptionGroup(app, group)
-      .Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
-           {.low = 0, .high = 100});
-  AddCount(app, "--repeat", &benchmark.repeat, "Pairs of passes over all prompts", 10000)
-      ->group(group);
-  OptionGroup(app, group)
-      .Add("--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
-           "Keep each draft token with probability A, independent of the target's distribution, to "
-           "measure the engine apart from its draft; the output is then not the target's",
-           {.low = 0, .high = 1});
-  app->add_flag("--json", flags->json, "Print one JSON object instead of a table")->group(group);
+      ->group("Measurement");
+  group.Add("-n,--max-tokens", "N", &benchmark.max_tokens, "Tokens per sequence",
+            {.low = 1, .high = 1 << 20});
+  group.Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
+            {.low = 0, .high = 100});
+  group.Add("--repeat", "N", &benchmark.repeat, "Pairs of passes over all prompts",
+            {.low = 1, .high = 10000});
+  group.Add(
+      "--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
+      "Keep each draft token with probability A, independent of the target's distribution, to "
+      "measure the engine apart from its draft; the output is then not the target's",
+      {.low = 0, .high = 1});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of a table");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return app;
 }

@@ -1,6 +1,7 @@
-// Any text as an answer that thinks and calls functions, in every form that calls have: the same
-// however it is cut into pieces, nothing of it lost or made up where nothing is called, and calls
-// only of functions that there are, whose arguments are the beginning of a JSON object.
+// Fuzzes AnswerReader: reads any text as an answer with reasoning and tool calls, in every format
+// of tool calls. The result must not depend on how the text is cut into pieces. Without a call, no
+// text is lost or invented. Calls name known functions only, and their arguments begin a JSON
+// object.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,7 @@ constexpr std::array kFamilies = {Family::kHermes,       Family::kLlama3,  Famil
                                   Family::kMistralNamed, Family::kQwenXml, Family::kGlm,
                                   Family::kDeepSeek};
 
-// What a byte below 32 stands for: the parts that forms are made of.
+// The pieces that the formats are made of. A byte below 32 stands for the piece with that index.
 constexpr std::array<std::string_view, 32> kParts = {"<think>",
                                                      "</think>",
                                                      "<tool_call>",

@@ -30,8 +30,8 @@ std::string QuotedJson(const std::string& text) {
   return Json(text).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// One byte of a JSON string. Only what is ASCII is escaped; bytes of other characters come one by
-// one.
+// Appends one byte of a JSON string. Only ASCII characters are escaped: the bytes of other
+// characters arrive one at a time.
 void AppendEscaped(char byte, std::string* json) {
   if (!absl::ascii_isascii(static_cast<unsigned char>(byte))) {
     *json += byte;
@@ -41,14 +41,15 @@ void AppendEscaped(char byte, std::string* json) {
   json->append(quoted, 1, quoted.size() - 2);
 }
 
-// Python's words for what JSON has others for: templates write values with them.
+// Translates Python's True, False and None to JSON: templates write values in Python's spelling.
 absl::string_view AsJsonWord(absl::string_view text) {
   if (text == "True") return "true";
   if (text == "False") return "false";
   return text == "None" ? "null" : text;
 }
 
-// A value that was written as a text.
+// Returns the JSON of a value that was written without quotes. It is a string unless the text is
+// JSON of one of `types`.
 std::string JsonOfText(const std::string& text, JsonTypes types) {
   const absl::string_view word = AsJsonWord(absl::StripAsciiWhitespace(text));
   const Json value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
@@ -57,10 +58,10 @@ std::string JsonOfText(const std::string& text, JsonTypes types) {
   return is_json ? std::string(word) : QuotedJson(text);
 }
 
-// Finds the end of a string, an array or an object.
+// Finds the end of a JSON string, array or object.
 class JsonSpan {
  public:
-  // REQUIRES: it is kOpen.
+  // REQUIRES: the last call, if any, returned kOpen.
   State Read(char byte) {
     if (in_string_) {
       const bool ends = byte == '"' && !is_escaped_;
@@ -79,17 +80,17 @@ class JsonSpan {
     }
     return State::kOpen;
   }
-  // Whether what was read may go on as a number or a word.
+  // Whether the bytes so far may continue as a number or a word, such as `true`.
   bool is_flat() const { return open_.empty() && !in_string_; }
 
  private:
-  std::string open_{};  // brackets
+  std::string open_{};  // the open brackets
   bool in_string_ = false;
   bool is_escaped_ = false;
 };
 
-// {"name": "f", "arguments": {...}}, from the first brace. The name may be called "tool_name", and
-// arguments "parameters", as well.
+// Reads {"name": "f", "arguments": {...}}, starting at the first brace. The key "tool_name" is
+// accepted for "name", and "parameters" for "arguments".
 class JsonCallReader final : public CallReader {
  public:
   State Read(char byte) override {
@@ -156,15 +157,15 @@ class JsonCallReader final : public CallReader {
   bool IsArguments() const { return key_ == "arguments" || key_ == "parameters"; }
 
   Place place_ = Place::kBegin;
-  bool may_end_ = false;  // the object, where a key may come
+  bool may_end_ = false;  // whether '}' is allowed where a key is expected
   JsonSpan span_{};       // the value
-  std::string key_{};     // as it is written
-  std::string value_{};   // the same; empty for arguments
+  std::string key_{};     // as written, escapes included
+  std::string value_{};   // as written; empty for arguments
 };
 
-// A call that is not JSON, by the parts of its form. A value without quotes is a string where its
-// parameter may only be one, else what its JSON says, if that is of a type that the parameter may
-// have, else a string.
+// Reads a call that is not JSON, by the parts of its format. A value without quotes is a string if
+// its parameter can only be a string. Otherwise it is read as JSON if it is JSON of a type that the
+// parameter allows, and as a string if not.
 class PartsCallReader final : public CallReader {
  public:
   PartsCallReader(const ToolFormat& format, const std::vector<CallableFunction>* functions)
@@ -201,7 +202,7 @@ class PartsCallReader final : public CallReader {
     if (parts_[at_].kind == CallPart::Kind::kValue) BeginValue();
     return State::kOpen;
   }
-  // `byte` is the first that comes there.
+  // Goes to the part at `at` and reads its first byte.
   State GoOnTo(size_t at, char byte) {
     const State state = GoTo(at);
     return state == State::kOpen ? ReadPart(byte) : state;
@@ -254,7 +255,7 @@ class PartsCallReader final : public CallReader {
     for (size_t at = at_;; at += parts_[at].num_optional) {
       const CallPart& part = parts_[at];
       if (part.kind != CallPart::Kind::kText && part.kind != CallPart::Kind::kMarker) {
-        // All the texts before it are missing, which is wrong after an id.
+        // All texts before this part are missing, which is an error after an id.
         const bool is_id = at_ > 0 && parts_[at_ - 1].kind == CallPart::Kind::kId;
         const bool may_be = !is_id && text_.size() == 1 && !IsSpaceByte(byte);
         return may_be ? GoOnTo(at, byte) : State::kWrong;
@@ -265,7 +266,8 @@ class PartsCallReader final : public CallReader {
     }
   }
 
-  // A name ends at the text after it, if that is required, or else at the first other character.
+  // A name ends at the text after it if that text is required, else at the first character that
+  // cannot be part of a name.
   State ReadName(char byte) {
     const bool is_fixed = parts_[at_ + 1].num_optional == 0 && !MayBeginInSpace(at_ + 1);
     if (IsNameByte(byte) || (IsSpaceByte(byte) && (is_fixed || text_.empty()))) {
@@ -307,7 +309,8 @@ class PartsCallReader final : public CallReader {
       return true;
     }
     if (!is_string_) return false;
-    // Held back is what may be the end: of a line break and the tag, or of the tag alone.
+    // Hold back the bytes that may be the beginning of the end: the tag, perhaps after a line
+    // break.
     size_t held = std::min(value_.size(), end.size());
     while (held > 0 &&
            !absl::StartsWith(end, absl::string_view(value_).substr(value_.size() - held))) {
@@ -336,17 +339,17 @@ class PartsCallReader final : public CallReader {
 
   const std::vector<CallableFunction>* functions_;
   absl::Span<const CallPart> parts_{};
-  absl::Span<const CallPart> other_;  // the parts of a form in place of one that does not fit
-  std::string read_{};                // in front of the arguments
-  size_t at_ = 0;                     // of parts_
-  std::string text_{};                // of the part
-  JsonSpan span_{};                   // the arguments
-  std::string key_{};                 // the last parameter's
-  JsonTypes types_{};                 // of its value
-  bool is_string_ = false;            // the value, which is then let out as it comes
-  bool has_breaks_ = false;           // a line break on each side of it belongs to the form
-  std::string value_{};               // what of it is held back
-  bool is_first_ = true;              // byte of a value
+  absl::Span<const CallPart> other_;  // the parts to try if parts_ do not fit
+  std::string read_{};                // the bytes before the arguments
+  size_t at_ = 0;                     // index in parts_
+  std::string text_{};                // the bytes read of the current part
+  JsonSpan span_{};                   // the end of JSON arguments
+  std::string key_{};                 // the last parameter's name
+  JsonTypes types_{};                 // allowed types of its value
+  bool is_string_ = false;            // whether the value is a string, which is streamed
+  bool has_breaks_ = false;           // whether the format has line breaks around the value
+  std::string value_{};               // the part of the value that is held back
+  bool is_first_ = true;              // whether the next byte is the first of a value
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The forms that calls of functions have within an answer's text, each read byte by byte.
+// Readers of tool calls in an answer's text, one for each format. They read byte by byte.
 #ifndef TANDEM_CHAT_CALL_READERS_H_
 #define TANDEM_CHAT_CALL_READERS_H_
 
@@ -12,22 +12,22 @@
 
 namespace tandem {
 
-// One call. Thread-compatible.
+// Reads one call. Thread-compatible.
 class CallReader {
  public:
   enum class State { kOpen, kDone, kWrong };
-  // One call, read by the parts of `format`.
-  // `functions` must outlive it.
+  // Returns a reader of calls in `format`. `functions` must outlive the reader.
   static std::unique_ptr<CallReader> Of(const ToolFormat& format,
                                         const std::vector<CallableFunction>* functions);
   static std::unique_ptr<CallReader> OfJson();
   virtual ~CallReader() = default;
-  // REQUIRES: it is kOpen.
+  // Reads the next byte of the call.
+  // REQUIRES: the last call, if any, returned kOpen.
   virtual State Read(char byte) = 0;
 
-  // Known once it has ended.
+  // The function's name; nullopt until the name has been read to its end.
   const std::optional<std::string>& name() const { return name_; }
-  // A JSON object, as far as it has come.
+  // The bytes read so far of the arguments, a JSON object.
   const std::string& arguments() const { return arguments_; }
   bool has_arguments() const { return !arguments_.empty(); }
 

@@ -90,10 +90,10 @@ absl::Status AddTools(const ChatTemplate& chat, const Tokenizer& tokenizer, cons
   }
   if (has_strict) {
     const ToolTagOptions held{.format = options.format, .special = special};
-    ASSIGN_OR_RETURN(const Json tag, CallsAtWillOf(held, functions));
-    answer->constraint = HoldTo(held, tag);
+    ASSIGN_OR_RETURN(const Json tag, OptionalCallsTag(held, functions));
+    answer->constraint = ConstraintFor(held, tag);
   }
-  // As in the server: a constraint holds calls between their markers.
+  // As in the server: with a constraint, the model always writes the markers around calls.
   if ((has_strict || is_constrained) && !options.format.is_bare()) {
     options.format.may_lack_markers = false;
   }
@@ -118,7 +118,7 @@ void AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer, const Ch
   if (!format.has_value()) return;
   ReasoningSplitter::Options options{.format = *format,
                                      .start = StartOf(*format, tokenizer, input, prompt)};
-  // A text that is held as a whole has reasoning only where it begins with the marker.
+  // A caller's constraint covers the whole text, so reasoning must begin with its marker.
   const bool may_reason = options.start != ReasoningStart::kNone;
   if (is_constrained && may_reason) options.start = ReasoningStart::kMayBegin;
   answer->reading.AddReasoning({.splitter = options}, tokenizer, &answer->constraint,
@@ -140,7 +140,7 @@ Json AssistantMessage(const AnswerDelta& answer) {
   Json message = {{"role", "assistant"}, {"content", answer.content}};
   if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
   for (const AnswerDelta::Call& call : answer.calls) {
-    // A call that was cut short stays the text that it is.
+    // The arguments of a call that was cut short are not JSON and stay a string.
     absl::StatusOr<Json> arguments = ParseJsonValue(call.arguments, "arguments");
     Json function = {{"name", call.name}};
     function["arguments"] = arguments.ok() ? *std::move(arguments) : Json(call.arguments);

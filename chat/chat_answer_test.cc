@@ -1,4 +1,4 @@
-// How the answers to conversations are asked for and read.
+// Tests of how chat answers are requested (shown tokens, constraint) and read.
 #include "tandem/chat_answer.h"
 
 #include <memory>
@@ -21,7 +21,7 @@ constexpr char kMistralMarkers[] =
 constexpr char kOpensReasoning[] =
     "{{ messages[-1].content }}{{ tools }}{{ '<think>' if add_generation_prompt }}";
 
-// Bytes, and these special tokens.
+// A tokenizer of printable ASCII bytes and the given special tokens.
 std::unique_ptr<Tokenizer> BytesAnd(const std::vector<std::string>& markers) {
   nlohmann::json file = {{"model", {{"type", "BPE"}, {"merges", nlohmann::json::array()}}},
                          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
@@ -78,7 +78,7 @@ TEST(ChatAnswer, ShowsMarkersThatAreSpecialTokens) {
   EXPECT_FALSE(without->reading.tools.has_value());
 }
 
-TEST(ChatAnswer, KnowsWhereReasoningBegins) {
+TEST(ChatAnswer, FindsWhereReasoningBegins) {
   const auto tokenizer = BytesAnd({});
   const auto start = [&](const ChatInput& input, bool is_constrained = false) {
     const auto answer = AnswerOf(kOpensReasoning, *tokenizer, input, is_constrained);
@@ -93,7 +93,7 @@ TEST(ChatAnswer, KnowsWhereReasoningBegins) {
   EXPECT_EQ(start(input), ReasoningStart::kMayBegin);
   input.continue_final_message = true;
   input.messages[0] = {{"role", "assistant"}, {"content", "<think>So"}};
-  EXPECT_EQ(start(input), ReasoningStart::kGoesOn);
+  EXPECT_EQ(start(input), ReasoningStart::kContinues);
   input.messages[0]["content"] = "<think>So</think>Hi";
   EXPECT_EQ(start(input), ReasoningStart::kNone);
 }
@@ -110,7 +110,7 @@ TEST(ChatAnswer, HoldsStrictFunctionsToTheirSchemas) {
   EXPECT_TRUE(AnswerOf(kMistralMarkers, *tokenizer, HiWith(kOneTool), true).ok());
 }
 
-TEST(ChatAnswer, NamesTheMemberThatIsWrong) {
+TEST(ChatAnswer, ErrorsNameTheInvalidMember) {
   const auto tokenizer = BytesAnd({});
   const struct {
     const char* tools;
@@ -133,13 +133,13 @@ TEST(ChatAnswer, NamesTheMemberThatIsWrong) {
     EXPECT_EQ(FieldOf(answer.status()), c.field) << answer.status();
     EXPECT_THAT(answer.status().message(), HasSubstr(c.found));
   }
-  // Other members are for the template.
+  // Unknown members are allowed: the template may read them.
   EXPECT_TRUE(AnswerOf(kMistralMarkers, *tokenizer, HiWith(R"([{"type": "function", "function":
       {"name": "f", "return": {}}, "cost": 1}])"))
                   .ok());
 }
 
-TEST(AssistantMessage, IsOfTheConversationThatGoesOn) {
+TEST(AssistantMessage, HoldsReasoningContentAndCalls) {
   AnswerDelta answer{.content = "Hi"};
   EXPECT_EQ(AssistantMessage(answer).dump(), R"({"role":"assistant","content":"Hi"})");
   answer = {.reasoning = "So.",

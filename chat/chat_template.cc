@@ -23,7 +23,7 @@ using Prompt = jinja::MarkedText;
 
 struct ChatTemplate::Programs {
   bool is_plain = false;
-  std::string texts;  // of all programs
+  std::string texts;  // the source of all programs
   jinja::Template conversation;
   std::optional<jinja::Template> tool_use;
   jinja::Template::Variables tokens;
@@ -31,7 +31,7 @@ struct ChatTemplate::Programs {
 
 namespace {
 
-// Where the model has no template.
+// Used for models without a template.
 constexpr char kPlain[] =
     "{%- set ns = namespace(has_text=false) -%}"
     "{%- for message in messages -%}"
@@ -40,20 +40,20 @@ constexpr char kPlain[] =
     "{%- if message.content or ns.has_text %}{% set ns.has_text = true %}{% endif -%}"
     "{%- endfor -%}";
 
-// What messages call themselves, in the templates that are published.
+// The roles that published templates know.
 constexpr std::array<std::string_view, 11> kRoles = {
     "system", "developer", "user",  "assistant", "tool",       "function",
     "model",  "ipython",   "human", "gpt",       "observation"};
-// The names under which a message's reasoning comes; templates read the first.
+// The names that clients use for a message's reasoning. Templates read the first one.
 constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
-constexpr size_t kMaxKwargs = 256;  // among them names are looked for, one after the other
-// Names that are not for kwargs to give.
+constexpr size_t kMaxKwargs = 256;  // bounds the linear search for a variable's name
+// Variables that kwargs cannot set.
 constexpr std::array<std::string_view, 3> kOwnNames = {"messages", "tools",
                                                        "add_generation_prompt"};
 
-// Behind the last message's content, and then cut off with all that follows.
+// Appended to the last message's content. The rendered text is cut where this marker begins.
 constexpr char kContinuation[] = "CONTINUE-FINAL-MESSAGE ";
-// An answer, or a name, that no template writes itself.
+// A text that no template writes itself, used as an answer or a name in trial renderings.
 constexpr char kProbe[] = "probe-of-an-answer";
 
 bool IsUsualRole(const JsonValue& role) {
@@ -61,7 +61,8 @@ bool IsUsualRole(const JsonValue& role) {
                      [&](std::string_view usual) { return IsText(role, View(usual)); });
 }
 
-// Trusts the names of roles.
+// Converts a message to a template's value. Usual roles become the template's own text, so that
+// they may form special tokens. Reasoning gets the names that templates read.
 absl::StatusOr<Value> MessageValue(const JsonValue& message) {
   jinja::Dict dict;
   for (const auto& [key, member] : message.items()) {
@@ -94,12 +95,12 @@ absl::Status CheckMessages(const ChatInput& input) {
   }
   if (!input.continue_final_message) return absl::OkStatus();
   if (input.add_generation_prompt) {
-    return FieldError("continue_final_message", "true is not possible with add_generation_prompt");
+    return FieldError("continue_final_message", "must be false if add_generation_prompt is true");
   }
   const JsonValue& last = input.messages.back();
   if (last.contains("content") && last.at("content").is_string()) return absl::OkStatus();
   return FieldError(absl::StrCat("messages[", input.messages.size() - 1, "].content"),
-                    "is not a string, which continue_final_message goes on with");
+                    "is not a string, which continue_final_message requires");
 }
 
 absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
@@ -132,7 +133,7 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   for (const auto& [name, given] : input.kwargs.items()) {
     const std::string field = absl::StrCat("chat_template_kwargs.", Quoted(name));
     if (std::find(kOwnNames.begin(), kOwnNames.end(), name) != kOwnNames.end()) {
-      return FieldError(field, "is a field of its own, allowed: other variables");
+      return FieldError(field, "is a field of its own and cannot be set here");
     }
     absl::StatusOr<Value> value = jinja::FromJson(given);
     if (!value.ok()) return FieldError(field, value.status().message());
@@ -141,22 +142,23 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   return variables;
 }
 
-// Ends the text where the last message's content does.
+// Cuts the text at the end of the last message's content.
 absl::StatusOr<Prompt> CutAtContinuation(const Prompt& text) {
   const absl::string_view whole = text.text();
   const absl::string_view tag = kContinuation;
   const size_t at = whole.rfind(absl::StripAsciiWhitespace(tag));
   if (at == absl::string_view::npos) {
     return FieldError("continue_final_message",
-                      "the chat template does not write the last message's content whole");
+                      "the chat template does not write the last message's content in full");
   }
   const Prompt cut = text.Slice(0, at);
   if (whole.substr(at, tag.size()) == tag) return cut;
-  // The template trims what messages say.
+  // The template trims the contents of messages.
   return jinja::Stripped(cut, /*chars=*/nullptr, {.left = false, .right = true});
 }
 
-// One line, however the template speaks.
+// Makes one line of a template's message: control characters become spaces, and at most 1000 bytes
+// are kept.
 std::string OneLine(absl::string_view text) {
   constexpr size_t kMaxBytes = 1000;
   std::string line(text.substr(0, kMaxBytes));
@@ -204,7 +206,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
   result.has_place_for_system_ =
       result.WritesProbe({{"role", "system"}, {"content", kProbe}}).value_or(false);
   if (is_plain) return result;
-  // What follows an answer in a conversation that nobody goes on with.
+  // Find the text that the template writes after the answer at the end of a conversation.
   ChatInput probe = ChatInputOf({{"user", "Hi"}, {"assistant", kProbe}}, absl::UnixEpoch());
   probe.add_generation_prompt = false;
   const absl::StatusOr<std::vector<MarkedText>> parts = result.Render(probe);
@@ -230,7 +232,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::st
 
 std::optional<CallStyle> ChatTemplate::FindCallStyle() const {
   JsonValue call = {{"id", "abcdefghi"}, {"type", "function"}};
-  call["function"] = {{"name", kProbe}};  // templates may write only this or only the arguments
+  call["function"] = {
+      {"name", kProbe}};  // a template may write only the name or only the arguments
   call["function"]["arguments"] = {{"text", kProbe}};
   JsonValue caller = {{"role", "assistant"}, {"content", ""}};
   caller["tool_calls"] = JsonValue::array({call});
@@ -242,14 +245,14 @@ std::optional<CallStyle> ChatTemplate::FindCallStyle() const {
       if (styled.ok() && WritesProbe(*styled) == true) return style;
     }
   }
-  // Where none can be tried, calls may be written all the same.
+  // If the template rejects every trial, assume that it writes calls in the usual style.
   if (WritesProbe(caller).has_value()) return std::nullopt;
   return CallStyle();
 }
 
 std::optional<bool> ChatTemplate::WritesProbe(const JsonValue& message) const {
   ChatInput probe;
-  // Calls may be for the template of tools alone.
+  // Only the tool_use template may write calls.
   if (message.contains("tool_calls") && programs_->tool_use.has_value()) {
     probe.tools = JsonValue::array();
   }
@@ -297,7 +300,7 @@ absl::StatusOr<std::vector<MarkedText>> ChatTemplate::Render(const ChatInput& in
   absl::StatusOr<Prompt> text = program.Render(variables, input.now, limits);
   if (!text.ok()) {
     return FieldError("messages",
-                      absl::StrCat("the chat template says: ", OneLine(text.status().message())));
+                      absl::StrCat("the chat template failed: ", OneLine(text.status().message())));
   }
   if (input.continue_final_message) {
     ASSIGN_OR_RETURN(text, CutAtContinuation(*text));
@@ -346,7 +349,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
   ASSIGN_OR_RETURN(const std::vector<MarkedText> parts, RenderChat(chat, input));
   absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(parts);
   if (!ids.ok()) return WithField(ids.status(), "messages");
-  // Templates write their own first token.
+  // Templates write the first token themselves.
   if (chat.is_plain()) ids = tokenizer.WithTemplate(*std::move(ids));
   if (ids->empty()) return FieldError("messages", "are empty");
   return ids;
@@ -358,7 +361,7 @@ std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& toke
   if (!ids.ok() || ids->empty()) return {};
   const TokenId first = ids->front();
   if (tokenizer.IsSpecial(first)) return {first};
-  // Tokens like <|im_end|> end answers where the tokenizer's file does not call them special.
+  // Tokens like <|im_end|> end answers even if the tokenizer's file does not mark them as special.
   const auto text = tokenizer.TextOf(first, /*is_first=*/true);
   const bool looks_special = text.has_value() && text->bytes.size() > 3 &&
                              text->bytes.front() == '<' && text->bytes.back() == '>';

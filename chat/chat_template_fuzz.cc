@@ -1,5 +1,6 @@
-// Any bytes as a chat template, and behind a zero byte as the words of a conversation: refused, or
-// a prompt in which none of the words is a special token, whatever is done to them.
+// Fuzzes chat templates: the bytes before the first zero are a template, and those after it are the
+// text of messages. A template is rejected or makes a prompt in which no text of a message becomes
+// a special token, whatever the template does to it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,7 @@
 namespace tandem {
 namespace {
 
-// Letters for every ASCII character, and the special tokens of some families.
+// A tokenizer of the letters a and b, and the special tokens of some families.
 std::unique_ptr<Tokenizer> MakeTokenizer() {
   constexpr char kFile[] = R"({"added_tokens": [
       {"id": 3, "content": "<|im_start|>", "special": true, "normalized": false},
@@ -33,7 +34,7 @@ std::unique_ptr<Tokenizer> MakeTokenizer() {
   return *std::move(tokenizer);
 }
 
-// Templates that do to words what those of published models do.
+// Templates that change the text of messages in the ways that published templates do.
 constexpr const char* kTemplates[] = {
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
     "{% for m in messages %}{{ '<|im_start|>' + m.content.split('</think>')[-1].strip('\n') }}"
@@ -80,7 +81,7 @@ void FuzzOne(std::string_view input) {
   const auto messages = jinja::FromJson(
       nlohmann::json::array({{{"role", "user"}, {"content", words}, {"tool_calls", {1, 2.5}}}}));
   if (any.ok() && messages.ok()) {
-    // So few that an input takes no longer than others.
+    // Low limits, so that every input takes about as long.
     const jinja::Limits limits{.steps = 200'000, .output_bytes = 1 << 20, .memory_bytes = 4 << 20};
     const auto render = [&] {
       return any->Render({{"messages", *messages}}, absl::UnixEpoch(), limits);

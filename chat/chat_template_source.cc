@@ -1,4 +1,4 @@
-// Where models keep their chat templates.
+// Reads the chat templates and special tokens of model folders and GGUF files.
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -24,7 +24,7 @@ constexpr std::array<const char*, 5> kOtherTokens = {"unk_token", "sep_token", "
                                                      "cls_token", "mask_token"};
 constexpr char kGgufTemplate[] = "tokenizer.chat_template";
 
-// The contents, or nothing if there is no such file.
+// Returns the file's contents; nullopt if there is no such file.
 absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::filesystem::path& path) {
   absl::StatusOr<std::string> contents = ReadFile(path.string());
   if (contents.ok()) return *std::move(contents);
@@ -32,14 +32,15 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::filesystem::pa
   return contents.status();
 }
 
-// A JSON file's document; null if there is no such file.
+// Returns a JSON file's document; null if there is no such file.
 absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::optional<std::string> contents, ReadIfThere(path));
   if (!contents.has_value()) return nlohmann::json();
   return ParseJson(*contents, path.string());
 }
 
-// A token: a string, an object with its content, or null.
+// Returns a token's text, which JSON has as a string, as an object with `content`, or as null for
+// "".
 absl::StatusOr<std::string> TokenText(const JsonField& config, std::string_view key) {
   ASSIGN_OR_RETURN(JsonField token, config.Member(key));
   if (token.value().is_object()) {
@@ -49,7 +50,7 @@ absl::StatusOr<std::string> TokenText(const JsonField& config, std::string_view 
   return token.String();
 }
 
-// The member `chat_template`: a string, or a list of named ones.
+// Reads the member `chat_template`: a string, or a list of named templates.
 absl::Status ReadTemplates(const JsonField& config, ChatTemplate::Source* source) {
   ASSIGN_OR_RETURN(const JsonField field, config.Member("chat_template"));
   if (field.is_null()) return absl::OkStatus();

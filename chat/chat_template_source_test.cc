@@ -1,4 +1,4 @@
-// Chat templates of files.
+// Tests of the chat templates of GGUF files.
 #include <fstream>
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-TEST(GgufChatTemplate, IsReadWithTheTokensItNames) {
+TEST(GgufChatTemplate, IsReadWithItsTokens) {
   const std::string path = absl::StrCat(testing::TempDir(), "/chat.gguf");
   GgufBuilder file = PiecesFile();
   file.Set("general.architecture", GgufString("llama"));

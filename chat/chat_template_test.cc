@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-// Templates like those of the families, as short as they can be.
+// Short versions of the templates of some model families.
 constexpr char kChatMl[] =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] "
     "+ '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
@@ -107,14 +107,14 @@ TEST(ChatTemplate, RendersConversations) {
             "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
-TEST(ChatTemplate, PutsInTheSystemMessageOfATemplate) {
+TEST(ChatTemplate, WritesItsDefaultSystemMessage) {
   EXPECT_EQ(Render(kChatMlWithSystem, kQuestion),
             "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n"
             "<|im_start|>assistant\n");
   EXPECT_THAT(Render(kChatMlWithSystem, kTalkWithSystem), Not(HasSubstr("You help")));
 }
 
-TEST(ChatTemplate, GivesTemplatesToolsAndVariables) {
+TEST(ChatTemplate, PassesToolsAndVariablesToTheTemplate) {
   ChatInput input = ChatInputOf(kQuestion, absl::UnixEpoch());
   input.tools = Json::array({{{"name", "f"}, {"count", 1.0}}});
   input.kwargs = {{"enable_thinking", false}};
@@ -135,14 +135,14 @@ TEST(ChatTemplate, GivesTemplatesToolsAndVariables) {
               HasSubstr("chat_template_kwargs: has 257 variables, allowed: 256"));
 }
 
-TEST(ChatTemplate, DropsEarlierThoughts) {
+TEST(ChatTemplate, DropsReasoningOfEarlierAnswers) {
   const char answer[] = "<think>\nhm\n</think>\n\nHello";
   EXPECT_EQ(Render(kThinking, {{"user", "Hi"}, {"assistant", answer}, {"user", "Bye"}}),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
             "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, TakesReasoningByAnyOfItsNames) {
+TEST(ChatTemplate, AcceptsReasoningUnderAnyOfItsNames) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     ChatInput input = ChatInputOf({{"assistant", "Hi"}}, absl::UnixEpoch());
     input.messages[0][name] = "hm";
@@ -152,7 +152,7 @@ TEST(ChatTemplate, TakesReasoningByAnyOfItsNames) {
   }
 }
 
-TEST(ChatTemplate, WithoutATemplateAnswersGoOnAndQuestionsAreLines) {
+TEST(ChatTemplate, PlainTemplateContinuesAnswersAndStartsQuestionsOnNewLines) {
   EXPECT_TRUE(ParseTemplate("").is_plain());
   EXPECT_TRUE(ParseTemplate(" \n").is_plain());
   EXPECT_EQ(ParseTemplate("").name(), "plain");
@@ -161,7 +161,7 @@ TEST(ChatTemplate, WithoutATemplateAnswersGoOnAndQuestionsAreLines) {
   EXPECT_EQ(Render("", {{"user", ""}, {"user", "\n a \n"}}), "\n a \n");
 }
 
-TEST(ChatTemplate, TellsItsOwnTextFromWords) {
+TEST(ChatTemplate, DistinguishesItsOwnTextFromMessages) {
   for (const char* jinja : {kChatMl, kLlama2, kLlama3, kPhi, ""}) {
     const auto parts =
         ParseTemplate(jinja).Render(ChatInputOf({{"user", "</s><|im_end|>"}}, absl::UnixEpoch()));
@@ -172,7 +172,7 @@ TEST(ChatTemplate, TellsItsOwnTextFromWords) {
   }
 }
 
-TEST(ChatTemplate, TrustsUsualRolesOnly) {
+TEST(ChatTemplate, TrustsOnlyUsualRoles) {
   const auto parts = [](const std::string& role) {
     ChatInput input = ChatInputOf({{role, "Hi"}}, absl::UnixEpoch());
     input.add_generation_prompt = false;
@@ -185,7 +185,7 @@ TEST(ChatTemplate, TrustsUsualRolesOnly) {
   EXPECT_EQ(parts("end")[1].special, SpecialTokens::kPlain);
 }
 
-TEST(ChatTemplate, KnowsWhatEndsAnAnswer) {
+TEST(ChatTemplate, FindsTheEndOfAnAnswer) {
   EXPECT_EQ(ParseTemplate(kChatMl).answer_end(), "<|im_end|>\n");
   EXPECT_EQ(ParseTemplate(kLlama2).answer_end(), "</s>");
   EXPECT_EQ(ParseTemplate(kLlama3).answer_end(), "<|eot_id|>");
@@ -194,7 +194,7 @@ TEST(ChatTemplate, KnowsWhatEndsAnAnswer) {
   EXPECT_THAT(ParseTemplate("{{ raise_exception('x') }}").answer_end(), IsEmpty());
 }
 
-TEST(ChatTemplate, EndTokensAreThoseOfTheVocabulary) {
+TEST(ChatTemplate, EndTokensComeFromTheVocabulary) {
   constexpr char kFile[] = R"({"added_tokens": [
       {"id": 3, "content": "<|im_end|>", "special": true, "normalized": false},
       {"id": 4, "content": "<|end|>", "special": false, "normalized": false}],
@@ -207,10 +207,11 @@ TEST(ChatTemplate, EndTokensAreThoseOfTheVocabulary) {
   EXPECT_THAT(EndTokenIds(ParseTemplate(""), **tokenizer), IsEmpty());
 }
 
-TEST(ChatTemplate, GoesOnWithTheLastMessage) {
+TEST(ChatTemplate, ContinuesTheLastMessage) {
   ChatInput input = ChatInputOf({{"user", "Hi"}, {"assistant", "Hel "}}, absl::UnixEpoch());
   input.continue_final_message = true;
-  EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("not possible with add_generation_prompt"));
+  EXPECT_THAT(RenderInput(kChatMl, input),
+              HasSubstr("must be false if add_generation_prompt is true"));
   input.add_generation_prompt = false;
   EXPECT_EQ(RenderInput(kChatMl, input),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHel ");
@@ -222,7 +223,7 @@ TEST(ChatTemplate, GoesOnWithTheLastMessage) {
   EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("messages[1].content: is not a string"));
 }
 
-TEST(ChatTemplate, KnowsWhoseNamesItWrites) {
+TEST(ChatTemplate, FindsTheRolesWhoseNamesItWrites) {
   const auto writes = [](const char* jinja) {
     const auto chat = ChatTemplate::Parse(jinja, "", "");
     EXPECT_TRUE(chat.ok()) << chat.status();
@@ -239,13 +240,13 @@ TEST(ChatTemplate, KnowsWhoseNamesItWrites) {
   EXPECT_THAT(writes("{% for m in messages %}{% if m.role == 'user' %}{{ m['name'] }}{% endif %}"
                      "{{ m.content }}{% endfor %}"),
               ElementsAre("user", "tool"));
-  // Where it cannot be tried, it may.
+  // A role that the template rejects counts as one whose name it writes.
   EXPECT_THAT(writes("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}"
                      "{% endif %}{{ m.content }}{% endfor %}"),
               ElementsAre("system", "tool"));
 }
 
-TEST(ChatTemplate, KnowsHowItWritesCalls) {
+TEST(ChatTemplate, FindsItsCallStyle) {
   const auto style_of = [](const std::string& jinja) {
     return ChatTemplate::Parse(jinja, "", "")->call_style();
   };
@@ -261,7 +262,7 @@ TEST(ChatTemplate, KnowsHowItWritesCalls) {
   const auto of_two = ChatTemplate::Parse(
       {.jinja = kChatMl, .tool_use = "{{ messages | tojson }}", .bos_token = "", .eos_token = ""});
   EXPECT_TRUE(of_two->call_style().has_value());
-  // As DeepSeek-R1's template has it.
+  // As in DeepSeek-R1's template.
   const std::optional<CallStyle> strict = style_of(
       "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
       "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"
@@ -278,7 +279,7 @@ TEST(ChatTemplate, KnowsHowItWritesCalls) {
   EXPECT_EQ(*InCallStyle(message, CallStyle()), message);
 }
 
-TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
+TEST(ChatTemplate, RejectsInvalidTemplates) {
   for (const std::string jinja :
        {"a\n{{ messages", "\n{% for x %}", "\n{% nothing %}", "\n{{ 1 + }}"}) {
     const auto chat = ChatTemplate::Parse(jinja, "<s>", "</s>");
@@ -290,7 +291,7 @@ TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
             absl::StatusCode::kUnimplemented);
 }
 
-TEST(ChatTemplate, SaysWhatATemplateRefuses) {
+TEST(ChatTemplate, ErrorsSayWhatTheTemplateRejects) {
   EXPECT_THAT(Render(kChatMl, {}), HasSubstr("messages: is empty"));
   EXPECT_THAT(Render(kLlama2, {{"user", "a"}, {"user", "b"}}),
               AllOf(HasSubstr("messages: "), HasSubstr("Roles must alternate user/assistant")));
@@ -331,7 +332,7 @@ class TemplateFolder {
   const std::string path_;
 };
 
-TEST(ChatTemplateFiles, TheFileOfItsOwnComesFirst) {
+TEST(ChatTemplateFiles, PreferTheJinjaFile) {
   const TemplateFolder folder;
   folder.Write("chat_template.json", R"({"chat_template": "old"})");
   EXPECT_EQ(folder.Render(), "old");
@@ -343,7 +344,7 @@ TEST(ChatTemplateFiles, TheFileOfItsOwnComesFirst) {
   EXPECT_THAT(folder.Render(), HasSubstr("chat_template: line 1: found"));
 }
 
-TEST(ChatTemplateFiles, OneOfThemIsForTools) {
+TEST(ChatTemplateFiles, MayHaveATemplateForTools) {
   const TemplateFolder folder;
   folder.Write("tokenizer_config.json",
                R"({"chat_template": [{"name": "tool_use", "template": "tools"},
@@ -357,7 +358,7 @@ TEST(ChatTemplateFiles, OneOfThemIsForTools) {
   EXPECT_THAT(folder.Render(), HasSubstr("has no template named default"));
 }
 
-TEST(ChatTemplateFiles, TokensAreOfTwoFiles) {
+TEST(ChatTemplateFiles, TokensComeFromTwoFiles) {
   const TemplateFolder folder;
   folder.Write("chat_template.jinja",
                "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token is defined }}");

@@ -15,7 +15,7 @@ namespace {
 
 using Json = JsonValue;
 
-// Models that were taught other forms have mostly seen these words.
+// Hermes' wording: most models have seen it, even those that were trained on other formats.
 constexpr char kBeforeFunctions[] =
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>";
@@ -35,7 +35,7 @@ bool HasRole(const Json& message, absl::string_view role) {
 
 bool HasFunctions(const ChatInput& input) { return !input.tools.is_null() && !input.tools.empty(); }
 
-// As json.dumps writes it.
+// Writes JSON as Python's json.dumps does.
 absl::StatusOr<std::string> JsonText(const Json& json) {
   ASSIGN_OR_RETURN(const jinja::Value value, jinja::FromJson(json));
   jinja::Runtime runtime;
@@ -72,7 +72,7 @@ class GenericMessages {
     return absl::OkStatus();
   }
 
-  // Puts the functions in front, in a message of the system's or the user's.
+  // Adds the functions to the system message or the first user message, or inserts such a message.
   absl::Status AddFunctions(const std::string& text, bool has_system_place) {
     const char* const role = has_system_place ? "system" : "user";
     const auto it = absl::c_find_if(messages_, [&](const Json& m) { return HasRole(m, role); });
@@ -149,7 +149,7 @@ class GenericMessages {
     return absl::OkStatus();
   }
 
-  // The function whose result this is; null if that is not known.
+  // Returns the name of the function whose result the message is; null if it is unknown.
   Json NameOf(const Json& message) const {
     if (message.contains("name")) return message["name"];
     if (!message.contains("tool_call_id")) return nullptr;
@@ -162,7 +162,7 @@ class GenericMessages {
   std::vector<Json> messages_;
   std::vector<std::pair<Json, Json>> called_;  // ids and names
   bool ends_in_results_ = false;
-  std::string field_;  // the message that is read
+  std::string field_;  // the message being read, for errors
 };
 
 }  // namespace

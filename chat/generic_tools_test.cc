@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As SmolLM2's: any role, any content, no tools.
+// Like SmolLM2's: accepts any role and any content, but no tools.
 constexpr char kChatMlTemplate[] =
     "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|system|>You help.\n"
     "{% endif %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
-// As Gemma's: no system, roles take turns.
+// Like Gemma's: rejects system messages, and roles must alternate.
 constexpr char kTurns[] =
     "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -48,7 +48,7 @@ std::string Rendered(const char* jinja, const char* messages, const JsonValue& t
   return text;
 }
 
-TEST(GenericTools, PutFunctionsIntoTheSystemMessage) {
+TEST(GenericTools, PutsFunctionsIntoTheSystemMessage) {
   EXPECT_EQ(Rendered(kChatMlTemplate, R"([{"role": "user", "content": "Hi"}])", Functions()),
             absl::StrCat("<|system|>", kFunctionsText, "\n<|user|>Hi\n<|assistant|>"));
   EXPECT_EQ(Rendered(kChatMlTemplate,
@@ -58,13 +58,13 @@ TEST(GenericTools, PutFunctionsIntoTheSystemMessage) {
             absl::StrCat("<|system|>Be brief.\n\n", kFunctionsText, "\n<|user|>Hi\n<|assistant|>"));
 }
 
-TEST(GenericTools, PutFunctionsIntoTheFirstQuestionWhereThereIsNoSystem) {
+TEST(GenericTools, PutsFunctionsIntoTheFirstUserMessageIfSystemIsRejected) {
   EXPECT_EQ(Rendered(kTurns, R"([{"role": "user", "content": "Hi"}])", Functions()),
             absl::StrCat("<|user|>", kFunctionsText, "\n\nHi\n"));
 }
 
-// Also without functions, as a client asks for a last answer.
-TEST(GenericTools, WriteCallsAndTheirResultsAsText) {
+// Requests have no functions when the client wants a final answer after the results.
+TEST(GenericTools, WritesCallsAndResultsAsText) {
   constexpr char kMessages[] = R"([{"role": "user", "content": "Hi"},
       {"role": "assistant", "content": "Well.", "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"é": [1, "x"]}}},
@@ -88,7 +88,7 @@ TEST(GenericTools, WriteCallsAndTheirResultsAsText) {
             absl::StrCat("<|system|>You help.\n", kTexts, "<|assistant|>"));
 }
 
-TEST(GenericTools, AreNotForTemplatesThatHaveAPlace) {
+TEST(GenericTools, IsNotForTemplatesThatWriteTools) {
   const auto needs = [](const char* jinja, const char* messages, const JsonValue& tools) {
     ChatInput input;
     input.messages = JsonValue::parse(messages);
@@ -111,8 +111,8 @@ TEST(GenericTools, AreNotForTemplatesThatHaveAPlace) {
   EXPECT_FALSE(NeedsGenericTools(*of_two, with_tools));
 }
 
-// Other templates get calls in the style that they want, as DeepSeek-R1's does.
-TEST(GenericTools, LeaveCallsToTheStyleOfATemplateThatWritesThem) {
+// Templates that write calls get them in the style that they expect, as in DeepSeek-R1's.
+TEST(GenericTools, UsesTheCallStyleOfTemplatesThatWriteCalls) {
   EXPECT_EQ(
       Rendered("{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
                "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"
@@ -122,8 +122,8 @@ TEST(GenericTools, LeaveCallsToTheStyleOfATemplateThatWritesThem) {
       "Hi.f:{\"a\": 1}");
 }
 
-// Only the template's own text may hold special tokens.
-TEST(GenericTools, AreWordsOfSomebody) {
+// Only the template's own text may contain special tokens.
+TEST(GenericTools, FunctionsAreNotReadAsSpecialTokens) {
   const auto chat = ChatTemplate::Parse(kChatMlTemplate, "", "");
   ChatInput input;
   input.messages = JsonValue::parse(R"([{"role": "user", "content": "Hi"}])");
@@ -137,14 +137,14 @@ TEST(GenericTools, AreWordsOfSomebody) {
   }
 }
 
-TEST(GenericTools, NameTheMessageThatIsWrong) {
+TEST(GenericTools, ErrorsNameTheInvalidMessage) {
   EXPECT_THAT(Rendered(kChatMlTemplate, R"([{"role": "tool", "content": 5}])"),
               HasSubstr("messages[0].content: is not a string"));
   EXPECT_THAT(Rendered(kChatMlTemplate, R"([{"role": "user", "content": "a"},
                                     {"role": "assistant", "tool_calls": [{"id": "1"}]}])"),
               HasSubstr("messages[1].tool_calls: has a call without function.name"));
   EXPECT_THAT(Rendered(kChatMlTemplate, R"([{"role": "user", "content": [1]}])", Functions()),
-              HasSubstr("# Tools"));  // the template says what it takes
+              HasSubstr("# Tools"));  // the template decides which contents it accepts
   EXPECT_THAT(Rendered(kTurns, R"([{"role": "user", "content": [1]}])", Functions()),
               HasSubstr("messages[0].content: is not a string"));
 }

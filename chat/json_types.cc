@@ -14,7 +14,7 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kMaxReferences = 16;  // in a chain
+constexpr int kMaxReferences = 16;  // length of a chain of $ref
 
 }  // namespace
 
@@ -42,7 +42,7 @@ const Json* Referenced(const Json& schema, const Json& root) {
 
 namespace {
 
-constexpr int kMaxSchemas = 256;  // that are looked at; references may make rings
+constexpr int kMaxSchemas = 256;  // schemas visited; references may form cycles
 
 JsonTypes TypesNamed(const Json& name) {
   constexpr std::pair<const char*, JsonTypes::Type> kNames[] = {
@@ -56,7 +56,7 @@ JsonTypes TypesNamed(const Json& name) {
   return JsonTypes();
 }
 
-// What any of these allows.
+// Returns the union of the types that the elements allow.
 template <typename TypesOf>
 uint8_t UnionOf(const Json& list, TypesOf types_of) {
   uint8_t types = 0;
@@ -64,7 +64,7 @@ uint8_t UnionOf(const Json& list, TypesOf types_of) {
   return types;
 }
 
-// `schemas`: how many more may be looked at.
+// `schemas` is the number of schemas that may still be visited.
 JsonTypes AllowedWithin(const Json& schema, const Json& root, int* schemas) {
   if (!schema.is_object() || (*schemas)-- <= 0) return JsonTypes();
   if (schema.contains("$ref")) {

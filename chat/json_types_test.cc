@@ -7,7 +7,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-TEST(JsonTypes, AreThoseThatSchemasAllow) {
+TEST(JsonTypes, FollowSchemas) {
   const OrderedJson root = OrderedJson::parse(R"({"$defs": {
       "text": {"type": "string"}, "more": {"$ref": "#/$defs/text"}, "a/b": {"const": 1},
       "ring": {"$ref": "#/$defs/ring"},

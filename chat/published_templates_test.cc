@@ -1,5 +1,5 @@
-// Chat templates of published models, which are not part of this tree:
-// tests/clients/check_chat_templates.py makes the cases, and says what they are.
+// Renders the chat templates of published models, which are not part of this tree. The script
+// tests/clients/check_chat_templates.py makes the cases and describes them.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -40,11 +40,11 @@ Json Rendered(const Json& one) {
   return {{"text", text}, {"answer_end", chat->answer_end()}};
 }
 
-TEST(PublishedTemplates, AreRenderedAsTheReferenceDoes) {
+TEST(PublishedTemplates, MatchTheReference) {
   const char* path = std::getenv("TANDEM_CHAT_CASES");
   if (path == nullptr) {
     GTEST_SKIP()
-        << "TANDEM_CHAT_CASES names no file: tests/clients/check_chat_templates.py makes one";
+        << "TANDEM_CHAT_CASES is not set: tests/clients/check_chat_templates.py makes the file";
   }
   std::ifstream cases(path);
   std::ofstream results(std::string(path) + ".results");
@@ -55,7 +55,7 @@ TEST(PublishedTemplates, AreRenderedAsTheReferenceDoes) {
     const Json result = Rendered(one);
     results << result.dump() << "\n";
     EXPECT_EQ(result.contains("fails"), one.contains("fails"))
-        << one.at("name") << ": " << result << " and not "
+        << one.at("name") << ": got " << result << ", expected "
         << (one.contains("fails") ? one.at("fails") : one.at("text"));
     if (one.contains("text") && result.contains("text")) {
       EXPECT_EQ(result.at("text").get<std::string>(), one.at("text").get<std::string>())

@@ -44,7 +44,7 @@ std::vector<TokenId> ReasoningFormat::SpecialTokenIds(const Tokenizer& tokenizer
 
 ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
                                 absl::Span<const TokenId> prompt) {
-  // Longer than a marker and the white space after it, whatever tokens it is cut into.
+  // Enough tokens for a marker and the white space after it, however they are tokenized.
   constexpr size_t kMaxTokens = 32;
   const size_t count = std::min(prompt.size(), kMaxTokens);
   const std::string tail = tokenizer.Decode(prompt.last(count));
@@ -65,8 +65,8 @@ ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options)
     case ReasoningStart::kInside:
       has_reasoned_ = true;
       break;
-    case ReasoningStart::kGoesOn:
-      has_reasoned_ = has_let_out_ = true;
+    case ReasoningStart::kContinues:
+      has_reasoned_ = has_emitted_ = true;
       place_ = Place::kReasoning;
       break;
   }
@@ -74,7 +74,7 @@ ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options)
 
 ReasoningStart ReasoningSplitter::StartOfRest() const {
   if (is_over()) return ReasoningStart::kNone;
-  return has_reasoned_ ? ReasoningStart::kGoesOn : ReasoningStart::kMayBegin;
+  return has_reasoned_ ? ReasoningStart::kContinues : ReasoningStart::kMayBegin;
 }
 
 AnswerDelta ReasoningSplitter::Push(std::string_view text) {
@@ -91,8 +91,8 @@ AnswerDelta ReasoningSplitter::Push(std::string_view text) {
 
 AnswerDelta ReasoningSplitter::Finish() {
   AnswerDelta delta;
-  if (place_ == Place::kBefore) GoOnWithoutMarker(&delta);
-  if (place_ == Place::kReasoning && !marker_.empty()) LetOutReasoning(marker_, &delta);
+  if (place_ == Place::kBefore) ContinueWithoutMarker(&delta);
+  if (place_ == Place::kReasoning && !marker_.empty()) EmitReasoning(marker_, &delta);
   spaces_.clear();
   marker_.clear();
   return delta;
@@ -126,12 +126,12 @@ void ReasoningSplitter::ReadBefore(char byte, AnswerDelta* delta) {
     has_reasoned_ = true;
     place_ = Place::kReasoning;
   } else {
-    GoOnWithoutMarker(delta);
+    ContinueWithoutMarker(delta);
     Read(byte, delta);
   }
 }
 
-void ReasoningSplitter::GoOnWithoutMarker(AnswerDelta* delta) {
+void ReasoningSplitter::ContinueWithoutMarker(AnswerDelta* delta) {
   const std::string held = std::move(spaces_) + std::move(marker_);
   spaces_.clear();
   marker_.clear();
@@ -144,8 +144,8 @@ void ReasoningSplitter::GoOnWithoutMarker(AnswerDelta* delta) {
   }
 }
 
-// The first byte of a marker occurs in it but once: what fails to be one holds no other's
-// beginning.
+// The first byte of a marker does not occur in it again. Held bytes that turn out not to be a
+// marker therefore do not contain the beginning of another one.
 void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
   const std::string_view end = options_.format.end;
   if (byte == end[marker_.size()]) {
@@ -157,21 +157,21 @@ void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
     return;
   }
   if (!marker_.empty()) {
-    LetOutReasoning(std::exchange(marker_, std::string()), delta);
+    EmitReasoning(std::exchange(marker_, std::string()), delta);
     return ReadReasoning(byte, delta);
   }
   if (IsWhite(byte)) {
     spaces_ += byte;
   } else {
-    LetOutReasoning({&byte, 1}, delta);
+    EmitReasoning({&byte, 1}, delta);
   }
 }
 
-void ReasoningSplitter::LetOutReasoning(std::string_view text, AnswerDelta* delta) {
-  if (has_let_out_) delta->reasoning += spaces_;
+void ReasoningSplitter::EmitReasoning(std::string_view text, AnswerDelta* delta) {
+  if (has_emitted_) delta->reasoning += spaces_;
   spaces_.clear();
   delta->reasoning += text;
-  has_let_out_ = true;
+  has_emitted_ = true;
 }
 
 int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,
@@ -192,7 +192,7 @@ namespace {
 
 Json ConstText(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
 
-// The constraint as a structural tag's format; null for what is none.
+// Returns the constraint as the format of a structural tag; null if it is not valid.
 Json FormatOf(const OutputConstraint& constraint) {
   using Kind = OutputConstraint::Kind;
   switch (constraint.kind) {
@@ -230,7 +230,7 @@ Json FormatOf(const OutputConstraint& constraint) {
 OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
                                 OutputConstraint constraint) {
   Json content = FormatOf(constraint);
-  // The engine says what is wrong with it.
+  // Keep an invalid constraint: the engine reports the error.
   if (content.is_null()) return constraint;
   const bool may_begin = options.start == ReasoningStart::kMayBegin;
   const std::string end(options.format.end);
@@ -238,7 +238,7 @@ OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
                     {"begin", may_begin ? std::string(options.format.begin) : ""},
                     {"content", {{"type", "any_text"}, {"excludes", {end}}}},
                     {"end", end}};
-  // As many line breaks as templates write; more would be tokens that say nothing.
+  // Templates write up to two line breaks here; more would only waste tokens.
   Json elements = Json::array({std::move(reasoning)});
   elements.push_back({{"type", "regex"}, {"pattern", "\\n{0,2}"}});
   Json in_front = {{"type", "sequence"}, {"elements", std::move(elements)}};

@@ -1,4 +1,4 @@
-// What models think before they answer, taken out of texts.
+// Tests of separating reasoning from the rest of an answer.
 #include "tandem/reasoning.h"
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 
 using Start = ReasoningStart;
 
-// "reasoning|content" of a text in pieces.
+// Returns "reasoning|content" of a text that is pushed in pieces.
 std::string PartsOf(Start start, const std::vector<std::string>& pieces) {
   ReasoningSplitter splitter({.start = start});
   AnswerDelta all;
@@ -53,18 +53,18 @@ const std::vector<SplitCase>& SplitCases() {
       {Start::kInside, "all of it ", "all of it|"},
       {Start::kInside, "<thi", "<thi|"},
       {Start::kInside, "<<think>", "<<think>|"},
-      {Start::kGoesOn, " so.</think> Hi", " so.|Hi"},
-      {Start::kGoesOn, " <think>", " <think>|"},
+      {Start::kContinues, " so.</think> Hi", " so.|Hi"},
+      {Start::kContinues, " <think>", " <think>|"},
       {Start::kNone, "<think>a</think>b", "|<think>a</think>b"},
   };
   return *cases;
 }
 
-TEST(Reasoning, IsTakenOutOfTexts) {
+TEST(Reasoning, IsSeparatedFromContent) {
   for (const SplitCase& c : SplitCases()) EXPECT_EQ(PartsOf(c.start, {c.text}), c.parts) << c.text;
 }
 
-TEST(Reasoning, IsTheSameHoweverTheTextIsCut) {
+TEST(Reasoning, DoesNotDependOnHowTheTextIsCut) {
   for (const SplitCase& c : SplitCases()) {
     for (size_t i = 0; i <= c.text.size(); ++i) {
       for (size_t j = i; j <= c.text.size(); ++j) {
@@ -77,7 +77,7 @@ TEST(Reasoning, IsTheSameHoweverTheTextIsCut) {
   }
 }
 
-TEST(Reasoning, IsLetOutAsItComes) {
+TEST(Reasoning, IsStreamed) {
   ReasoningSplitter splitter({});
   EXPECT_TRUE(splitter.Push("<think>").empty());
   EXPECT_EQ(splitter.Push("\nSo a").reasoning, "So a");
@@ -89,7 +89,7 @@ TEST(Reasoning, IsLetOutAsItComes) {
   EXPECT_EQ(splitter.Push("\nHi ").content, "Hi ");
 }
 
-TEST(Reasoning, HasItsTokensCounted) {
+TEST(Reasoning, TokensAreCounted) {
   const auto words = Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   const auto tokens = [&](const std::string& text) {
     return *(*words)->Encode(text, SpecialTokens::kPlain);

@@ -17,13 +17,13 @@ bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(
 
 ToolCallParser::ToolCallParser(Options options)
     : options_(std::move(options)), beginnings_({options_.format.begin}) {
-  // Models that write XML leave the first marker out now and then.
+  // Models that write XML sometimes omit the first marker.
   if (!options_.format.is_json()) call_begin_ = options_.format.CallBegin();
   const ToolFormat& format = options_.format;
   for (const std::string_view text : {call_begin_, format.opening, format.closing}) {
     if (!text.empty()) beginnings_.push_back(text);
   }
-  after_ = beginnings_;  // the end of a call may lack before the next one
+  after_ = beginnings_;  // a call's end marker may be missing before the next call
   after_.push_back(options_.format.end);
 }
 
@@ -74,7 +74,7 @@ ToolCallParser::Match ToolCallParser::Extend(char byte,
 }
 
 bool ToolCallParser::MayBeginBare() const {
-  if (has_said_ || num_calls_ > 0) return false;
+  if (has_content_ || num_calls_ > 0) return false;
   return options_.format.may_lack_markers || (options_.format.may_be_list() && options_.must_call);
 }
 
@@ -127,7 +127,7 @@ void ToolCallParser::BeginCall(char byte) {
   const bool is_json = options_.format.may_be_list() && (in_list_ || byte == '{');
   reader_ = is_json ? CallReader::OfJson() : CallReader::Of(options_.format, &options_.functions);
   is_call_ = false;
-  num_let_out_ = 0;
+  num_emitted_ = 0;
   place_ = Place::kCall;
 }
 
@@ -165,21 +165,21 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
       return GiveUp(delta);
     }
   }
-  if (is_call_ && !is_left_out_) LetOutCall(delta);
+  if (is_call_ && !is_left_out_) EmitCall(delta);
   if (!is_done) return;
   if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
   place_ = Place::kAfter;
 }
 
-void ToolCallParser::LetOutCall(AnswerDelta* delta) {
+void ToolCallParser::EmitCall(AnswerDelta* delta) {
   const std::string& arguments = reader_->arguments();
-  if (num_let_out_ == arguments.size()) return;
+  if (num_emitted_ == arguments.size()) return;
   const int index = num_calls_ - 1;
   if (delta->calls.empty() || delta->calls.back().index != index) {
     delta->calls.push_back({.index = index});
   }
-  delta->calls.back().arguments.append(arguments, num_let_out_);
-  num_let_out_ = arguments.size();
+  delta->calls.back().arguments.append(arguments, num_emitted_);
+  num_emitted_ = arguments.size();
 }
 
 void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
@@ -198,7 +198,7 @@ void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
     held_ += byte;
     place_ = Place::kOpen;
   } else {
-    place_ = Place::kText;  // held white space may stand in front of another marker
+    place_ = Place::kText;  // keep held white space: another marker may follow it
     in_list_ = false;
     ReadText(byte, delta);
   }
@@ -221,7 +221,7 @@ void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
 
 void ToolCallParser::GiveUp(AnswerDelta* delta) {
   delta->content += held_;
-  has_said_ = has_said_ || !absl::c_all_of(held_, IsSpace);
+  has_content_ = has_content_ || !absl::c_all_of(held_, IsSpace);
   held_.clear();
   marker_.clear();
   in_list_ = false;

@@ -12,7 +12,7 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-// "content|f({...})g({...})" of a text in pieces.
+// Returns "content|f({...})g({...})" of a text that is pushed in pieces.
 std::string AnswerOf(const ToolCallParser::Options& options,
                      const std::vector<std::string>& pieces) {
   ToolCallParser parser(options);
@@ -73,7 +73,7 @@ std::vector<ToolCase> ToolCases() {
       {Family::kHermes, R"(<tool_call>{"name": "f"}</tool_call>)", "|f({})"},
       {Family::kHermes, R"(<tool_call>{"name": "\u0066", "id": 1, "x": "}", "arguments": {"a)",
        R"(|f({"a))"},
-      // No calls.
+      // Texts that are not valid calls.
       {Family::kHermes, "<tool_call>" + no_call + "</tool_call>",
        "<tool_call>" + no_call + "</tool_call>|"},
       {Family::kHermes, "<tool_call>f(1)</tool_call>", "<tool_call>f(1)</tool_call>|"},
@@ -85,7 +85,7 @@ std::vector<ToolCase> ToolCases() {
       {Family::kHermes, "<tool_call><tool_call>" + g + "</tool_call>", "<tool_call>|g({})"},
       {Family::kHermes, "<tool_call>{}</tool_call>", "<tool_call>{}</tool_call>|"},
       {Family::kHermes, f, f + "|"},
-      // What goes wrong behind a call's beginning ends it.
+      // An error after the beginning of a call ends the call.
       {Family::kHermes, R"(<tool_call>{"name": "f", "arguments": {"a": ]} rest)",
        R"(]} rest|f({"a": ))"},
       {Family::kHermes, "<tool_call>" + f + "</tool_call><tool_call>" + g + "</tool_call>",
@@ -106,7 +106,7 @@ std::vector<ToolCase> ToolCases() {
       {Family::kList, "[" + g + "]", "|g({})", /*must_call=*/true},
       {Family::kList, "[[TOOL_CALLS][" + g + "]", "[|g({})"},
       {Family::kList, "[TOOL_CALLS] [1]", "[TOOL_CALLS] [1]|"},
-      // What ends a call may lack in front of the next one.
+      // The end of a call may be missing before the next call.
       {Family::kHermes, "<tool_call>" + g + "\n<tool_call>" + f, "|g({})" + f_called},
       {Family::kMistralNamed, R"([TOOL_CALLS]f[ARGS]{"a": "}[", "b": 1}[TOOL_CALLS]g[ARGS]{})",
        R"(|f({"a": "}[", "b": 1})g({}))"},
@@ -140,7 +140,8 @@ std::vector<ToolCase> ToolCases() {
        "<parameter=n>\n5\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n"
        "</function>\n</tool_call>\n",
        R"(So:|f({"s": "Paris \"<b>\n\n</x>", "n": 5})g({}))"},
-      // A parameter that may only be a string is one, others what they say if they may be that.
+      // A parameter that can only be a string is one. Others are read as JSON if their types allow
+      // it.
       {Family::kQwenXml,
        "<tool_call><function=f><parameter=s>5</parameter><parameter=n>five</parameter>"
        "<parameter=x>True</parameter><parameter=y>{\"a\": [1]}</parameter><parameter=z>"
@@ -165,13 +166,13 @@ std::vector<ToolCase> ToolCases() {
   };
 }
 
-TEST(ToolCalls, AreTakenOutOfTexts) {
+TEST(ToolCalls, AreSeparatedFromContent) {
   for (const ToolCase& c : ToolCases()) {
     EXPECT_EQ(AnswerOf(OptionsOf(c), {c.text}), c.answer) << c.text;
   }
 }
 
-TEST(ToolCalls, AreTheSameHoweverTheTextIsCut) {
+TEST(ToolCalls, DoNotDependOnHowTheTextIsCut) {
   for (const ToolCase& c : ToolCases()) {
     const ToolCallParser::Options options = OptionsOf(c);
     std::vector<std::string> bytes;
@@ -188,8 +189,8 @@ TEST(ToolCalls, AreTheSameHoweverTheTextIsCut) {
   }
 }
 
-// Whoever reads the stream sees a long argument grow.
-TEST(ToolCalls, ArgumentsAreLetOutAsTheyCome) {
+// A client that reads the stream sees a long argument grow.
+TEST(ToolCalls, ArgumentsAreStreamed) {
   ToolCallParser parser({.functions = {{"f"}}});
   EXPECT_TRUE(parser.Push(R"(<tool_call>{"name": "f", "arguments": )").empty());
   AnswerDelta delta = parser.Push("{\"a\"");
@@ -203,7 +204,7 @@ TEST(ToolCalls, ArgumentsAreLetOutAsTheyCome) {
   EXPECT_TRUE(parser.Push("}</tool_call>").empty());
 }
 
-TEST(ToolCalls, StringsOfXmlAreLetOutAsTheyCome) {
+TEST(ToolCalls, StringsInXmlAreStreamed) {
   ToolCallParser parser({.format = ToolFormat::Of(Family::kQwenXml),
                          .functions = {{"f", {{"s", JsonTypes(JsonTypes::kString)}}}}});
   EXPECT_TRUE(parser.Push("<tool_call>\n<function=f>\n").empty());
@@ -213,7 +214,7 @@ TEST(ToolCalls, StringsOfXmlAreLetOutAsTheyCome) {
   EXPECT_EQ(parser.Push("</parameter>\n</function>").calls[0].arguments, "\"}");
 }
 
-// What else templates show, by a snippet of it.
+// Other formats, each with the snippet of a template that identifies it.
 struct TemplateCase {
   const char* jinja;
   std::string text;
@@ -254,7 +255,7 @@ std::vector<TemplateCase> TemplateCases() {
       {kUnfenced, begin + "g" + sep + "1", begin + "g" + sep + "1|"}};
 }
 
-TEST(ToolCalls, OfOtherFamiliesAreFoundByTheirTemplates) {
+TEST(ToolCalls, FormatsOfOtherFamiliesAreFoundByTheirTemplates) {
   for (const TemplateCase& c : TemplateCases()) {
     SCOPED_TRACE(absl::StrCat(c.jinja, " ", c.text));
     const auto chat = ChatTemplate::Parse(absl::StrCat("{{ tools }}{{ '", c.jinja, "' }}"), "", "");
@@ -268,7 +269,7 @@ TEST(ToolCalls, OfOtherFamiliesAreFoundByTheirTemplates) {
   }
 }
 
-TEST(ToolCalls, OfTheGenericFormMayLackTheirMarkers) {
+TEST(ToolCalls, GenericCallsMayLackMarkers) {
   const std::string f = R"({"name": "f", "arguments": {"a": 1}})";
   const ToolCallParser::Options options{.format = {.may_lack_markers = true}, .functions = {{"f"}}};
   const std::string call = R"(f({"a": 1}))";
@@ -281,7 +282,7 @@ TEST(ToolCalls, OfTheGenericFormMayLackTheirMarkers) {
   EXPECT_EQ(AnswerOf(options, {R"({"name": "g"})"}), R"({"name": "g"}|)");
 }
 
-TEST(ToolCalls, FormatsAreThoseOfTemplates) {
+TEST(ToolCalls, TemplatesDecideTheFormat) {
   const auto family_of = [](const char* jinja) {
     const auto chat = ChatTemplate::Parse(absl::StrCat("{{ tools }}", jinja), "", "");
     return ToolFormat::Of(*chat).family;

@@ -74,14 +74,14 @@ ToolFormat List(std::string_view begin, std::string_view list_begin, std::string
   return {Family::kList, begin, "", kListedCall, {}, "", closing, list_begin, ", ", "]"};
 }
 
-// A template that mentions all of these texts, of which some may be empty, is of a model that
-// writes calls like this.
+// A format, and the texts that identify it: it belongs to templates that mention all of them. Empty
+// texts are ignored.
 struct KnownFormat {
   std::array<std::string_view, 3> mentioned;
   ToolFormat format;
 };
 
-// The first that fits counts.
+// Returns all formats. The first whose texts a template mentions is used.
 std::array<KnownFormat, 14> KnownFormats() {
   constexpr std::string_view kMistral = "[TOOL_CALLS]";
   ToolFormat named = {Family::kMistralNamed, kMistral, "", kNamedCall};

@@ -26,7 +26,8 @@ bool IsFunctionName(const std::string& name) {
   });
 }
 
-// Arguments are objects even where a schema does not say so, and empty where it says nothing.
+// Returns the schema of a function's arguments. It always describes an object, which is empty if
+// the function has no parameters.
 Json SchemaOf(const Json& function) {
   const auto parameters = function.find("parameters");
   if (parameters == function.end() || parameters->is_null() || parameters->empty()) {
@@ -37,7 +38,7 @@ Json SchemaOf(const Json& function) {
   return schema;
 }
 
-// `object`, which `fields` reads and errors call `path`, has the function's members.
+// Reads a function's members from `object` by means of `fields`. Errors name it `path`.
 void ReadMembers(const Json& object, const std::string& path, RequestFields* fields,
                  std::vector<ToolFunction>* functions) {
   ToolFunction function;
@@ -140,7 +141,7 @@ absl::StatusOr<std::vector<CallableFunction>> CallableFunctions(const Json& tool
 
 namespace {
 
-// A text, or the token that it is.
+// Returns the marker as a text, or as a token if it is a special one.
 Json MarkerOf(const ToolTagOptions& options, std::string_view marker) {
   for (const auto& [text, id] : options.special) {
     if (text == marker) return {{"type", "token"}, {"token", id}};
@@ -150,7 +151,7 @@ Json MarkerOf(const ToolTagOptions& options, std::string_view marker) {
 
 bool IsToken(const Json& part) { return part.is_object() && IsText(part["type"], "token"); }
 
-// What stands behind each other: texts, tokens and formats. A tag begins and ends in a text or a
+// Makes a tag of a sequence of texts, tokens and formats. A tag must begin and end with a text or a
 // token.
 Json TagOf(const std::vector<Json>& all_parts) {
   std::vector<Json> parts = {""};
@@ -178,12 +179,12 @@ Json TagOf(const std::vector<Json>& all_parts) {
           {"end", std::move(parts.back())}};
 }
 
-// Whether something stands around all calls of an answer.
+// Whether the format encloses all calls of an answer in markers or brackets.
 bool AreEnclosed(const ToolFormat& format) {
   return !format.list_begin.empty() || !format.opening.empty();
 }
 
-// What the first call stands behind.
+// The marker before the first call.
 std::string_view FirstMarker(const ToolFormat& format) {
   return format.opening.empty() ? format.begin : format.opening;
 }
@@ -195,7 +196,7 @@ absl::StatusOr<Json> PlainArguments(const ToolTagOptions& options, const ToolFun
     const absl::string_view marker = absl::StripAsciiWhitespace(View(part.text));
     if (!IsToken(MarkerOf(options, {marker.data(), marker.size()}))) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot be held to where ", marker, " is a special token, as in this model"));
+        absl::StrCat("cannot be enforced because ", marker, " is a special token of this model"));
   }
   if (keeps_schema) return XmlArguments(function.schema, function.is_strict, form);
   if (options.format.end.empty()) return XmlArguments({{"type", "object"}}, false, form);
@@ -235,7 +236,7 @@ absl::StatusOr<Json> TagOfCall(const ToolTagOptions& options, const ToolFunction
   if (!format.list_begin.empty() || format.is_bare()) return TagOf(parts);
   const Json end = MarkerOf(options, format.end);
   if (format.has_plain_values() && IsToken(end)) {
-    // "Any text" ends at the text that follows it, if that ends a tag.
+    // "any_text" ends at the text after it only if that text ends a tag.
     parts = {parts.front(), TagOf({parts.begin() + 1, parts.end() - 1}), parts.back()};
   }
   parts.insert(parts.begin(), MarkerOf(options, format.begin));
@@ -264,8 +265,8 @@ Json RequiredCalls(const ToolTagOptions& options, Json tags) {
                 std::move(calls), std::string(format.list_end), MarkerOf(options, format.closing)});
 }
 
-absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
-                                   absl::Span<const ToolFunction> functions) {
+absl::StatusOr<Json> OptionalCallsTag(const ToolTagOptions& options,
+                                      absl::Span<const ToolFunction> functions) {
   const ToolFormat& format = options.format;
   Json tags = Json::array();
   for (const ToolFunction& function : functions) {
@@ -282,14 +283,14 @@ absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
                 {"tags", std::move(tags)},
                 {"stop_after_first", options.one_call}};
   if (!is_token) return calls;
-  Json& others = calls["exclude_tokens"] = Json::array();  // they stand in calls alone
+  Json& others = calls["exclude_tokens"] = Json::array();  // they occur only within calls
   for (const auto& [text, id] : options.special) {
     if (text != first) others.push_back(id);
   }
   return calls;
 }
 
-OutputConstraint HoldTo(const ToolTagOptions& options, const Json& tag) {
+OutputConstraint ConstraintFor(const ToolTagOptions& options, const Json& tag) {
   OutputConstraint constraint{.kind = OutputConstraint::Kind::kStructuralTag, .text = tag.dump()};
   for (const SpecialMarker& marker : options.special) constraint.tokens.push_back(marker.second);
   absl::c_sort(constraint.tokens);

@@ -1,5 +1,5 @@
-// The functions that a request lets the model call, and what answers that call them are held to:
-// structural tags (include/tandem/output_constraint.h).
+// The functions of a request that the model may call, and the structural tags
+// (include/tandem/output_constraint.h) that constrain answers which call them.
 #ifndef TANDEM_CHAT_TOOL_TAGS_H_
 #define TANDEM_CHAT_TOOL_TAGS_H_
 
@@ -23,67 +23,71 @@ namespace tandem {
 // A marker that is a special token, with its id.
 using SpecialMarker = std::pair<std::string_view, TokenId>;
 
-// Those among `markers`, of which some may be empty. They must outlive the result.
+// Returns those of `markers` that are special tokens. Empty markers are ignored. The texts must
+// outlive the result.
 std::vector<SpecialMarker> SpecialMarkersAmong(absl::Span<const std::string_view> markers,
                                                const Tokenizer& tokenizer);
 
 struct ToolFunction {
   std::string name{};
-  std::string field{};     // that has its members: "tools[0].function"
-  JsonValue schema{};      // of its arguments, which are an object
-  bool is_strict = false;  // they keep to it whenever it is called
+  std::string field{};     // the field with its members, such as "tools[0].function"
+  JsonValue schema{};      // schema of its arguments, which are an object
+  bool is_strict = false;  // whether all calls must follow the schema
 };
 
 // How an API writes functions.
 enum class ToolForm {
-  kNested,  // {"type": "function", "function": {"name": ..., ...}}, as chats
-  kFlat,    // {"type": "function", "name": ..., ...}, as OpenAI's Responses API
+  kNested,  // {"type": "function", "function": {"name": ..., ...}}, as in OpenAI's Chat API
+  kFlat,    // {"type": "function", "name": ..., ...}, as in OpenAI's Responses API
 };
 
-// The member "tools"; empty without it. Errors are remembered by `fields`.
+// Reads the member "tools"; empty if it is absent. Errors are recorded in `fields`.
 std::vector<ToolFunction> ReadToolFunctions(ToolForm form, RequestFields* fields);
-// The same of a list by itself, in the form of chats; null is none. Members that are not known are
-// left to the template.
+// Reads a list of functions in the form kNested; null is an empty list. Unknown members are
+// ignored: the template may read them.
 absl::StatusOr<std::vector<ToolFunction>> ToolFunctionsOf(const JsonValue& tools);
 
-// The functions with the parameters whose types the form of calls does not show.
+// Returns the functions, with the types of their parameters if the format writes values without
+// quotes.
 std::vector<CallableFunction> CallablesOf(absl::Span<const ToolFunction> functions,
                                           const ToolFormat& format);
 
-// How the calls of one answer are held.
+// How the calls of one answer are constrained.
 struct ToolTagOptions {
   ToolFormat format{};
-  std::vector<SpecialMarker> special{};  // its markers that are special tokens
-  bool one_call = false;
+  std::vector<SpecialMarker> special{};  // the format's markers that are special tokens
+  bool one_call = false;                 // whether the answer may have only one call
 };
 
-// A call that the model writes as it was taught to, with arguments that keep to the function's
-// schema, or with any. INVALID_ARGUMENT naming the function's parameters for a schema that the form
-// of calls cannot keep.
+// Returns the tag of a call in the model's format. The arguments follow the function's schema, or
+// are any object without `keeps_schema`. INVALID_ARGUMENT names the function's parameters if the
+// format cannot express the schema.
 absl::StatusOr<JsonValue> CallTag(const ToolTagOptions& options, const ToolFunction& function,
                                   bool keeps_schema);
 
-// Nothing but calls, of which `tags` has those that may come.
+// Returns the tag of an answer that consists of calls only. `tags` are the tags of allowed calls.
 JsonValue RequiredCalls(const ToolTagOptions& options, JsonValue tags);
 
-// Text, and calls of these functions where their beginning comes, the strict ones with arguments
-// that keep to their schemas. Errors: CallTag's.
-absl::StatusOr<JsonValue> CallsAtWillOf(const ToolTagOptions& options,
-                                        absl::Span<const ToolFunction> functions);
+// Returns the tag of an answer with any text and any calls of these functions. Arguments of strict
+// functions follow their schemas. Errors are those of CallTag.
+absl::StatusOr<JsonValue> OptionalCallsTag(const ToolTagOptions& options,
+                                           absl::Span<const ToolFunction> functions);
 
-// What holds an answer to `tag`, one of the above.
-OutputConstraint HoldTo(const ToolTagOptions& options, const JsonValue& tag);
+// Returns the constraint that makes an answer match `tag`, which comes from one of the functions
+// above.
+OutputConstraint ConstraintFor(const ToolTagOptions& options, const JsonValue& tag);
 
-// The arguments of a call whose values are texts without quotes, a structural tag's format
-// (include/tandem/output_constraint.h), in the schema's order. `form`: ToolFormat::Parameter().
-// A CallReader makes arguments of them that keep to `schema`, an object's. With `is_strict` only
-// the parameters that it names are allowed, unless it says otherwise. INVALID_ARGUMENT names a
-// keyword or parameter that this format cannot express.
+// Returns the arguments of a call whose values are texts without quotes, as the format of a
+// structural tag (include/tandem/output_constraint.h). Parameters come in the schema's order.
+// `form` is ToolFormat::Parameter(). A CallReader makes arguments of them that follow `schema`,
+// which describes an object. With `is_strict`, only the parameters that it names are allowed,
+// unless it says otherwise. INVALID_ARGUMENT names a keyword or parameter that this format cannot
+// express.
 absl::StatusOr<JsonValue> XmlArguments(const JsonValue& schema, bool is_strict,
                                        absl::Span<const CallPart> form);
 
-// The schema that a "$ref" within the document leads to, through further references; `schema`
-// itself if it has none. Null if the target does not exist, or the references form a ring.
+// Follows the "$ref" of `schema` within the document `root`, and further ones. Returns `schema`
+// itself if it has no "$ref", and null if the target does not exist or the references form a cycle.
 const JsonValue* Referenced(const JsonValue& schema, const JsonValue& root);
 
 }  // namespace tandem

@@ -16,21 +16,21 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kMaxChoices = 64;  // of one value
+constexpr int kMaxChoices = 64;  // schemas visited for one value
 
 absl::Status NotInXml(absl::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " is not supported in the form in which this model writes calls"));
+      absl::StrCat(what, " is not supported by the format in which this model writes calls"));
 }
 
 Json Regex(std::string pattern) { return {{"type", "regex"}, {"pattern", std::move(pattern)}}; }
 
-// Says nothing about its values but their types.
-bool SaysTypesAlone(const Json& schema) {
+// Whether a schema restricts only the types of its values.
+bool RestrictsOnlyTypes(const Json& schema) {
   if (!schema.is_object()) return schema == true;
   for (const auto& [keyword, value] : schema.items()) {
     if (keyword == "anyOf" || keyword == "oneOf") {
-      if (!value.is_array() || !absl::c_all_of(value, SaysTypesAlone)) return false;
+      if (!value.is_array() || !absl::c_all_of(value, RestrictsOnlyTypes)) return false;
       continue;
     }
     constexpr std::array kPlain = {"type", "title", "description", "default", "examples"};
@@ -39,7 +39,7 @@ bool SaysTypesAlone(const Json& schema) {
   return true;
 }
 
-// Reads the schemas of one function.
+// Converts the schema of one function's arguments.
 class XmlFormat {
  public:
   XmlFormat(const Json& root, bool is_strict, absl::Span<const CallPart> form)
@@ -153,14 +153,15 @@ class XmlFormat {
     if (schema->contains("enum")) return Texts(schema->at("enum"));
     const JsonTypes types = JsonTypes::AllowedBy(*schema, root_);
     if (!types.Has(JsonTypes::kString)) return JsonFormat(given);
-    if (SaysTypesAlone(*schema)) return AnyValue();
+    if (RestrictsOnlyTypes(*schema)) return AnyValue();
     if (!types.IsOnly(JsonTypes::kString)) {
-      return NotInXml("a choice between a string and what is bounded otherwise");
+      return NotInXml("a choice between a string and another restricted type");
     }
     return String(*schema);
   }
 
-  // JSON in one line. References go on meaning the same.
+  // Returns the format of a JSON value. References keep their meaning because the definitions are
+  // copied.
   Json JsonFormat(const Json& schema) const {
     Json whole = schema;
     for (const char* name : {"$defs", "definitions"}) {
@@ -178,7 +179,7 @@ class XmlFormat {
     return {{"type", "or"}, {"elements", std::move(texts)}};
   }
 
-  // As it is, without quotes.
+  // Returns the format of a string, which is written without quotes and escapes.
   absl::StatusOr<Json> String(const Json& schema) {
     for (const char* name : {"allOf", "not", "if"}) {
       if (schema.contains(name)) return NotInXml(name);
@@ -196,7 +197,7 @@ class XmlFormat {
     const Json most = Member(schema, "maxLength", nullptr);
     const bool is_bounded = least != 0 || !most.is_null();
     if (schema.contains("pattern")) {
-      if (is_bounded) return NotInXml("a length beside a pattern");
+      if (is_bounded) return NotInXml("a length next to a pattern");
       const Json& pattern = schema["pattern"];
       if (!pattern.is_string()) return NotInXml(Shown(pattern));
       return Regex(pattern.get<std::string>());
@@ -207,7 +208,7 @@ class XmlFormat {
 
   const Json& root_;
   const bool is_strict_;
-  const std::string begin_, middle_, end_;  // around the name and the value
+  const std::string begin_, middle_, end_;  // the texts around a parameter's name and value
   int num_choices_ = 0;
 };
 

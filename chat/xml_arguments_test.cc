@@ -16,7 +16,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using testing::HasSubstr;
 
-// Whether a grammar takes these texts, and takes them as whole ones.
+// A grammar of arguments, which tells whether it accepts a complete text.
 class XmlGrammar {
  public:
   explicit XmlGrammar(const std::string& schema, bool is_strict = true,
@@ -62,7 +62,7 @@ std::string XmlParameter(const std::string& name, const std::string& value) {
   return absl::StrCat("<parameter=", name, ">\n", value, "\n</parameter>\n");
 }
 
-TEST(XmlArguments, KeepToTheirSchema) {
+TEST(XmlArguments, FollowTheirSchema) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const XmlGrammar grammar(R"({"type": "object", "properties": {
       "s": {"type": "string"}, "n": {"type": "integer"}, "e": {"enum": ["a b", 1, null]},
@@ -84,7 +84,7 @@ TEST(XmlArguments, KeepToTheirSchema) {
   EXPECT_FALSE(grammar.Takes("<parameter=s>Paris</parameter>\n" + XmlParameter("n", "5")));
 }
 
-TEST(XmlArguments, KeepToTheirSchemaInTheFormOfGlm) {
+TEST(XmlArguments, FollowTheirSchemaInGlmFormat) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const std::string n = "<arg_key>n</arg_key>\n<arg_value>-5</arg_value>\n";
   const std::string s = "<arg_key>s</arg_key>\n<arg_value>a <b>\n\"</arg_value>\n";
@@ -101,7 +101,7 @@ TEST(XmlArguments, KeepToTheirSchemaInTheFormOfGlm) {
   EXPECT_TRUE(any.Takes(n + s));
 }
 
-TEST(XmlArguments, OfStringsKeepToTheirBounds) {
+TEST(XmlArguments, StringsKeepToTheirBounds) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const XmlGrammar pattern(R"({"properties": {"s": {"type": "string", "pattern": "^[a-c]{2}$"}},
                                "required": ["s"]})");
@@ -119,7 +119,7 @@ TEST(XmlArguments, OfStringsKeepToTheirBounds) {
   EXPECT_FALSE(choice.Takes(XmlParameter("s", "y")));
 }
 
-TEST(XmlArguments, MayHaveOthersWhereTheSchemaLetsThem) {
+TEST(XmlArguments, MayHaveAdditionalParametersIfTheSchemaAllows) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const XmlGrammar any(R"({"type": "object"})", /*is_strict=*/false);
   EXPECT_TRUE(any.Takes(""));
@@ -132,7 +132,7 @@ TEST(XmlArguments, MayHaveOthersWhereTheSchemaLetsThem) {
   EXPECT_FALSE(numbers.Takes(XmlParameter("a", "x")));
 }
 
-TEST(XmlArguments, RefuseWhatTheFormCannotKeep) {
+TEST(XmlArguments, RejectSchemasThatTheFormatCannotExpress) {
   const struct {
     const char* schema;
     const char* part;

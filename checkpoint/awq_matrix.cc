@@ -12,13 +12,13 @@ namespace tandem {
 namespace {
 
 // The place within a word of the code of each of its eight outputs.
-constexpr int kAwqPlaces[kHalvesOfWord] = {0, 4, 1, 5, 2, 6, 3, 7};
+constexpr int kAwqPlaces[kNibblesPerWord] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 // Transposes a matrix of bytes [8][8].
 void Transpose8x8(uint64_t* rows) {
   const auto exchange = [rows](int distance, uint64_t mask) {
     const int shift = 8 * distance;
-    for (int i = 0; i < kHalvesOfWord; ++i) {
+    for (int i = 0; i < kNibblesPerWord; ++i) {
       if (i & distance) continue;
       const uint64_t moved = ((rows[i] >> shift) ^ rows[i + distance]) & mask;
       rows[i] ^= moved << shift;
@@ -39,18 +39,18 @@ class AwqMatrix final : public GroupedMatrix {
  private:
   // Reads eight inputs of eight outputs at a time.
   void ReadCodes(int first, int count, uint8_t* codes) const override {
-    static_assert(kTileRows % kHalvesOfWord == 0);
-    const int64_t row_words = rows() / kHalvesOfWord;  // words of one input
-    for (int i = 0; i < cols(); i += kHalvesOfWord) {
-      const int size = std::min(kHalvesOfWord, cols() - i);
-      for (int row = 0; row < count; row += kHalvesOfWord) {
-        uint64_t bytes[kHalvesOfWord] = {};  // one word per input; transposed, one per place
+    static_assert(kTileRows % kNibblesPerWord == 0);
+    const int64_t row_words = rows() / kNibblesPerWord;  // words of one input
+    for (int i = 0; i < cols(); i += kNibblesPerWord) {
+      const int size = std::min(kNibblesPerWord, cols() - i);
+      for (int row = 0; row < count; row += kNibblesPerWord) {
+        uint64_t bytes[kNibblesPerWord] = {};  // one word per input; transposed, one per place
         for (int k = 0; k < size; ++k) {
           bytes[k] =
-              SpreadHalves(WordAt(words_, (i + k) * row_words + (first + row) / kHalvesOfWord));
+              SpreadNibbles(WordAt(words_, (i + k) * row_words + (first + row) / kNibblesPerWord));
         }
         Transpose8x8(bytes);
-        for (int k = 0; k < kHalvesOfWord; ++k) {
+        for (int k = 0; k < kNibblesPerWord; ++k) {
           std::memcpy(codes + static_cast<size_t>(row + k) * cols() + i, &bytes[kAwqPlaces[k]],
                       size);
         }
@@ -59,11 +59,11 @@ class AwqMatrix final : public GroupedMatrix {
   }
 
   void ReadZeros(int first, int count, int16_t* zeros) const override {
-    const int64_t row_words = rows() / kHalvesOfWord;  // words of one group
+    const int64_t row_words = rows() / kNibblesPerWord;  // words of one group
     for (int row = first; row < first + count; ++row) {
       for (int group = 0; group < num_groups(); ++group) {
-        const uint32_t word = WordAt(zeros_, group * row_words + row / kHalvesOfWord);
-        *zeros++ = static_cast<int16_t>(word >> 4 * kAwqPlaces[row % kHalvesOfWord] & 15);
+        const uint32_t word = WordAt(zeros_, group * row_words + row / kNibblesPerWord);
+        *zeros++ = static_cast<int16_t>(word >> 4 * kAwqPlaces[row % kNibblesPerWord] & 15);
       }
     }
   }
@@ -80,7 +80,7 @@ MatrixOrError OpenAwqMatrix(const StoredWeights& stored, const std::string& modu
   const WeightScheme& scheme = config.schemes[0];
   ASSIGN_OR_RETURN(const SafetensorsEntry* const words, tensors.GetMatrix("qweight", kWordDTypes));
   const int64_t inputs = words->shape[0];
-  const int64_t outputs = words->shape[1] * kHalvesOfWord;
+  const int64_t outputs = words->shape[1] * kNibblesPerWord;
   const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
   GroupedLayout layout{.bits = 4,
                        .group_size = scheme.group_size,

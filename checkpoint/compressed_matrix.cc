@@ -93,15 +93,16 @@ absl::StatusOr<WeightScheme> ReadScales(ModuleTensors* tensors, int bits, bool i
     absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, groups}));
     if (!fits) continue;
     if (found != nullptr && found->group_size != scheme.group_size) {
-      return tensors->WrongShape(*layout->scales, absl::StrCat("a shape that matches one group of ",
-                                                               config.where, ", not two"));
+      return tensors->InvalidShape(
+          *layout->scales,
+          absl::StrCat("a shape that matches one group of ", config.where, ", not two"));
     }
     // Prefer a symmetric match: zero points are required only if every matching scheme has them.
     if (found == nullptr || scheme.is_symmetric) found = &scheme;
   }
   if (found == nullptr) {
-    return tensors->WrongShape(*layout->scales, absl::StrCat(allowed.empty() ? "none" : allowed,
-                                                             ", as ", config.where, " says"));
+    return tensors->InvalidShape(*layout->scales, absl::StrCat(allowed.empty() ? "none" : allowed,
+                                                               ", as ", config.where, " says"));
   }
   layout->group_size = found->group_size;
   layout->group_stride = 1;
@@ -129,7 +130,7 @@ MatrixOrError OpenWith(ModuleTensors* tensors, const SafetensorsEntry& numbers, 
                                          groups};
     const bool fits =
         entry->shape == wanted || (!zeros.is_packed && entry->shape == layout.scales->shape);
-    if (!fits) return tensors->WrongShape(*entry, ShapeText(wanted));
+    if (!fits) return tensors->InvalidShape(*entry, ShapeText(wanted));
   }
   if (tensors->Find("weight_g_idx") != nullptr) {
     ASSIGN_OR_RETURN(const SafetensorsEntry* const order,
@@ -157,8 +158,8 @@ MatrixOrError OpenPackedMatrix(const StoredWeights& stored, const std::string& m
                    tensors.Get("weight_shape", kShapeDTypes, {2}));
   const int64_t cols = IntegerAt(*shape, 1);
   if (IntegerAt(*shape, 0) != rows || cols < 1 || cols > int64_t{32} * words->shape[1]) {
-    return tensors.WrongValue(*shape, IntegerAt(*shape, 0) != rows ? IntegerAt(*shape, 0) : cols,
-                              absl::StrCat("[", rows, ", inputs], as weight_packed says"));
+    return tensors.InvalidValue(*shape, IntegerAt(*shape, 0) != rows ? IntegerAt(*shape, 0) : cols,
+                                absl::StrCat("[", rows, ", inputs], as weight_packed says"));
   }
   std::string allowed;
   for (const WeightScheme& scheme : config.schemes) {
@@ -169,7 +170,7 @@ MatrixOrError OpenPackedMatrix(const StoredWeights& stored, const std::string& m
     }
     absl::StrAppend(&allowed, allowed.empty() ? "" : " or ", ShapeText({rows, wanted}));
   }
-  return tensors.WrongShape(
+  return tensors.InvalidShape(
       *words, absl::StrCat(allowed.empty() ? "none" : allowed, ", as ", config.where, " says"));
 }
 

@@ -120,7 +120,7 @@ MatrixOrError OpenFp8Matrix(const StoredWeights& stored, const std::string& modu
     block_rows = scheme.block_rows;
     block_cols = scheme.block_cols;
   }
-  if (block_rows == 0) return tensors.WrongShape(*scales, allowed);
+  if (block_rows == 0) return tensors.InvalidShape(*scales, allowed);
   return std::make_unique<Fp8Matrix>(tensors, *numbers, *scales, block_rows, block_cols);
 }
 

@@ -276,8 +276,8 @@ absl::Status GgufFile::Wrong(std::string_view key, absl::string_view found,
   return NotAllowed(absl::StrCat(path_, ": key ", Quoted(View(key))), found, allowed);
 }
 
-absl::Status GgufFile::WrongValue(std::string_view key, const Value& value,
-                                  absl::string_view allowed) const {
+absl::Status GgufFile::InvalidValue(std::string_view key, const Value& value,
+                                    absl::string_view allowed) const {
   const GgufKind kind = value.kind;
   if (kind != GgufKind::kArray) return Wrong(key, ShownValue(kind, value.bytes), allowed);
   return Wrong(key, absl::StrCat("an array of ", value.count, " ", NameOf(value.element_kind)),
@@ -295,7 +295,7 @@ absl::StatusOr<const GgufFile::Value*> GgufFile::Find(std::string_view key,
 absl::StatusOr<std::string_view> GgufFile::GetString(std::string_view key) const {
   constexpr char kAllowed[] = "a string";
   ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
-  if (value->kind != GgufKind::kString) return WrongValue(key, *value, kAllowed);
+  if (value->kind != GgufKind::kString) return InvalidValue(key, *value, kAllowed);
   return Text(value->bytes);
 }
 
@@ -306,7 +306,7 @@ absl::StatusOr<int64_t> GgufFile::GetInteger(std::string_view key, int64_t least
   ASSIGN_OR_RETURN(const Value* const value, Find(key, allowed));
   const std::optional<int64_t> number = LoadInteger(value->kind, value->bytes.data());
   if (number.has_value() && *number >= least && *number <= most) return *number;
-  return WrongValue(key, *value, allowed);
+  return InvalidValue(key, *value, allowed);
 }
 
 absl::StatusOr<double> GgufFile::GetNumber(std::string_view key) const {
@@ -320,7 +320,7 @@ absl::StatusOr<double> GgufFile::GetNumber(std::string_view key) const {
   } else if (const auto integer = LoadInteger(kind, value->bytes.data())) {
     return static_cast<double>(*integer);
   }
-  return WrongValue(key, *value, kAllowed);
+  return InvalidValue(key, *value, kAllowed);
 }
 
 absl::StatusOr<bool> GgufFile::GetBool(std::string_view key) const {
@@ -330,13 +330,13 @@ absl::StatusOr<bool> GgufFile::GetBool(std::string_view key) const {
     const uint8_t byte = Load<uint8_t>(value->bytes.data());
     if (byte <= 1) return byte == 1;
   }
-  return WrongValue(key, *value, kAllowed);
+  return InvalidValue(key, *value, kAllowed);
 }
 
 absl::StatusOr<std::vector<std::string_view>> GgufFile::GetStrings(std::string_view key) const {
   constexpr char kAllowed[] = "an array of strings";
   ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
-  if (!IsArrayOf(*value, {GgufKind::kString})) return WrongValue(key, *value, kAllowed);
+  if (!IsArrayOf(*value, {GgufKind::kString})) return InvalidValue(key, *value, kAllowed);
   std::vector<std::string_view> strings(value->count);
   const std::byte* at = value->bytes.data();
   for (std::string_view& string : strings) {
@@ -350,7 +350,7 @@ absl::StatusOr<std::vector<float>> GgufFile::GetFloats(std::string_view key) con
   constexpr char kAllowed[] = "an array of finite float32 or float64";
   ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
   if (!IsArrayOf(*value, {GgufKind::kFloat32, GgufKind::kFloat64})) {
-    return WrongValue(key, *value, kAllowed);
+    return InvalidValue(key, *value, kAllowed);
   }
   const GgufKind kind = value->element_kind;
   std::vector<float> numbers(value->count);
@@ -367,7 +367,7 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntegers(std::string_view key)
   ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
   using enum GgufKind;
   if (!IsArrayOf(*value, {kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kUint64, kInt64})) {
-    return WrongValue(key, *value, kAllowed);
+    return InvalidValue(key, *value, kAllowed);
   }
   const GgufKind kind = value->element_kind;
   std::vector<int32_t> integers(value->count);

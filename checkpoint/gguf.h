@@ -129,8 +129,8 @@ class GgufFile {
   absl::Status CheckParts() const;
   absl::Status Wrong(std::string_view key, absl::string_view found,
                      absl::string_view allowed) const;
-  absl::Status WrongValue(std::string_view key, const Value& value,
-                          absl::string_view allowed) const;
+  absl::Status InvalidValue(std::string_view key, const Value& value,
+                            absl::string_view allowed) const;
   absl::StatusOr<const Value*> Find(std::string_view key, absl::string_view allowed) const;
   static bool IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds);
 

@@ -158,7 +158,7 @@ class GgufRopeReader {
     std::vector<float> divisors;
     const GgufTensor* const tensor = keys_.Tensor(name);
     if (tensor == nullptr) return divisors;
-    if (!is_allowed) return keys_.HasNoPlace(*tensor);
+    if (!is_allowed) return keys_.UnexpectedTensor(*tensor);
     const int size = model_.rotary_dim / 2;
     if (tensor->shape.size() != 1 || tensor->shape[0] != size) {
       return keys_.WrongTensor(
@@ -398,7 +398,7 @@ class ConfigReader {
       model_.embedding_scale = std::sqrt(static_cast<float>(model_.hidden_size));
     }
     ASSIGN_OR_RETURN(model_.residual_scale, Scale("residual_scale", is_granite, 1));
-    const bool has_other_scale = model_.num_layers == keys_.form().layers_of_other_scale;
+    const bool has_other_scale = model_.num_layers == keys_.form().num_layers_scaled_by_hidden;
     const int scale_dim = has_other_scale ? model_.hidden_size / model_.num_heads : model_.head_dim;
     const float derived = 1.0f / std::sqrt(static_cast<float>(scale_dim));
     ASSIGN_OR_RETURN(model_.attention_scale, Scale("attention.scale", is_granite, derived));
@@ -438,7 +438,8 @@ class ConfigReader {
     if (head == nullptr && keys_.form().head == GgufHead::kOwn) {
       return keys_.NoTensor(kHead);
     }
-    if (head != nullptr && keys_.form().head == GgufHead::kTied) return keys_.HasNoPlace(*head);
+    if (head != nullptr && keys_.form().head == GgufHead::kTied)
+      return keys_.UnexpectedTensor(*head);
     return absl::OkStatus();
   }
 
@@ -451,9 +452,9 @@ class ConfigReader {
     model_.mlp_bias = mlp != nullptr;
     for (const GgufTensor* const bias : {output, mlp}) {
       if (bias != nullptr && keys_.form().extras != GgufExtras::kLlamas)
-        return keys_.HasNoPlace(*bias);
+        return keys_.UnexpectedTensor(*bias);
     }
-    if (mlp != nullptr && model_.num_experts > 0) return keys_.HasNoPlace(*mlp);
+    if (mlp != nullptr && model_.num_experts > 0) return keys_.UnexpectedTensor(*mlp);
     return absl::OkStatus();
   }
 

@@ -120,7 +120,7 @@ TEST(GgufConfig, ReadsEveryArchitecture) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->family, family);
     EXPECT_EQ(config->query_key_norm, FamilyOfType(family)->form.query_key_norm);
-    EXPECT_EQ(config->norms_outputs, FamilyOfType(family)->form.norms_outputs);
+    EXPECT_EQ(config->normalizes_outputs, FamilyOfType(family)->form.normalizes_outputs);
     names.emplace_back(architecture);
   }
   ExpectConfigError("general.architecture", GgufString("gpt99"),

@@ -98,7 +98,7 @@ class GgufKeys {
                            absl::string_view allowed) const {
     return NotAllowed(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name)), found, allowed);
   }
-  absl::Status HasNoPlace(const GgufTensor& tensor) const {
+  absl::Status UnexpectedTensor(const GgufTensor& tensor) const {
     return WrongTensor(tensor, "a tensor",
                        absl::StrCat("no such tensor in this ", form().architecture, " model"));
   }

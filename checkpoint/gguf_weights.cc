@@ -64,8 +64,8 @@ constexpr NamePair kStackNames[] = {
 constexpr NamePair kExpertNames[] = {
     {"ffn_gate", "gate_proj"}, {kUp, "up_proj"}, {"ffn_down", "down_proj"}};
 constexpr char kMlpExperts[] = "mlp.experts.";
-constexpr const char* kOfTheConfiguration[] = {kGgufDivisors, kGgufLongDivisors,
-                                               kGgufShortDivisors};
+constexpr const char* kConfigurationTensors[] = {kGgufDivisors, kGgufLongDivisors,
+                                                 kGgufShortDivisors};
 constexpr NamePair kJoinedNames[] = {{kUp, "mlp.gate_up_proj"}};
 
 // Returns the other name of the pair that has `text`; empty if no pair has it.
@@ -163,7 +163,7 @@ class GgufWeights final : public StoredWeights {
     ASSIGN_OR_RETURN(family_, GgufFamilyOf(*file_));
     ASSIGN_OR_RETURN(num_experts_, GgufExpertCount(*file_, *family_));
     for (const GgufTensor& tensor : file_->tensors()) {
-      if (absl::c_linear_search(kOfTheConfiguration, tensor.name)) continue;
+      if (absl::c_linear_search(kConfigurationTensors, tensor.name)) continue;
       const std::string name = Translated(tensor.name, *family_, /*to_gguf=*/false);
       if (name.empty()) {
         return NotAllowed(WhereIs(tensor), "a tensor",

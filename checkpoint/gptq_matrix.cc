@@ -75,7 +75,7 @@ MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& mod
     ASSIGN_OR_RETURN(layout.group_of_input, tensors.Get("g_idx", kWordDTypes));
     inputs = layout.group_of_input->num_elements;
     if (layout.group_of_input->shape.size() != 1 || inputs < 1) {
-      return tensors.WrongShape(*layout.group_of_input, "[inputs]");
+      return tensors.InvalidShape(*layout.group_of_input, "[inputs]");
     }
     if (config.has_overrides) {
       for (const int bits : {2, 3, 4, 8}) {
@@ -86,7 +86,7 @@ MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& mod
     return tensors.Get("g_idx", kWordDTypes).status();
   }
   if (words->shape[0] != CeilDivide(inputs * scheme.bits, 32)) {
-    return tensors.WrongShape(
+    return tensors.InvalidShape(
         *words, absl::StrCat("[", CeilDivide(inputs * scheme.bits, 32), ", outputs], ", scheme.bits,
                              " bits of ", inputs, " inputs"));
   }
@@ -97,7 +97,7 @@ MatrixOrError OpenGptqMatrix(const StoredWeights& stored, const std::string& mod
   }
   const int64_t wanted = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
   if (groups != wanted || layout.scales->shape[1] != cols) {
-    return tensors.WrongShape(*layout.scales, absl::StrCat("[", wanted, ", ", cols, "]"));
+    return tensors.InvalidShape(*layout.scales, absl::StrCat("[", wanted, ", ", cols, "]"));
   }
   layout.bits = scheme.bits;
   layout.group_size = scheme.group_size;

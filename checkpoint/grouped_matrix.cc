@@ -29,13 +29,13 @@ absl::Status ModuleTensors::Wrong(const SafetensorsEntry& entry, absl::string_vi
       allowed);
 }
 
-absl::Status ModuleTensors::WrongShape(const SafetensorsEntry& entry,
-                                       absl::string_view allowed) const {
+absl::Status ModuleTensors::InvalidShape(const SafetensorsEntry& entry,
+                                         absl::string_view allowed) const {
   return Wrong(entry, "shape", Shown(nlohmann::json(entry.shape)), allowed);
 }
 
-absl::Status ModuleTensors::WrongValue(const SafetensorsEntry& entry, int64_t found,
-                                       absl::string_view allowed) const {
+absl::Status ModuleTensors::InvalidValue(const SafetensorsEntry& entry, int64_t found,
+                                         absl::string_view allowed) const {
   return Wrong(entry, "an element", absl::StrCat(found), allowed);
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<const SafetensorsEntry*> ModuleTensors::Get(absl::string_view suf
                                                            absl::Span<const char* const> dtypes,
                                                            absl::Span<const int64_t> shape) {
   ASSIGN_OR_RETURN(const SafetensorsEntry* const entry, Get(suffix, dtypes));
-  if (absl::MakeConstSpan(entry->shape) != shape) return WrongShape(*entry, ShapeText(shape));
+  if (absl::MakeConstSpan(entry->shape) != shape) return InvalidShape(*entry, ShapeText(shape));
   return entry;
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<const SafetensorsEntry*> ModuleTensors::GetMatrix(
                            return 1 <= size && size <= INT_MAX / 32;
                          });
   if (is_matrix) return entry;
-  return WrongShape(*entry, absl::StrCat("two sizes from 1 to ", INT_MAX / 32));
+  return InvalidShape(*entry, absl::StrCat("two sizes from 1 to ", INT_MAX / 32));
 }
 
 float FloatAt(const SafetensorsEntry& entry, int64_t index) {
@@ -85,7 +85,7 @@ float FloatAt(const SafetensorsEntry& entry, int64_t index) {
   return entry.dtype == DType::kF16 ? F16ToFloat(bits) : Bf16ToFloat(bits);
 }
 
-uint64_t SpreadHalves(uint32_t word) {
+uint64_t SpreadNibbles(uint32_t word) {
   uint64_t bytes = word;
   bytes = (bytes | bytes << 16) & 0x0000FFFF0000FFFF;
   bytes = (bytes | bytes << 8) & 0x00FF00FF00FF00FF;
@@ -147,14 +147,15 @@ void GroupedMatrix::ReadStreams(const CodeStreams& streams, int first, int count
   };
   if (bits() == 4) {
     const auto read = [&](int row, int i) {
-      const uint64_t bytes = SpreadHalves(WordAt(stream(row), i / kHalvesOfWord * streams.stride));
+      const uint64_t bytes =
+          SpreadNibbles(WordAt(stream(row), i / kNibblesPerWord * streams.stride));
       std::memcpy(codes + static_cast<size_t>(row) * cols() + i, &bytes,
-                  std::min(kHalvesOfWord, cols() - i));
+                  std::min(kNibblesPerWord, cols() - i));
     };
     // Go row by row where the words of a row are neighbours, else word by word over all rows.
     const int rows_at_a_time = streams.stride == 1 ? 1 : count;
     for (int begin = 0; begin < count; begin += rows_at_a_time) {
-      for (int i = 0; i < cols(); i += kHalvesOfWord) {
+      for (int i = 0; i < cols(); i += kNibblesPerWord) {
         for (int row = begin; row < begin + rows_at_a_time; ++row) read(row, i);
       }
     }
@@ -185,8 +186,8 @@ absl::Status GroupedMatrix::Finish(const ModuleTensors& tensors) {
     for (int i = 0; i < cols(); ++i) {
       const uint32_t group = WordAt(entry->bytes.data(), i);
       if (group >= static_cast<uint32_t>(num_groups_)) {
-        return tensors.WrongValue(*entry, static_cast<int32_t>(group),
-                                  absl::StrCat("groups from 0 to ", num_groups_ - 1));
+        return tensors.InvalidValue(*entry, static_cast<int32_t>(group),
+                                    absl::StrCat("groups from 0 to ", num_groups_ - 1));
       }
       group_of_input_[i] = static_cast<int32_t>(group);
       is_in_order = is_in_order && group_of_input_[i] == GroupInOrder(i);

@@ -36,10 +36,10 @@ class ModuleTensors {
   // Returns a matrix: two sizes, each from 1 to INT_MAX / 32.
   absl::StatusOr<const SafetensorsEntry*> GetMatrix(absl::string_view suffix,
                                                     absl::Span<const char* const> dtypes);
-  absl::Status WrongShape(const SafetensorsEntry& entry, absl::string_view allowed) const;
+  absl::Status InvalidShape(const SafetensorsEntry& entry, absl::string_view allowed) const;
   // The error for the value of an element.
-  absl::Status WrongValue(const SafetensorsEntry& entry, int64_t found,
-                          absl::string_view allowed) const;
+  absl::Status InvalidValue(const SafetensorsEntry& entry, int64_t found,
+                            absl::string_view allowed) const;
 
   // The names of the tensors that Get returned, in that order.
   const std::vector<std::string>& names() const { return names_; }
@@ -80,8 +80,8 @@ struct CodeStreams {
   int64_t stride = 0;
 };
 // Spreads a word of eight 4-bit codes over eight bytes: byte i is code i.
-inline constexpr int kHalvesOfWord = 8;
-uint64_t SpreadHalves(uint32_t word);
+inline constexpr int kNibblesPerWord = 8;
+uint64_t SpreadNibbles(uint32_t word);
 inline int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The layout of a matrix's numbers and scales.

@@ -49,8 +49,8 @@ struct ModelForm {
   // A layer adds the output of attention, then that of a feed-forward, to the rows. Their inputs
   // and their outputs may be normalised. Parallel ones share one norm and one input.
   NormForm norm_form = NormForm::kRms;
-  bool norms_inputs = true;
-  bool norms_outputs = false;
+  bool normalizes_inputs = true;
+  bool normalizes_outputs = false;
   bool is_parallel = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   Activation activation = Activation::kSilu;

@@ -49,7 +49,7 @@ enum class ExpertRule {
 };
 
 // Which elements of a head are rotated together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
-enum class RotaryPairs { kHalves, kNeighbours };
+enum class RotaryPairs { kHalves, kInterleaved };
 
 // The name of a part of a layer in a checkpoint, and the name that Transformer reads
 // (model_tensors.h).
@@ -85,7 +85,7 @@ struct GgufForm {
   bool heads_fill_rows = false;    // heads * head_dim must be hidden_size
   int window = 0;                  // if attention.sliding_window is absent; -1: required
   // A model with this number of layers scales scores by hidden / heads in place of head_dim.
-  int layers_of_other_scale = 0;
+  int num_layers_scaled_by_hidden = 0;
 };
 
 struct ModelFamily {

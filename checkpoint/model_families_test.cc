@@ -88,7 +88,7 @@ TEST(Gemma2, SoftCapsAndSlidesInEveryOtherLayer) {
   EXPECT_FLOAT_EQ(model.attention_scale, 1 / std::sqrt(26.0f));
   EXPECT_FLOAT_EQ(model.embedding_scale, std::sqrt(72.0f));
   EXPECT_EQ(model.activation, Activation::kGeluTanh);
-  EXPECT_TRUE(model.norms_inputs && model.norms_outputs && model.tied_embeddings);
+  EXPECT_TRUE(model.normalizes_inputs && model.normalizes_outputs && model.tied_embeddings);
   EXPECT_EQ(model.query_key_norm, QueryKeyNorm::kNone);
   // An absent cap means the reference's default; null means no cap.
   EXPECT_EQ(Read(Lacking(config, "attn_logit_softcapping")).attention_soft_cap, 50.0f);
@@ -225,8 +225,8 @@ TEST(Yarn, LengthensTheContext) {
 
 TEST(Olmo2, NormalisesOutputsAndAllHeadsTogether) {
   const ModelConfig model = Read(GoldenConfig("olmo2"));
-  EXPECT_FALSE(model.norms_inputs);
-  EXPECT_TRUE(model.norms_outputs);
+  EXPECT_FALSE(model.normalizes_inputs);
+  EXPECT_TRUE(model.normalizes_outputs);
   EXPECT_EQ(model.query_key_norm, QueryKeyNorm::kAllHeads);
 }
 
@@ -296,7 +296,7 @@ TEST(Glm4, RotatesHalfOfAHead) {
   EXPECT_EQ(model.rotary_dim, 12);
   EXPECT_TRUE(model.qkv_bias);
   EXPECT_FALSE(model.output_bias);
-  EXPECT_TRUE(model.norms_inputs && model.norms_outputs);
+  EXPECT_TRUE(model.normalizes_inputs && model.normalizes_outputs);
 }
 
 TEST(Cohere2, HasParallelPartsAndUnrotatedFullAttention) {

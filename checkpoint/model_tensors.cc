@@ -63,10 +63,10 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
   const auto norm = [&](const char* part) {
     tensors->Norm(absl::StrCat(prefix, part, ".weight"), c.hidden_size);
   };
-  if (c.norms_inputs) norm(kAttentionNorm);
-  if (c.norms_inputs && !c.is_parallel) norm(kMlpNorm);
-  if (c.norms_outputs) norm(kAttentionOutputNorm);
-  if (c.norms_outputs) norm(kMlpOutputNorm);
+  if (c.normalizes_inputs) norm(kAttentionNorm);
+  if (c.normalizes_inputs && !c.is_parallel) norm(kMlpNorm);
+  if (c.normalizes_outputs) norm(kAttentionOutputNorm);
+  if (c.normalizes_outputs) norm(kMlpOutputNorm);
   if (c.state_input == StateInput::kNextToEmbedding) norm(kStateNorm);
   const int64_t inputs = c.attention_inputs();
   tensors->Projection(absl::StrCat(attention, "q_proj"), query_size, inputs, c.qkv_bias);
@@ -342,7 +342,7 @@ class ArrangedWeights : public Weights {
 
   absl::Status AddPart(const std::string& stored, const LayerName& at) {
     const auto add = [&](absl::string_view part, Source source) {
-      source.orders_heads = orders_heads_ && IsOfTurnedHeads(part);
+      source.orders_heads = orders_heads_ && IsRotated(part);
       source.adds_offset = storage_.norm_offset != 0.0f && absl::EndsWith(part, "norm");
       return Add(absl::StrCat(at.layer, part, at.kind), source);
     };
@@ -378,7 +378,7 @@ class ArrangedWeights : public Weights {
     return absl::StrCat("mlp", part.substr(0, last_dot + 1), Renamed(part.substr(last_dot + 1)));
   }
 
-  static bool IsOfTurnedHeads(absl::string_view part) {
+  static bool IsRotated(absl::string_view part) {
     return part == "self_attn.q_proj" || part == "self_attn.k_proj" || part == "self_attn.q_norm" ||
            part == "self_attn.k_norm";
   }
@@ -483,7 +483,7 @@ int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to) {
   const int64_t pair = to % half;
   const bool is_second = to >= half;
   if (pair >= rotated) return 2 * rotated + (is_second ? half - rotated : 0) + pair - rotated;
-  if (pairs == RotaryPairs::kNeighbours) return 2 * pair + (is_second ? 1 : 0);
+  if (pairs == RotaryPairs::kInterleaved) return 2 * pair + (is_second ? 1 : 0);
   return pair + (is_second ? rotated : 0);
 }
 

@@ -50,14 +50,14 @@ constexpr ModuleNumbers kModuleNumbers[] = {
 
 // Scales and zero points of activations and caches. These are not quantised here as the checkpoint
 // was calibrated for.
-constexpr const char* kOfActivations[] = {
+constexpr const char* kActivationSuffixes[] = {
     ".activation_scale",  ".input_scale",       ".input_scale_ub", ".input_zero_point",
     ".k_scale",           ".k_zero_point",      ".kv_scale",       ".output_scale",
     ".output_zero_point", ".prob_output_scale", ".q_scale",        ".q_zero_point",
     ".v_scale",           ".v_zero_point"};
 
 bool IsOfActivations(const std::string& name) {
-  return std::any_of(std::begin(kOfActivations), std::end(kOfActivations),
+  return std::any_of(std::begin(kActivationSuffixes), std::end(kActivationSuffixes),
                      [&](const char* suffix) { return absl::EndsWith(name, suffix); });
 }
 

@@ -29,10 +29,15 @@ set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_te
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
-  BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*)
-# Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, and
-# numerics.
-set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
+  BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
+  HostileConstraints.AreRefusedByName)
+# Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, numerics,
+# and cases that repeat the same code many times.
+set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*
+  CommandLine.* Program.RefusesWrongCommandLines Program.RefusesToServeWithWrongOptions
+  Program.ProvesThatSpeculationIsLossless EngineDraftWindow.DoesNotChangeTheOutputAtAnySize
+  IntegerRanges.ContainExactlyTheIntegersWithin HostileConstraints.AreRefusedByName
+  SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut)
 
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"

@@ -1,4 +1,4 @@
-// In a build without XGrammar.
+// The grammar engine of builds without XGrammar.
 #include "absl/status/status.h"
 #include "constraint/grammar_engine.h"
 

@@ -16,7 +16,7 @@ constexpr char32_t kLastCodePoint = 0x10FFFF;
 constexpr char32_t kFirstSurrogate = 0xD800;
 constexpr char32_t kLastSurrogate = 0xDFFF;
 
-using CategorySets = std::array<CodePoints, 30>;  // by utf8proc_category_t
+using CategorySets = std::array<CodePoints, 30>;  // indexed by utf8proc_category_t
 
 const CategorySets& AllCategories() {
   static const CategorySets& categories = *new CategorySets([] {
@@ -40,7 +40,7 @@ const CategorySets& AllCategories() {
 
 const CodePoints& UnassignedCodePoints() { return AllCategories()[UTF8PROC_CATEGORY_CN]; }
 
-// The categories whose short names begin with `prefix`, unassigned code points apart.
+// Returns the categories whose short names begin with `prefix`, without unassigned code points.
 CodePoints CategoriesOf(absl::string_view prefix) {
   static constexpr const char* kShort[] = {
       "Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
@@ -121,7 +121,7 @@ const std::vector<CasedCharacter>& AllCased() {
   return all;
 }
 
-// Sorted and merged.
+// Sorts the ranges and merges those that overlap or touch.
 std::vector<CodePoints::Range> MergedRanges(std::vector<CodePoints::Range> ranges) {
   absl::c_sort(ranges);
   std::vector<CodePoints::Range> merged;
@@ -215,8 +215,8 @@ std::optional<NamedClass> ClassOfEscape(char letter) {
                                               {0x202F, 0x202F},
                                               {0x205F, 0x205F},
                                               {0x3000, 0x3000}});
-      // ECMA-262 adds the byte order mark and once had U+180E, Python adds the separators of ASCII
-      // and NEL.
+      // ECMA-262 adds the byte order mark (and U+180E in old editions), and Python adds ASCII's
+      // separators and NEL.
       return NamedClass{
           .sure = both,
           .possible = Union(

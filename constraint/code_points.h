@@ -1,4 +1,4 @@
-// Sets of characters, and those that regular expressions have names for.
+// Sets of characters, and the named character classes of regular expressions.
 #ifndef TANDEM_CONSTRAINT_CODE_POINTS_H_
 #define TANDEM_CONSTRAINT_CODE_POINTS_H_
 
@@ -15,7 +15,7 @@ namespace tandem {
 struct CodePoints {
   using Range = std::pair<char32_t, char32_t>;
 
-  // The union of ranges in any order, without surrogates.
+  // Returns the union of ranges, which may come in any order, without surrogates.
   static CodePoints Of(std::vector<Range> ranges);
   static CodePoints Any();
   bool is_empty() const { return ranges.empty(); }
@@ -28,21 +28,24 @@ CodePoints Union(const CodePoints& a, const CodePoints& b);
 CodePoints Intersection(const CodePoints& a, const CodePoints& b);
 CodePoints Complement(const CodePoints& a);
 
-// A class as an expression names it. Dialects and versions of Unicode differ in the members.
+// A named class of a regular expression. Readers, which use different dialects and versions of
+// Unicode, disagree on its members.
 struct NamedClass {
-  CodePoints sure;      // what every reader finds in it
-  CodePoints possible;  // what some reader finds in it
+  CodePoints sure;      // characters that are members for every reader
+  CodePoints possible;  // characters that are members for some reader
 };
-// The characters that every reader finds in neither, and those that some reader does not.
+// Returns the complement of a class.
 NamedClass Negated(const NamedClass& named);
-// \d \D \w \W \s \S, by the letter. ECMA-262 section 22.2.2.9 and Python's `re`.
+// Returns \d \D \w \W \s \S by the letter, as in ECMA-262 section 22.2.2.9 and Python's `re`.
+// Returns nullopt for other letters.
 std::optional<NamedClass> ClassOfEscape(char letter);
-// A general category of Unicode by its short or long name, such as "Lu" or "Uppercase_Letter".
+// Returns a general category of Unicode by its short or long name, such as "Lu" or
+// "Uppercase_Letter". Returns nullopt for other names.
 std::optional<NamedClass> ClassOfCategory(absl::string_view name);
 
-// With the other case of every ASCII letter.
+// Adds the other case of every ASCII letter in the set.
 CodePoints WithAsciiCases(const CodePoints& a);
-// With all characters that are the other case of one in it, and of those.
+// Adds every character that is another case of one in the set, until nothing changes.
 CodePoints WithAllCases(const CodePoints& a);
 
 }  // namespace tandem

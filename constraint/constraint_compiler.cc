@@ -21,7 +21,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxThreads = 2;
-constexpr int64_t kBytesOfJob = 64 << 10;  // beside its text and what comes of it, about
+constexpr int64_t kBytesOfJob = 64 << 10;  // rough size without its text and its grammar
 
 using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
 
@@ -30,7 +30,8 @@ bool AreTheSame(const OutputConstraint& a, const OutputConstraint& b) {
          a.choices == b.choices && a.tokens == b.tokens;
 }
 
-// The most brackets that are open at once, those in strings and classes included.
+// Returns the largest number of brackets that are open at once, including those in strings and
+// classes.
 int DepthOf(absl::string_view text) {
   int depth = 0;
   int deepest = 0;
@@ -55,7 +56,7 @@ absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler:
   }
   if (const int depth = DepthOf(constraint.text); depth > limits.max_depth) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", depth, " brackets in each other, allowed: ", limits.max_depth));
+        absl::StrCat("has ", depth, " nested brackets, allowed: ", limits.max_depth));
   }
   if (constraint.kind != OutputConstraint::Kind::kChoice) return absl::OkStatus();
   const bool has_empty = absl::c_linear_search(constraint.choices, "");
@@ -72,7 +73,7 @@ struct ConstraintCompiler::Shared {
   struct Job {
     OutputConstraint constraint;
     Instant begin = Instant::Now();
-    int num_waiting = 0;  // who want it
+    int num_waiting = 0;  // callers that wait for it
     bool is_done = false;
     std::atomic<bool> is_unwanted = false;
     absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
@@ -84,17 +85,18 @@ struct ConstraintCompiler::Shared {
   const Limits limits;
 
   absl::Mutex mutex;
-  // Made by the first that wants it, under the lock: it takes some tens of milliseconds.
+  // Made by the first call of Compile, under the lock: that takes some tens of milliseconds.
   std::unique_ptr<GrammarEngine> engine ABSL_GUARDED_BY(mutex);
-  std::list<JobPtr> kept ABSL_GUARDED_BY(mutex);     // the latest first
-  std::list<JobPtr> waiting ABSL_GUARDED_BY(mutex);  // for a thread; kept, too
+  std::list<JobPtr> kept ABSL_GUARDED_BY(mutex);     // all jobs, the most recently used first
+  std::list<JobPtr> waiting ABSL_GUARDED_BY(mutex);  // jobs that wait for a thread
   int num_threads ABSL_GUARDED_BY(mutex) = 0;
 
-  // The job of this constraint, which is being done or kept.
+  // Returns the job of this constraint, a new one if none is kept. RESOURCE_EXHAUSTED if too many
+  // jobs wait.
   absl::StatusOr<JobPtr> FindOrAdd(const OutputConstraint& constraint,
                                    const std::shared_ptr<Shared>& self)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Waits until it is done. An error if that takes too long.
+  // Waits until the job is done. RESOURCE_EXHAUSTED if that takes longer than `patience`.
   absl::Status Await(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::StatusOr<GrammarPtr> CompileWithin(const Job& job, const GrammarEngine& compiler) const;
@@ -112,8 +114,8 @@ absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::F
   const bool is_full = waiting.size() >= static_cast<size_t>(limits.max_waiting) &&
                        Instant::Now() - waiting.front()->begin > limits.short_wait;
   if (is_full) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "constraint: ", waiting.size(), " others wait to be compiled; try again later"));
+    return absl::ResourceExhaustedError(absl::StrCat("constraint: the compiler is busy (",
+                                                     waiting.size(), " waiting); try again later"));
   }
   auto job = std::make_shared<Job>();
   job->constraint = constraint;
@@ -139,12 +141,13 @@ absl::Status ConstraintCompiler::Shared::Await(const JobPtr& job) {
     waiting.remove(job);
     kept.remove(job);
   }
-  return absl::ResourceExhaustedError(absl::StrCat("constraint: is not compiled after ",
+  return absl::ResourceExhaustedError(absl::StrCat("constraint: was not compiled within ",
                                                    absl::FormatDuration(limits.patience),
-                                                   ", with others; try again later"));
+                                                   "; try again later"));
 }
 
-// Those that are compiled, the latest first, as long as they fit; and those that are not.
+// Drops finished jobs: those whose errors may not recur, and the least recently used ones that do
+// not fit in `max_kept_bytes`. Jobs that are not finished are kept.
 void ConstraintCompiler::Shared::Forget() {
   int64_t bytes = 0;
   kept.remove_if([&](const JobPtr& job) {
@@ -169,14 +172,14 @@ absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
         absl::StrCat("cannot be compiled: it ", grammar.status().message()));
   }
   if (grammar.ok() && (*grammar)->bytes() > limits.max_grammar_bytes) {
-    return absl::OutOfRangeError(absl::StrCat("cannot be used: compiled, it has ",
+    return absl::OutOfRangeError(absl::StrCat("cannot be used: its compiled grammar has ",
                                               (*grammar)->bytes(),
                                               " bytes, allowed: ", limits.max_grammar_bytes));
   }
   return grammar;
 }
 
-// Until nothing waits.
+// Compiles waiting jobs until there are none left.
 void ConstraintCompiler::Shared::Work() {
   mutex.Lock();
   while (!waiting.empty()) {
@@ -221,7 +224,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compi
   absl::c_copy_if(end_tokens, std::back_inserter(ends),
                   [&s](TokenId id) { return s.tokenizer->IsSpecial(id); });
   if (ends.empty()) {
-    return FieldError("constraint", "needs a special token that ends the output; there is none");
+    return FieldError("constraint", "needs an end token that is a special token, found none");
   }
   const absl::MutexLock lock(&s.mutex);
   if (s.engine == nullptr) {

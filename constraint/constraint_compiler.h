@@ -15,43 +15,46 @@
 
 namespace tandem {
 
-// Compiles constraints on two threads of its own, within limits, and keeps the latest. Thread-safe.
+// Compiles constraints within limits, on up to two threads of its own, and keeps the most recently
+// used grammars. Thread-safe.
 class ConstraintCompiler {
  public:
   struct Limits {
-    size_t max_bytes = size_t{256} << 10;                 // of a constraint's text
-    int max_depth = 128;                                  // of its brackets
-    absl::Duration time = absl::Seconds(10);              // of a processor, to compile one
-    int64_t max_grammar_bytes = int64_t{64} << 20;        // of what comes of it
-    int64_t max_kept_bytes = int64_t{128} << 20;          // of grammars, beside those in use
-    absl::Duration patience = absl::Seconds(20);          // of whoever waits for one
-    int max_waiting = 4;                                  // constraints, once they wait for...
-    absl::Duration short_wait = absl::Milliseconds(500);  // ...more than this
+    size_t max_bytes = size_t{256} << 10;           // of a constraint's text
+    int max_depth = 128;                            // of its nested brackets
+    absl::Duration time = absl::Seconds(10);        // processor time to compile one
+    int64_t max_grammar_bytes = int64_t{64} << 20;  // of one compiled grammar
+    int64_t max_kept_bytes = int64_t{128} << 20;    // of all kept grammars
+    absl::Duration patience = absl::Seconds(20);    // how long a caller waits for a grammar
+    // A new constraint is rejected if this many wait, and the first for longer than `short_wait`.
+    int max_waiting = 4;
+    absl::Duration short_wait = absl::Milliseconds(500);
   };
 
   // `tokenizer` must outlive the compiler. `vocab_size` is the model's.
   ConstraintCompiler(const Tokenizer* tokenizer, int vocab_size, const Limits& limits);
   ~ConstraintCompiler();
 
-  // Whose output ends in one of those of `end_tokens` that are special. Waits for as long as
-  // `patience` says at most; what nobody waits for any more is not compiled further.
+  // Returns the compiled constraint. Outputs end with one of the special tokens in `end_tokens`.
+  // Waits for at most `patience`; compiling stops once all its callers have stopped waiting.
   //
-  // UNIMPLEMENTED where there is no engine; INVALID_ARGUMENT naming the field `constraint` for what
-  // cannot be compiled, or not within the limits; RESOURCE_EXHAUSTED for what might be at another
-  // time. What is wrong by itself is kept like what is not, and anything else is tried again.
+  // UNIMPLEMENTED in a build without a grammar engine. INVALID_ARGUMENT names the field
+  // `constraint` if it cannot be compiled within the limits. RESOURCE_EXHAUSTED if compiling may
+  // succeed later. Errors of the constraint itself are kept like grammars; after other errors it is
+  // compiled again.
   absl::StatusOr<std::shared_ptr<const TokenConstraint>> Compile(
       const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens);
 
   struct Load {
-    int num_kept = 0;     // those that wait, and are being compiled, included
-    int num_waiting = 0;  // for a thread
+    int num_kept = 0;     // including those that wait or are being compiled
+    int num_waiting = 0;  // those that wait for a thread
     int num_threads = 0;
   };
   Load load() const;
 
  private:
   struct Shared;
-  std::shared_ptr<Shared> shared_;  // with the threads
+  std::shared_ptr<Shared> shared_;  // shared with the threads
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// What may be asked of the compiler, and what no client may do to it.
+// Tests of the compiler's limits: no constraint takes more time, memory or stack than allowed.
 #include "constraint/constraint_compiler.h"
 
 #include <functional>
@@ -26,7 +26,7 @@ std::string Repeated(int count, const std::string& text) {
   return all;
 }
 
-// It takes minutes.
+// Returns a constraint that takes minutes to compile.
 OutputConstraint Hopeless(int number = 0) {
   return {.kind = Kind::kRegex, .text = absl::StrCat("x", number, Repeated(20'000, "a?"))};
 }
@@ -37,7 +37,7 @@ OutputConstraint ManyWords(int count) {
   return words;
 }
 
-// Each definition has a property of the next one.
+// Returns a schema in which each definition has a property that refers to the next definition.
 OutputConstraint ChainOfReferences(int length) {
   OutputConstraint schema{.kind = Kind::kJsonSchema, .text = R"({"$ref":"#/$defs/0","$defs":{)"};
   for (int i = 0; i < length; ++i) {
@@ -61,7 +61,7 @@ class Compiling : public testing::Test {
   absl::Status Compile(const OutputConstraint& constraint, ConstraintCompiler* compiler) const {
     return compiler->Compile(constraint, {{end_}}).status();
   }
-  // Waits, for as long as a test may take.
+  // Waits without a timeout: ctest ends tests that hang.
   static void Await(const std::function<bool()>& condition) {
     while (!condition()) absl::SleepFor(absl::Milliseconds(1));
   }
@@ -70,8 +70,8 @@ class Compiling : public testing::Test {
   TokenId end_ = -1;
 };
 
-// Row 113 of the bug catalogue, and all of this file.
-TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
+// Row 113 of the bug catalogue, as is all of this file.
+TEST_F(Compiling, EndsAtTheTimeLimit) {
   const auto compiler = Within({.time = absl::Milliseconds(100)});
   for (int i = 0; i < 2; ++i) {
     const absl::Status status = Compile(Hopeless(), compiler.get());
@@ -82,7 +82,7 @@ TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
   EXPECT_TRUE(Compile({.kind = Kind::kRegex, .text = "yes|no"}, compiler.get()).ok());
 }
 
-TEST_F(Compiling, YieldsSoMuchAndNoMore) {
+TEST_F(Compiling, RejectsGrammarsAboveTheSizeLimit) {
   const auto compiler = Within({.max_grammar_bytes = 20'000});
   EXPECT_THAT(std::string(Compile(ManyWords(2'000), compiler.get()).message()),
               HasSubstr("bytes, allowed: 20000"));
@@ -90,8 +90,8 @@ TEST_F(Compiling, YieldsSoMuchAndNoMore) {
   EXPECT_TRUE(Compile(ManyWords(2), compiler.get()).ok());
 }
 
-// The stack of a thread has room for some thousands of them.
-TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
+// The stack of a thread has room for a few thousand levels.
+TEST_F(Compiling, EndsBeforeTheStackOverflows) {
   const auto compiler =
       Within({.time = absl::InfiniteDuration(), .patience = absl::InfiniteDuration()});
   EXPECT_TRUE(Compile(ChainOfReferences(100), compiler.get()).ok());
@@ -100,7 +100,7 @@ TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
   EXPECT_EQ(status.message(), "constraint: cannot be compiled: it is nested too deeply");
 }
 
-// Rules in a text of the greatest size, each of which is the next.
+// A grammar of the largest size allowed, in which each rule refers only to the next.
 TEST_F(Compiling, SurvivesLongChainsOfRules) {
   const auto compiler = Within({.patience = absl::InfiniteDuration()});
   std::string text = "root ::= r0\n";
@@ -113,12 +113,12 @@ TEST_F(Compiling, SurvivesLongChainsOfRules) {
   EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
 }
 
-TEST_F(Compiling, EndsWhenNobodyWaits) {
+TEST_F(Compiling, EndsWhenNoCallerWaits) {
   const auto compiler =
       Within({.time = absl::InfiniteDuration(), .patience = absl::Milliseconds(50)});
   const absl::Status status = Compile(Hopeless(), compiler.get());
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("constraint: is not compiled after 50ms"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("constraint: was not compiled within 50ms"));
   EXPECT_EQ(compiler->load().num_kept, 0);
   Await([&] { return compiler->load().num_threads == 0; });
 }
@@ -130,9 +130,9 @@ TEST_F(Compiling, EndsWithTheCompiler) {
   compiler.reset();
 }
 
-// Two that take long hold the threads; what is compiled already is there for everybody, and what
-// is not waits or is refused at once.
-TEST_F(Compiling, RefusesWhatWouldWaitLong) {
+// Two slow constraints occupy both threads. A constraint that is already compiled stays available,
+// one new constraint waits, and the next is rejected at once.
+TEST_F(Compiling, RejectsConstraintsThatWouldWaitLong) {
   const auto compiler = Within({.time = absl::Seconds(1),
                                 .patience = absl::InfiniteDuration(),
                                 .max_waiting = 1,
@@ -148,13 +148,13 @@ TEST_F(Compiling, RefusesWhatWouldWaitLong) {
   Await([&] { return compiler->load().num_kept == 4; });
   const absl::Status status = Compile(ManyWords(4), compiler.get());
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("1 others wait"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("(1 waiting)"));
   EXPECT_TRUE(Compile(choice, compiler.get()).ok());
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(Compile(ManyWords(4), compiler.get()).ok());
 }
 
-TEST_F(Compiling, KeepsWhatIsWrongByItselfWithinItsBytes) {
+TEST_F(Compiling, KeepsErrorsOfConstraintsWithinItsLimit) {
   const auto compiler = Within({.max_kept_bytes = 400 << 10});
   const OutputConstraint wrong{.kind = Kind::kRegex, .text = "(a"};
   EXPECT_TRUE(absl::IsInvalidArgument(Compile(wrong, compiler.get())));
@@ -167,14 +167,14 @@ TEST_F(Compiling, KeepsWhatIsWrongByItselfWithinItsBytes) {
   }
   EXPECT_GE(compiler->load().num_kept, 2);
   EXPECT_LE(compiler->load().num_kept, 6);
-  // A text that takes all of it.
+  // A text that takes up all the bytes that may be kept.
   const OutputConstraint large{.kind = Kind::kRegex, .text = "(" + std::string(250 << 10, 'a')};
   EXPECT_TRUE(absl::IsInvalidArgument(Compile(large, compiler.get())));
   EXPECT_LE(compiler->load().num_kept, 2);
 }
 
-// Wherever the library is interrupted, it leaves nothing behind that hurts the next one.
-TEST_F(Compiling, MayBeInterruptedAnywhere) {
+// Interrupting the library at any point must not affect the next compilation.
+TEST_F(Compiling, CanBeInterruptedAnywhere) {
   const auto engine = *GrammarEngine::Make(*tokenizer_, tokenizer_->vocab_size());
   const OutputConstraint schema{
       .kind = Kind::kJsonSchema,
@@ -201,8 +201,8 @@ TEST_F(Compiling, MayBeInterruptedAnywhere) {
   }
 }
 
-// What may follow takes ever longer to find: each text has ways beyond number to be derived.
-TEST_F(Compiling, FollowsOutputsForSoLongAndNoLonger) {
+// Finding the allowed tokens takes longer and longer: each text has a huge number of derivations.
+TEST_F(Compiling, LimitsTheTimeOfFollowingAnOutput) {
   const auto compiler = Within({});
   const OutputConstraint ambiguous{.kind = Kind::kGrammar,
                                    .text = "root ::= root root root | root root | \"a\" | \"\""};

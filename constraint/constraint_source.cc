@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ChoiceGrammar(const std::vector<std::string>& choice
                       }));
 }
 
-// Makes grammars of the schemas and expressions of a structural tag.
+// Converts the schemas and regular expressions in a structural tag to grammars.
 absl::Status ConvertTag(bool is_one_of_several, Json* tag, std::vector<LengthRanges>* lengths) {
   if (!tag->is_structured()) return absl::OkStatus();
   if (tag->is_object() && tag->contains("json_schema")) {

@@ -10,14 +10,15 @@
 
 namespace tandem {
 
-// A constraint in the grammar engine's words.
+// A constraint in the grammar engine's notation.
 struct ConstraintSource {
-  bool is_tag = false;  // `text` is a structural tag, else a grammar
+  bool is_tag = false;  // whether `text` is a structural tag, else it is a grammar
   std::string text{};
-  std::vector<LengthRanges> lengths{};  // of strings, by the marks of rules
+  std::vector<LengthRanges> lengths{};  // bounds on strings; rule marks are 1 + an index in it
 };
 
-// INVALID_ARGUMENT if a part cannot be kept (SchemaGrammar, ParseRegex) or a choice is not UTF-8.
+// Converts a constraint. INVALID_ARGUMENT if a part is not supported (SchemaGrammar, ParseRegex) or
+// a choice is not UTF-8.
 absl::StatusOr<ConstraintSource> SourceOf(const OutputConstraint& constraint);
 
 }  // namespace tandem

@@ -1,11 +1,11 @@
-// What each loop of XGrammar calls, so that a budget can end it (constraint/work_budget.h).
+// Called by each loop of XGrammar, so that a budget can end the loop (constraint/work_budget.h).
 #ifndef TANDEM_CONSTRAINT_COUNT_LOOPS_H_
 #define TANDEM_CONSTRAINT_COUNT_LOOPS_H_
 
 extern "C" {
-extern __thread int tandem_loops_left;           // before the budget is looked at
-extern __thread const char* tandem_stack_limit;  // the lowest place that may be used
-void tandem_look_at_budget();                    // throws where it is spent
+extern __thread int tandem_loops_left;           // loops until the budget is checked
+extern __thread const char* tandem_stack_limit;  // the lowest stack address that may be used
+void tandem_look_at_budget();                    // throws WorkBudget::Spent if it is spent
 }
 
 inline void tandem_count_loop() {

@@ -1,4 +1,5 @@
-// Masks against brute force over the whole vocabulary, and texts that keep to what was asked for.
+// Compares masks with brute force over the whole vocabulary, and checks that generated texts
+// satisfy their constraints.
 #include "constraint/grammar_engine.h"
 
 #include <cstring>
@@ -34,7 +35,7 @@ class Constraints : public testing::Test {
     compiler = std::make_unique<ConstraintCompiler>(tokenizer.get(), vocab_size(),
                                                     ConstraintCompiler::Limits());
   }
-  int vocab_size() const { return tokenizer->vocab_size() + 5; }  // as models pad theirs
+  int vocab_size() const { return tokenizer->vocab_size() + 5; }  // models pad their vocabularies
 
   std::shared_ptr<const TokenConstraint> Compile(const OutputConstraint& constraint) {
     const auto compiled = compiler->Compile(constraint, {{end}});
@@ -67,14 +68,15 @@ class Constraints : public testing::Test {
     const auto text = tokenizer->TextOf(token, /*is_first=*/false);
     return text.has_value() && !tokenizer->IsSpecial(token) ? std::string(text->bytes) : "";
   }
-  // A text at random, of tokens that are allowed, from its beginning to its end.
+  // Returns a complete random text of allowed tokens.
   std::string RandomText(ConstraintState* state, std::mt19937* random) const {
     std::string text;
     for (int i = 0; i < 2000; ++i) {
       const std::vector<TokenId> allowed = AllowedBy(state);
-      if (allowed.empty()) ADD_FAILURE() << "nothing is allowed behind " << text;
+      if (allowed.empty()) ADD_FAILURE() << "no token is allowed after " << text;
       if (allowed.empty()) return text;
-      // Ends as soon as it can, and soon wants to: texts at random would not.
+      // Prefer closing characters after 20 tokens, and end at once where that is allowed: random
+      // texts would rarely end.
       TokenId token = allowed[(*random)() % allowed.size()];
       for (const char* closing : {"\"", "]", "}", ":", "1"}) {
         const TokenId id = tokenizer->IdOf(closing);
@@ -94,7 +96,7 @@ class Constraints : public testing::Test {
   std::unique_ptr<ConstraintCompiler> compiler;
 };
 
-// Whether some choice goes on with `text`.
+// Whether some choice begins with `text`.
 bool IsBeginning(const std::vector<std::string>& choices, const std::string& text) {
   for (const std::string& choice : choices) {
     if (absl::StartsWith(choice, text)) return true;
@@ -102,8 +104,8 @@ bool IsBeginning(const std::vector<std::string>& choices, const std::string& tex
   return false;
 }
 
-// Every token of the vocabulary, at every place of every choice.
-TEST_F(Constraints, MasksAreThoseOfBruteForce) {
+// Checks every token of the vocabulary at every position of every choice.
+TEST_F(Constraints, MasksMatchBruteForce) {
   const std::vector<std::string> choices = {"yes", "yesterday", "no, never", "n\xc3\xb6"};
   const auto constraint = Compile({.kind = Kind::kChoice, .choices = choices});
   ASSERT_NE(constraint, nullptr);
@@ -163,7 +165,7 @@ TEST_F(Constraints, UndoingLeavesNoTrace) {
   }
 }
 
-TEST_F(Constraints, TextsKeepToThem) {
+TEST_F(Constraints, TextsSatisfyThem) {
   std::mt19937 random(5);
   const std::string schema =
       R"({"type": "object", "title": "A person", "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -196,7 +198,7 @@ TEST_F(Constraints, TextsKeepToThem) {
   }
 }
 
-TEST_F(Constraints, TagsHoldWhatIsInThem) {
+TEST_F(Constraints, TagsConstrainTheirContent) {
   const char* const calls =
       R"({"type": "tags_with_separator", "separator": "\n", "at_least_one": true,
           "tags": [{"type": "tag", "begin": "<f>", "end": "</f>",
@@ -228,7 +230,7 @@ TEST_F(Constraints, TagsHoldWhatIsInThem) {
               HasSubstr("not"));
 }
 
-TEST_F(Constraints, TellWhatIsCertain) {
+TEST_F(Constraints, FindForcedText) {
   const auto constraint = Compile({.kind = Kind::kRegex, .text = "The answer is (yes|no)[.]"});
   const std::unique_ptr<ConstraintState> state = constraint->Begin();
   EXPECT_EQ(state->Forced(), "The answer is ");
@@ -237,8 +239,8 @@ TEST_F(Constraints, TellWhatIsCertain) {
   EXPECT_EQ(state->Forced(), " ");
 }
 
-// Row 120 of the bug catalogue: a long literal, and one without end.
-TEST_F(Constraints, TellWhatIsCertainAsFarAsDraftsUseIt) {
+// Row 120 of the bug catalogue: a long literal, and an endless one.
+TEST_F(Constraints, FindForcedTextOnlyAsFarAsDraftsUseIt) {
   const std::string literal(20'000, 'a');
   for (const OutputConstraint& constraint :
        {OutputConstraint{.kind = Kind::kChoice, .choices = {literal}},
@@ -254,7 +256,7 @@ TEST_F(Constraints, TellWhatIsCertainAsFarAsDraftsUseIt) {
   }
 }
 
-TEST_F(Constraints, NameWhatIsWrong) {
+TEST_F(Constraints, ErrorsNameTheUnsupportedPart) {
   const auto schema = [](const std::string& text) {
     return OutputConstraint{.kind = Kind::kJsonSchema, .text = text};
   };
@@ -262,7 +264,7 @@ TEST_F(Constraints, NameWhatIsWrong) {
   EXPECT_THAT(ErrorOf(schema("[1]")), HasSubstr("allowed: an object"));
   EXPECT_THAT(ErrorOf(schema(R"({"type": "thing"})")), HasSubstr("thing"));
   EXPECT_THAT(ErrorOf(schema(R"({"$ref": "#/nowhere"})")), HasSubstr("nowhere"));
-  // What the library would ignore.
+  // Keywords that the library would ignore.
   EXPECT_THAT(ErrorOf(schema(R"({"type": "array", "uniqueItems": true})")),
               HasSubstr("uniqueItems"));
   EXPECT_THAT(ErrorOf(schema(R"({"not": {"type": "string"}})")), HasSubstr("not"));
@@ -273,14 +275,13 @@ TEST_F(Constraints, NameWhatIsWrong) {
               HasSubstr("schema.minLength: found -1, allowed: an integer"));
   EXPECT_THAT(ErrorOf(schema(R"({"type": "object", "additionalProperties": {"contains": {}}})")),
               HasSubstr("schema.additionalProperties.contains: is not supported"));
-  EXPECT_THAT(
-      ErrorOf(schema(R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})")),
-      HasSubstr("schema.oneOf: is not supported where a value could be one of both 0 and 1"));
+  EXPECT_THAT(ErrorOf(schema(R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})")),
+              HasSubstr("schema.oneOf: is not supported where a value could match both 0 and 1"));
   EXPECT_THAT(ErrorOf(schema(R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
                                 "b": {"$ref": "#/$defs/a"}}})")),
               HasSubstr("leads back to itself"));
   EXPECT_THAT(ErrorOf(schema(R"({"allOf": [{"type": "string"}, {"type": "integer"}]})")),
-              HasSubstr("no value keeps to it: schema.allOf.1: parts differ in type"));
+              HasSubstr("no value satisfies it: schema.allOf.1: parts differ in type"));
   EXPECT_THAT(ErrorOf(schema(R"({"type": "object", "required": ["a"],
                                 "additionalProperties": false})")),
               HasSubstr("schema.required names \"a\", which has no value"));
@@ -291,8 +292,8 @@ TEST_F(Constraints, NameWhatIsWrong) {
   EXPECT_THAT(ErrorOf({.kind = Kind::kChoice, .choices = {"a", ""}}), HasSubstr("empty"));
 }
 
-// Of these names properties may be, and they may be false.
-TEST_F(Constraints, TakeWhatOnlyLooksWrong) {
+// Properties may have the names of unsupported keywords, and `uniqueItems` may be false.
+TEST_F(Constraints, AcceptSchemasThatOnlyLookUnsupported) {
   for (const char* text :
        {R"({"type": "object", "properties": {"not": {"type": "null"}, "if": {"type": "null"}}})",
         R"({"type": "array", "items": {"type": "null"}, "uniqueItems": false})",
@@ -303,7 +304,7 @@ TEST_F(Constraints, TakeWhatOnlyLooksWrong) {
   }
 }
 
-// An escape is one character, and so are two that make a surrogate pair.
+// An escape counts as one character, and so do two that form a surrogate pair.
 TEST_F(Constraints, CountCharactersOfStrings) {
   for (const int max : {1, 2, 127, 128, 129, 200}) {
     const auto bounded = Compile({.kind = Kind::kJsonSchema,
@@ -324,7 +325,7 @@ TEST_F(Constraints, CountCharactersOfStrings) {
   }
 }
 
-TEST_F(Constraints, TakeBoundsOfAnySize) {
+TEST_F(Constraints, AcceptLengthBoundsOfAnySize) {
   for (const int max : {3999, 4000, 9999, 10'000, 1'000'000}) {
     const auto bounded =
         Compile({.kind = Kind::kJsonSchema,
@@ -334,7 +335,7 @@ TEST_F(Constraints, TakeBoundsOfAnySize) {
   }
 }
 
-TEST_F(Constraints, MaskWhatWouldMakeAStringTooLong) {
+TEST_F(Constraints, MaskTokensThatMakeAStringTooLong) {
   const auto bounded = Compile({.kind = Kind::kJsonSchema, .text = R"({"type": "array", "items":
                                             {"type": "string", "minLength": 2, "maxLength": 3}})"});
   ASSERT_NE(bounded, nullptr);
@@ -358,8 +359,8 @@ TEST_F(Constraints, MaskWhatWouldMakeAStringTooLong) {
   }
 }
 
-// Two objects that are followed at once: the string keeps to the bounds of both.
-TEST_F(Constraints, CountStringsOfAlternatives) {
+// Two alternative objects are followed at once: the string keeps to the bounds of both.
+TEST_F(Constraints, CountStringsInAlternatives) {
   const auto either = Compile({.kind = Kind::kJsonSchema, .text = R"({"anyOf": [
       {"type": "object", "properties": {"a": {"type": "string", "maxLength": 300},
                                         "k": {"const": 1}},
@@ -379,7 +380,7 @@ TEST_F(Constraints, CountStringsOfAlternatives) {
   EXPECT_FALSE(Takes(*literal, R"("abcd")"));
 }
 
-TEST_F(Constraints, StringsMayHoldWhatIsEscaped) {
+TEST_F(Constraints, StringsMayContainEscapes) {
   const auto code = Compile({.kind = Kind::kJsonSchema, .text = R"({"type": "object", "properties":
                                          {"code": {"type": "string", "minLength": 1}},
                                          "required": ["code"]})"});
@@ -394,7 +395,7 @@ TEST_F(Constraints, StringsMayHoldWhatIsEscaped) {
   EXPECT_FALSE(Takes(*any, R"("\udc4d")"));
 }
 
-TEST_F(Constraints, ChoicesMayHoldAnyCharacter) {
+TEST_F(Constraints, ChoicesMayContainAnyCharacter) {
   const auto choice = Compile({.kind = Kind::kChoice,
                                .choices = {"yes \xf0\x9f\x91\x8d",
                                            "no \"\\\n\x01"
@@ -406,7 +407,7 @@ TEST_F(Constraints, ChoicesMayHoldAnyCharacter) {
   EXPECT_THAT(ErrorOf({.kind = Kind::kChoice, .choices = {"\xff"}}), HasSubstr("not UTF-8"));
 }
 
-TEST_F(Constraints, ADotMatchesNoLineBreak) {
+TEST_F(Constraints, DotDoesNotMatchLineBreaks) {
   const auto line = Compile({.kind = Kind::kRegex, .text = ".{1,200}"});
   EXPECT_TRUE(Takes(*line, "abc"));
   EXPECT_FALSE(Takes(*line, "a\nb"));
@@ -417,14 +418,14 @@ TEST_F(Constraints, HaveLimits) {
               HasSubstr("bytes, allowed: 262144"));
   EXPECT_THAT(
       ErrorOf({.kind = Kind::kRegex, .text = std::string(200, '(') + "a" + std::string(200, ')')}),
-      HasSubstr("200 brackets"));
+      HasSubstr("200 nested brackets"));
   const TokenId no_end = tokenizer->Encode("a", SpecialTokens::kPlain)->front();
   EXPECT_THAT(compiler->Compile({.kind = Kind::kJsonObject}, {{no_end}}).status().message(),
               HasSubstr("special token"));
 }
 
-// Many at once, and more than are kept.
-TEST_F(Constraints, AreCompiledForMany) {
+// Several threads compile more constraints than are kept.
+TEST_F(Constraints, AreCompiledConcurrently) {
   ConstraintCompiler small(tokenizer.get(), vocab_size(), {.max_kept_bytes = 100 << 10});
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) {
@@ -440,7 +441,7 @@ TEST_F(Constraints, AreCompiledForMany) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(ConstraintsWithoutAnEngine, AreRefusedByName) {
+TEST(ConstraintsWithoutAnEngine, AreRejectedWithTheReason) {
   if (HasGrammarEngine()) GTEST_SKIP() << "this build has a grammar engine";
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   ConstraintCompiler compiler(tokenizer.get(), tokenizer->vocab_size(), {});

@@ -14,12 +14,12 @@ namespace {
 
 using ExprKind = GrammarExpr::Kind;
 
-// Writes rules as it meets them.
+// Writes expressions, and collects the rules that they refer to.
 class Writer {
  public:
   explicit Writer(const std::vector<bool>& is_finite) : is_finite_(is_finite) {}
 
-  // The text of an expression within a sequence. REQUIRES: it matches some finite text.
+  // Returns the text of an expression within a sequence. REQUIRES: IsFinite(expr).
   std::string TextOf(const GrammarExpr& expr) {
     switch (expr.kind) {
       case ExprKind::kNothing:
@@ -59,6 +59,7 @@ class Writer {
     return "";
   }
 
+  // Whether the expression matches some finite text.
   bool IsFinite(const GrammarExpr& expr) const {
     switch (expr.kind) {
       case ExprKind::kNothing:
@@ -87,11 +88,12 @@ class Writer {
   std::vector<int> met_;  // rules, in the order in which they are written
 };
 
-// XGrammar 0.2.8 compiles repeats of more than 128 in an expression wrongly: of "a*(?:x|yz){0,130}"
-// it takes "xa". It writes out shorter ones, and takes some milliseconds for each character (of
-// 49,152 tokens). Its grammars repeat rules rightly, and write out nothing.
+// XGrammar 0.2.8 compiles repeats of more than 128 in a regular expression wrongly:
+// "a*(?:x|yz){0,130}" accepts "xa". It unrolls shorter repeats, which takes some milliseconds for
+// each character (with 49,152 tokens). In its grammars, repeats of rules are right and are not
+// unrolled.
 constexpr int64_t kMaxRepeat = 128;
-constexpr int64_t kMaxWrittenOut = 512;  // characters
+constexpr int64_t kMaxWrittenOut = 512;  // characters of an unrolled expression
 
 bool HasLongRepeat(const RegexNode& node) {
   const bool is_long = node.kind == RegexNode::Kind::kRepeat &&
@@ -99,7 +101,8 @@ bool HasLongRepeat(const RegexNode& node) {
   return is_long || absl::c_any_of(node.children, HasLongRepeat);
 }
 
-// The characters that an expression has once its repeats are written out.
+// Returns the number of characters of an expression whose repeats are unrolled, at most
+// kMaxWrittenOut + 1.
 int64_t NumWrittenOut(const RegexNode& node) {
   if (node.kind == RegexNode::Kind::kCodePoints) return 1;
   int64_t sum = 0;
@@ -185,7 +188,8 @@ void GrammarText::ChangeMarks(const std::vector<int>& new_marks) {
 std::vector<bool> GrammarText::FiniteRules() const {
   std::vector<bool> is_finite(rules_.size());
   const Writer writer(is_finite);
-  // Rules are made before those that they need: most become known in one turn from the last on.
+  // Rules are made before the rules that they need: one pass from the last rule to the first finds
+  // most of them.
   for (bool is_changed = true; is_changed;) {
     is_changed = false;
     for (int i = num_rules() - 1; i >= 0; --i) {

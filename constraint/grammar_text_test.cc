@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST(GrammarText, WritesTheRulesThatARootNeeds) {
+TEST(GrammarText, WritesOnlyNeededRules) {
   GrammarText grammar;
   const int unused = grammar.AddRule();
   grammar.SetRule(unused, TextExpr("x"));
@@ -15,7 +15,7 @@ TEST(GrammarText, WritesTheRulesThatARootNeeds) {
             "root ::= (\"a\\\"\\\\\\n\" (r1){1,})\nr1[temperature=3] ::= Regex(\"[a-z]+\")\n");
 }
 
-TEST(GrammarText, LeavesOutWhatMatchesNoFiniteText) {
+TEST(GrammarText, OmitsPartsThatMatchNoFiniteText) {
   GrammarText grammar;
   const int endless = grammar.AddRule();
   grammar.SetRule(endless, Sequence({TextExpr("("), RuleExpr(endless), TextExpr(")")}));
@@ -28,7 +28,7 @@ TEST(GrammarText, LeavesOutWhatMatchesNoFiniteText) {
   EXPECT_NE(grammar.Write(RuleExpr(list)), "");
 }
 
-TEST(GrammarText, SimplifiesWhatIsNothing) {
+TEST(GrammarText, SimplifiesExpressionsWithoutMatches) {
   EXPECT_TRUE(Sequence({TextExpr("a"), GrammarExpr()}).is_nothing());
   EXPECT_TRUE(Choice({GrammarExpr(), GrammarExpr()}).is_nothing());
   EXPECT_TRUE(Repeat(GrammarExpr(), 1, 2).is_nothing());

@@ -25,12 +25,12 @@ namespace {
 using Json = JsonValue;
 
 constexpr size_t kMaxAlternatives = 256;
-constexpr int64_t kMaxSteps = 100'000;  // schemas that are looked at, in all
+constexpr int64_t kMaxSteps = 100'000;  // schemas visited in total
 constexpr int kMaxDepth = 64;
 
 constexpr std::array kCombinations = {"$ref", "anyOf", "oneOf", "allOf"};
 
-// The keywords that restrict values, without annotations, references and combinations.
+// Returns the keywords that restrict values, without annotations, references and combinations.
 Json Assertions(const Json& schema) {
   Json base = Json::object();
   for (const auto& [name, value] : schema.items()) {
@@ -48,7 +48,7 @@ std::string PathOf(const std::string& path, absl::string_view keyword, absl::str
   return absl::StrCat(path, ".", keyword, ".", key);
 }
 
-// Decodes %XX, and then ~1 and ~0, of a part of a JSON pointer.
+// Decodes %XX, and then ~1 and ~0, in a part of a JSON pointer.
 std::string PointerPart(absl::string_view part) {
   std::string text;
   for (size_t i = 0; i < part.size(); ++i) {
@@ -64,15 +64,15 @@ std::string PointerPart(absl::string_view part) {
   return absl::StrReplaceAll(absl::StrReplaceAll(text, {{"~1", "/"}}), {{"~0", "~"}});
 }
 
-// Bounds as doubles, for comparisons alone.
-double LeastOf(const Json& flat) {
+// Return the bounds as doubles, which are used for comparisons only.
+double MinOf(const Json& flat) {
   double least = -std::numeric_limits<double>::infinity();
   for (const char* name : {"minimum", "exclusiveMinimum"}) {
     if (HasKeyword(flat, name)) least = std::max(least, flat[name].get<double>());
   }
   return least;
 }
-double MostOf(const Json& flat) {
+double MaxOf(const Json& flat) {
   double most = std::numeric_limits<double>::infinity();
   for (const char* name : {"maximum", "exclusiveMaximum"}) {
     if (HasKeyword(flat, name)) most = std::min(most, flat[name].get<double>());
@@ -114,7 +114,7 @@ absl::Status JsonSchema::Check() const { return CheckAt(root_, "", 0); }
 
 absl::Status JsonSchema::CheckAt(const Json& schema, const std::string& path, int depth) const {
   if (!schema.is_object()) return absl::OkStatus();
-  if (depth > kMaxDepth) return absl::InvalidArgumentError("schema: nests too deep");
+  if (depth > kMaxDepth) return absl::InvalidArgumentError("schema: is nested too deeply");
   for (const auto& [name, value] : schema.items()) {
     const Keyword* const keyword = FindKeyword(name);
     if (keyword == nullptr) continue;
@@ -146,7 +146,7 @@ absl::StatusOr<const Json*> JsonSchema::Referenced(const Json& reference,
   const auto wrong = [&](const char* allowed) {
     return WrongKeyword(path, "$ref", reference, allowed);
   };
-  if (text.empty() || text[0] != '#') return wrong("a reference within the schema, as #/$defs/a");
+  if (text.empty() || text[0] != '#') return wrong("a reference within the schema, e.g. #/$defs/a");
   const Json* at = &root_;
   if (text.size() > 1 && text[1] != '/') {
     at = FindAnchor(root_, text.substr(1));
@@ -164,7 +164,7 @@ absl::StatusOr<const Json*> JsonSchema::Referenced(const Json& reference,
       }
     }
   }
-  if (at == nullptr || !IsSchema(*at)) return wrong("the place of a schema");
+  if (at == nullptr || !IsSchema(*at)) return wrong("a reference to a schema");
   return at;
 }
 
@@ -202,8 +202,8 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::OneOf(const Json& branches, const 
           if (is_excluded) continue;
           return UnsupportedKeyword(
               path, "oneOf",
-              absl::StrCat(" where a value could be one of both ", std::min(i, j), " and ",
-                           std::max(i, j), "; use anyOf, or tell them apart by a required const"));
+              absl::StrCat(" where a value could match both ", std::min(i, j), " and ",
+                           std::max(i, j), "; use anyOf, or distinguish them by a required const"));
         }
       }
     }
@@ -215,7 +215,7 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::OneOf(const Json& branches, const 
 absl::StatusOr<JsonSchema::Flats> JsonSchema::Alternatives(const Json& schema,
                                                            const std::string& path) {
   if (++num_steps_ > kMaxSteps) {
-    return absl::InvalidArgumentError("schema: is too large, its references followed");
+    return absl::InvalidArgumentError("schema: is too large with its references expanded");
   }
   if (schema.is_boolean()) return schema == true ? Flats{Json::object()} : Flats();
   Flats flats = {Assertions(schema)};
@@ -224,7 +224,7 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::Alternatives(const Json& schema,
     if (!followed_.insert(target).second) {
       return absl::InvalidArgumentError(absl::StrCat("schema", path,
                                                      ".$ref: ", Shown(schema["$ref"]),
-                                                     " leads back to itself and to no value"));
+                                                     " leads back to itself without a value"));
     }
     absl::StatusOr<Flats> right = Alternatives(*target, path);
     followed_.erase(target);
@@ -418,7 +418,8 @@ absl::StatusOr<bool> JsonSchema::Excludes(const Json& a, const Json& b, const st
     }
     if (!is_common) return true;
   }
-  // Texts written for `a` are of TypesOf(a); `b` accepts values of the types that it names.
+  // Texts generated for `a` have the types TypesOf(a), while `b` accepts values of all the types
+  // that it names.
   const std::vector<std::string> mine = TypesOf(a);
   const std::vector<std::string> theirs =
       HasKeyword(b, "type") ? NamedTypes(b["type"]) : TypesOf(Json::object());
@@ -427,7 +428,7 @@ absl::StatusOr<bool> JsonSchema::Excludes(const Json& a, const Json& b, const st
                            (type == "number" && absl::c_linear_search(theirs, "integer"));
     if (!is_shared) continue;
     if (type == "integer" || type == "number") {
-      if (LeastOf(a) > MostOf(b) || MostOf(a) < LeastOf(b)) continue;
+      if (MinOf(a) > MaxOf(b) || MaxOf(a) < MinOf(b)) continue;
     } else if (type == "string") {
       if (CountOr(a, "minLength", 0) > CountOr(b, "maxLength", INT64_MAX)) continue;
       if (CountOr(b, "minLength", 0) > CountOr(a, "maxLength", INT64_MAX)) continue;

@@ -1,5 +1,5 @@
-// JSON schemas (2020-12) taken apart: checked, their references followed, their combinations
-// multiplied out. A part that cannot be kept is refused by keyword and place.
+// Analyses JSON schemas (2020-12): checks them, follows their references, and expands their
+// combinations. Errors name the keyword and path of a part that is not supported.
 #ifndef TANDEM_CONSTRAINT_JSON_SCHEMA_H_
 #define TANDEM_CONSTRAINT_JSON_SCHEMA_H_
 
@@ -15,32 +15,32 @@
 
 namespace tandem {
 
+// A schema and the schemas within it. Thread-compatible.
 class JsonSchema {
  public:
-  // `root` must outlive it; references are looked up there. With `is_strict`, objects have no
-  // properties but those that a schema names, unless it says otherwise.
+  // References are looked up in `root`, which must outlive this object. With `is_strict`, objects
+  // have only the properties that a schema names, unless it says otherwise.
   JsonSchema(const JsonValue* root, bool is_strict) : root_(*root), is_strict_(is_strict) {}
 
-  // That each keyword is one that can be kept and has a value that it may have.
+  // Checks that each keyword is supported and has an allowed value. INVALID_ARGUMENT if not.
   absl::Status Check() const;
 
-  // Schemas without references and combinations ("flat" ones), one of which a value keeps to if,
-  // and only if, it keeps to `schema`. Without annotations. A flat schema may still have
-  // combinations within its properties and items. None if no value keeps to it.
-  // REQUIRES: Check() was OK.
+  // Returns "flat" schemas, which have no references, combinations and annotations, although those
+  // of their properties and items may. A value is valid for `schema` if and only if it is valid for
+  // one of them. Empty if no value is valid. REQUIRES: Check() was OK.
   absl::StatusOr<std::vector<JsonValue>> Alternatives(const JsonValue& schema,
                                                       const std::string& path);
 
-  // Why the first combination that has no value has none; empty if all have.
+  // The reason why the first combination without values has no value; empty if all have values.
   const std::string& contradiction() const { return contradiction_; }
 
-  // The types of values that a flat schema means: those that it names, else those of its keywords,
-  // else all.
+  // Returns the types of values that are generated for a flat schema: those that it names, else
+  // those of its keywords, else all.
   static std::vector<std::string> TypesOf(const JsonValue& flat);
-  // Whether the value keeps to the schema.
+  // Returns whether the value is valid for the schema.
   absl::StatusOr<bool> IsValid(const JsonValue& value, const JsonValue& schema,
                                const std::string& path);
-  // Whether `name` contains a match of the pattern, as patternProperties has it.
+  // Returns whether `name` contains a match of `pattern`, as for patternProperties.
   static absl::StatusOr<bool> Contains(const std::string& name, const std::string& pattern);
 
  private:
@@ -53,7 +53,7 @@ class JsonSchema {
   absl::StatusOr<Flats> AllOf(const Flats& left, const Flats& right, const std::string& path);
   absl::StatusOr<Flats> OneOf(const JsonValue& branches, const Flats& base,
                               const std::string& path);
-  // Whether no text that is written for `a` is a value of `b`. Both are flat.
+  // Returns whether no text that is generated for `a` is valid for `b`. Both are flat.
   absl::StatusOr<bool> Excludes(const JsonValue& a, const JsonValue& b, const std::string& path,
                                 int depth);
   absl::StatusOr<bool> ExcludesAsObject(const JsonValue& a, const JsonValue& b,
@@ -67,7 +67,7 @@ class JsonSchema {
 
   const JsonValue& root_;
   const bool is_strict_;
-  std::set<const JsonValue*> followed_;  // references on the way to where Alternatives is
+  std::set<const JsonValue*> followed_;  // targets of the references that Alternatives is within
   int64_t num_steps_ = 0;
   std::string contradiction_;
 };

@@ -24,12 +24,13 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kExactDigits = 15;      // of a decimal, which doubles tell from every other such
-constexpr size_t kMaxWholeDigits = 100;  // digits before the point; each may take a group
-constexpr size_t kMaxDigits =
-    400;  // before or after the point of a bound; doubles have 309 and 1074
+constexpr size_t kExactDigits = 15;      // decimals of up to 15 digits are distinct as doubles
+constexpr size_t kMaxWholeDigits = 100;  // digits before the point; each may need a group
+// Digits before or after the point of a bound. Doubles have up to 309 and 1074.
+constexpr size_t kMaxDigits = 400;
 
-// A magnitude: `whole` has no leading zeros but for "0" itself, `fraction` no trailing ones.
+// A magnitude. `whole` has no leading zeros, except for "0" itself, and `fraction` no trailing
+// zeros.
 struct Magnitude {
   std::string whole = "0";
   std::string fraction{};
@@ -48,7 +49,7 @@ bool IsLess(const Magnitude& a, const Magnitude& b) {
   return std::pair(a.whole, a.fraction) < std::pair(b.whole, b.fraction);
 }
 
-// Digits as a number, plus one.
+// Return the digits of a number plus one, and minus one.
 std::string Incremented(std::string digits) {
   size_t at = digits.size();
   while (at > 0 && digits[at - 1] == '9') digits[--at] = '0';
@@ -123,14 +124,14 @@ absl::StatusOr<SignedBound> ReadBound(const NumberBound& bound) {
       .magnitude = MagnitudeOf(digits, std::max<int64_t>(point, 0), bound.is_exclusive)};
 }
 
-// The nearest double, which is an integer from 2^53 on.
+// Returns the nearest double, rounded to an integer. Doubles are integers from 2^53 on.
 Magnitude NearestDouble(const Magnitude& bound) {
   double value = 0;
   (void)absl::SimpleAtod(absl::StrCat(bound.whole, ".", bound.fraction), &value);
   return {.whole = absl::StrFormat("%.0f", value), .is_exclusive = bound.is_exclusive};
 }
 
-// The magnitudes of one sign that lie within the bounds: from `low` to `high`.
+// The magnitudes of one sign that are within the bounds: those from `low` to `high`.
 struct MagnitudeRange {
   Magnitude low{};
   Magnitude high{};
@@ -141,11 +142,13 @@ struct MagnitudeRange {
 };
 struct SignedRange {
   std::optional<MagnitudeRange> negative{};
-  std::optional<MagnitudeRange> positive{};  // with zero
+  std::optional<MagnitudeRange> positive{};  // including zero
   bool has_exclusive = false;
 };
 
-// The magnitudes from `low` to `high`, where their sides have such bounds.
+// Returns the magnitudes from `low` to `high`, or from `low` on. Bounds of more than 15 digits are
+// narrowed to the nearest double if that is within the range. Without `high`, numbers have at most
+// 15 digits, or one more than `low`. Errors name the keyword `low_name`.
 absl::StatusOr<MagnitudeRange> RangeBetween(Magnitude low, std::optional<Magnitude> high,
                                             const char* low_name) {
   if (low.whole.size() > kMaxWholeDigits) {
@@ -234,8 +237,8 @@ bool IsAll(absl::string_view digits, char digit) {
   return digits.find_first_not_of(digit) == absl::string_view::npos;
 }
 
-// The strings of as many digits that are not below `low`, and not above `high`.
-// REQUIRES: as many in both; low <= high.
+// Returns an expression for the strings of digits from `low` to `high`, which all have the same
+// length. REQUIRES: low.size() == high.size(); low <= high.
 std::string DigitsBetween(absl::string_view low, absl::string_view high) {
   const size_t num_rest = low.size() - 1;
   if (IsAll(low, '0') && IsAll(high, '9')) return DigitRun(low.size(), low.size());
@@ -257,13 +260,13 @@ std::string DigitsBetween(absl::string_view low, absl::string_view high) {
   return AnyOfTexts(parts);
 }
 
-// Digits that a fraction may have after a whole part of so many digits.
+// The number of digits that a fraction may have after a given whole part.
 struct FractionDigits {
   size_t After(absl::string_view whole) const {
     if (is_integer || whole.size() > kExactDigits) return 0;
     return has_exclusive ? Exact(whole) : kExactDigits;
   }
-  // With which doubles still tell the number from others.
+  // The number of digits with which numbers are still distinct as doubles.
   static size_t Exact(absl::string_view whole) {
     return whole == "0" ? kExactDigits : kExactDigits - std::min(whole.size(), kExactDigits);
   }
@@ -278,7 +281,7 @@ std::string AnyFraction(size_t num_digits) {
 // Appends the integers from `low` to `high`, inclusive, with any fraction.
 void AppendWholes(const std::string& low, const std::string& high, const FractionDigits& digits,
                   std::vector<std::string>* parts) {
-  size_t first_full = 0;  // the full lengths that wait to be written as one
+  size_t first_full = 0;  // first and last length of complete lengths that are not written yet
   size_t last_full = 0;
   const auto write_full = [&] {
     if (first_full == 0) return;
@@ -310,7 +313,7 @@ void AppendWholes(const std::string& low, const std::string& high, const Fractio
   write_full();
 }
 
-// A limit on the digits that are left of a fraction: those of the bound that are left.
+// A limit on the remaining digits of a fraction: the remaining digits of the bound.
 struct FractionLimit {
   std::string digits{};
   bool is_exclusive = false;
@@ -320,8 +323,8 @@ struct FractionLimit {
   }
 };
 
-// From `num_least` (0 or 1) to `num_digits` digits d for which .d is within the limits; nullopt if
-// none are.
+// Returns an expression for the digits d, from `num_least` (0 or 1) to `num_digits` of them, for
+// which .d is within the limits; nullopt if there are no such digits.
 std::optional<std::string> FractionTail(std::optional<FractionLimit> low,
                                         const std::optional<FractionLimit>& high, size_t num_least,
                                         size_t num_digits) {
@@ -371,7 +374,8 @@ void AppendFractions(const std::string& whole, const FractionLimit& low,
   }
 }
 
-// To fractions of at most `num_digits`: up where a range begins, down where it ends.
+// Round a bound to at most `num_digits` digits of fraction: up for the beginning of a range, and
+// down for its end.
 Magnitude RoundedUp(const Magnitude& bound, size_t num_digits) {
   if (bound.fraction.size() <= num_digits) return bound;
   const std::string digits = bound.whole + bound.fraction.substr(0, num_digits);
@@ -397,7 +401,7 @@ std::vector<std::string> SideParts(MagnitudeRange range, const FractionDigits& d
     AppendFractions(low.whole, least, most, digits.After(low.whole), &parts);
     return parts;
   }
-  // The integers of which every fraction is within.
+  // The integers for which every fraction is within the range.
   std::string first = low.whole;
   if (!low.fraction.empty() || low.is_exclusive) {
     AppendFractions(low.whole, least, std::nullopt, digits.After(low.whole), &parts);
@@ -427,11 +431,11 @@ absl::StatusOr<std::string> NumbersBetween(const std::optional<NumberBound>& min
 
 using Json = JsonValue;
 
-constexpr int64_t kMaxMultiple = 256;           // as a grammar: it has as many rules
-constexpr int64_t kMaxListedMultiples = 2'000;  // between two bounds
+constexpr int64_t kMaxMultiple = 256;           // factor of a grammar, which has as many rules
+constexpr int64_t kMaxListedMultiples = 2'000;  // multiples between bounds that are listed
 
-// An optional group is written {0,1}: of `(?:ba*)?` the engine takes "a", too.
-// There is no "-0".
+// An optional group is written {0,1} because for `(?:ba*)?` the engine also accepts "a".
+// "-0" is not allowed.
 constexpr char kInteger[] = "(?:0|-{0,1}[1-9][0-9]*)";
 constexpr char kNumber[] =
     R"((?:0|-{0,1}[1-9][0-9]*|-{0,1}(?:0|[1-9][0-9]*)\.[0-9]+)(?:[eE][+-]{0,1}[0-9]+){0,1})";
@@ -449,7 +453,8 @@ std::optional<NumberBound> TighterBound(const Json& flat, const char* inclusive,
                      .is_exclusive = is_exclusive};
 }
 
-// A rule for each remainder of the digits read so far.
+// Returns the positive multiples of `step`, with a rule for each remainder of the digits read so
+// far.
 GrammarExpr PositiveMultiples(int64_t step, SchemaOutput* output) {
   std::vector<int> rules;
   for (int64_t i = 0; i < step; ++i) rules.push_back(output->grammar.AddRule());
@@ -469,13 +474,14 @@ GrammarExpr PositiveMultiples(int64_t step, SchemaOutput* output) {
   return Choice(digits(0, 1));
 }
 
-// Integers alone: multiples of fractions are a matter of rounding.
+// Returns the multiples that `multipleOf` asks for. Only integer factors are supported: multiples
+// of fractions depend on rounding.
 absl::StatusOr<GrammarExpr> Multiples(const Json& flat, const std::string& path,
                                       SchemaOutput* output) {
   const Json& factor = flat["multipleOf"];
   if (factor.get<double>() != std::floor(factor.get<double>()) || factor > 1e9) {
     return UnsupportedKeyword(path, "multipleOf",
-                              absl::StrCat(" of ", factor.dump(), ": only of integers"));
+                              absl::StrCat(" for ", factor.dump(), ", only for integers"));
   }
   const auto step = static_cast<int64_t>(factor.get<double>());
   double least = -std::numeric_limits<double>::infinity();
@@ -509,7 +515,7 @@ absl::StatusOr<GrammarExpr> Multiples(const Json& flat, const std::string& path,
     return UnsupportedKeyword(path, "multipleOf",
                               absl::StrCat(" with so many values; allowed: up to ", kMaxMultiple,
                                            ", with a minimum of "
-                                           "0 or no bounds, or up to ",
+                                           "0 or without bounds, or up to ",
                                            kMaxListedMultiples, " multiples"));
   }
   GrammarExpr positive = PositiveMultiples(step, output);

@@ -1,4 +1,4 @@
-// Ranges of numbers, every candidate of a grid against plain arithmetic.
+// Compares ranges of numbers with plain arithmetic for every text of a grid.
 #include "constraint/number_grammar.h"
 
 #include <cmath>
@@ -19,14 +19,14 @@ using testing::HasSubstr;
 using Bound = std::optional<NumberBound>;
 using RangeMaker = absl::StatusOr<std::string> (*)(const Bound&, const Bound&);
 
-// Texts, and those of them that an expression matches.
+// A list of texts, which finds those that an expression matches.
 class TextGrid {
  public:
   explicit TextGrid(std::vector<std::string> texts)
       : texts_(std::move(texts)), lines_(absl::StrJoin(texts_, "\n")) {
     for (size_t i = 0, at = 0; i < texts_.size(); at += texts_[i++].size() + 1) index_at_[at] = i;
   }
-  // Appends the texts to `matched`, in order.
+  // Appends the texts that match to `matched`, in order.
   void Match(const std::string& pattern, std::vector<std::string>* matched) const {
     const auto regex = Regex::Compile("^(?:" + pattern + ")$");
     ASSERT_TRUE(regex.ok()) << pattern << regex.status();
@@ -61,7 +61,7 @@ void ExpectRange(RangeMaker make, const TextGrid& grid, const Bound& min, const 
                                << (pattern.ok() ? *pattern : pattern.status().ToString());
 }
 
-TEST(IntegerRanges, HaveTheIntegersWithin) {
+TEST(IntegerRanges, ContainExactlyTheIntegersWithin) {
   std::vector<std::string> texts = {"-0", "00", "01", "-01", "1.0", "1e1", "+1", "", "-", "1 "};
   std::map<std::string, int> values;
   for (int i = -1100; i <= 1100; i += i > -150 && i < 150 ? 1 : 19) {
@@ -104,7 +104,7 @@ TEST(IntegerRanges, ReadDecimalsAndExponents) {
     std::vector<std::string> expected;
     for (int i = least; i <= most; ++i) expected.push_back(absl::StrCat(i));
     ExpectRange(IntegerRange, grid, NumberBound{min}, NumberBound{max}, expected);
-    // Nothing lies on these bounds, or the exclusive ones are one further.
+    // Bounds that are not integers may be exclusive without a difference.
     const bool is_whole_min = min == "-0.0" || min == "-1E2";
     ExpectRange(IntegerRange, grid, NumberBound{min, !is_whole_min}, NumberBound{max}, expected);
   };
@@ -117,7 +117,8 @@ TEST(IntegerRanges, ReadDecimalsAndExponents) {
   expect("1e-400", "12345e-4", 1, 1);
 }
 
-// Whether `text` is a number of `places` digits of fraction and less, and its value in them.
+// Returns the value of `text` in units of 10^-places, for numbers of at most `places` digits of
+// fraction; nullopt if it is not a number.
 std::optional<int> ValueOf(const std::string& text, int places) {
   static const std::regex& number = *new std::regex("(-?)(0|[1-9][0-9]*)(?:\\.([0-9]+))?");
   std::smatch match;
@@ -134,7 +135,7 @@ std::string DecimalText(int value, int places) {
                          std::abs(value) % unit);
 }
 
-TEST(NumberRanges, HaveTheDecimalsWithin) {
+TEST(NumberRanges, ContainExactlyTheDecimalsWithin) {
   std::vector<std::string> texts = {"-0", "-0.0", "-0.00", "00", "1.", ".1", "1e0", "-", "01.5"};
   for (int i = -399; i <= 399; ++i) {
     for (const char* sign : {"", "-"}) {
@@ -189,7 +190,7 @@ TEST(NumberRanges, HaveTheDecimalsWithin) {
   expect(std::nullopt, false, std::nullopt, false, 1);
 }
 
-// Texts by hand.
+// Checks that the range contains `matches` and does not contain `others`.
 void ExpectTexts(RangeMaker make, const Bound& min, const Bound& max,
                  const std::vector<std::string>& matches, const std::vector<std::string>& others) {
   const auto pattern = make(min, max);
@@ -215,7 +216,7 @@ TEST(NumberRanges, AreExactAtAnySize) {
               {"123456789012345678901234567890", "999999999999999999999999999999",
                "9999999999999999999999999999999"},
               {"123456789012345678901234567889", "99999999999999999999999999999999", "1"});
-  // The double below 10^23.
+  // The nearest double is below 10^23.
   ExpectTexts(IntegerRange, std::nullopt, NumberBound{"1e23"},
               {"99999999999999991611392", "-1", "0"},
               {"99999999999999991611393", "100000000000000000000000"});
@@ -233,10 +234,10 @@ TEST(NumberRanges, AreExactAtAnySize) {
               {"1000000000000001"}, {"1000000000000000.5", "999999999999999"});
 }
 
-TEST(NumberRanges, AreStrictForDoublesToo) {
+TEST(NumberRanges, AreExactAsDoublesToo) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
-    // Neighbours on all scales, some of them short.
+    // Bounds of different sizes, some of them with few digits.
     const int scale = static_cast<int>(random() % 14) - 6;
     const double value = std::ldexp(static_cast<double>(random()), -32) * std::pow(10, scale) *
                          (i % 3 == 0 ? -1 : 1);
@@ -262,14 +263,14 @@ TEST(NumberRanges, AreStrictForDoublesToo) {
       }
     }
   }
-  // As a double the bound is 1.
+  // As a double, the bound is 1.
   ExpectTexts(IntegerRange, NumberBound{"0.99999999999999999", true}, NumberBound{"9"}, {"2"},
               {"1"});
   ExpectTexts(NumberRange, NumberBound{"0.30000000000000004", true}, NumberBound{"1"},
               {"0.300000000000002", "1"}, {"0.300000000000001", "0.3", "0.3000000000000010"});
 }
 
-TEST(NumberRanges, RefuseWhatIsNone) {
+TEST(NumberRanges, RejectEmptyRangesAndInvalidBounds) {
   const auto error = [](const absl::StatusOr<std::string>& range) {
     EXPECT_EQ(range.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(range.status().message());

@@ -9,9 +9,9 @@
 namespace tandem {
 namespace {
 
-using Ends = std::set<size_t>;  // places in a text
+using Ends = std::set<size_t>;  // offsets in a text
 
-// Where matches that begin at one of `begins` end.
+// Returns the ends of the matches that begin at one of `begins`.
 Ends EndsOf(const RegexNode& node, absl::Span<const char32_t> text, const Ends& begins) {
   Ends ends;
   switch (node.kind) {
@@ -36,7 +36,7 @@ Ends EndsOf(const RegexNode& node, absl::Span<const char32_t> text, const Ends& 
         at = EndsOf(node.children[0], text, at);
         const size_t num_known = ends.size();
         if (count >= node.min) ends.insert(at.begin(), at.end());
-        // Nothing new comes of more, which also ends repeats of what may be empty.
+        // More repeats cannot add ends. This also ends repeats of a node that matches "".
         if (count > node.min && ends.size() == num_known) break;
       }
       return ends;

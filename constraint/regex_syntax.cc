@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxRepeats = 10'000'000;
 constexpr int kMaxNesting = 200;
-// 8 MB: \W and \p{L} have 700 ranges each.
+// These take 8 MB. \W and \p{L} have 700 ranges each.
 constexpr size_t kMaxRanges = 1'000'000;
 
 std::string_view AsStd(absl::string_view text) { return {text.data(), text.size()}; }
@@ -134,13 +134,13 @@ class RegexParser {
   }
   absl::Status Misplaced(size_t offset) const {
     return Unsupported(offset,
-                       absl::StrCat("`", pattern_.substr(offset, 1), "` inside of an alternative"));
+                       absl::StrCat("`", pattern_.substr(offset, 1), "` inside an alternative"));
   }
 
   absl::Status ParseGroup(int depth, std::vector<Alternative>* alternatives) {
     const size_t begin = at_;
     if (depth == kMaxNesting) {
-      return ErrorAt(begin, absl::StrCat("more than ", kMaxNesting, " groups in each other"));
+      return ErrorAt(begin, absl::StrCat("more than ", kMaxNesting, " nested groups"));
     }
     RETURN_IF_ERROR(ParseGroupOpening());
     RETURN_IF_ERROR(ParseAlternatives(depth + 1, alternatives));
@@ -173,15 +173,14 @@ class RegexParser {
       case '*':
       case '+':
       case '?':
-        return ErrorAt(begin, absl::StrCat("`", pattern_.substr(begin, 1),
-                                           "` has nothing that it could repeat"));
+        return ErrorAt(begin,
+                       absl::StrCat("`", pattern_.substr(begin, 1), "` has nothing to repeat"));
       case '{':
-        return ErrorAt(begin, "`{` has nothing that it could repeat; as a character it is `\\{`");
+        return ErrorAt(begin, "`{` has nothing to repeat; write `\\{` for the character");
       case '}':
       case ']':
-        return ErrorAt(
-            begin, absl::StrCat("`", pattern_.substr(begin, 1), "` alone; as a character it is `\\",
-                                pattern_.substr(begin, 1), "`"));
+        return ErrorAt(begin, absl::StrCat("`", pattern_.substr(begin, 1), "` alone; write `\\",
+                                           pattern_.substr(begin, 1), "` for the character"));
       case '[':
         return ParseClass();
       case '.':
@@ -201,7 +200,7 @@ class RegexParser {
   }
 
   absl::StatusOr<RegexNode> Set(size_t offset, CodePoints set) {
-    if (set.is_empty()) return ErrorAt(offset, "a class that no character is in");
+    if (set.is_empty()) return ErrorAt(offset, "a class that matches no character");
     num_ranges_ += set.ranges.size();
     if (num_ranges_ > kMaxRanges) return ErrorAt(offset, "too many large classes");
     return SetNode(std::move(set));
@@ -316,13 +315,13 @@ class RegexParser {
     const std::optional<NamedClass> named = ClassOfCategory(name);
     if (!named.has_value()) {
       return Unsupported(begin, absl::StrCat("`", pattern_.substr(begin, end + 1 - begin),
-                                             "`, which names no general category,"));
+                                             "`, which is not a general category,"));
     }
     at_ = end + 1;
     return ClassMember{.set = is_negated ? Negated(*named) : *named};
   }
 
-  // Takes `num_digits` hexadecimal digits.
+  // Consumes `num_digits` hexadecimal digits and returns their value; nullopt if there are fewer.
   std::optional<char32_t> TakeHex(size_t num_digits) {
     const absl::string_view digits = pattern_.substr(at_, num_digits);
     uint32_t value = 0;
@@ -334,7 +333,7 @@ class RegexParser {
     return value;
   }
 
-  // \xHH, \uHHHH, two of which may be a pair of surrogates, and \u{H}.
+  // Parses \xHH, \u{H}, \uHHHH, or two of the last that form a surrogate pair.
   absl::StatusOr<ClassMember> ParseCodeEscape(size_t begin) {
     std::optional<char32_t> value;
     if (pattern_[begin + 1] == 'x') {
@@ -375,7 +374,7 @@ class RegexParser {
       return absl::OkStatus();
     }
     if (Peek() == '+') return Unsupported(begin, "a possessive quantifier");
-    Take("?");  // a lazy one takes the same texts
+    Take("?");  // lazy quantifiers match the same texts
     *atom = RepeatNode(std::move(*atom), min, max);
     return absl::OkStatus();
   }
@@ -403,7 +402,7 @@ class RegexParser {
     return absl::OkStatus();
   }
   absl::Status NotCounts(size_t begin) const {
-    return ErrorAt(begin, "`{` begins no quantifier; as a character it is `\\{`");
+    return ErrorAt(begin, "`{` does not begin a quantifier; write `\\{` for the character");
   }
 
   absl::string_view pattern_;
@@ -413,7 +412,7 @@ class RegexParser {
   bool ignores_case_ = false;
 };
 
-constexpr int64_t kMaxCharacters = int64_t{1} << 60;  // beyond it, lengths are this
+constexpr int64_t kMaxCharacters = int64_t{1} << 60;  // lengths are clamped to this
 
 int64_t LengthTimes(int64_t count, int64_t length) {
   if (count == 0 || length == 0) return 0;
@@ -569,7 +568,7 @@ std::optional<RegexNode> WithLengths(const RegexNode& node, int64_t min, int64_t
   if (max >= 0) most = most < 0 ? max - fixed : std::min(most, max - fixed);
   const bool has_end = variable->max >= 0 || max >= 0;
   if (least > kMaxRepeats || (has_end && most < least)) return std::nullopt;
-  // A longer repeat than this is without end in all but name.
+  // A repeat with a larger maximum is not supported.
   if (most > kMaxRepeats) return std::nullopt;
   *variable = RepeatNode(std::move(variable->children[0]), static_cast<int>(least),
                          has_end ? static_cast<int>(most) : -1);

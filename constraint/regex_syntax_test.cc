@@ -1,4 +1,4 @@
-// Expressions against std::regex and PCRE2, whole matches of texts at random.
+// Compares whole matches of random texts with std::regex and PCRE2.
 #include "constraint/regex_syntax.h"
 
 #include <regex>
@@ -30,7 +30,7 @@ std::string InJson(const std::string& text) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-// The forms of one expression.
+// An expression in both forms, which must agree.
 struct RegexForms {
   explicit RegexForms(const RegexNode& node)
       : plain(RegexText(node, TextForm::kPlain)), json(RegexText(node, TextForm::kJson)) {
@@ -46,7 +46,7 @@ struct RegexForms {
   WholeMatcher json;
 };
 
-// `text` with a character dropped, doubled or replaced.
+// Returns `text` cut off, or with a random character inserted or replaced.
 std::string ChangedText(std::string text, std::mt19937* random) {
   const std::string others = "ab0 \n\"\\-_.AZ\x01\x1f\x7f\t/^$";
   const size_t at = (*random)() % (text.size() + 1);
@@ -116,12 +116,12 @@ TEST(RegexSyntax, AgreesWithStdRegexOnAscii) {
     const RegexNode node = ParsedRegex(pattern);
     const std::regex reference(std::string("(?:") + pattern + ")");
     const RegexForms forms(node);
-    // Reading its own text again gives the same.
+    // Parsing the written expression gives the same expression.
     EXPECT_EQ(PlainText(RegexText(node, TextForm::kPlain)), PlainText(pattern));
     for (int i = 0; i < 400; ++i) {
       std::string text = RandomMatch(node, &random);
       if (i % 2 == 1) text = ChangedText(std::move(text), &random);
-      // std::regex reads bytes, and knows no line separators.
+      // std::regex reads bytes and does not know Unicode's line separators.
       if (!IsAscii(text)) continue;
       const bool matches = std::regex_match(text, reference);
       EXPECT_TRUE(matches || i % 2 == 1) << pattern << " " << InJson(text);
@@ -130,7 +130,7 @@ TEST(RegexSyntax, AgreesWithStdRegexOnAscii) {
   }
 }
 
-TEST(RegexSyntax, MatchesSearchFromASideWithoutAnchor) {
+TEST(RegexSyntax, JsonSchemaModeAllowsAnyTextAtTheSideWithoutAnchor) {
   std::mt19937 random(2);
   for (const char* pattern : {"ab", "^ab", "ab$", "^ab$", "^a|b", "a|b$", "^a|b$|c|^d$", "(^a$)",
                               "(^a|(b$|^c$))", "^", "$", "^$", ""}) {
@@ -174,7 +174,7 @@ TEST(RegexSyntax, ReadsUnicode) {
       {"[^\\P{L}]", {"a", "é"}, {"1", "\xCD\xB8"}},
       {"[^\\p{L}]", {"1", "👍"}, {"a", "\xCD\xB8"}},  // U+0378 is not assigned
       {"\\p{Sc}\\p{P}\\p{Z}\\p{Cc}", {"€! \x01"}, {"€! a"}},
-      // Where ECMA-262 and Python differ, neither side is taken.
+      // Characters on which ECMA-262 and Python disagree do not match.
       {"\\d", {"3"}, {"٣"}},
       {"\\D", {"a", "²"}, {"3", "٣", "\xCD\xB8"}},
       {"[^\\d]", {"a"}, {"3", "٣"}},
@@ -218,25 +218,25 @@ TEST(RegexSyntax, WritesEscapesOfJson) {
   }
 }
 
-TEST(RegexSyntax, WritesWhatXGrammarCompilesRightly) {
+TEST(RegexSyntax, AvoidsWhatXGrammarCompilesWrongly) {
   EXPECT_EQ(PlainText("[a-c]?"), "[a-c]?");
   EXPECT_EQ(PlainText("(ba*)?"), "(?:ba*){0,1}");
   EXPECT_EQ(PlainText("(ba*|)"), "(?:ba*){0,1}");
   EXPECT_EQ(PlainText("(ba|c){3,}"), "(?:(?:ba|c)(?:)){3,}");
   EXPECT_EQ(PlainText("[ab]{3,}"), "[ab]{3,}");
   EXPECT_EQ(PlainText("é-"), "\\u{e9}\\x2d");
-  // One class for each length in UTF-8, none of which has surrogates.
+  // One class for each length in UTF-8, and no surrogates.
   EXPECT_EQ(PlainText("[^a]"),
             "(?:[\\x00-\\x60b-\\x7f]|[\\u{80}-\\u{7ff}]|"
             "[\\u{800}-\\u{d7ff}\\u{e000}-\\u{ffff}]|[\\u{10000}-\\u{10ffff}])");
   EXPECT_EQ(PlainText("[aé]"), "[a\\u{e9}]");
-  // Nothing doubles with every group.
+  // The text does not double with each group.
   std::string nested = "a|b";
   for (int i = 0; i < 100; ++i) nested = absl::StrCat("(?:", nested, "c){2,}");
   EXPECT_LT(PlainText(nested).size(), 3000);
 }
 
-TEST(RegexSyntax, RefusesWhatCannotBeKept) {
+TEST(RegexSyntax, RejectsUnsupportedSyntax) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a(?=b)", "at offset 1: lookaround `(?=` is not supported"},
       {"(?!b)", "offset 0: lookaround `(?!`"},
@@ -247,16 +247,16 @@ TEST(RegexSyntax, RefusesWhatCannotBeKept) {
       {"(?P<n>a)(?P=n)", "offset 8: a back-reference"},
       {"é\\b", "offset 2: the word boundary `\\b`"},
       {"\\B", "the word boundary `\\B`"},
-      {"a^b", "offset 1: `^` inside of an alternative is not supported"},
+      {"a^b", "offset 1: `^` inside an alternative is not supported"},
       {"a$b", "offset 1: `$` inside"},
       {"x(^a$)", "offset 4: `$` inside"},
       {"(a$)*", "offset 2: `$` inside"},
       {"(^a|b)c", "offset 1: `^` inside"},
-      {"^*", "`*` has nothing that it could repeat"},
+      {"^*", "`*` has nothing to repeat"},
       {"\\y", "the escape `\\y`"},
       {"\\é", "the escape `\\é`"},
       {"\\Z", "the escape `\\Z`"},
-      {"\\p{Script=Greek}", "`\\p{Script=Greek}`, which names no general category,"},
+      {"\\p{Script=Greek}", "`\\p{Script=Greek}`, which is not a general category,"},
       {"\\pL", "`\\p` without a name"},
       {"\\p{L", "`\\p` without a name"},
       {"a\xFF", "offset 1: invalid UTF-8"},
@@ -266,9 +266,9 @@ TEST(RegexSyntax, RefusesWhatCannotBeKept) {
       {"a{3,2}", "offset 1: {3,2} is out of order"},
       {"a{10000001}", "a count above 10000000"},
       {"a{99999999999}", "a count above 10000000"},
-      {"a{,3}", "`{` begins no quantifier"},
-      {"a{x}", "`{` begins no quantifier"},
-      {"a{1", "`{` begins no quantifier"},
+      {"a{,3}", "`{` does not begin a quantifier"},
+      {"a{x}", "`{` does not begin a quantifier"},
+      {"a{1", "`{` does not begin a quantifier"},
       {"{1}", "`{` has nothing"},
       {"a}", "`}` alone"},
       {"a]", "`]` alone"},
@@ -286,7 +286,7 @@ TEST(RegexSyntax, RefusesWhatCannotBeKept) {
       {"[a", "offset 0: `[` without `]`"},
       {"[]", "an empty class"},
       {"[^]", "an empty class"},
-      {"[^\\s\\S]", "a class that no character is in"},
+      {"[^\\s\\S]", "a class that matches no character"},
       {"[b-a]", "offset 1: a range out of order"},
       {"[\\w-a]", "a range from or to a class"},
       {"[[:alpha:]]", "a class in a class"},
@@ -300,7 +300,7 @@ TEST(RegexSyntax, RefusesWhatCannotBeKept) {
       {"\\uD83D\\u0041", "a surrogate without its other half"},
       {"\\01", "an octal escape"},
       {"\\c1", "`\\c` without a letter"},
-      {std::string(201, '(') + std::string(201, ')'), "more than 200 groups"},
+      {std::string(201, '(') + std::string(201, ')'), "more than 200 nested groups"},
   };
   for (const auto& [pattern, error] : cases) {
     for (const RegexMode mode : {RegexMode::kWhole, RegexMode::kJsonSchema}) {
@@ -316,7 +316,7 @@ TEST(RegexSyntax, RefusesWhatCannotBeKept) {
               HasSubstr("too many large classes"));
 }
 
-TEST(RegexSyntax, KnowsLengths) {
+TEST(RegexSyntax, FindsLengthsOfMatches) {
   EXPECT_EQ(LengthsOf(ParsedRegex("")), LengthRange(0, 0));
   EXPECT_EQ(LengthsOf(ParsedRegex("a👍\"")), LengthRange(3, 3));
   EXPECT_EQ(LengthsOf(ParsedRegex("ab|c{2,7}|")), LengthRange(0, 7));
@@ -329,7 +329,7 @@ TEST(RegexSyntax, KnowsLengths) {
   EXPECT_GT(huge.first, int64_t{1} << 50);
 }
 
-TEST(RegexSyntax, CutsToLengths) {
+TEST(RegexSyntax, RestrictsLengthsOfMatches) {
   const auto cut = [](absl::string_view pattern, int64_t min, int64_t max) {
     const auto part = WithLengths(ParsedRegex(pattern, RegexMode::kJsonSchema), min, max);
     return part.has_value() ? RegexText(*part, TextForm::kPlain) : "none";

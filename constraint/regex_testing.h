@@ -1,4 +1,4 @@
-// What tests of regular expressions share: PCRE2 as a reference, and matches at random.
+// Helpers for tests of regular expressions: PCRE2 as a reference, and random matches.
 #ifndef TANDEM_CONSTRAINT_REGEX_TESTING_H_
 #define TANDEM_CONSTRAINT_REGEX_TESTING_H_
 
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// Whole matches by PCRE2, of an expression in PCRE2's dialect or RegexText's.
+// Matches whole texts with PCRE2. The expression is in the dialect of PCRE2 or RegexText.
 class WholeMatcher {
  public:
   explicit WholeMatcher(absl::string_view pattern)
@@ -30,7 +30,7 @@ class WholeMatcher {
   absl::StatusOr<Regex> regex_;
 };
 
-// A match of `node`. Repeats seldom go far beyond their least count.
+// Returns a random match of `node`. Repeats are rarely much longer than their minimum.
 inline std::string RandomMatch(const RegexNode& node, std::mt19937* random) {
   const auto below = [&](size_t n) { return static_cast<size_t>((*random)() % n); };
   std::string text;
@@ -38,7 +38,7 @@ inline std::string RandomMatch(const RegexNode& node, std::mt19937* random) {
     case RegexNode::Kind::kEmpty:
       break;
     case RegexNode::Kind::kCodePoints: {
-      // Often of the first ranges, which hold ASCII, and often one of the ends.
+      // Prefer the first range, which contains ASCII, and the last character of a range.
       const auto& ranges = node.code_points.ranges;
       const auto [first, last] = ranges[below(below(2) == 0 ? ranges.size() : 1)];
       const size_t at = below(3) == 0 ? last - first : below(last - first + 1);

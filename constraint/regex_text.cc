@@ -1,4 +1,4 @@
-// Regular expressions as XGrammar reads them (its cpp/fsm_builder.cc, ParseRegexToIR).
+// Writes regular expressions as XGrammar reads them (its cpp/fsm_builder.cc, ParseRegexToIR).
 #include <array>
 
 #include "absl/strings/ascii.h"
@@ -11,7 +11,7 @@ namespace {
 
 struct PartText {
   std::string text{};
-  bool is_atom = true;  // a quantifier after it applies to all of it
+  bool is_atom = true;  // whether a quantifier after the text applies to all of it
 };
 
 std::string GroupText(absl::string_view text) { return absl::StrCat("(?:", text, ")"); }
@@ -36,7 +36,8 @@ std::string ClassText(absl::Span<const CodePoints::Range> ranges) {
   return text + "]";
 }
 
-// Classes of which none has a range over a boundary at which UTF-8 gets longer.
+// Returns the set as classes, none of which has a range that contains characters of different
+// lengths in UTF-8.
 std::vector<std::string> ClassesOf(const CodePoints& set) {
   std::vector<std::string> classes;
   std::vector<CodePoints::Range> ranges;
@@ -61,7 +62,7 @@ PartText EitherOf(const std::vector<std::string>& alternatives) {
 
 PartText PlainSet(const CodePoints& set) { return EitherOf(ClassesOf(set)); }
 
-// After `\u00`: the control characters of `set`.
+// Returns an expression for the two digits after `\u00` of the control characters in `set`.
 std::string HexText(const CodePoints& set) {
   std::vector<std::string> by_high;
   std::array<std::string, 2> low;

@@ -26,10 +26,10 @@ namespace {
 using Json = JsonValue;
 
 constexpr int kMaxRules = 50'000;
-constexpr int64_t kMaxKeyBytes = int64_t{64} << 20;  // of schemas that are rules
-constexpr int64_t kMaxCountedStates = 20'000;        // properties times their number
+constexpr int64_t kMaxKeyBytes = int64_t{64} << 20;  // text of schemas as keys of rules
+constexpr int64_t kMaxCountedStates = 20'000;        // named properties times counts
 
-// JSON in one line, as models write it: `{"a": 1, "b": [2, 3]}`.
+// Writes JSON in one line, as models do: `{"a": 1, "b": [2, 3]}`.
 std::string JsonInOneLine(const JsonValue& value) {
   if (!value.is_structured()) return value.dump();
   std::string text;
@@ -43,22 +43,24 @@ std::string JsonInOneLine(const JsonValue& value) {
 
 GrammarExpr Literal(const Json& value) { return TextExpr(JsonInOneLine(value)); }
 
+// The properties of an object.
 struct ObjectParts {
   struct Property {
     GrammarExpr pair;  // its name and value
     bool is_required = false;
   };
   std::vector<Property> named{};
-  GrammarExpr other{};  // a pair of another name
-  int64_t min = 0;      // properties
-  int64_t max = -1;     // -1: without end
+  GrammarExpr other{};  // name and value of another property
+  int64_t min = 0;      // smallest number of properties
+  int64_t max = -1;     // largest number; -1: unlimited
 };
 
+// Returns the grammar of an object whose number of properties need not be counted.
 GrammarExpr Uncounted(const ObjectParts& parts, SchemaOutput* output) {
   const GrammarExpr more = parts.other.is_nothing()
                                ? TextExpr("")
                                : Repeat(Sequence({TextExpr(", "), parts.other}), 0, -1);
-  // tail: what may follow a member; head: what may follow the brace.
+  // tail: the text after a member. head: the text after the brace.
   GrammarExpr tail = more;
   std::vector<GrammarExpr> heads = {
       parts.other.is_nothing() ? TextExpr("") : Optional(Sequence({parts.other, more}))};
@@ -75,7 +77,7 @@ GrammarExpr Uncounted(const ObjectParts& parts, SchemaOutput* output) {
   return Sequence({TextExpr("{"), Choice(std::move(heads)), TextExpr("}")});
 }
 
-// Other members after `count`.
+// Returns the grammar of the other members after `count` members.
 GrammarExpr OthersAfter(const ObjectParts& parts, int64_t count) {
   const int64_t missing = std::max<int64_t>(parts.min - count, 0);
   if (missing > 1 || (missing > 0 && parts.other.is_nothing())) return {};
@@ -87,9 +89,10 @@ GrammarExpr OthersAfter(const ObjectParts& parts, int64_t count) {
   return missing > 0 ? some : Optional(std::move(some));
 }
 
-// The same, by the number of members so far. Without a maximum, `most` and more are the same.
+// Returns the grammar of an object whose members are counted up to `most`. Without a maximum,
+// `most` stands for all larger counts, too.
 GrammarExpr Counted(const ObjectParts& parts, bool counts_max, int64_t most, SchemaOutput* output) {
-  // tails[n]: what may follow n members.
+  // tails[n]: the text after n members.
   std::vector<GrammarExpr> tails;
   for (int64_t n = 0; n <= most; ++n) tails.push_back(OthersAfter(parts, n));
   for (auto it = parts.named.rbegin(); it != parts.named.rend(); ++it) {
@@ -115,9 +118,9 @@ GrammarExpr Counted(const ObjectParts& parts, bool counts_max, int64_t most, Sch
   return Sequence({TextExpr("{"), tails[0], TextExpr("}")});
 }
 
-// Objects in one line: named properties in their order, then others. A property that may be left
-// out may be followed by any after it. INVALID_ARGUMENT naming minProperties or maxProperties where
-// counting would take too many rules, or where names may repeat.
+// Returns the grammar of an object in one line: named properties in their order, then others.
+// Optional properties may be left out. INVALID_ARGUMENT names minProperties or maxProperties if
+// counting would take too many rules, or would have to count other names, which may repeat.
 absl::StatusOr<GrammarExpr> ObjectGrammar(const ObjectParts& parts, const std::string& path,
                                           SchemaOutput* output) {
   const auto num_named = static_cast<int64_t>(parts.named.size());
@@ -125,14 +128,14 @@ absl::StatusOr<GrammarExpr> ObjectGrammar(const ObjectParts& parts, const std::s
       parts.named, [](const ObjectParts::Property& property) { return property.is_required; });
   const bool has_other = !parts.other.is_nothing();
   if (parts.max >= 0 && (num_required > parts.max || parts.min > parts.max)) {
-    return output->None(path, "maxProperties", "is below what must be there");
+    return output->None(path, "maxProperties", "is below minProperties or the required ones");
   }
-  // Other names may be written twice, and are one property then.
+  // Another name may be written twice and then counts as one property.
   if (parts.min > num_named + (has_other ? 1 : 0)) {
-    if (!has_other) return output->None(path, "minProperties", "is more than there can be");
-    return UnsupportedKeyword(path, "minProperties",
-                              absl::StrCat(" of ", parts.min, " with ", num_named,
-                                           " properties that have a name of their own"));
+    if (!has_other) return output->None(path, "minProperties", "exceeds the possible properties");
+    return UnsupportedKeyword(
+        path, "minProperties",
+        absl::StrCat(" of ", parts.min, " with ", num_named, " named properties"));
   }
   const bool counts_min = parts.min > num_required;
   const bool counts_max = parts.max >= 0 && (has_other || parts.max < num_named);
@@ -140,11 +143,12 @@ absl::StatusOr<GrammarExpr> ObjectGrammar(const ObjectParts& parts, const std::s
   const int64_t most = counts_max ? std::min(parts.max, num_named) : parts.min;
   if (num_named * (most + 1) > kMaxCountedStates) {
     return UnsupportedKeyword(path, counts_min ? "minProperties" : "maxProperties",
-                              absl::StrCat(" of so many: ", num_named, " properties"));
+                              absl::StrCat(" with as many as ", num_named, " properties"));
   }
   return Counted(parts, counts_max, most, output);
 }
 
+// Converts one schema. Thread-compatible.
 class Converter {
  public:
   Converter(const Json& root, const SchemaGrammarOptions& options,
@@ -155,7 +159,8 @@ class Converter {
     RETURN_IF_ERROR(schema_.Check());
     ASSIGN_OR_RETURN(const GrammarExpr root,
                      Value(root_, "", /*is_shared=*/options_.is_one_of_several));
-    // Rules call for others; one by one, because references may lead on for thousands.
+    // Rules need further rules. Write them in a loop: recursion could be thousands of references
+    // deep.
     for (; !wanted_.empty(); wanted_.pop_front()) {
       const Wanted& wanted = wanted_.front();
       ASSIGN_OR_RETURN(const Flats flats, schema_.Alternatives(wanted.schema, wanted.path));
@@ -167,22 +172,22 @@ class Converter {
     if (!text.empty()) return text;
     const std::string why = output_.why.empty() ? schema_.contradiction() : output_.why;
     return absl::InvalidArgumentError(
-        absl::StrCat("schema: no value keeps to it",
-                     why.empty() ? ": it needs itself without end by $ref" : ": ", why));
+        absl::StrCat("schema: no value satisfies it",
+                     why.empty() ? ": every value would contain itself by $ref" : ": ", why));
   }
 
  private:
   using Flats = std::vector<Json>;
 
-  // The values of `schema`. With `is_shared`, values of other schemas may be written at the same
-  // place.
+  // Returns the values of `schema`. `is_shared`: values of other schemas are possible at the same
+  // position.
   absl::StatusOr<GrammarExpr> Value(const Json& schema, const std::string& path, bool is_shared) {
     if (schema == false) return GrammarExpr();
-    // The same schema is the same rule, which is also what ends recursion.
+    // Equal schemas share a rule, which also ends recursion.
     const std::string key = absl::StrCat(is_shared ? "+" : "-", schema.dump());
     num_key_bytes_ += static_cast<int64_t>(key.size());
     if (num_key_bytes_ > kMaxKeyBytes || output_.grammar.num_rules() > kMaxRules) {
-      return absl::InvalidArgumentError("schema: is too large, its references followed");
+      return absl::InvalidArgumentError("schema: is too large with its references expanded");
     }
     const auto [it, is_new] = rules_.try_emplace(key, -1);
     if (is_new) {
@@ -221,7 +226,7 @@ class Converter {
         }
       }
     }
-    if (has_any) return AnyValue();  // all others are among these
+    if (has_any) return AnyValue();  // includes all others
     ASSIGN_OR_RETURN(all.emplace_back(), strings_.Strings(strings, path, is_shared, &literals));
     for (const Json& value : literals) {
       all.push_back(Literal(value));
@@ -240,10 +245,10 @@ class Converter {
     return absl::c_count_if(flats, [type](const Json& flat) { return flat["type"] == type; });
   }
 
-  // Those of `enum` or `const` that keep to the rest.
+  // Returns the values of `enum` or `const` that the other keywords allow.
   absl::StatusOr<Json> ValidListedValues(const Json& flat, const std::string& path) {
-    Json rest =
-        flat;  // without the list, which would be copied and searched for each of its values
+    // Remove the list, which would be copied and searched for each of its values.
+    Json rest = flat;
     rest.erase(HasKeyword(flat, "const") ? "const" : "enum");
     Json valid = Json::array();
     for (const Json& value : ListedValues(flat)) {
@@ -258,12 +263,12 @@ class Converter {
     literals->insert(literals->end(), valid.begin(), valid.end());
     if (valid.empty()) {
       output_.None(path, HasKeyword(flat, "const") ? "const" : "enum",
-                   "has no value that keeps to the rest");
+                   "has no value that the other keywords allow");
     }
     return absl::OkStatus();
   }
 
-  // Any JSON value in one line.
+  // Returns the grammar of any JSON value in one line.
   GrammarExpr AnyValue() {
     if (any_rule_ >= 0) return RuleExpr(any_rule_);
     any_rule_ = output_.grammar.AddRule();
@@ -292,7 +297,7 @@ class Converter {
     const int64_t min = CountOr(flat, "minItems", 0);
     int64_t max = CountOr(flat, "maxItems", -1);
     if (HasKeyword(flat, "uniqueItems") && (max < 0 || max > 1)) {
-      return UnsupportedKeyword(path, "uniqueItems", " where there may be two items");
+      return UnsupportedKeyword(path, "uniqueItems", " for arrays of two items or more");
     }
     if (max >= 0 && max < min) return output_.None(path, "maxItems", "is below minItems");
     const Json none = Json::array();
@@ -319,7 +324,7 @@ class Converter {
     }
     if (elements.empty()) {
       if (element.is_nothing() && min > 0) {
-        return output_.None(path, "minItems", "wants items; none can be");
+        return output_.None(path, "minItems", "requires items, but none are possible");
       }
       if (element.is_nothing()) return TextExpr("[]");
       return List("[", element, "]", min, max);
@@ -330,7 +335,7 @@ class Converter {
       tail = Repeat(Sequence({TextExpr(", "), element}), std::max<int64_t>(min - num_first, 0),
                     max < 0 ? -1 : max - num_first);
     } else if (min > num_first) {
-      return output_.None(path, "minItems", "wants more items than there can be");
+      return output_.None(path, "minItems", "requires more items than are possible");
     }
     for (int64_t i = num_first - 1; i >= 0; --i) {
       if (max >= 0 && i >= max) continue;
@@ -357,14 +362,14 @@ class Converter {
     return it == flat.end() ? none : *it;
   }
 
-  // The schema of properties that a flat schema does not name.
+  // Returns the schema of properties that a flat schema does not name.
   Json OtherValues(const Json& flat) const {
     const Json* const others = OthersOf(flat);
     if (others != nullptr) return *others;
     return !options_.is_strict || HasKeyword(flat, "propertyNames");
   }
 
-  // False if one is required that cannot be.
+  // Adds the named properties. Returns false if a required one has no value.
   absl::StatusOr<bool> AddNamed(const Json& flat, const std::string& path, bool is_shared,
                                 ObjectParts* parts) {
     Json named = Member(flat, "properties");
@@ -409,7 +414,8 @@ class Converter {
     return true;
   }
 
-  // The text that every match of the pattern begins with, at its beginning; empty if there is none.
+  // Returns the literal text with which every match of a pattern that begins with `^` begins; empty
+  // for other patterns.
   static std::string LiteralBeginning(const std::string& pattern) {
     if (pattern.empty() || pattern[0] != '^') return "";
     size_t length = 1;
@@ -419,7 +425,7 @@ class Converter {
     };
     if (pattern.find('|') != std::string::npos) return "";
     while (length < pattern.size() && is_plain(pattern[length])) ++length;
-    // A quantifier is of the last character.
+    // A quantifier applies to the last character.
     if (length < pattern.size() && absl::StrContains("*?{", pattern.substr(length, 1))) --length;
     return pattern.substr(1, length - 1);
   }
@@ -447,7 +453,7 @@ class Converter {
       if (beginning.empty()) {
         return UnsupportedKeyword(
             path, "additionalProperties",
-            " next to patternProperties without a beginning to tell them by, as ^x_ has");
+            " next to patternProperties that do not begin with a literal, such as ^x_");
       }
       names.Add(beginning, /*as_prefix=*/true);
     }
@@ -458,7 +464,7 @@ class Converter {
     return Choice(std::move(pairs));
   }
 
-  // Pairs of names that match this pattern, and maybe others.
+  // Returns the pairs whose names match this pattern and possibly others.
   absl::StatusOr<GrammarExpr> PatternPair(const Json& flat, const std::string& pattern,
                                           const std::string& path, bool is_shared) {
     const std::string place = absl::StrCat(path, ".patternProperties.", pattern);
@@ -471,7 +477,7 @@ class Converter {
       const bool are_apart = mine.substr(0, common) != theirs.substr(0, common);
       if (other == pattern || !are_apart) all.push_back(schema);
     }
-    // A name of `properties` has to keep to its own schema as well, and is written there.
+    // Names of `properties` must match their own schemas, too, and are written there.
     const std::string beginning = LiteralBeginning(pattern);
     const bool is_beginning = !beginning.empty() && pattern.size() == beginning.size() + 1;
     NameTrie taken;
@@ -493,18 +499,18 @@ class Converter {
     ASSIGN_OR_RETURN(GrammarExpr value, Value(whole, place, is_shared));
     GrammarExpr name =
         taken.has_any() ? RegexExpr(absl::StrCat(RegexText(LiteralNode(beginning), TextForm::kJson),
-                                                 NameBesides(taken, -1)))
+                                                 NameExcept(taken, -1)))
                         : RegexGrammar(*node, TextForm::kJson);
     return Sequence(
         {TextExpr("\""), BeforeQuote(std::move(name)), TextExpr(": "), std::move(value)});
   }
 
-  // A name that is none of `names`.
+  // Returns a name that is not among `names`.
   absl::StatusOr<GrammarExpr> OtherName(const Json& flat, const NameTrie& names,
                                         const std::string& path, bool is_shared) {
     const std::string place = absl::StrCat(path, ".propertyNames");
     const auto besides = [&names](int64_t max) {
-      return absl::StrCat(NameBesides(names, max), "\"");
+      return absl::StrCat(NameExcept(names, max), "\"");
     };
     if (!HasKeyword(flat, "propertyNames")) {
       return Sequence({TextExpr("\""), RegexExpr(besides(-1))});
@@ -532,7 +538,7 @@ class Converter {
       if (!HasKeyword(name, "const") && !HasKeyword(name, "enum")) {
         if (names.has_any()) {
           return UnsupportedKeyword(path, "propertyNames",
-                                    " with a pattern or a choice next to properties, where others "
+                                    " with a pattern or a choice next to properties, if others "
                                     "are allowed");
         }
         name["type"] = "string";
@@ -572,9 +578,9 @@ class Converter {
   SchemaOutput output_;
   StringGrammar strings_{&output_};
   std::vector<LengthRanges>* lengths_;
-  std::map<std::string, int> rules_;  // of values, by their schemas
+  std::map<std::string, int> rules_;  // rules of values, by is_shared and schema
   std::list<Wanted> wanted_;          // rules that are not written yet
-  int any_rule_ = -1;
+  int any_rule_ = -1;                 // the rule of AnyValue; -1 before it is made
   int64_t num_key_bytes_ = 0;
 };
 

@@ -11,19 +11,20 @@
 namespace tandem {
 
 struct SchemaGrammarOptions {
-  // Objects have no properties but those that the schema names, unless it says otherwise.
+  // Objects have only the properties that the schema names, unless it says otherwise.
   bool is_strict = true;
-  // Other grammars may be followed at the same place.
+  // Texts of other grammars are possible at the same position.
   bool is_one_of_several = false;
 };
 
-// The grammar, in the grammar engine's notation, of JSON values in one line that keep to `schema`
-// (JSON Schema 2020-12). Bounds on lengths of strings that the grammar leaves open are appended to
-// `lengths`; a rule's mark is their number, from 1 on.
+// Returns the grammar, in the grammar engine's notation, of JSON values in one line that are valid
+// for `schema` (JSON Schema 2020-12). Bounds on lengths of strings that the grammar does not
+// enforce are appended to `lengths`. The mark of such a rule is the number of its bounds, counted
+// from 1.
 //
-// Texts of the grammar always keep to the schema; the grammar may be narrower than the schema where
-// that is easier to write (docs/constraints.md lists where). INVALID_ARGUMENT naming the keyword
-// and its place if a part cannot be kept, or if no value keeps to the schema.
+// Texts of the grammar are always valid for the schema. The grammar may be narrower than the schema
+// where that is simpler (docs/constraints.md has a list). INVALID_ARGUMENT names the keyword and
+// its path if a part is not supported, or if no value is valid.
 absl::StatusOr<std::string> SchemaGrammar(const JsonValue& schema,
                                           const SchemaGrammarOptions& options,
                                           std::vector<LengthRanges>* lengths);

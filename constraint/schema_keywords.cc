@@ -79,10 +79,11 @@ absl::Status CheckType(const Json& type, const std::string& path) {
       return WrongKeyword(path, "type", name, absl::StrJoin(kJsonTypes, ", "));
     }
   }
-  return names.empty() ? WrongKeyword(path, "type", type, "one type or more") : absl::OkStatus();
+  return names.empty() ? WrongKeyword(path, "type", type, "at least one type") : absl::OkStatus();
 }
 
-// Properties of `from` that `to` does not name are among `to`'s others.
+// Properties of `from` that `to` does not name must also match the schema for other properties of
+// `to`.
 void RestrictOthers(const Json& to, Json* from) {
   const Json* const others = OthersOf(to);
   if (others == nullptr || !HasKeyword(*from, "properties")) return;
@@ -93,7 +94,7 @@ void RestrictOthers(const Json& to, Json* from) {
   }
 }
 
-// The flat schema of what both allow; nullopt if they contradict each other.
+// Merges two flat schemas into one for the values that are valid for both.
 class Merger {
  public:
   explicit Merger(const std::string& path) : path_(path) {}
@@ -149,7 +150,7 @@ class Merger {
       *mine = std::move(common);
       return !mine->empty();
     }
-    if (name == "const") return false;  // they differ
+    if (name == "const") return false;  // the two values differ
     if (name == "uniqueItems") {
       *mine = true;
       return true;

@@ -1,5 +1,4 @@
-// The keywords of JSON schemas and their allowed values.
-// What two schemas allow together.
+// The keywords of JSON schemas, their allowed values, and the merging of two schemas.
 #ifndef TANDEM_CONSTRAINT_SCHEMA_KEYWORDS_H_
 #define TANDEM_CONSTRAINT_SCHEMA_KEYWORDS_H_
 
@@ -17,7 +16,7 @@
 
 namespace tandem {
 
-// The form of a keyword's value.
+// The type of a keyword's value.
 enum class KeywordValue {
   kCount,
   kNumber,
@@ -27,25 +26,25 @@ enum class KeywordValue {
   kSchemas,
   kNamedSchemas,
   kAny,
-  kRefused,  // the keyword cannot be kept
+  kRefused,  // the keyword is not supported
 };
 struct Keyword {
   const char* name;
   KeywordValue value;
-  const char* type = "";  // of the values that it restricts; empty: of all
+  const char* type = "";  // type of the values that it restricts; empty: all types
 };
 absl::Span<const Keyword> Keywords();
-const Keyword* FindKeyword(absl::string_view name);  // null for those that restrict nothing
+const Keyword* FindKeyword(absl::string_view name);  // null if it does not restrict values
 
 inline constexpr std::array kJsonTypes = {"null",   "boolean", "integer", "number",
                                           "string", "array",   "object"};
 
 bool IsSchema(const JsonValue& value);
 bool HasKeyword(const JsonValue& schema, const char* keyword);
-// The keyword's number, or `otherwise`.
+// Returns the number of a keyword, or `otherwise` if the schema does not have it.
 int64_t CountOr(const JsonValue& schema, const char* keyword, int64_t otherwise);
 
-// The values of `const` or `enum`; empty if the schema has neither.
+// Returns the values of `const` or `enum`; empty if the schema has neither.
 JsonValue ListedValues(const JsonValue& schema);
 
 // INVALID_ARGUMENT "schema<path>.<keyword>: is not supported<why>".
@@ -54,22 +53,24 @@ absl::Status UnsupportedKeyword(const std::string& path, absl::string_view keywo
 // INVALID_ARGUMENT "schema<path>.<keyword>: found <found>, allowed: <allowed>".
 absl::Status WrongKeyword(const std::string& path, absl::string_view keyword,
                           const JsonValue& found, absl::string_view allowed);
-// That the keyword can be kept, and has a value that it may have.
+// Checks that the keyword is supported and has an allowed value. INVALID_ARGUMENT if not.
 absl::Status CheckKeyword(const Keyword& keyword, const JsonValue& value, const std::string& path);
 
-// The types that the keyword `type` names.
+// Returns the types that the keyword `type` names.
 std::vector<std::string> NamedTypes(const JsonValue& type);
-// Whether values of `type` are of one of `types`: integers are numbers.
+// Returns whether values of `type` are among `types`. Integers are numbers.
 bool TypeIncludes(const std::vector<std::string>& types, const std::string& type);
 
-// A schema of the values that keep to both: an allOf, or the one that says all.
+// Returns a schema of the values that are valid for both: an allOf, or one of the two if the other
+// adds nothing.
 JsonValue BothOf(const JsonValue& a, const JsonValue& b);
 
-// The schema of properties that `flat` does not name; null if it has none.
+// Returns the schema of properties that `flat` does not name; null if it has no such schema.
 const JsonValue* OthersOf(const JsonValue& flat);
 
-// The flat schema (json_schema.h) of the values that keep to both; nullopt if there are none, and
-// then `contradiction` says why. INVALID_ARGUMENT if they cannot be merged.
+// Merges two flat schemas (json_schema.h) into one of the values that are valid for both. Returns
+// nullopt if there are no such values, and sets `contradiction` to the reason if it is empty.
+// INVALID_ARGUMENT if the schemas cannot be merged.
 absl::StatusOr<std::optional<JsonValue>> MergedSchemas(JsonValue a, JsonValue b,
                                                        const std::string& path,
                                                        std::string* contradiction);

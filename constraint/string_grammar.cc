@@ -23,34 +23,34 @@ namespace {
 
 constexpr size_t kMaxTrieDepth = 64;  // characters of a name
 
-// A way to write a character that must not stand in a JSON string as itself, and only one for each.
+// The escapes of the characters that JSON strings must escape, one escape for each character.
 constexpr char kPlainEscape[] = R"(\\(?:["\\bfnrt]|u00(?:0[0-7bef]|1[0-9a-f])))";
-// Any escape; surrogates come in pairs.
+// All escapes. Surrogates come in pairs.
 constexpr char kAnyEscape[] =
     R"(\\(?:["\\/bfnrt]|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|)"
     R"([dD](?:[0-7][0-9a-fA-F]{2}|[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))))";
 
-// The characters that may stand in a JSON string as themselves, but for those of `without`.
-std::string CharactersBut(std::vector<CodePoints::Range> without) {
+// Returns the characters that JSON strings need not escape, except those in `without`.
+std::string CharactersExcept(std::vector<CodePoints::Range> without) {
   without.insert(without.end(), {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
   return RegexText(SetNode(Complement(CodePoints::Of(std::move(without)))), TextForm::kPlain);
 }
 
-// A character of a JSON string, with one way to write each.
+// A character of a JSON string, with only one way to write each.
 const std::string& PlainCharacter() {
   static const auto& text =
-      *new std::string(absl::StrCat("(?:", CharactersBut({}), "|", kPlainEscape, ")"));
+      *new std::string(absl::StrCat("(?:", CharactersExcept({}), "|", kPlainEscape, ")"));
   return text;
 }
 
-// A character of a JSON string, as itself or as any escape of it; surrogates come in pairs.
+// A character of a JSON string, unescaped or as any of its escapes. Surrogates come in pairs.
 const std::string& AnyJsonCharacter() {
   static const auto& text =
-      *new std::string(absl::StrCat("(?:", CharactersBut({}), "|", kAnyEscape, ")"));
+      *new std::string(absl::StrCat("(?:", CharactersExcept({}), "|", kAnyEscape, ")"));
   return text;
 }
 
-// The characters of a name as JSON strings have them.
+// Returns the characters of a name as they are written in JSON strings.
 std::vector<std::string> CharactersOf(const std::string& name) {
   std::vector<std::string> characters;
   for (size_t i = 0; i < name.size();) {
@@ -63,10 +63,10 @@ std::vector<std::string> CharactersOf(const std::string& name) {
   return characters;
 }
 
-// How a name that has come to `node` may go on so that it is none of those that are there.
-//   room: characters that it may still have; -1: without end
+// Returns the texts that may follow the prefix at `node` so that the name is not in the trie.
+//   room: number of characters that may still follow; -1: unlimited
 std::string Continuations(const NameTrie& node, int64_t room) {
-  std::vector<CodePoints::Range> first;  // of the names' next characters
+  std::vector<CodePoints::Range> first;  // the names' next characters
   std::string ways;
   bool has_escapes = false;
   for (const auto& [character, next] : node.next) {
@@ -80,14 +80,14 @@ std::string Continuations(const NameTrie& node, int64_t room) {
                     "(?:", Continuations(next, room < 0 ? -1 : room - 1), ")",
                     next.is_name ? "" : "{0,1}");
   }
-  std::string others = CharactersBut(std::move(first));
+  std::string others = CharactersExcept(std::move(first));
   if (!has_escapes) absl::StrAppend(&others, "|", kPlainEscape);
   return absl::StrCat("(?:", others, ")", PlainCharacter(), "*", ways);
 }
 
 using Json = JsonValue;
 
-constexpr int64_t kMaxCounted = 32;  // characters that a grammar counts by itself
+constexpr int64_t kMaxCounted = 32;  // characters that an expression counts itself
 
 bool IsWithin(const LengthRanges& ranges, const std::string& text) {
   StringProgress progress;
@@ -115,7 +115,8 @@ std::string DatePattern() {
   const std::string long_months = "(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])";
   const std::string short_months = "(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)";
   const std::string february = "02-(?:0[1-9]|1\\d|2[0-8])";
-  // Multiples of 4 from 4 to 96, which are a year of its century or a century of 400 years.
+  // Multiples of 4 from 04 to 96: leap years of a century, or centuries that begin with a leap
+  // year.
   const std::string fours = "(?:0[48]|[2468][048]|[13579][26])";
   return AnyOfPatterns(
       {absl::StrCat(year, "-", AnyOfPatterns({long_months, short_months, february})),
@@ -143,7 +144,8 @@ std::string DurationPattern() {
   return "P" + AnyOfPatterns({date, time, unit("W", "")});
 }
 
-// A label: single hyphens within, or none. At most 2 * `most_pairs` + 1 characters.
+// Returns a label of a host name, with single hyphens within or none. It has at most
+// 2 * `most_pairs` + 1 characters.
 std::string LabelPattern(absl::string_view first, int most_pairs) {
   return absl::StrCat(first, "(?:(?:-?[A-Za-z0-9]){0,", most_pairs, "}|[A-Za-z0-9]{",
                       most_pairs + 1, ",", 2 * most_pairs, "})");
@@ -151,7 +153,8 @@ std::string LabelPattern(absl::string_view first, int most_pairs) {
 constexpr char kLetterOrDigit[] = "[A-Za-z0-9]";
 constexpr char kAsciiLetter[] = "[A-Za-z]";
 
-// At most 3 labels of 63 characters, or 8 of 29: 247 characters and less. RFC 1035 has 253.
+// At most 3 labels of 63 characters or 8 of 29, which is at most 247 characters. RFC 1035 allows
+// 253.
 std::string HostnamePattern() {
   const auto labels = [](int most_pairs, absl::string_view counts) {
     return absl::StrCat("(?:", LabelPattern(kLetterOrDigit, most_pairs), "\\.){", counts, "}",
@@ -164,7 +167,7 @@ std::string EmailPattern() {
   const std::string text = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
   const std::string local =
       absl::StrCat("(?:", text, "{1,64}|", text, "{1,20}(?:\\.", text, "{1,20}){1,2})");
-  // With the local part within the 254 characters of RFC 5321: 65 + 2 * 64 + 24.
+  // With the local part this is within the 254 characters of RFC 5321: 65 + 2 * 64 + 24.
   const std::string domain =
       absl::StrCat("(?:", LabelPattern(kLetterOrDigit, 31), "\\.){1,2}", "[A-Za-z]{2,24}");
   return absl::StrCat(local, "@", domain);
@@ -179,7 +182,7 @@ std::string Ipv4Pattern() {
 std::string Ipv6Pattern() {
   const std::string group = "[0-9A-Fa-f]{1,4}";
   const std::string last_two = AnyOfPatterns({absl::StrCat(group, ":", group), Ipv4Pattern()});
-  const auto before = [&](int most) {  // at most so many groups in front of `::`
+  const auto before = [&](int most) {  // at most `most` groups before `::`
     if (most == 0) return std::string();
     if (most == 1) return absl::StrCat("(?:", group, ")?");
     return absl::StrCat("(?:(?:", group, ":){0,", most - 1, "}", group, ")?");
@@ -197,7 +200,7 @@ std::string Ipv6Pattern() {
 
 constexpr char kHexPair[] = "%[0-9A-Fa-f]{2}";
 
-// RFC 3986, with its name for each part.
+// The parts of URIs, named as in RFC 3986.
 struct UriParts {
   UriParts() {
     const std::string pchar = absl::StrCat("(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|", kHexPair, ")");
@@ -252,16 +255,16 @@ const NameTrie* NameTrie::Find(const std::string& name) const {
   return at;
 }
 
-std::string NameBesides(const NameTrie& names, int64_t max) {
+std::string NameExcept(const NameTrie& names, int64_t max) {
   if (!names.has_any()) return absl::StrCat(PlainCharacter(), "*");
   return absl::StrCat("(?:", Continuations(names, max), ")", names.is_name ? "" : "{0,1}");
 }
 
-// The content of a string, between its quotes.
+// The content of a string between its quotes.
 struct StringGrammar::Content {
-  RegexNode regex{};      // of the content, or of one character of it, if there are ranges
-  bool is_any = false;    // any character, as itself or as any escape
-  LengthRanges ranges{};  // so many characters
+  RegexNode regex{};      // of the content, or of one character if there are ranges
+  bool is_any = false;    // whether all characters and escapes are allowed
+  LengthRanges ranges{};  // allowed numbers of characters
 };
 
 GrammarExpr AnyJsonString() {
@@ -310,8 +313,8 @@ absl::StatusOr<GrammarExpr> StringGrammar::Strings(const std::vector<Json>& flat
   return Choice(std::move(all));
 }
 
-// The content and the quote after it. Counted by a mark where that is right: the content is the
-// only string here, and what other structures are followed at once (`is_shared`) differ in no
+// Returns the content and the quote after it. Its length is counted by means of a mark if the
+// content is the only string here and, with `is_shared`, if the expression itself can enforce the
 // minimum.
 GrammarExpr StringGrammar::Closed(const Content& content, bool is_shared, bool is_alone) {
   const GrammarExpr quote = TextExpr("\"");
@@ -351,10 +354,10 @@ GrammarExpr StringGrammar::Marked(GrammarExpr expr, const LengthRanges& ranges) 
   return RuleExpr(it->second);
 }
 
-// Where several rules with marks are followed at once, the engine tells the highest mark. It has
-// to be that of the least maximum, which the others then keep to as well.
+// The engine reports the highest mark of the rules that are followed at once. That has to be the
+// mark with the smallest maximum, to which the strings of the other rules then keep, too.
 void StringGrammar::NumberMarks(std::vector<LengthRanges>* lengths) {
-  std::vector<std::pair<int64_t, int>> order;  // the last is the least
+  std::vector<std::pair<int64_t, int>> order;  // by decreasing maximum
   for (size_t i = 0; i < marks_.size(); ++i) {
     const int64_t max = marks_[i].back().second;
     order.emplace_back(max < 0 ? INT64_MIN : -max, static_cast<int>(i));
@@ -368,7 +371,7 @@ void StringGrammar::NumberMarks(std::vector<LengthRanges>* lengths) {
   output_->grammar.ChangeMarks(new_marks);
 }
 
-// Nullopt if no string keeps to it.
+// Returns nullopt if no string is valid for the schema.
 absl::StatusOr<std::optional<StringGrammar::Content>> StringGrammar::ContentOf(
     const Json& flat, const std::string& path) {
   const int64_t min = CountOr(flat, "minLength", 0);
@@ -424,7 +427,7 @@ const char* PatternOfFormat(absl::string_view format) {
         {"ipv6", Ipv6Pattern()},
         {"uri", uris.uri},
         {"uri-reference", AnyOfPatterns({uris.uri, uris.relative})},
-        // Each of these allows more.
+        // These formats allow more than the patterns.
         {"iri", uris.uri},
         {"iri-reference", AnyOfPatterns({uris.uri, uris.relative})},
         {"idn-hostname", HostnamePattern()},

@@ -1,4 +1,4 @@
-// Expressions, in the grammar engine's dialect, of what JSON strings have between their quotes.
+// Grammars of JSON strings: their lengths, patterns and formats, and the names of properties.
 #ifndef TANDEM_CONSTRAINT_STRING_GRAMMAR_H_
 #define TANDEM_CONSTRAINT_STRING_GRAMMAR_H_
 
@@ -18,43 +18,45 @@
 
 namespace tandem {
 
-// Names that others must differ from, by their characters as JSON strings have them.
+// Names that another name must differ from, by their characters as written in JSON strings.
 struct NameTrie {
   std::map<std::string, NameTrie> next;
-  bool is_name = false;    // ends here
-  bool is_prefix = false;  // no name may begin so
+  bool is_name = false;    // whether a name ends here
+  bool is_prefix = false;  // whether other names must not begin with the text up to here
 
   bool has_any() const { return is_name || !next.empty(); }
   void Add(const std::string& name, bool as_prefix);
-  // The node of the name, or of the prefix that it begins with; null if there is neither.
+  // Returns the node of the name, or of a prefix node that it begins with; null if there is
+  // neither.
   const NameTrie* Find(const std::string& name) const;
 };
 
-// The content of strings that are none of `names`, with one way to write each, so that two texts
-// that differ are two strings.
-//   max: the most characters that they have; -1: without end
-std::string NameBesides(const NameTrie& names, int64_t max);
+// Returns an expression for the content of strings that are not among `names`. Each string has only
+// one text, so that different texts are different strings.
+//   max: largest number of characters, which the caller enforces; -1: unlimited
+std::string NameExcept(const NameTrie& names, int64_t max);
 
 GrammarExpr AnyJsonString();
-// The content of a string with the quote after it; in one expression where that can be, which is
-// followed faster.
+// Returns the content of a string with the quote after it. If possible, they become one regular
+// expression, which the engine follows faster.
 GrammarExpr BeforeQuote(GrammarExpr content);
 
-// Writes the strings of a schema.
+// Writes the strings of a schema. Thread-compatible.
 class StringGrammar {
  public:
   explicit StringGrammar(SchemaOutput* output) : output_(output) {}
 
-  // The strings of flat schemas (json_schema.h), each in quotes. `literals`, which may be written
-  // at the same place, lose those that are among the strings. is_shared: other structures are
-  // followed at the same time, with strings of their own.
+  // Returns the strings of flat schemas (json_schema.h), in quotes. Removes those of `literals`,
+  // which are possible at the same position, that are among the strings. `is_shared`: other
+  // structures with strings of their own are followed at the same time.
   absl::StatusOr<GrammarExpr> Strings(const std::vector<JsonValue>& flats, const std::string& path,
                                       bool is_shared, JsonValue* literals);
 
-  // An expression that leaves lengths open, and the lengths. The same twice is the same rule.
+  // Returns a rule for an expression whose lengths are counted by means of a mark. Equal arguments
+  // give the same rule.
   GrammarExpr Marked(GrammarExpr expr, const LengthRanges& ranges);
 
-  // Gives the marks their numbers, and appends their lengths in this order. To be called once.
+  // Numbers the marks, and appends their lengths in this order. Call once, at the end.
   void NumberMarks(std::vector<LengthRanges>* lengths);
 
  private:
@@ -63,28 +65,28 @@ class StringGrammar {
   GrammarExpr Closed(const Content& content, bool is_shared, bool is_alone);
 
   SchemaOutput* output_;
-  std::map<std::pair<std::string, LengthRanges>, int> marked_;  // rules
-  std::vector<LengthRanges> marks_;  // from 1 on, in the order in which they were made
+  std::map<std::pair<std::string, LengthRanges>, int> marked_;  // -> rule
+  std::vector<LengthRanges> marks_;  // of the marks 1, 2, ... before NumberMarks
 };
 
-// The expression (ParseRegex, RegexMode::kWhole) of a `format` of JSON Schema, section 7.3 of its
-// validation vocabulary; nullptr for others. Every match is valid for strict readers; some valid
-// texts are left out:
-//   date, time, date-time  RFC 3339: real days from the year 1 on, `T` and `Z` in capitals, no
-//                          second 60, at most 6 digits of fraction
-//   duration               RFC 3339 appendix A, numbers of at most 6 digits
-//   hostname               RFC 1123 section 2.1: labels of at most 63 characters, the last of
-//                          which begins with a letter; no two hyphens together, as in xn--
-//   email                  RFC 5321: a dot-string of at most 64 characters, and a host name with a
-//                          dot, which ends in letters
+// Returns the expression (ParseRegex, RegexMode::kWhole) of a `format` of JSON Schema, section 7.3
+// of its validation vocabulary; nullptr for unknown formats. Every match is valid for strict
+// readers. Some valid texts do not match:
+//   date, time, date-time  RFC 3339: existing days from the year 1 on, `T` and `Z` in capitals, no
+//                          leap seconds, at most 6 digits of fraction
+//   duration               RFC 3339 appendix A, with numbers of at most 6 digits
+//   hostname               RFC 1123 section 2.1: labels of at most 63 characters, without adjacent
+//                          hyphens as in xn--; the last label begins with a letter
+//   email                  RFC 5321: a dot-string of at most 64 characters, and a host name that
+//                          has a dot and ends in letters
 //   ipv4, ipv6             RFC 2673 section 3.2 and RFC 4291 section 2.2, without a zone
-//   uri, uri-reference     RFC 3986, with a host name, an address in its own form or no host
+//   uri, uri-reference     RFC 3986, with a host name, an IP address or no host
 //   iri, iri-reference, idn-hostname, idn-email
-//                          the same in ASCII
+//                          the same as above, in ASCII
 //   uuid                   RFC 4122
 //   json-pointer           RFC 6901
-//   relative-json-pointer  draft-bhutton 00, an index of at most 9 digits; no zero before other
-//                          digits, which Python's jsonschema refuses
+//   relative-json-pointer  draft-bhutton 00, with an index of at most 9 digits, only the last of
+//                          which may be 0, because Python's jsonschema rejects others
 const char* PatternOfFormat(absl::string_view format);
 
 }  // namespace tandem

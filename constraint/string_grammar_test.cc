@@ -1,4 +1,4 @@
-// Formats: matches at random against readers that share nothing with the expressions.
+// Checks random matches of formats with readers that are independent of the expressions.
 #include "constraint/string_grammar.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ RegexNode FormatNode(absl::string_view format) {
   EXPECT_TRUE(node.ok()) << format << ": " << node.status();
   return node.ok() ? *node : RegexNode();
 }
-// Matches by the text that the grammar engine gets.
+// Matches with the expression that the grammar engine gets.
 class FormatMatcher {
  public:
   explicit FormatMatcher(absl::string_view format)
@@ -79,7 +79,7 @@ bool IsTime(absl::string_view text) {
 
 TEST(StringFormats, DatesAreTheDaysOfTheCalendar) {
   const FormatMatcher date("date");
-  // Every year's days around the ends of months, in every century and some years.
+  // The days around the ends of months, for some years of every century.
   for (int year = 0; year <= 9999; year += year % 100 < 8 ? 1 : 31) {
     for (int month = 0; month <= 13; ++month) {
       for (const int day : {0, 1, 27, 28, 29, 30, 31, 32}) {
@@ -108,7 +108,7 @@ TEST(StringFormats, TimesHaveAnOffset) {
 
 TEST(StringFormats, DurationsNameTheirUnitsInOrder) {
   ExpectAllValid("duration", [](const std::string& text) {
-    // No unit twice, none left out between two others of the same half.
+    // No unit occurs twice or is missing between two others of the same half.
     const std::vector<std::string> halves = absl::StrSplit(text.substr(1), 'T');
     size_t num_units = 0;
     for (size_t i = 0; i < halves.size(); ++i) {
@@ -125,7 +125,7 @@ TEST(StringFormats, DurationsNameTheirUnitsInOrder) {
                 {"P", "PT", "P1", "P1YT", "PT1D", "P1D2H", "P2D1Y", "P1W2D", "4D", "P1Y3D"});
 }
 
-TEST(StringFormats, AddressesAreReadByInetPton) {
+TEST(StringFormats, AddressesAgreeWithInetPton) {
   unsigned char address[16];
   ExpectAllValid("ipv4", [&](const std::string& text) {
     return inet_pton(AF_INET, text.c_str(), address) == 1;
@@ -133,7 +133,7 @@ TEST(StringFormats, AddressesAreReadByInetPton) {
   ExpectAllValid("ipv6", [&](const std::string& text) {
     return inet_pton(AF_INET6, text.c_str(), address) == 1;
   });
-  // Everything that is read is matched, in texts at random that nearly are addresses.
+  // Random texts that are nearly addresses match if and only if inet_pton reads them.
   std::mt19937 random(2);
   const FormatMatcher ipv4("ipv4");
   const FormatMatcher ipv6("ipv6");
@@ -181,7 +181,7 @@ TEST(StringFormats, HostsHaveShortLabels) {
                  "a.b.c.d.e.f.g.h.i", "a b", "é.com"});
 }
 
-TEST(StringFormats, MailGoesToADomain) {
+TEST(StringFormats, EmailAddressesHaveADomain) {
   ExpectAllValid("email", [](const std::string& text) {
     const std::vector<std::string> sides = absl::StrSplit(text, '@');
     if (sides.size() != 2 || text.size() > 254 || sides[0].size() > 64) return false;
@@ -201,7 +201,7 @@ TEST(StringFormats, MailGoesToADomain) {
                  "a b@c.de", "\"a\"@b.co", "a@b.c1", "a@[1.2.3.4]"});
 }
 
-// Splits by appendix B of RFC 3986, and looks at the characters alone.
+// Splits as in appendix B of RFC 3986, and checks only the characters.
 bool IsUriReference(const std::string& text, bool needs_scheme) {
   const std::regex parts("(([^:/?#]+):)?(//([^/?#]*))?([^?#]*)(\\?([^#]*))?(#(.*))?");
   std::smatch match;
@@ -250,7 +250,7 @@ TEST(StringFormats, UrisKeepToTheirCharacters) {
   ExpectMatches("uri-reference", {"", "//a/b", "/a", "a", "../a?b#c", "?a", "#", "./a:b"}, {});
 }
 
-TEST(StringFormats, OthersAreAsWritten) {
+TEST(StringFormats, OtherFormatsMatchExamples) {
   ExpectMatches("uuid", {"123e4567-e89b-12d3-A456-426614174000"},
                 {"123e4567e89b12d3a456426614174000", "123e4567-e89b-12d3-a456-42661417400",
                  "g23e4567-e89b-12d3-a456-426614174000"});

@@ -1,5 +1,6 @@
-// Bounds on the lengths of JSON strings, counted along an output. A grammar that counts would be as
-// large as its bounds; so grammars leave lengths open, and mark the rules that have bounds.
+// Bounds on the lengths of JSON strings, which are counted while an output is followed. A grammar
+// that counts would be as large as its bounds. Grammars therefore leave lengths open, and mark the
+// rules that have bounds.
 #ifndef TANDEM_CONSTRAINT_STRING_LENGTHS_H_
 #define TANDEM_CONSTRAINT_STRING_LENGTHS_H_
 
@@ -11,35 +12,36 @@
 
 namespace tandem {
 
-// Inclusive ranges of characters, ascending and apart; -1 in the last: without end.
+// Inclusive ranges of numbers of characters, ascending and not adjacent. A maximum of -1, in the
+// last range, means unlimited.
 using LengthRanges = std::vector<std::pair<int64_t, int64_t>>;
 
-// Sorted, and joined where they touch.
+// Sorts the ranges, and joins those that overlap or touch.
 LengthRanges JoinedRanges(LengthRanges ranges);
 
-// How far a JSON string has come since its opening quote. A character is a code point of the
-// string that is meant: an escape counts as one, and so do two escapes of a surrogate pair.
+// The state of a JSON string after some bytes since its opening quote. A character is a code point
+// of the decoded string: an escape counts as one, and so do the two escapes of a surrogate pair.
 class StringProgress {
  public:
-  // Takes in a byte within the string; an unescaped quote ends it.
-  // REQUIRES: the string has not ended, and is right so far.
+  // Reads the next byte of the string. An unescaped quote ends it.
+  // REQUIRES: the string has not ended and is valid so far.
   void Add(char byte);
   bool has_ended() const { return has_ended_; }
-  int64_t num_characters() const { return num_characters_; }  // begun
-  // Neither within an escape nor before the second one of a surrogate pair.
+  int64_t num_characters() const { return num_characters_; }  // including a partial one
+  // Whether the next byte is neither within an escape nor in the second half of a surrogate pair.
   bool is_between_characters() const { return num_escape_left_ == 0 && !is_high_; }
 
   bool operator==(const StringProgress&) const = default;
 
  private:
   int64_t num_characters_ = 0;
-  int8_t num_escape_left_ = 0;  // bytes of an escape; -1 right after its backslash
-  uint16_t code_ = 0;           // of the escape so far, or of the last one
-  bool is_high_ = false;        // the last character is a high surrogate, whose low one follows
+  int8_t num_escape_left_ = 0;  // bytes left of an escape; -1 right after its backslash
+  uint16_t code_ = 0;           // of the current or the last \u escape
+  bool is_high_ = false;        // whether the last escape is a high surrogate
   bool has_ended_ = false;
 };
 
-// Whether a string that has come so far may still become one of these lengths, or has.
+// Returns whether the string has an allowed length if it has ended, or may still get one if not.
 bool AreWithin(const LengthRanges& ranges, const StringProgress& progress);
 
 }  // namespace tandem

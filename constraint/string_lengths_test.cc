@@ -13,7 +13,7 @@ StringProgress After(const std::string& bytes) {
   return progress;
 }
 
-TEST(StringProgress, CountsCodePointsOfTheStringThatIsMeant) {
+TEST(StringProgress, CountsCodePointsOfTheDecodedString) {
   EXPECT_EQ(After("").num_characters(), 0);
   EXPECT_EQ(After("ab").num_characters(), 2);
   EXPECT_EQ(After("\xc3\xa9\xf0\x9f\x91\x8d").num_characters(), 2);
@@ -24,7 +24,7 @@ TEST(StringProgress, CountsCodePointsOfTheStringThatIsMeant) {
   EXPECT_EQ(After(R"(\uFFFF\n)").num_characters(), 2);
 }
 
-TEST(StringProgress, CountsACharacterFromItsFirstByteOn) {
+TEST(StringProgress, CountsACharacterAtItsFirstByte) {
   EXPECT_EQ(After("\xf0").num_characters(), 1);
   EXPECT_EQ(After(R"(a\)").num_characters(), 2);
   EXPECT_EQ(After(R"(a\u00)").num_characters(), 2);
@@ -33,7 +33,7 @@ TEST(StringProgress, CountsACharacterFromItsFirstByteOn) {
   EXPECT_TRUE(After(R"(\ud83d\udc4d)").is_between_characters());
 }
 
-TEST(StringProgress, EndsAtAQuoteThatIsNotEscaped) {
+TEST(StringProgress, EndsAtAnUnescapedQuote) {
   EXPECT_TRUE(After("ab\"").has_ended());
   EXPECT_FALSE(After(R"(ab\")").has_ended());
   EXPECT_TRUE(After(R"(ab\\")").has_ended());
@@ -48,7 +48,7 @@ TEST(LengthRanges, AreJoinedWhereTheyTouch) {
   EXPECT_EQ(JoinedRanges({{3, 2}}), LengthRanges());
 }
 
-TEST(LengthRanges, AreKeptBothOnTheWayAndAtTheEnd) {
+TEST(LengthRanges, AreCheckedWithinAndAtTheEndOfAString) {
   const LengthRanges ranges = {{1, 2}, {4, 5}};
   EXPECT_TRUE(AreWithin(ranges, After("")));
   EXPECT_FALSE(AreWithin(ranges, After("\"")));

@@ -14,8 +14,8 @@
 namespace tandem {
 namespace {
 
-// The clock of processor time is a system call: with 256 loops a look, compiling took 1.3 to 1.8
-// times as long.
+// Reading the processor time is a system call: with a check every 256 loops, compiling took 1.3
+// to 1.8 times as long.
 constexpr int kLoopsPerLook = 4096;
 
 thread_local WorkBudget* of_thread = nullptr;
@@ -26,7 +26,8 @@ absl::Duration ProcessorTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// The end of the stack, except for a reserve for the calls between two counted loops.
+// Returns the lowest stack address that may be used, above a reserve for the calls between two
+// counted loops.
 const char* LowestStackPlace() {
   constexpr size_t kReserve = size_t{256} << 10;
   pthread_attr_t attributes;
@@ -66,11 +67,11 @@ void WorkBudget::Look(const char* stack_place) {
   const bool unwinds = std::uncaught_exceptions() > 0;
   if (end_ == End::kNone && !unwinds) end_ = Check(stack_place);
   if (end_ != End::kNone || limits_.loops < std::numeric_limits<int64_t>::max()) {
-    tandem_loops_left = 0;  // looks again at once
+    tandem_loops_left = 0;  // check again at the next loop
   }
   if (end_ == End::kNone) return;
   if (unwinds) return;
-  // It unwinds through the library, which is how the owner of the budget gets it back.
+  // The exception unwinds through the library to the owner of the budget.
   std::rethrow_exception(std::make_exception_ptr(Spent()));
 }
 

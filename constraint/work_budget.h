@@ -1,5 +1,5 @@
-// Bounds on work that cannot be interrupted from outside: XGrammar's, whose loops ask here
-// (cmake/xgrammar.sh).
+// Limits on the work of XGrammar, which cannot be interrupted from outside: its loops check a
+// budget (cmake/xgrammar.sh).
 #ifndef TANDEM_CONSTRAINT_WORK_BUDGET_H_
 #define TANDEM_CONSTRAINT_WORK_BUDGET_H_
 
@@ -17,22 +17,22 @@
 
 namespace tandem {
 
-// A limit on the counted loops of one thread while this exists. Once it is spent, each look at the
-// budget throws WorkBudget::Spent, except while an exception unwinds. The owner of the budget
-// catches it. The library's objects can only be destroyed then.
+// Limits the work of one thread in counted loops while this object exists. Once the budget is
+// spent, each check throws WorkBudget::Spent, except while an exception unwinds. The owner of the
+// budget catches it, and must then destroy the library's objects without using them.
 //
-// Made and destroyed on the thread that works; budgets do not nest.
+// Make and destroy it on the thread that works. Budgets do not nest.
 class WorkBudget {
  public:
   struct Limits {
-    absl::Duration time = absl::Seconds(10);              // of a processor
-    int64_t loops = std::numeric_limits<int64_t>::max();  // for tests: time is up after so many
-    bool watches_stack = false;                           // on threads of pthread's alone
-    const std::atomic<bool>* unwanted = nullptr;          // set once the result is no longer wanted
+    absl::Duration time = absl::Seconds(10);              // processor time
+    int64_t loops = std::numeric_limits<int64_t>::max();  // for tests: loops until time is up
+    bool watches_stack = false;                           // only on threads made by pthreads
+    const std::atomic<bool>* unwanted = nullptr;  // true if the result is not needed any more
   };
   class Spent : public std::exception {
    public:
-    const char* what() const noexcept override { return "more than may be taken"; }
+    const char* what() const noexcept override { return "the work budget is spent"; }
   };
 
   explicit WorkBudget(const Limits& limits);
@@ -40,12 +40,14 @@ class WorkBudget {
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
 
-  // OK as long as something is left; else OUT_OF_RANGE saying what was spent, or CANCELLED.
+  // OK until the budget is spent; then OUT_OF_RANGE with the limit, or CANCELLED if unwanted.
   absl::Status status() const;
-  // Of a processor, since it was made.
+  // Processor time since the budget was made.
   absl::Duration time() const;
 
-  void Look(const char* stack_place);  // may throw Spent
+  // Checks the limits; throws Spent if the budget is spent. `stack_place` is the current stack
+  // address.
+  void Look(const char* stack_place);
 
  private:
   enum class End { kNone, kTime, kStack, kUnwanted };
@@ -58,34 +60,35 @@ class WorkBudget {
   End end_ = End::kNone;
 };
 
-// What following one output may take of a processor, on the engine's thread: `kPerToken` on
-// average, and more for some tokens as long as the credit lasts. Common schemas take .02 ms a
-// token.
+// The processor time that following one output may take on the engine's thread: `kPerToken` for
+// each token on average, with a credit of up to `kMaxTime` for slow tokens. Common schemas take
+// 0.02 ms for each token.
 //
-// The verdict is plain decoding's, whatever was drafted. At each place the account says what plain
-// decoding would have left there: each token and each mask on the way counts once, however often a
-// draft asked for it. All other work, such as that on tokens that are taken back, is on a second
-// account of the same size, which pauses drafts and never ends an output. Thread-compatible.
+// Drafts do not change whether an output is ended. At each place, the account has the time that
+// plain decoding would have left there: each token and each mask up to the place counts once,
+// however often a draft asked for it. All other work, such as that on rejected tokens, is charged
+// to a second account of the same size, which pauses drafts but never ends an output.
+// Thread-compatible.
 class TimeAccount {
  public:
   static constexpr absl::Duration kPerToken = absl::Milliseconds(50);
   static constexpr absl::Duration kMaxTime = absl::Seconds(1);
 
-  // The time left for the mask of this place, and after that to accept one more token.
+  // The time left for the mask of this place, and after that for accepting one more token.
   absl::Duration LeftForMask() const;
   absl::Duration LeftForToken() const { return Refilled(LeftAt(depth_)); }
   // The time left for drafts.
   absl::Duration left_for_drafts() const { return for_drafts_; }
-  // Whether drafts may go on. They stop for good once it would take long to follow the output anew,
-  // which becomes necessary where a draft runs out of time.
+  // Whether drafting may continue. It stops for good once following the output from its beginning
+  // would take more than kMaxTime, because that is necessary after a draft that runs out of time.
   bool may_draft() const { return for_drafts_ > absl::ZeroDuration() && replay_time_ <= kMaxTime; }
 
   void AddMask(absl::Duration time);
   // Moves on to the place after `token`.
   void AddToken(TokenId token, absl::Duration time);
-  // Moves back before the last token. REQUIRES: there is one, not committed.
+  // Moves back before the last token. REQUIRES: there is one that is not committed.
   void Undo();
-  // The tokens up to here are final.
+  // Makes the tokens up to this place final.
   void Commit();
   // Counts work that plain decoding does not do.
   void AddDraftWork(absl::Duration time) { for_drafts_ -= time; }
@@ -105,13 +108,13 @@ class TimeAccount {
   // The time left after all known work at this place.
   absl::Duration LeftAt(size_t depth) const;
 
-  // The place after the committed tokens and those after each token since, [0, depth_]; beyond them
-  // those of a draft that was taken back and may be walked again.
+  // [0, depth_]: the place after the committed tokens, and the places after each token since.
+  // Beyond them are the places of a draft that was undone and may be followed again.
   std::vector<Place> places_ = std::vector<Place>(1);
   size_t depth_ = 0;
   absl::Duration left_ = kMaxTime;        // before the work at places_[0]
-  absl::Duration for_drafts_ = kMaxTime;  // committed work is given back
-  absl::Duration replay_time_;            // that it took to accept the committed tokens
+  absl::Duration for_drafts_ = kMaxTime;  // committed work is refunded
+  absl::Duration replay_time_;            // the time it took to accept the committed tokens
 };
 
 }  // namespace tandem

@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// How the budget ended the work.
+// Does the work within a budget and returns the budget's status.
 absl::Status EndOf(const WorkBudget::Limits& limits, const std::function<void()>& work) {
   const WorkBudget budget(limits);
   EXPECT_TRUE(budget.status().ok());
@@ -57,8 +57,7 @@ TEST(WorkBudget, EndsUnwantedWork) {
   EXPECT_TRUE(absl::IsCancelled(spent)) << spent;
 }
 
-// What is spent stays spent, also for a library that goes on after an error; but its destructors
-// may loop.
+// A spent budget stays spent if the library continues after an error, but its destructors may loop.
 TEST(WorkBudget, LetsDestructorsLoopWhileAnExceptionUnwinds) {
   struct LoopsAtItsEnd {
     ~LoopsAtItsEnd() {
@@ -77,7 +76,7 @@ TEST(WorkBudget, LetsDestructorsLoopWhileAnExceptionUnwinds) {
   EXPECT_TRUE(absl::IsOutOfRange(spent)) << spent;
 }
 
-TEST(WorkBudget, IsOfOneThread) {
+TEST(WorkBudget, AppliesToOneThread) {
   const WorkBudget budget({.time = -absl::Seconds(1)});
   std::thread([] {
     for (int i = 0; i < 1000; ++i) tandem_count_loop();
@@ -87,15 +86,15 @@ TEST(WorkBudget, IsOfOneThread) {
 
 constexpr absl::Duration kMask = absl::Milliseconds(30);
 
-// The time of one token and of the mask after it, by the place.
+// The times of a token and of the mask after it, by place.
 absl::Duration TokenTime(int place) { return absl::Milliseconds(place * 7 % 20); }
 absl::Duration MaskTime(int place) { return absl::Milliseconds(20 + place * 13 % 45); }
 
-TEST(TimeAccount, GrantsTimeForEachTokenUpToAMost) {
+TEST(TimeAccount, AddsTimeForEachTokenUpToALimit) {
   TimeAccount account;
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
   account.AddMask(absl::Milliseconds(600));
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);  // asked for again, it counts once
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);  // the mask counts once when asked again
   EXPECT_EQ(account.LeftForToken(), absl::Milliseconds(450));
   account.AddToken(1, absl::Milliseconds(50));
   account.Commit();
@@ -104,11 +103,11 @@ TEST(TimeAccount, GrantsTimeForEachTokenUpToAMost) {
     account.AddToken(1, absl::ZeroDuration());
     account.Commit();
   }
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
 }
 
-// Whatever is drafted, accepted and rejected, and in whichever order masks are asked for.
-TEST(TimeAccount, LeavesAnOutputWhatPlainDecodingWould) {
+// Drafted, accepted and rejected tokens, and the order of masks, make no difference.
+TEST(TimeAccount, LeavesTheSameTimeAsPlainDecoding) {
   constexpr int kLength = 400;
   TimeAccount plain;
   std::vector<absl::Duration> left;
@@ -126,7 +125,7 @@ TEST(TimeAccount, LeavesAnOutputWhatPlainDecodingWould) {
     drafted.AddMask(MaskTime(place));
     const int num_drafted = std::min<int>(random() % 33, kLength - 1 - place);
     const int num_right = num_drafted == 0 ? 0 : static_cast<int>(random() % num_drafted);
-    for (int walk = 0; walk < 2; ++walk) {  // the draft's, and the target's
+    for (int walk = 0; walk < 2; ++walk) {  // the drafter's walk, then the target's
       for (int i = 1; i <= num_drafted; ++i) {
         const bool is_right = i <= num_right;
         drafted.AddToken(is_right ? place + i - 1 : -1, TokenTime(place + i));
@@ -145,8 +144,8 @@ TEST(TimeAccount, LeavesAnOutputWhatPlainDecodingWould) {
   }
 }
 
-// Tokens that are taken back pause drafts; committed ones give them their time back.
-TEST(TimeAccount, PausesDraftsThatTakeTooMuch) {
+// Rejected tokens pause drafts. Committed tokens refund their time.
+TEST(TimeAccount, PausesDraftsThatTakeTooLong) {
   TimeAccount account;
   int num_rejected = 0;
   for (; account.may_draft(); ++num_rejected) {
@@ -155,18 +154,18 @@ TEST(TimeAccount, PausesDraftsThatTakeTooMuch) {
     account.Undo();
   }
   EXPECT_EQ(num_rejected, 34);
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
   account.AddMask(kMask);
   account.AddToken(2, absl::ZeroDuration());
   account.Commit();
   EXPECT_TRUE(account.may_draft());
   account.AddDraftWork(absl::Milliseconds(200));
   EXPECT_FALSE(account.may_draft());
-  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMost);
+  EXPECT_EQ(account.LeftForMask(), TimeAccount::kMaxTime);
 }
 
-// An output that took long to follow is not followed anew for a draft's sake.
-TEST(TimeAccount, StopsDraftsOfAnOutputThatTookLong) {
+// An output that took long to follow is not followed again only for the sake of drafts.
+TEST(TimeAccount, StopsDraftsOfSlowOutputs) {
   TimeAccount account;
   for (int i = 0; i < 34; ++i) {
     EXPECT_TRUE(account.may_draft()) << i;

@@ -1,4 +1,4 @@
-// Constraints by XGrammar.
+// The grammar engine that uses XGrammar.
 #include <dlpack/dlpack.h>
 #include <xgrammar/xgrammar.h>
 
@@ -29,14 +29,14 @@
 namespace tandem {
 namespace {
 
-// What the library warned of in this thread: when it compiles, that it ignores a part of what it
-// was given.
+// The library's last warning on this thread. While it compiles, a warning means that it ignores a
+// part of the constraint.
 thread_local std::string warnings;
 
 }  // namespace
 }  // namespace tandem
 
-// The library is built to call these (cmake/xgrammar.sh).
+// The library is built so that it calls these functions (cmake/xgrammar.sh).
 namespace xgrammar {
 
 void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
@@ -46,7 +46,7 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 }
 [[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
                                const std::string& message) {
-  // It unwinds: what failed is caught where it was called.
+  // Unwind to the call of the library, which catches the exception.
   std::rethrow_exception(std::make_exception_ptr(std::runtime_error(message)));
 }
 
@@ -55,17 +55,17 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace tandem {
 namespace {
 
-// What matchers of one grammar look up. Immutable.
+// The bounds and token properties that the matchers of one grammar look up. Immutable.
 class StringBounds {
  public:
-  // lengths: of the rules with the marks 1, 2, ...; texts: of the tokens.
+  // `lengths` are those of the rules with the marks 1, 2, ...; `texts` are those of the tokens.
   StringBounds(std::vector<LengthRanges> lengths, const std::vector<std::string>& texts);
 
   const LengthRanges& OfMark(int mark) const { return lengths_[mark - 1]; }
   bool HasMark(int mark) const { return mark > 0 && mark <= static_cast<int>(lengths_.size()); }
   bool HasQuote(TokenId token) const { return num_characters_[token] < 0; }
   const std::vector<TokenId>& tokens_with_quotes() const { return tokens_with_quotes_; }
-  // [vocab] characters that a token adds within a string; -1 for those with quotes.
+  // [vocab] the number of characters that a token adds to a string; -1 for tokens with quotes.
   const std::vector<int>& num_characters() const { return num_characters_; }
   int max_characters() const { return max_characters_; }
 
@@ -76,9 +76,9 @@ class StringBounds {
   int max_characters_ = 0;
 };
 
-// XGrammar's matcher, which also counts the characters of strings whose lengths its grammar leaves
-// open: where one output is. Copies are the same matcher, as XGrammar's are; Fork makes another.
-// Whatever throws (WorkBudget) leaves a matcher of no use.
+// The state of one output: XGrammar's matcher, and the characters of strings whose lengths its
+// grammar leaves open. Copies share the matcher, as XGrammar's do; Fork makes an independent one. A
+// matcher must not be used after a function has thrown (WorkBudget).
 class BoundedMatcher {
  public:
   BoundedMatcher(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens,
@@ -86,15 +86,16 @@ class BoundedMatcher {
   BoundedMatcher Fork() const;
 
   bool IsTerminated() const { return matcher_.IsTerminated(); }
-  // False, and nothing changes, if it may not come next.
+  // Returns false and changes nothing if the token is not allowed next.
   bool Accept(TokenId token);
-  void Undo();  // the last token. REQUIRES: there is one.
-  // Bit v % 32 of word v / 32: whether token v may come next. REQUIRES: is not terminated.
+  void Undo();  // undoes the last token. REQUIRES: there is one.
+  // Sets bit v % 32 of word v / 32 if token v is allowed next, else clears it.
+  // REQUIRES: !IsTerminated().
   void FillMask(absl::Span<uint32_t> mask);
   std::string Forced();
 
  private:
-  // Within a marked rule, how far its string has come.
+  // The mark of the current rule, and the state of its string.
   struct Place {
     int mark = 0;
     StringProgress string{};
@@ -107,13 +108,13 @@ class BoundedMatcher {
 
   xgrammar::GrammarMatcher matcher_;
   std::shared_ptr<const StringBounds> bounds_;  // null: no rule has a mark
-  const std::vector<std::string>* texts_;       // of the tokens; the grammar's
+  const std::vector<std::string>* texts_;       // of the tokens; owned by the grammar
   xgrammar::CompiledGrammar grammar_;
   struct Step {
-    int num_steps = 0;  // of the matcher
-    Place place{};      // after it
+    int num_steps = 0;  // steps of the matcher
+    Place place{};      // the place after them
   };
-  std::vector<Step> steps_;  // one a token
+  std::vector<Step> steps_;  // one for each token
 };
 
 StringBounds::StringBounds(std::vector<LengthRanges> lengths, const std::vector<std::string>& texts)
@@ -152,8 +153,8 @@ int BoundedMatcher::CurrentMark() const {
                                                                        : 0;
 }
 
-// Byte by byte, because rules with marks begin and end within. False, and nothing changes, if they
-// may not come next.
+// Accepts a text byte by byte, because rules with marks may begin and end within it. Returns false
+// and changes nothing if the text is not allowed next.
 bool BoundedMatcher::AcceptBytes(const std::string& text, std::vector<Place>* places) {
   Place place = steps_.empty() ? Place() : steps_.back().place;
   for (const char byte : text) {
@@ -205,7 +206,7 @@ bool BoundedMatcher::MayCome(TokenId token) {
   return true;
 }
 
-// Those that would make the string at hand too long, and do not end it.
+// Clears the tokens without quotes that would make the current string too long.
 void BoundedMatcher::ClearLongTokens(absl::Span<uint32_t> mask) const {
   const Place& place = steps_.back().place;
   const int64_t max = bounds_->OfMark(place.mark).back().second;
@@ -243,7 +244,7 @@ void BoundedMatcher::FillMask(absl::Span<uint32_t> mask) {
 }
 
 std::string BoundedMatcher::Forced() {
-  // A string is as long as it wants to be.
+  // A string may end at any length within its bounds.
   if (!steps_.empty() && steps_.back().place.mark > 0) return "";
   return matcher_.FindJumpForwardString();
 }
@@ -321,7 +322,8 @@ class XGrammarState final : public ConstraintState {
     absl::Duration time;
   };
 
-  // Does the work on a matcher that has read `tokens_`, within the time left.
+  // Does the work on a matcher that has read `tokens_`, within the time left. Makes the matcher
+  // first if it was dropped.
   Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
     if (!matcher_.has_value()) {
       Work replay = Within({.time = absl::InfiniteDuration()}, [&] {
@@ -334,7 +336,7 @@ class XGrammarState final : public ConstraintState {
     return Within({.time = left}, work);
   }
 
-  // What fails or is cut short leaves a matcher that is of no use.
+  // Does the work within the limits. Drops the matcher if the work fails or is cut short.
   Work Within(const WorkBudget::Limits& limits, absl::FunctionRef<void()> work) {
     const WorkBudget budget(limits);
     absl::Status status;
@@ -356,9 +358,9 @@ class XGrammarState final : public ConstraintState {
   std::shared_ptr<const StringBounds> bounds_;
   std::optional<BoundedMatcher> matcher_;  // a handle: copies are the same matcher
   std::vector<uint32_t> mask_;
-  std::vector<TokenId> tokens_;  // accepted
+  std::vector<TokenId> tokens_;  // the accepted tokens
   TimeAccount account_;
-  absl::Status status_;  // after the last of them
+  absl::Status status_;  // after the last token
 };
 
 class XGrammarConstraint final : public TokenConstraint {
@@ -425,14 +427,16 @@ class XGrammarEngine final : public GrammarEngine {
  private:
   using Compiler = std::shared_ptr<xgrammar::GrammarCompiler>;  // thread-safe
 
-  // One thread: whoever calls decides how many. What is compiled is kept by the caller.
+  // One thread, because the caller has its own threads. No cache, because the caller keeps
+  // grammars.
   static Compiler CompilerFor(const xgrammar::TokenizerInfo& tokenizer) {
     return std::make_shared<xgrammar::GrammarCompiler>(tokenizer, /*max_threads=*/1,
                                                        /*cache_enabled=*/false);
   }
 
-  // For a vocabulary in which these special tokens have a text, without which grammars cannot name
-  // them; as it is no beginning of UTF-8, no grammar of characters has it.
+  // Returns a compiler for a vocabulary in which these special tokens have a text: grammars cannot
+  // name tokens without one. The texts do not begin like UTF-8, so no grammar of characters matches
+  // them.
   Compiler CompilerWith(const std::vector<TokenId>& tokens) const {
     if (tokens.empty()) return compiler_;
     constexpr size_t kMaxKept = 4;  // a model has one or two sets of markers
@@ -465,7 +469,7 @@ absl::StatusOr<std::unique_ptr<GrammarEngine>> GrammarEngine::Make(const Tokeniz
                                                                    int vocab_size) {
   if (!tokenizer.text_rules().separator.empty()) {
     return absl::UnimplementedError(
-        "the tokenizer puts a separator between tokens, which constraints cannot");
+        "constraints do not support tokenizers that put a separator between tokens");
   }
   std::vector<std::string> texts;
   std::vector<int> special;

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// Null for the one that the sequence does without.
+// A pointer is null if the sequence does not use that drafter.
 struct CombinedDraftState final : DraftState {
   std::unique_ptr<DraftState> model;
   std::unique_ptr<DraftState> lookup;
@@ -45,7 +45,7 @@ class CombinedDrafter final : public Drafter {
       if (its == nullptr) return;
       const bool has_model = !options.empty();
       for (const DraftOption& option : drafter->Options(its, context)) {
-        // A model knows better: with successors next to it fewer tokens were kept
+        // Offer successors only without a model: next to one they lowered the number of kept tokens
         // (docs/benchmarks/speculation.md).
         if (option.source != DraftSource::kSuccessors || !has_model) options.push_back(option);
       }
@@ -64,7 +64,7 @@ class CombinedDrafter final : public Drafter {
         CombinedDraftState& state = Of(requests[i].state);
         DraftState* const its = is_model ? state.model.get() : state.lookup.get();
         const bool is_chosen = is_model == (requests[i].source == DraftSource::kModel);
-        if (!is_chosen || its == nullptr) continue;  // null: it only reads along
+        if (!is_chosen || its == nullptr) continue;  // null: not used by this sequence
         chosen.push_back(requests[i]);
         chosen.back().state = its;
         drafts.push_back(proposals[i]);

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Proposes its own token as often as wanted and logs what is asked of it.
+// Proposes as many copies of its token as granted, and logs its calls.
 class LoggingDrafter final : public Drafter {
  public:
   LoggingDrafter(DraftSource source, TokenId token, std::vector<std::string>* log)
@@ -76,8 +76,8 @@ struct CombinedWorld {
   std::unique_ptr<Drafter> drafter;
 };
 
-// A sequence that is to have only one of them never meets the other.
-TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
+// A sequence whose kind names only one drafter never uses the other.
+TEST(CombinedDrafter, UsesOnlyTheDrafterOfTheSequencesKind) {
   const std::vector<TokenId> context = {4, 5};
   for (const bool is_model : {true, false}) {
     CombinedWorld world;
@@ -124,7 +124,7 @@ TEST(CombinedDrafter, OffersSuccessorsOnlyWithoutAModel) {
               ElementsAre(DraftSource::kModel, DraftSource::kMemory));
 }
 
-TEST(CombinedDrafter, OffersWhatBothOffer) {
+TEST(CombinedDrafter, OffersTheOptionsOfBoth) {
   CombinedWorld world;
   const auto state = world.drafter->NewState({});
   const std::vector<DraftOption> options = world.drafter->Options(state.get(), {});
@@ -135,7 +135,7 @@ TEST(CombinedDrafter, OffersWhatBothOffer) {
   EXPECT_EQ(options[1].max_tokens, 2);
 }
 
-TEST(CombinedDrafter, LetsTheChosenOneDraft) {
+TEST(CombinedDrafter, DraftsWithTheChosenDrafter) {
   CombinedWorld world;
   std::vector<std::unique_ptr<DraftState>> states;
   std::vector<DraftRequest> requests;
@@ -157,7 +157,7 @@ TEST(CombinedDrafter, LetsTheChosenOneDraft) {
   EXPECT_FALSE(world.drafter->Propose(requests, pointers).ok());
 }
 
-TEST(CombinedDrafter, TellsBothOfWhatHappens) {
+TEST(CombinedDrafter, ForwardsCallsToBoth) {
   CombinedWorld world;
   const auto state = world.drafter->NewState({});
   world.drafter->Rollback(state.get(), 5);

@@ -8,17 +8,18 @@
 
 namespace tandem {
 
-// Rows [1, end) of the layer are in the target's pages. The states of positions [end - 1, known())
-// are kept for the rows after these; known() is the target's length, unless something has failed.
+// Rows [1, end) of the layer are in the target's pages. `pending` holds the states of positions
+// [end - 1, known()), which the following rows read. known() is the target's length, unless a call
+// failed.
 struct HeadDrafter::State final : DraftState {
   bool drafts = false;
   int end = 1;
   int num_pending = 0;
   Buffer pending;    // f32 [page_size + 1, read_state_size]
-  Buffer own_state;  // f32 [state_size]: of the last row of a draft in progress
+  Buffer own_state;  // f32 [state_size]: state of the last row of the draft in progress
 
   int known() const { return end - 1 + num_pending; }
-  // The target's length is not known() from here on, unless the target starts anew.
+  // After this, known() differs from the target's length until the target starts again from 0.
   void Forget() {
     end = 1;
     num_pending = 0;
@@ -32,7 +33,7 @@ struct HeadDrafter::Draft : OngoingDraft {
   State* state = nullptr;
   KvSequence kv;  // of the head's rows
 
-  // The tokens that it reads to draw that of this step.
+  // The tokens that the draft reads to draw the token of this step.
   absl::Span<const TokenId> TokensOf(int step) const {
     return step == 0 ? request->context.subspan(kv.length())
                      : absl::MakeConstSpan(&proposal->tokens.back(), 1);
@@ -41,7 +42,7 @@ struct HeadDrafter::Draft : OngoingDraft {
 
 struct HeadDrafter::Reading {
   const TargetRows* of;
-  absl::Span<const TokenId> tokens;  // that are left to read, from kv.length() on
+  absl::Span<const TokenId> tokens;  // unread tokens, from kv.length() on
   KvSequence kv;                     // of the head's rows
   const float* states;               // of these tokens
 };
@@ -70,7 +71,7 @@ std::byte* HeadDrafter::PendingOf(const State& state, int row) const {
   return static_cast<std::byte*>(state.pending.data()) + row * state_bytes();
 }
 
-// The states that a pass left at positions [begin, end).
+// Copies the target's states of positions [begin, end) to `to`.
 void HeadDrafter::CopyStates(const TargetRows& of, int begin, int end, std::byte* to) {
   const ConstMatrixView states = parts_.target->states();
   TANDEM_CHECK(states.stride == states.cols);
@@ -79,7 +80,7 @@ void HeadDrafter::CopyStates(const TargetRows& of, int begin, int end, std::byte
                        (end - begin) * state_bytes());
 }
 
-// The rows before the target's length have been computed.
+// Drops all pending states but the last: the rows before `target_length` have been computed.
 void HeadDrafter::KeepLastOnly(State* state, int target_length) {
   if (state->num_pending > 1) {
     parts_.backend->Copy(PendingOf(*state, state->num_pending - 1), PendingOf(*state, 0),
@@ -94,7 +95,7 @@ void HeadDrafter::Evict(DraftState* state) { State::Of(state).Forget(); }
 void HeadDrafter::Rollback(DraftState* state, int length) {
   State& s = State::Of(state);
   if (length >= s.known()) return;
-  // The state before the first row that is lacking then has been given up.
+  // The state that the first missing row reads has been dropped.
   if (length < s.end) return s.Forget();
   s.num_pending = length - (s.end - 1);
 }
@@ -118,7 +119,7 @@ bool HeadDrafter::HoldsFullPages(const DraftState& state, const KvSequence& kv) 
   return full == 0 || (s.known() == kv.length() && s.end >= full);
 }
 
-// Pages that the pass has filled keep the state at their last token.
+// Stores in each page that the pass has filled the state of its last token.
 void HeadDrafter::KeepPageStates(const TargetRows& of) {
   const int page_size = parts_.page_size;
   const int num_full = of.kv->length() / page_size;
@@ -162,7 +163,7 @@ absl::Status HeadDrafter::ReadStates(absl::Span<const TargetRows> rows) {
     reading.states = reinterpret_cast<const float*>(at);
     const size_t pending_bytes = s.num_pending * state_bytes();
     parts_.backend->Copy(PendingOf(s, 0), at, pending_bytes);
-    // All but the last state, which the next row is for.
+    // All but the last state, which the next row will read.
     CopyStates(of, of.first_position, of.kv->length() - 1, at + pending_bytes);
     at += reading.tokens.size() * state_bytes();
   }
@@ -178,7 +179,7 @@ absl::Status HeadDrafter::ReadStates(absl::Span<const TargetRows> rows) {
   return absl::OkStatus();
 }
 
-// Computes the rows of all tokens, in passes of at most chunk_tokens.
+// Computes the rows of all tokens of `readings`, in passes of at most chunk_tokens rows.
 absl::Status HeadDrafter::Read(absl::Span<Reading> readings) {
   const int state_size = parts_.head->read_state_size();
   for (;;) {
@@ -201,7 +202,7 @@ absl::Status HeadDrafter::Read(absl::Span<Reading> readings) {
   }
 }
 
-// Whether all is known that a draft after so many tokens reads.
+// Whether a draft after `context_length` tokens has all the states that it reads.
 bool HeadDrafter::CanDraft(const State& state, int context_length) const {
   return state.drafts && state.known() > 0 && state.known() == context_length - 1 &&
          context_length <= parts_.head->context_length();
@@ -212,7 +213,7 @@ std::vector<DraftOption> HeadDrafter::Options(DraftState* state,
   const State& s = State::Of(state);
   const int length = static_cast<int>(context.size());
   if (!CanDraft(s, length)) return {};
-  // Draft token j is read off a pass over `length` + j tokens.
+  // Draft token j, from 0 on, needs a context of `length` + j tokens.
   const int room = parts_.head->context_length() - length + 1;
   return {{.source = DraftSource::kModel,
            .max_tokens = std::min(room, kMaxDraftTokens),
@@ -239,7 +240,7 @@ absl::Status HeadDrafter::Propose(absl::Span<const DraftRequest> requests,
   return DrawTokens(absl::MakeSpan(drafts));
 }
 
-// The drafts that draw a token in this step. A draft ends where pages run out.
+// Returns the drafts that draw a token in this step. A draft ends if pages run out.
 std::vector<HeadDrafter::Draft*> HeadDrafter::DraftsOfStep(absl::Span<Draft> drafts,
                                                            int step) const {
   std::vector<Draft*> active;
@@ -255,7 +256,7 @@ std::vector<HeadDrafter::Draft*> HeadDrafter::DraftsOfStep(absl::Span<Draft> dra
   return active;
 }
 
-// Token i of each draft is drawn off pass i.
+// Draws token i of each draft from the logits of pass i.
 absl::Status HeadDrafter::DrawTokens(absl::Span<Draft> drafts) {
   const int read_size = parts_.head->read_state_size();
   const int own_size = parts_.head->state_size();
@@ -282,7 +283,7 @@ absl::Status HeadDrafter::DrawTokens(absl::Span<Draft> drafts) {
     for (size_t i = 0; i < active.size(); ++i) {
       Draft& draft = *active[i];
       last_row += static_cast<int>(passes[i].tokens.size());
-      // The row of the newest token may lie in a page that only this draft holds.
+      // The newest token's row may be in a page that only this draft holds, so keep its state.
       if (step == 0) KeepLastOnly(draft.state, draft.request->target_kv->length());
       const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
       if (!drawer_.DrawNext({row, static_cast<size_t>(logits.cols)}, &draft)) draft.ended = true;

@@ -11,23 +11,24 @@
 
 namespace tandem {
 
-// Drafts with a head: a model of one layer that reads the target's states next to tokens, and whose
-// layer lies in the target's pages (docs/draft_heads.md). Its row for the token at position s reads
-// that token and the target's state at s - 1, so it depends on tokens up to s only, like the
-// target's own keys. Position 0 has none.
+// Drafts with a head: a model of one layer that reads the target's states next to tokens, and
+// stores its layer in the target's pages (docs/draft_heads.md). The row for the token at position s
+// reads that token and the target's state at s - 1. So it depends only on tokens up to s, like the
+// target's own keys. Position 0 does not have a row.
 //
-// A draft's first step computes the rows that the sequence lacks from the target's states, the
-// further ones a row each from the head's own. The latter are forgotten after each round, accepted
-// or not. A page that becomes full is completed at once (ReadStates), so that it can be published.
+// The first step of a draft computes the rows that the sequence lacks, from the target's states.
+// Each further step computes one row from the head's own state. The rows of further steps are
+// dropped after each round, whether or not their tokens were accepted. A page that becomes full is
+// completed at once (ReadStates), so that it can be published.
 //
 // Tokens are drawn on the host.
 class HeadDrafter final : public Drafter {
  public:
   struct Parts {
     LanguageModel* head = nullptr;
-    const LanguageModel* target = nullptr;  // whose passes leave head->read_state_size() floats
-    Backend* backend = nullptr;             // of both, and of the cache
-    int page_size = 0;                      // of the target's cache, whose pages have states
+    const LanguageModel* target = nullptr;  // states() has head->read_state_size() floats a row
+    Backend* backend = nullptr;             // of both models and of the cache
+    int page_size = 0;                      // of the target's cache, whose pages hold states
     int target_vocab_size = 0;
     int chunk_tokens = 256;  // rows per pass while reading
   };
@@ -35,7 +36,7 @@ class HeadDrafter final : public Drafter {
   explicit HeadDrafter(const Parts& parts);
 
   std::string_view name() const override { return "eagle3"; }
-  // One that drafts if `kind` has a model; else it only keeps the layer.
+  // The sequence drafts if `kind` has a model. If not, the state only keeps the layer complete.
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
@@ -52,8 +53,8 @@ class HeadDrafter final : public Drafter {
 
  private:
   struct State;
-  struct Draft;    // one request's progress through a Propose
-  struct Reading;  // one sequence's through a ReadStates
+  struct Draft;    // progress of one request in Propose
+  struct Reading;  // progress of one sequence in ReadStates
 
   size_t state_bytes() const { return parts_.head->read_state_size() * sizeof(float); }
   bool CanDraft(const State& state, int context_length) const;
@@ -68,7 +69,7 @@ class HeadDrafter final : public Drafter {
 
   Parts parts_;
   RowDrawer drawer_;
-  Buffer scratch_;  // states of rows to be read, f32 [rows, read_state_size]
+  Buffer scratch_;  // states of the rows to read, f32 [rows, read_state_size]
 };
 
 }  // namespace tandem

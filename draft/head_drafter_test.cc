@@ -22,14 +22,14 @@ using testing::IsEmpty;
 constexpr int kPage = 3;
 constexpr int kStates = 2;
 
-// Sequences of a target with a head.
+// Simulates sequences of a target with a head.
 class HeadWorld {
  public:
   struct Options {
     FakeHead::Options head{};
     int num_pages = 200;
     int chunk_tokens = 5;
-    int rows_late = 0;  // a planted fault: states of so many rows further on
+    int rows_late = 0;  // a planted fault: reads the states of rows this much further on
   };
   struct Sequence {
     std::vector<TokenId> tokens;  // committed
@@ -61,8 +61,8 @@ class HeadWorld {
     return s;
   }
 
-  // A pass of the target over `num_fed` committed tokens, and all of the proposal if these are all;
-  // `kept` tokens are committed in place of it. Then what a round does with them.
+  // Part of a round for one sequence: the target reads `num_fed` committed tokens, and the proposal
+  // too if no committed token is left unread. Then `kept` is committed in place of the proposal.
   struct Step {
     Sequence* s;
     int num_fed;
@@ -98,7 +98,7 @@ class HeadWorld {
     }
     return drafter_.ReadStates(rows);
   }
-  // All but the last token, in chunks.
+  // Reads all but the last token, in chunks.
   void Read(Sequence* s, int chunk = 4) {
     for (;;) {
       const int left = static_cast<int>(s->tokens.size()) - 1 - s->kv.length();
@@ -130,7 +130,8 @@ class HeadWorld {
   }
   bool CanDraft(const Sequence& s) { return !drafter_.Options(s.state.get(), s.tokens).empty(); }
 
-  // The layer's places for all but the first of `tokens`, from the target's states alone.
+  // Returns the layer's entries for all but the first of `tokens`, computed from the target's
+  // states.
   std::vector<float> PlacesOf(absl::Span<const TokenId> tokens) {
     std::vector<float> places;
     for (size_t i = 1; i < tokens.size(); ++i) {
@@ -138,7 +139,7 @@ class HeadWorld {
     }
     return places;
   }
-  // The draft after these tokens by its definition.
+  // Returns the draft after the tokens of `s`, by definition.
   std::vector<TokenId> Expected(const Sequence& s, int granted) {
     std::vector<float> places = PlacesOf(absl::MakeConstSpan(s.tokens).first(s.tokens.size() - 1));
     std::vector<float> state =
@@ -190,7 +191,7 @@ class HeadWorld {
   FakeModel target_;
   FakeHead head_;
   HeadDrafter drafter_;
-  std::deque<Sequence> sequences_;  // addresses stay
+  std::deque<Sequence> sequences_;  // stable addresses
 };
 
 std::vector<TokenId> Text(uint64_t seed, int count) {
@@ -198,7 +199,7 @@ std::vector<TokenId> Text(uint64_t seed, int count) {
   return RandomTokens(random, kSmallVocab, count);
 }
 
-TEST(HeadDrafter, DrawsChainsFromStatesOfTheTargetAndThenOfItsOwn) {
+TEST(HeadDrafter, DraftsFromTheTargetsStatesAndThenFromItsOwn) {
   HeadWorld world({.num_pages = 2000});
   for (int length = 2; length <= 14; ++length) {
     for (const float temperature : {0.0f, 0.8f}) {
@@ -214,7 +215,7 @@ TEST(HeadDrafter, DrawsChainsFromStatesOfTheTargetAndThenOfItsOwn) {
   world.ExpectIntegrity();
 }
 
-TEST(HeadDrafter, StatesOfALaterRowAreSeen) {
+TEST(HeadDrafter, DetectsStatesOfAnotherRow) {
   HeadWorld world({.rows_late = -1});
   HeadWorld::Sequence* first = world.Add(Text(1, 9));
   HeadWorld::Sequence* s = world.Add(Text(2, 9));
@@ -222,7 +223,7 @@ TEST(HeadDrafter, StatesOfALaterRowAreSeen) {
   EXPECT_NE(world.Draft(s, 8), world.Expected(*s, 8));
 }
 
-TEST(HeadDrafter, ForgetsGuessesAfterEveryRoundHoweverMuchIsKept) {
+TEST(HeadDrafter, DropsDraftedRowsAfterEveryRound) {
   for (int granted = 1; granted <= 7; ++granted) {
     for (int kept = 0; kept <= granted; ++kept) {
       HeadWorld world;
@@ -241,7 +242,7 @@ TEST(HeadDrafter, ForgetsGuessesAfterEveryRoundHoweverMuchIsKept) {
   }
 }
 
-TEST(HeadDrafter, RoundsWithoutDraftsKeepWhatALaterDraftReads) {
+TEST(HeadDrafter, KeepsStatesForLaterDraftsInRoundsWithoutDrafts) {
   HeadWorld world;
   HeadWorld::Sequence* s = world.Add(Text(3, 4));
   world.Read(s);
@@ -255,7 +256,7 @@ TEST(HeadDrafter, RoundsWithoutDraftsKeepWhatALaterDraftReads) {
   }
 }
 
-TEST(HeadDrafter, SequencesOfABatchDraftAsTheyDoAlone) {
+TEST(HeadDrafter, DraftsTheSameInABatchAsAlone) {
   HeadWorld world;
   std::vector<HeadWorld::Sequence*> sequences;
   std::vector<int> granted;
@@ -303,7 +304,7 @@ TEST(HeadDrafter, DraftsTheSameAfterASharedPrefix) {
   }
 }
 
-TEST(HeadDrafter, ProposesTokensOfItsHeadByTheTargetsIds) {
+TEST(HeadDrafter, ProposesOnlyTokensOfItsHeadByTargetId) {
   HeadWorld world({.head = {.head_ids = {1, 4, 5}}});
   HeadWorld::Sequence* s = world.Add(Text(9, 8));
   s->sampling.temperature = 1.0f;
@@ -313,7 +314,7 @@ TEST(HeadDrafter, ProposesTokensOfItsHeadByTheTargetsIds) {
     EXPECT_THAT((std::vector{1, 4, 5}), testing::Contains(token));
 }
 
-TEST(HeadDrafter, AFailingDraftLosesNothing) {
+TEST(HeadDrafter, FailedDraftLosesNothing) {
   HeadWorld world;
   HeadWorld::Sequence* s = world.Add(Text(4, 9));
   world.Read(s);
@@ -327,7 +328,7 @@ TEST(HeadDrafter, AFailingDraftLosesNothing) {
   world.ExpectIntegrity();
 }
 
-TEST(HeadDrafter, AFailingReadingEndsDraftsAndPagesUntilItStartsAnew) {
+TEST(HeadDrafter, FailedReadStopsDraftsAndPublishingUntilEviction) {
   HeadWorld world;
   HeadWorld::Sequence* s = world.Add(Text(4, 9));
   world.head().options().fail_at = world.head().num_passes();
@@ -344,18 +345,18 @@ TEST(HeadDrafter, AFailingReadingEndsDraftsAndPagesUntilItStartsAnew) {
   world.ExpectPagesHoldLayer(*s);
 }
 
-TEST(HeadDrafter, EndsWhereItKnowsNoStatesOrHasNoRoomOrPages) {
+TEST(HeadDrafter, NeedsStatesContextAndPages) {
   HeadWorld world({.head = {.context_length = 12}, .num_pages = 4});
   HeadWorld::Sequence* s = world.Add(Text(6, 10));
-  EXPECT_FALSE(world.CanDraft(*s));  // of a prompt that is not read
+  EXPECT_FALSE(world.CanDraft(*s));  // its prompt has not been read
   world.Read(s);
   EXPECT_EQ(world.drafter().Options(s->state.get(), s->tokens)[0].max_tokens, 3);
   EXPECT_EQ(world.Draft(s, 8).size(), 3);
   HeadWorld::Sequence* one = world.Add({1});
-  EXPECT_FALSE(world.CanDraft(*one));  // no token before it has left a state
+  EXPECT_FALSE(world.CanDraft(*one));  // no earlier token has a state
   s->kv.Truncate(0);
   world.drafter().Evict(s->state.get());
-  // It holds two of the four pages, another sequence one.
+  // `last` holds two of the four pages, `other` one.
   HeadWorld::Sequence* other = world.Add(Text(5, 3));
   world.Read(other);
   HeadWorld::Sequence* last = world.Add(Text(7, 6));
@@ -364,7 +365,7 @@ TEST(HeadDrafter, EndsWhereItKnowsNoStatesOrHasNoRoomOrPages) {
   world.ExpectIntegrity();
 }
 
-TEST(HeadDrafter, IsMadeOfPartsWithAHead) {
+TEST(HeadDrafter, MakeDrafterMakesHeadDrafters) {
   FakeCache cache(kPage, /*num_pages=*/4, /*num_layers=*/2, kStates);
   FakeModel target(cache.get(), {.state_size = kStates});
   FakeHead head(cache.get(), {});
@@ -384,7 +385,7 @@ TEST(HeadDrafter, IsMadeOfPartsWithAHead) {
   EXPECT_EQ(name_of(DrafterKind::kModel), "eagle3");
   EXPECT_EQ(name_of(DrafterKind::kModelAndNgram), "eagle3+ngram");
   EXPECT_EQ(MakeDrafter(DrafterKind::kHeadAndNgram, {}).status().message(),
-            "drafter: \"eagle3+ngram\" needs a draft head, and none is given");
+            "drafter: \"eagle3+ngram\" needs a draft head, but no draft is given");
   EXPECT_TRUE((*MakeEveryDrafter(DrafterKind::kNgram, parts))->shares_target_cache());
 }
 

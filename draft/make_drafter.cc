@@ -21,7 +21,7 @@ constexpr NamedValues<DrafterKind, 7> kNames = {{{DrafterKind::kAuto, "auto"},
                                                  {DrafterKind::kHeadAndNgram, "eagle3+ngram"},
                                                  {DrafterKind::kNone, "none"}}};
 
-// INVALID_ARGUMENT unless the parts have what a drafter needs.
+// Returns INVALID_ARGUMENT unless `parts` has the draft model or head that `kind` needs.
 absl::Status CheckHas(DrafterKind kind, const DrafterParts& parts) {
   const DraftForm needed = DraftFormOf(kind);
   if (needed == DraftForm::kNone || needed == parts.form()) return absl::OkStatus();
@@ -29,10 +29,10 @@ absl::Status CheckHas(DrafterKind kind, const DrafterParts& parts) {
     return form == DraftForm::kHead ? "a draft head" : "a draft model";
   };
   return FieldError("drafter",
-                    absl::StrCat("\"", View(NameOf(kind)), "\" needs ", name(needed), ", and ",
+                    absl::StrCat("\"", View(NameOf(kind)), "\" needs ", name(needed), ", but ",
                                  parts.form() == DraftForm::kNone
-                                     ? "none is given"
-                                     : absl::StrCat("what is given is ", name(parts.form()))));
+                                     ? "no draft is given"
+                                     : absl::StrCat("the given draft is ", name(parts.form()))));
 }
 
 std::unique_ptr<Drafter> MakeModelDrafter(const DrafterParts& parts) {

@@ -37,7 +37,7 @@ TEST(MakeDrafter, MakesEveryKind) {
   }
 }
 
-TEST(MakeDrafter, MakesWhatCanBeAnyOfThem) {
+TEST(MakeDrafter, MakesADrafterThatCanBeAnyKind) {
   FakeCache cache(/*page_size=*/3, /*num_pages=*/4);
   FakeModel model(cache.get(), {});
   const DrafterParts with_model{.model = &model, .cache = cache.get(), .target_vocab_size = 7};
@@ -57,7 +57,7 @@ TEST(MakeDrafter, MakesWhatCanBeAnyOfThem) {
   }
 }
 
-TEST(DrafterKind, IsWhatItsNameSays) {
+TEST(DrafterKind, ParsesItsName) {
   for (const char* name :
        {"auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram"}) {
     const auto kind = ParseDrafterKind(name);

@@ -18,8 +18,8 @@ struct ModelDrafter::State final : DraftState {
 
   std::shared_ptr<States> all;
   KvSequence kv;
-  // With a vocabulary map: committed tokens in the draft's, and how many of those the first i of
-  // the target's are. Tokens drafted since are one of each.
+  // With a vocabulary map: the committed text in the draft's tokens, and the number of them for the
+  // first i target tokens. Tokens drafted since then map one to one.
   std::vector<TokenId> text;
   std::vector<int> ends = {0};
 
@@ -33,10 +33,10 @@ struct ModelDrafter::Draft : OngoingDraft {
   State* state = nullptr;
   KvSequence* kv = nullptr;
   absl::Span<const TokenId> text;  // the context in the draft's tokens
-  int num_on_device = 0;           // tokens to be drawn there; 0 if all are drawn on the host
-  int last_slot = -1;              // the sampler's, which drew the last of these
+  int num_on_device = 0;           // tokens drawn on the device; 0 if all are drawn on the host
+  int last_slot = -1;              // the sampler's slot that drew the latest of them
 
-  // That the pass after all these tokens have been drawn on the device still has to take.
+  // Pages that passes still have to take until the last token has been drawn on the device.
   int pages_to_take() const {
     return num_on_device == 0 ? 0
                               : kv->PagesToExtend(static_cast<int>(text.size()) + num_on_device -
@@ -70,8 +70,8 @@ absl::Span<const TokenId> ModelDrafter::ReadDrafted(const TokenId& token) const 
   return vocabulary_ == nullptr ? absl::MakeConstSpan(&token, 1) : vocabulary_->Reading(token);
 }
 
-// How far the text may reach is not known here: a draft's cache is of the variant for its prompt,
-// and drafts beyond that are worse, not wrong.
+// The final length of the text is not known here, so the cache uses the variant for the prompt.
+// Drafts beyond it are worse, not wrong.
 KvSequence ModelDrafter::Begin(absl::Span<const TokenId> prompt, CacheSalt salt) {
   return cache_->NewSequenceWithPrefix(
       prompt, model_->cache_variant(static_cast<int>(prompt.size())), std::move(salt));
@@ -128,13 +128,13 @@ void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) 
 }
 
 int ModelDrafter::Room(const KvSequence& kv, absl::Span<const TokenId> text) const {
-  // A part of a prompt may be shorter than what a published prefix gave the cache.
+  // A partial prompt may be shorter than the prefix that the cache adopted.
   const size_t num_read = std::min<size_t>(kv.length(), text.size());
   const bool can_read = absl::c_all_of(text.subspan(num_read), [this](TokenId token) {
     return 0 <= token && token < model_->vocab_size();
   });
   if (!can_read || text.empty()) return 0;
-  // Draft token j is read off a pass over text.size() + j tokens.
+  // Draft token j, from 0 on, needs a context of text.size() + j tokens.
   return std::max(model_->context_length() - static_cast<int>(text.size()) + 1, 0);
 }
 
@@ -147,7 +147,7 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
   const int num_unread = std::max(static_cast<int>(text.size()) - s.kv.length(), 1);
   const int64_t lacking = s.kv.PagesToExtend(num_unread) - cache_->num_available_pages();
   if (lacking > 0 && lacking > PagesOfYounger(s)) {
-    s.kv.Truncate(0);  // older ones have use for them
+    s.kv.Truncate(0);  // leaves the pages to older states
     return {};
   }
   return {{.source = DraftSource::kModel,
@@ -166,8 +166,8 @@ int64_t ModelDrafter::PagesOfYounger(const State& state) const {
   return static_cast<int64_t>(pages.size());
 }
 
-// Lets every draft read what it lacks, in order, as long as there are pages or younger states to
-// give theirs back.
+// Finds pages for the unread tokens of each draft, in order, and evicts younger states where pages
+// run out. Drafts without enough pages end.
 void ModelDrafter::MakeRoom(absl::Span<Draft> drafts) {
   int64_t taken = 0;
   for (Draft& draft : drafts) {
@@ -198,14 +198,14 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     State& state = State::Of(requests[i].state);
     const absl::Span<const TokenId> text = Read(&state, requests[i].context);
     const int room = Room(state.kv, text);
-    // No more tokens than the draft's own context has room for.
+    // The draft's context limits the number of tokens.
     Draft& draft =
         drafts.emplace_back(&requests[i], proposals[i], std::min(requests[i].granted, room));
     draft.state = &state;
     draft.kv = &state.kv;
     draft.text = text;
     draft.ended = room == 0;
-    // The last token is read again if those behind it are nothing to the draft: a step needs one.
+    // If the newest tokens have an empty reading, read the last one again: a step needs a row.
     if (draft.wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
       state.kv.Truncate(static_cast<int>(text.size()) - 1);
     }
@@ -221,8 +221,8 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   return status;
 }
 
-// Feeds what the caches lack of the contexts, in chunks. Requests that want tokens keep their last
-// chunk for the first step, which reads logits off it.
+// Reads the tokens that the caches lack, in chunks. Requests that want tokens leave their last
+// chunk to the first step, which needs its logits.
 absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
   for (Draft& draft : drafts) {
     if (draft.ended) continue;
@@ -245,11 +245,11 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
   return absl::OkStatus();
 }
 
-// What the device's sampler is to do, in the order of passes.
+// The tasks of the device's sampler, in the order of passes.
 struct ModelDrafter::DeviceTasks {
   std::vector<RowTask> rows;
-  std::vector<SlotTask> slots;      // one for each draft of each pass
-  std::vector<int> rows_of_passes;  // how many of `rows` belong to each
+  std::vector<SlotTask> slots;      // one per draft and pass
+  std::vector<int> rows_of_passes;  // the number of `rows` for each pass
 };
 
 bool ModelDrafter::StaysOnDevice(const Draft& draft) {
@@ -257,7 +257,7 @@ bool ModelDrafter::StaysOnDevice(const Draft& draft) {
          model_->device_rows().sampler != nullptr && draft.request->sampling->takes_row();
 }
 
-// Which tokens are drawn on the device: as far as there are pages and memory for their rows.
+// Decides which tokens are drawn on the device: as many as there are pages and memory for.
 void ModelDrafter::PlanOnDevice(absl::Span<Draft> drafts) {
   rows_.BeginRound();
   const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
@@ -283,17 +283,17 @@ void ModelDrafter::PlanOnDevice(absl::Span<Draft> drafts) {
   }
 }
 
-// What a draft reads to draw its token `slot`.
+// Returns the tokens that a draft reads to draw its token `slot`.
 absl::Span<const TokenId> ModelDrafter::TokensOfPass(const Draft& draft, int slot) const {
-  static constexpr TokenId kAny = 0;  // the device knows it
+  static constexpr TokenId kAny = 0;  // a placeholder: the token is on the device
   if (slot == 0) return draft.text.subspan(draft.kv->length());
   return draft.num_on_device > 0 ? absl::MakeConstSpan(&kAny, 1)
                                  : ReadDrafted(draft.proposal->tokens.back());
 }
 
-// Those that draw their token `slot` off this pass. First come those that draw on the device, whose
-// rows' places are known before the first pass then. The others get what pages these leave, in
-// order, and end where there are none.
+// Returns the drafts that draw their token `slot` in this pass. Drafts on the device come first, so
+// that the places of their rows are known before the first pass. The others get the remaining
+// pages, in order, and end when there are none left.
 std::vector<ModelDrafter::Draft*> ModelDrafter::DraftsOfPass(absl::Span<Draft> drafts, int slot) {
   std::vector<Draft*> active;
   int free_pages = cache_->num_available_pages();
@@ -311,7 +311,8 @@ std::vector<ModelDrafter::Draft*> ModelDrafter::DraftsOfPass(absl::Span<Draft> d
   return active;
 }
 
-// After the first pass, whose rows those of the others take the places of.
+// Makes the sampler's tasks. Call after the first pass: later passes put their rows in the same
+// places.
 ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
   DeviceTasks tasks;
   const DeviceRows rows = model_->device_rows();
@@ -327,7 +328,7 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
       } else {
         float* const probs = DeviceProbs(*draft.proposal->DistributionAt(slot));
         tasks.rows.push_back(
-            DistributionTask(rows, row, vocab_size, draft.SamplingAt(slot), probs));
+            DistributionTask(rows, row, vocab_size, draft.SamplingFor(slot), probs));
         task.target = probs;
         SetNoise(draft.request->random, draft.PlaceOf(slot), &task);
       }
@@ -339,8 +340,9 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
   return tasks;
 }
 
-// All tokens of all drafts: token i of each is drawn off pass i. What the device draws its next
-// pass reads there, so that the host enqueues pass after pass, and learns of it when all have run.
+// Draws all tokens of all drafts: token i of each from the logits of pass i. A token drawn on the
+// device is read there by the next pass, so the host enqueues all passes without waiting, and
+// collects the tokens at the end.
 absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
   PlanOnDevice(drafts);
   DeviceTasks tasks;
@@ -378,7 +380,7 @@ absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
   return tasks.slots.empty() ? absl::OkStatus() : CollectDrawn(drafts, tasks);
 }
 
-// The tokens that were drawn on the device.
+// Copies the tokens that were drawn on the device to the proposals.
 absl::Status ModelDrafter::CollectDrawn(absl::Span<Draft> drafts, const DeviceTasks& tasks) {
   std::vector<RowState> states(tasks.rows.size());
   std::vector<SlotAnswer> answers(tasks.slots.size());
@@ -400,7 +402,7 @@ absl::Status ModelDrafter::CollectDrawn(absl::Span<Draft> drafts, const DeviceTa
   }
   for (Draft& draft : drafts) {
     if (draft.num_on_device == 0) continue;
-    // What was read behind a row that is no distribution is no token.
+    // Drop rows read after an invalid row: their tokens are meaningless.
     const int num_read = static_cast<int>(draft.text.size()) + draft.num_tokens();
     draft.kv->Truncate(std::min(draft.kv->length(), num_read));
   }

@@ -13,24 +13,24 @@
 
 namespace tandem {
 
-// Drafts with a smaller language model that has a cache of its own, one token a step, all sequences
-// of the batch in one pass. After a fully accepted round its cache lags by the last draft token,
-// which it never read; the next round's first step feeds what is missing.
+// Drafts with a smaller language model that has its own cache: one token per step, all sequences of
+// the batch in one pass. After a fully accepted round the cache lags by the last draft token, which
+// was never read; the next round's first step reads the missing tokens.
 //
-// A draft with other tokens than the target's reads and proposes through a VocabularyMap: its cache
-// is over its own tokens, proposals and what they were drawn from are over the target's.
+// A draft with another vocabulary than the target reads and proposes through a VocabularyMap: its
+// cache holds its own tokens, while proposals and their distributions are over the target's.
 //
-// A model whose head was cut to some ids (LanguageModel::head_ids) proposes these alone. The head
-// may change between rounds.
+// A model whose head is cut to some ids (LanguageModel::head_ids) proposes only these. The head may
+// change between rounds.
 //
-// Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token
-// that the draft model cannot read. Pages go to the oldest states: when they run out the youngest
-// gives its own back, and does without drafts until all that it has to read fits again.
+// Proposes nothing for a sequence that exceeds the draft's context or pages, or that contains a
+// token that the draft model cannot read. The oldest states have priority for pages: when pages run
+// out, the youngest state is evicted and drafts nothing until all of its unread tokens fit again.
 class ModelDrafter final : public Drafter {
  public:
   // The pointers must outlive the drafter and its states. `target_vocab_size`: ids from there on
   // are never proposed. `chunk_tokens`: rows per pass while reading a prompt. `vocabulary`: null if
-  // the two models' ids mean the same.
+  // equal ids mean the same token to both models.
   // REQUIRES: vocabulary == nullptr or vocabulary->target_size() == target_vocab_size.
   ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size, int chunk_tokens,
                const VocabularyMap* vocabulary = nullptr);
@@ -53,17 +53,17 @@ class ModelDrafter final : public Drafter {
  private:
   struct State;
   using States = std::vector<State*>;
-  struct Draft;  // one request's progress through a Propose
+  struct Draft;  // progress of one request in Propose
 
-  // `context` in the draft's tokens; valid until the state changes.
+  // Converts `context` to the draft's tokens. Valid until the state changes.
   absl::Span<const TokenId> Read(State* state, absl::Span<const TokenId> context) const;
   KvSequence Begin(absl::Span<const TokenId> prompt, CacheSalt salt);
-  // A drafted token in the draft's: one.
+  // Converts a drafted token to the draft's token, always exactly one.
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
-  // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
-  // draft does not know.
+  // Returns how many tokens can be drafted after `text`, which is in the draft's tokens. 0 also if
+  // the draft cannot read one of its unread tokens.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
-  // Pages that only states younger than this one hold.
+  // Returns the number of pages that only younger states than `state` hold.
   int64_t PagesOfYounger(const State& state) const;
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
@@ -84,7 +84,7 @@ class ModelDrafter final : public Drafter {
   const VocabularyMap* vocabulary_;
   RowDrawer drawer_;
   DeviceRowPool rows_;
-  std::shared_ptr<States> states_ = std::make_shared<States>();  // that exist, oldest first
+  std::shared_ptr<States> states_ = std::make_shared<States>();  // all states, oldest first
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Drafting with rows that stay on a device.
+// Tests of ModelDrafter with rows that stay on a device.
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -13,8 +13,8 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Drafts drawn where a device has the rows are those that the host draws.
-TEST(ModelDrafterOnDevice, DrawsOnADeviceWhatTheHostDraws) {
+// Drafts drawn on the device equal those that the host draws.
+TEST(ModelDrafterOnDevice, DrawsTheSameTokensAsTheHost) {
   for (const int target_vocab : {7, 5, 9}) {
     for (const DraftNoise noise : {DraftNoise::kOwn, DraftNoise::kTargets}) {
       FakeSampler sampler;
@@ -42,7 +42,7 @@ TEST(ModelDrafterOnDevice, DrawsOnADeviceWhatTheHostDraws) {
   }
 }
 
-TEST(ModelDrafterOnDevice, ARowOnADeviceThatIsNoDistributionEndsTheDraft) {
+TEST(ModelDrafterOnDevice, InvalidRowEndsTheDraft) {
   FakeSampler sampler;
   DrafterWorld world({.model = {.sampler = &sampler, .poisoned = [](absl::Span<const TokenId> c) {
                                   return c.size() == 5;
@@ -55,7 +55,7 @@ TEST(ModelDrafterOnDevice, ARowOnADeviceThatIsNoDistributionEndsTheDraft) {
             (std::vector<TokenId>{1, 2, 3, s->proposal.tokens[0], s->proposal.tokens[1]}));
 }
 
-TEST(ModelDrafterOnDevice, ADevicesFailureIsTheDrafts) {
+TEST(ModelDrafterOnDevice, ReportsAFailureOfTheDevice) {
   FakeSampler sampler;
   sampler.set_fail_at(0);
   DrafterWorld world({.model = {.sampler = &sampler}});

@@ -1,5 +1,5 @@
-// A draft model whose head has some tokens' rows alone: the same draft as of a model that never
-// likes the others.
+// Tests of ModelDrafter with a cut head: it drafts the same as a model with the other tokens
+// masked.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ using Tokens = std::vector<TokenId>;
 
 constexpr int kCutVocab = 9;
 
-// Rows of another model, over some tokens or with the others at -infinity.
+// The rows of another model, reduced to some tokens or with the others at -infinity.
 class CutModel final : public LanguageModel {
  public:
   CutModel(FakeModel* model, bool is_gathered, Tokens ids)
@@ -97,7 +97,7 @@ VocabularyMap ShiftedMap() {
   return {pairs, readings};
 }
 
-TEST(CutHead, IsTheSameDraftAsOfAModelThatNeverLikesOtherTokens) {
+TEST(CutHead, DraftsTheSameAsAModelWithOtherTokensMasked) {
   const VocabularyMap map = ShiftedMap();
   const SamplingParams all_params[] = {{.temperature = 0.0f},
                                        {.temperature = 0.8f},
@@ -112,7 +112,7 @@ TEST(CutHead, IsTheSameDraftAsOfAModelThatNeverLikesOtherTokens) {
       CutWorld masked(/*is_gathered=*/false, used);
       Tokens tokens = {3, 1, 8};
       for (int round = 0; round < 30; ++round) {
-        // Another head from now on.
+        // Change the head.
         if (round == 15) gathered.cut.ids = masked.cut.ids = {0, 2, 4, 8};
         const DraftNoise noise = round % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
         gathered.Draft(tokens, sampling, noise);
@@ -124,7 +124,7 @@ TEST(CutHead, IsTheSameDraftAsOfAModelThatNeverLikesOtherTokens) {
           EXPECT_EQ(got.only, want.only);
           ASSERT_LE(got.probs.size(), want.probs.size());
           for (size_t v = 0; v < want.probs.size(); ++v) {
-            // Sums in another order: four roundings of each row.
+            // The sums are in another order: four roundings per row.
             const float probability = v < got.probs.size() ? got.probs[v] : 0.0f;
             EXPECT_NEAR(probability, want.probs[v], 4 * 6e-8);
           }

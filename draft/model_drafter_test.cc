@@ -49,9 +49,9 @@ bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
 
 // ---- Ending early ----
 
-// Where it ends depends on rows alone: the tokens are a prefix of those of a draft that does not
-// end early, and the confidences of all rows up to there say why.
-TEST(ModelDrafter, EndsADraftWhereItsRowsAreUnsure) {
+// The place of the end depends on rows alone: the tokens are a prefix of the draft that does not
+// end early, and the confidences of the rows up to there explain it.
+TEST(ModelDrafter, EndsADraftAtRowsOfLowConfidence) {
   const ConfidenceCurve curve;
   for (const float temperature : {0.0f, 0.8f}) {
     DrafterWorld world;
@@ -63,7 +63,7 @@ TEST(ModelDrafter, EndsADraftWhereItsRowsAreUnsure) {
       const uint64_t seed = random();
       DrafterWorld::Sequence* whole = world.Add(prompt, {.temperature = temperature}, seed);
       DrafterWorld::Sequence* early = world.Add(prompt, {.temperature = temperature}, seed);
-      early->stop = {.curve = &curve, .least_for_row = 0.3, .least_for_step = 0.2};
+      early->stop = {.curve = &curve, .min_for_row = 0.3, .min_for_step = 0.2};
       const Tokens all = world.Draft(whole, 6);
       ASSERT_THAT(all, SizeIs(6));
       ASSERT_THAT(whole->proposal.confidences, SizeIs(6));
@@ -84,7 +84,7 @@ TEST(ModelDrafter, EndsADraftWhereItsRowsAreUnsure) {
       EXPECT_EQ(early->proposal.num_steps, num_steps);
       EXPECT_EQ(early->proposal.has_stopped, length < 6);
       (length < 6 ? num_early : num_whole) += 1;
-      // Rows of tokens that were not proposed were read off the context and those that were.
+      // Forgets the drafted rows.
       world.drafter().Rollback(early->state.get(), static_cast<int>(prompt.size()));
     }
     EXPECT_GT(num_early, 5) << temperature;
@@ -94,10 +94,10 @@ TEST(ModelDrafter, EndsADraftWhereItsRowsAreUnsure) {
 
 // ---- Lengths ----
 
-// Random rounds of a batch: draft lengths from 0 on, acceptance at random, evictions, rounds
-// without a draft, failures, and a draft context shorter than the text. After every draft the cache
-// holds the context and all proposals but the last; after every round committed tokens only.
-TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
+// Random rounds of a batch: draft lengths from 0 on, random acceptance, evictions, rounds without a
+// draft, failures, and a draft context shorter than the text. After every draft the cache holds the
+// context and all proposed tokens but the last. After every round it holds committed tokens only.
+TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
   FakeSampler sampler;
   for (const auto& [context_length, on_device] :
        {std::pair{1 << 20, false}, {60, false}, {1 << 20, true}, {60, true}}) {
@@ -162,7 +162,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         ASSERT_EQ(static_cast<int>(cached.size()), std::min(length_before, committed - 1));
         ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s->tokens.begin()));
         if (k > 0) {
-          // Lags by one exactly after a full acceptance.
+          // The cache lags by one exactly after a full acceptance.
           EXPECT_EQ(static_cast<int>(cached.size()), n - 1 + std::min(k, accepted + 1));
         }
       }
@@ -179,7 +179,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
   }
 }
 
-TEST(ModelDrafter, FeedsEveryTokenOnce) {
+TEST(ModelDrafter, ReadsEveryTokenOnce) {
   DrafterWorld world;
   DrafterWorld::Sequence* s = world.Add({1, 2, 3, 4, 5});
   Tokens draft = world.Draft(s, 4);
@@ -187,7 +187,7 @@ TEST(ModelDrafter, FeedsEveryTokenOnce) {
   EXPECT_THAT(world.model().passes()[0][0].tokens, ElementsAre(1, 2, 3, 4, 5));
   EXPECT_THAT(world.model().passes()[1][0].tokens, ElementsAre(draft[0]));
   EXPECT_THAT(world.model().passes()[3][0].tokens, ElementsAre(draft[2]));
-  // All are accepted: the last was never read, and the next draft begins with it.
+  // All tokens are accepted. The last was never read, so the next draft begins with it.
   s->tokens = Joined(s->tokens, draft);
   s->tokens.push_back(6);
   world.drafter().Rollback(s->state.get(), static_cast<int>(s->tokens.size()) - 1);
@@ -205,7 +205,7 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
   for (int i = 0; i < 4; ++i)
     batch.push_back(world.Add(RandomTokens(random, kSmallVocab, 1 + 2 * i)));
   ASSERT_TRUE(world.Propose(batch, {3, 1, 0, 2}).ok());
-  // First what is read along by chunks, then the steps.
+  // The chunk of the sequence without a draft comes first, then the steps.
   std::vector<size_t> sizes;
   for (const auto& pass : world.model().passes()) sizes.push_back(pass.size());
   EXPECT_THAT(sizes, ElementsAre(1, 3, 2, 1));
@@ -214,9 +214,9 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
     EXPECT_THAT(batch[i]->proposal.tokens, SizeIs(std::vector{3, 1, 0, 2}[i]));
 }
 
-// With no tokens wanted it reads what it is shown, in chunks and without logits; then a draft has
-// nothing left to catch up with but the new tokens.
-TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
+// When granted no tokens it reads the context that it is given, in chunks and without logits. A
+// later draft only has to read the new tokens.
+TEST(ModelDrafter, ReadsPromptsInChunksWithTheTarget) {
   DrafterWorld world({.model = {}, .chunk_tokens = 4});
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
@@ -236,7 +236,7 @@ TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
   world.Draft(s, 1);
   EXPECT_THAT(world.model().passes(), SizeIs(1));
   world.ExpectDrawnAsRecorded(*s);
-  // A draft out of the blue catches up in chunks too, and the last of them is the first step.
+  // A draft for an unread prompt catches up in chunks too; the last chunk is the first step.
   DrafterWorld::Sequence* late = world.Add(prompt);
   world.model().passes().clear();
   world.Draft(late, 1);
@@ -261,7 +261,7 @@ TEST(ModelDrafter, StartsFromPublishedPrefixes) {
 }
 
 // A published prefix may be longer than the part of the prompt that the target has read so far.
-TEST(ModelDrafter, ReadsAlongBehindAPrefixLongerThanTheChunk) {
+TEST(ModelDrafter, SkipsChunksWithinACachedPrefix) {
   for (const int target_vocab : {7, 9}) {
     DrafterWorld world({.model = {}, .target_vocab = target_vocab});
     std::mt19937_64 random(3);
@@ -280,9 +280,9 @@ TEST(ModelDrafter, ReadsAlongBehindAPrefixLongerThanTheChunk) {
   }
 }
 
-// ---- What is proposed ----
+// ---- Proposals ----
 
-TEST(ModelDrafter, RecordsWhatItDrewFrom) {
+TEST(ModelDrafter, RecordsTheDistributionsItDrewFrom) {
   const SamplingParams params[] = {{},
                                    {.temperature = 0.0f},
                                    {.temperature = 0.5f, .top_k = 3},
@@ -308,7 +308,7 @@ TEST(ModelDrafter, RecordsWhatItDrewFrom) {
   }
 }
 
-TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
+TEST(ModelDrafter, NeverProposesTokensUnknownToTheTarget) {
   DrafterWorld world({.model = {.vocab = 9}, .target_vocab = 4});
   std::mt19937_64 random(5);
   for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -319,14 +319,14 @@ TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
   }
 }
 
-// A draft of fewer tokens: it drafts while it can read the text, with rows of its own size, and is
-// silent from the first token on that it does not know.
-TEST(ModelDrafter, ProposesNothingBehindATokenItDoesNotKnow) {
+// A draft with a smaller vocabulary drafts while it can read the text, with rows of its own size.
+// It proposes nothing from the first unknown token on.
+TEST(ModelDrafter, ProposesNothingAfterAnUnknownToken) {
   DrafterWorld world({.model = {.vocab = 5}, .target_vocab = 7});
   SamplingParams sampling = Penalized();
   sampling.logit_bias = {{6, 3.0f}, {1, 0.5f}};
   DrafterWorld::Sequence* s = world.Add({1, 2, 3, 4}, sampling);
-  s->history.AddOutput(6);  // of a token that is in no row of the draft
+  s->history.AddOutput(6);  // a token that the draft's rows do not contain
   EXPECT_THAT(world.Draft(s, 3), SizeIs(3));
   EXPECT_THAT(s->proposal.drawn_from[0].probs, SizeIs(5));
   world.ExpectDrawnAsRecorded(*s);
@@ -354,7 +354,7 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
   DrafterWorld::Sequence* first = world.Add({1, 2, 3, 4, 5});
   DrafterWorld::Sequence* second = world.Add({5, 4, 3, 2, 1});
   DrafterWorld::Sequence* third = world.Add({1, 1, 1, 1, 1});
-  // 3 pages each for the prompts and one more token; then nothing is left for longer drafts.
+  // The prompts and one more token take 3 pages each. No pages are left for longer drafts.
   ASSERT_TRUE(world.Propose({first, second, third}, {8, 8, 8}).ok());
   EXPECT_THAT(first->proposal.tokens, SizeIs(2));
   EXPECT_THAT(second->proposal.tokens, SizeIs(2));
@@ -363,17 +363,17 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
     world.ExpectDrawnAsRecorded(*s);
     world.drafter().Rollback(s->state.get(), 4);
   }
-  // A fourth finds none at all.
+  // A fourth sequence finds no free pages.
   DrafterWorld::Sequence* fourth = world.Add({2, 2, 2, 2, 2, 2, 2});
   world.Propose({first, second, third}, {1, 1, 1}).IgnoreError();
   EXPECT_THAT(world.Draft(fourth, 4), IsEmpty());
   EXPECT_THAT(world.Draft(fourth, 0), IsEmpty());
-  // What others give back it gets.
+  // It gets the pages of evicted sequences.
   world.drafter().Evict(first->state.get());
   world.drafter().Evict(second->state.get());
   EXPECT_THAT(world.Draft(fourth, 4), SizeIs(4));
   world.ExpectDrawnAsRecorded(*fourth);
-  // Two that compete: the first in the batch gets what there is.
+  // If two sequences compete, the first in the batch gets the pages.
   world.drafter().Evict(fourth->state.get());
   world.drafter().Evict(third->state.get());
   ASSERT_TRUE(world.Propose({first, second}, {16, 16}).ok());
@@ -383,9 +383,9 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
   world.ExpectDrawnAsRecorded(*second);
 }
 
-// Two texts grow until both hold half of the pool and are in want of a page: the younger gives its
-// own back, the older goes on, and when it has ended the younger drafts again.
-TEST(ModelDrafter, PagesGoToTheOldest) {
+// Two texts grow until each holds half of the pool and needs a page: the younger one gives its
+// pages back, the older one continues. When that has ended, the younger one drafts again.
+TEST(ModelDrafter, GivesPagesToTheOldest) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 10});
   DrafterWorld::Sequence* older = world.Add({1, 2, 3, 4});
   DrafterWorld::Sequence* younger = world.Add({4, 3, 2, 1});
@@ -394,7 +394,7 @@ TEST(ModelDrafter, PagesGoToTheOldest) {
     for (DrafterWorld::Sequence* s : sequences) {
       wanted.push_back(world.drafter().Options(s->state.get(), s->tokens).empty() ? 0 : 2);
     }
-    // As rounds do: who may not draft is not asked.
+    // As in a round: sequences without options are not asked.
     std::vector<DrafterWorld::Sequence*> asked;
     for (size_t i = 0; i < sequences.size(); ++i) {
       sequences[i]->proposal.Clear();
@@ -416,7 +416,7 @@ TEST(ModelDrafter, PagesGoToTheOldest) {
       ++rounds_without;
       EXPECT_EQ(world.drafter().NumCached(*younger->state), 0);
     } else {
-      EXPECT_EQ(rounds_without, 0);  // no to and fro
+      EXPECT_EQ(rounds_without, 0);  // no thrashing
     }
   }
   EXPECT_GT(rounds_without, 8);
@@ -425,8 +425,9 @@ TEST(ModelDrafter, PagesGoToTheOldest) {
   EXPECT_THAT(younger->proposal.tokens, SizeIs(2));
 }
 
-// Two younger texts hold 6 pages, but each 5: taking them would not do for one that lacks 7.
-TEST(ModelDrafter, NobodyGivesPagesBackInVain) {
+// Two younger texts hold 6 pages together, 4 of them shared. The older one lacks 7 pages, so
+// evicting them would not help.
+TEST(ModelDrafter, EvictsOnlyIfThatFreesEnoughPages) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 12});
   DrafterWorld::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
   DrafterWorld::Sequence* older = world.Add(Tokens(29, 1));
@@ -439,15 +440,15 @@ TEST(ModelDrafter, NobodyGivesPagesBackInVain) {
   ASSERT_TRUE(world.Propose({youngest}, {1}).ok());
   EXPECT_EQ(world.cache()->num_available_pages(), 12 - 3 - 6);
   EXPECT_THAT(world.drafter().Options(older->state.get(), older->tokens), IsEmpty());
-  older->tokens.resize(27);  // 9 pages, and the younger two's suffice
+  older->tokens.resize(27);  // 9 pages: those of the two younger texts suffice
   EXPECT_THAT(world.drafter().Options(older->state.get(), older->tokens), SizeIs(1));
   ASSERT_TRUE(world.Propose({older}, {1}).ok());
   EXPECT_THAT(older->proposal.tokens, SizeIs(1));
   EXPECT_EQ(world.drafter().NumCached(*youngest->state), 0);
 }
 
-// Whom others' text serves holds its place among the old.
-TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
+// A state keeps its age when it adopts a prefix that another sequence published.
+TEST(ModelDrafter, AdoptsPrefixesPublishedLater) {
   DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 100});
   const Tokens text = {1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1};
   DrafterWorld::Sequence* a = world.Add(text);
@@ -460,17 +461,17 @@ TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
   ASSERT_TRUE(world.Propose({a}, {1}).ok());
   EXPECT_EQ(world.drafter().NumCached(*a->state), 11);
   world.drafter().AdoptLongerPrefix(a->state.get(), a->tokens, KvSequence());
-  EXPECT_EQ(world.drafter().NumCached(*a->state), 11);  // it holds more
+  EXPECT_EQ(world.drafter().NumCached(*a->state), 11);  // its own prefix is longer
   world.ExpectDrawnAsRecorded(*a);
 }
 
-TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
+TEST(ModelDrafter, InvalidRowEndsTheDraft) {
   for (int good = 0; good < 4; ++good) {
     DrafterWorld world;
     DrafterWorld::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
     DrafterWorld::Sequence* other = world.Add({2, 2, 3, 4});
     const TokenHistory history = bad->history;
-    world.Draft(bad, 6);  // leaves distributions behind
+    world.Draft(bad, 6);  // leaves stale distributions in the proposal
     world.drafter().Rollback(bad->state.get(), 3);
     world.model().options().poisoned = [good](absl::Span<const TokenId> context) {
       return context[0] == 1 && static_cast<int>(context.size()) == 4 + good;
@@ -484,7 +485,8 @@ TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
   }
 }
 
-// With the target's noise and the target's rows the draft is what the target will choose.
+// With the target's noise and the target's rows, the draft is the tokens that the target will
+// choose.
 TEST(ModelDrafter, ProposesTheTargetsChoicesIfItIsTheTarget) {
   DrafterWorld world;
   DrafterWorld::Sequence* s = world.Add({3, 1, 4, 1, 5}, {.temperature = 0.9f, .top_k = 5}, 77);
@@ -522,7 +524,7 @@ TEST(ModelDrafter, DraftsTheSameInEveryBatch) {
   }
 }
 
-TEST(ModelDrafter, SaysWhenTheModelFails) {
+TEST(ModelDrafter, ReportsAFailureOfTheModel) {
   DrafterWorld world;
   DrafterWorld::Sequence* s = world.Add({1, 2, 3});
   const Tokens draft = world.Draft(s, 4);

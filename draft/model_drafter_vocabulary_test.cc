@@ -1,4 +1,4 @@
-// The draft model whose tokens are not the target's.
+// Tests of ModelDrafter with another vocabulary than the target's.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,8 +21,8 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Tokens = std::vector<TokenId>;
 
-// Of the target's tokens 0 to 4 have one of the draft's; 5 and 6 are several, 7 is passed over, 8
-// cannot be read. The draft's 0 and 3 are none of the target's.
+// The target's tokens 0 to 4 are paired with draft tokens. 5 and 6 are read as several draft
+// tokens, 7 is skipped, and 8 is unreadable. The draft's tokens 0 and 3 are not paired.
 constexpr int kTargetVocab = 9;
 constexpr int kDraftVocab = 7;
 VocabularyMap PartialMap() {
@@ -30,7 +30,7 @@ VocabularyMap PartialMap() {
           {{5}, {1}, {6}, {2}, {4}, {0, 3}, {3, 1, 3}, {}, {VocabularyMap::kUnreadable}}};
 }
 
-// A sequence and what a drafter remembers of it.
+// A sequence and its state in a drafter.
 struct TranslatedSequence {
   TranslatedSequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
       : tokens(std::move(prompt)), sampling(params), random(seed), drafter(drafter) {
@@ -38,7 +38,7 @@ struct TranslatedSequence {
     state = drafter->NewState(tokens);
   }
 
-  // Behind the first `num_shown` tokens.
+  // Drafts after the first `num_shown` tokens.
   const Tokens& Draft(int max_tokens, size_t num_shown) {
     proposal.Clear();
     const DraftRequest request{.context = absl::MakeSpan(tokens).first(num_shown),
@@ -87,14 +87,14 @@ struct TranslatedWorld {
     }
     return text;
   }
-  // The row over the target's tokens behind a text.
+  // Returns the row over the target's tokens after a text.
   std::vector<float> TargetRowAfter(const Tokens& tokens) const {
     const std::vector<float> row = model.RowAfter(ReadingOf(tokens));
     std::vector<float> target_row(kTargetVocab, -INFINITY);
     for (const auto& [target, draft] : map.pairs()) target_row[target] = row[draft];
     return target_row;
   }
-  // A draft is drawn, token by token, from what it records; that is over the target's tokens.
+  // Expects each draft token to be drawn from its recorded distribution, over the target's tokens.
   void ExpectDrawnAsRecorded(const TranslatedSequence& s) const {
     Tokens context = s.tokens;
     TokenHistory history = s.history;
@@ -137,7 +137,7 @@ const SamplingParams kParams[] = {
 
 // ---- The same tokens by other ids ----
 
-// A model with the same rows, whose ids are permuted.
+// A model with the same rows and permuted ids.
 class PermutedModel final : public LanguageModel {
  public:
   PermutedModel(FakeModel* model, Tokens ids) : model_(model), ids_(std::move(ids)) {}
@@ -171,7 +171,7 @@ class PermutedModel final : public LanguageModel {
   std::vector<float> rows_;
 };
 
-TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
+TEST(MappedDraft, IsTheSameWithPermutedIds) {
   constexpr int kVocab = 7;
   std::mt19937_64 random(1);
   int num_drafted = 0;
@@ -222,11 +222,11 @@ TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
   EXPECT_GT(num_drafted, 500);
 }
 
-// ---- Other tokens ----
+// ---- Another vocabulary ----
 
-// Drafts of any length, accepted at random, with rollbacks, evictions and rounds left out between:
-// the cache holds the draft's reading of committed tokens, and a draft is the one that a fresh
-// state makes of the same text.
+// Random draft lengths and acceptance, with rollbacks, evictions and rounds without a draft. The
+// cache holds the draft's reading of committed tokens, and each draft equals the one that a fresh
+// state makes for the same text.
 TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
   for (size_t trial = 0; trial < std::size(kParams); ++trial) {
     TranslatedWorld world;
@@ -258,7 +258,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
           EXPECT_EQ(fresh.Draft(k), s.proposal.tokens);
           const int accepted = static_cast<int>(random() % (k + 1));
           s.Commit(accepted, static_cast<TokenId>(random() % 8));
-          // What it has read of the committed tokens but the last, and of no others.
+          // The cache holds only committed tokens, without the last one.
           const Tokens committed = world.ReadingOf({s.tokens.begin(), s.tokens.end() - 1});
           const Tokens cached = FakeModel::Contents(kv);
           ASSERT_EQ(cached.size(), std::min(fed.size(), committed.size()));
@@ -272,7 +272,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
   }
 }
 
-TEST(MappedDraft, FeedsWhatItReadsOnce) {
+TEST(MappedDraft, ReadsEveryTokenOnce) {
   TranslatedWorld world;
   TranslatedSequence s({0, 5, 7, 6, 1}, &world.drafter);
   const Tokens draft = s.Draft(3);
@@ -280,7 +280,7 @@ TEST(MappedDraft, FeedsWhatItReadsOnce) {
   ASSERT_THAT(world.model.passes(), SizeIs(3));
   EXPECT_THAT(world.model.passes()[0][0].tokens, ElementsAre(5, 0, 3, 3, 1, 3, 1));
   EXPECT_EQ(world.model.passes()[1][0].tokens, world.ReadingOf({draft[0]}));
-  // Two are kept; the target goes on with a token of two.
+  // Two are kept. The target adds a token that the draft reads as two.
   s.Commit(2, 5);
   world.model.passes().clear();
   s.Draft(1);
@@ -289,8 +289,8 @@ TEST(MappedDraft, FeedsWhatItReadsOnce) {
   EXPECT_THAT(world.model.passes()[0][0].tokens, ElementsAre(0, 3));
 }
 
-// Behind a token that is nothing to it the draft has read all there is, but wants a row.
-TEST(MappedDraft, ReadsTheLastTokenAgainBehindOneThatIsNothingToIt) {
+// After a token with an empty reading nothing is unread, but the draft needs a row.
+TEST(MappedDraft, ReadsTheLastTokenAgainAfterASkippedToken) {
   TranslatedWorld world;
   TranslatedSequence s({0, 1, 2}, &world.drafter);
   s.Draft(1);
@@ -305,7 +305,7 @@ TEST(MappedDraft, ReadsTheLastTokenAgainBehindOneThatIsNothingToIt) {
   EXPECT_EQ(world.model.passes()[0][0].start, 2);
 }
 
-TEST(MappedDraft, IsSilentWithNothingToRead) {
+TEST(MappedDraft, IsEmptyWithoutReadableTokens) {
   TranslatedWorld world;
   TranslatedSequence s({7, 7}, &world.drafter);
   EXPECT_THAT(s.Draft(3), IsEmpty());
@@ -315,7 +315,7 @@ TEST(MappedDraft, IsSilentWithNothingToRead) {
   world.ExpectDrawnAsRecorded(s);
 }
 
-TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
+TEST(MappedDraft, IsEmptyAfterAnUnreadableToken) {
   TranslatedWorld world;
   TranslatedSequence s({1, 2}, &world.drafter);
   EXPECT_THAT(s.Draft(2), SizeIs(2));
@@ -324,7 +324,7 @@ TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
   EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), IsEmpty());
   s.Commit(0, 1);
   EXPECT_THAT(s.Draft(2), IsEmpty());
-  // Another request that begins alike may go on.
+  // Another request with the same beginning can draft.
   s.tokens = {1, 2, 3};
   world.drafter.Rollback(s.state.get(), 2);
   EXPECT_THAT(s.Draft(2), SizeIs(2));
@@ -333,7 +333,7 @@ TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
 TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
   for (int n = 1; n <= 4; ++n) {
     TranslatedWorld world({.vocab = kDraftVocab, .context_length = 8});
-    TranslatedSequence s(Tokens(n, 6), &world.drafter);  // three of the draft's each
+    TranslatedSequence s(Tokens(n, 6), &world.drafter);  // three draft tokens each
     const int room = std::max(0, 8 - 3 * n + 1);
     EXPECT_THAT(s.Draft(5), SizeIs(std::min(room, 5))) << n;
     const auto options = world.drafter.Options(s.state.get(), s.tokens);
@@ -344,7 +344,7 @@ TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
   }
 }
 
-TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
+TEST(MappedDraft, ReadsPromptsInChunksOfItsOwnTokens) {
   TranslatedWorld world({.vocab = kDraftVocab}, 3, /*chunk_tokens=*/4);
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, 8, 19);
@@ -361,7 +361,8 @@ TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
   world.ExpectDrawnAsRecorded(s);
 }
 
-// Prefixes are known by the draft's tokens: whatever the target's are, the same reading is found.
+// Prefixes are keyed by the draft's tokens: texts with the same reading share them, whatever the
+// target's tokens.
 TEST(MappedDraft, StartsFromPublishedPrefixes) {
   TranslatedWorld world;
   std::mt19937_64 random(3);
@@ -382,7 +383,7 @@ TEST(MappedDraft, StartsFromPublishedPrefixes) {
     EXPECT_EQ(second.Draft(4), draft);
     EXPECT_EQ(world.model.passes()[0][0].start, published);
   }
-  // 5 is read as the draft's 0 and 3.
+  // Token 5 is read as the draft's 0 and 3.
   TranslatedSequence other({5, 5, 5, 5}, &world.drafter);
   other.Draft(1);
   world.drafter.Rollback(other.state.get(), 4);
@@ -393,7 +394,7 @@ TEST(MappedDraft, StartsFromPublishedPrefixes) {
   EXPECT_EQ(world.model.passes()[0][0].start, 6);
 }
 
-TEST(MappedDraft, EndsBeforeARowThatHasNothingOfTheTargets) {
+TEST(MappedDraft, InvalidRowEndsTheDraft) {
   TranslatedWorld world;
   world.model.options().poisoned = [](absl::Span<const TokenId> context) {
     return context.size() == 6;

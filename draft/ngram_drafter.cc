@@ -10,12 +10,12 @@
 namespace tandem {
 namespace {
 
-// Hashes of the runs that end with text[end - 1], the shortest first.
+// Hashes the runs that end with text[end - 1], shortest first.
 class RunHashes {
  public:
   RunHashes(absl::Span<const TokenId> text, int end) : text_(text), end_(end) {}
   int longest() const { return std::min(end_, NgramIndex::kLongestKey); }
-  // The hash of the run that is one token longer than the last.
+  // Returns the hash of the next run, which is one token longer than the last.
   uint64_t Next() {
     const auto token = static_cast<uint32_t>(text_[end_ - ++length_]);
     return hash_ = SplitMix64(hash_ + token);
@@ -28,7 +28,7 @@ class RunHashes {
   uint64_t hash_ = 0;
 };
 
-// How many tokens before `a` and before `b` < a are the same.
+// Returns how many tokens before place `a` equal those before place `b` < a.
 int CommonLength(absl::Span<const TokenId> text, int a, int b) {
   const int most = std::min(b, NgramIndex::kLongestMatch);
   int length = 0;
@@ -36,9 +36,10 @@ int CommonLength(absl::Span<const TokenId> text, int a, int b) {
   return length;
 }
 
-// The runs that a memory of earlier texts is followed by; shorter ones tell of the language alone.
+// The shortest run for which the continuation counts as remembered text (kMemory). Shorter runs
+// only reflect the language (kSuccessors).
 constexpr int kShortestRemembered = 3;
-// Tokens of memory in a row: each is looked up, and few more are kept.
+// The longest draft from memory. Each token costs a lookup, and few tokens beyond this are kept.
 constexpr int kMaxRemembered = 8;
 
 struct NgramDraftState final : DraftState {
@@ -53,8 +54,8 @@ NgramIndex::Match FindMatch(NgramDraftState* state, absl::Span<const TokenId> co
   return state->index.Find(context);
 }
 
-// The remembered continuation of a text. Each token is looked up after those before it, as long as
-// runs are known that are long enough for the source of the first one.
+// The remembered continuation of a text. Each further token is looked up after the ones before it,
+// as long as the known runs are long enough for the source of the first token.
 class Remembered {
  public:
   Remembered(const TextMemory* memory, absl::Span<const TokenId> context, int most) {
@@ -75,7 +76,8 @@ class Remembered {
   DraftSource source() const {
     return first_.run < kShortestRemembered ? DraftSource::kSuccessors : DraftSource::kMemory;
   }
-  // In [0, kNumEvidence): the run, and whether the first token is what usually follows.
+  // In [0, kNumEvidence): depends on the length of the run, and on whether the first token is the
+  // usual one after it.
   int evidence() const {
     const int by_run = first_.run >= 8 ? 2 : first_.run == 5 || first_.run == 2 ? 1 : 0;
     return 2 * by_run + (first_.is_usual ? 1 : 0);
@@ -122,10 +124,10 @@ NgramIndex::Match NgramIndex::Find(absl::Span<const TokenId> text) const {
   RunHashes hashes(text, end);
   for (int n = 1; n <= hashes.longest(); ++n) {
     const auto it = places_.find(hashes.Next());
-    if (it == places_.end()) break;  // a longer run cannot be known if its end is not
+    if (it == places_.end()) break;  // if a run is unknown, so are longer ones
     const Places& places = it->second;
     const int length = CommonLength(text, end, places.latest);
-    if (length < n) continue;  // other tokens of the same hash
+    if (length < n) continue;  // a hash collision
     best = {.length = length,
             .next = places.latest,
             .is_repeated = places.before >= 0 && text[places.before] == text[places.latest]};
@@ -170,7 +172,7 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
 absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
                                    absl::Span<Proposal* const> proposals) {
   for (size_t i = 0; i < requests.size(); ++i) {
-    // A part of a prompt, of which more may be known already, is not to be looked up.
+    // Skip partial prompts: the index may hold more of the prompt than `context` shows.
     if (requests[i].granted == 0) continue;
     const absl::Span<const TokenId> context = requests[i].context;
     auto* state = static_cast<NgramDraftState*>(requests[i].state);
@@ -185,8 +187,7 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
     const std::vector<TokenId>& tokens = proposals[i]->tokens;
     for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].granted;
          ++place) {
-      // After the end of the text it goes on as proposed: a text that repeats itself keeps doing
-      // so.
+      // After the end of the text, continue from the proposal: a repetitive text keeps repeating.
       const TokenId token =
           place < context.size() ? context[place] : tokens[place - context.size()];
       ProposeCertain(token, proposals[i]);

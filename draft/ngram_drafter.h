@@ -12,44 +12,46 @@
 
 namespace tandem {
 
-// Earlier occurrences of a text's end: for each run of up to kLongestKey tokens, the two latest
-// places that follow it. Appending a token costs kLongestKey hash entries,
-// whatever the length of the text.
+// Finds earlier occurrences of the end of a text. Maps each run of up to kLongestKey tokens to the
+// two latest places after it. Appending a token costs kLongestKey hash entries, whatever the length
+// of the text.
 class NgramIndex {
  public:
   static constexpr int kLongestKey = 6;
 
   struct Match {
-    int length = 0;  // tokens before the end that stood there too, up to kLongestMatch; 0 if none
-    int next = 0;    // the latest place that follows them
-    bool is_repeated = false;  // the place before that one went on with the same token
+    int length = 0;            // matching tokens, up to kLongestMatch; 0 without a match
+    int next = 0;              // the place after their latest earlier occurrence
+    bool is_repeated = false;  // the occurrence before that one continues with the same token
   };
   static constexpr int kLongestMatch = 32;
 
-  // Indexes the tokens of `text` after the first length().
-  // REQUIRES: text begins with the tokens that are indexed already.
+  // Indexes the tokens of `text` from position length() on.
+  // REQUIRES: text begins with the tokens that are already indexed.
   void Extend(absl::Span<const TokenId> text);
   int length() const { return length_; }
   void Clear();
 
-  // The longest run of tokens at the end of `text`, taken in, that stood earlier in it.
+  // Returns the longest run at the end of `text` that also occurs earlier in it.
+  // REQUIRES: all of `text` is indexed.
   Match Find(absl::Span<const TokenId> text) const;
 
  private:
-  // The latest two places that follow one run of tokens; -1 for none.
+  // The latest two places after a run of tokens; -1 where there is no such place.
   struct Places {
     int32_t latest = -1;
     int32_t before = -1;
   };
 
-  // By a hash of the run's tokens and length; a hit is compared with the text.
+  // Keyed by a hash of the run. A hit is compared with the text.
   absl::flat_hash_map<uint64_t, Places> places_;
   int length_ = 0;
 };
 
-// Prompt lookup (Saxena 2023): proposes what followed the last time that the text ended as it does
-// now, in the prompt or in the output; or, as another option, what mostly followed in texts of its
-// tenant (TextMemory). Its tokens are not drawn: each is proposed with certainty.
+// Prompt lookup (Saxena 2023): proposes the tokens that followed the latest earlier occurrence of
+// the text's end, in the prompt or in the output. A second option proposes the tokens that usually
+// followed in texts of the same tenant (TextMemory). Tokens are not drawn: each is proposed with
+// certainty.
 class NgramDrafter final : public Drafter {
  public:
   std::string_view name() const override { return "ngram"; }
@@ -59,12 +61,12 @@ class NgramDrafter final : public Drafter {
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
-  // Only committed tokens are remembered: mostly there is nothing to forget.
+  // The index holds committed tokens only, so this is usually a no-op.
   void Rollback(DraftState* state, int length) override;
-  void Evict(DraftState* /*state*/) override {}  // it holds no pages
+  void Evict(DraftState* /*state*/) override {}  // holds no pages
 
-  // The evidence of a match, in [0, kNumEvidence): its length, and whether the text went on alike
-  // the last two times.
+  // Returns the evidence class of a match, in [0, kNumEvidence). It depends on the length, and on
+  // whether the last two occurrences continue with the same token.
   static int EvidenceOf(const NgramIndex::Match& match);
 };
 

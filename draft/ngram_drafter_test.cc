@@ -17,7 +17,7 @@ using testing::IsEmpty;
 
 using Tokens = std::vector<TokenId>;
 
-// The longest end of `text` that stood before, and the latest place behind it, by trying all.
+// Brute force: the longest end of `text` that occurs earlier, and the latest place after it.
 NgramIndex::Match FindByTrying(const Tokens& text) {
   const int end = static_cast<int>(text.size());
   const auto length_at = [&](int place) {
@@ -25,7 +25,7 @@ NgramIndex::Match FindByTrying(const Tokens& text) {
     while (length < place && text[place - 1 - length] == text[end - 1 - length]) ++length;
     return std::min(length, NgramIndex::kLongestMatch);
   };
-  // Longer runs than the longest key are told apart by their last tokens alone.
+  // The index keys runs by at most their last kLongestKey tokens.
   const auto key_at = [&](int place) {
     return std::min(length_at(place), NgramIndex::kLongestKey);
   };
@@ -49,7 +49,7 @@ TEST(NgramIndex, FindsTheLongestMatchAndItsLatestPlace) {
     Tokens text;
     for (const TokenId token : all) {
       text.push_back(token);
-      // Not at every length: it takes in several tokens at once.
+      // Skip some lengths, so that Extend indexes several tokens at once.
       if (random() % 3 == 0) continue;
       index.Extend(text);
       const NgramIndex::Match match = index.Find(text);
@@ -88,7 +88,7 @@ struct LookedUpText {
   Proposal proposal;
 };
 
-TEST(NgramDrafter, ProposesWhatFollowedTheLastTime) {
+TEST(NgramDrafter, ProposesTheTokensAfterTheLatestOccurrence) {
   LookedUpText s({1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 8, 2, 3});
   EXPECT_THAT(s.Draft(3), ElementsAre(5, 6, 7));
   s.tokens.push_back(4);
@@ -98,7 +98,7 @@ TEST(NgramDrafter, ProposesWhatFollowedTheLastTime) {
   EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), IsEmpty());
 }
 
-TEST(NgramDrafter, GoesOnWithATextThatRepeatsItself) {
+TEST(NgramDrafter, ContinuesARepetitiveTextBeyondItsEnd) {
   LookedUpText s({7, 1, 2, 3, 1, 2, 3, 1});
   EXPECT_THAT(s.Draft(7), ElementsAre(2, 3, 1, 2, 3, 1, 2));
 }
@@ -116,22 +116,22 @@ TEST(NgramDrafter, ProposesEachTokenWithCertainty) {
   EXPECT_FALSE(s.drafter.is_drawn());
 }
 
-TEST(NgramDrafter, ReadsAlongAndProposesNothingWhenNothingIsWanted) {
+TEST(NgramDrafter, ProposesNothingWhenGrantedNoTokens) {
   LookedUpText s({1, 1, 1});
   EXPECT_THAT(s.Draft(0), IsEmpty());
 }
 
-// While a prompt is read in chunks all of it may be known already. A sanitizer sees a look beyond
-// the part.
-TEST(NgramDrafter, ProposesNothingBehindAPartOfWhatItKnows) {
+// While a prompt is read in chunks, the index may already hold all of it. A sanitizer reports reads
+// beyond the part that is shown.
+TEST(NgramDrafter, ProposesNothingAfterAPartOfAnIndexedPrompt) {
   LookedUpText s(Tokens(50, 1));
   EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), testing::SizeIs(1));
   s.tokens = Tokens(7, 1);
   EXPECT_THAT(s.Draft(0), IsEmpty());
 }
 
-// After a rollback into what it remembers it goes by the tokens that came instead.
-TEST(NgramDrafter, ForgetsWhatWasRolledBack) {
+// A rollback into the indexed text clears the index, and the replacement tokens count.
+TEST(NgramDrafter, ForgetsRolledBackTokens) {
   LookedUpText s({1, 2, 3, 1, 2, 4, 1, 2});
   EXPECT_THAT(s.Draft(1), ElementsAre(4));
   s.drafter.Rollback(s.state.get(), 5);
@@ -141,7 +141,7 @@ TEST(NgramDrafter, ForgetsWhatWasRolledBack) {
   EXPECT_THAT(s.Draft(1), ElementsAre(5));
 }
 
-TEST(NgramDrafter, TellsHowMuchSpeaksForIt) {
+TEST(NgramDrafter, EvidenceGrowsWithTheMatch) {
   EXPECT_LT(NgramDrafter::EvidenceOf({.length = 1, .next = 1, .is_repeated = false}),
             NgramDrafter::EvidenceOf({.length = 1, .next = 1, .is_repeated = true}));
   for (const int length : {1, 2, 3, 6, NgramIndex::kLongestMatch}) {
@@ -159,7 +159,7 @@ TEST(NgramDrafter, TellsHowMuchSpeaksForIt) {
   EXPECT_EQ(options[0].max_tokens, kMaxDraftTokens);
 }
 
-// ---- What earlier texts of the tenant say ----
+// ---- Memory of earlier texts of the tenant ----
 
 std::shared_ptr<Tenant> TenantThatWrote(const std::vector<Tokens>& texts) {
   auto tenant = std::make_shared<Tenant>();
@@ -168,7 +168,7 @@ std::shared_ptr<Tenant> TenantThatWrote(const std::vector<Tokens>& texts) {
   return tenant;
 }
 
-TEST(NgramDrafter, OffersWhatItsTenantWroteBefore) {
+TEST(NgramDrafter, OffersContinuationsOfEarlierTextsOfItsTenant) {
   const auto tenant = TenantThatWrote({{1, 2, 3, 4, 5, 6}});
   LookedUpText s({9, 1, 2, 3}, tenant);
   const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
@@ -182,7 +182,7 @@ TEST(NgramDrafter, OffersWhatItsTenantWroteBefore) {
   EXPECT_THAT(LookedUpText({9, 1, 2, 3}).Draft(3, DraftSource::kMemory), IsEmpty());
 }
 
-TEST(NgramDrafter, OffersWhatMostlyFollowsAtLast) {
+TEST(NgramDrafter, OffersSuccessorsOfShortRuns) {
   const auto tenant = TenantThatWrote({{1, 2, 3, 4}});
   LookedUpText s({9, 9, 2}, tenant);
   const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
@@ -203,8 +203,8 @@ TEST(NgramDrafter, OffersItsOwnTextAndTheMemory) {
   EXPECT_THAT(s.Draft(1, DraftSource::kMemory), ElementsAre(4));
 }
 
-// A tenant that had to make room for others.
-TEST(NgramDrafter, GoesOnWithoutAMemoryThatIsGone) {
+// Tenants drops the memory of an evicted tenant while its sequences still run.
+TEST(NgramDrafter, WorksAfterItsTenantLosesItsMemory) {
   const auto tenant = TenantThatWrote({{1, 2, 3, 4, 5}});
   LookedUpText s({1, 2, 3}, tenant);
   EXPECT_EQ(s.drafter.Options(s.state.get(), s.tokens).size(), 1u);

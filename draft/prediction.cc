@@ -34,7 +34,7 @@ size_t PredictedText::Find(absl::Span<const TokenId> output, size_t next) const 
   return 0;
 }
 
-absl::Span<const TokenId> Prediction::Behind(absl::Span<const TokenId> output) {
+absl::Span<const TokenId> Prediction::ContinuationOf(absl::Span<const TokenId> output) {
   if (text_ == nullptr) return {};
   const absl::Span<const TokenId> tokens = text_->tokens();
   for (; num_followed_ < output.size(); ++num_followed_) {
@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const T
                                                                          int max_output) {
   if (text.size() > MaxBytes(max_output)) {
     size_t size = MaxBytes(max_output);
-    while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the beginning of a character
+    while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the start of a character
     text = text.substr(0, size);
   }
   {

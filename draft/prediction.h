@@ -18,21 +18,21 @@
 
 namespace tandem {
 
-// A predicted text, its tokens and an index of their runs. Building it sorts the tokens four times;
-// finding a place takes four binary searches, whatever the text says. Immutable.
+// A predicted text, its tokens and an index of their runs. Building it sorts the tokens four times.
+// Find() takes four binary searches, whatever the text. Immutable.
 class PredictedText {
  public:
   PredictedText(std::string text, std::vector<TokenId> tokens);
 
   const std::string& text() const { return text_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // The place after the longest run of the last tokens of `output`, of kLongestRun at most; of
-  // equal runs the first at or after `next`, else the last before it. 0 if no run of kMinRun is
-  // there.
+  // Finds the longest run of at most kLongestRun last tokens of `output` in the predicted tokens,
+  // and returns the place after it. Among equal runs: the first place at or after `next`, otherwise
+  // the last before it. Returns 0 without a run of at least kMinRun tokens.
   size_t Find(absl::Span<const TokenId> output, size_t next) const;
 
  private:
-  // Fewer tokens stand in many places.
+  // Shorter runs occur in too many places.
   static constexpr size_t kMinRun = 3;
   static constexpr size_t kLongestRun = 6;
 
@@ -42,38 +42,38 @@ class PredictedText {
 
   std::string text_;
   std::vector<TokenId> tokens_;
-  // For each length of run from kMinRun on: the places after its runs, by run, then by place.
+  // For each run length from kMinRun on: the places after runs, sorted by run, then by place.
   std::array<std::vector<uint32_t>, kLongestRun - kMinRun + 1> places_;
 };
 
-// What somebody expects an output to be, followed along: an edit of a text says most of it again.
-// Where the output leaves the prediction it is found again by what was said last.
+// Follows an output along a predicted text. Edits of a text, for example, repeat most of it. Where
+// the output leaves the prediction, its last tokens find the place where it continues.
 // Thread-compatible.
 class Prediction {
  public:
   Prediction() = default;
   explicit Prediction(std::shared_ptr<const PredictedText> text) : text_(std::move(text)) {}
 
-  // The predicted tokens behind `output`, which grows from call to call; none where the two have
-  // parted.
-  absl::Span<const TokenId> Behind(absl::Span<const TokenId> output);
+  // Returns the predicted tokens after `output`, which grows from call to call. Empty where the
+  // output has left the prediction.
+  absl::Span<const TokenId> ContinuationOf(absl::Span<const TokenId> output);
 
  private:
-  std::shared_ptr<const PredictedText> text_;  // null for none
-  size_t next_ = 0;                            // the place of the output's next token
+  std::shared_ptr<const PredictedText> text_;  // null without a prediction
+  size_t next_ = 0;                            // the predicted place of the output's next token
   bool has_parted_ = false;
-  size_t num_followed_ = 0;  // of the output
+  size_t num_followed_ = 0;  // output tokens followed so far
 };
 
-// Tokenises predicted texts, each once for all the sequences of its request: a text that is in use
-// is found again. Thread-safe.
+// Tokenises predicted texts, each once for all sequences of its request: texts in use are shared.
+// Thread-safe.
 class PredictedTexts {
  public:
-  // The bytes that are read of a text for an output of at most `max_output` tokens, 8 for each. The
-  // output may leave out 1,024 tokens of the text.
+  // The number of bytes read of a text for an output of at most `max_output` tokens: 8 for each
+  // token, plus 1,024 tokens of the text that the output may leave out.
   static constexpr size_t MaxBytes(int max_output) { return (size_t{1024} + max_output) * 8; }
 
-  // Tokenizer::Encode's errors.
+  // Returns the tokenised text, cut to MaxBytes(max_output). Errors are those of Tokenizer::Encode.
   absl::StatusOr<std::shared_ptr<const PredictedText>> Get(const Tokenizer& tokenizer,
                                                            std::string_view text, int max_output);
 

@@ -25,39 +25,39 @@ Prediction Follow(std::vector<TokenId> tokens) {
   return Prediction(std::make_shared<const PredictedText>("", std::move(tokens)));
 }
 
-TEST(Prediction, IsFollowed) {
+TEST(Prediction, FollowsTheOutput) {
   Prediction prediction = Follow(Predicted());
-  EXPECT_EQ(prediction.Behind({}).size(), 13u);
-  EXPECT_THAT(prediction.Behind({1, 2, 3}).first(2), ElementsAre(4, 5));
-  EXPECT_THAT(prediction.Behind({1, 2, 3}).first(2), ElementsAre(4, 5));
-  EXPECT_THAT(prediction.Behind(Predicted()), IsEmpty());
+  EXPECT_EQ(prediction.ContinuationOf({}).size(), 13u);
+  EXPECT_THAT(prediction.ContinuationOf({1, 2, 3}).first(2), ElementsAre(4, 5));
+  EXPECT_THAT(prediction.ContinuationOf({1, 2, 3}).first(2), ElementsAre(4, 5));
+  EXPECT_THAT(prediction.ContinuationOf(Predicted()), IsEmpty());
   std::vector<TokenId> longer = Predicted();
   longer.push_back(1);
-  EXPECT_THAT(prediction.Behind(longer), IsEmpty());
+  EXPECT_THAT(prediction.ContinuationOf(longer), IsEmpty());
 }
 
-// Changed, left out and put in: three tokens tell where it goes on.
-TEST(Prediction, IsFoundAgain) {
+// After changed, omitted and inserted tokens, three matching tokens find the place again.
+TEST(Prediction, FindsItsPlaceAgain) {
   Prediction changed = Follow(Predicted());
-  EXPECT_THAT(changed.Behind({1, 2, 33, 4, 5}), IsEmpty());
-  EXPECT_THAT(changed.Behind({1, 2, 33, 4, 5, 6}).first(1), ElementsAre(7));
+  EXPECT_THAT(changed.ContinuationOf({1, 2, 33, 4, 5}), IsEmpty());
+  EXPECT_THAT(changed.ContinuationOf({1, 2, 33, 4, 5, 6}).first(1), ElementsAre(7));
   Prediction left_out = Follow(Predicted());
-  EXPECT_THAT(left_out.Behind({1, 2, 7, 8, 9}).first(1), ElementsAre(4));
+  EXPECT_THAT(left_out.ContinuationOf({1, 2, 7, 8, 9}).first(1), ElementsAre(4));
   Prediction put_in = Follow(Predicted());
-  EXPECT_THAT(put_in.Behind({1, 2, 20, 21, 1, 2}), IsEmpty());
-  EXPECT_THAT(put_in.Behind({1, 2, 20, 21, 1, 2, 3}).first(1), ElementsAre(4));
+  EXPECT_THAT(put_in.ContinuationOf({1, 2, 20, 21, 1, 2}), IsEmpty());
+  EXPECT_THAT(put_in.ContinuationOf({1, 2, 20, 21, 1, 2, 3}).first(1), ElementsAre(4));
 }
 
-// Where it says the same twice, the next place counts, and the longest run before that.
-TEST(Prediction, PrefersTheLongestAndTheNext) {
+// If several places match, the longest run wins, then the next place.
+TEST(Prediction, PrefersTheLongestRunAndThenTheNextPlace) {
   Prediction near = Follow(Predicted());
-  EXPECT_THAT(near.Behind({1, 2, 3, 4, 5, 6, 7, 0, 4, 5, 6}).first(1), ElementsAre(10));
+  EXPECT_THAT(near.ContinuationOf({1, 2, 3, 4, 5, 6, 7, 0, 4, 5, 6}).first(1), ElementsAre(10));
   Prediction longest = Follow(Predicted());
-  EXPECT_THAT(longest.Behind({0, 9, 4, 5, 6}), ElementsAre(10));
+  EXPECT_THAT(longest.ContinuationOf({0, 9, 4, 5, 6}), ElementsAre(10));
 }
 
-// The definition, by trying every place: the longest run of 3 to 6 tokens, and of equal ones the
-// first place at or after `next`, else the last before it.
+// The definition by brute force: the longest run of 3 to 6 tokens; among equal runs the first place
+// at or after `next`, otherwise the last before it.
 size_t FindByTrying(const std::vector<TokenId>& tokens, absl::Span<const TokenId> output,
                     size_t next) {
   size_t best_run = 2;
@@ -75,7 +75,7 @@ size_t FindByTrying(const std::vector<TokenId>& tokens, absl::Span<const TokenId
   return best;
 }
 
-TEST(PredictedText, FindsWhatTryingEveryPlaceFinds) {
+TEST(PredictedText, FindAgreesWithBruteForce) {
   std::mt19937_64 random(1);
   for (const int vocab : {1, 2, 3, 5}) {
     for (int trial = 0; trial < 100; ++trial) {
@@ -93,20 +93,20 @@ TEST(PredictedText, FindsWhatTryingEveryPlaceFinds) {
 }
 
 // Row 121 of the bug catalogue: trying every place takes minutes here.
-TEST(Prediction, IsFoundAgainInLongTexts) {
+TEST(Prediction, FindsItsPlaceQuicklyInLongTexts) {
   constexpr int kLength = 300'000;
   Prediction prediction = Follow(std::vector<TokenId>(kLength, 1));
   std::vector<TokenId> output;
   for (int i = 0; i < 50'000; ++i) {
     output.push_back(i % 4 == 0 ? 2 : 1);
     const bool is_found = i % 4 == 3;
-    EXPECT_EQ(prediction.Behind(output).empty(), !is_found) << i;
+    EXPECT_EQ(prediction.ContinuationOf(output).empty(), !is_found) << i;
   }
 }
 
 // ---- Texts ----
 
-TEST(PredictedTexts, AreTokenisedOnceForAllSequencesOfARequest) {
+TEST(PredictedTexts, TokenisesEachTextOnceForAllSequencesOfARequest) {
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   PredictedTexts texts;
   const std::string text = "Once upon a time there was a king.";
@@ -118,14 +118,14 @@ TEST(PredictedTexts, AreTokenisedOnceForAllSequencesOfARequest) {
   EXPECT_EQ(*texts.Get(*tokenizer, text, 10), first);
   const std::weak_ptr<const PredictedText> kept = first;
   first = nullptr;
-  EXPECT_TRUE(kept.expired());  // no request, no text
+  EXPECT_TRUE(kept.expired());  // freed with its last request
 }
 
-TEST(PredictedTexts, AreReadAsFarAsTheOutputMayReach) {
+TEST(PredictedTexts, CutsTextsBeyondTheReachOfTheOutput) {
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   PredictedTexts texts;
   std::string text = "x";
-  while (text.size() < 100'000) text += "é";  // the bound falls within one of them
+  while (text.size() < 100'000) text += "é";  // the bound falls inside a character
   ASSERT_EQ(PredictedTexts::MaxBytes(10), 8272u);
   const auto read = *texts.Get(*tokenizer, text, 10);
   EXPECT_EQ(read->text(), text.substr(0, 8271));
@@ -134,10 +134,10 @@ TEST(PredictedTexts, AreReadAsFarAsTheOutputMayReach) {
   EXPECT_FALSE(texts.Get(*tokenizer, "\xff", 10).ok());
 }
 
-TEST(Prediction, OfNothingIsNothing) {
+TEST(Prediction, IsEmptyWithoutAText) {
   Prediction none;
-  EXPECT_THAT(none.Behind({}), IsEmpty());
-  EXPECT_THAT(none.Behind({1, 2, 3, 4}), IsEmpty());
+  EXPECT_THAT(none.ContinuationOf({}), IsEmpty());
+  EXPECT_THAT(none.ContinuationOf({1, 2, 3, 4}), IsEmpty());
 }
 
 }  // namespace

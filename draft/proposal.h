@@ -9,16 +9,17 @@
 
 namespace tandem {
 
-// Tokens a drafter suggests, and how likely it was to suggest them. Reused from round to round, so
-// that the rows are allocated once.
+// The draft tokens of one sequence and the distributions that they were drawn from. Reused from
+// round to round, so that the rows are allocated once.
 struct Proposal {
   std::vector<TokenId> tokens;
-  // drawn_from[i] is the distribution tokens[i] was drawn from, exactly as drawn: all on that token
-  // if it was not drawn at all. There may be more of them than tokens; those are meaningless.
+  // drawn_from[i] is exactly the distribution that tokens[i] was drawn from. A token that was not
+  // drawn has all of the probability. There may be more entries than tokens; ignore the excess.
   std::vector<Distribution> drawn_from;
 
-  // Of a draft model on the host: the confidence of each token's row (ConfidenceCurve); its steps,
-  // which may be one more than tokens; and whether it ended early, as DraftRequest::stop says.
+  // Set by a draft model whose rows are on the host: the confidence of each token's row
+  // (ConfidenceCurve), the number of steps (up to one more than tokens), and whether
+  // DraftRequest::stop ended the draft early.
   std::vector<float> confidences;
   int num_steps = 0;
   bool has_stopped = false;
@@ -29,7 +30,7 @@ struct Proposal {
     num_steps = 0;
     has_stopped = false;
   }
-  // Adds a token. The caller fills the distribution returned by NextDistribution() first.
+  // The distribution of the next token. The caller fills it in before it appends the token.
   Distribution* NextDistribution() { return DistributionAt(static_cast<int>(tokens.size())); }
   Distribution* DistributionAt(int i) {
     while (static_cast<int>(drawn_from.size()) <= i) drawn_from.emplace_back();

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// A row over all ids up to the last of `ids` from one over these alone; the others get `rest`.
+// Writes values[i] to row[ids[i]]. All other ids up to the last of `ids` get `rest`.
 void Scatter(absl::Span<const float> values, absl::Span<const TokenId> ids, float rest,
              std::vector<float>* row) {
   row->assign(ids.back() + 1, rest);
@@ -19,7 +19,7 @@ void Scatter(absl::Span<const float> values, absl::Span<const TokenId> ids, floa
 
 }  // namespace
 
-SamplingParams OngoingDraft::SamplingAt(int slot) const {
+SamplingParams OngoingDraft::SamplingFor(int slot) const {
   SamplingParams sampling = *request->sampling;
   if (request->draft_temperature != nullptr && !sampling.is_greedy()) {
     sampling.temperature /= request->draft_temperature->At(slot);
@@ -36,7 +36,8 @@ RandomPlace OngoingDraft::PlaceOf(int slot) const {
       .stream = RandomStream::kDraft, .position = committed, .slot = static_cast<uint32_t>(slot)};
 }
 
-// Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
+// Masks tokens that the target does not have before drawing, so that q is the distribution that the
+// token was drawn from.
 absl::Span<const float> RowDrawer::ToTargetRow(absl::Span<const float> logits) {
   if (const absl::Span<const TokenId> ids = model_->head_ids(); !ids.empty()) {
     Scatter(logits, ids, -std::numeric_limits<float>::infinity(), &draft_row_);
@@ -49,7 +50,7 @@ absl::Span<const float> RowDrawer::ToTargetRow(absl::Span<const float> logits) {
   return target_row_;
 }
 
-// A row over the head's tokens is enough where nothing asks for tokens by their ids, and shorter.
+// Works on the shorter row over the head's tokens if no parameter refers to tokens by id.
 absl::Status RowDrawer::MakeDraftDistribution(absl::Span<const float> logits,
                                               const SamplingParams& sampling, TokenHistory* history,
                                               Distribution* distribution) {
@@ -67,7 +68,7 @@ absl::Status RowDrawer::MakeDraftDistribution(absl::Span<const float> logits,
   return absl::OkStatus();
 }
 
-// The probability of the row's most likely token; a NaN if the row is not a distribution.
+// Returns the probability of the row's most likely token, or NaN if the row is not a distribution.
 float RowDrawer::ConfidenceOf(absl::Span<const float> logits) {
   const TokenId best = ArgMax(logits);
   if (best < 0) return std::numeric_limits<float>::quiet_NaN();
@@ -85,7 +86,7 @@ bool RowDrawer::DrawNext(absl::Span<const float> logits, OngoingDraft* draft) {
   proposal.has_stopped = !draft->survival.Takes(confidence);
   if (proposal.has_stopped) return false;
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDraftDistribution(logits, draft->SamplingAt(draft->num_tokens()),
+  const bool valid = MakeDraftDistribution(logits, draft->SamplingFor(draft->num_tokens()),
                                            request.history, distribution)
                          .ok();
   if (!valid) return false;

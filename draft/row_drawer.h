@@ -11,14 +11,14 @@
 
 namespace tandem {
 
-// One request's draft, as its tokens are drawn.
+// One request's draft while its tokens are drawn.
 struct OngoingDraft {
-  // `granted`: the most tokens that can be drawn of those that the request grants.
+  // `granted`: the maximum number of tokens to draw, not more than the request grants.
   OngoingDraft(const DraftRequest* of, Proposal* into, int granted)
       : request(of), walk(of->history), proposal(into), max_tokens(granted), survival(of->stop) {}
 
   const DraftRequest* request;
-  DraftWalk walk;  // along the proposal, as tokens are drawn on the host
+  DraftWalk walk;  // adds the proposed tokens to the history, when they are drawn on the host
   Proposal* proposal;
   int max_tokens;
   DraftSurvival survival;
@@ -27,28 +27,31 @@ struct OngoingDraft {
   int num_tokens() const { return static_cast<int>(proposal->tokens.size()); }
   bool wants_more() const { return !ended && num_tokens() < max_tokens; }
 
-  // How token `slot` is to be drawn, and with which noise.
-  SamplingParams SamplingAt(int slot) const;
+  // The sampling parameters and the place of the noise for token `slot`.
+  SamplingParams SamplingFor(int slot) const;
   RandomPlace PlaceOf(int slot) const;
 };
 
-// Draws draft tokens, which are the target's, off the rows of a draft model. Its tokens may be some
-// of the target's (LanguageModel::head_ids) or others (VocabularyMap). Thread-compatible.
+// Draws draft tokens from the rows of a draft model. The tokens drawn are always the target's. The
+// model's rows may cover a part of the target's vocabulary (LanguageModel::head_ids) or another
+// vocabulary (VocabularyMap). Thread-compatible.
 class RowDrawer {
  public:
-  // The pointers must outlive this; `vocabulary` may be null. Ids from `target_vocab_size` on are
-  // never drawn.
+  // The pointers must outlive this object; `vocabulary` may be null. Ids from `target_vocab_size`
+  // on are never drawn.
   RowDrawer(const LanguageModel* model, int target_vocab_size, const VocabularyMap* vocabulary)
       : model_(model), target_vocab_size_(target_vocab_size), vocabulary_(vocabulary) {}
 
-  // Adds a token drawn from this row, [head_tokens()]. False if the draft ends: the row is not a
-  // distribution, its tokens would hardly be kept, or those after them.
+  // Draws a token from this row, [head_tokens()], and appends it. Returns false if the draft ends,
+  // because the row is not a distribution, or because its token or the next one is unlikely to be
+  // kept.
   bool DrawNext(absl::Span<const float> logits, OngoingDraft* draft);
 
  private:
-  // A row over the target's tokens, as far as the draft has them; valid until the next call.
+  // Converts a row of the draft model to one over target ids. Tokens that the draft lacks are at
+  // -infinity or after the end of the row. Valid until the next call.
   absl::Span<const float> ToTargetRow(absl::Span<const float> logits);
-  // MakeDistribution of a row over the head's tokens, over the target's.
+  // Like MakeDistribution: from a row over the head's tokens to a distribution over target ids.
   absl::Status MakeDraftDistribution(absl::Span<const float> logits, const SamplingParams& sampling,
                                      TokenHistory* history, Distribution* distribution);
   float ConfidenceOf(absl::Span<const float> logits);

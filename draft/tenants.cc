@@ -9,10 +9,10 @@
 namespace tandem {
 namespace {
 
-// More would keep a habit of long ago for too long.
+// With more votes an outdated continuation would stay for too long.
 constexpr int kMaxVotes = 8;
 constexpr int kUsualVotes = 2;
-constexpr int kSuccessorRuns = 2;  // the first ones
+constexpr int kSuccessorRuns = 2;  // the first lengths in kRuns
 
 size_t PlaceOf(uint64_t hash, size_t num_places) { return (hash & 0xFFFFFFFFu) * num_places >> 32; }
 
@@ -97,7 +97,7 @@ std::shared_ptr<Tenant> Tenants::Get(const CacheSalt& salt) {
     return salted_.front();
   }
   if (static_cast<int>(salted_.size()) == kMaxSaltedTenants) {
-    // Its sequences that still run go on without a memory, so that the sum is kept.
+    // Its running sequences continue without a memory, so that the total stays within bounds.
     salted_.back()->memory = nullptr;
     salted_.pop_back();
   }

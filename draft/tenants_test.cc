@@ -25,14 +25,14 @@ Tokens Counting(TokenId first, int count) {
   return tokens;
 }
 
-TEST(TextMemory, KnowsNothingAtFirst) {
+TEST(TextMemory, StartsEmpty) {
   const TextMemory memory(kMemoryBytes);
   EXPECT_EQ(memory.Find({}).run, 0);
   EXPECT_EQ(memory.Find({1, 2, 3}).run, 0);
   EXPECT_LE(memory.bytes(), kMemoryBytes);
 }
 
-TEST(TextMemory, GoesByTheLongestRunThatItKnows) {
+TEST(TextMemory, UsesTheLongestKnownRun) {
   TextMemory memory(kMemoryBytes);
   LearnAll(&memory, Counting(100, 20));
   LearnAll(&memory, {50, 104, 105, 7});
@@ -50,8 +50,8 @@ TEST(TextMemory, GoesByTheLongestRunThatItKnows) {
   EXPECT_THAT(next({119}), testing::ElementsAre(0, 0));
 }
 
-// One text in which a run goes on otherwise changes no habit; the habit may change.
-TEST(TextMemory, KeepsToWhatMostlyFollows) {
+// A single different continuation does not replace the usual one; repeated ones do.
+TEST(TextMemory, KeepsTheUsualContinuation) {
   TextMemory memory(kMemoryBytes);
   LearnAll(&memory, {1, 2});
   EXPECT_FALSE(memory.Find({1}).is_usual);
@@ -65,7 +65,7 @@ TEST(TextMemory, KeepsToWhatMostlyFollows) {
   EXPECT_EQ(memory.Find({1}).token, 4);
 }
 
-TEST(TextMemory, LearnsOnlyTheEnd) {
+TEST(TextMemory, LearnsOnlyTheLastTokens) {
   TextMemory memory(kMemoryBytes);
   memory.Learn({1, 2, 3, 4}, 1);
   EXPECT_EQ(memory.Find({1}).run, 0);
@@ -75,7 +75,7 @@ TEST(TextMemory, LearnsOnlyTheEnd) {
   EXPECT_EQ(memory.Find({5}).run, 0);
 }
 
-TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
+TEST(TextMemory, LearnsSuccessorsOnlyOfShortRuns) {
   TextMemory memory(kMemoryBytes);
   memory.LearnSuccessor({1, 2, 3}, 4);
   EXPECT_EQ(memory.Find({1, 2, 3}).run, 2);
@@ -85,7 +85,7 @@ TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
   EXPECT_EQ(memory.Find({9}).token, 8);
 }
 
-// The memory keeps its size however much it learns, and holds what was learned last.
+// The memory keeps its size however much it learns, and holds the latest text.
 TEST(TextMemory, IsBounded) {
   TextMemory memory(TextMemory::kMinBytes);
   const size_t bytes = memory.bytes();
@@ -102,7 +102,7 @@ constexpr int64_t kTenantBytes = int64_t{16} << 20;
 
 CacheSalt Salt(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
 
-TEST(Tenants, AreTheSameByTheirSalt) {
+TEST(Tenants, AreKeyedBySalt) {
   Tenants tenants(kTenantBytes);
   EXPECT_EQ(tenants.num_tenants(), 0);
   EXPECT_EQ(tenants.bytes_in_use(), 0);
@@ -120,8 +120,8 @@ TEST(Tenants, AreTheSameByTheirSalt) {
   EXPECT_EQ(tenants.Get(nullptr)->speculation, nullptr);
 }
 
-// All shares together are no more than was said, whoever comes and however many; sequences of a
-// tenant that had to leave go on without.
+// All shares together stay within the limit, however many tenants there are. Sequences of an
+// evicted tenant continue without a memory.
 TEST(Tenants, ShareABoundedMemory) {
   Tenants tenants(kTenantBytes);
   const auto first = tenants.Get(Salt("first"));
@@ -140,7 +140,7 @@ TEST(Tenants, ShareABoundedMemory) {
   EXPECT_EQ(tenants.Get(nullptr), unsalted);
 }
 
-TEST(Tenants, RememberNothingInNoMemory) {
+TEST(Tenants, HaveNoMemoryWithZeroBytes) {
   Tenants tenants(0);
   EXPECT_EQ(tenants.Get(nullptr)->memory, nullptr);
   EXPECT_EQ(tenants.Get(Salt("a"))->memory, nullptr);

@@ -13,17 +13,17 @@
 namespace tandem {
 namespace {
 
-// Longer tokens are not looked for when a text is cut into tokens, so that a file of huge tokens
-// costs no more than its size; words are shorter.
+// The longest token tried when a text is cut into tokens. It keeps the time for a file of huge
+// tokens linear in its size; words are shorter.
 constexpr size_t kMaxBytesPerPiece = 64;
 
 enum class Kind : char {
   kText,     // bytes, as the tokenizer writes text
-  kByte,     // a byte of a character that the tokenizer has no token for
-  kSpecial,  // an instruction; its bytes are a name
+  kByte,     // a byte of a character without a token of its own
+  kSpecial,  // a control token; its bytes are a name
 };
 
-// What a token stands for.
+// The meaning of a token.
 struct TokenText {
   Kind kind = Kind::kText;
   std::string bytes;
@@ -37,7 +37,7 @@ struct TokenText {
   }
 };
 
-// Nothing for ids without a token and for tokens without text.
+// Returns nullopt for ids without a token and for tokens without text.
 std::optional<TokenText> TextOf(const Vocabulary& vocabulary, TokenId id) {
   const Tokenizer& tokenizer = *vocabulary.tokenizer;
   if (id >= vocabulary.size) return std::nullopt;
@@ -52,7 +52,7 @@ int NumTokens(const Vocabulary& vocabulary) {
   return std::min(vocabulary.size, vocabulary.tokenizer->vocab_size());
 }
 
-// The tokens that stand in front of every text.
+// Returns the tokens that the tokenizer puts before every text.
 std::vector<TokenId> StartTokens(const Tokenizer& tokenizer) {
   constexpr TokenId kTextItself = -1;
   std::vector<TokenId> ids = tokenizer.WithTemplate({kTextItself});
@@ -72,13 +72,13 @@ bool IsText(const std::optional<TokenText>& text) {
   return text.has_value() && text->kind != Kind::kSpecial;
 }
 
-// Finds the draft's tokens by what they stand for, and writes text with them.
+// Finds the draft's tokens by their meaning, and writes text with them.
 class DraftWriter {
  public:
   DraftWriter(const Vocabulary& draft, const Texts& texts) : draft_(draft) {
     for (TokenId id = 0; id < draft.size; ++id) {
       if (!texts[id].has_value()) continue;
-      ids_.emplace(*texts[id], id);  // of equals the lowest stays
+      ids_.emplace(*texts[id], id);  // keeps the lowest id of equal tokens
       if (IsText(texts[id])) longest_ = std::max(longest_, texts[id]->bytes.size());
     }
     longest_ = std::min(longest_, kMaxBytesPerPiece);
@@ -89,8 +89,9 @@ class DraftWriter {
     return it == ids_.end() ? -1 : it->second;
   }
 
-  // As the draft's own tokenizer writes these bytes in the middle of a text; where it would write
-  // others or has no such token, in as few tokens as there can be.
+  // Returns the tokens that the draft's tokenizer makes of these bytes in the middle of a text. If
+  // they would decode to other bytes, or the draft lacks one of them, uses as few tokens as
+  // possible.
   std::vector<TokenId> Write(const std::string& bytes) const {
     const auto encoded = draft_.tokenizer->Encode(bytes, SpecialTokens::kPlain);
     if (encoded.ok() && BytesOf(*encoded) == bytes) return *encoded;
@@ -98,7 +99,7 @@ class DraftWriter {
   }
 
  private:
-  // Nothing if one of the ids is no text of the draft's.
+  // Returns nullopt if one of the ids is not a text token of the draft.
   std::optional<std::string> BytesOf(const std::vector<TokenId>& ids) const {
     std::string bytes;
     for (const TokenId id : ids) {
@@ -114,7 +115,8 @@ class DraftWriter {
     return id >= 0 || bytes.size() > 1 ? id : Find({Kind::kByte, std::string(bytes)});
   }
 
-  // From the end: the fewest tokens for the rest from each byte on; of equals the longest first.
+  // Finds the fewest tokens from each byte to the end, backwards. Among equal counts the longest
+  // first token wins.
   std::vector<TokenId> WriteInFewTokens(std::string_view bytes) const {
     constexpr int kImpossible = std::numeric_limits<int>::max();
     struct Step {
@@ -143,7 +145,7 @@ class DraftWriter {
   size_t longest_ = 0;
 };
 
-// Pairs in the making: every token is in one at most.
+// Collects pairs. Each token is in at most one of them.
 class Pairing {
  public:
   Pairing(int target_size, int draft_size)
@@ -157,7 +159,7 @@ class Pairing {
     is_taken_[draft] = true;
     return true;
   }
-  // Tokens that play the same part by other names, in order.
+  // Pairs tokens with the same role but different names, in order.
   void AddByPart(absl::Span<const TokenId> targets, absl::Span<const TokenId> drafts) {
     auto draft = drafts.begin();
     const auto is_free = [this](TokenId id) {
@@ -193,7 +195,7 @@ VocabularyMap::VocabularyMap(const Vocabulary& target, const Vocabulary& draft) 
   for (TokenId id = 0; id < target.size; ++id) {
     if (texts[id].has_value()) pairing.Add(id, writer.Find(*texts[id]));
   }
-  // A byte that one tokenizer has a token of its own for is text to another.
+  // A byte token in one vocabulary may be a text token in the other.
   for (TokenId id = 0; id < target.size; ++id) {
     if (!IsText(texts[id])) continue;
     const Kind other = texts[id]->kind == Kind::kText ? Kind::kByte : Kind::kText;

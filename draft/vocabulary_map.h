@@ -13,37 +13,39 @@ namespace tandem {
 // One model's side of a vocabulary map.
 struct Vocabulary {
   const Tokenizer* tokenizer = nullptr;
-  int size = 0;  // tokens that the model reads; the tokenizer may have fewer tokens, or more
+  int size = 0;  // number of ids that the model reads; may differ from the tokenizer's
   absl::Span<const TokenId> end_tokens;
 };
 
-// How a draft model of other tokens speaks and reads the target's: which tokens of the two are the
-// same text, and what the draft reads in place of each of the target's. The rule, with its reasons:
-// docs/vocabularies.md. Thread-safe.
+// Maps between a target's tokens and those of a draft model with another vocabulary. Pairs tokens
+// with the same text, and gives for each target token the draft tokens that the draft reads in its
+// place. docs/vocabularies.md has the rule and its reasons. Thread-safe.
 class VocabularyMap {
  public:
-  // A token of each model that stand for the same.
+  // A token of each model with the same meaning.
   struct Pair {
     TokenId target = 0;
     TokenId draft = 0;
   };
-  // Of a reading: the draft cannot write this token's text.
+  // In a reading: the draft's tokens cannot represent this token's text.
   static constexpr TokenId kUnreadable = -1;
 
-  // Pairs tokens of the same bytes and finds readings for all others. Time is linear in the text of
-  // both vocabularies. Nothing of the tokenizers is kept.
+  // Pairs tokens with the same bytes and finds readings for all others. Takes time linear in the
+  // text of both vocabularies. Keeps no reference to the tokenizers.
   VocabularyMap(const Vocabulary& target, const Vocabulary& draft);
-  // From what it is made of. `readings`: [target tokens]. No token is in two pairs.
+  // Makes a map from its parts. `readings`: [target tokens].
+  // REQUIRES: no token is in two pairs.
   VocabularyMap(std::vector<Pair> pairs, const std::vector<std::vector<TokenId>>& readings);
 
-  // Whether every token of the target's tokenizer is the draft's of the same id, and the draft has
-  // no others among the target's ids: then no map is wanted.
+  // Whether each id below the target's size means the same token to both models, so that a map is
+  // not needed. Checks every token of the target's tokenizer, and the draft's tokens among these
+  // ids.
   static bool HasSameIds(const Vocabulary& target, const Vocabulary& draft);
 
-  // Tokens that the draft can propose, by ascending target id.
+  // The tokens that the draft can propose, by ascending target id.
   absl::Span<const Pair> pairs() const { return pairs_; }
-  // What the draft reads in place of a target's token: one token of a pair, several, none (special
-  // tokens that it does not have), or one that is kUnreadable.
+  // Returns the draft tokens to read in place of a target token: its paired token, several tokens,
+  // an empty span (special tokens that the draft lacks), or a single kUnreadable.
   // REQUIRES: 0 <= target < target_size().
   absl::Span<const TokenId> Reading(TokenId target) const {
     TANDEM_DCHECK(0 <= target && target < target_size());
@@ -51,18 +53,18 @@ class VocabularyMap {
   }
   int target_size() const { return static_cast<int>(ends_.size()) - 1; }
 
-  // The draft's logits, of its first tokens, as a row over the target's tokens, [target_size()]:
-  // -infinity for those that it cannot propose.
+  // Converts the draft's logits (of all its tokens or the first ones) to a row over the target's
+  // tokens, [target_size()]. Tokens that the draft cannot propose get -infinity.
   void ToTargetRow(absl::Span<const float> draft_logits, std::vector<float>* row) const;
 
-  // Tokens of text, special ones not counted: what pairing them came to.
+  // How many text tokens each model has, and how many are paired. Special tokens are not counted.
   struct Counts {
     int target = 0;
     int draft = 0;
     int paired = 0;
   };
   const Counts& counts() const { return counts_; }
-  // The same of those with more than one byte, which most of a text consists of.
+  // The same for tokens of more than one byte, which make up most of a text.
   const Counts& long_counts() const { return long_counts_; }
 
  private:

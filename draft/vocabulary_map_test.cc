@@ -21,18 +21,19 @@ using testing::IsEmpty;
 using Json = nlohmann::json;
 using Tokens = std::vector<TokenId>;
 
-// A vocabulary written down by hand.
+// A handwritten vocabulary.
 class Words {
  public:
   struct Options {
     std::vector<std::string> special = {};
     std::vector<std::string> merges = {};
-    std::string start = "";  // a special token in front of every text
+    std::string start = "";  // a special token before every text
     Json decoder = {{"type", "ByteLevel"}};
-    int num_padding = 0;  // ids of the model that are no token's
+    int num_padding = 0;  // ids of the model without a token
     Tokens end_tokens = {};
   };
-  // Tokens by their bytes, from id 0 on; special ones behind. An empty one leaves its id out.
+  // `tokens`: the bytes of each token, from id 0 on; special tokens follow. An empty string skips
+  // its id.
   explicit Words(const std::vector<std::string>& tokens) : Words(tokens, Options()) {}
   Words(const std::vector<std::string>& tokens, const Options& options)
       : end_tokens_(options.end_tokens) {
@@ -118,10 +119,10 @@ TEST(VocabularyMap, PairsPermutedTokens) {
   EXPECT_FALSE(SameIds(target, draft));
 }
 
-TEST(VocabularyMap, SeesThatIdsAreTheSame) {
+TEST(VocabularyMap, HasSameIdsComparesTokensById) {
   const Words target({"a", "b", "", "ab"}, {.special = {"<s>"}});
   EXPECT_TRUE(SameIds(target, target));
-  // Padding of the models differs.
+  // The models differ in padding.
   EXPECT_TRUE(SameIds(target, Words({"a", "b", "", "ab"}, {.special = {"<s>"}, .num_padding = 9})));
   EXPECT_TRUE(
       SameIds(Words({"a", "b"}, {.num_padding = 9}), Words({"a", "b"}, {.num_padding = 1})));
@@ -131,21 +132,21 @@ TEST(VocabularyMap, SeesThatIdsAreTheSame) {
   EXPECT_FALSE(SameIds(Words({"a", "b", "c"}), Words({"a", "b"})));
   EXPECT_FALSE(SameIds(Words({"a", "b", "c"}), Words({"a", "b"}, {.num_padding = 1})));
   EXPECT_FALSE(SameIds(target, Words({"a", "b", "", "ab"}, {.special = {"</s>"}})));
-  // Ordinary there, special here.
+  // "<s>" is ordinary in the draft and special in the target.
   EXPECT_FALSE(SameIds(target, Words({"a", "b", "", "ab", "<s>"})));
   EXPECT_FALSE(SameIds(target, Words({"a", "c", "", "ab"}, {.special = {"<s>"}})));
   EXPECT_FALSE(SameIds(target, Words({"a", "b", "c", "ab"}, {.special = {"<s>"}})));
 }
 
 // A model may have fewer rows than its tokenizer has tokens.
-TEST(VocabularyMap, LeavesOutWhatTheModelHasNoRowsFor) {
+TEST(VocabularyMap, LeavesOutTokensWithoutARowInTheModel) {
   const Words words({"a", "b", "ab"}, {.merges = {"a b"}});
   Vocabulary draft = words.Get();
   draft.size = 2;
   EXPECT_FALSE(VocabularyMap::HasSameIds(words.Get(), draft));
   const VocabularyMap map(words.Get(), draft);
   EXPECT_EQ(PairsOf(map), (Pairs{{0, 0}, {1, 1}}));
-  // Its tokenizer would write the token that the model lacks.
+  // The tokenizer alone would write the token that the model lacks.
   EXPECT_THAT(ReadingOf(map, 2), ElementsAre(0, 1));
   EXPECT_EQ(map.counts().draft, 2);
 }
@@ -155,18 +156,18 @@ TEST(VocabularyMap, ReadsTokensTheDraftDoesNotHaveInPieces) {
   const Words draft({"c", "b", "a", "ab", "bc"}, {.merges = {"a b", "b c"}});
   const VocabularyMap map = MapOf(target, draft);
   EXPECT_EQ(PairsOf(map), (Pairs{{0, 2}, {1, 1}, {2, 0}, {4, 4}}));
-  EXPECT_THAT(ReadingOf(map, 3), ElementsAre(3, 0));  // as its merges have it, not "a", "bc"
+  EXPECT_THAT(ReadingOf(map, 3), ElementsAre(3, 0));  // follows its merges; not "a", "bc"
   EXPECT_THAT(ReadingOf(map, 5), ElementsAre(0, 3));
   EXPECT_THAT(ReadingOf(map, 6), ElementsAre(VocabularyMap::kUnreadable));
-  EXPECT_THAT(ReadingOf(map, 7), ElementsAre(VocabularyMap::kUnreadable));  // all of it, or none
+  EXPECT_THAT(ReadingOf(map, 7), ElementsAre(VocabularyMap::kUnreadable));  // all or nothing
   EXPECT_EQ(map.counts().target, 8);
   EXPECT_EQ(map.counts().draft, 5);
   EXPECT_EQ(map.counts().paired, 4);
   EXPECT_EQ(map.long_counts().paired, 1);
 }
 
-// Every reading is the same text, whichever of the two is the larger.
-TEST(VocabularyMap, ReadingsAreTheSameBytes) {
+// Every reading has the bytes of its token, whichever vocabulary is larger.
+TEST(VocabularyMap, ReadingsHaveTheBytesOfTheirTokens) {
   const std::vector<std::string> small = {"\xE2", "\x82", "\xAC", "a", "b", " ", "\xE2\x82", " a"};
   const std::vector<std::string> large = {" a b",       "b",    "\xAC", "\xE2\x82\xAC", "a", "\xE2",
                                           "\x82\xAC a", "\x82", " ",    "a\xE2"};
@@ -180,15 +181,15 @@ TEST(VocabularyMap, ReadingsAreTheSameBytes) {
   }
 }
 
-// Parts of characters are no text that the draft's tokenizer could encode.
-TEST(VocabularyMap, CutsPartsOfCharactersIntoAsFewTokensAsThereCanBe) {
+// The draft's tokenizer cannot encode parts of characters.
+TEST(VocabularyMap, CutsPartsOfCharactersIntoTheFewestTokens) {
   const Words target({"\x82\xAC\xE2\x82"});
   const VocabularyMap map = MapOf(target, Words({"\x82", "\xAC", "\xE2", "\xAC\xE2", "\xE2\x82"}));
-  EXPECT_THAT(ReadingOf(map, 0), ElementsAre(0, 3, 0));  // not 0, 1, 4: the longer first
-  // The longest first would end nowhere.
+  EXPECT_THAT(ReadingOf(map, 0), ElementsAre(0, 3, 0));  // not 0, 1, 4: longest first
+  // A greedy longest match would reach a dead end.
   const VocabularyMap narrow = MapOf(target, Words({"\x82\xAC\xE2", "\x82\xAC", "\xE2\x82"}));
   EXPECT_THAT(ReadingOf(narrow, 0), ElementsAre(1, 2));
-  // Tokens of any length take time in proportion.
+  // The time is linear in the length of a token.
   const VocabularyMap wide =
       MapOf(Words({std::string(100000, '\x82')}), Words({"\x82\x82\x82\x82"}));
   EXPECT_THAT(ReadingOf(wide, 0), testing::SizeIs(25000));
@@ -199,23 +200,23 @@ TEST(VocabularyMap, PairsSpecialTokensByTheirNameOnly) {
   const Words draft({"a", "<pad>"}, {.special = {"<s>", "<|im_end|>"}});
   const VocabularyMap map = MapOf(target, draft);
   EXPECT_EQ(PairsOf(map), (Pairs{{0, 0}, {2, 3}}));
-  EXPECT_THAT(ReadingOf(map, 3), IsEmpty());  // passed over
+  EXPECT_THAT(ReadingOf(map, 3), IsEmpty());  // skipped
   EXPECT_THAT(ReadingOf(map, 1),
-              ElementsAre(VocabularyMap::kUnreadable));  // text, which the draft has no letters for
+              ElementsAre(VocabularyMap::kUnreadable));  // text that the draft cannot spell
   EXPECT_EQ(map.counts().target, 2);
   EXPECT_EQ(map.counts().paired, 1);
 }
 
-TEST(VocabularyMap, PairsTokensThatEndOrBeginATextWhateverTheirNames) {
+TEST(VocabularyMap, PairsStartAndEndTokensWhateverTheirNames) {
   const Words target(
       {"a"},
       {.special = {"<s>", "</s>", "<|end|>", "<|user|>"}, .start = "<s>", .end_tokens = {2, 3}});
   const Words draft({"a"}, {.special = {"<|begin|>", "<|eot|>", "<|end|>", "<|eos|>"},
                             .start = "<|begin|>",
                             .end_tokens = {3, 2, 4}});
-  // One of the ends has the same name; the others are paired in order.
+  // One of the end tokens has the same name; the others are paired in order.
   EXPECT_EQ(PairsOf(MapOf(target, draft)), (Pairs{{0, 0}, {1, 1}, {2, 2}, {3, 3}}));
-  // A draft that has none.
+  // A draft without special tokens.
   const VocabularyMap without = MapOf(target, Words({"a"}));
   EXPECT_EQ(PairsOf(without), (Pairs{{0, 0}}));
   EXPECT_THAT(ReadingOf(without, 1), IsEmpty());
@@ -230,7 +231,7 @@ TEST(VocabularyMap, PairsBytesWithBytesFirst) {
   const Words target({"<0x41>", "A", "<0xE2>"}, {.decoder = fallback});
   const VocabularyMap same = MapOf(target, Words({"A", "<0xE2>", "<0x41>"}, {.decoder = fallback}));
   EXPECT_EQ(PairsOf(same), (Pairs{{0, 2}, {1, 0}, {2, 1}}));
-  // To a byte-level vocabulary all are text; what is paired already is not paired again.
+  // In a byte-level vocabulary all three are text. No token is paired twice.
   const VocabularyMap text = MapOf(target, Words({"\xE2", "A"}));
   EXPECT_EQ(PairsOf(text), (Pairs{{1, 1}, {2, 0}}));
   EXPECT_THAT(ReadingOf(text, 0), ElementsAre(1));
@@ -239,7 +240,7 @@ TEST(VocabularyMap, PairsBytesWithBytesFirst) {
   EXPECT_THAT(ReadingOf(back, 2), ElementsAre(1, 2));
 }
 
-// Of equal tokens the lowest ids are paired; the others can still be read.
+// Among equal tokens the lowest ids are paired; the others can still be read.
 TEST(VocabularyMap, PairsEveryTokenOnce) {
   const Json replace = {{"type", "Replace"}, {"pattern", {{"String", "_"}}}, {"content", "x"}};
   const Words target({"a", "x", "_"}, {.decoder = replace});
@@ -250,13 +251,13 @@ TEST(VocabularyMap, PairsEveryTokenOnce) {
   EXPECT_EQ(map.counts().paired, 2);
 }
 
-// Without a decoder tokens are joined with spaces, and the bytes are others.
-TEST(VocabularyMap, CountsWhatStandsBetweenTokensAsTheirs) {
+// Without a decoder tokens are joined with spaces, which are then a part of their bytes.
+TEST(VocabularyMap, TreatsSeparatorsAsPartOfTokens) {
   const Words spaced({"the", "cat"}, {.decoder = nullptr});
   EXPECT_EQ(PairsOf(MapOf(spaced, Words({"the", " cat", " the"}))), (Pairs{{0, 2}, {1, 1}}));
 }
 
-TEST(VocabularyMap, FindsNothingWhereNothingIsShared) {
+TEST(VocabularyMap, IsEmptyForDisjointVocabularies) {
   const VocabularyMap map = MapOf(Words({"a", "b"}), Words({"c", "d", "e"}));
   EXPECT_THAT(map.pairs(), IsEmpty());
   EXPECT_THAT(ReadingOf(map, 0), ElementsAre(VocabularyMap::kUnreadable));
@@ -265,19 +266,19 @@ TEST(VocabularyMap, FindsNothingWhereNothingIsShared) {
   EXPECT_EQ(map.counts().paired, 0);
 }
 
-TEST(VocabularyMap, DoesNotReadPadding) {
+TEST(VocabularyMap, PaddingIsUnreadable) {
   const VocabularyMap map = MapOf(Words({"a", ""}, {.num_padding = 2}), Words({"a"}));
   ASSERT_EQ(map.target_size(), 4);
   for (TokenId id = 1; id < 4; ++id)
     EXPECT_THAT(ReadingOf(map, id), ElementsAre(VocabularyMap::kUnreadable));
 }
 
-TEST(VocabularyMap, MovesRowsToTheTargetsIds) {
+TEST(VocabularyMap, ConvertsRowsToTargetIds) {
   const VocabularyMap map({{0, 2}, {2, 0}}, {{2}, {0, 2}, {0}, {}});
-  std::vector<float> row(9, 5.0f);  // of another time
+  std::vector<float> row(9, 5.0f);  // stale values
   map.ToTargetRow(std::vector<float>{1.0f, NAN, 3.0f}, &row);
   EXPECT_THAT(row, ElementsAre(3.0f, -INFINITY, 1.0f, -INFINITY));
-  map.ToTargetRow(std::vector<float>{1.0f, 2.0f}, &row);  // of a head that was cut
+  map.ToTargetRow(std::vector<float>{1.0f, 2.0f}, &row);  // of a cut head
   EXPECT_THAT(row, ElementsAre(-INFINITY, -INFINITY, 1.0f, -INFINITY));
   EXPECT_THAT(ReadingOf(map, 1), ElementsAre(0, 2));
   EXPECT_THAT(ReadingOf(map, 3), IsEmpty());

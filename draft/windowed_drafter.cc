@@ -8,15 +8,15 @@
 namespace tandem {
 namespace {
 
-// A window grows to four times its first size: reading it anew then costs a third of a token for
-// each that was generated.
+// A window grows to four times its first size, so reading the next one costs a third of a token per
+// generated token.
 constexpr int kGrowth = 4;
 
 int RoundedUp(int number, int step) { return (number + step - 1) / step * step; }
 
 struct WindowedState final : DraftState {
   std::unique_ptr<DraftState> inner;
-  int begin_length = 0;  // of the text when reading began; 0: it has not
+  int begin_length = 0;  // length of the text when reading began; 0 before that
   int num_skipped = 0;
   std::vector<TokenId> seen;
 
@@ -91,8 +91,8 @@ class WindowedDrafter final : public Drafter {
   }
 
  private:
-  // The window of `context`, the first tokens of a text of `num_committed`. Valid until the state
-  // changes.
+  // Returns the window of `context`, the first tokens of a text of `num_committed` tokens. Valid
+  // until the state changes.
   absl::Span<const TokenId> See(WindowedState* state, absl::Span<const TokenId> context,
                                 int num_committed) {
     if (state->begin_length == 0 || inner_->NumCached(*state->inner) == 0) {
@@ -105,7 +105,7 @@ class WindowedDrafter final : public Drafter {
     }
     if (state->num_skipped == 0) return context;
     const size_t resumed = DraftWindow::kSinks + state->num_skipped;
-    if (context.size() <= resumed) return {};  // of a prompt; the sinks are read with the rest
+    if (context.size() <= resumed) return {};  // a partial prompt; the sinks are read later
     state->seen.assign(context.begin(), context.begin() + DraftWindow::kSinks);
     state->seen.insert(state->seen.end(), context.begin() + resumed, context.end());
     return state->seen;

@@ -27,7 +27,7 @@ using Tokens = std::vector<TokenId>;
 
 constexpr int kSinks = DraftWindow::kSinks;
 
-// `tokens` without `num_skipped` of them after the sinks.
+// Returns `tokens` without `num_skipped` of them after the sinks.
 Tokens Windowed(const Tokens& tokens, int num_skipped) {
   Tokens seen = tokens;
   if (num_skipped > 0) {
@@ -36,7 +36,7 @@ Tokens Windowed(const Tokens& tokens, int num_skipped) {
   return seen;
 }
 
-// A draft model with a window, and sequences that it drafts for.
+// A draft model with a window, and the sequences that it drafts for.
 class WindowWorld {
  public:
   struct Sequence {
@@ -74,7 +74,7 @@ class WindowWorld {
     }
     return drafter_->Propose(requests, proposals);
   }
-  // The target keeps so many of the draft, and a token of its own.
+  // Commits `accepted` tokens of the draft and the target's own next token.
   void Commit(int accepted, TokenId own, Sequence* s) {
     s->tokens.insert(s->tokens.end(), s->proposal.tokens.begin(),
                      s->proposal.tokens.begin() + accepted);
@@ -85,7 +85,7 @@ class WindowWorld {
     const auto options = drafter_->Options(s->state.get(), s->tokens);
     return options.empty() ? -1 : options[0].num_unread;
   }
-  // Tokens that the model has read since this was last asked.
+  // Returns how many tokens the model has read since the last call.
   int TakeNumRead() {
     int num_read = 0;
     for (const auto& pass : model_.passes()) {
@@ -94,7 +94,7 @@ class WindowWorld {
     model_.passes().clear();
     return num_read;
   }
-  // Expects the proposal to be drawn from the model's rows after the window and the draft so far.
+  // Expects each token to be drawn from the model's row after the window and the draft so far.
   void ExpectDrawnFromWindow(const Sequence& s, int num_skipped) {
     Tokens text = Windowed(s.tokens, num_skipped);
     for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
@@ -120,7 +120,7 @@ class WindowWorld {
   std::deque<Sequence> sequences_;
 };
 
-TEST(DraftWindow, LeavesWhatItPromises) {
+TEST(DraftWindow, KeepsItsSizeWithinBounds) {
   for (int recent = 1; recent <= 20; ++recent) {
     for (const int most : {recent, recent + 1, 2 * recent, 4 * recent}) {
       const DraftWindow window{.recent = recent, .most = most};
@@ -172,7 +172,7 @@ TEST(DraftWindow, FitsTheDraftsContext) {
   EXPECT_EQ(DraftWindow::Of(20, {.target = kSinks + 21, .draft = 100}).recent, 20);
 }
 
-// Row 175 of the bug catalogue. Chunk by chunk, as the engine shows prompts to drafters.
+// Row 175 of the bug catalogue. Prompts are shown chunk by chunk, as the engine does.
 TEST(WindowedDrafter, ReadsNoMoreOfALongPromptThanItsWindow) {
   std::mt19937_64 random(1);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 2000);
@@ -200,7 +200,7 @@ TEST(WindowedDrafter, ReadsNoMoreOfALongPromptThanItsWindow) {
   }
 }
 
-TEST(WindowedDrafter, IsThePlainOneWhileTheTextFitsTheWindow) {
+TEST(WindowedDrafter, DraftsLikeThePlainDrafterWhileTheTextFits) {
   constexpr int kRecent = 40;
   WindowWorld windowed({.recent = kRecent, .most = 4 * kRecent});
   WindowWorld plain({});
@@ -221,9 +221,9 @@ TEST(WindowedDrafter, IsThePlainOneWhileTheTextFitsTheWindow) {
   }
 }
 
-// Batches, rollbacks to anywhere, evictions, failures, and a draft context much shorter than the
-// texts: every draft is drawn from the rows after its window, and holds nothing else.
-TEST(WindowedDrafter, SeesItsWindowOverRandomRounds) {
+// Batches with random rollbacks, evictions and failures, and a draft context much shorter than the
+// texts. Every draft is drawn from the rows after its window, and its cache holds nothing else.
+TEST(WindowedDrafter, SeesOnlyItsWindowOverRandomRounds) {
   for (const int recent : {1, 2, 3, 5, 6, 7, 23}) {
     constexpr int kContext = 80;
     const DraftWindow window = DraftWindow::Of(recent, {.target = 1 << 20, .draft = kContext});
@@ -264,8 +264,8 @@ TEST(WindowedDrafter, SeesItsWindowOverRandomRounds) {
   }
 }
 
-// A rollback to a place that the window has left starts a new one.
-TEST(WindowedDrafter, RollsBackAcrossItsEdge) {
+// A rollback to a position before the window starts a new window.
+TEST(WindowedDrafter, RollsBackToBeforeTheWindow) {
   std::mt19937_64 random(3);
   const Tokens text = RandomTokens(random, kSmallVocab, 60);
   const DraftWindow window{.recent = 8, .most = 16};
@@ -286,9 +286,9 @@ TEST(WindowedDrafter, RollsBackAcrossItsEdge) {
   }
 }
 
-// Texts of about the same length have the same window, and share what was read of it. One that was
-// read whole shares none but the page of the sinks.
-TEST(WindowedDrafter, SharesPagesWithTheSameWindowAlone) {
+// Texts of similar lengths have the same window and share its pages. A text that was read
+// completely shares only the page of the sinks.
+TEST(WindowedDrafter, SharesPagesOnlyWithTheSameWindow) {
   std::mt19937_64 random(4);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 98);
   const DraftWindow window{.recent = 32, .most = 128};
@@ -307,7 +307,7 @@ TEST(WindowedDrafter, SharesPagesWithTheSameWindowAlone) {
   world.ExpectDrawnFromWindow(*second, 99 - world.drafter().NumCached(*second->state));
   EXPECT_THAT(world.TakeNumRead(), Le(4));
 
-  // The same tokens, read before the text was long.
+  // The same tokens, but reading began while the text was short.
   WindowWorld::Sequence* const whole = world.Add(Tokens(prompt.begin(), prompt.begin() + 30));
   EXPECT_EQ(world.drafter().NumCached(*whole->state), kSinks);
   whole->tokens = prompt;
@@ -323,8 +323,8 @@ TEST(WindowedDrafter, SharesPagesWithTheSameWindowAlone) {
   EXPECT_THAT(third->proposal.tokens, ElementsAreArray(first->proposal.tokens));
 }
 
-// A window does not make tenants share what was read.
-TEST(WindowedDrafter, SharesPagesWithinATenantAlone) {
+// Tenants do not share pages of equal windows.
+TEST(WindowedDrafter, SharesPagesOnlyWithinATenant) {
   std::mt19937_64 random(5);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 98);
   WindowWorld world({.recent = 32, .most = 128}, {}, /*page_size=*/4);

@@ -1,4 +1,4 @@
-// How an engine is made of its options, and what Engine offers in terms of the rest of it.
+// Creates engines from options, and implements the parts of Engine that only call others.
 #include <unistd.h>
 
 #include <memory>
@@ -19,15 +19,15 @@
 namespace tandem {
 namespace {
 
-// An engine, for the process that makes this. A process forked from it has the engine's memory
-// without its threads, so nothing there may wait for them or take a lock that one of them held at
-// the fork: calls are refused as Engine says, and the destructor leaves the engine's memory as it
-// is.
+// Binds an engine to the process that created it. A forked process has the engine's memory without
+// its threads, so it must not wait for them or take a lock that one of them held at the fork.
+// There, calls are refused as Engine describes, and the destructor does not touch the engine's
+// memory.
 class ProcessBoundEngine final : public Engine {
  public:
   explicit ProcessBoundEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
   ~ProcessBoundEngine() override {
-    if (!CheckProcess().ok()) (void)engine_.release();  // it would join threads that are absent
+    if (!CheckProcess().ok()) (void)engine_.release();  // it would join missing threads
   }
 
   using Engine::Submit;
@@ -52,7 +52,7 @@ class ProcessBoundEngine final : public Engine {
   }
   EngineLoad load() const override { return CheckProcess().ok() ? engine_->load() : EngineLoad(); }
 
-  // What never changes needs no thread and no lock.
+  // Constant data needs neither a thread nor a lock.
   const Tokenizer& tokenizer() const override { return engine_->tokenizer(); }
   ModelInfo target_info() const override { return engine_->target_info(); }
   std::optional<ModelInfo> draft_info() const override { return engine_->draft_info(); }
@@ -65,21 +65,21 @@ class ProcessBoundEngine final : public Engine {
     const pid_t here = getpid();
     if (here == process_) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrCat("engine: was made in process ", process_, ", and process ", here,
-                     " is a fork without its threads; make an engine after the fork"));
+        absl::StrCat("engine: was created in process ", process_, "; process ", here,
+                     " is a fork without its threads; create the engine after the fork"));
   }
 
   std::unique_ptr<Engine> engine_;
   const pid_t process_ = getpid();
 };
 
-// As Runtime::Load. `store`: in place of that of the options; null for that.
+// Like Runtime::Load. `store`: replaces the store of the options, unless it is null.
 absl::StatusOr<EngineParts> LoadParts(const EngineOptions& options, bool keeps_speculation,
                                       std::shared_ptr<PageStore> store) {
   EngineParts parts;
   parts.options = options;
   RETURN_IF_ERROR(ResolveModels(&parts.options));
-  // Before models are read, which takes long: an endpoint may be taken.
+  // Bind the endpoint before reading models, which takes long: it may be in use.
   std::unique_ptr<KvEventPublisher> publisher;
   if (!parts.options.kv_events.empty()) {
     RETURN_IF_ERROR(parts.options.Validate());

@@ -136,7 +136,7 @@ void Delivery::Queue(std::shared_ptr<Channel> channel) {
   if (ready_.size() > static_cast<size_t>(num_idle_)) AddThread();
 }
 
-// Without another thread those that there are come round to what waits.
+// If no thread can be added, the existing threads deliver what is waiting.
 void Delivery::AddThread() {
   if (is_stopping_ || threads_.size() >= kMaxThreads) return;
   try {

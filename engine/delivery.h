@@ -18,17 +18,18 @@ namespace tandem {
 
 class Delivery;
 
-// What one generation has committed, on its way to its callbacks. Pieces that come while a callback
-// runs wait for it and are joined: no more can wait than the completion itself holds. Thread-safe,
-// but one thread puts things in.
+// Carries one generation's committed output to its callbacks. Pieces that arrive while a callback
+// runs are joined and wait for it, so the waiting data is never larger than the completion.
+// Thread-safe, but only one thread may call Put and Close.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using OnResult = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;
 
-  // False if the callback has ended the generation; then nothing more is handed over.
+  // Queues a piece. Returns false if the callback has ended the generation; nothing more is then
+  // delivered.
   bool Put(const Piece& piece);
-  // After the last piece. What a callback ended is cut behind its last piece; what it failed,
-  // fails.
+  // Queues the result, after the last piece. If a callback ended the generation, the result is cut
+  // after the last piece delivered; if a callback threw, the result is its error.
   void Close(absl::StatusOr<Completion> result);
 
  private:
@@ -37,35 +38,34 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   void HandOver(const Piece& piece);
   void HandOver(absl::StatusOr<Completion> result);
-  // Hands over what waits, until nothing does.
+  // Delivers until nothing is waiting.
   void Drain();
 
   Delivery* const delivery_;
 
-  // Of the thread that hands over.
+  // Used only by the delivering thread.
   Engine::OnPiece on_piece_;
   OnResult on_result_;
-  absl::Status failure_;      // of a callback
-  size_t handed_tokens_ = 0;  // over to on_piece
-  size_t handed_text_ = 0;    // bytes, likewise
+  absl::Status failure_;      // exception of a callback
+  size_t handed_tokens_ = 0;  // tokens delivered to on_piece
+  size_t handed_text_ = 0;    // bytes of text delivered to on_piece
 
   absl::Mutex mutex_;
-  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;    // the callback has ended it
-  bool is_queued_ ABSL_GUARDED_BY(mutex_) = false;  // with the delivery, or with a thread of its
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;    // a callback has ended the generation
+  bool is_queued_ ABSL_GUARDED_BY(mutex_) = false;  // in the delivery's queue, or being delivered
   std::optional<OwnedPiece> piece_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::StatusOr<Completion>> result_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Calls the callbacks of all generations, each generation's in order, on the threads that
-// EngineOptions::callback_thread says. Of threads of its own there are as many as callbacks run at
-// the same time, so that one that takes its time is in nobody's way; from kMaxThreads on they wait
-// for each other. Thread-safe.
+// Calls the callbacks of all generations, in order for each generation, on the threads that
+// EngineOptions::callback_thread selects. It has as many threads as callbacks that run at the same
+// time, so that slow callbacks do not delay others; beyond kMaxThreads callbacks wait. Thread-safe.
 class Delivery {
  public:
   static constexpr int kMaxThreads = 64;
 
   explicit Delivery(CallbackThread thread);
-  // Hands over everything first. REQUIRES: every channel is closed.
+  // Delivers everything first. REQUIRES: every channel is closed.
   ~Delivery();
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
@@ -73,7 +73,7 @@ class Delivery {
   // `on_piece` may be null. `on_result` is called once.
   std::shared_ptr<Channel> Open(Engine::OnPiece on_piece, Channel::OnResult on_result);
 
-  // Whether the caller is a callback.
+  // Whether the caller runs on one of its threads, so in a callback.
   bool IsOwnThread() const;
 
  private:

@@ -14,16 +14,17 @@
 namespace tandem {
 namespace {
 
-// As Transformer::LoadOptions::min_packed_bytes: what is requantised is kept for the next start.
+// The same as Transformer::LoadOptions::min_packed_bytes, so that requantised weights are kept for
+// the next start.
 constexpr double kMinBytes = 64 << 20;
 constexpr double kBitsOfInt4 = 4.5;  // q4_k
-// What is expected of a draft that was not seen yet (draft/policy/acceptance_estimate.cc), and how
-// much of it four bits leave.
+// The expected acceptance of an unknown draft (draft/policy/acceptance_estimate.cc), and the
+// fraction of it that remains with four bits.
 constexpr double kAcceptance = 0.7;
 constexpr double kKeptByInt4 = 0.97;
-constexpr double kWorthPacking = 1.02;  // times the gain
+constexpr double kWorthPacking = 1.02;  // factor by which the gain must rise
 
-// Of a draft that keeps each token with the same chance.
+// The gain of a draft whose tokens are all kept with the same probability.
 double Gain(double acceptance, double step) {
   double kept = 1.0;
   return BestRoundGain(step, [&](int /*k*/) { return kept *= acceptance; });

@@ -8,19 +8,19 @@
 
 namespace tandem {
 
-// What the matrices of a draft weigh, its embedding and head left out.
+// The size of a draft's matrices, without embedding and head.
 struct DraftMatrices {
-  double bytes = 0.0;  // that one step reads
+  double bytes = 0.0;  // read by one step
   double bits_per_weight = 0.0;
 };
-// Of the model at `path`, whose files are described and not read.
+// Returns the size for the model at `path`. Reads only descriptions of tensors, not their data.
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
                                               const std::string& path);
 
-// The name of the format (kQuantizations) that EngineOptions::draft_quantize "auto" stands for:
-// "int4" if the expected gain of drafts rises, else "none". A draft that is small, or is to
-// compute with exact activations, stays as it is (docs/drafters.md).
-//   target_bytes: that a plain pass reads
+// Returns the format (a name of kQuantizations) for EngineOptions::draft_quantize "auto": "int4" if
+// that raises the expected gain of drafts, else "none". A small draft, or one that computes with
+// exact activations, is not quantised (docs/drafters.md).
+//   target_bytes: bytes that a plain pass reads
 std::string ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
                               bool has_exact_activations);
 

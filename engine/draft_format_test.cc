@@ -13,16 +13,16 @@ std::string Chosen(double bytes, double bits, bool has_exact_activations = false
                            has_exact_activations);
 }
 
-TEST(DraftFormat, IsFourBitsWhereTheyPay) {
+TEST(DraftFormat, IsFourBitsIfTheyPayOff) {
   EXPECT_EQ(Chosen(700e6, 16.0), "int4");
   EXPECT_EQ(Chosen(400e6, 8.5), "int4");
   EXPECT_EQ(Chosen(400e6, 8.5, /*has_exact_activations=*/true), "none");
-  EXPECT_EQ(Chosen(400e6, 4.5), "none");  // has as few
+  EXPECT_EQ(Chosen(400e6, 4.5), "none");  // has as few bits already
   EXPECT_EQ(Chosen(300e6, 4.7), "none");  // gains less than it loses
   EXPECT_EQ(Chosen(20e6, 16.0), "none");  // takes little time anyway
 }
 
-TEST(DraftFormat, LooksAtTheMatricesOfLayers) {
+TEST(DraftFormat, MeasuresTheMatricesOfLayers) {
   const auto floats = DraftMatricesOf({}, GoldenGgufPath("llama-small.F32.gguf"));
   const auto blocks = DraftMatricesOf({}, GoldenGgufPath("llama-small.Q8_0.gguf"));
   ASSERT_TRUE(floats.ok() && blocks.ok());

@@ -30,32 +30,32 @@
 namespace tandem {
 namespace {
 
-// The prefix caches as sessions use them, and counts of hits. Thread-compatible.
+// Connects sessions to the prefix caches and counts hits. Thread-compatible.
 class SessionPrefixes {
  public:
-  // Both must outlive it.
+  // Both must outlive this object.
   SessionPrefixes(const EngineOptions* options, Runtime* runtime)
       : options_(*options), runtime_(*runtime) {}
 
-  // The tokens of the session that may come from the prefix cache: none while log-probabilities of
-  // the prompt are wanted, which need its rows computed.
+  // The session's tokens that may come from the prefix cache. Empty while log-probabilities of the
+  // prompt are still to be reported, because those need its rows computed.
   absl::Span<const TokenId> Reusable(const Session& session) const {
     if (!options_.prefix_cache || session.NeedsPromptLogprobs()) return {};
     return session.tokens;
   }
-  // The longest published beginning of these.
+  // The longest published prefix of Reusable(session).
   KvSequence Find(const Session& session) const {
     return runtime_.target_cache->NewSequenceWithPrefix(
         Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
   }
-  // Gives a session its first sequence, `found`.
+  // Starts a session with the sequence `found`.
   void Begin(Session* session, KvSequence found) {
     if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
     num_queries_ += static_cast<int64_t>(Reusable(*session).size());
     Take(session, std::move(found));
   }
-  // Replaces the session's sequence by `found` if that is longer, and lets its drafter follow.
-  // Returns the number of tokens that the target's gained.
+  // Replaces the session's sequence with `found` if that is longer, and lets its drafter catch up.
+  // Returns the number of tokens that the target's sequence gained.
   int Take(Session* session, KvSequence found) {
     if (found.length() < session->target_kv.length()) found = session->target_kv.Fork();
     const int num_reused = found.length() - session->target_kv.length();
@@ -70,7 +70,7 @@ class SessionPrefixes {
     num_draft_hits_ += drafter.NumCached(*session->draft_state);
     return num_reused;
   }
-  // Offers the full pages that a round has added to sessions that begin with the same tokens.
+  // Publishes the full pages that a round has added, for sessions that begin with the same tokens.
   void Publish(Session* session) const {
     const int full_pages = session->target_kv.length() / options_.page_size;
     if (full_pages <= session->published_pages) return;
@@ -102,7 +102,8 @@ int PagesInUse(const PagedKvCache& cache) {
   return cache.num_pages() - cache.num_available_pages();
 }
 
-// Policies are kept where the engine is idle, at most so often, and when it ends.
+// Minimum time between saves of what speculation has learned. It is saved when the engine is idle,
+// and when it ends.
 constexpr absl::Duration kTimeBetweenKeeping = absl::Minutes(1);
 
 class EngineImpl final : public Engine {
@@ -123,7 +124,7 @@ class EngineImpl final : public Engine {
       is_stopping_ = true;
     }
     thread_.join();
-    delivery_.reset();  // callbacks see an engine that refuses everything
+    delivery_.reset();  // callbacks may still call the engine, which refuses everything
     const auto is_left = [this] {
       mutex_.AssertReaderHeld();
       return num_callers_ == 0;
@@ -145,7 +146,8 @@ class EngineImpl final : public Engine {
     absl::MutexLock lock(&mutex_);
     const auto it = results_.find(id);
     if (it == results_.end() || it->second.is_waited_for) {
-      return absl::NotFoundError(absl::StrCat("no generation ", id, " is there to be waited for"));
+      return absl::NotFoundError(
+          absl::StrCat("generation ", id, " is unknown, or is being or was waited for"));
     }
     it->second.is_waited_for = true;
     const auto is_done = [this, id] {
@@ -180,7 +182,7 @@ class EngineImpl final : public Engine {
     EngineLoad load = load_;
     load.num_waiting += static_cast<int>(submitted_.size());
     if (store_ != nullptr) store_->Refresh(&load);
-    if (parts_.events != nullptr) {  // which another thread counts
+    if (parts_.events != nullptr) {  // counted by another thread
       const KvEventStats stats = parts_.events->stats();
       load.kv_events = {.batches_published = stats.published, .batches_lost = stats.lost};
     }
@@ -210,11 +212,11 @@ class EngineImpl final : public Engine {
   }
 
  private:
-  // Of a generation that has not ended, or that nobody has heard the end of.
+  // The state of a generation that has not ended, or whose end was not reported yet.
   struct Outcome {
     bool is_cancelled = false;
     bool is_waited_for = false;  // by Wait or by a callback
-    bool is_done = false;        // then there is a result
+    bool is_done = false;        // `result` is set
     absl::StatusOr<Completion> result = absl::UnknownError("");
   };
 
@@ -233,7 +235,7 @@ class EngineImpl final : public Engine {
   RoundPlan Plan(std::vector<Session*>* running);
   std::vector<Session*> TakeStored(std::vector<Session*> running);
   bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
-  void LookForDrafts(Session* session);
+  void FindDrafts(Session* session);
   void Preempt(Session* session);
   void Deliver(Session* session);
   void Retire();
@@ -248,7 +250,7 @@ class EngineImpl final : public Engine {
   mutable absl::Mutex mutex_;
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
+  int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // callers blocked in Wait or CheckIntegrity
   std::vector<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
@@ -257,7 +259,7 @@ class EngineImpl final : public Engine {
   int64_t checks_done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status integrity_ ABSL_GUARDED_BY(mutex_);
 
-  // The engine thread's own.
+  // Used only by the engine's thread.
   Verifier verifier_;
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
@@ -295,7 +297,7 @@ absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done
   return absl::OkStatus();
 }
 
-// Null without callbacks.
+// Returns null without callbacks.
 std::shared_ptr<Channel> EngineImpl::OpenChannel(GenerationId id, OnPiece on_piece,
                                                  OnDone on_done) {
   if (on_done != nullptr) {
@@ -326,7 +328,7 @@ void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
 void EngineImpl::Work() {
   learned_.Recall(&policy_);
   while (TakeNewWork()) {
-    Retire();  // before a round is planned: who was cancelled since holds no pages in it
+    Retire();  // before planning, so that cancelled sessions hold no pages in the round
     ReportLoad();
     if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
     AnswerChecks();
@@ -338,7 +340,7 @@ void EngineImpl::Work() {
   learned_.Keep(&policy_, absl::ZeroDuration());
 }
 
-// Waits for something to do. False when the engine stops; then every generation has ended.
+// Waits for work. Returns false when the engine stops; every generation is then finished.
 bool EngineImpl::TakeNewWork() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this] {
@@ -381,13 +383,14 @@ void EngineImpl::Step() {
     return absl::c_any_of(running, [](const Session* session) { return session->finished; });
   };
   if (running.empty() || any_ended()) return;
-  for (Session* session : running) LookForDrafts(session);
+  for (Session* session : running) FindDrafts(session);
   RoundPlan plan = Plan(&running);
   if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
-  // Rows that one is spared go to others, who may find what they were to read, too.
+  // A prefix hit frees rows for other sessions, which may then hit the cache themselves. So plan
+  // until nothing changes.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
-  if (any_ended()) return;            // all of them was found
-  TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
+  if (any_ended()) return;            // all their tokens were found
+  TANDEM_CHECK(!plan.steps.empty());  // Submit refuses requests that cannot fit alone
   AddDrafts(&policy_, &plan);
   const Instant start = Instant::Now();
   const absl::Status status =
@@ -410,16 +413,16 @@ void EngineImpl::Step() {
 // running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
   Log(LogLevel::kError, std::string(why.message()));
-  bool is_anybody = false;
+  bool has_failed_any = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;
     session->Fail(why);
-    is_anybody = true;
+    has_failed_any = true;
   }
-  if (!is_anybody && !sessions_.empty()) sessions_.front()->Fail(why);
+  if (!has_failed_any && !sessions_.empty()) sessions_.front()->Fail(why);
 }
 
-// The sessions that run in the next round.
+// Returns the sessions that run in the next round.
 std::vector<Session*> EngineImpl::Admit() {
   std::vector<Session*> active;
   for (const auto& session : sessions_) {
@@ -442,7 +445,8 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
   if (store_ != nullptr && !session->finished) store_->Begin(prefixes_.Reusable(*session), session);
 }
 
-// Publishes what has come from the store. Returns the sessions that wait for no more of it.
+// Publishes the pages that have arrived from the store. Returns the sessions that do not wait for
+// more pages.
 std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   if (store_ == nullptr) return running;
   return store_->Take(running, [this](Session* session) {
@@ -453,7 +457,8 @@ std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   });
 }
 
-// The next round's plan; those preempted for it have given their pages back.
+// Plans the next round. Sessions that it preempts have released their pages and are removed from
+// `running`.
 RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   for (;;) {
     RoundPlan plan = PlanRound(*running, runtime_.chunk_tokens,
@@ -464,7 +469,8 @@ RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   }
 }
 
-// Gives sessions that still read what others have published since; true if there was anything.
+// Gives sessions that are still reading any longer prefix that others have published meanwhile.
+// Returns true if there was one.
 bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
@@ -473,14 +479,15 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
     prefixes_.Take(&s, std::move(longer));
-    LookForDrafts(&s);
+    FindDrafts(&s);
     found = true;
   }
   return found;
 }
 
-// Finds the session's drafts for the next round, once its prompt is read; none on an exception.
-void EngineImpl::LookForDrafts(Session* session) {
+// Finds the session's draft options for the next round, if the rest of its prompt fits into a
+// chunk. On an exception there are none.
+void EngineImpl::FindDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;
   if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeRows)) return;
@@ -489,7 +496,7 @@ void EngineImpl::LookForDrafts(Session* session) {
       session->draft_options =
           runtime_.drafter->Options(session->draft_state.get(), session->tokens);
     }
-    LookForGivenDrafts(*runtime_.tokenizer, session);
+    FindGivenDrafts(*runtime_.tokenizer, session);
   });
   if (!status.ok()) session->draft_options.clear();
 }
@@ -504,7 +511,7 @@ void EngineImpl::Preempt(Session* session) {
   session->published_pages = 0;
   session->fetch = nullptr;
   if (session->draft_state != nullptr) runtime_.drafter->Evict(session->draft_state.get());
-  // Of a prompt not read to its end, all rows are computed and reported again.
+  // If the prompt was not read to its end, all its rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;
   if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
 }
@@ -515,7 +522,7 @@ void EngineImpl::Deliver(Session* session) {
   if (!session->channel->Put(*piece)) session->Finish(FinishReason::kCancelled);
 }
 
-// Hands over what has ended.
+// Delivers finished generations and removes them.
 void EngineImpl::Retire() {
   for (const auto& session : sessions_) {
     if (session->finished) Retire(session.get());
@@ -525,7 +532,7 @@ void EngineImpl::Retire() {
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  if (s.status.ok()) Deliver(&s);  // text that was held back until the end
+  if (s.status.ok()) Deliver(&s);  // the text that was held back
   s.completion.text = s.text->text();
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());
@@ -533,7 +540,7 @@ void EngineImpl::Retire(Session* session) {
     absl::MutexLock lock(&mutex_);
     stats_ += c.stats;
   }
-  // Its pages are free before anybody hears of its end.
+  // Release its pages before its end is reported.
   s.target_kv = KvSequence();
   s.draft_state = nullptr;
   absl::StatusOr<Completion> result = std::move(c);
@@ -545,7 +552,7 @@ void EngineImpl::Retire(Session* session) {
   }
 }
 
-// Shows the others how things stand.
+// Updates the snapshot that load() returns.
 void EngineImpl::ReportLoad() {
   EngineLoad load;
   for (const auto& session : sessions_) {

@@ -17,7 +17,7 @@
 namespace tandem {
 namespace {
 
-// Checks each option by itself.
+// Checks each option on its own.
 absl::Status CheckTable(const EngineOptions& options) {
   const EngineOptions defaults;
   absl::Status status;
@@ -36,7 +36,7 @@ absl::Status CheckTable(const EngineOptions& options) {
 absl::Status CheckRanks(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckRank(options.rank, 0, options.tensor_parallel));
   if (options.rendezvous.empty()) {
-    if (options.rank > 0) return FieldError("rendezvous", "must be given where rank is above 0");
+    if (options.rank > 0) return FieldError("rendezvous", "must be given if rank is above 0");
     if (options.rendezvous_secret.empty()) return absl::OkStatus();
     return FieldError("rendezvous_secret", "needs a rendezvous");
   }
@@ -51,8 +51,10 @@ absl::Status CheckKvEvents(const EngineOptions& options) {
                                         std::pair("kv_events_replay", &options.kv_events_replay)}) {
     if (!endpoint->empty() && !absl::StartsWith(*endpoint, "tcp://") &&
         !absl::StartsWith(*endpoint, "ipc://")) {
-      return FieldError(field, absl::StrCat(*endpoint, " is not an endpoint such as tcp://*:5557 ",
-                                            "or ipc:///run/tandem.events"));
+      return FieldError(
+          field,
+          absl::StrCat("must be an endpoint such as tcp://*:5557 or ipc:///run/tandem.events, got ",
+                       *endpoint));
     }
   }
   if (options.kv_events.empty()) {
@@ -83,9 +85,8 @@ absl::Status EngineOptions::Validate() const {
     for (const auto& [field, value] :
          {std::pair{"kv_store", &kv_store}, std::pair{"kv_transfer", &kv_transfer}}) {
       if (value->empty()) continue;
-      return FieldError(field,
-                        "must be empty where tensor_parallel is above 1: each rank has a "
-                        "part of every page");
+      return FieldError(
+          field, "must be empty if tensor_parallel is above 1: each rank has a part of every page");
     }
   }
   if (!kv_transfer.empty() && !prefix_cache) {

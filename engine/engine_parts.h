@@ -13,16 +13,17 @@
 
 namespace tandem {
 
-// What an engine is made of. Members are in the order that destroys users before what they use.
+// The parts of an engine. Members are ordered so that users are destroyed before the objects that
+// they use.
 struct EngineParts {
-  EngineOptions options;  // with models that were found
+  EngineOptions options;  // with the paths of models
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<PromptStore> store;   // or null
   std::unique_ptr<CacheEvents> events;  // of the target's cache, or null
   std::string learned_file;             // LearnedSpeculationFile; empty if nothing is kept
 };
 
-// Runs generations on a thread of its own.
+// Starts an engine that runs generations on its own thread.
 std::unique_ptr<Engine> StartEngine(EngineParts parts, JudgeFunction judge);
 
 }  // namespace tandem

@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-// An engine without models. A test overrides the functions that it is about; generations and the
-// tokenizer must not be asked for unless it does.
+// An engine without models. A test overrides the functions that it needs. Submit, Wait and
+// tokenizer abort unless they are overridden.
 class StubEngine : public Engine {
  public:
   using Engine::Submit;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a weights file, at its beginning and at its end: its header and some of its numbers.
+// Bytes hashed at both ends of a weights file: its header and some of its weights.
 constexpr int64_t kEndBytes = 64 << 10;
 
 // FNV-1a, which is the same on every machine.
@@ -24,7 +24,7 @@ class TextHasher {
  public:
   void Add(absl::string_view text) {
     for (const char c : text) AddByte(static_cast<unsigned char>(c));
-    AddByte(0xFF);  // in no text: parts do not run together
+    AddByte(0xFF);  // occurs in no text, so parts stay separate
   }
   uint64_t value() const { return value_; }
 
@@ -48,8 +48,8 @@ void AddFile(const fs::path& path, TextHasher* hasher) {
   }
 }
 
-// The files of a folder that say what the model is; those that this program writes beside them, of
-// packed weights, do not count.
+// Returns the files of a folder that define the model. Packed weights, which this program writes
+// next to them, do not count.
 std::vector<fs::path> FilesOf(const std::string& model) {
   std::error_code error;
   if (!fs::is_directory(model, error)) return {model};

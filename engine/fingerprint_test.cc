@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::MatchesRegex;
 
-TEST(Fingerprint, IsOfWhatDecidesTheTargetsBits) {
+TEST(Fingerprint, CoversWhatDeterminesTheTargetsBits) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/fingerprint_", getpid());
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/config.json") << "{}";
@@ -37,7 +37,7 @@ TEST(Fingerprint, IsOfWhatDecidesTheTargetsBits) {
   EXPECT_NE(with([](EngineOptions* o) { o->kv_cache = "bf16"; }), print);
   EXPECT_NE(with([](EngineOptions* o) { o->device = "cuda:0"; }), print);
   EXPECT_NE(FingerprintOf(options, "2"), print);
-  // What stands beside the model is not of it; its own last byte is.
+  // Other files in the folder do not count; the last byte of the weights does.
   std::ofstream(folder + "/README.md") << "x";
   EXPECT_EQ(FingerprintOf(options, "1"), print);
   std::ofstream(folder + "/model.safetensors") << std::string((300 << 10) - 1, 'w') << "x";

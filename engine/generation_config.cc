@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// Of the file's many fields only these concern the distribution that is drawn from.
+// The fields of the file that affect the distribution sampled from.
 constexpr absl::string_view kRecommended[] = {"temperature", "top_p", "top_k", "min_p",
                                               "repetition_penalty"};
 
@@ -38,14 +38,14 @@ absl::StatusOr<SamplingParams> ParseGenerationConfig(absl::string_view text,
   ASSIGN_OR_RETURN(const JsonValue json, ParseJsonValue(text, name));
   absl::StatusOr<SamplingParams> params = ReadParams(json);
   if (params.ok()) return params;
-  return FieldError(name, absl::StrCat(params.status().message(),
-                                       "; --generation-config none goes on without the file"));
+  return FieldError(
+      name, absl::StrCat(params.status().message(), "; --generation-config none ignores the file"));
 }
 
 absl::StatusOr<SamplingParams> ReadGenerationConfig(const std::string& model) {
   const std::string file = absl::StrCat(model, "/generation_config.json");
   const absl::StatusOr<std::string> text = ReadFile(file);
-  // A GGUF file is no folder and has no such file.
+  // A GGUF file is not a folder, so there is no such file.
   if (!text.ok()) return SamplingParams();
   return ParseGenerationConfig(*text, file);
 }

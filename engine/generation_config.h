@@ -9,12 +9,12 @@
 
 namespace tandem {
 
-// How a model's publisher recommends to sample it: temperature, top_p, top_k, min_p and
-// repetition_penalty of the generation_config.json in its folder, each as SamplingParams has it
-// where the file is silent, and greedily where the file says "do_sample": false. The defaults of a
-// model without such a file. INVALID_ARGUMENT naming file and field for values that none can have.
+// Reads the sampling parameters that a model's publisher recommends: temperature, top_p, top_k,
+// min_p and repetition_penalty from the generation_config.json in its folder. Missing fields have
+// the defaults of SamplingParams; "do_sample": false means greedy. Returns the defaults for a model
+// without such a file. INVALID_ARGUMENT naming file and field for invalid values.
 absl::StatusOr<SamplingParams> ReadGenerationConfig(const std::string& model);
-// Of the file's text; `name` stands for it in errors.
+// Parses the file's text; errors call the file `name`.
 absl::StatusOr<SamplingParams> ParseGenerationConfig(absl::string_view text,
                                                      const std::string& name);
 

@@ -1,4 +1,4 @@
-// A session's own constraint and draft end no other session.
+// Failures of a session's constraint or draft do not affect other sessions.
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,7 +27,7 @@ enum class Failure {
   kAllowedRunsOutOfTime,
 };
 
-// Allows every token, and fails once it was asked so many times.
+// Allows every token, and fails after `num_good` calls.
 class FailingState final : public ConstraintState {
  public:
   FailingState(Failure failure, int num_good) : failure_(failure), num_good_(num_good) {}
@@ -76,8 +76,9 @@ class FailingConstraint final : public TokenConstraint {
 constexpr int kLength = 12;
 Ask VictimsAsk() { return {.prompt = {3, 1, 4, 1, 5}, .max_tokens = kLength, .seed = 5}; }
 
-// Row 118 of the bug catalogue: at whichever call, in a draft, a verification or a commit.
-TEST(RunRound, AConstraintEndsItsOwnSessionAlone) {
+// Row 118 of the bug catalogue: the constraint may fail at any call, in a draft, a verification or
+// a commit.
+TEST(RunRound, AFailingConstraintEndsOnlyItsSession) {
   for (const Failure failure : {Failure::kAcceptThrows, Failure::kAllowedThrows,
                                 Failure::kAcceptRunsOutOfTime, Failure::kAllowedRunsOutOfTime}) {
     const bool throws = failure == Failure::kAcceptThrows || failure == Failure::kAllowedThrows;
@@ -136,7 +137,7 @@ TEST(RunRound, AFailingDraftModelCostsOnlyDrafts) {
   }
 }
 
-// Every session stays as it was.
+// Sessions are unchanged by the failed round.
 TEST(RunRound, AFailingTargetFailsTheRound) {
   RoundModels models;
   const auto alone = Plain(VictimsAsk(), &models);
@@ -154,7 +155,7 @@ TEST(RunRound, AFailingTargetFailsTheRound) {
 
 // ---- Given drafts ----
 
-TEST(KeepToConstraint, KeepsNoDraftAfterABrokenHistory) {
+TEST(KeepToConstraint, DropsDraftsAfterABrokenHistory) {
   Session session;
   session.sampling.constraint = std::make_shared<const ClassConstraint>();
   session.history = TokenHistory(session.sampling.constraint.get());
@@ -162,8 +163,9 @@ TEST(KeepToConstraint, KeepsNoDraftAfterABrokenHistory) {
   EXPECT_THAT(session.proposal.tokens, IsEmpty());
   for (const TokenId token : {0, 1, 1, 1}) Suggest(token, &session.proposal);
   KeepToConstraint(&session);
-  EXPECT_THAT(session.proposal.tokens, SizeIs(3));  // the last may not follow a sum of 2
-  session.history.AddOutput(2);                     // nor may this come first
+  EXPECT_THAT(session.proposal.tokens,
+              SizeIs(3));        // the last token is not allowed after a sum of 2
+  session.history.AddOutput(2);  // not allowed as the first token
   session.history.Commit();
   KeepToConstraint(&session);
   EXPECT_THAT(session.proposal.tokens, IsEmpty());
@@ -171,7 +173,7 @@ TEST(KeepToConstraint, KeepsNoDraftAfterABrokenHistory) {
   EXPECT_THAT(session.proposal.tokens, IsEmpty());
 }
 
-// Forces a text without end, and counts what is asked of it.
+// Forces a practically endless text, and counts the calls of Accept.
 class EndlessState final : public ConstraintState {
  public:
   explicit EndlessState(int* num_accepted) : num_accepted_(num_accepted) {}
@@ -186,7 +188,7 @@ class EndlessState final : public ConstraintState {
   absl::Span<const uint32_t> Allowed() override { return {}; }
   std::string Forced() override {
     std::string text = "x";
-    while (text.size() < 250'000) text += "é";  // the bound falls within one
+    while (text.size() < 250'000) text += "é";  // kMaxForcedBytes falls within one
     return text;
   }
 
@@ -194,14 +196,14 @@ class EndlessState final : public ConstraintState {
   int* num_accepted_;
 };
 
-TEST(LookForGivenDrafts, ReadsNoMoreOfALiteralThanDraftsCanUse) {
+TEST(FindGivenDrafts, ReadsOnlyAsMuchOfALiteralAsDraftsCanUse) {
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
   int num_accepted = 0;
   Session session;
   session.sampling.constraint = std::make_shared<const ClassConstraint>();
   session.history = TokenHistory(std::make_unique<EndlessState>(&num_accepted));
   session.draft_state = std::make_unique<DraftState>();
-  LookForGivenDrafts(*tokenizer, &session);
+  FindGivenDrafts(*tokenizer, &session);
   EXPECT_EQ(session.forced.size(), size_t{kMaxDraftTokens});
   EXPECT_EQ(num_accepted, kMaxDraftTokens);
 }

@@ -1,4 +1,4 @@
-// Engines with parts of the caller's, for measurements and tests.
+// Engines with parts that the caller supplies, for measurements and tests.
 #ifndef TANDEM_ENGINE_JUDGED_ENGINE_H_
 #define TANDEM_ENGINE_JUDGED_ENGINE_H_
 
@@ -11,13 +11,14 @@
 
 namespace tandem {
 
-// As Engine::Create, with `judge` in the place of Judge, called on the engine's thread. Unless it
-// keeps Judge's laws the output is not the target's. What such an engine learns is not kept.
+// Like Engine::Create, with `judge` in place of Judge. `judge` is called on the engine's thread.
+// Unless it obeys Judge's laws, the output is not the target's. What such an engine learns is not
+// saved.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
                                                               JudgeFunction judge);
 
-// As Engine::Create, with `store` in the place of that of EngineOptions::kv_store. What such an
-// engine learns is not kept.
+// Like Engine::Create, with `store` in place of that of EngineOptions::kv_store. What such an
+// engine learns is not saved.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithStore(const EngineOptions& options,
                                                               std::shared_ptr<PageStore> store);
 

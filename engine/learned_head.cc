@@ -21,8 +21,8 @@ std::vector<TokenId> PairsByTarget(const VocabularyMap* vocabulary) {
   return draft_of;
 }
 
-// The tokens that the draft can propose, in its ids: end tokens, which are common to all texts,
-// then as the target's vocabulary ranks them.
+// Ranks the tokens that the draft can propose, by the draft's ids: end tokens first, which are
+// common to all texts, then the others in the order of the target's vocabulary.
 DraftHead FirstHead(const Transformer& draft, const LearnedHead::Target& target,
                     absl::Span<const TokenId> draft_of) {
   std::vector<bool> is_ranked(draft.vocab_size());
@@ -84,7 +84,7 @@ void LearnedHead::Learn(absl::Span<const RoundStep> steps, const SpeculationPoli
   const absl::Status status = Guarded("draft head", [&]() -> absl::Status {
     for (const RoundStep& step : steps) {
       Session& s = *step.session;
-      if (s.salt != nullptr) continue;  // salted texts change nothing that others share
+      if (s.salt != nullptr) continue;  // salted texts must not change shared state
       const absl::Span<const TokenId> tokens = s.tokens;
       if (s.num_ranked == 0) {
         head_.ObservePrompt(ToDraft(tokens.first(s.prompt_length)));
@@ -106,7 +106,7 @@ void LearnedHead::Serialize(StateArchive* archive) {
   if (archive->is_reading() && archive->is_complete()) head_ = std::move(head);
 }
 
-void LearnedHead::UseWhatWasRead(const SpeculationPolicy& policy) {
+void LearnedHead::ApplyLoadedState(const SpeculationPolicy& policy) {
   Update(policy.unsalted().AcceptanceAt(/*temperature=*/0.0f));
 }
 

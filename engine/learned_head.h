@@ -16,11 +16,11 @@ namespace tandem {
 
 struct RoundStep;
 
-// The head of a draft model, made of the rows that committed text has shown to be worth computing
-// (docs/drafters.md). Members belong to the engine's thread, but for facts().
+// The head of a draft model, consisting of the rows that committed text has shown to be worth
+// computing (docs/drafters.md). Use only on the engine's thread, except facts().
 class LearnedHead {
  public:
-  // What others may ask about it.
+  // Facts about the head, for reports.
   struct Facts {
     int num_tokens = 0;
     double coverage = 1.0;
@@ -37,16 +37,17 @@ class LearnedHead {
   // `draft` has no head yet and must outlive this object.
   LearnedHead(Transformer* draft, const Target& target);
 
-  // Makes the draft's head. Transformer::SetHead's errors.
+  // Makes the draft's head. Errors: Transformer::SetHead's.
   absl::Status Make();
-  // Learns from what these sessions have committed since they were last here, and makes the head
-  // anew where that pays. Only between rounds. What fails is a warning in the log: drafts go on.
+  // Learns from the tokens that these sessions have committed since the last call, and rebuilds the
+  // head if that pays off. Call only between rounds. A failure is logged as a warning, and drafting
+  // continues.
   void Learn(absl::Span<const RoundStep> steps, const SpeculationPolicy& policy);
 
-  // What outlives the process. An archive that fails changes nothing.
+  // Reads or writes the state that outlives the process. If reading fails, nothing changes.
   void Serialize(StateArchive* archive);
-  // After a Serialize that has read.
-  void UseWhatWasRead(const SpeculationPolicy& policy);
+  // Applies the state that Serialize has read.
+  void ApplyLoadedState(const SpeculationPolicy& policy);
 
   // Thread-safe.
   Facts facts() const;
@@ -57,7 +58,7 @@ class LearnedHead {
   std::vector<TokenId> ToDraft(absl::Span<const TokenId> target_tokens) const;
 
   Transformer* draft_;
-  std::vector<TokenId> draft_of_;  // [target tokens] with a vocabulary map: the pair's, or -1
+  std::vector<TokenId> draft_of_;  // [target tokens], with a vocabulary map: draft's token or -1
   DraftHead head_;
   mutable absl::Mutex mutex_;
   Facts facts_ ABSL_GUARDED_BY(mutex_);

@@ -29,12 +29,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file's first line: another number whenever the order or the meaning of numbers changes.
+// The file's first line. Its number changes whenever the order or meaning of the numbers changes.
 constexpr char kVersionLine[] = "tandem learned speculation 2\n";
 
 absl::Status Damaged(const std::string& file) {
   return absl::DataLossError(
-      absl::StrCat(file, ": is not a whole file of learned speculation of this version"));
+      absl::StrCat(file, ": is not a complete file of learned speculation of this version"));
 }
 
 std::string HeadFileNextTo(const std::string& file) {
@@ -44,7 +44,7 @@ std::string HeadFileNextTo(const std::string& file) {
   return (path.parent_path() / name).string();
 }
 
-// Reads the numbers of a file into what `serialize` passes.
+// Reads the numbers of a file into the objects that `serialize` passes to the archive.
 absl::Status Load(const std::string& file, absl::FunctionRef<void(StateArchive*)> serialize) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
@@ -85,7 +85,7 @@ absl::Status Save(const std::string& file, absl::FunctionRef<void(StateArchive*)
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
                                    std::string_view device_description) {
   if (options.packed_weights.empty() || drafter == DrafterKind::kNone) return "";
-  // The draft as it was given is a part of it, because self drafts name no file.
+  // The name includes the draft as it was given, because self drafts do not name a file.
   EngineOptions draft = options;
   draft.target = options.draft;
   draft.quantize = options.draft_quantize;
@@ -119,7 +119,9 @@ void LearnedSpeculation::Recall(SpeculationPolicy* policy) const {
     if (file.empty()) return;
     const absl::Status status = Guarded("learned speculation", load);
     if (status.ok() || absl::IsNotFound(status)) return;
-    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; speculation learns anew"));
+    Log(LogLevel::kWarning,
+        absl::StrCat(status.message(),
+                     "; speculation starts without what earlier processes learned"));
   };
   recall(file_, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(*policy, LoadLearnedSpeculation(file_));
@@ -127,7 +129,7 @@ void LearnedSpeculation::Recall(SpeculationPolicy* policy) const {
   });
   recall(head_file_, [&]() -> absl::Status {
     RETURN_IF_ERROR(Load(head_file_, [&](StateArchive* archive) { head_->Serialize(archive); }));
-    head_->UseWhatWasRead(*policy);
+    head_->ApplyLoadedState(*policy);
     return absl::OkStatus();
   });
 }

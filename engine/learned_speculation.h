@@ -17,31 +17,33 @@
 
 namespace tandem {
 
-// The file in EngineOptions::packed_weights that keeps what a pair's policy has learned, so that
-// the next process starts with it: some ten kilobytes of text, which may be deleted at any time. It
-// holds costs and counts, and no text. Pairs, devices and thread counts have a file each; of
-// several processes that share one, the last to write it wins. Empty where nothing is kept.
+// Returns the file in EngineOptions::packed_weights that saves what a pair's policy has learned, so
+// that the next process starts with it. It is about ten kilobytes of text and may be deleted at any
+// time. It holds costs and counts, but no text of users. Each combination of pair, device and
+// thread count has its own file; if several processes share one, the last to write it wins. Empty
+// if nothing is saved.
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
                                    std::string_view device_description);
 
-// The policy in the file. NOT_FOUND if there is none, DATA_LOSS if it is not a whole file of this
-// version; the caller starts anew in each case.
+// Loads the policy from the file. NOT_FOUND if there is no file, DATA_LOSS if it is not a complete
+// file of this version. In both cases the caller starts from scratch.
 absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file);
 
-// Replaces the file at once. Errors name it.
+// Replaces the file atomically. Errors name it.
 absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file);
 
-// One engine's file, and the one next to it with the counts of a learned head ("head-HASH.txt"): at
-// most 16,384 tokens' ids, with how often each was seen lately. Failures are warnings in the log,
-// never the engine's.
+// One engine's file, and the file next to it with the counts of a learned head ("head-HASH.txt"):
+// at most 16,384 token ids, with how often each was seen recently. Failures are logged as warnings
+// and never fail the engine.
 class LearnedSpeculation {
  public:
-  // An empty `file` keeps nothing. `head` may be null, and must outlive this object.
+  // With an empty `file` nothing is saved. `head` may be null and must outlive this object.
   explicit LearnedSpeculation(std::string file, LearnedHead* head = nullptr);
 
-  // Replaces `policy` and what the head has learned by what is in the files, if they are there.
+  // Replaces `policy` and the head's state with the contents of the files, if they exist.
   void Recall(SpeculationPolicy* policy) const;
-  // Writes the files if there were rounds since the last time, and that was `at_least` ago.
+  // Writes the files if there were rounds since the last write and that was at least `at_least`
+  // ago.
   void Keep(SpeculationPolicy* policy, absl::Duration at_least);
 
  private:

@@ -45,8 +45,8 @@ double FirstSurvival(const SpeculationPolicy& policy) {
   return survival;
 }
 
-TEST_F(LearnedSpeculationFiles, IsReadBackAsItWasWritten) {
-  const std::string file = folder_ + "/made/file.txt";  // folders are made
+TEST_F(LearnedSpeculationFiles, ReadsBackWhatWasWritten) {
+  const std::string file = folder_ + "/made/file.txt";  // creates folders
   EXPECT_EQ(LoadLearnedSpeculation(file).status().code(), absl::StatusCode::kNotFound);
   SpeculationPolicy policy = Taught();
   for (int i = 0; i < 2; ++i) {  // the second replaces the first
@@ -57,7 +57,8 @@ TEST_F(LearnedSpeculationFiles, IsReadBackAsItWasWritten) {
     EXPECT_NE(FirstSurvival(*learned), FirstSurvival(SpeculationPolicy()));
     EXPECT_TRUE(learned->costs().knows_pass(1));
   }
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ + "/made"), {}), 1);  // no parts are left
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ + "/made"), {}),
+            1);  // no temporary files are left
   EXPECT_LT(fs::file_size(file), 32u << 10);
 }
 
@@ -85,7 +86,7 @@ TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
   }
 }
 
-TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasAFileOfItsOwn) {
+TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasItsOwnFile) {
   const std::string models = folder_ + "/models";
   fs::create_directories(models);
   for (const char* const name : {"a.gguf", "b.gguf"}) std::ofstream(models + "/" + name) << name;
@@ -115,7 +116,7 @@ TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasAFileOfItsOwn) {
   EXPECT_EQ(file_of([](EngineOptions* o) { o->packed_weights.clear(); }), "");
 }
 
-TEST_F(LearnedSpeculationFiles, AreWrittenAfterNewRoundsAndInTime) {
+TEST_F(LearnedSpeculationFiles, AreWrittenAfterNewRoundsAndTheMinimumTime) {
   const std::string file = folder_ + "/file.txt";
   SpeculationPolicy policy = Taught();
   LearnedSpeculation learned(file);
@@ -130,7 +131,7 @@ TEST_F(LearnedSpeculationFiles, AreWrittenAfterNewRoundsAndInTime) {
   learned.Recall(&recalled);
   EXPECT_EQ(FirstSurvival(recalled), FirstSurvival(policy));
 
-  LearnedSpeculation("").Keep(&policy, absl::ZeroDuration());  // keeps nothing, and says nothing
+  LearnedSpeculation("").Keep(&policy, absl::ZeroDuration());  // saves nothing, without a warning
   std::ofstream(file) << "damaged";
   SpeculationPolicy untouched = Taught();
   learned.Recall(&untouched);

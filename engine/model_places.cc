@@ -22,14 +22,14 @@ struct Models {
   bool is_checkout = false;
 };
 
-// The files that may have brought models with them: the one of this code, perhaps Python's module,
-// and the program.
+// The files next to which models may be installed: the one that contains this code, which may be
+// Python's module, and the program.
 std::vector<fs::path> OwnFiles() {
   std::vector<fs::path> files;
   std::error_code error;
   Dl_info info{};
   const bool is_known = dladdr(&kStoryPair, &info) != 0 && info.dli_fname != nullptr;
-  // A program's is as it was called, which says where it is only if it is a path.
+  // For a program this is the name by which it was called, which is useful only if it is a path.
   if (const fs::path file = is_known ? info.dli_fname : ""; file.has_parent_path()) {
     files.push_back(fs::absolute(file, error));
   }
@@ -37,8 +37,9 @@ std::vector<fs::path> OwnFiles() {
   return files;
 }
 
-// The one that has this model, at or above our own place: the build tree lies in the checkout; an
-// installed program has share/tandem next to bin, and Python's package a share/tandem of its own.
+// Finds the folder of models that has this model, at or above the folder of one of OwnFiles(). The
+// build tree is in the checkout; an installed program has share/tandem next to bin; Python's
+// package has its own share/tandem.
 std::optional<Models> ModelsWith(const std::string& name) {
   std::error_code error;
   for (const fs::path& file : OwnFiles()) {
@@ -59,7 +60,7 @@ std::string FromHere(const fs::path& path) {
   return (error ? path : near).string();
 }
 
-// The folder of a shipped model; nothing if it is not there.
+// Returns the folder of a shipped model; nothing if it does not exist.
 std::optional<std::string> ShippedModel(const std::string& name) {
   const std::optional<Models> models = ModelsWith(name);
   if (!models.has_value()) return std::nullopt;
@@ -84,8 +85,8 @@ absl::StatusOr<std::string> ModelCache() {
     return (fs::path(home) / ".cache" / "tandem" / "models").string();
   }
   return absl::FailedPreconditionError(
-      "fetched models: found no place for them, allowed: one that TANDEM_MODEL_CACHE, "
-      "XDG_CACHE_HOME or HOME names");
+      "fetched models: there is no folder for them; set TANDEM_MODEL_CACHE, XDG_CACHE_HOME or "
+      "HOME");
 }
 
 absl::StatusOr<std::string> PackedWeightsFolder() {
@@ -108,7 +109,8 @@ absl::StatusOr<std::string> ModelNamed(const std::string& name) {
   if (const KnownModel* const model = FindKnownModel(name); model != nullptr) {
     if (std::optional<std::string> folder = FetchedModel(*model)) return *std::move(folder);
     return absl::NotFoundError(absl::StrCat(
-        name, ": was not fetched yet, and no such folder is here: `tandem fetch ", name, "`"));
+        name, ": was not fetched yet, and there is no folder of this name; run `tandem fetch ",
+        name, "`"));
   }
   if (std::optional<std::string> folder = IsShipped(name) ? ShippedModel(name) : std::nullopt) {
     return *std::move(folder);

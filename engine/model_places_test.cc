@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 const KnownModel& Known() { return KnownModels().front(); }
 
-// A cache of its own, empty, which the environment names.
+// Each test has its own empty cache, which the environment names.
 class ModelPlaces : public testing::Test {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class ModelPlaces : public testing::Test {
     fs::remove_all(cache_);
   }
 
-  // A file of the known model's name and size, which takes no room. Returns its folder.
+  // Creates a sparse file of the known model's name and size. Returns its folder.
   std::string Fetch() const {
     const fs::path folder = cache_ / Known().name;
     fs::create_directories(folder);
@@ -46,7 +46,7 @@ class ModelPlaces : public testing::Test {
   fs::path cache_;
 };
 
-TEST_F(ModelPlaces, NamesStandForFoldersUnlessThereIsSuchAPath) {
+TEST_F(ModelPlaces, NamesMeanFoldersUnlessAPathOfThatNameExists) {
   EXPECT_EQ(*ModelNamed(""), "");
   EXPECT_EQ(*ModelNamed(cache_.string()), cache_.string());
   const std::string folder = Fetch();
@@ -55,12 +55,12 @@ TEST_F(ModelPlaces, NamesStandForFoldersUnlessThereIsSuchAPath) {
     EXPECT_FALSE(fs::is_empty(*ModelNamed(name))) << name;
   }
   const fs::path before = fs::current_path();
-  fs::current_path(cache_);  // which has a folder of the model's name
+  fs::current_path(cache_);  // contains a folder of the model's name
   EXPECT_EQ(*ModelNamed(Known().name), Known().name);
   fs::current_path(before);
 }
 
-TEST_F(ModelPlaces, SaysWhatANameMayBe) {
+TEST_F(ModelPlaces, ErrorsNameWhatIsAllowed) {
   const absl::Status unfetched = ModelNamed(Known().name).status();
   EXPECT_TRUE(absl::IsNotFound(unfetched));
   EXPECT_THAT(std::string(unfetched.message()), HasSubstr("`tandem fetch smollm2`"));
@@ -83,7 +83,7 @@ TEST_F(ModelPlaces, KnownModelsAreRecognisedByTheirFile) {
   EXPECT_EQ(KnownModelAt(folder), nullptr);
 }
 
-TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
+TEST_F(ModelPlaces, ATargetGivenByNameSetsItsKnownDraft) {
   const std::string folder = Fetch();
   const std::string draft = *ModelNamed(Known().draft);
   EngineOptions options{.target = Known().name};
@@ -95,7 +95,7 @@ TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_EQ(options.draft, draft);
 
-  // It is a head, which ranks cannot run.
+  // The draft is a head, which several ranks cannot run.
   options = {.target = Known().name, .tensor_parallel = 2};
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_EQ(options.draft, "");
@@ -105,7 +105,7 @@ TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
   EXPECT_THAT(options.draft, EndsWith(kStoryPair.draft));
 }
 
-TEST_F(ModelPlaces, DraftersWithoutAModelAndPathsBringNoDraft) {
+TEST_F(ModelPlaces, PathsAndDraftersWithoutAModelSetNoDraft) {
   const std::string folder = Fetch();
   for (const DrafterKind kind : {DrafterKind::kNone, DrafterKind::kNgram}) {
     EngineOptions options{.target = Known().name, .drafter = kind};
@@ -123,7 +123,7 @@ TEST_F(ModelPlaces, DraftersWithoutAModelAndPathsBringNoDraft) {
   EXPECT_EQ(options.draft, "");
 }
 
-TEST_F(ModelPlaces, OptionsStayAsTheyWereWhereAModelIsMissing) {
+TEST_F(ModelPlaces, OptionsAreUnchangedIfAModelIsMissing) {
   Fetch();
   EngineOptions options{.target = Known().name, .draft = "no-such-draft"};
   EXPECT_THAT(std::string(ResolveModels(&options).message()),

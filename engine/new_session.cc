@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<TokenId>> PromptIdsOf(const Request& request, const R
 
 namespace {
 
-// The rule of a request; for kAuto as docs/verification.md chooses.
+// Returns the rule of a request. docs/verification.md describes the choice for kAuto.
 AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_tokens,
                       bool draft_is_drawn) {
   if (wanted != AcceptanceRule::kAuto) return wanted;
@@ -65,7 +65,7 @@ absl::Status CheckDrafter(DrafterKind kind, const Runtime& runtime) {
                     absl::StrCat("\"", View(NameOf(kind)), "\" cannot run, allowed: ", allowed));
 }
 
-// Each tenant keeps its salt.
+// The limit bounds memory: each tenant keeps its salt.
 absl::Status CheckCacheSalt(const std::string& salt) {
   constexpr size_t kMaxBytes = 1024;
   if (salt.size() <= kMaxBytes) return absl::OkStatus();
@@ -80,8 +80,8 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Engi
   const int room = context - (request.max_tokens > 0 ? 1 : 0);
   if (static_cast<int64_t>(ids.size()) > room) {
     const std::string what =
-        options.context > 0 ? "a context that is limited to " : "the target's context of ";
-    return FieldError("prompt", absl::StrCat("has ", ids.size(), " tokens, and ", what, context,
+        options.context > 0 ? "a context limited to " : "the target's context of ";
+    return FieldError("prompt", absl::StrCat("has ", ids.size(), " tokens, but ", what, context,
                                              " has room for ", room));
   }
   return ids;
@@ -93,7 +93,7 @@ absl::Status SetConstraint(const Request& request, const Runtime& runtime, Sessi
   if (!request.constraint.has_value()) return absl::OkStatus();
   if (request.ignore_eos) {
     return FieldError("ignore_eos",
-                      "true is not possible with a constraint, which says where to end");
+                      "must be false with a constraint, which determines where the output ends");
   }
   ASSIGN_OR_RETURN(sampling.constraint,
                    runtime.constraints->Compile(*request.constraint, sampling.ending_tokens));
@@ -110,14 +110,14 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(request.sampling.Validate(runtime.target->vocab_size()));
   RETURN_IF_ERROR(CheckWithin("max_tokens", request.max_tokens, {.low = 0}));
   if (request.time_limit <= absl::ZeroDuration()) {
-    return FieldError("time_limit", absl::StrCat(absl::FormatDuration(request.time_limit),
-                                                 " is not more than no time"));
+    return FieldError("time_limit", absl::StrCat("must be positive, got ",
+                                                 absl::FormatDuration(request.time_limit)));
   }
   s.deadline = s.times.submitted() + request.time_limit;
   if (request.sampling.min_tokens > request.max_tokens) {
     return FieldError("min_tokens",
-                      absl::StrCat(request.sampling.min_tokens,
-                                   " is not from 0 to max_tokens, which is ", request.max_tokens));
+                      absl::StrCat("must be from 0 to max_tokens, which is ", request.max_tokens,
+                                   ", got ", request.sampling.min_tokens));
   }
   const int draft_tokens = request.draft_tokens.value_or(options.draft_tokens);
   RETURN_IF_ERROR(CheckWithin("draft_tokens", draft_tokens, kDraftTokenLimits));
@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   ASSIGN_OR_RETURN(s.tokens, PromptOf(request, options, runtime));
   s.prompt_length = s.length();
   s.scores_only = request.max_tokens == 0;
-  // Tokens beyond the context are never asked for.
+  // Never generate tokens beyond the context.
   s.max_length = static_cast<int>(std::min<int64_t>(int64_t{s.prompt_length} + request.max_tokens,
                                                     runtime.target->context_length()));
   const int64_t page_size = options.page_size;
@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   if (pages > runtime.target_cache->num_pages()) {
     return FieldError("max_tokens", absl::StrCat(s.prompt_length, " prompt tokens and ",
                                                  s.max_length - s.prompt_length, " more need ",
-                                                 pages, " pages, and kv_memory holds ",
+                                                 pages, " pages, but kv_memory holds ",
                                                  runtime.target_cache->num_pages()));
   }
   s.sampling = std::move(request.sampling);
@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   if (TokenHistory* used = s.history_if_used()) used->AddPrompt(s.tokens);
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
-  // Predictions need no drafter.
+  // Predictions work without a drafter.
   const bool predicts = !request.prediction.empty() && request.drafter != DrafterKind::kNone;
   const bool drafts = s.drafter != DrafterKind::kNone || predicts;
   s.draft_tokens = s.scores_only || !drafts ? 0 : draft_tokens;

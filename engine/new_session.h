@@ -11,12 +11,12 @@
 
 namespace tandem {
 
-// The tokens of a request's prompt. INVALID_ARGUMENT naming `prompt` or `prompt_ids`.
+// Returns the tokens of a request's prompt. INVALID_ARGUMENT naming `prompt` or `prompt_ids`.
 absl::StatusOr<std::vector<TokenId>> PromptIdsOf(const Request& request, const Runtime& runtime);
 
-// The session of a request, before its first round: without id, callbacks and caches.
-// INVALID_ARGUMENT naming the field, what was given and what is allowed, if this engine can never
-// meet it.
+// Returns the session of a request before its first round, without id, callbacks and caches.
+// INVALID_ARGUMENT naming the field, the value found and the values allowed, if this engine can
+// never serve the request.
 absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,
                                                     const Runtime& runtime);
 

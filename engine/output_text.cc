@@ -64,8 +64,8 @@ void StopAutomaton::Add(const std::string& stop) {
 
 absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
   if (stops.size() > kMaxStopStrings) {
-    return FieldError("stop",
-                      absl::StrCat(stops.size(), " strings are more than ", kMaxStopStrings));
+    return FieldError("stop", absl::StrCat("must have at most ", kMaxStopStrings, " strings, got ",
+                                           stops.size()));
   }
   size_t bytes = 0;
   for (const std::string& stop : stops) {
@@ -73,7 +73,8 @@ absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
     bytes += stop.size();
   }
   if (bytes <= kMaxStopBytes) return absl::OkStatus();
-  return FieldError("stop", absl::StrCat(bytes, " bytes in all are more than ", kMaxStopBytes));
+  return FieldError(
+      "stop", absl::StrCat("must have at most ", kMaxStopBytes, " bytes in total, got ", bytes));
 }
 
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
@@ -99,12 +100,12 @@ bool OutputText::AppendText(std::string_view piece, bool is_last) {
   for (const char byte : piece) {
     decoded_ += byte;
     stops_.Read(byte);
-    // What ends in an earlier piece has been let pass, because it came too early.
+    // Matches that ended in the first `min_tokens` tokens are part of the text.
     if (num_tokens_ <= min_tokens_ || stops_.match() == 0) continue;
     if (!shows_stop_) {
       cut = std::min(cut, decoded_.size() - stops_.match());
     } else if (cut == std::string::npos) {
-      cut = decoded_.size();  // behind the first to be complete
+      cut = decoded_.size();  // after the first complete stop string
     }
   }
   stopped_ = cut != std::string::npos;

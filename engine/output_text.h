@@ -14,32 +14,33 @@
 
 namespace tandem {
 
-// Looks for all stop strings at once, byte by byte (Aho and Corasick, 1975). A state is the longest
-// end of the text so far that a stop string begins with. A byte of text takes two moves in the
-// mean, of at most as many comparisons as there are strings, however long they and the text are.
-// 28 bytes of memory for each of the strings'. Thread-compatible.
+// Searches for all stop strings at once, byte by byte (Aho and Corasick, 1975). A state is the
+// longest suffix of the text so far that is a prefix of a stop string. A byte of text takes two
+// transitions on average, each with at most as many comparisons as there are strings, regardless of
+// the length of strings and text. Uses 28 bytes of memory per byte of the stop strings.
+// Thread-compatible.
 class StopAutomaton {
  public:
   // REQUIRES: no stop string is empty.
   explicit StopAutomaton(absl::Span<const std::string> stops);
 
   void Read(char byte);
-  // The length of the longest stop string that the text ends with; 0 if there is none.
+  // The length of the longest stop string with which the text ends; 0 if there is none.
   int match() const { return states_[state_].match; }
   // The length of the longest suffix of the text that is a proper prefix of a stop string.
   int beginning() const { return states_[state_].beginning; }
-  // States visited since the beginning, for tests of the cost of a byte.
+  // Number of states visited so far, for tests of the cost per byte.
   int64_t num_steps() const { return num_steps_; }
 
  private:
   static constexpr int kRoot = 0;
   static constexpr int kNone = -1;
   struct State {
-    char byte = 0;  // the last one
+    char byte = 0;  // the last byte of this state's string
     int length = 0;
     int first_child = kNone;
     int next_sibling = kNone;
-    int shorter = kRoot;  // the longest end of this that is a state, too
+    int shorter = kRoot;  // the longest proper suffix that is a state
     int match = 0;
     int beginning = 0;
   };
@@ -53,41 +54,41 @@ class StopAutomaton {
   int64_t num_steps_ = 0;
 };
 
-// What a request may ask for. The automaton of its stop strings takes 28 bytes for each of theirs,
-// so at most .5 MB a generation, and each may take a comparison for a byte of text: at this number
-// less than a hundredth of what the smallest model's token takes.
+// Limits of a request's stop strings. Their automaton takes 28 bytes per byte, so at most 0.5 MB
+// per generation. Each string may cost a comparison per byte of text; with this many strings, that
+// is less than a hundredth of the time that the smallest model takes for a token.
 inline constexpr int kMaxStopStrings = 64;
-inline constexpr int kMaxStopBytes = 16384;  // of all together
+inline constexpr int kMaxStopBytes = 16384;  // in total
 
-// INVALID_ARGUMENT of the field "stop" if there are too many of them, or one is empty.
+// INVALID_ARGUMENT naming `stop` if there are too many strings or bytes, or a string is empty.
 absl::Status CheckStopStrings(absl::Span<const std::string> stops);
 
-// What a text leaves out where nobody asks for it.
+// Parts that a text omits by default.
 struct ShownInText {
   bool special_tokens;
-  bool stop;                               // the stop string that was met
-  absl::Span<const TokenId> of_special{};  // those that are shown where others are not
+  bool stop;                               // the stop string that ended the text
+  absl::Span<const TokenId> of_special{};  // special tokens that are always shown
 };
 
-// The text of a generation, token by token: decoded, cut exactly before the first stop string (or
-// behind it), and let out no earlier than it is certain. Held back are unfinished characters and
-// the longest end that a stop string may begin with. A token takes time in proportion to its own
-// bytes. Thread-compatible.
+// The text of a generation, built token by token. The text is cut exactly before the first stop
+// string (or after it, if it is shown) and returned only when it is certain: incomplete characters,
+// and the longest suffix that may begin a stop string, are held back. Adding a token takes time
+// proportional to its bytes. Thread-compatible.
 class OutputText {
  public:
   using Shown = ShownInText;
-  // Text follows that of `prompt`. A stop string that the first `min_tokens` tokens complete is
-  // text like any other. `tokenizer` must outlive this object.
+  // The text continues that of `prompt`. A stop string that is completed by the first `min_tokens`
+  // tokens is ordinary text. `tokenizer` must outlive this object.
   OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
              absl::Span<const std::string> stops, int min_tokens = 0,
              Shown shown = {.special_tokens = false, .stop = false});
 
-  // False if the text has now met a stop string: nothing more is let out.
+  // Adds a token. Returns false if the text has reached a stop string; it does not grow after that.
   bool Append(TokenId token);
-  // At the end of the generation: lets out what is held back.
+  // Ends the generation: releases the text that was held back.
   void Finish();
 
-  const std::string& text() const { return text_; }  // all that was let out
+  const std::string& text() const { return text_; }  // all text released so far
 
  private:
   bool AppendText(std::string_view piece, bool is_last);
@@ -98,7 +99,7 @@ class OutputText {
   bool shows_stop_ = false;
   int num_tokens_ = 0;
   std::string decoded_;
-  std::string text_;  // of `decoded_` what does not turn out to begin a stop string
+  std::string text_;  // the prefix of `decoded_` that was released
   bool stopped_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Bytes as the tokens of a text and its stop strings: what is let out only grows, and in the end it
-// is the text cut as the definition says.
+// Reads the input as stop strings and the tokens of a text. Checks that the text only grows, and
+// that the final text is cut as the definition says.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kNumTokens = 32;
 
-// Tokens of one to three of the letters a to c, which repeat often.
+// Returns a token of a few letters from a to c, so that letters repeat often.
 std::string TokenText(size_t token) {
   std::string text;
   for (size_t rest = token + 1; rest > 0; rest /= 4) text += "abca"[rest % 4];
@@ -50,8 +50,8 @@ Letters MakeLetters() {
   return letters;
 }
 
-// The definition: the text grows token by token until it holds a stop string that ends behind the
-// first `min_tokens` tokens, and is cut before the first.
+// The definition: the text grows token by token until it contains a stop string that ends after the
+// first `min_tokens` tokens, and is cut before the first of these.
 std::string CutPlainly(const std::vector<std::string>& pieces,
                        const std::vector<std::string>& stops, size_t min_tokens) {
   std::string text;
@@ -69,8 +69,8 @@ std::string CutPlainly(const std::vector<std::string>& pieces,
   return text;
 }
 
-// The first byte says how many tokens are early, the second how many stop strings of up to 8
-// letters follow; the rest are tokens.
+// The first byte gives `min_tokens`, the second the number of stop strings, each of up to 8
+// letters, that follow. The remaining bytes are tokens.
 void FuzzOne(std::string_view bytes) {
   static const Letters& letters = *new Letters(MakeLetters());
   const auto next = [&bytes](size_t end) -> size_t {

@@ -68,8 +68,8 @@ TEST(StopAutomaton, ReadsAnyBytes) {
   EXPECT_EQ(automaton.match(), 2);
 }
 
-// Row 89 of the bug catalogue. A byte takes no more than two moves in the mean, of a comparison per
-// string and one more each; whatever the strings are, and however long the text was before.
+// Row 89 of the bug catalogue. A byte takes at most two transitions on average, each with one
+// comparison per string and one more, whatever the strings are and however long the text is.
 TEST(StopAutomaton, TakesStepsInProportionToTheText) {
   constexpr int kNumStops = 64;
   constexpr int kStopBytes = 256;
@@ -96,8 +96,8 @@ TEST(StopAutomaton, TakesStepsInProportionToTheText) {
   }
 }
 
-// How byte-level tokenizers write a byte (GPT-2): visible characters of Latin-1 as themselves, the
-// others from U+0100 on.
+// Returns the character with which byte-level tokenizers (GPT-2) write a byte: visible Latin-1
+// characters are themselves, the others are numbered from U+0100 on.
 std::string WrittenByte(unsigned char byte) {
   const auto is_visible = [](int b) {
     return (33 <= b && b <= 126) || (161 <= b && b <= 172) || 174 <= b;
@@ -114,8 +114,8 @@ std::string WrittenByte(unsigned char byte) {
   return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-// A tokenizer with a token for each of 256 bytes, for each string it is made with, and the special
-// token <end>.
+// A tokenizer with a token for each of the 256 bytes, a token for each string passed to the
+// constructor, and the special token <end>.
 class Words {
  public:
   explicit Words(const std::vector<std::string>& strings) {
@@ -193,8 +193,8 @@ struct Cut {
   bool stopped = false;
 };
 
-// The definition: the text grows piece by piece until it holds a stop string that ends behind the
-// first `min_tokens` pieces, and is cut before the first.
+// The definition: the text grows piece by piece until it contains a stop string that ends after the
+// first `min_tokens` pieces, and is cut before the first of these.
 Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::string>& stop,
                int min_tokens = 0) {
   std::string text;
@@ -213,8 +213,8 @@ Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::st
   return {text, false};
 }
 
-// Feeds `pieces` as tokens and compares with the definition; what is let out only ever grows, to
-// beginnings of the final text.
+// Feeds `pieces` as tokens and compares the result with the definition. Every intermediate text
+// must be a prefix of the final text.
 void ExpectCutPlainly(const Words& words, const std::vector<std::string>& pieces,
                       const std::vector<std::string>& stop, int min_tokens = 0) {
   SCOPED_TRACE(absl::StrCat("pieces ", absl::StrJoin(pieces, "|"), " stop ",
@@ -236,7 +236,7 @@ void ExpectCutPlainly(const Words& words, const std::vector<std::string>& pieces
   }
 }
 
-TEST(OutputText, LetsOutEveryTokenAtOnceWithoutStopStrings) {
+TEST(OutputText, ReleasesEveryTokenAtOnceWithoutStopStrings) {
   const Words words({"Once ", "upon"});
   OutputText text = words.Text({});
   EXPECT_EQ(text.text(), "");
@@ -277,7 +277,7 @@ TEST(OutputText, CutsBeforeTheFirstOfSeveral) {
   EXPECT_EQ(text.text(), "one ");
 }
 
-// Shown, it is the first that is whole, and nothing behind it.
+// The text ends with the stop string that is complete first.
 TEST(OutputText, ShowsTheStopStringIfAsked) {
   const Words words({"one two three"});
   const OutputText::Shown shown = {.special_tokens = false, .stop = true};
@@ -310,21 +310,21 @@ TEST(OutputText, HoldsBackTheBeginningOfAStopString) {
   EXPECT_EQ(text.text(), "a");
   EXPECT_TRUE(text.Append(words.Id("c")));
   EXPECT_EQ(text.text(), "a");
-  // It turns out otherwise, but may begin anew.
+  // It is not a stop string after all, but another may begin.
   EXPECT_TRUE(text.Append(words.Id("b")));
   EXPECT_EQ(text.text(), "abc");
   EXPECT_TRUE(text.Append(words.Id("x")));
   EXPECT_EQ(text.text(), "abcbx");
 }
 
-TEST(OutputText, HoldsBackNoMoreThanMayBegin) {
+TEST(OutputText, HoldsBackOnlyTextThatMayBeginAStopString) {
   const Words words({"aab"});
   OutputText text = words.Text({"abx", "aaa"});
   EXPECT_TRUE(text.Append(words.Id("aab")));
   EXPECT_EQ(text.text(), "a");
 }
 
-TEST(OutputText, FinishLetsOutWhatIsHeldBack) {
+TEST(OutputText, FinishReleasesTextThatIsHeldBack) {
   const Words words({"ab"});
   OutputText text = words.Text({"bcd"});
   EXPECT_TRUE(text.Append(words.Id("ab")));
@@ -392,21 +392,21 @@ TEST(OutputText, SpecialTokensHaveNoText) {
   EXPECT_EQ(text.text(), "");
 }
 
-TEST(OutputText, GoesOnAfterThePromptWithoutRepeatingIt) {
+TEST(OutputText, ContinuesAfterThePromptWithoutRepeatingIt) {
   const Words words({"the pro", "mpt"});
   const std::vector<TokenId> prompt = {words.Id("the pro"), words.Id("mpt")};
   const std::vector<std::string> stop = {"tx", "prompt"};
   OutputText text(words.tokenizer(), prompt, stop);
-  // Stop strings are looked for in the output alone.
+  // Only the output is searched for stop strings.
   EXPECT_TRUE(text.Append(words.Id("x")));
   EXPECT_EQ(text.text(), "x");
 }
 
-TEST(OutputText, StopStringsOfTheFirstTokensArePartOfTheText) {
+TEST(OutputText, StopStringsInTheFirstMinTokensArePartOfTheText) {
   const Words words({"ab", "c", "d", "a", "b"});
   for (int min_tokens = 0; min_tokens <= 5; ++min_tokens) {
     ExpectCutPlainly(words, {"c", "ab", "d", "ab", "c"}, {"ab"}, min_tokens);
-    // Begun early, completed in time.
+    // Begins within the first tokens and is completed after them.
     ExpectCutPlainly(words, {"c", "a", "b", "d", "c"}, {"ab"}, min_tokens);
     // Complete and held back, because a longer one may follow.
     ExpectCutPlainly(words, {"ab", "c", "d"}, {"ab", "abcc"}, min_tokens);
@@ -420,7 +420,7 @@ TEST(OutputText, StopStringsOfTheFirstTokensArePartOfTheText) {
   EXPECT_EQ(text.text(), "abd");
 }
 
-// Row 89 of the bug catalogue: what a request may ask for has an end.
+// Row 89 of the bug catalogue: stop strings of a request are limited.
 TEST(StopStrings, AreRefusedBeyondTheirLimits) {
   const std::string longest(kMaxStopBytes, 'x');
   std::vector<std::string> most(kMaxStopStrings, "x");
@@ -428,9 +428,10 @@ TEST(StopStrings, AreRefusedBeyondTheirLimits) {
   EXPECT_TRUE(CheckStopStrings(most).ok());
   EXPECT_TRUE(CheckStopStrings({&longest, 1}).ok());
   most.emplace_back("y");
-  EXPECT_EQ(CheckStopStrings(most).message(), "stop: 65 strings are more than 64");
+  EXPECT_EQ(CheckStopStrings(most).message(), "stop: must have at most 64 strings, got 65");
   const std::vector<std::string> too_long = {longest, "y"};
-  EXPECT_EQ(CheckStopStrings(too_long).message(), "stop: 16385 bytes in all are more than 16384");
+  EXPECT_EQ(CheckStopStrings(too_long).message(),
+            "stop: must have at most 16384 bytes in total, got 16385");
   const std::vector<std::string> empty = {"x", ""};
   EXPECT_EQ(FieldOf(CheckStopStrings(empty)), "stop");
 }

@@ -22,16 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Raised when pages of a pool are laid out otherwise.
+// Increase when the layout of pages in a pool changes.
 constexpr int kLayoutVersion = 1;
 
 std::string HexOf(XXH128_hash_t hash) {
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
-// Adds the code of the object that holds this function to `*data`, a XXH3_state_t, and its notes:
-// the linker's build id among them stands for its constants, between which a sanitizer forbids to
-// read.
+// Adds the code and notes of the object that contains this function to `*data`, a XXH3_state_t. The
+// linker's build id in the notes covers the constants, which cannot be read directly because a
+// sanitizer forbids reading the gaps between them.
 int AddOwnCode(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   const auto own = reinterpret_cast<uintptr_t>(&AddOwnCode);
   const auto segment_holds = [&](const ElfW(Phdr) & segment, uintptr_t address) {
@@ -54,7 +54,7 @@ int AddOwnCode(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   return 1;
 }
 
-// This build, and the library whose exponentials and cosines it calls.
+// Identifies this build, and the library whose exponentials and cosines it calls.
 std::string BuildIdentity() {
   XXH3_state_t* const state = XXH3_createState();
   XXH3_128bits_reset(state);

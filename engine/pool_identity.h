@@ -12,20 +12,20 @@
 
 namespace tandem {
 
-// A model whose layers pages hold, and where it was loaded from.
+// A model whose layers are stored in pages, and the path from which it was loaded.
 struct PoolModel {
   const Transformer* model;
   std::string path;
 };
-// The id of the pages that `models` compute, a target and perhaps its draft head: a hash of their
-// weights' files and config.json, byte by byte, of how they are quantised, of the layout of the
-// cache, of what computes (Backend::arithmetic), and of this build of the program, whose every
-// change may change bits. Names, dates, threads, batches and context limits decide nothing. Reads
-// the files. Errors name one.
+// Returns the id of the pages that `models` compute; `models` are a target and perhaps its draft
+// head. The id is a hash of every byte of their weight files and config.json, of their
+// quantisation, of the cache's layout, of the arithmetic (Backend::arithmetic), and of this build
+// of the program, because any change to it may change bits. Names, dates, threads, batches and
+// context limits do not matter. Reads the files. Errors name the file.
 absl::StatusOr<PoolId> PoolIdOf(absl::Span<const PoolModel> models, const KvLayout& layout,
                                 absl::string_view arithmetic);
 
-// The hashed parts, for tests.
+// The parts that are hashed, for tests.
 struct PoolParts {
   std::string build;
   std::string weights;    // hashes of the files

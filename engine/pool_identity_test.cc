@@ -9,7 +9,7 @@ namespace tandem {
 namespace {
 
 // Row 183 of the bug catalogue.
-TEST(PoolIdentity, EveryPartIsPartOfIt) {
+TEST(PoolIdentity, DependsOnEveryPart) {
   const PoolParts parts = {.build = "a",
                            .weights = "b",
                            .quantized = "c",

@@ -1,4 +1,4 @@
-// Of those who come together with the same beginning, one reads it.
+// If several sessions with the same beginning arrive together, only one of them reads it.
 #include <numeric>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// `count` tokens that nobody else has.
+// `count` consecutive token ids from `first` on, which no other range contains.
 std::vector<TokenId> Tokens(int first, int count) {
   std::vector<TokenId> tokens(count);
   std::iota(tokens.begin(), tokens.end(), first);
@@ -23,8 +23,8 @@ std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId
   return a;
 }
 
-// The engine's rounds: looks again before each, reads, publishes. Returns how many tokens are read
-// until all have read their prompts.
+// The engine's rounds: looks for prefix hits before each round, reads, and publishes. NumRead
+// returns the number of tokens read until all sessions have read their prompts.
 class Reading {
  public:
   explicit Reading(World* world) : world_(world) {}
@@ -67,8 +67,9 @@ class Reading {
   World* world_;
 };
 
-// Row 85 of the bug catalogue: the first reads all, the others what is not in a full page.
-TEST(PrefixSharing, ReadsOnceWhatComesTogether) {
+// Row 85 of the bug catalogue: the first session reads everything, the others only the tokens that
+// are not in a full page.
+TEST(PrefixSharing, EqualPromptsAreReadOnce) {
   constexpr int kPageSize = 16;
   for (const int count : {2, 8, 40}) {
     for (const int length : {17, 40, 162, 256, 257, 802, 2000}) {
@@ -82,7 +83,7 @@ TEST(PrefixSharing, ReadsOnceWhatComesTogether) {
   }
 }
 
-TEST(PrefixSharing, ReadsALongBeginningOnce) {
+TEST(PrefixSharing, ALongCommonBeginningIsReadOnce) {
   World world(4000, 16);
   std::vector<Session*> sessions;
   for (int i = 0; i < 8; ++i) {
@@ -91,14 +92,14 @@ TEST(PrefixSharing, ReadsALongBeginningOnce) {
   EXPECT_EQ(Reading(&world).NumRead(sessions), 800 + 8 * 10 + 28);
 }
 
-TEST(PrefixSharing, KeepsNobodyWaitingForLittle) {
+TEST(PrefixSharing, DoesNotWaitForAShortPrefix) {
   World world(4000, 16);
   Session* a = world.Add(Tokens(0, 16) + Tokens(1000, 30), 100, -1);
   Session* b = world.Add(Tokens(0, 16) + Tokens(2000, 30), 100, -1);
   EXPECT_THAT(Reading(&world).Plan().steps, ElementsAre(Step(a, 46, 0), Step(b, 46, 0)));
 }
 
-TEST(PrefixSharing, KeepsNobodyWaitingForWhatIsReadAlready) {
+TEST(PrefixSharing, DoesNotWaitForAPrefixThatIsAlreadyRead) {
   World world(4000, 16);
   Session* a = world.Add(Tokens(0, 64) + Tokens(1000, 200), 100, -1);
   Session* b = world.Add(Tokens(0, 64) + Tokens(2000, 60), 100, -1);
@@ -107,8 +108,8 @@ TEST(PrefixSharing, KeepsNobodyWaitingForWhatIsReadAlready) {
   EXPECT_THAT(Reading(&world).Plan().steps, ElementsAre(Step(a, 72, 0), Step(b, 60, 0)));
 }
 
-// Rows of the prompt that are to be reported have to be computed.
-TEST(PrefixSharing, KeepsNobodyWaitingWhoMayFindNothing) {
+// Rows whose log-probabilities are reported must be computed.
+TEST(PrefixSharing, DoesNotWaitIfItCannotUseThePrefix) {
   World world(4000, 16);
   Session* a = world.Add(Tokens(0, 100), 100, -1);
   Session* b = world.Add(Tokens(0, 100), 100, -1);
@@ -119,7 +120,7 @@ TEST(PrefixSharing, KeepsNobodyWaitingWhoMayFindNothing) {
   EXPECT_THAT(world.Plan(8, 256, false).steps, ElementsAre(Step(a, 100, 0), Step(b, 100, 0)));
 }
 
-TEST(PrefixSharing, WhoWaitedReadsWhereTheReaderIsGone) {
+TEST(PrefixSharing, AWaitingSessionReadsWhenTheReaderIsGone) {
   World world(4000, 16);
   Session* a = world.Add(Tokens(0, 600), 100, -1);
   Session* b = world.Add(Tokens(0, 600), 100, -1);

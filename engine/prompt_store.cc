@@ -14,9 +14,9 @@
 namespace tandem {
 namespace {
 
-// How long nothing else is done when every session waits.
+// How long to block when every session waits.
 constexpr absl::Duration kLongestAwait = absl::Milliseconds(1);
-// The guess for a worker that has only fetched prompts so far.
+// The assumed speed of a worker that has only fetched prompts so far.
 constexpr double kGuessedTokensPerSecond = 1000.0;
 
 absl::StatusOr<PoolInfo> PoolOf(absl::Span<const PoolModel> models, const PagedKvCache& cache,
@@ -32,7 +32,8 @@ absl::StatusOr<PoolInfo> PoolOf(absl::Span<const PoolModel> models, const PagedK
   return pool;
 }
 
-// The store of the options; null for none, and with a warning if it cannot be opened.
+// Opens the store of the options. Returns null if there is none, or with a warning if it cannot be
+// opened.
 std::shared_ptr<PageStore> StoreOf(const EngineOptions& options) {
   if (options.kv_store.empty()) return nullptr;
   auto store = OpenLmdbStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
@@ -42,7 +43,7 @@ std::shared_ptr<PageStore> StoreOf(const EngineOptions& options) {
   return nullptr;
 }
 
-// Speeds that earlier processes have measured.
+// Loads the speed that earlier processes have measured.
 void RecallSpeed(PageStore* store, PoolInfo* pool) {
   const auto pools = store->Pools();
   if (!pools.ok()) return;
@@ -99,7 +100,7 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptStore::BeginTransfer(
   if (!request.kv_transfer_params.is_active()) return nullptr;
   if (store != nullptr && store->transfer_ != nullptr) return store->transfer_->Begin(request);
   return FieldError("kv_transfer_params",
-                    "asks for a transfer, and this engine was made without kv_transfer");
+                    "asks for a transfer, but this engine was created without kv_transfer");
 }
 
 void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
@@ -160,11 +161,12 @@ bool PromptStore::StopWaiting(absl::Span<const std::unique_ptr<Session>> session
   return waited;
 }
 
-// Publishes what has come for the session since. Whether that was anything.
+// Publishes the pages that have arrived for the session. Returns whether there are any that it has
+// not seen.
 bool PromptStore::Advance(Session* session) {
   if (session->fetch == nullptr) return false;
   Insert(session->fetch.get());
-  // Another session may have come first.
+  // Another session may have inserted them.
   const int num_seen = std::exchange(session->fetched_pages, session->fetch->num_inserted());
   return session->fetched_pages > num_seen;
 }
@@ -188,18 +190,20 @@ void PromptStore::Insert(PromptFetch* fetch) {
   (fetch->is_transfer() ? num_transfer_pages_ : num_store_pages_) += num_inserted;
 }
 
-// Whether the session is to wait; from the first time that it is not to, it has no fetch.
+// Whether the session must wait. Drops its fetch when it stops waiting.
 bool PromptStore::Waits(Session* session) const {
   if (session->fetch == nullptr) return false;
   const Fetch& fetch = session->fetch->fetch();
   const bool is_over = fetch.is_over() || session->finished;
-  // A session does not wait for the draft's pages alone; they are taken whenever they come.
+  // A session does not wait if only the draft's pages are missing; they are inserted whenever they
+  // arrive.
   if (!is_over && fetch.runs().front().empty()) return false;
   const bool waits =
-      !is_over && StillPays(Instant::Now() - session->fetch_begun,
-                            session->target_kv.length() - session->fetch_first,
-                            session->length() - session->fetch_first, speed_.tokens_per_second(),
-                            session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
+      !is_over &&
+      ShouldKeepWaiting(Instant::Now() - session->fetch_begun,
+                        session->target_kv.length() - session->fetch_first,
+                        session->length() - session->fetch_first, speed_.tokens_per_second(),
+                        session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
   if (!waits) session->fetch = nullptr;
   return waits;
 }

@@ -21,29 +21,29 @@
 
 namespace tandem {
 
-// Waiting for pages delays a prompt by at most this share of the time that computing it takes. A
-// prompt waits longer for another worker than for a disk: computing it would delay the answers in
-// progress, and the first transfer has to connect.
+// Waiting for pages delays a prompt by at most this fraction of the time that computing it takes. A
+// prompt waits longer for another worker than for a disk, because computing it would delay the
+// answers in progress, and the first transfer must connect.
 inline constexpr double kMaxStoreDelay = 0.05;
 inline constexpr double kMaxTransferDelay = 0.5;
 
-// Whether a prompt goes on waiting after `waited`, when `num_arrived` of the `num_missing` tokens
-// that it lacked have come: as long as computing those would have taken, and `most_delay` of
-// computing all. It does not wait where the speed is not known, 0.
-inline bool StillPays(absl::Duration waited, int num_arrived, int num_missing,
-                      double tokens_per_second, double most_delay) {
+// Whether a prompt keeps waiting after `waited`, when `num_arrived` of its `num_missing` tokens
+// have arrived. The limit is the time for computing the arrived tokens plus the fraction
+// `most_delay` of the time for computing all of them. It does not wait if the speed is unknown (0).
+inline bool ShouldKeepWaiting(absl::Duration waited, int num_arrived, int num_missing,
+                              double tokens_per_second, double most_delay) {
   if (tokens_per_second <= 0.0) return false;
   return waited <= absl::Seconds((num_arrived + most_delay * num_missing) / tokens_per_second);
 }
 
-// How fast prompts are read, in tokens a second: the best of late, because waiting for too long
-// costs more than not to wait.
+// How fast prompts are read, in tokens per second. Estimates the best recent speed, because waiting
+// too long costs more than not waiting.
 class ReadingSpeed {
  public:
-  // 0 if nothing is known.
+  // 0 if the speed is unknown.
   explicit ReadingSpeed(double tokens_per_second = 0.0) : tokens_per_second_(tokens_per_second) {}
 
-  // Passes over few tokens say nothing.
+  // Ignores passes over few tokens, which say nothing about the speed.
   void Observe(int num_tokens, absl::Duration time) {
     constexpr int kMinTokens = 16;
     constexpr double kWeightOfSlower = 0.1;
@@ -59,8 +59,8 @@ class ReadingSpeed {
   double tokens_per_second_;
 };
 
-// Pages that prompts of a session lack, on their way from the store or another worker. Sessions
-// whose prompts lack the same first page share one.
+// A fetch of the pages that a prompt lacks, from the store or another worker. Sessions whose
+// prompts lack the same first page share one.
 class PromptFetch {
  public:
   PromptFetch(std::shared_ptr<Fetch> fetch, bool is_transfer)
@@ -71,7 +71,7 @@ class PromptFetch {
 
   Fetch& fetch() const { return *fetch_; }
   bool is_transfer() const { return is_transfer_; }  // from another worker, not from the store
-  // Pages that were put into a cache so far.
+  // Number of pages inserted into a cache so far.
   int num_inserted() const { return num_inserted_; }
   void CountInserted(int num_pages) { num_inserted_ += num_pages; }
 
@@ -81,43 +81,45 @@ class PromptFetch {
   int num_inserted_ = 0;
 };
 
-// What an engine has of its two caches beyond their memory: a store to which every page that they
-// publish is written (EngineOptions::kv_store), and other workers (EngineOptions::kv_transfer).
-// Prompts find there what memory lacks. While pages come a session waits, but not for longer than
-// computing them would take. Used by the engine's thread.
+// Extends an engine's two caches beyond memory: with a store, to which every page that they publish
+// is written (EngineOptions::kv_store), and with other workers (EngineOptions::kv_transfer). A
+// prompt finds pages there that memory lacks. A session waits while pages arrive, but not longer
+// than computing them would take. Used by the engine's thread.
 class PromptStore {
  public:
-  // Null unless options ask for a store or for transfers. A store that cannot be opened is a
-  // warning in the log, and does without. Errors are of reading the models, or name `kv_transfer`.
-  // `store`: in place of the folder's, unless it is null.
+  // Returns null unless the options ask for a store or transfers. If a store cannot be opened, logs
+  // a warning and continues without it. Errors concern reading the models, or name `kv_transfer`.
+  // `store`: replaces the store of the options, unless it is null.
   static absl::StatusOr<std::unique_ptr<PromptStore>> Open(std::shared_ptr<PageStore> store,
                                                            const EngineOptions& options,
                                                            Runtime* runtime);
 
-  // PromptTransfer::Begin; null if the request asks for none. INVALID_ARGUMENT if there are no
-  // transfers here. On any thread.
+  // Calls PromptTransfer::Begin; returns null if the request does not ask for a transfer.
+  // INVALID_ARGUMENT if this engine has no transfers. Thread-safe.
   static absl::StatusOr<std::shared_ptr<SessionTransfer>> BeginTransfer(const PromptStore* store,
                                                                         const Request& request);
 
-  // Asks for what both caches lack of `prompt`, which is the session's or nothing.
+  // Begins to fetch the pages of `prompt` that the caches lack. `prompt` is the session's, or
+  // empty.
   void Begin(absl::Span<const TokenId> prompt, Session* session);
-  // Publishes what has come for these sessions, which run; `adopt` takes it for each. Returns those
-  // that wait for no more, or soon, if all do.
+  // Publishes the pages that have arrived for these running sessions, and calls `adopt` for each
+  // session that has new pages. Returns the sessions that do not wait. If all of them wait, blocks
+  // briefly before it returns.
   std::vector<Session*> Take(absl::Span<Session* const> running,
                              absl::FunctionRef<void(Session*)> adopt);
-  // Ends all waiting, because waiting sessions may hold the pages that others lack. Returns whether
-  // any session waited.
+  // Ends all waiting, because waiting sessions may hold pages that others need. Returns whether any
+  // session waited.
   static bool StopWaiting(absl::Span<const std::unique_ptr<Session>> sessions);
 
-  // Learns how fast prompts are read from a round that has taken `time`.
+  // Learns the reading speed from a round that took `time`.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);
 
-  // PromptTransfer::Offer, after a round.
+  // Calls PromptTransfer::Offer, after a round.
   void Offer(Session* session);
 
-  // Sets the pages that were put into a cache.
+  // Sets the numbers of pages that were put into a cache.
   void CountHits(EngineLoad* load) const;
-  // Sets all other counts, which change between rounds, too. On any thread.
+  // Sets all other counts, which also change between rounds. Thread-safe.
   void Refresh(EngineLoad* load) const;
 
  private:

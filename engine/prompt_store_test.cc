@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPageTokens = 16;
 
-// A disk that gives the first page after `latency`, then one every `per_page`.
+// A disk that delivers the first page after `latency`, then one every `per_page`.
 struct Disk {
   absl::Duration latency;
   absl::Duration per_page;
@@ -20,7 +20,8 @@ struct Disk {
   }
 };
 
-// When a prompt of so many tokens has been read that looks every `step` whether it still pays.
+// Returns when a prompt of `num_tokens` tokens has been read, if it checks every `step` whether
+// waiting still pays.
 absl::Duration TimeToRead(const Disk& disk, int num_tokens, double tokens_per_second,
                           absl::Duration step, double most_delay) {
   absl::Duration time;
@@ -29,12 +30,12 @@ absl::Duration TimeToRead(const Disk& disk, int num_tokens, double tokens_per_se
     num_arrived = disk.NumArrived(time, num_tokens);
     if (num_arrived == num_tokens) return time;
     time += step;
-  } while (StillPays(time, num_arrived, num_tokens, tokens_per_second, most_delay));
+  } while (ShouldKeepWaiting(time, num_arrived, num_tokens, tokens_per_second, most_delay));
   return time + absl::Seconds((num_tokens - num_arrived) / tokens_per_second);
 }
 
 // Row 184 of the bug catalogue.
-TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
+TEST(FetchPace, DelaysAPromptByAtMostItsShareWhateverTheDisk) {
   constexpr double kSpeed = 2000.0;
   constexpr int kTokens = 4000;
   const absl::Duration computing = absl::Seconds(kTokens / kSpeed);
@@ -47,7 +48,7 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
         SCOPED_TRACE(
             absl::StrCat("share ", share, " latency ", latency_ms, " ms, page ", page_us, " us"));
         EXPECT_LE(time, (1 + share) * computing + step);
-        // A disk that is faster is waited for to its end.
+        // If the disk is faster than computing, all pages are waited for.
         const absl::Duration reading = disk.latency + kTokens / kPageTokens * disk.per_page;
         const bool is_soon = disk.latency < share * computing;
         if (is_soon && reading < 0.9 * computing) {
@@ -57,22 +58,22 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
     }
 }
 
-TEST(FetchPace, DoesNotWaitWhereNothingIsKnown) {
-  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0, kMaxStoreDelay));
-  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0, kMaxStoreDelay));
+TEST(FetchPace, DoesNotWaitIfTheSpeedIsUnknown) {
+  EXPECT_FALSE(ShouldKeepWaiting(absl::ZeroDuration(), 0, 1000, 0.0, kMaxStoreDelay));
+  EXPECT_TRUE(ShouldKeepWaiting(absl::ZeroDuration(), 0, 1000, 1.0, kMaxStoreDelay));
 }
 
-TEST(ReadingSpeed, IsTheBestOfLate) {
+TEST(ReadingSpeed, IsTheBestRecentSpeed) {
   ReadingSpeed speed;
   EXPECT_EQ(speed.tokens_per_second(), 0.0);
-  speed.Observe(3, absl::Seconds(1));  // a few tokens
+  speed.Observe(3, absl::Seconds(1));  // too few tokens
   speed.Observe(100, absl::ZeroDuration());
   EXPECT_EQ(speed.tokens_per_second(), 0.0);
   speed.Observe(256, absl::Seconds(1));
   EXPECT_EQ(speed.tokens_per_second(), 256.0);
   speed.Observe(512, absl::Seconds(1));
   EXPECT_EQ(speed.tokens_per_second(), 512.0);
-  speed.Observe(256, absl::Seconds(1));  // one that was disturbed
+  speed.Observe(256, absl::Seconds(1));  // a slower pass
   EXPECT_NEAR(speed.tokens_per_second(), 486.4, 0.1);
   for (int i = 0; i < 100; ++i) speed.Observe(256, absl::Seconds(1));
   EXPECT_NEAR(speed.tokens_per_second(), 256.0, 1.0);

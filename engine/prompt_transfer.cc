@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// Bytes of a prompt's pages that have come and wait to be put into a cache.
+// Maximum bytes of a prompt's pages that have arrived and wait to be inserted into a cache.
 constexpr size_t kMaxFetchedBytes = size_t{64} << 20;
 constexpr size_t kLongestName = 256;  // of leases and engines
 

@@ -25,14 +25,15 @@
 
 namespace tandem {
 
-// "HOST:PORT" or "[IPV6]:PORT"; nothing for "". INVALID_ARGUMENT naming `kv_transfer` for others.
+// Parses "HOST:PORT" or "[IPV6]:PORT"; returns nothing for "". INVALID_ARGUMENT naming
+// `kv_transfer` for other texts.
 absl::StatusOr<std::optional<HostAndPort>> ParseTransferAddress(absl::string_view text);
 
-// One session's part in a transfer: the lease under which its prompt's pages are kept for another
+// One session's side of a transfer: the lease under which its prompt's pages are kept for another
 // worker, or the lender of pages that another worker has computed.
 class SessionTransfer {
  public:
-  // Ends the lease if the prompt was not read to its end.
+  // Releases the lease if the prompt was not read to its end.
   ~SessionTransfer();
 
  private:
@@ -44,37 +45,37 @@ class SessionTransfer {
   std::string lease_;
   int next_target_page_ = 0;
   int next_draft_page_ = 0;
-  std::shared_ptr<PageReader> lender_;  // null unless pages are to be fetched
+  std::shared_ptr<PageReader> lender_;  // null unless pages must be fetched
   double tokens_per_second_ = 0.0;      // of the lender
 };
 
-// How an engine exchanges prompts' pages with other workers (EngineOptions::kv_transfer).
+// Exchanges prompts' pages with other workers (EngineOptions::kv_transfer).
 class PromptTransfer {
  public:
-  // Null unless options ask for it. `pools`: the target's, then the draft's if there is one. Errors
-  // name `kv_transfer`.
+  // Returns null unless the options ask for transfers. `pools`: the target's, then the draft's if
+  // there is one. Errors name `kv_transfer`.
   static absl::StatusOr<std::unique_ptr<PromptTransfer>> Open(const EngineOptions& options,
                                                               std::vector<PoolId> pools);
   explicit PromptTransfer(std::unique_ptr<PageTransfer> transfer)
       : transfer_(std::move(transfer)) {}
-  // Breaks off every transfer.
+  // Aborts every transfer.
   ~PromptTransfer();
 
-  // Opens the lease, or connects to the lender, of a request whose parameters are active. Never
-  // blocks; on any thread. INVALID_ARGUMENT naming the field.
+  // Opens the lease, or connects to the lender, of a request with active parameters. Never blocks.
+  // Thread-safe. INVALID_ARGUMENT naming the field.
   absl::StatusOr<std::shared_ptr<SessionTransfer>> Begin(const Request& request) const;
 
   // ---- On the engine's thread ----
   static bool Fetches(const Session& session);
-  // The speed at which the lender reads prompts; 0 if it is not known.
+  // The speed at which the lender reads prompts; 0 if unknown.
   static double LenderSpeed(const Session& session);
-  // Gives the lender up: what memory lacks of the prompt will be computed.
+  // Gives up the lender: pages of the prompt that memory lacks will be computed.
   static void EndFetching(const Session& session);
-  // Begins to fetch; the lender is given up when all has come.
+  // Begins to fetch. The lender is given up when everything has arrived.
   std::shared_ptr<Fetch> Read(std::vector<StoredRun> runs, const Session& session);
-  // Copies what the caches have published of the session's prompt since the last time, and once the
-  // prompt is read, fills in its completion. `draft` and `drafter` are null without a draft model.
-  // `tokens_per_second`: at which prompts are read here.
+  // Copies the pages of the session's prompt that the caches have published since the last call.
+  // Once the prompt is read, fills in the completion. `draft` and `drafter` are null without a
+  // draft model. `tokens_per_second`: the speed at which this engine reads prompts.
   void Offer(StoredCache* target, StoredCache* draft, Drafter* drafter, double tokens_per_second,
              Session* session) const;
 
@@ -89,8 +90,8 @@ class PromptTransfer {
   };
 
   std::unique_ptr<PageTransfer> transfer_;
-  mutable std::atomic<int64_t> num_leases_ = 0;  // that have names of ours
-  std::list<Reader> readers_;                    // one thread for each prompt on its way
+  mutable std::atomic<int64_t> num_leases_ = 0;  // leases that were named here
+  std::list<Reader> readers_;                    // one thread per prompt being fetched
 };
 
 }  // namespace tandem

@@ -11,7 +11,7 @@ namespace {
 
 using Json = JsonValue;
 
-// -infinity has no number in JSON.
+// JSON cannot represent -infinity.
 Json LogprobJson(float logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
 
 Json LogprobsJson(const TokenLogprobs& logprobs) {
@@ -132,7 +132,7 @@ void Join(const Completion& completion, Completion* joint) {
   all.queue = std::min(all.queue, t.queue);
   all.prompt = first_read - all.queue;
   all.all_prompts = last_read - all.queue;
-  // Drafts and passes of an engine never overlap, so both maxima fit into the joint decode span.
+  // An engine's drafts and passes never overlap, so both maxima fit into the joint decode span.
   all.draft = std::max(all.draft, t.draft);
   all.verify = std::max(all.verify, t.verify);
 }

@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-// How many of these tokens the constraint allows, one after the other.
+// Returns how many of these tokens, from the first on, the constraint allows.
 size_t NumAllowed(absl::Span<const TokenId> tokens, TokenHistory* history) {
   DraftWalk walk(history);
   size_t num_allowed = 0;
@@ -26,12 +26,12 @@ size_t NumAllowed(absl::Span<const TokenId> tokens, TokenHistory* history) {
   return num_allowed;
 }
 
-// A text that is cut may end in other tokens than the whole: then fewer of them are accepted.
+// A truncated text may end in other tokens than the whole text; fewer of them are then accepted.
 std::vector<TokenId> ForcedTokens(const Tokenizer& tokenizer, TokenHistory* history) {
   std::string text = history->Forced();
   text.resize(std::min(text.size(), kMaxForcedBytes));
   text.resize(std::min(text.size(), FindInvalidUtf8(text)));
-  // A single byte saves nothing, and may be a part of many tokens.
+  // A single byte saves nothing and may be part of many tokens.
   if (text.size() < 2) return {};
   absl::StatusOr<std::vector<TokenId>> tokens = tokenizer.Encode(text, SpecialTokens::kPlain);
   if (!tokens.ok()) return {};
@@ -42,10 +42,10 @@ std::vector<TokenId> ForcedTokens(const Tokenizer& tokenizer, TokenHistory* hist
 
 absl::Span<const TokenId> PredictedTokens(Session* session) {
   const absl::Span<const TokenId> tokens = session->tokens;
-  return session->prediction.Behind(tokens.subspan(session->prompt_length));
+  return session->prediction.ContinuationOf(tokens.subspan(session->prompt_length));
 }
 
-// Makes the session's proposal of the given drafts of `source`, at most `max_tokens`.
+// Proposes up to `max_tokens` of the session's given drafts of `source`.
 void ProposeGiven(DraftSource source, int max_tokens, Session* session) {
   const absl::Span<const TokenId> given = source == DraftSource::kForced
                                               ? absl::MakeConstSpan(session->forced)
@@ -58,11 +58,12 @@ void ProposeGiven(DraftSource source, int max_tokens, Session* session) {
   KeepToConstraint(session);
 }
 
-// Tokens that a draft model reads within a round before caches hold other things after it. Fewer
-// do not show what reading costs, because a pass takes its time however few it reads.
-constexpr int kMuchReading = 16;
+// A round in which the draft model reads more tokens than this leaves other contents in the CPU's
+// caches. Reading fewer tokens does not show what reading costs, because a pass takes a minimum
+// time.
+constexpr int kMinReadingTokens = 16;
 
-// Success or failure, both caches end up holding committed tokens only.
+// On success or failure, both caches end up holding only committed tokens.
 void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
@@ -71,13 +72,13 @@ void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   }
 }
 
-// The work that the drafts of a round took.
+// The work that drafting took in a round.
 struct DraftWork {
   int num_rows = 0;             // proposed tokens
   int num_steps = 0;            // of the draft model
-  int num_draft_sequences = 0;  // in the first of them
-  int num_unread = 0;           // tokens that it had to read first, beyond one of each
-  int num_prompt_tokens = 0;    // that its caches gained from prompts which are still being read
+  int num_draft_sequences = 0;  // in the first of these steps
+  int num_unread = 0;           // tokens that it had to read first, beyond one per sequence
+  int num_prompt_tokens = 0;    // tokens of unfinished prompts that its cache gained
 };
 
 bool IsGiven(DraftSource source) {
@@ -90,14 +91,15 @@ DraftTemperature* DraftTemperatureOf(const Session& session, SpeculationPolicy* 
              : nullptr;
 }
 
-// Makes or cuts a session's own proposal, and drops what it fails to make.
+// Calls `propose`, which makes or cuts the session's proposal. Drops the proposal on an exception.
 void OrDrop(Session* session, absl::FunctionRef<void()> propose) {
   if (Caught("draft", propose).ok()) return;
   session->proposal.Clear();
   ++session->completion.stats.draft_failures;
 }
 
-// False if the drafter fails. An exception may leave its caches half written, so they are given up.
+// Returns false if the drafter fails. An exception may leave its caches half written, so they are
+// evicted.
 bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
              absl::Span<Proposal* const> proposals) {
   bool has_thrown = true;
@@ -112,7 +114,7 @@ bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
   return status.ok();
 }
 
-// Tokens that the draft's caches hold for the requests that only read along.
+// Tokens in the draft's caches for requests that only read a prompt.
 int NumCachedOfReaders(const Drafter& drafter, absl::Span<const DraftRequest> requests) {
   int num_cached = 0;
   for (const DraftRequest& request : requests) {
@@ -121,8 +123,9 @@ int NumCachedOfReaders(const Drafter& drafter, absl::Span<const DraftRequest> re
   return num_cached;
 }
 
-// The proposals of the round; sessions that still read their prompt let the drafter read along
-// while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
+// Makes the proposals of the round. For sessions that still read their prompt, the drafter reads
+// the prompt, too, while `policy` finds that useful. A failed draft is dropped, and decoding
+// continues without it.
 DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, SpeculationPolicy* policy) {
   DraftWork work;
   std::vector<DraftRequest> requests;
@@ -136,10 +139,10 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
       continue;
     }
     if (s.draft_state == nullptr) continue;
-    if (step.granted == 0 && drafter->shares_target_cache()) continue;  // ReadStates reads along
+    if (step.granted == 0 && drafter->shares_target_cache()) continue;  // ReadStates reads it
     const bool is_fixed = s.draft_tokens > 0;
-    const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
-    // A prompt whose pages another worker will fetch is read to its end by both models.
+    const bool may_read = s.drafter != DrafterKind::kNgram;  // which has no cache to fill
+    // If another worker will fetch the prompt's pages, both models read it to its end.
     const bool is_lent = s.transfer != nullptr && s.draft_tokens != 0;
     const bool reads_along =
         may_read &&
@@ -181,7 +184,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   return work;
 }
 
-// Learns from the rows of a session's draft; null if nothing does.
+// Returns a function that learns from the target's rows for a session's draft; null if nothing is
+// to be learned.
 std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& step,
                                                               SpeculationPolicy* policy) {
   const Proposal& proposal = step.session->proposal;
@@ -190,7 +194,7 @@ std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& s
   const int depth = draft_temperature->NextDepth(static_cast<int>(proposal.tokens.size()));
   if (depth < 0) return nullptr;
   return [draft_temperature, depth, &proposal](absl::Span<const Distribution> rows) {
-    if (depth >= static_cast<int>(rows.size())) return;  // after a rejection
+    if (depth >= static_cast<int>(rows.size())) return;  // not judged: it is after a rejection
     draft_temperature->Observe(depth, rows[depth], proposal.drawn_from[depth]);
   };
 }
@@ -212,12 +216,12 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .prompt_length = s.prompt_length};
 }
 
-// A draft that ended early counts as one whose next token was not kept, so that what is planned
-// with never promises more than drafts of that length bring.
+// A draft that ended early counts as if its next token had been rejected, so that estimates never
+// promise more than drafts of that length achieve.
 void LearnAcceptance(const RoundStep& step, int proposed, int accepted, SpeculationPolicy* policy) {
   Session& s = *step.session;
   const std::vector<float>& confidences = s.proposal.confidences;
-  const bool has_stopped =  // where a constraint did not cut it before
+  const bool has_stopped =  // and was not cut by a constraint before that
       s.proposal.has_stopped && static_cast<int>(confidences.size()) == proposed;
   const int num_tested = proposed + (has_stopped ? 1 : 0);
   if (num_tested == 0) return;
@@ -230,7 +234,7 @@ void LearnAcceptance(const RoundStep& step, int proposed, int accepted, Speculat
   }
 }
 
-// Rejected tokens say nothing of the text, but the rows after them say what follows such tokens.
+// Rejected tokens are not part of the text, but the rows after them show what follows such tokens.
 void LearnFromRejected(absl::Span<const TokenId> drafted, int num_accepted,
                        absl::Span<const TokenId> likeliest, TextMemory* memory) {
   for (size_t i = 0; i < likeliest.size(); ++i) {
@@ -239,8 +243,9 @@ void LearnFromRejected(absl::Span<const TokenId> drafted, int num_accepted,
   }
 }
 
-// Appends what the verdict kept, up to the first token that ends the generation. It fails only
-// where plain decoding would: after all of that. Returns how many tokens were appended.
+// Appends the tokens that the verdict kept, up to the first that ends the generation. An error
+// fails the session only where plain decoding would, which is after these tokens. Returns the
+// number of tokens appended.
 int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
@@ -282,15 +287,15 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   return emitted;
 }
 
-// The work of a round, and its instants.
+// The work and the times of a round.
 struct RoundRecord {
   DraftWork drafts;
   int num_fed = 0;  // committed tokens that the target read
   int num_emitted = 0;
   bool only_decodes = true;  // no chunk of a prompt was read
-  bool has_packed = false;   // weights, which takes time once
+  bool has_packed = false;   // weights were packed, which happens only once
   Instant start, drafted, verified, end;
-  absl::Duration states_time;  // that the drafter took to read the pass's states
+  absl::Duration states_time;  // time in which the drafter read the pass's states
 
   absl::Duration draft_time() const { return drafted - start + states_time; }
   absl::Duration verify_time() const { return verified - drafted; }
@@ -315,7 +320,7 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
                     /*completes=*/results[i].judged);
     record->only_decodes = record->only_decodes && steps[i].num_fed <= kMaxDecodeRows;
     record->num_fed += steps[i].num_fed;
-    // An exception of the session's constraint fails this session and no other.
+    // An exception from the session's constraint fails only this session.
     absl::Status status = Caught("committing tokens", [&] {
       record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
     });
@@ -323,7 +328,7 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
   }
 }
 
-// The time of a probe beyond a plain round is counted for the session that probed.
+// Adds the extra time of a probe over a plain round to the stats of each session that probed.
 void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
                 const RoundCosts& costs) {
   const absl::Duration plain = costs.Pass(record.num_fed) * costs.PlainPass();
@@ -336,7 +341,8 @@ void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
   }
 }
 
-// What rounds like this one cost, for the policy. A round that packed will not take so long again.
+// Teaches the policy what rounds like this one cost. A round that packed weights does not count,
+// because later rounds will not take that long.
 void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
            SpeculationPolicy* policy) {
   const DraftWork& drafts = record.drafts;
@@ -350,19 +356,19 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted - record.states_time});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
+  } else if (!record.has_packed && drafts.num_prompt_tokens > kMinReadingTokens &&
              drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
   for (const RoundStep& step : steps) SpeculationOf(*step.session, policy).EndRound();
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
-                                     drafts.num_unread > kMuchReading,
+                                     drafts.num_unread > kMinReadingTokens,
                     .num_tokens = record.num_emitted,
                     .start = record.start,
                     .end = record.end});
 }
 
-// The rows of each session in the pass to come, but for first_row and tokens.
+// Returns each session's rows in the next pass, without first_row and tokens.
 std::vector<Drafter::TargetRows> RowsBefore(absl::Span<const RoundStep> steps) {
   std::vector<Drafter::TargetRows> rows;
   for (const RoundStep& step : steps) {
@@ -373,7 +379,7 @@ std::vector<Drafter::TargetRows> RowsBefore(absl::Span<const RoundStep> steps) {
   return rows;
 }
 
-// To be called right after the pass, while each cache still holds all tokens that it read.
+// Call right after the pass, while each cache still holds all tokens that the pass read.
 void SetFirstRows(absl::Span<Drafter::TargetRows> rows) {
   int row = 0;
   for (Drafter::TargetRows& of : rows) {
@@ -382,8 +388,8 @@ void SetFirstRows(absl::Span<Drafter::TargetRows> rows) {
   }
 }
 
-// Lets the drafter read what the pass has left of the tokens that were kept. Returns the time that
-// it took.
+// Lets the drafter read the states that the pass computed for the tokens that were kept. Returns
+// the time that this took.
 absl::Duration ReadStates(Drafter* drafter, absl::Span<const RoundStep> steps,
                           absl::Span<Drafter::TargetRows> rows) {
   const Instant begin = Instant::Now();
@@ -414,14 +420,14 @@ void KeepToConstraint(Session* session) {
   if (is_certain) proposal.tokens.resize(NumAllowed(proposal.tokens, &session->history));
 }
 
-void LookForGivenDrafts(const Tokenizer& tokenizer, Session* session) {
+void FindGivenDrafts(const Tokenizer& tokenizer, Session* session) {
   Session& s = *session;
   const auto add = [&s](DraftSource source, size_t count) {
     const int most = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens));
     if (most > 0) s.draft_options.push_back({.source = source, .max_tokens = most});
   };
   s.forced.clear();
-  // A request without a drafter is decoded plainly.
+  // A request without a drafter uses plain decoding.
   if (s.sampling.constraint != nullptr && s.drafter != DrafterKind::kNone) {
     s.forced = ForcedTokens(tokenizer, &s.history);
   }
@@ -435,7 +441,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   RoundRecord record;
   record.start = Instant::Now();
-  std::vector<Drafter::TargetRows> rows;  // where the drafter reads them
+  std::vector<Drafter::TargetRows> rows;  // used only if the drafter reads the target's states
   if (drafter != nullptr && drafter->shares_target_cache()) rows = RowsBefore(steps);
   record.drafts = Draft(drafter, steps, policy);
   record.drafted = Instant::Now();

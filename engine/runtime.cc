@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-// `bytes_read_per_pass`: by the model. `page_bytes`: its own of each page of the cache.
+// `bytes_read_per_pass`: by the model. `page_bytes`: the model's bytes in each page of the cache.
 ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache,
                  size_t page_bytes, int64_t bytes_read_per_pass) {
   return {.path = path,
@@ -36,12 +36,12 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
           .page_size = cache.layout().page_size};
 }
 
-// Beyond the sequences of a full batch, room for as many earlier prompts.
+// Room for the sequences of a full batch and for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
-// A device's products reach their speed with more rows than a CPU's (docs/cuda.md).
+// A device's products need more rows than a CPU's to reach their full speed (docs/cuda.md).
 constexpr int kChunkTokensOfHost = 256;
 constexpr int kChunkTokensOfDevice = 1024;
-constexpr int64_t kMaxPages = std::numeric_limits<int>::max();  // what counts them is an int
+constexpr int64_t kMaxPages = std::numeric_limits<int>::max();  // pages are counted in an int
 
 constexpr NamedValues<CpuCompute, 3> kComputes = {
     {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
@@ -53,8 +53,9 @@ bool HaveSameTokenizerFile(const EngineOptions& options) {
   return draft.ok() && target.ok() && *draft == *target;
 }
 
-// A draft without a tokenizer speaks its target's, which only the size of its vocabulary can deny:
-// models of one family pad theirs by a few hundred rows (Qwen2.5: by 271 or 399).
+// Checks that a draft without a tokenizer can use its target's, as far as the size of its
+// vocabulary shows it. Models of one family pad their vocabularies by a few hundred rows (Qwen2.5:
+// by 271 or 399).
 absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& runtime) {
   constexpr int kMaxPadding = 1024;
   const int least = runtime.tokenizer->vocab_size();
@@ -63,13 +64,13 @@ absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& run
   if (least <= found && found <= most) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
   return absl::InvalidArgumentError(absl::StrCat(
-      options.draft, ": has no tokenizer, and cannot speak its target's: vocabulary: found ", found,
+      options.draft, ": has no tokenizer, and cannot use its target's: vocabulary: found ", found,
       ", allowed: from ", least, " to ", most, ", for the ", least, " tokens of ", file));
 }
 
-// Whether drafts may be accepted often enough to be worth a look. Tokens longer than a byte are
-// counted, because text consists of them, against the smaller vocabulary, because the common tokens
-// are few: 3,900 of Qwen2's 151,643 cover 87 % of a simple text.
+// Whether drafts may be accepted often enough to be useful. Counts tokens longer than a byte,
+// because text consists of them. Compares with the smaller vocabulary, because common tokens are
+// few: 3,900 of Qwen2's 151,643 cover 87 % of a simple text.
 bool IsUsable(const VocabularyMap& vocabulary) {
   constexpr int kMinShare = 8;  // an eighth
   const VocabularyMap::Counts& counts = vocabulary.long_counts();
@@ -77,7 +78,7 @@ bool IsUsable(const VocabularyMap& vocabulary) {
          (counts.target == 0 || counts.paired * kMinShare > std::min(counts.target, counts.draft));
 }
 
-// How the draft speaks and reads the target's tokens; null if they are the same.
+// Returns the map between the draft's and the target's tokens; null if they are the same.
 absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOptions& options,
                                                                  const Runtime& runtime) {
   ASSIGN_OR_RETURN(const std::string draft_file, Tokenizer::FileOf(options.draft));
@@ -110,7 +111,7 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
   }
   return absl::InvalidArgumentError(absl::StrCat(
       options.draft, ": cannot draft for ", options.target, ": only ", num_paired,
-      " tokens are the same text; ", num_target - num_paired, " of the target's ", num_target,
+      " tokens have the same text; ", num_target - num_paired, " of the target's ", num_target,
       " and ", num_draft - num_paired, " of the draft's ", num_draft, " have no counterpart"));
 }
 
@@ -118,7 +119,8 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
   return runtime.ranks != nullptr && options.draft_tensor_parallel;
 }
 
-// Both caches hold the same number of tokens, within the memory and no more than can be of use.
+// Creates both caches for the same number of tokens, within the memory and at most as many as are
+// useful.
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
                         Runtime* runtime) {
   KvLayout target_layout = runtime->target->kv_layout(options.page_size, runtime->kv_cache);
@@ -150,13 +152,14 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
     const std::string weights = absl::StrCat(to_pack, " bytes of packed weights");
     return absl::ResourceExhaustedError(
         to_pack >= *available
-            ? absl::StrCat("memory: ", weights, " are wanted, and ", *available, " are available")
+            ? absl::StrCat("memory: ", weights, " are needed, but only ", *available,
+                           " are available")
             : absl::StrCat("kv_memory: ", cache_bytes, " bytes of key-value caches and ", weights,
-                           " are wanted, and ", *available, " are available"));
+                           " are needed, but only ", *available, " are available"));
   }
   if (num_pages < 1) {
     return FieldError("kv_memory",
-                      absl::StrCat(memory, " bytes hold no page of ", options.page_size,
+                      absl::StrCat(memory, " bytes cannot hold a page of ", options.page_size,
                                    " tokens, which takes ", page_bytes));
   }
   const auto make = [&](const KvLayout& layout) {
@@ -179,7 +182,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
   if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
-  return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, and ", path, " has ",
+  return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, but ", path, " has ",
                                             NameOf(model.dtype())));
 }
 
@@ -227,7 +230,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& opt
                    loading, runtime, runtime.ranks != nullptr);
 }
 
-// A learned head is made of rows in the host's memory, of which each rank would have some.
+// A learned head is built from rows in the host's memory, which ranks would split. So a draft that
+// is split among ranks does not have one.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& options,
                                                        const std::string& path,
                                                        const std::string& format,
@@ -252,8 +256,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
                    loading, runtime, is_shared_out);
 }
 
-// The target's own weights in another format. Its files are mapped once more, and lie in memory
-// once.
+// Loads the target's own weights in another format. Its files are mapped a second time, but are in
+// memory only once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
                                                       const Runtime& runtime) {
   absl::string_view name = options.draft;
@@ -264,12 +268,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   if (options.draft_quantize != "none" && options.draft_quantize != "auto") {
     return FieldError("draft_quantize", absl::StrCat("found ", options.draft_quantize,
                                                      ", allowed: auto and none, because ",
-                                                     options.draft, " says the format"));
+                                                     options.draft, " sets the format"));
   }
   return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
 }
 
-// The form of the draft that the options load, which is none where no drafter wants it.
+// Returns the form of the draft that the options load; kNone if no drafter uses it.
 absl::StatusOr<DraftForm> FormOfDraft(const EngineOptions& options) {
   const bool is_used =
       options.all_drafters || options.drafter == DrafterKind::kAuto || HasModel(options.drafter);
@@ -286,7 +290,7 @@ absl::Status RefuseForHead(const EngineOptions& options, absl::string_view field
                                         options.draft, " is a draft head"));
 }
 
-// Refuses options that a head takes from its target, or has no use for.
+// Rejects options that a head inherits from its target or does not use.
 absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runtime) {
   if (options.draft_window != kAutoDraftWindow && options.draft_window != 0) {
     return RefuseForHead(options, "draft_window", absl::StrCat(options.draft_window), "auto and 0");
@@ -302,7 +306,7 @@ absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runti
   return absl::OkStatus();
 }
 
-// A model of one layer that reads the target's states, which the target leaves from here on.
+// Loads a model of one layer that reads the target's states, and makes the target keep its states.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& options,
                                                       Runtime* runtime) {
   RETURN_IF_ERROR(CheckHeadOptions(options, *runtime));
@@ -316,12 +320,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& optio
   ASSIGN_OR_RETURN(std::unique_ptr<Transformer> head,
                    Transformer::Load(options.draft, runtime->backend.get(), loading));
   runtime->draft_format = format;
-  runtime->target->LeaveStates(head->config().target_layers);
+  runtime->target->KeepStates(head->config().target_layers);
   return head;
 }
 
-// EngineOptions::draft_quantize of a draft with files of its own. Where memory is not the host's,
-// nothing would keep what was requantised, and every start would do it again.
+// Resolves EngineOptions::draft_quantize for a draft with its own files. If memory is not the
+// host's, requantised weights would not be kept, and every start would requantise them again.
 absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
   if (options.draft_quantize != "auto") return options.draft_quantize;
   if (!runtime.backend->memory_is_host()) return "none";
@@ -330,8 +334,8 @@ absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Ru
                            options.compute == "f32");
 }
 
-// Waits until all ranks that share a model out have loaded their parts
-// (LeadingRank::AwaitLoaded).
+// Returns the memory that a model needs. If ranks share it, waits until all of them have loaded
+// their parts (LeadingRank::AwaitLoaded).
 absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
                                               const Transformer& model, KvDType kv_cache,
                                               const Runtime& runtime, bool is_shared_out) {
@@ -339,7 +343,8 @@ absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
   return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
 }
 
-// A pass of one token, which packs every weight; then one of a head that reads its states, or null.
+// Runs a pass of one token, which packs every weight, then one of `head`, which may be null, on the
+// states of that pass.
 absl::Status WarmUp(Transformer* model, Transformer* head, PagedKvCache* cache) {
   KvSequence kv = cache->NewSequence();
   constexpr TokenId kAnyToken = 0;

@@ -24,18 +24,18 @@
 
 namespace tandem {
 
-// Share of the free memory that the caches take when nothing is said: a quarter.
+// By default the caches take 1/kDefaultShareOfFreeMemory of the free memory.
 inline constexpr int kDefaultShareOfFreeMemory = 4;
-// Where the free memory is not known.
+// Used as the free memory where it is unknown.
 inline constexpr int64_t kGuessedMemory = int64_t{1} << 30;
 
 // EngineOptions::compute: "auto", "f32" or "bf16". INVALID_ARGUMENT for other names.
 absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 
-// A target, perhaps a draft, their caches, and what both need, as EngineOptions ask for. Members
-// are in the order that destroys users before what they use.
+// A target, perhaps a draft, their caches, and everything else that EngineOptions select. Members
+// are ordered so that users are destroyed before the objects that they use.
 struct Runtime {
-  std::unique_ptr<LeadingRank> ranks;  // null where this process computes alone
+  std::unique_ptr<LeadingRank> ranks;  // null if this process computes alone
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Tokenizer> tokenizer;             // the target's
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
@@ -43,7 +43,7 @@ struct Runtime {
   std::unique_ptr<Transformer> target;
   std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
-  // To what the draft's matrices were quantised at load: a name of kQuantizations.
+  // The format to which the draft's matrices were quantised at load: a name of kQuantizations.
   std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft model
@@ -51,31 +51,32 @@ struct Runtime {
   KvDType draft_kv_cache = KvDType::kF32;
   LeadingRank::Needs target_needs, draft_needs;
   DraftWindow draft_window;
-  std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
-  std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned
+  std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft, or if the ids agree
+  std::unique_ptr<LearnedHead> head;              // null unless the draft's head is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;
   int chunk_tokens = 0;              // EngineOptions::chunk_tokens, never 0
-  std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none
+  std::unique_ptr<Drafter> drafter;  // combines all drafters that can run; null for none
 
-  // Those that a request may name, but for kNone.
+  // The drafters that a request may name, except kNone.
   std::vector<DrafterKind> Drafters() const;
   DraftForm draft_form() const { return FormOf(draft.get()); }
-  // Whether the draft is a head, whose layer is one of target_cache.
+  // Whether the draft is a head. Its layer is in target_cache.
   bool has_head() const { return draft_form() == DraftForm::kHead; }
 
-  // The bytes of a head's layer, and of the state that it reads, in a page of target_cache; 0
-  // without a head.
+  // The bytes in a page of target_cache for a head's layer and the state that it reads; 0 without a
+  // head.
   size_t HeadPageBytes() const;
 
-  // Of models loaded from these paths; nothing without a draft.
+  // Describe the models, which were loaded from these paths. DraftInfo is empty without a draft.
   ModelInfo TargetInfo(const std::string& path) const;
   std::optional<ModelInfo> DraftInfo(const std::string& path) const;
 
-  // Errors name the file or the option. RESOURCE_EXHAUSTED, with bytes wanted and available, if
-  // what packing the weights and filling the caches will take is more than the device has, or than
-  // `host_memory` if the device is the host: then nothing was packed. Files that are mapped count
-  // for nothing, because they leave memory when it is wanted.
+  // Loads the models and creates the caches. Errors name the file or the option.
+  // RESOURCE_EXHAUSTED, with the bytes needed and available, if packing the weights and filling the
+  // caches would take more memory than the device has, or more than `host_memory` if the device is
+  // the host; nothing was packed then. Mapped files do not count, because their pages are evicted
+  // when memory is needed.
   static absl::StatusOr<Runtime> Load(const EngineOptions& options,
                                       std::optional<int64_t> host_memory = AvailableMemoryBytes());
 };

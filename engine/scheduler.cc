@@ -8,15 +8,17 @@ namespace {
 
 bool NeedsChunk(const Session& session) { return session.num_pending() > kMaxDecodeRows; }
 
-// The rows of one that decodes; a draft length that the policy chooses is the policy's to weigh.
+// The rows of a decoding session. Counts only drafts of a fixed length: the policy weighs the cost
+// of those that it chooses.
 int RowsOf(const Session& session) {
   const bool drafts = session.draft_tokens > 0 && !session.draft_options.empty();
   return session.num_pending() + (drafts ? std::min(session.draft_tokens, session.DraftRoom()) : 0);
 }
 
-// How many of the tokens that `session` lacks it will find in the prefix cache after this round,
-// because `other` reads `num_fed` of the same text: those of full pages, but for the last token.
-int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
+// Returns how many unread tokens of `session` will be in the prefix cache after this round because
+// `other` reads `num_fed` tokens of the same text. Counts full pages, without the session's last
+// token.
+int NumFoundAfter(const Session& session, const Session& other, int num_fed) {
   if (session.target_kv.variant() != other.target_kv.variant() ||
       !IsSameSalt(session.salt, other.salt)) {
     return 0;
@@ -24,7 +26,7 @@ int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
   const auto page_size = static_cast<size_t>(session.target_kv.cache()->layout().page_size);
   const absl::Span<const PageId> own_pages = session.target_kv.pages();
   const absl::Span<const PageId> pages = other.target_kv.pages();
-  // Pages of the same text are the same page.
+  // Equal text has equal pages.
   const size_t num_known = session.target_kv.length() / page_size;
   if (num_known > pages.size()) return 0;
   if (num_known > 0 && own_pages[num_known - 1] != pages[num_known - 1]) return 0;
@@ -39,9 +41,10 @@ int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
   return static_cast<int>(num_common / page_size * page_size) - static_cast<int>(has);
 }
 
-// How many tokens each reads: all for those that decode, a share of what they leave of the chunk
-// for prompts. Half of that is the oldest prompt's; the rest goes to those with the least to read.
-// With `shares_prefixes`, who would mostly read what another reads in this round waits for it.
+// Returns how many tokens each session reads. Decoding sessions read all their tokens. Prompts
+// share the rest of the chunk: half goes to the oldest prompt, the rest to those with the fewest
+// unread tokens. With `shares_prefixes`, a prompt waits if most of its share is read by another
+// session in this round.
 std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens,
                            bool shares_prefixes) {
   std::vector<int> num_fed(sessions.size());
@@ -56,12 +59,12 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
     }
   }
   if (prompts.empty()) return num_fed;
-  left = std::max(left, LeastForPrompts(chunk_tokens));
+  left = std::max(left, MinForPrompts(chunk_tokens));
   const auto waits = [&](int i, int count) {
     if (!shares_prefixes || num_fed[i] > 0 || sessions[i]->NeedsPromptLogprobs()) return false;
     return std::any_of(prompts.begin(), prompts.end(), [&](int other) {
       return num_fed[other] > 0 &&
-             2 * NumFoundBehind(*sessions[i], *sessions[other], num_fed[other]) >= count;
+             2 * NumFoundAfter(*sessions[i], *sessions[other], num_fed[other]) >= count;
     });
   };
   const auto give = [&](int i, int most) {
@@ -85,13 +88,13 @@ std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
                             absl::FunctionRef<void(Session*, KvSequence)> begin) {
   std::vector<Session*> running;
-  int64_t spoken_for = 0;  // pages of the available, by what the running have yet to read
+  int64_t num_reserved_pages = 0;  // available pages that running sessions will need
   for (Session* session : sessions.subspan(0, max_batch)) {
     KvSequence found = session->is_running ? KvSequence() : find_prefix(*session);
     const KvSequence& kv = session->is_running ? session->target_kv : found;
-    spoken_for += kv.PagesToExtend(session->length() - kv.length());
+    num_reserved_pages += kv.PagesToExtend(session->length() - kv.length());
     if (!session->is_running) {
-      if (!running.empty() && spoken_for > cache.num_available_pages()) break;
+      if (!running.empty() && num_reserved_pages > cache.num_available_pages()) break;
       session->is_running = true;
       begin(session, std::move(found));
     }
@@ -108,9 +111,10 @@ RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64
     if (num_fed[i] == 0) continue;
     const int64_t pages = sessions[i]->target_kv.PagesToExtend(num_fed[i]);
     if (pages > plan.pages_for_drafts) {
-      // How many pages a preemption frees is known only afterwards: those it shares stay.
+      // The number of pages that a preemption frees is known only afterwards: shared pages stay in
+      // use.
       if (i + 1 < sessions.size()) return {.preempts_youngest = true};
-      break;  // the youngest waits with what it holds; drafts give theirs back after the round
+      break;  // the youngest waits and keeps its pages; drafts release theirs after the round
     }
     plan.pages_for_drafts -= pages;
     plan.steps.push_back({.session = sessions[i], .num_fed = num_fed[i]});

@@ -12,13 +12,13 @@
 
 namespace tandem {
 
-// One session's part of a round: it reads `num_fed` committed tokens, and if none are then left,
-// speculates with up to `granted` draft tokens.
+// One session's part of a round. It reads `num_fed` committed tokens and, if none are then left
+// unread, speculates with up to `granted` draft tokens.
 struct RoundStep {
   Session* session = nullptr;
   int num_fed = 0;
   int granted = 0;          // draft tokens
-  DraftOption option = {};  // what they are drafted by
+  DraftOption option = {};  // the source of the draft
   DraftStop stop = {};
 
   bool completes() const { return !session->scores_only && num_fed == session->num_pending(); }
@@ -26,38 +26,38 @@ struct RoundStep {
 
 struct RoundPlan {
   std::vector<RoundStep> steps = {};
-  int64_t pages_for_drafts = 0;  // of the target's cache
-  // The youngest session is to give its pages back, and then the round to be planned anew.
+  int64_t pages_for_drafts = 0;  // free pages of the target's cache for drafts
+  // The caller must preempt the youngest session and plan the round again.
   bool preempts_youngest = false;
 };
 
-// A session with no more than this to read, as in decoding, never waits for the prompts' chunk.
+// A session with at most this many unread tokens is decoding: it never waits for a share of the
+// prompt chunk.
 inline constexpr int kMaxDecodeRows = 2;
 
-// What is left of the chunk for prompts however many decode.
-constexpr int LeastForPrompts(int chunk_tokens) {
-  return chunk_tokens / 4 + (chunk_tokens % 4 > 0);
-}
+// The part of a chunk reserved for prompts, however many sessions decode.
+constexpr int MinForPrompts(int chunk_tokens) { return chunk_tokens / 4 + (chunk_tokens % 4 > 0); }
 
 // Admits sessions, and returns all that run, oldest first: at most `max_batch` of `sessions`, which
 // are oldest first. A waiting session is admitted when its unread tokens (after the prefix that
 // `find_prefix` gives it) fit next to those of the running ones, so that it is not preempted right
-// away. None overtakes another, so all running sessions are older than all waiting ones. The oldest
-// needs no room: it may preempt the others. `begin` is given the prefix.
+// away. Sessions are admitted in order, so all running sessions are older than all waiting ones.
+// The oldest is always admitted: it may preempt the others. `begin` starts an admitted session with
+// its prefix.
 std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             const PagedKvCache& cache,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
                             absl::FunctionRef<void(Session*, KvSequence)> begin);
 
-// Chooses what the next round does for the sessions that run, oldest first, with `free_pages` of
-// the target's cache and `chunk_tokens` rows as long as prompts are read (docs/scheduling.md).
-// Sessions that decode come before prompts, which share what is left of the chunk: half is the
-// oldest's, the rest goes to the shortest. Where what is read can be found by others afterwards
-// (`shares_prefixes`), no two read the same beginning in one round: the later one waits if half of
-// what it could read would be found. Pages go to the oldest, and when they run out the
-// youngest gives its own back. Nobody drafts yet.
+// Plans the next round for the running `sessions`, oldest first (docs/scheduling.md). `free_pages`:
+// of the target's cache. `chunk_tokens`: rows of a round while prompts are read. Decoding sessions
+// come first; prompts share the rest of the chunk: half goes to the oldest prompt, the rest to the
+// shortest ones. With `shares_prefixes`, the pages that a session reads can be found by other
+// sessions afterwards, so no two sessions read the same beginning in one round: the later one waits
+// if at least half of its share would be found. Pages go to the oldest session first; when they run
+// out, the youngest is preempted. Does not plan drafts.
 //
-// Without a step and without a preemption the oldest session does not fit even alone.
+// A plan with neither steps nor a preemption means that the oldest session does not fit even alone.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
                     bool shares_prefixes = false);
 
@@ -67,8 +67,8 @@ inline TenantSpeculation& SpeculationOf(const Session& session, SpeculationPolic
   return is_own ? *session.tenant->speculation : policy->unsalted();
 }
 
-// Asks the policy what those steps that have read everything should draft, and grants what finds
-// pages. Once a round: the policy counts.
+// Asks the policy how many tokens each step that completes should draft, and grants a draft if
+// there are free pages for it. Call once per round: the policy counts calls.
 void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan);
 
 }  // namespace tandem

@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(PlanRound, TakesTheOldestThatFitTheBatch) {
+TEST(PlanRound, RunsTheOldestSessionsThatFitTheBatch) {
   World world(100, 4);
   Session* a = world.AddDecoding(5);
   Session* b = world.Add(7);
@@ -53,14 +53,14 @@ TEST(PlanRound, DecodingNeverWaitsForPrompts) {
   Session* decoding = world.AddDecoding(5, 100, 2);
   EXPECT_THAT(world.Plan(8, 8).steps, ElementsAre(Step(prompt, 5, 0), Step(decoding, 1, 2)));
   world.Read(prompt, 48);
-  // The rest of a prompt no longer than a verified row counts as decoding.
+  // A session with at most kMaxDecodeRows unread tokens counts as decoding.
   EXPECT_THAT(world.Plan(8, 8).steps,
               ElementsAre(Step(prompt, 2, 0), Step(another, 3, 0), Step(decoding, 1, 2)));
 }
 
-// Prompts take what those who decode leave of the chunk, drafts of a fixed length included, and a
-// quarter of it however many those are.
-TEST(PlanRound, TheChunkIsTheRowsOfARound) {
+// Prompts get the part of the chunk that decoding sessions leave, after drafts of a fixed length,
+// and at least a quarter of the chunk however many sessions decode.
+TEST(PlanRound, TheChunkLimitsAllRowsOfARound) {
   for (int num_decoding = 0; num_decoding <= 40; ++num_decoding) {
     for (const int k : {0, 3}) {
       World world(1000, 4);
@@ -82,7 +82,7 @@ TEST(PlanRound, AChunkMayBeAsLargeAsAnInt) {
   EXPECT_THAT(world.Plan(8, INT_MAX).steps, ElementsAre(Step(a, 10, 0), Step(b, 20, 0)));
 }
 
-TEST(PlanRound, OnlyStepsThatCompleteSpeculate) {
+TEST(PlanRound, OnlyCompletingStepsDraft) {
   World world(100, 4);
   Session* a = world.Add(10, 100, 5);
   EXPECT_THAT(world.Plan(8, 9).steps, ElementsAre(Step(a, 9, 0)));
@@ -98,7 +98,7 @@ TEST(PlanRound, DraftsLeaveRoomForTheTokenAfterThem) {
   }
 }
 
-TEST(PlanRound, SpeculatesOnlyWithADrafter) {
+TEST(PlanRound, DraftsOnlyWithADrafter) {
   World world(100, 4);
   Session* a = world.AddDecoding(10, 100, -1);
   a->draft_tokens = 4;
@@ -107,27 +107,27 @@ TEST(PlanRound, SpeculatesOnlyWithADrafter) {
 
 TEST(PlanRound, DropsADraftThatDoesNotFit) {
   World world(3, 4);
-  Session* a = world.AddDecoding(11, 100, 4);  // holds 11 of 12 places
+  Session* a = world.AddDecoding(11, 100, 4);  // its 3 pages hold 11 of 12 tokens
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
 }
 
-TEST(PlanRound, NobodysTokenWaitsForAnothersDraft) {
+TEST(PlanRound, NoTokenWaitsForADraftOfAnotherSession) {
   World world(5, 4);
-  Session* a = world.AddDecoding(8, 100, 4);  // 2 pages; one more for its draft or its token
-  Session* b = world.AddDecoding(8, 100, 4);  // likewise
+  Session* a = world.AddDecoding(8, 100, 4);  // 2 pages; its token or draft needs one more
+  Session* b = world.AddDecoding(8, 100, 4);  // the same
   EXPECT_EQ(world.cache().num_available_pages(), 1);
-  // There is one page for two tokens: a takes it, without a draft, and b waits.
+  // One page is free for two tokens: a gets it, without a draft, and b waits.
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
   EXPECT_THAT(world.Plan().preempted, IsEmpty());
 
   World wider(6, 4);
-  a = wider.AddDecoding(8, 100, 6);  // its draft takes both pages that are left
+  a = wider.AddDecoding(8, 100, 6);  // its draft would need both free pages
   b = wider.AddDecoding(8, 100, 6);
   EXPECT_THAT(wider.Plan().preempted, IsEmpty());
   EXPECT_THAT(wider.Plan().steps, ElementsAre(Step(a, 1, 0), Step(b, 1, 0)));
 }
 
-TEST(PlanRound, DraftsGoBeforeAnybodyIsPreempted) {
+TEST(PlanRound, DraftsAreDroppedBeforeASessionIsPreempted) {
   World world(8, 4);
   Session* a = world.AddDecoding(8, 100, 7);
   Session* b = world.AddDecoding(8, 100, 7);
@@ -150,7 +150,7 @@ TEST(PlanRound, PreemptsTheYoungestOneAtATime) {
   EXPECT_THAT(world.Plan().preempted, IsEmpty());
 }
 
-TEST(PlanRound, TheYoungestWaitsRatherThanPreemptsTheOldest) {
+TEST(PlanRound, TheYoungestWaitsRatherThanPreemptingTheOldest) {
   World world(4, 4);
   Session* a = world.AddDecoding(6);
   world.AddDecoding(8);
@@ -159,11 +159,11 @@ TEST(PlanRound, TheYoungestWaitsRatherThanPreemptsTheOldest) {
   EXPECT_THAT(plan.steps, ElementsAre(Step(a, 1, 0)));
 }
 
-TEST(PlanRound, LetsAPromptInOnlyWhenAllOfItFits) {
+TEST(PlanRound, AdmitsAPromptOnlyWhenAllOfItFits) {
   World world(5, 4);
-  Session* a = world.AddDecoding(7);  // 2 pages, and a place left for its token
-  Session* b = world.Add(13);         // needs 4 of the 3
-  Session* c = world.Add(4);          // would fit, but nobody overtakes
+  Session* a = world.AddDecoding(7);  // 2 pages, with room for its token
+  Session* b = world.Add(13);         // needs 4 pages, 3 are free
+  Session* c = world.Add(4);          // would fit, but must not overtake b
   EXPECT_THAT(world.Plan(8, 2).steps, ElementsAre(Step(a, 1, 0)));
   b->finished = true;
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0), Step(c, 4, 0)));
@@ -181,25 +181,25 @@ TEST(PlanRound, ShortPromptsDoNotWaitForALongOne) {
   EXPECT_THAT(world.Plan(8, 40).steps, ElementsAre(Step(a, 30, 0), Step(b, 7, 0), Step(c, 3, 0)));
 }
 
-// Of what prompts still lack the next to be let in is not given pages.
-TEST(PlanRound, LetsNobodyIntoPagesThatAPromptHasYetToRead) {
+// A waiting session is not admitted into pages that a running prompt will still need.
+TEST(PlanRound, KeepsPagesThatARunningPromptStillNeeds) {
   World world(10, 4);
   Session* a = world.Add(30);  // 8 pages
-  Session* b = world.Add(12);  // 3 of the 2 left
+  Session* b = world.Add(12);  // 3 pages, 2 are free
   EXPECT_THAT(world.Plan(8, 8).steps, ElementsAre(Step(a, 8, 0)));
   world.Read(a, 8);
   EXPECT_THAT(world.Plan(8, 8).steps, ElementsAre(Step(a, 8, 0)));
-  b->tokens.resize(8);  // now 2
+  b->tokens.resize(8);  // needs 2 pages
   EXPECT_THAT(world.Plan(8, 8).steps, ElementsAre(Step(a, 4, 0), Step(b, 4, 0)));
 }
 
-// The bounds of docs/scheduling.md. With L the least left for prompts, h its larger half, and R(p)
-// the rounds in which h rows a round read p:
-// - the oldest prompt reads h in every round, so a prompt waits for at most the R of those that
-//   were there before it, whatever comes behind it, and its own R;
-// - what the oldest leaves goes to the shortest, so who wants no more than L - h, and less than
-//   all others, is read at once.
-TEST(PlanRound, NobodyWaitsLongerThanItsBound) {
+// The bounds of docs/scheduling.md. L is the minimum number of rows for prompts, h its larger half,
+// and R(p) the number of rounds that read prompt p at h rows per round.
+// - The oldest prompt reads h rows in every round. So a prompt waits at most for the R of all older
+//   prompts and its own R, whatever arrives after it.
+// - The oldest leaves the remaining rows to the shortest. So a prompt with at most L - h unread
+//   tokens, and fewer than all others, is read at once.
+TEST(PlanRound, NoPromptWaitsLongerThanItsBound) {
   struct Arrival {
     Session* session;
     int rounds_left;
@@ -213,14 +213,14 @@ TEST(PlanRound, NobodyWaitsLongerThanItsBound) {
     SCOPED_TRACE(absl::StrCat("run ", run));
     const int chunk_tokens = uniform(1, 64);
     const int num_decoding = uniform(0, 20);
-    // The rests of two prompts at most, of two tokens at most, are read beside the chunk.
-    const int least = std::max(chunk_tokens - num_decoding - 4, LeastForPrompts(chunk_tokens));
+    // In addition to the chunk, at most two prompts read their last rows, at most two each.
+    const int least = std::max(chunk_tokens - num_decoding - 4, MinForPrompts(chunk_tokens));
     const int half = (least + 1) / 2;
     World world(20000, 4);
     for (int i = 0; i < num_decoding; ++i) world.AddDecoding(3, 100000);
     std::deque<Arrival> waiting;
     for (int round = 0; round < 150; ++round) {
-      // Twice as much as can be read, so that the queue grows, and mostly of short ones.
+      // Twice as many tokens as can be read, so that the queue grows, mostly of short prompts.
       for (int i = uniform(0, 2); i > 0; --i) {
         const int length = uniform(0, 9) == 0 ? 10 * least : uniform(3, least + 3);
         int bound = (length + half - 1) / half;
@@ -254,7 +254,7 @@ TEST(PlanRound, NobodyWaitsLongerThanItsBound) {
   EXPECT_GT(num_at_once, 100);
 }
 
-TEST(PlanRound, PrefixHitsAreLetInLikeOthers) {
+TEST(PlanRound, PrefixHitsAreAdmittedLikeOtherSessions) {
   World world(6, 4);
   std::vector<TokenId> prompt(17, 7);
   Session* first = world.Add(prompt, 100, -1);
@@ -263,8 +263,8 @@ TEST(PlanRound, PrefixHitsAreLetInLikeOthers) {
   prompt[16] = 8;
   Session* second = world.Add(prompt, 100, -1);
   EXPECT_EQ(world.cache().num_available_pages(), 3);
-  // The first needs 2 pages more, the second 3 beside the 2 that both use; for a chunk of it one
-  // would do.
+  // The first needs 2 more pages. The second needs 3 in addition to the 2 that both share, although
+  // a chunk of it would fit into one page.
   EXPECT_THAT(world.Plan(8, 10).steps, ElementsAre(Step(first, 8, 0)));
   EXPECT_EQ(world.found_tokens(), 0);
 
@@ -276,13 +276,13 @@ TEST(PlanRound, PrefixHitsAreLetInLikeOthers) {
   EXPECT_EQ(wider.cache().num_available_pages(), 4);
   EXPECT_THAT(wider.Plan(8, 6).steps, ElementsAre(Step(first, 6, 0)));
   EXPECT_EQ(wider.found_tokens(), 0);
-  second->tokens.resize(16);  // now 2 beside the 2 shared, and 2 are the first's
+  second->tokens.resize(16);  // needs 2 pages besides the 2 shared ones; the first needs 2
   EXPECT_THAT(wider.Plan(8, 10).steps, ElementsAre(Step(first, 8, 0), Step(second, 2, 0)));
   EXPECT_EQ(wider.found_tokens(), 8);
 }
 
-// Pages that only a waiting session would begin with are there for those before it.
-TEST(PlanRound, WhoWaitsHoldsNothing) {
+// Published pages that only a waiting session could use are available to older sessions.
+TEST(PlanRound, AWaitingSessionHoldsNoPages) {
   World world(10, 4);
   Session* ended = world.Add(std::vector<TokenId>(17, 7), 100, -1);
   world.Read(ended, 16);
@@ -290,8 +290,8 @@ TEST(PlanRound, WhoWaitsHoldsNothing) {
   ended->finished = true;
   ended->target_kv = KvSequence();
   Session* a = world.AddDecoding(10);                                    // 3 pages
-  Session* b = world.Add(std::vector<TokenId>(32, 9), 100, -1);          // 8 of the 7 left
-  Session* c = world.Add(std::vector<TokenId>(ended->tokens), 100, -1);  // 4 are there
+  Session* b = world.Add(std::vector<TokenId>(32, 9), 100, -1);          // 8 pages, 7 are free
+  Session* c = world.Add(std::vector<TokenId>(ended->tokens), 100, -1);  // 4 are published
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
   EXPECT_EQ(world.cache().num_available_pages(), 7);
   b->tokens.resize(28);
@@ -299,9 +299,9 @@ TEST(PlanRound, WhoWaitsHoldsNothing) {
   EXPECT_FALSE(c->is_running);
 }
 
-// Older sessions have ended and left their place to one that waited, while a younger one holds
-// pages: the new oldest must not fail for that.
-TEST(PlanRound, TheOldestGetsPagesThatYoungerOnesHold) {
+// Older sessions have ended, so that a waiting session is admitted while a younger one holds pages.
+// The new oldest session must get these pages.
+TEST(PlanRound, TheOldestGetsPagesThatYoungerSessionsHold) {
   World world(4, 4);
   Session* oldest = world.Add(12);
   Session* younger = world.AddDecoding(8);
@@ -310,9 +310,9 @@ TEST(PlanRound, TheOldestGetsPagesThatYoungerOnesHold) {
   EXPECT_THAT(plan.steps, ElementsAre(Step(oldest, 12, 0)));
 }
 
-// It read the same beginning as another that published it, and published what follows: it goes on
-// with the other's pages, and its own are free.
-TEST(PlanRound, WhatTwoReadTakesNoPageTwice) {
+// Both read the same beginning. The first published it, and the second published what follows: the
+// second continues with the first's pages, and its own copies are free.
+TEST(PlanRound, TextThatTwoSessionsReadIsStoredOnce) {
   World world(5, 4);
   Session* first = world.Add(std::vector<TokenId>(9, 1), 100, -1);
   Session* second = world.Add(std::vector<TokenId>(13, 1), 100, -1);
@@ -356,7 +356,7 @@ class Walk {
   WalkStats Run() {
     constexpr int kSessions = 12;
     int submitted = 0;
-    // Every round the oldest advances by a token or a chunk's worth.
+    // The oldest session advances in every round, by a token or a chunk.
     for (int round = 0; round < 12 * 40 * 3; ++round) {
       if (submitted < kSessions && (Uniform(0, 2) == 0 || world_.unfinished().empty())) {
         Submit();
@@ -381,7 +381,7 @@ class Walk {
   }
 
   void Submit() {
-    // Few kinds of tokens, so that prompts share beginnings.
+    // Few distinct tokens, so that prompts share beginnings.
     std::vector<TokenId> prompt;
     const int length = Uniform(1, 20);
     for (int i = 0; i < length; ++i) prompt.push_back(Uniform(0, 9) == 0);
@@ -393,12 +393,12 @@ class Walk {
     const std::vector<Session*> sessions = world_.unfinished();
     const int num_let_in = world_.num_let_in();
     const Planned plan = world_.Plan(max_batch_, chunk_tokens_);
-    // Nobody makes room for who has just come.
+    // No session is preempted to make room for one that was just admitted.
     EXPECT_TRUE(plan.preempted.empty() || world_.num_let_in() == num_let_in);
     stats_.preemptions += static_cast<int>(plan.preempted.size());
     CheckRunning(sessions);
     CheckPlan(sessions, plan.steps);
-    // The pass: all pages are there.
+    // The pass: all pages must be available.
     for (const RoundStep& step : plan.steps) {
       ASSERT_TRUE(step.session->target_kv.Extend(step.num_fed + step.granted).ok());
     }
@@ -407,7 +407,7 @@ class Walk {
     world_.CheckIntegrity();
   }
 
-  // The oldest run, and who waits holds nothing.
+  // The oldest sessions run, and waiting sessions hold no pages.
   void CheckRunning(const std::vector<Session*>& sessions) {
     EXPECT_TRUE(sessions.front()->is_running);
     int num_running = 0;
@@ -427,7 +427,7 @@ class Walk {
     int64_t pages_for_drafts = 0;
     auto place = sessions.begin();
     for (const RoundStep& step : steps) {
-      place = std::find(place, sessions.end(), step.session);  // in order, nobody twice
+      place = std::find(place, sessions.end(), step.session);  // in order, each at most once
       ASSERT_NE(place, sessions.end());
       ++place;
       const Session& s = *step.session;
@@ -441,8 +441,8 @@ class Walk {
                             s.target_kv.PagesToExtend(step.num_fed);
       }
     }
-    EXPECT_LE(chunk, std::max(chunk_tokens_ - num_decoding, LeastForPrompts(chunk_tokens_)));
-    // Who decodes waits for pages only, and then no draft takes any.
+    EXPECT_LE(chunk, std::max(chunk_tokens_ - num_decoding, MinForPrompts(chunk_tokens_)));
+    // A decoding session waits only for pages; if one waits, no draft takes pages.
     for (const Session* s : sessions) {
       if (!s->is_running || s->num_output() == 0 || s->num_pending() > 1) continue;
       const bool runs = std::any_of(steps.begin(), steps.end(),
@@ -486,7 +486,7 @@ TEST(PlanRound, KeepsItsPromisesOnRandomWalks) {
     total.drafted += stats.drafted;
     total.hits += stats.hits;
   }
-  // The walks went where it is interesting.
+  // The walks covered the interesting cases.
   EXPECT_GT(total.preemptions, 100);
   EXPECT_GT(total.drafted, 10000);
   EXPECT_GT(total.hits, 1000);

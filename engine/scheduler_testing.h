@@ -1,4 +1,4 @@
-// Sessions over a cache of page tables alone. For tests of the scheduler.
+// Sessions over a cache that consists only of page tables, for tests of the scheduler.
 #ifndef TANDEM_ENGINE_SCHEDULER_TESTING_H_
 #define TANDEM_ENGINE_SCHEDULER_TESTING_H_
 
@@ -18,7 +18,7 @@ struct Planned {
   std::vector<Session*> preempted;
 };
 
-// They, and the engine's steps from them to a plan.
+// Sessions, and the engine's steps from sessions to a plan.
 class World {
  public:
   World(int num_pages, int page_size)
@@ -26,7 +26,7 @@ class World {
             nullptr, {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .page_size = page_size},
             num_pages)) {}
 
-  // A new session that speculates with `draft_tokens`; without a drafter if negative.
+  // Adds a session that speculates with `draft_tokens`; without a drafter if negative.
   Session* Add(std::vector<TokenId> prompt, int max_tokens, int draft_tokens) {
     auto session = std::make_unique<Session>();
     session->tokens = std::move(prompt);
@@ -43,7 +43,7 @@ class World {
   Session* Add(int prompt_length, int max_tokens = 100, int draft_tokens = -1) {
     return Add(std::vector<TokenId>(prompt_length, 1), max_tokens, draft_tokens);
   }
-  // One that has read its prompt and chosen a token.
+  // Adds a session that has read its prompt and chosen a token.
   Session* AddDecoding(int prompt_length, int max_tokens = 100, int draft_tokens = -1) {
     Session* session = Add(prompt_length, max_tokens, draft_tokens);
     Read(session, prompt_length);
@@ -67,7 +67,7 @@ class World {
         unfinished(), max_batch, *cache_,
         [this](const Session& s) { return cache_->NewSequenceWithPrefix(s.tokens); },
         [this](Session* s, KvSequence found) {
-          ++num_let_in_;
+          ++num_admitted_;
           found_tokens_ += found.length();
           s->target_kv = std::move(found);
         });
@@ -96,7 +96,7 @@ class World {
   }
   PagedKvCache& cache() { return *cache_; }
   int found_tokens() const { return found_tokens_; }
-  int num_let_in() const { return num_let_in_; }
+  int num_let_in() const { return num_admitted_; }
   void CheckIntegrity() const {
     std::vector<const KvSequence*> sequences;
     for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
@@ -108,7 +108,7 @@ class World {
   SpeculationPolicy policy_;
   std::unique_ptr<PagedKvCache> cache_;
   int found_tokens_ = 0;
-  int num_let_in_ = 0;
+  int num_admitted_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;
 };
 

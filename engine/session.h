@@ -23,20 +23,21 @@
 
 namespace tandem {
 
-// Takes the times of one generation. All are spans of its own wall clock: a pass that it shares
-// with others counts whole for each of them. Thread-compatible.
+// Measures the times of one generation. All are spans of its wall-clock time: a pass that several
+// generations share counts in full for each of them. Thread-compatible.
 class SessionTimes {
  public:
   explicit SessionTimes(Instant submitted = Instant::Now()) : submitted_(submitted) {}
 
   Instant submitted() const { return submitted_; }
-  // It has a place among those that run. Only the first place counts: if a generation is
-  // preempted, its later waiting belongs to the span in which that happened.
+  // The generation was admitted. Only the first time counts: if it is preempted, its later waiting
+  // belongs to the span in which that happened.
   void OnPlace(Instant now);
-  // It took part in a round, whose draft and pass took so long; the pass ended at `pass_end`, and
-  // read the last of the prompt if `completes`. Rounds after that one belong to the decode span.
+  // The generation took part in a round whose draft and pass took this long. The pass ended at
+  // `pass_end`; `completes`: it read the last of the prompt. Rounds after that one belong to the
+  // decode span.
   void OnRound(absl::Duration draft, absl::Duration pass, Instant pass_end, bool completes);
-  // After a round: the drafter took `time` to read the states that the pass had left.
+  // After a round, the drafter took `time` to read the states that the pass computed.
   void OnStatesRead(absl::Duration time) {
     if (has_read_prompt()) draft_ += time;
   }
@@ -44,7 +45,7 @@ class SessionTimes {
   // Whether a pass has completed the prompt.
   bool has_read_prompt() const { return prompt_end_.has_value(); }
 
-  // The times of a generation that ends at `end`. A span that has not ended lasts until then.
+  // Returns the times of a generation that ends at `end`. Unfinished spans end at `end`.
   Timings Until(Instant end) const;
 
  private:
@@ -61,90 +62,91 @@ class SessionTransfer;
 
 // One generation in progress.
 //
-// Between rounds: every token in `tokens` is final, and both caches hold at most all of them but
-// the last, which the next round feeds. All else a session knows is a function of `tokens`.
+// Between rounds every token in `tokens` is final, and both caches hold at most all of them except
+// the last, which the next round feeds. All other state is a function of `tokens`.
 struct Session {
   // ---- As requested ----
   GenerationId id = 0;
   SamplingParams sampling;
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
-  CacheSalt salt;  // of its tenant; null for none
+  CacheSalt salt;  // of its tenant; null without one
   int prompt_length = 0;
-  int max_length = 0;        // tokens, prompt included
-  bool scores_only = false;  // the prompt is read, and nothing is added
+  int max_length = 0;        // tokens, including the prompt
+  bool scores_only = false;  // only reads the prompt; generates nothing
   Instant deadline = Instant::InfiniteFuture();
   absl::flat_hash_set<TokenId> stop_tokens;
-  bool includes_stop = false;  // the text of a stop token is text
+  bool includes_stop = false;  // the text includes a stop token's text
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
-  DrafterKind drafter = DrafterKind::kModelAndNgram;  // what its state is for; never kAuto
+  DrafterKind drafter = DrafterKind::kModelAndNgram;  // never kAuto
   int draft_tokens = 0;                               // k, or kAutoDraftTokens
-  // Whether drafts are drawn as sharply as the engine has learned; else as the request says, so
-  // that a round depends on the request and its seed alone.
+  // Whether drafts are sampled at a temperature that the engine has learned. If not, they use the
+  // request's, so that a round depends only on the request and its seed.
   bool learns_draft_temperature = false;
-  std::shared_ptr<Channel> channel;  // to the callbacks; null without any
+  std::shared_ptr<Channel> channel;  // to the callbacks; null without callbacks
 
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
   std::shared_ptr<Tenant> tenant;           // null before it runs
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
-  TokenHistory history;                     // of `tokens`, if `sampling` needs them
+  TokenHistory history;                     // of `tokens`, if `sampling` needs it
   AcceptanceEstimate acceptance;            // of this sequence's drafts
   std::vector<DraftOption> draft_options;   // for the next round, while it decodes
-  std::vector<TokenId> forced;              // that the constraint leaves no choice but, next
-  Prediction prediction;                    // as requested, followed along `tokens`
+  std::vector<TokenId> forced;              // the next tokens, forced by the constraint
+  Prediction prediction;                    // the request's prediction, aligned with `tokens`
   Proposal proposal;                        // of the round in progress
-  std::unique_ptr<OutputText> text;         // null if there is no tokenizer
-  Completion completion;                    // filled as the generation goes
+  std::unique_ptr<OutputText> text;         // null without a tokenizer
+  Completion completion;                    // filled during the generation
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
-  std::shared_ptr<SessionTransfer> transfer{};  // null unless its prompt's pages are to travel
-  std::shared_ptr<PromptFetch> fetch{};         // pages on their way to memory; null if none are
-  Instant fetch_begun;                          // when they were asked for
-  int fetch_first = 0;                          // tokens that the target's cache had then
-  int fetched_pages = 0;                        // of both caches, that this session has looked at
+  std::shared_ptr<SessionTransfer> transfer{};  // null unless its prompt's pages are transferred
+  std::shared_ptr<PromptFetch> fetch{};         // pages being fetched; null if none
+  Instant fetch_begun;                          // when the fetch began
+  int fetch_first = 0;                          // tokens in the target's cache at that time
+  int fetched_pages = 0;                        // of both caches, seen by this session
   bool is_running = false;                      // else it waits and holds no pages
-  int published_pages = 0;         // of the target's, offered to the prefix index so far
-  size_t delivered_text = 0;       // bytes of the text already put into the channel
-  size_t delivered_tokens = 0;     // output tokens likewise
-  int64_t delivered_proposed = 0;  // draft tokens verified until then
+  int published_pages = 0;                      // pages of the target's cache published so far
+  size_t delivered_text = 0;                    // bytes of text already put into the channel
+  size_t delivered_tokens = 0;                  // output tokens already put into the channel
+  int64_t delivered_proposed = 0;               // draft tokens verified up to that point
   int64_t delivered_accepted = 0;
   int num_ranked = 0;  // tokens that the draft's head has learned from
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }
-  // What the next pass may feed: of a prompt that is only scored nobody asks what follows it.
+  // Tokens that the next pass may feed. If the prompt is only scored, its last token is not fed,
+  // because its successor is not needed.
   int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
-  // Of its tenant; null where none is kept.
+  // The tenant's memory of texts; null if there is none.
   TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
   TokenHistory* history_if_used() { return sampling.needs_history() ? &history : nullptr; }
 
-  // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
+  // Maximum length of a draft now. One more token is emitted after it, and all must fit max_length.
   int DraftRoom() const { return std::max(0, max_length - length() - 1); }
 
-  // Whether log-probabilities of the prompt are asked for and not all reported yet.
+  // Whether log-probabilities of the prompt were requested and are not all reported yet.
   bool NeedsPromptLogprobs() const {
     return prompt_logprobs.num_top >= 0 &&
            static_cast<int>(completion.prompt_logprobs.size()) < prompt_length;
   }
 
-  // Commits one output token; of the conditions that end a generation the first to fire wins.
-  // False if the generation has ended with this token.
+  // Commits one output token. If several conditions end the generation, the first one checked wins.
+  // Returns false if the generation ends with this token.
   bool Append(TokenId token, Provenance provenance);
-  // What is held back of the text is let out, unless the generation is cancelled: nobody will be
-  // told of it.
+  // Ends the generation. Releases text that was held back, unless the generation is cancelled: that
+  // text would not be delivered.
   void Finish(FinishReason reason);
   void Fail(absl::Status why);
-  // Ends it once its prompt is read, if that is only scored.
+  // Ends a session that only scores its prompt once the prompt has been read.
   void EndIfScored() {
     if (scores_only && num_pending() <= 0) Finish(FinishReason::kLength);
   }
-  // The output that the callbacks have not been given, which counts as delivered from now on;
-  // nothing if there is none. It refers to the session. `drafter` may be null.
+  // Returns the output that was not delivered yet and marks it as delivered; nothing if there is
+  // none. The result refers to the session's memory. `drafter` may be null.
   std::optional<Piece> TakePiece(const Drafter* drafter);
 };
 

@@ -20,7 +20,7 @@ void ExpectPartsAddUp(const Timings& t) {
   EXPECT_EQ(t.draft + t.verify + t.other(), t.decode());
 }
 
-// Row 153 of the bug catalogue: the pass that completes a prompt reads it.
+// Row 153 of the bug catalogue: the pass that completes a prompt counts as reading it.
 TEST_F(Times, ThePassThatCompletesThePromptBelongsToThePrompt) {
   times_.OnPlace(At(5));
   times_.OnRound(/*draft=*/2 * kMs, /*pass=*/20 * kMs, At(30), /*completes=*/true);
@@ -37,9 +37,9 @@ TEST_F(Times, ThePassThatCompletesThePromptBelongsToThePrompt) {
   ExpectPartsAddUp(t);
 }
 
-// States are read after the pass: those of the pass that completes the prompt, too, belong to what
-// follows it.
-TEST_F(Times, ReadingStatesIsDrafting) {
+// States are read after the pass, so even those of the pass that completes the prompt belong to the
+// decode span.
+TEST_F(Times, ReadingStatesCountsAsDrafting) {
   times_.OnPlace(At(5));
   times_.OnRound(absl::ZeroDuration(), 20 * kMs, At(30), /*completes=*/false);
   times_.OnStatesRead(2 * kMs);
@@ -61,7 +61,7 @@ TEST_F(Times, PartsAddUpToTheWhole) {
   times_.OnRound(1 * kMs, 20 * kMs, At(55), /*completes=*/true);
   times_.OnFirstToken(At(56));
   times_.OnRound(3 * kMs, 10 * kMs, At(75), /*completes=*/true);
-  // Preempted, and read again: it had a place before, and no prompt is left to be completed.
+  // Preempted, and read again: it was admitted before, and its prompt is already complete.
   times_.OnPlace(At(100));
   times_.OnRound(absl::ZeroDuration(), 7 * kMs, At(110), /*completes=*/false);
   times_.OnRound(4 * kMs, 11 * kMs, At(130), /*completes=*/true);
@@ -76,7 +76,7 @@ TEST_F(Times, PartsAddUpToTheWhole) {
   ExpectPartsAddUp(t);
 }
 
-TEST_F(Times, SpansThatHaveNotEndedLastUntilTheEnd) {
+TEST_F(Times, UnfinishedSpansLastUntilTheEnd) {
   Timings t = times_.Until(At(9));
   EXPECT_EQ(t.queue, 9 * kMs);
   ExpectPartsAddUp(t);
@@ -89,7 +89,7 @@ TEST_F(Times, SpansThatHaveNotEndedLastUntilTheEnd) {
   ExpectPartsAddUp(t);
 }
 
-TEST(CompletionRates, CountNeitherCachedTokensNorTheFirstRoundsNorWaiting) {
+TEST(CompletionRates, LeaveOutCachedTokensTheFirstRoundAndWaiting) {
   Completion completion;
   EXPECT_EQ(completion.PromptTokensPerSecond(), 0.0);
   EXPECT_EQ(completion.DecodeTokensPerSecond(), 0.0);

@@ -35,15 +35,15 @@ absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// What every rank says after a step of loading.
+// The message that every rank sends after a step of loading.
 struct Answer {
   std::string error{};
   int error_code = 0;
-  std::string arithmetic{};  // must be everyone's
+  std::string arithmetic{};  // must be the same on all ranks
   LeadingRank::Needs needs{};
   std::string description{};
   int64_t most_pages =
-      std::numeric_limits<int64_t>::max();  // of this rank's machine, if it limits them
+      std::numeric_limits<int64_t>::max();  // limit of this rank's machine, if it has one
 };
 
 std::string ToText(const Answer& answer) {
@@ -68,8 +68,8 @@ absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
       .most_pages = parsed.at("most_pages")};
 }
 
-// Every rank's answer, of which `own` is this one's. The error is that of the first rank that has
-// one.
+// Exchanges the answers of all ranks; `own` is this rank's. The error is that of the first rank
+// that has one.
 absl::StatusOr<std::vector<Answer>> ExchangeAnswers(RankGroup* group, const Answer& own) {
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, group->Exchange(ToText(own)));
   std::vector<Answer> answers(texts.size());
@@ -85,14 +85,14 @@ absl::StatusOr<std::vector<Answer>> ExchangeAnswers(RankGroup* group, const Answ
   return answers;
 }
 
-// The ranks of one machine share its cores out.
+// Returns the threads of a rank. The ranks of one machine divide its cores among them.
 int ThreadsOf(const EngineOptions& options, int rank) {
   if (options.threads > 0 || !options.rendezvous.empty()) return options.threads;
   const Share share = ShareOf(NumUsableCores(), options.tensor_parallel, rank);
   return static_cast<int>(std::max<int64_t>(1, share.end - share.begin));
 }
 
-// Rank `rank`'s, of one machine, where rank 0 has `device`.
+// Returns the device of rank `rank` on a machine on which rank 0 uses `device`.
 std::string DeviceOfRank(const std::string& device, int rank) {
   absl::string_view number = device;
   int first = 0;
@@ -100,7 +100,7 @@ std::string DeviceOfRank(const std::string& device, int rank) {
   return absl::StrCat("cuda:", first + rank);
 }
 
-// Finds the library by which a backend's device meets others, if it has one.
+// Opens the library through which a backend's device communicates with others, if it has one.
 absl::Status OpenGatherer(Backend& backend) {
   if (backend.gatherer() == nullptr) return absl::OkStatus();
   absl::Status opened = backend.gatherer()->Open();
@@ -108,7 +108,7 @@ absl::Status OpenGatherer(Backend& backend) {
   return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
 }
 
-// Identifies a model by its files alone: options of loading do not matter.
+// Identifies a model only by its files; options of loading do not matter.
 std::string FingerprintOfModel(const std::string& path) {
   EngineOptions options;
   options.target = path;
@@ -125,7 +125,7 @@ LinkedRankOptions LinkedOptionsOf(const EngineOptions& options) {
 // One of the other ranks.
 class Follower {
  public:
-  // `own`: of a process that is its own machine's, else null.
+  // `own`: the process's own options if it was started by hand, else null.
   Follower(RankGroup* group, const EngineOptions* own)
       : group_(*group), own_(own), available_(AvailableMemoryBytes()) {}
 
@@ -143,9 +143,10 @@ class Follower {
           RETURN_IF_ERROR(told);
           continue;
         }
-        // Rank 0 ends the group when it has read the answer, maybe before this rank has read all.
+        // Rank 0 ends the group when it has read the answer, perhaps before this rank has read all
+        // answers.
         group_.Receive().IgnoreError();
-        if (own_ != nullptr) return status;  // of this command line
+        if (own_ != nullptr) return status;  // an error of this process's own command line
         return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
                                                         ": ", status.message()));
       }
@@ -193,7 +194,7 @@ class Follower {
   absl::Status Join(const std::string& devices) {
     std::string words;
     if (backend_ == nullptr || !absl::Base64Unescape(devices, &words)) {
-      return absl::InternalError("tensor_parallel: rank 0 has sent something else than a group");
+      return absl::InternalError("tensor_parallel: rank 0 has sent an invalid group of devices");
     }
     ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(&group_, backend_.get(), words));
     return absl::OkStatus();
@@ -230,7 +231,7 @@ class Follower {
     return absl::OkStatus();
   }
 
-  // The model of this process's own command line, if it has one.
+  // Returns the path of the model: this process's own, if it has own options, else rank 0's.
   absl::StatusOr<std::string> PathOf(const json& order) const {
     const std::string path = order.at("path");
     if (own_ == nullptr) return path;
@@ -238,10 +239,10 @@ class Follower {
     const std::string& own = which == "draft" ? own_->draft : own_->target;
     if (FingerprintOfModel(own) == order.at("fingerprint").get<std::string>()) return own;
     return absl::FailedPreconditionError(
-        absl::StrCat(which, ": \"", own, "\" is another model than rank 0's \"", path, "\""));
+        absl::StrCat(which, ": \"", own, "\" is not the same model as rank 0's \"", path, "\""));
   }
 
-  // What this machine lets its caches have.
+  // The memory that this machine allows for its caches.
   int64_t CacheMemory() const {
     if (own_->kv_memory_bytes > 0) return own_->kv_memory_bytes;
     const std::optional<int64_t> on_device = backend_->free_memory_bytes();
@@ -275,7 +276,7 @@ class Follower {
 
 LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int page_size,
                            KvDType kv_cache) {
-  // Host memory that loading took counts, too: the available memory was asked for before it.
+  // Host memory that loading took counts, too: the available memory was measured before loading.
   const size_t packed = backend.memory_is_host() ? model.bytes_packed_at_load() : 0;
   return {.page_bytes = static_cast<int64_t>(model.kv_layout(page_size, kv_cache).page_bytes()),
           .bytes_to_pack = static_cast<int64_t>(model.bytes_to_pack() + packed)};
@@ -290,8 +291,7 @@ std::string DescriptionOfPart(const Transformer& model) {
 
 absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOptions& options) {
   if (options.rank != 0) {
-    return FieldError("rank",
-                      absl::StrCat("must be 0 where there is an engine, got ", options.rank));
+    return FieldError("rank", absl::StrCat("must be 0 to run an engine, got ", options.rank));
   }
   std::unique_ptr<LeadingRank> leader(new LeadingRank(options));
   if (!options.rendezvous.empty()) {
@@ -311,14 +311,14 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
 
 LeadingRank::~LeadingRank() {
   is_over_ = true;
-  if (group_ == nullptr) return;  // it did not come about
+  if (group_ == nullptr) return;  // joining the group failed
   group_->Fail(absl::CancelledError("tensor_parallel: rank 0 has ended"));
-  processes_ = nullptr;  // the others end with the group, and are waited for
+  processes_ = nullptr;  // waits for the other ranks, which end with the group
 }
 
 void LeadingRank::Lost(const absl::Status& why) {
   group_->Fail(why);
-  Tell(group_->status());  // a rank that fails says why before its process ends
+  Tell(group_->status());  // a rank that fails reports why before its process ends
 }
 
 void LeadingRank::Tell(const absl::Status& why) {
@@ -348,7 +348,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
     if (answers[rank].arithmetic == arithmetic) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answers[rank].arithmetic,
-                     ", rank 0 with ", arithmetic, ", whose bits differ"));
+                     ", rank 0 with ", arithmetic, ", which gives other bits"));
   }
   if (backend->gatherer() == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string words, backend->gatherer()->NewGroup());
@@ -383,7 +383,7 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::AwaitLoaded(const Transformer& m
   ASSIGN_OR_RETURN(
       const std::vector<Answer> answers,
       ExchangeAnswers(group_.get(), {.needs = own, .description = DescriptionOfPart(model)}));
-  // Each has memory of its own where ranks have devices or machines of theirs.
+  // Each rank has its own memory if ranks have their own devices or machines.
   const bool shares_memory = devices_ == nullptr && options_.rendezvous.empty();
   Needs needs;
   descriptions_.clear();
@@ -418,8 +418,8 @@ absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
 
 namespace {
 
-// Computes this rank's part of each pass until rank 0 has ended, which is OK.
-//   own: Follower's
+// Computes this rank's part of each pass. Returns OK when rank 0 has ended.
+//   own: as for Follower
 absl::Status Follow(RankGroup* group, const EngineOptions* own) {
   const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
   if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
@@ -433,7 +433,7 @@ absl::Status FollowRankZero(const EngineOptions& own) {
   RETURN_IF_ERROR(own.Validate());
   Log(LogLevel::kInfo,
       absl::StrCat("tensor_parallel: rank=", own.rank, " of ", own.tensor_parallel,
-                   " follows rank 0 at ", own.rendezvous, " and does no job of its own"));
+                   " follows rank 0 at ", own.rendezvous, " and does not do a job of its own"));
   ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, JoinLinkedRanks(LinkedOptionsOf(own)));
   RETURN_IF_ERROR(Follow(group.get(), &own));
   Log(LogLevel::kInfo, absl::StrCat("tensor_parallel: rank=", own.rank, " ends with rank 0"));
@@ -446,7 +446,7 @@ absl::Status FollowRankZero(int rank) {
   RETURN_IF_ERROR(CheckRank(rank, /*least=*/1, memory->world()));
   const OnNumaNode node(rank, memory->world());
   const std::unique_ptr<RankGroup> group = JoinSharedRanks(memory, rank);
-  // Rank 0 has heard why, and tells people.
+  // Rank 0 has received the error and reports it.
   if (!Follow(group.get(), nullptr).ok()) std::_Exit(1);
   return absl::OkStatus();
 }

@@ -17,7 +17,7 @@
 
 namespace tandem {
 
-// A model as every rank of a group loads its part of it.
+// Describes a model of which every rank of a group loads its part.
 struct RankModel {
   std::string path;
   std::string quantize = "none";  // a name of kQuantizations
@@ -38,28 +38,30 @@ class LeadingRank {
   RankGroup* group() { return devices_ != nullptr ? devices_.get() : group_.get(); }
   int num_threads() const;  // of this rank
 
-  // The other ranks open their backends, which must compute as this rank's, `backend`. Where it is
-  // device n, rank r's is device n + r of the machine. Before everything below.
+  // Makes the other ranks open their backends, which must compute the same bits as this rank's
+  // `backend`. If that is device n, rank r uses device n + r of the machine. Call before the
+  // functions below.
   absl::Status Open(Backend* backend);
-  // The other ranks begin to load their parts, while this one does.
+  // Makes the other ranks start loading their parts; this rank loads its own meanwhile.
   absl::Status Load(const RankModel& model);
-  // Memory that the parts of a model take.
+  // Memory that the parts of a model need.
   struct Needs {
     int64_t page_bytes = 0;     // of a page of the model's cache
     int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass
   };
-  // Waits until all ranks have loaded their parts of `model`, of which this rank has its own.
-  // Returns the needs of all ranks together; those of the largest part where each has a device; and
-  // this rank's on several machines, each of which limits the pages by itself. The error is that of
-  // the first rank that has failed.
+  // Waits until all ranks have loaded their parts; `model` is this rank's part. Returns the sum of
+  // all ranks' needs on one machine, the largest part's needs if each rank has a device, and this
+  // rank's needs on several machines, each of which limits the pages by itself. The error is that
+  // of the first rank that failed.
   absl::StatusOr<Needs> AwaitLoaded(const Transformer& model, const Backend& backend,
                                     KvDType kv_cache);
-  // Pages that the other machines have memory for, as far as models are loaded; a number beyond all
-  // need where all ranks are on this one. INVALID_ARGUMENT, naming `kv_memory`, if there is none.
+  // Returns the number of pages for which every machine has memory, for the models loaded so far;
+  // practically unlimited if all ranks are on this machine. INVALID_ARGUMENT naming `kv_memory` if
+  // a machine does not have memory for a page.
   absl::StatusOr<int64_t> MostPages() const;
-  // All ranks make caches of so many pages for their models.
+  // Makes all ranks create caches of this many pages for their models.
   absl::Status MakeCaches(int64_t num_pages);
-  // What each rank has of the model that was loaded last.
+  // Descriptions of each rank's part of the last loaded model.
   const std::vector<std::string>& descriptions() const { return descriptions_; }
 
  private:
@@ -70,22 +72,23 @@ class LeadingRank {
   const EngineOptions options_;
   std::atomic<bool> is_over_{false};
   std::unique_ptr<RankGroup> group_;
-  std::unique_ptr<RankGroup> devices_;  // of the group, where ranks have some
+  std::unique_ptr<RankGroup> devices_;  // the group's devices, if it uses devices
   std::unique_ptr<RankProcesses> processes_;
   std::vector<std::string> descriptions_;
   std::vector<int64_t> most_pages_;  // of each rank
 };
 
-// The memory that a rank's own part of a model takes, and a description of the part.
+// The memory that a rank's own part of a model needs, and a description of the part.
 LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int page_size,
                            KvDType kv_cache);
 std::string DescriptionOfPart(const Transformer& model);
 
 // Joins the group of `own`, whose rank is above 0, loads this rank's parts of the models, and
-// computes its part of each pass until rank 0 has ended, which is OK. Models, memory and device are
-// those of `own`; the models must be rank 0's: FAILED_PRECONDITION on both sides if one is not.
+// computes its part of each pass. Returns OK when rank 0 has ended. Models, memory and device are
+// those of `own`. The models must be the same as rank 0's, else both sides return
+// FAILED_PRECONDITION.
 absl::Status FollowRankZero(const EngineOptions& own);
-// The same in a process that LeadingRank has started, with rank 0's options.
+// The same for a process that LeadingRank has started, with rank 0's options.
 absl::Status FollowRankZero(int rank);
 
 }  // namespace tandem

@@ -17,8 +17,8 @@ int Fail(const absl::Status& status) {
 
 }  // namespace
 
-// Streams one turn of a conversation, with reasoning separated from the answer, and cancels it
-// after a number of tokens:
+// Runs one turn of a conversation: streams the answer, with the reasoning in parentheses, and
+// cancels it after a number of tokens:
 //   chat TARGET_FOLDER DRAFT_FOLDER MESSAGE MOST_TOKENS
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   if (!engine.ok()) return Fail(engine.status());
   const tandem::Tokenizer& tokenizer = (*engine)->tokenizer();
 
-  // kPlain: special tokens in a user's text must not act as those of the template.
+  // Special tokens are not parsed, so that a message cannot imitate the template.
   const auto message = tokenizer.Encode(argv[3], tandem::SpecialTokens::kPlain);
   if (!message.ok()) return Fail(message.status());
   const auto chat = tandem::ChatTemplate::Load((*engine)->target_info().path);
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       [&](const tandem::Piece& piece) {
         print(reader.Push(piece.text));
         num_tokens += piece.token_ids.size();
-        return num_tokens < max_tokens;  // false ends it; Engine::Cancel also does, on any thread
+        return num_tokens < max_tokens;  // false ends it here; Engine::Cancel works from any thread
       });
   if (!id.ok()) return Fail(id.status());
   for (;;) {

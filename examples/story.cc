@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-// The program of the README:  story TARGET_FOLDER DRAFT_FOLDER
+// The program in the README:  story TARGET_FOLDER DRAFT_FOLDER
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   auto engine = tandem::Engine::Create({.target = argv[1], .draft = argv[2]});
@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   }
   tandem::Request request{.prompt = "Once upon a time", .max_tokens = 64};
   request.sampling.temperature = 0.7f;
-  request.seed = 1;  // leave it out to draw afresh each time
+  request.seed = 1;  // omit it for a new story each time
   const auto story = (*engine)->Generate(request, [](const tandem::Piece& piece) {
     std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
     return true;  // false would stop here

@@ -1,4 +1,4 @@
-// The keys of a JSON object as config.json has them, read with errors that say what is allowed.
+// Reads the keys of a config.json object. Errors say which values are allowed.
 #ifndef TANDEM_JSON_CONFIG_FIELDS_H_
 #define TANDEM_JSON_CONFIG_FIELDS_H_
 
@@ -19,9 +19,9 @@
 
 namespace tandem {
 
-// The keys of one JSON object of a file. Errors name the file, the key, what was found and what is
-// allowed. A key that is null counts as absent, as in the reference. It remembers which keys were
-// read, so that a reader can refuse those that it does not know. Thread-compatible.
+// The keys of one JSON object in a file. Errors name the file, the key, the value found and the
+// values allowed. A null value counts as absent, as in the reference. The object remembers which
+// keys were read, so that a reader can refuse unknown keys. Thread-compatible.
 class ConfigFields {
  public:
   ConfigFields(const nlohmann::json& object, std::string file, std::string prefix = "")
@@ -32,12 +32,12 @@ class ConfigFields {
     const auto found = object_.find(std::string(key));
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
-  // Whether the key is there, null included.
+  // Returns whether the key is present, even with a null value.
   bool Has(absl::string_view key) const {
     read_->emplace(key);
     return object_.contains(std::string(key));
   }
-  // Whether this object or a copy of it was asked for the key before.
+  // Returns whether this object or a copy of it was asked for the key before.
   bool WasRead(absl::string_view key) const { return read_->contains(key); }
   const nlohmann::json& object() const { return object_; }
   const std::string& file() const { return file_; }
@@ -52,7 +52,8 @@ class ConfigFields {
                       allowed);
   }
 
-  // An integer in [least, most]; `if_absent` where there is none, or an error without one.
+  // Returns the integer at `key`, which must be in [least, most]. If the key is absent, returns
+  // `if_absent`, or an error if that is not set.
   absl::StatusOr<int> Int(absl::string_view key, int least, int most,
                           std::optional<int> if_absent = std::nullopt) const {
     const nlohmann::json* const value = Find(key);
@@ -66,7 +67,7 @@ class ConfigFields {
     return Wrong(key, absl::StrCat("an integer from ", least, " to ", most));
   }
 
-  // A number in [least, most], or an error.
+  // Returns the number at `key`, which must be in [least, most]. `if_absent` as in Int().
   absl::StatusOr<double> Number(absl::string_view key, double least, double most,
                                 std::optional<double> if_absent = std::nullopt) const {
     const nlohmann::json* const value = Find(key);
@@ -85,14 +86,15 @@ class ConfigFields {
     return value->get<bool>();
   }
 
-  // The object of a key, which must be there.
+  // Returns the object at `key`. It is an error if the key is absent.
   absl::StatusOr<ConfigFields> Object(absl::string_view key) const {
     const nlohmann::json* const value = Find(key);
     if (value == nullptr || !value->is_object()) return Wrong(key, "an object");
     return ConfigFields(*value, file_, absl::StrCat(prefix_, KeyText(key), "."));
   }
 
-  // A key that says how to compute something of which only one way is implemented here.
+  // Checks a key that selects a way of computing of which only one, `allowed`, is implemented here.
+  // An absent key passes.
   absl::Status Only(absl::string_view key, const nlohmann::json& allowed) const {
     const nlohmann::json* const value = Find(key);
     if (value == nullptr || *value == allowed) return absl::OkStatus();
@@ -100,7 +102,7 @@ class ConfigFields {
   }
 
  private:
-  // A key as messages show it, which may be any text.
+  // Formats a key, which may be any text, for messages.
   static std::string KeyText(absl::string_view key) {
     const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
       return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';

@@ -24,19 +24,19 @@ class JsonField {
   const nlohmann::json& value() const { return *value_; }
   const std::string& path() const { return path_; }
   bool is_null() const { return value_->is_null(); }
-  // Whether it is this string. (The library's comparison asks for memory, and ends the process
-  // where there is none.)
+  // Returns whether the value is this string. (The library's own comparison allocates memory, and
+  // aborts the process if that fails.)
   bool Is(std::string_view text) const {
     const auto* const string = value_->get_ptr<const std::string*>();
     return string != nullptr && *string == text;
   }
 
-  // The member `key`; null if there is none. INVALID_ARGUMENT if this is no object.
+  // Returns the member `key`, null if it is absent. INVALID_ARGUMENT if this is not an object.
   absl::StatusOr<JsonField> Member(std::string_view key) const;
   // REQUIRES: this is a list with more than `index` elements.
   absl::StatusOr<JsonField> Element(size_t index) const;
 
-  // INVALID_ARGUMENT if the field is something else.
+  // Each returns INVALID_ARGUMENT if the field has another type or value.
   absl::StatusOr<std::string> String() const;
   absl::StatusOr<std::string> Character() const;  // a string of one character
   absl::StatusOr<bool> Bool() const;
@@ -44,10 +44,10 @@ class JsonField {
   absl::StatusOr<int64_t> Integer(int64_t low, int64_t high) const;
   absl::Status CheckArray() const;
   absl::Status CheckObject() const;
-  // Member "type", a string.
+  // Returns the member "type", a string.
   absl::StatusOr<std::string> Type() const;
 
-  // INVALID_ARGUMENT naming this field: "<path>: <found> <what>".
+  // Returns INVALID_ARGUMENT naming this field: "<path>: <found> <what>".
   absl::Status Error(std::string_view what) const;
 
  private:

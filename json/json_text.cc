@@ -21,8 +21,9 @@ constexpr size_t kMaxShownBytes = 80;
 
 using Json = nlohmann::json;
 
-// Builds a document from the parser's events. The contents of an array or object are gathered until
-// it ends, so that each is allocated once at its size. (Ordered members move by being copied.)
+// Builds a document from the parser's events. The contents of an array or object are collected
+// until it ends, so that each is allocated once, at its final size. (Moving an ordered member
+// copies it.)
 template <typename Value>
 class JsonReader : public nlohmann::json_sax<Value> {
   using Events = nlohmann::json_sax<Value>;
@@ -40,7 +41,7 @@ class JsonReader : public nlohmann::json_sax<Value> {
     return Add(value);
   }
   bool string(std::string& value) override { return Add(std::move(value)); }
-  bool binary(typename Events::binary_t&) override { return false; }  // not of texts
+  bool binary(typename Events::binary_t&) override { return false; }  // does not occur in text
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     const bool is_cut_off = absl::StrContains(error.what(), "unexpected end of input");
@@ -83,7 +84,7 @@ class JsonReader : public nlohmann::json_sax<Value> {
   }
 
  private:
-  // An array or object that has not ended: where what is inside it begins.
+  // An array or object that has not ended: the indices of its first value and first key.
   struct Open {
     size_t first_value;
     size_t first_key;
@@ -113,9 +114,9 @@ class JsonReader : public nlohmann::json_sax<Value> {
     open_.pop_back();
     return Add(std::move(value));
   }
-  // Null if there is none.
+  // Returns the repeated key, or null.
   const std::string* KeyGivenTwice(size_t first) const {
-    constexpr size_t kFew = 16;  // are compared with each other, which takes less than hashing them
+    constexpr size_t kFew = 16;  // comparing so few pairwise is faster than hashing
     if (keys_.size() - first <= kFew) {
       for (size_t i = first; i < keys_.size(); ++i) {
         for (size_t j = first; j < i; ++j) {
@@ -132,7 +133,7 @@ class JsonReader : public nlohmann::json_sax<Value> {
   }
 
   std::string problem_;
-  std::vector<Value> values_;      // whose arrays and objects have not ended
+  std::vector<Value> values_;      // of arrays and objects that have not ended
   std::vector<std::string> keys_;  // the same
   std::vector<Open> open_;
 };

@@ -1,5 +1,6 @@
-// Any text as JSON: what is read is what the library's own parser reads, and what is refused is no
-// JSON in UTF-8, nests too deep or has a key twice. What errors show is one printable line.
+// Parses any text as JSON. Accepted text must give the library's own value; refused text must be
+// invalid JSON or UTF-8, nest too deeply or repeat a key. Error messages must be one printable
+// line.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +52,7 @@ void FuzzOne(absl::string_view text) {
   TANDEM_CHECK(ordered->dump() == nlohmann::ordered_json::parse(text.begin(), text.end()).dump());
   TANDEM_CHECK(Depth(*parsed) <= 64);
   TANDEM_CHECK(Shown(*parsed).size() <= 90 && IsPrintable(Shown(*parsed)));
-  // What is written is read again, and is the same when it is written again.
+  // A round trip through text gives the same document.
   const std::string written = parsed->dump();
   const absl::StatusOr<Json> again = ParseJson(written, "again");
   TANDEM_CHECK(again.ok() && again->dump() == written);

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-TEST(JsonText, IsWhatTheLibraryReads) {
+TEST(JsonText, MatchesTheLibrarysParser) {
   for (const char* text :
        {"null", "true", "-3", "18446744073709551615", "1.5e3", "\"a\\u00e9\\n\"", "[]", "{}",
         "[[], {}, [1, [2, {\"a\": []}]], 3]", R"({"a": {"b": [1, "c", null]}, "": {}, "d": false})",
@@ -27,7 +27,7 @@ TEST(JsonText, IsWhatTheLibraryReads) {
   }
 }
 
-TEST(JsonText, RefusalsSayWhere) {
+TEST(JsonText, ErrorsSayWhere) {
   const struct {
     std::string text;
     const char* message;
@@ -49,8 +49,8 @@ TEST(JsonText, RefusalsSayWhere) {
   EXPECT_TRUE(ParseJsonValue(std::string(64, '[') + std::string(64, ']'), "file").ok());
 }
 
-// To compare each of a million keys with all before it would take an hour.
-TEST(JsonText, KeysMayBeMany) {
+// Comparing each of a million keys with all earlier ones would take an hour.
+TEST(JsonText, AMillionKeysAreCheckedQuickly) {
   std::string text = "{";
   for (int i = 0; i < 1'000'000; ++i) absl::StrAppend(&text, "\"", i, "\":0,");
   const auto value = ParseJsonValue(text + "\"last\":1}", "file");

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// Whether a string stands in JSON as it is. Most do.
+// Returns whether the string needs no escapes in JSON. Most strings do not.
 bool IsPlain(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return ' ' <= c && c <= '~' && c != '"' && c != '\\'; });
@@ -73,7 +73,7 @@ JsonWriter& JsonWriter::Integer(int64_t number) {
 JsonWriter& JsonWriter::Number(double number) {
   if (!std::isfinite(number)) return Null();
   Separate();
-  char digits[32];  // 24 at most: a sign, 17 digits, a point and "e-308"
+  char digits[32];  // at most 24: a sign, 17 digits, a point and "e-308"
   const std::to_chars_result end = std::to_chars(std::begin(digits), std::end(digits), number);
   text_->append(digits, end.ptr);
   return *this;

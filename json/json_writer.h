@@ -9,18 +9,18 @@
 
 namespace tandem {
 
-// A value's JSON on one line. Invalid UTF-8 becomes U+FFFD.
+// Returns a value's JSON on one line. Invalid UTF-8 becomes U+FFFD.
 std::string DumpJson(const JsonValue& value);
 
-// Writes JSON to the end of a string as it is told to, without a tree, which takes ten times as
-// much memory as its text. What is written is JSON if every Begin has its End, values within
-// objects have keys and no key comes twice. Thread-compatible.
+// Appends JSON to a string, call by call. It needs no tree, which would use ten times the memory of
+// its text. The output is valid JSON if every Begin has its End, values within objects have keys,
+// and no key is repeated. Thread-compatible.
 //
 //   JsonWriter json(&text);
 //   json.BeginObject().Key("ids").BeginArray().Integer(5).EndArray().EndObject();
 class JsonWriter {
  public:
-  explicit JsonWriter(std::string* text) : text_(text) {}  // which must outlive it
+  explicit JsonWriter(std::string* text) : text_(text) {}  // must outlive the writer
 
   JsonWriter& BeginObject() { return Begin('{'); }
   JsonWriter& EndObject() { return End('}'); }
@@ -28,23 +28,23 @@ class JsonWriter {
   JsonWriter& EndArray() { return End(']'); }
   JsonWriter& Key(std::string_view name);
 
-  // What is no UTF-8 becomes U+FFFD.
+  // Invalid UTF-8 becomes U+FFFD.
   JsonWriter& String(std::string_view text);
   JsonWriter& Integer(int64_t number);
-  // Reads back as the same number; null unless it is finite.
+  // Writes digits that parse back to the same number, or null if `number` is not finite.
   JsonWriter& Number(double number);
   JsonWriter& Null();
-  JsonWriter& Value(const JsonValue& value);  // something small
+  JsonWriter& Value(const JsonValue& value);  // for small values: builds the text twice
 
  private:
   JsonWriter& Begin(char bracket);
   JsonWriter& End(char bracket);
-  // The comma in front of a value or key that is not the first.
+  // Writes the comma before a value or key that is not the first.
   void Separate();
   void AppendString(std::string_view text);
 
   std::string* text_;
-  bool is_first_ = true;  // nothing stands before the next value that a comma must part it from
+  bool is_first_ = true;  // the next value or key needs no comma before it
 };
 
 }  // namespace tandem

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(JsonWriter, PutsCommasBetweenWhatNeedsThem) {
+TEST(JsonWriter, SeparatesValuesWithCommas) {
   std::string text;
   JsonWriter json(&text);
   json.BeginObject().Key("a").BeginArray().EndArray().Key("b").BeginArray();
@@ -21,7 +21,7 @@ TEST(JsonWriter, PutsCommasBetweenWhatNeedsThem) {
   EXPECT_EQ(text, R"({"a":[],"b":[{},-1,null,["x"]],"c":{"d":[1,2]},"e":0.5})");
 }
 
-TEST(JsonWriter, WritesStringsAsTheyRead) {
+TEST(JsonWriter, WritesStringsThatReadBackTheSame) {
   std::string all;
   for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
   for (const std::string& given :

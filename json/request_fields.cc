@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-// "messages[].mood" of "messages[3].mood".
+// Maps "messages[3].mood" to "messages[].mood".
 std::string NameOfPath(absl::string_view path) {
   std::string name;
   bool is_in_brackets = false;
@@ -30,7 +30,7 @@ std::string NameOfPath(absl::string_view path) {
   return name;
 }
 
-// A name that an error can begin with as it is, else its quotation.
+// Returns the name itself if an error message can begin with it, else the name in quotes.
 std::string NameOf(const std::string& name) {
   const bool is_plain = name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
                           return absl::ascii_isalnum(c) || c == '_';
@@ -68,15 +68,15 @@ std::vector<std::string> IgnoredFieldsLog::NewLines(const IgnoredFields& fields)
     if (said_.size() > kMaxNames || !said_.insert(name).second) continue;
     lines.push_back(said_.size() <= kMaxNames
                         ? absl::StrCat("ignored field=", name,
-                                       " why=\"not known here; --strict-requests refuses such\"")
-                        : "ignored fields=many more=\"not said any more\"");
+                                       " why=\"unknown; --strict-requests refuses such fields\"")
+                        : "ignored fields=many more=\"further ones are not logged\"");
   }
   return lines;
 }
 
 bool JsonInteger::IsWithin(int64_t low, int64_t high) const {
   const auto value = static_cast<int64_t>(bits);
-  if (!is_negative && value < 0) return false;  // more than 2^63 - 1
+  if (!is_negative && value < 0) return false;  // above 2^63 - 1
   return low <= value && value <= high;
 }
 
@@ -87,7 +87,7 @@ std::optional<JsonInteger> AsJsonInteger(const JsonValue& json) {
     return JsonInteger{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
   }
   if (!json.is_number()) return std::nullopt;
-  // Beyond 2^53 a float may stand for a neighbour of what was meant.
+  // Beyond 2^53 a float may have been rounded from a neighbouring integer.
   constexpr double kMaxExactInteger = 9007199254740992.0;
   const double value = json.get<double>();
   if (!(std::abs(value) <= kMaxExactInteger) || value != std::floor(value)) return std::nullopt;
@@ -193,7 +193,7 @@ void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json
   FailNot(name, *found, allowed);
 }
 
-void RequestFields::Disregard(absl::string_view name, absl::string_view why) {
+void RequestFields::TreatAsUnknown(absl::string_view name, absl::string_view why) {
   if (ignored_ != nullptr) return ignored_->Add(PathOf(name));
   Fail(FieldError(PathOf(name), why));
 }

@@ -1,5 +1,5 @@
-// Fields of requests that this server does not know. Clients and routers add what other servers
-// take: such a field has no effect, and both sides are told so.
+// Reads the fields of requests. Clients and routers send fields of other servers, which are unknown
+// here: such a field has no effect, and the answer's headers and the log name it.
 #ifndef TANDEM_JSON_REQUEST_FIELDS_H_
 #define TANDEM_JSON_REQUEST_FIELDS_H_
 
@@ -20,27 +20,28 @@
 
 namespace tandem {
 
-// Those of one request, bounded in number and length. Thread-compatible.
+// The unknown fields of one request, bounded in number and length. Thread-compatible.
 class IgnoredFields {
  public:
   static constexpr size_t kMaxNames = 16;
   static constexpr size_t kLongestName = 64;
 
-  // `path` as errors have it, "messages[3].mood". Indices are dropped, and characters that a header
-  // cannot hold become "?".
+  // Adds a field by its path in error messages, "messages[3].mood". Drops the indices, and replaces
+  // characters that a header cannot hold with "?".
   void Add(absl::string_view path);
-  // In the order of their coming, each once: {"no_stop_trim", "messages[].mood"}.
+  // Returns the distinct names in order of arrival: {"no_stop_trim", "messages[].mood"}.
   const std::vector<std::string>& names() const { return names_; }
-  // {{"x-tandem-ignored-fields", "no_stop_trim, messages[].mood"}}, and nothing without any.
+  // Returns {{"x-tandem-ignored-fields", "no_stop_trim, messages[].mood"}}, or nothing if no field
+  // was ignored.
   std::vector<std::pair<std::string, std::string>> Headers() const;
 
  private:
   std::vector<std::string> names_;
-  bool is_cut_ = false;  // there were more
+  bool is_cut_ = false;  // more than kMaxNames were added
 };
 
-// The log lines about them: each name once, and at some number of names one line that no more are
-// logged. Thread-safe.
+// Produces the log lines about ignored fields. Each name is logged once. After kMaxNames names, one
+// last line says that further names are not logged. Thread-safe.
 class IgnoredFieldsLog {
  public:
   static constexpr size_t kMaxNames = 256;
@@ -51,44 +52,46 @@ class IgnoredFieldsLog {
   std::set<std::string> said_ ABSL_GUARDED_BY(mutex_);
 };
 
-// An integer of 64 bits, also one written as 5.0 or 5e0, if `json` is one; negative ones as
-// two's complement. Clients whose language has one kind of number write it so.
+// A 64-bit integer; negative ones as two's complement.
 struct JsonInteger {
   uint64_t bits = 0;
   bool is_negative = false;
-  // Whether it is from `low` to `high`.
+  // Returns whether the value is in [low, high].
   bool IsWithin(int64_t low, int64_t high) const;
 };
+// Returns the integer that `json` holds, if it does. 5.0 and 5e0 count as integers, because clients
+// whose language has only one number type write them.
 std::optional<JsonInteger> AsJsonInteger(const JsonValue& json);
 
-// Reads the members of a JSON object one by one, each optional, null for absent. Remembers the
-// first error, which names the field, what was given and what is allowed. The object must outlive
-// it. Thread-compatible.
+// Reads the members of a JSON object one by one. Each is optional, and null counts as absent.
+// Remembers the first error, which names the field, the value given and the values allowed. The
+// object must outlive it. Thread-compatible.
 class RequestFields {
  public:
-  // `path`: the object's own field, empty for the whole request. INVALID_ARGUMENT is remembered if
-  // `object` is none. What nobody asks for goes to `ignored`, or is an error if that is null.
+  // `path` is the field that holds the object, or empty for the whole request. Remembers
+  // INVALID_ARGUMENT if `object` is not an object. Members that are never read are added to
+  // `ignored`, or are errors if it is null.
   RequestFields(const JsonValue* object, std::string path, IgnoredFields* ignored = nullptr);
 
-  // The member if there is one and it is not null; it counts as read.
+  // Returns the member, or null if it is absent or null. Marks it as read.
   const JsonValue* Find(absl::string_view name);
 
-  // Each leaves `value` as it is without the member, or if it is wrong.
+  // Each Read() leaves `value` unchanged if the member is absent or wrong.
   void Read(absl::string_view name, bool* value);
   void Read(absl::string_view name, int* value, const Limits& limits);
   void Read(absl::string_view name, std::optional<int>* value, const Limits& limits);
   void Read(absl::string_view name, float* value, const Limits& limits = {});
   void Read(absl::string_view name, std::string* value);
-  // Any integer of 64 bits; negative ones as two's complement. Here and above 1.0 is 1.
+  // Reads any 64-bit integer; negative ones as two's complement. Here and above, 1.0 counts as 1.
   void Read(absl::string_view name, std::optional<uint64_t>* value);
 
-  // Fields of OpenAI's that are known but not served: an error unless null or one of `neutral`.
+  // For OpenAI fields that are known but not served: an error unless null or one of `neutral`.
   void AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral);
-  // Fields that carry nothing for a server of one's own.
+  // For fields that have no meaning on a self-hosted server.
   void Ignore(absl::string_view name) { Find(name); }
 
-  // A field that is known and read, but changes nothing here: counts as one that is not known.
-  void Disregard(absl::string_view name, absl::string_view why);
+  // Treats a field that is known, but has no effect here, like an unknown field.
+  void TreatAsUnknown(absl::string_view name, absl::string_view why);
 
   // "path.name".
   std::string PathOf(absl::string_view name) const;
@@ -96,13 +99,14 @@ class RequestFields {
   void FailBeyond(absl::string_view name, const JsonValue& found, absl::string_view allowed);
   // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".
   void FailNot(absl::string_view name, const JsonValue& found, absl::string_view allowed);
-  void Fail(absl::Status status);  // unless something failed before
+  void Fail(absl::Status status);  // unless an earlier error is remembered
 
   bool ok() const { return status_.ok(); }
-  // The first error; of fields that were not asked for, if there is no other.
+  // Returns the first error. Unread members count as errors only after all others.
   absl::Status Finish();
 
-  // Where members that nobody asks for go; null if they are errors. For objects within this one.
+  // Receives unread members; null if they are errors. Pass it to the RequestFields of nested
+  // objects.
   IgnoredFields* ignored() const { return ignored_; }
 
  private:

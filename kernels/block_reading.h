@@ -1,5 +1,5 @@
-// ReadBlockGroup of a format that is known when this is compiled: what reads all of a model.
-// The layouts are those of GGUF's specification (ggml, docs/gguf.md and the types it names).
+// ReadBlockGroup for formats that are known at compile time, for code that reads whole models. The
+// layouts are those of GGUF's specification (ggml, docs/gguf.md and the types it names).
 #ifndef TANDEM_KERNELS_BLOCK_READING_H_
 #define TANDEM_KERNELS_BLOCK_READING_H_
 
@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// function.operator()<dtype>().   REQUIRES: IsBlocks(dtype)
+// Calls function.operator()<dtype>().   REQUIRES: IsBlocks(dtype)
 template <typename Function>
 auto WithBlockFormat(DType dtype, Function function) {
   switch (dtype) {
@@ -47,13 +47,13 @@ auto WithBlockFormat(DType dtype, Function function) {
 
 namespace tandem::block_reading {
 
-// The same bit of each byte of a word, and the halves and quarters of bytes.
+// Masks of the lowest bit, the lowest two bits and the low half of each byte of a word.
 inline constexpr uint32_t kBits = 0x01010101;
 inline constexpr uint32_t kQuarters = 0x03030303;
 inline constexpr uint32_t kHalves = 0x0F0F0F0F;
 inline constexpr int kGroupWords = kBlockGroup / 4;
 
-// A block's bytes.
+// The bytes of a block.
 class Block {
  public:
   explicit Block(const std::byte* bytes) : bytes_(bytes) {}
@@ -78,7 +78,7 @@ class Block {
   const std::byte* bytes_;
 };
 
-// The codes as words of four in increasing input.
+// Sets a group's codes from words, each of which holds four codes in the order of the inputs.
 template <typename WordOf>
 void SetCodes(BlockGroup* group, WordOf word_of) {
   for (int k = 0; k < kGroupWords; ++k) {
@@ -87,7 +87,8 @@ void SetCodes(BlockGroup* group, WordOf word_of) {
   }
 }
 
-// 16 bytes from `at` on whose low halves are the first codes, and whose high halves the last.
+// Word k of a group's codes, if the 16 bytes at `at` hold the first 16 codes in their low halves
+// and the last 16 in their high halves.
 inline uint32_t WordOfHalves(Block block, int at, int k) {
   return block.Word(at + k % 4 * 4) >> k / 4 * 4 & kHalves;
 }
@@ -100,8 +101,8 @@ inline BlockGroup ReadQ8_0(Block block) {
   return group;
 }
 
-// Q4_0, Q4_1, Q5_0, Q5_1: a scale, perhaps a minimum, perhaps the numbers' fifth bits, their
-// halves.
+// Q4_0, Q4_1, Q5_0, Q5_1: a scale, a minimum (if any), the fifth bits of the codes (if any), and
+// their low four bits.
 inline BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
   BlockGroup group;
   group.zero = has_minimum ? 0 : has_fifth_bit ? 16 : 8;
@@ -140,7 +141,7 @@ inline BlockGroup ReadIq4Xs(Block block, int index) {
   return group;
 }
 
-// Q2_K: two bits; scale and minimum of each 16 are the halves of a byte.
+// Q2_K: codes of two bits. The two halves of a byte are the scale and the minimum of 16 weights.
 inline BlockGroup ReadQ2K(Block block, int index) {
   constexpr int kCodes = 16;
   constexpr int kScales = 80;
@@ -158,7 +159,8 @@ inline BlockGroup ReadQ2K(Block block, int index) {
   return group;
 }
 
-// Q3_K: two bits, and a third whose absence takes 4 away; scales of 6 bits, 32 more than they are.
+// Q3_K: two bits, and a separate third one; the code is 4 more than the number. The scales have 6
+// bits and are stored plus 32.
 inline BlockGroup ReadQ3K(Block block, int index) {
   constexpr int kCodes = 32;
   constexpr int kScales = 96;
@@ -179,7 +181,8 @@ inline BlockGroup ReadQ3K(Block block, int index) {
   return group;
 }
 
-// Scale and minimum of 6 bits each, as 12 bytes from 4 on hold the 8 of a block of Q4_K or Q5_K.
+// Reads a group's scale and minimum, of 6 bits each. Bytes 4 to 15 of a block of Q4_K or Q5_K hold
+// those of its 8 groups.
 inline void ReadScalesOfK(Block block, int index, BlockGroup* group) {
   constexpr int kScales = 4;
   int scale = 0;
@@ -197,8 +200,8 @@ inline void ReadScalesOfK(Block block, int index, BlockGroup* group) {
   for (int8_t& factor : group->minimum_factors) factor = static_cast<int8_t>(minimum);
 }
 
-// Word k of 32 bytes from `at` on, which hold two groups: one in their low, one in their high
-// halves.
+// Word k of the codes of group `index`. Each 32 bytes from `at` on hold two groups: one in the low
+// halves of the bytes, one in the high halves.
 inline uint32_t WordOfPair(Block block, int at, int index, int k) {
   return block.Word(at + index / 2 * 32 + 4 * k) >> index % 2 * 4 & kHalves;
 }
@@ -223,13 +226,14 @@ inline BlockGroup ReadQ5K(Block block, int index) {
   return group;
 }
 
-// Q6_K: of each 128 weights 64 bytes of halves and 32 of pairs of bits.
+// Q6_K: each 128 weights have 64 bytes of low halves (4 bits each) and 32 bytes of upper bits (2
+// bits each).
 inline BlockGroup ReadQ6K(Block block, int index) {
   constexpr int kPairs = 128;
   constexpr int kScales = 192;
   constexpr int kScale = 208;
   const int part = index / 4;    // of 128 weights
-  const int column = index % 4;  // of 32 weights in it
+  const int column = index % 4;  // of 32 weights within the part
   BlockGroup group;
   group.zero = 32;
   group.scale = block.F16(kScale);
@@ -244,7 +248,7 @@ inline BlockGroup ReadQ6K(Block block, int index) {
   return group;
 }
 
-// Group `index` of the block.
+// Reads group `index` of the block.
 template <DType kDType>
 inline BlockGroup ReadGroup(Block block, int index) {
   if constexpr (kDType == DType::kQ8_0) return ReadQ8_0(block);

@@ -1,4 +1,5 @@
-// What the tests of block products share on every device: random weights, and the definition.
+// Shared by the tests of block products on all devices: random weights, and the definition of the
+// products.
 #ifndef TANDEM_KERNELS_BLOCK_TESTING_H_
 #define TANDEM_KERNELS_BLOCK_TESTING_H_
 
@@ -16,7 +17,7 @@
 
 namespace tandem {
 
-// Where a block's f16 numbers lie.
+// The offsets of the f16 numbers in a block.
 inline std::vector<int> F16PlacesOf(DType dtype) {
   switch (dtype) {
     case DType::kQ4_1:
@@ -35,7 +36,7 @@ inline std::vector<int> F16PlacesOf(DType dtype) {
   }
 }
 
-// Rows of blocks of random bytes, whose f16 numbers are about .02.
+// Rows of blocks of random bytes, except that their f16 numbers are random with a spread of 0.02.
 class RandomBlocks {
  public:
   RandomBlocks(DType dtype, int rows, int cols, std::mt19937& random)
@@ -68,7 +69,7 @@ class RandomBlocks {
   std::vector<std::byte> bytes_;
 };
 
-// 32 activations as the contract has them.
+// 32 activations, quantised as the contract defines it.
 struct DefinedActivations {
   int values[kBlockGroup] = {};
   float scale = 0.0f;
@@ -92,7 +93,7 @@ inline bool HasMinimums(DType dtype) {
          dtype == DType::kQ4K || dtype == DType::kQ5K;
 }
 
-// What a group adds to a chain of sums (docs/numerics.md).
+// Adds a group's product to a chain of sums, as docs/numerics.md defines it.
 inline float AddGroup(const BlockGroup& weights, DType dtype, const DefinedActivations& x,
                       bool fused, float sum) {
   const auto join = [&](float a, float b) { return fused ? std::fma(a, b, sum) : a * b + sum; };

@@ -1,4 +1,4 @@
-// The inverse of ReadBlockGroup.
+// Writes blocks: the inverse of ReadBlockGroup.
 #include <cstring>
 
 #include "base/check.h"
@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// A block's bytes, zeros at first, whose fields are set once each.
+// Writes the bytes of a block, which starts as zeros. Each field may be set only once.
 class BlockWriter {
  public:
   BlockWriter(std::byte* bytes, DType dtype) : bytes_(bytes) {
@@ -16,29 +16,29 @@ class BlockWriter {
 
   void Set(int at, int shift, int value) { bytes_[at] |= static_cast<std::byte>(value << shift); }
   void SetF16(int at, uint16_t bits) { std::memcpy(bytes_ + at, &bits, sizeof(bits)); }
-  // The minimum of a K format stands in the file without its sign.
+  // K formats store the minimum without its sign.
   void SetNegativeF16(int at, uint16_t bits) { SetF16(at, bits ^ 0x8000); }
 
-  // Codes whose low four bits are the halves of 16 bytes from `at` on.
+  // Writes the low four bits of the codes as the halves of the 16 bytes at `at`.
   void SetHalves(int at, const BlockGroup& group) {
     constexpr int kHalf = kBlockGroup / 2;
     for (int i = 0; i < kHalf; ++i) {
       bytes_[at + i] = static_cast<std::byte>((group.codes[i] & 15) | group.codes[i + kHalf] << 4);
     }
   }
-  // The fifth bits of codes, one after the other.
+  // Writes the fifth bits of the codes, one after the other.
   void SetFifthBits(int at, const BlockGroup& group) {
     uint32_t bits = 0;
     for (int i = 0; i < kBlockGroup; ++i) bits |= uint32_t{group.codes[i]} >> 4 << i;
     std::memcpy(bytes_ + at, &bits, sizeof(bits));
   }
-  // Codes with another bit 7.
+  // Writes the codes with bit 7 flipped, one byte each.
   void SetSigned(int at, const BlockGroup& group) {
     for (int i = 0; i < kBlockGroup; ++i) {
       bytes_[at + i] = static_cast<std::byte>(group.codes[i] ^ 0x80);
     }
   }
-  // `bits` bits of every code, from bit `from` on, each in a byte of its own.
+  // Writes bits [from, from + bits) of every code, shifted left by `shift`, into a byte each.
   void SetBytes(int at, int shift, const BlockGroup& group, int from, int bits) {
     for (int i = 0; i < kBlockGroup; ++i) {
       Set(at + i, shift, group.codes[i] >> from & ((1 << bits) - 1));
@@ -99,7 +99,7 @@ void WriteQ3K(const BlockGroup& group, int index, BlockWriter* out) {
 
 void WriteScalesOfK(const BlockGroup& group, int index, BlockWriter* out) {
   constexpr int kScales = 4;
-  // From 0 to 63.
+  // Both are from 0 to 63.
   const int scale = static_cast<uint8_t>(group.scale_factors[0]);
   const int minimum = static_cast<uint8_t>(group.minimum_factors[0]);
   out->SetF16(0, group.scale);
@@ -128,7 +128,7 @@ void WriteQ5K(const BlockGroup& group, int index, BlockWriter* out) {
 
 void WriteQ6K(const BlockGroup& group, int index, BlockWriter* out) {
   const int part = index / 4;    // of 128 weights
-  const int column = index % 4;  // of 32 weights in it
+  const int column = index % 4;  // of 32 weights within the part
   out->SetF16(208, group.scale);
   for (int half = 0; half < 2; ++half) {
     out->Set(192 + 2 * index + half, 0, static_cast<uint8_t>(group.scale_factors[half]));

@@ -75,7 +75,7 @@ size_t RowBytes(DType dtype, int64_t cols) {
 
 BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group) {
   const BlockShape shape = BlockShapeOf(dtype);
-  const int groups = shape.inputs / kBlockGroup;  // of a block
+  const int groups = shape.inputs / kBlockGroup;  // in a block
   TANDEM_CHECK(groups > 0);
   const std::byte* const block = row + static_cast<size_t>(group / groups) * shape.bytes;
   return WithBlockFormat(dtype, [&]<DType kDType>() {

@@ -25,8 +25,8 @@ std::vector<std::byte> BytesOfHex(const std::string& hex) {
   return bytes;
 }
 
-// 512 weights of each format with random bytes, and what the reference makes of them
-// (tests/data/README.md).
+// 512 weights of each format with random bytes, and their values according to the reference
+// implementation (tests/data/README.md).
 std::map<std::string, Reference> ReadReferences() {
   std::map<std::string, Reference> references;
   std::ifstream file(TANDEM_SOURCE_DIR "/tests/data/blocks/blocks.txt");
@@ -45,7 +45,7 @@ class EveryBlockFormat : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Blocks, EveryBlockFormat, testing::ValuesIn(kAllBlockDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(EveryBlockFormat, HasTheReferencesWeights) {
+TEST_P(EveryBlockFormat, MatchesTheReference) {
   const std::map<std::string, Reference> references = ReadReferences();
   ASSERT_TRUE(references.contains(NameOf(GetParam())));
   const Reference& reference = references.at(NameOf(GetParam()));
@@ -71,7 +71,7 @@ TEST_P(EveryBlockFormat, EveryBitOfABlockCounts) {
   }
 }
 
-TEST(Blocks, AreThoseOfTheNamesThatTheyHave) {
+TEST(Blocks, IsBlocksAndRowBytesKnowEveryFormat) {
   for (const DType dtype : kAllBlockDTypes) EXPECT_TRUE(IsBlocks(dtype)) << NameOf(dtype);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
     EXPECT_FALSE(IsBlocks(dtype)) << NameOf(dtype);

@@ -1,4 +1,4 @@
-// Stands in for kernels/cuda/ in builds without CUDA.
+// Replaces kernels/cuda/ in builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 

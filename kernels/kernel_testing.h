@@ -1,5 +1,5 @@
-// What the tests of kernels share: matrices that own their numbers, backends to try, and plain
-// versions of the operations as references of the fast ones.
+// Shared by the tests of kernels: matrices that own their elements, the backends to test, and plain
+// reference versions of operations.
 #ifndef TANDEM_KERNELS_KERNEL_TESTING_H_
 #define TANDEM_KERNELS_KERNEL_TESTING_H_
 
@@ -21,7 +21,8 @@
 
 namespace tandem {
 
-// Normally distributed numbers, drawn once: drawing them anew was most of these tests' time.
+// Normally distributed numbers. They are drawn once, because drawing them for each test took most
+// of the tests' time.
 inline const std::vector<float>& SomeNormals() {
   static const std::vector<float> normals = [] {
     std::mt19937 random(1);
@@ -33,7 +34,7 @@ inline const std::vector<float>& SomeNormals() {
   return normals;
 }
 
-// A row-major f32 matrix whose rows are further apart than they are long, filled with NaN between.
+// A row-major f32 matrix with gaps between its rows, which are filled with NaN.
 class TestMatrix {
  public:
   TestMatrix(int rows, int cols, int gap = 3)
@@ -62,7 +63,7 @@ class TestMatrix {
   MatrixView view() { return {data_.data(), DType::kF32, rows_, cols_, stride_}; }
   ConstMatrixView view() const { return {data_.data(), DType::kF32, rows_, cols_, stride_}; }
 
-  // The rows `indices` in that order.
+  // A matrix of the rows `indices`, in that order.
   TestMatrix Rows(const std::vector<int>& indices) const {
     TestMatrix m(static_cast<int>(indices.size()), cols_);
     for (size_t i = 0; i < indices.size(); ++i) std::copy_n(row(indices[i]), cols_, m.row(int(i)));
@@ -91,8 +92,8 @@ inline std::vector<int> Iota(int count) {
   return numbers;
 }
 
-// The dot product of x and w, and a bias, in double, and the sum of the terms' magnitudes: what
-// bounds of rounding errors are multiples of.
+// The dot product of x and w plus a bias, in double, and the sum of the magnitudes of its terms, to
+// which the bounds of rounding errors are proportional.
 struct ExactDot {
   double value = 0.0;
   double magnitude = 0.0;
@@ -113,9 +114,9 @@ inline std::vector<float> RandomBias(int size, std::mt19937& random) {
   return std::vector<float>(values.row(0), values.row(0) + size);
 }
 
-// Rows for ArgMax with every end that they may have, and where their largest entries are.
-struct LargestCase {
-  LargestCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
+// Rows for ArgMax that cover all of its results, and the expected indices.
+struct ArgMaxCase {
+  ArgMaxCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
     const int last = cols - 1, middle = cols / 2;
     x.at(0, last) = 9.0f;
     x.at(1, middle) = x.at(1, last) = 9.0f;
@@ -131,7 +132,7 @@ struct LargestCase {
   std::vector<int32_t> largest;
 };
 
-// A matrix of weights in host memory of some dtype, its rows apart like a TestMatrix's.
+// A matrix of weights of some dtype in host memory, with gaps between rows unless it has blocks.
 class TestWeight {
  public:
   TestWeight(const TestMatrix& values, DType dtype)
@@ -145,7 +146,7 @@ class TestWeight {
       for (int c = 0; c < values.cols(); ++c) Put(r, c, values.at(r, c));
     }
   }
-  // What the weights are after rounding to their dtype.
+  // The weights after rounding to the dtype.
   const TestMatrix& values() const { return rounded_; }
   ConstMatrixView view() const {
     return {storage_.data(), dtype_, rounded_.rows(), rounded_.cols(), stride_};
@@ -177,10 +178,10 @@ class TestWeight {
   std::vector<std::byte> storage_;
 };
 
-// The format of PagedKvView, read and written plainly.
+// A plain reader and writer of the format of PagedKvView.
 class TestKvRow {
  public:
-  // One token's key, or value, of one head.
+  // The key or the value of one token and head.
   TestKvRow(const PagedKvView& kv, bool is_key, int64_t page, int kv_head, int place)
       : kv_(kv),
         words_(static_cast<uint32_t*>(is_key ? kv.keys : kv.values) + kv.BlockOf(page, kv_head)),
@@ -191,7 +192,7 @@ class TestKvRow {
 
   uint32_t* word(int w) const { return words_ + first_ + w * stride_; }
   float scale() const { return kv_.dtype == KvDType::kInt8 ? Number(words_[scale_]) : 1.0f; }
-  // Element d without the scale.
+  // Element d, before it is multiplied by the scale.
   float stored(int d) const {
     switch (kv_.dtype) {
       case KvDType::kF32:
@@ -205,7 +206,7 @@ class TestKvRow {
   }
   double value(int d) const { return double{stored(d)} * scale(); }
 
-  // A row of int8 that is not finite is zeros with a scale of NaN.
+  // Stores a row. In an int8 cache a row that is not finite becomes zeros with a scale of NaN.
   void Put(const float* row) const {
     const bool is_finite =
         std::all_of(row, row + kv_.head_dim, [](float x) { return std::isfinite(x); });
@@ -242,13 +243,13 @@ class TestKvRow {
   int64_t first_, stride_, scale_;
 };
 
-// A backend to try and whether it rounds activations to bf16 where weights are bf16, and whether to
-// integers of 16 bits in attention over a cache of int8.
+// A backend to test. Records whether it rounds activations to bf16 if the weights are bf16, and
+// whether it rounds them to integers of 16 bits in attention over an int8 cache.
 struct TestBackend {
   std::string label;
   std::unique_ptr<Backend> backend;
   bool rounds_to_bf16 = false;
-  bool rounds_to_whole = false;
+  bool rounds_to_int16 = false;
 };
 
 inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, int threads) {
@@ -264,7 +265,7 @@ inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, i
           *std::move(backend), bf16, whole};
 }
 
-// Every way to compute that this machine has.
+// One backend for each instruction set and rounding that this machine supports.
 inline std::vector<TestBackend> AllBackends(int threads = 2) {
   std::vector<TestBackend> backends;
   for (const std::string& isa : CpuIsas()) {

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
   if (device == "auto") {
     auto cuda = MakeCudaBackend(0);
     if (cuda.ok()) return cuda;
-    // Without a driver a missing device is not news.
+    // Without a driver, the CPU is expected: log nothing.
     if (HasCudaDriver()) {
       Log(LogLevel::kInfo, absl::StrCat("device=cpu reason=\"", cuda.status().message(), "\""));
     }
@@ -25,9 +25,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
   if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0) {
     return MakeCudaBackend(index);
   }
-  return absl::InvalidArgumentError(absl::StrCat("device: \"",
+  return absl::InvalidArgumentError(absl::StrCat("device: must be auto, cpu or cuda:N, got \"",
                                                  absl::string_view(device.data(), device.size()),
-                                                 "\" is not one of auto, cpu, cuda:<number>"));
+                                                 "\""));
 }
 
 }  // namespace tandem

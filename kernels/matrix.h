@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-// kInt8 is what caches may hold, with scales beside; from kQ8_0 on elements come in blocks that
-// hold their own scales (blocks.h).
+// The type of a matrix's elements. kInt8 is for KV caches only, which store scales separately.
+// From kQ8_0 on, elements come in blocks that contain their scales (blocks.h).
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -30,7 +30,7 @@ enum class DType : uint8_t {
 };
 
 inline constexpr bool IsBlocks(DType dtype) { return dtype >= DType::kQ8_0; }
-// Bytes of an element, of dtypes that are no blocks.
+// Bytes of an element; 0 for block formats.
 inline constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -82,36 +82,37 @@ inline constexpr const char* NameOf(DType dtype) {
   return "";
 }
 
-// What becomes of a product's sums.
+// The last step of a product, from its sums to the stored outputs.
 enum class Epilogue {
   kStore,   // out = sums + bias
   kAdd,     // out = out + (sums + bias)
-  kSwiGlu,  // out = silu(gate) * up, whose sums lie in the order of PartOrder::kGateAndUp
-  kGeGlu,   // out = gelu(gate) * up, likewise
+  kSwiGlu,  // out = silu(gate) * up; the weight is packed as PartOrder::kGateAndUp
+  kGeGlu,   // out = gelu(gate) * up; the weight is packed as PartOrder::kGateAndUp
 };
 inline constexpr bool IsGated(Epilogue end) {
   return end == Epilogue::kSwiGlu || end == Epilogue::kGeGlu;
 }
 
-// What a feed-forward layer's gate goes through: g / (1 + exp(-f(g))) with
+// The activation of a feed-forward layer's gate g: g / (1 + exp(-f(g))).
 enum class Activation {
   kSilu,      // f(g) = g
-  kGeluTanh,  // f(g) = sqrt(8 / pi) * (g + 0.044715 g^3): GELU in its form with tanh
+  kGeluTanh,  // f(g) = sqrt(8 / pi) * (g + 0.044715 g^3): GELU's approximation with tanh
 };
 inline constexpr Epilogue GatedEnd(Activation activation) {
   return activation == Activation::kSilu ? Epilogue::kSwiGlu : Epilogue::kGeGlu;
 }
 
-// A non-owning, row-major matrix in some backend's memory. Trivially copyable: pass it by value.
+// A non-owning view of a row-major matrix in a backend's memory. Trivially copyable: pass it by
+// value.
 //
-// Every tensor here is a matrix -- activations [tokens, dim], weights [out, in], logits and
-// probabilities [rows, vocab] -- except the KV cache, which is a PagedKvView.
+// Every tensor is a matrix (activations [tokens, dim], weights [out, in], logits and probabilities
+// [rows, vocab]), except the KV cache, which is a PagedKvView.
 struct MatrixView {
   void* data = nullptr;
   DType dtype = DType::kF32;
   int rows = 0;
   int cols = 0;
-  int64_t stride = 0;  // elements from one row to the next; >= cols
+  int64_t stride = 0;  // elements from one row to the next, at least cols
 };
 
 struct ConstMatrixView {

@@ -8,11 +8,11 @@
 
 namespace tandem {
 
-// Which outputs of its parts a packed weight has, and in which order.
+// Maps places in a packed weight to the outputs of its parts.
 class OutputOrder {
  public:
-  // Parts of one dtype and one number of inputs. For kGateAndUp there are two of one shape, whose
-  // outputs come in groups of `group`, by turns.
+  // The parts have the same dtype and number of inputs. For kGateAndUp there are two parts of the
+  // same shape, whose outputs alternate in groups of `group`.
   OutputOrder(absl::Span<const WeightPart> parts, PartOrder order, int group)
       : parts_(parts), order_(order), group_(group) {
     TANDEM_CHECK(!parts.empty());
@@ -36,11 +36,11 @@ class OutputOrder {
  protected:
   struct Source {
     const WeightPart* part = nullptr;  // null: padding
-    int row = 0;                       // of it
+    int row = 0;                       // of the part
 
     float bias() const { return part == nullptr || part->bias == nullptr ? 0.0f : part->bias[row]; }
   };
-  // The output at `place` in the packed weight.
+  // The part and row of the output at `place` in the packed weight.
   Source SourceOf(int place) const {
     if (order_ == PartOrder::kGateAndUp) {
       const WeightPart& part = parts_[place / group_ % 2];
@@ -54,7 +54,7 @@ class OutputOrder {
     return {};
   }
   const ConstMatrixView& first() const { return parts_[0].matrix; }
-  int num_places() const { return num_places_; }  // that are not all padding from there on
+  int num_places() const { return num_places_; }  // from here on, everything is padding
 
  private:
   absl::Span<const WeightPart> parts_;

@@ -5,8 +5,9 @@
 
 namespace tandem {
 
-// What a KV cache holds. Rows of int8 are symmetric around 0: value = int8 * scale, one scale per
-// token and head of the keys and one of the values, so that writing a token changes no other.
+// The type of a KV cache's elements. int8 is symmetric around 0: value = int8 * scale. Each token
+// and head has one scale for its key and one for its value, so writing a token changes no other
+// token.
 enum class KvDType : uint8_t { kF32, kBF16, kInt8 };
 inline constexpr int kNumKvDTypes = 3;
 inline constexpr KvDType kAllKvDTypes[] = {KvDType::kF32, KvDType::kBF16, KvDType::kInt8};
@@ -17,23 +18,24 @@ inline constexpr const char* NameOf(KvDType dtype) {
 inline constexpr int KvElementBytes(KvDType dtype) {
   return dtype == KvDType::kF32 ? 4 : dtype == KvDType::kBF16 ? 2 : 1;
 }
-// Words of 4 bytes that the elements of one token and head take, of the keys or of the values.
+// Words of 4 bytes for the elements of the key, or of the value, of one token and head.
 inline constexpr int KvElementWords(KvDType dtype, int head_dim) {
   return static_cast<int>((int64_t{head_dim} * KvElementBytes(dtype) + 3) / 4);
 }
-// The same with the scale.
+// The same, including the scale.
 inline constexpr int KvRowWords(KvDType dtype, int head_dim) {
   return KvElementWords(dtype, head_dim) + (dtype == KvDType::kInt8 ? 1 : 0);
 }
 
-// Pages in a group, in which what attention reads one after the other, the pages of a head, lies
-// side by side.
+// Pages in a group. Within a group the pages of one head are contiguous, because attention reads
+// them one after the other.
 inline constexpr int kKvGroupPages = 16;
 
-// One layer of a batch's KV cache as kernels see it. All pointers are the backend's. The unit is a
-// word of 4 bytes: one f32, two bf16 or four int8 elements in increasing order.
+// One layer of a batch's KV cache, as kernels read it. All pointers are to the backend's memory.
+// The unit is a word of 4 bytes: one f32, two bf16 or four int8 elements, in increasing order.
 //
-// Head h of a page lies at keys + BlockOf(page, h), with E = KvElementWords and P = page_size:
+// Head h of a page starts at keys (or values) + BlockOf(page, h). With E = KvElementWords and
+// P = page_size:
 //   keys:   [E, P], so that kernels have lanes over positions; then the scales [P], if any
 //   values: [P, E], so that kernels have lanes over elements; then the scales [P], if any
 // Position t of a sequence is place t % P of page page_tables[sequence * max_pages + t / P].
@@ -42,12 +44,12 @@ struct PagedKvView {
   void* keys = nullptr;
   void* values = nullptr;
   const int32_t* page_tables = nullptr;  // [batch, max_pages]
-  const int32_t* lengths = nullptr;      // [batch], counting the tokens of this pass
+  const int32_t* lengths = nullptr;      // [batch], including the tokens of this pass
   int batch = 0;
   int max_pages = 0;
   int page_size = 0;
-  // Words from one page of a group to the next, from one head to the next, from one group to the
-  // next.
+  // Words from one page of a group to the next, from one head to the next, and from one group to
+  // the next.
   int64_t page_stride = 0;
   int64_t head_stride = 0;
   int64_t group_stride = 0;
@@ -55,35 +57,35 @@ struct PagedKvView {
   int head_dim = 0;
   KvDType dtype = KvDType::kF32;
 
-  // In words.
+  // The offset, in words, of a head's block in a page.
   constexpr int64_t BlockOf(int64_t page, int kv_head) const {
     return page / kKvGroupPages * group_stride + page % kKvGroupPages * page_stride +
            kv_head * head_stride;
   }
 };
 
-// Which rows of a pass belong to which sequence: those in [starts[i], starts[i + 1]) to sequence i,
-// its last tokens in order. So row r stands at position lengths[i] - (starts[i + 1] - r), and sees
+// Assigns the rows of a pass to sequences: rows [starts[i], starts[i + 1]) are the last tokens of
+// sequence i, in order. So row r is at position lengths[i] - (starts[i + 1] - r), and attends to
 // the positions up to and including its own.
 struct RaggedRows {
-  const int32_t* starts = nullptr;  // [batch + 1], the backend's
+  const int32_t* starts = nullptr;  // [batch + 1], in backend memory
   int batch = 0;
   int num_rows = 0;
 };
 
-// The rotary embeddings of positions, in a backend's memory.
+// The tables of rotary position embeddings, in backend memory.
 struct RotaryTables {
-  const float* inverse_frequencies = nullptr;  // [tables, head_dim / 2]; 0 for what is not rotated
-  const float* magnitudes = nullptr;           // [head_dim / 2]: of cosines and sines
+  const float* inverse_frequencies = nullptr;  // [tables, head_dim / 2]; 0: pair is not rotated
+  const float* magnitudes = nullptr;           // [head_dim / 2]: factors of cosines and sines
   const int32_t* of_sequence = nullptr;        // [batch]: the table of each sequence
 };
 
-// How scores become weights.
+// How attention computes weights from scores.
 struct AttentionForm {
   float scale = 1.0f;
-  int window = 0;         // positions that a row sees, itself included; 0: all up to its own
-  int first = 0;          // no row sees positions before this one; rows there see none
-  float soft_cap = 0.0f;  // scores s become cap * tanh(s / cap); 0: they stay
+  int window = 0;         // positions that a row sees, including its own; 0: all up to its own
+  int first = 0;          // the first position that rows see; rows before it see none
+  float soft_cap = 0.0f;  // if not 0, score s becomes soft_cap * tanh(s / soft_cap)
 };
 
 }  // namespace tandem

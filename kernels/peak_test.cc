@@ -18,7 +18,7 @@ TEST(Peak, CountsEveryStep) {
   EXPECT_GT(RunMultiplyAdds(DotInput::kF32, 1), 0);
 }
 
-TEST(Peak, MachinesWithBf16ProductsHaveTheirPeak) {
+TEST(Peak, MeasuresBf16WhereTheCpuHasBf16Products) {
   const std::vector<std::string> isas = CpuIsas();
   const bool has_kernels = std::find(isas.begin(), isas.end(), "avx512_bf16") != isas.end();
   EXPECT_EQ(RunMultiplyAdds(DotInput::kBF16, 1) > 0, has_kernels);

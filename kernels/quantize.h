@@ -11,22 +11,22 @@
 
 namespace tandem {
 
-// Quantises a row of `cols` weights to a block format (blocks.h), with the scales and minimums that
-// leave a small sum of squared errors. The bits depend on the row alone. A block with a weight that
-// is not finite, or whose scale is none of f16, is not finite as a whole.
-//   out: RowBytes(dtype, cols); behind the last weight stand zeros
+// Quantises a row of `cols` weights to a block format (blocks.h), and searches for scales and
+// minimums with a small sum of squared errors. The bits depend only on the row. A block that
+// contains a non-finite weight, or whose scale does not fit an f16, becomes non-finite as a whole.
+//   out: RowBytes(dtype, cols); the rest of the last block is zeros
 // REQUIRES: cols is a multiple of kBlockGroup.
 void QuantizeRow(const float* weights, int cols, DType dtype, std::byte* out);
 
-// Row `row` of a matrix as blocks of `dtype`: where it lies if it has them, else quantised into
-// `*storage`.
+// Returns row `row` of a matrix as blocks of `dtype`: the row itself if the matrix has that dtype,
+// else `*storage`, into which it is quantised.
 const std::byte* BlockRow(const ConstMatrixView& matrix, int row, DType dtype,
                           std::vector<std::byte>* storage);
 
-// All rows, one after the other.
+// Quantises all rows. Returns their blocks, one row after the other.
 std::vector<std::byte> QuantizeMatrix(const ConstMatrixView& matrix, DType dtype, ThreadPool* pool);
 
-// What users may ask for. int8 and int4 are the best of their classes.
+// The values of the quantisation options. int8 and int4 name the best formats of 8 and 4 bits.
 inline constexpr NamedValues<std::optional<DType>, 15> kQuantizations = {{
     {std::nullopt, "none"},
     {DType::kQ8_0, "q8_0"},

@@ -1,5 +1,6 @@
-// Quantising: every bit of a block can be written, weights that lie on a format's grid stay, errors
-// are those that the format's bits allow, and every instruction set finds the same blocks.
+// Tests of quantisation: every bit of a block can be written, weights on a format's grid stay
+// exact, errors are as small as the format's bits allow, and every instruction set finds the same
+// blocks.
 #include "kernels/quantize.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ class EveryQuantization : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Quantize, EveryQuantization, testing::ValuesIn(kAllBlockDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(EveryQuantization, IsWrittenAsItIsRead) {
+TEST_P(EveryQuantization, WriteBlockInvertsReadBlockGroup) {
   const BlockShape shape = BlockShapeOf(GetParam());
   std::mt19937 random(1);
   for (int round = 0; round < 100; ++round) {
@@ -70,9 +71,10 @@ double RelativeError(const std::vector<float>& weights, const std::vector<float>
   return std::sqrt(error / norm);
 }
 
-// The share of normally distributed weights' norm that llama.cpp's own quantisers leave as an error
-// without an importance matrix: ggml_quantize_chunk of its build 11549 on 1,048,576 weights. Q8_0
-// is the same formula here; the half percent is what 65,536 weights differ by.
+// The norm of the error that llama.cpp's quantisers leave without an importance matrix, divided by
+// the norm of the weights: ggml_quantize_chunk of its build 11549, on 1,048,576 normally
+// distributed weights. For Q8_0 both use the same formula; the half percent allows for the smaller
+// sample of 65,536 weights.
 struct Bound {
   DType dtype;
   double reference;
@@ -83,7 +85,7 @@ constexpr Bound kBounds[] = {
     {DType::kQ3K, 0.15098},           {DType::kQ4K, 0.07137},   {DType::kQ5K, 0.03613},
     {DType::kQ6K, 0.01778},           {DType::kIq4Nl, 0.07618}, {DType::kIq4Xs, 0.07678}};
 
-TEST(QuantizeRow, LeavesNoMoreThanTheReference) {
+TEST(QuantizeRow, ErrorIsAtMostTheReferences) {
   const std::vector<float> weights = Normal(1 << 16, 1);
   for (const Bound& bound : kBounds) {
     const double error = RelativeError(weights, QuantizedAndBack(weights, bound.dtype));
@@ -92,8 +94,8 @@ TEST(QuantizeRow, LeavesNoMoreThanTheReference) {
   }
 }
 
-// What was quantised once, as published weights are, stays as it is.
-TEST(QuantizeRow, KeepsWhatLiesOnALine) {
+// Weights that have been quantised before, as some published ones have, do not change.
+TEST(QuantizeRow, KeepsWeightsOnTheGridExact) {
   std::mt19937 random(2);
   for (const auto& [dtype, most] : {std::pair(DType::kQ4_1, 15), std::pair(DType::kQ5_1, 31)}) {
     for (int round = 0; round < 200; ++round) {
@@ -117,7 +119,7 @@ TEST_P(EveryQuantization, KeepsZeros) {
   for (const float weight : QuantizedAndBack(tiny, GetParam())) EXPECT_LE(std::abs(weight), 1e-7f);
 }
 
-TEST_P(EveryQuantization, TakesWeightsOfOneSign) {
+TEST_P(EveryQuantization, HandlesWeightsOfOneSign) {
   for (const float sign : {1.0f, -1.0f}) {
     std::vector<float> weights = Normal(512, 3);
     for (float& weight : weights) weight = std::copysign(weight, sign);
@@ -125,8 +127,8 @@ TEST_P(EveryQuantization, TakesWeightsOfOneSign) {
   }
 }
 
-// Infinity is where a weight has no f16 scale; nobody takes such a model for a good one.
-TEST_P(EveryQuantization, AWeightThatIsNotFiniteSpoilsItsBlock) {
+// A weight that is too large for an f16 scale makes its block infinite, so that the damage shows.
+TEST_P(EveryQuantization, NonFiniteWeightMakesItsBlockNonFinite) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30f}) {
     std::vector<float> weights = Normal(512, 4);
@@ -137,8 +139,8 @@ TEST_P(EveryQuantization, AWeightThatIsNotFiniteSpoilsItsBlock) {
   }
 }
 
-// Rows that end within a block: the rest are zeros.
-TEST_P(EveryQuantization, ABlockMayBeShort) {
+// A row that ends within a block is padded with zeros.
+TEST_P(EveryQuantization, PadsTheLastBlockWithZeros) {
   std::vector<float> weights = Normal(256 + 96, 5);
   const std::vector<float> alone = QuantizedAndBack(weights, GetParam());
   weights.resize(512, 0.0f);
@@ -147,7 +149,7 @@ TEST_P(EveryQuantization, ABlockMayBeShort) {
   EXPECT_EQ(alone, padded);
 }
 
-TEST(SearchKernels, FindTheSameOnEveryInstructionSet) {
+TEST(SearchKernels, FindTheSameScalesOnEveryInstructionSet) {
   std::mt19937 random(6);
   const auto kernels = RunnableCpuKernels();
   for (int round = 0; round < 2000; ++round) {
@@ -172,7 +174,7 @@ TEST(SearchKernels, FindTheSameOnEveryInstructionSet) {
   }
 }
 
-TEST(QuantizeMatrix, IsQuantizeRowOfEachRow) {
+TEST(QuantizeMatrix, QuantizesEachRowAsQuantizeRowDoes) {
   std::mt19937 random(7);
   const TestWeight weight(TestMatrix::Random(37, 160, random), DType::kBF16);
   ThreadPool pool(3);

@@ -1,5 +1,5 @@
-// Sums over a row of the vocabulary in orders that the host and a device both keep, so that
-// distributions have the same bits on either. Plain: read by nvcc, too.
+// Sums over a row of the vocabulary. The host and devices add in the same order, so that
+// distributions have the same bits on both. nvcc compiles this header too.
 #ifndef TANDEM_KERNELS_ROW_SUMS_H_
 #define TANDEM_KERNELS_ROW_SUMS_H_
 
@@ -7,23 +7,24 @@
 
 namespace tandem {
 
-// A floating-point sum over a row has kSumLanes chains in each chunk of so many entries, by index
-// modulo kSumLanes, added by one tree (lanes 8 apart, then 4, 2, 1); chunks are added in order.
+// A floating-point sum over a row is divided into chunks of kSumChunk entries, which are added in
+// order. Each chunk has kSumLanes chains, one for each index modulo kSumLanes, which a tree adds
+// (lanes 8 apart, then 4, 2, 1).
 inline constexpr int kSumChunk = 2048;
 inline constexpr int kSumLanes = 16;
 
-// Sums of probabilities that are cut off, in units of 2^-60, so that their order does not matter:
-// exact for what is at least 2^-36, and a whole row is at most some 2^60.
+// Sums of probabilities are integers in units of 2^-60, so that their order does not matter. A
+// probability is truncated to units, which is exact from 2^-36 on. A whole row is about 2^60.
 inline constexpr float kProbabilityUnits = 0x1p60f;
 constexpr uint64_t InUnits(float probability) {
-  // By way of signed numbers, which processors convert to.
+  // Converts through a signed integer, for which processors have an instruction.
   return static_cast<uint64_t>(static_cast<int64_t>(probability * kProbabilityUnits));
 }
-// What to multiply kept probabilities with whose sum that is.
+// The factor that makes probabilities whose sum is `sum` units add up to 1.
 constexpr float InverseOfUnits(uint64_t sum) {
   return static_cast<float>(0x1p60 / static_cast<double>(sum));
 }
-// The least sum that is `share` or more, for a share in (0, 1].
+// The smallest sum, in units, that is at least `share`. REQUIRES: 0 < share <= 1.
 constexpr uint64_t UnitsToReach(float share) {
   const uint64_t below = InUnits(share);
   return below + (static_cast<float>(below) < share * kProbabilityUnits ? 1 : 0);

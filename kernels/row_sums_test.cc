@@ -15,7 +15,7 @@ TEST(RowSums, UnitsAreExactFromTwoToTheMinus36) {
   EXPECT_EQ(InUnits(0.0f), 0u);
 }
 
-TEST(RowSums, AShareIsReachedByItselfAndByNothingLess) {
+TEST(RowSums, UnitsToReachIsTheSmallestSufficientSum) {
   for (const float share : {1.0f, 0.9f, 0x1.234568p-20f, 0x1.fffffep-40f, 0x1p-100f}) {
     const uint64_t enough = UnitsToReach(share);
     EXPECT_GE(std::ldexp(static_cast<long double>(enough), -60), share);
@@ -23,7 +23,7 @@ TEST(RowSums, AShareIsReachedByItselfAndByNothingLess) {
   }
 }
 
-TEST(RowSums, TheInverseIsOfTheSum) {
+TEST(RowSums, InverseOfUnitsIsOneOverTheSum) {
   EXPECT_EQ(InverseOfUnits(InUnits(0.25f) + InUnits(0.125f)), 1.0f / 0.375f);
 }
 

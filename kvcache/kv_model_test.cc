@@ -1,5 +1,5 @@
-// The cache against a model of it that is too simple to be wrong: texts, a list of published
-// prefixes, and searches over all of them.
+// Compares the cache with a model that is too simple to be wrong: texts, a list of published
+// prefixes, and linear searches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,9 +28,9 @@ bool IsPrefix(const Tokens& prefix, const Tokens& text) {
   return prefix.size() <= text.size() && std::equal(prefix.begin(), prefix.end(), text.begin());
 }
 
-// Some sequences over one cache, each with the text it holds. What is stored for a token is a
-// function of the text up to it, so whoever reads a page of another text, a page written to while
-// shared or a place past the length (NaN) sees it.
+// Several sequences in one cache, each with the text that it holds. The values stored for a token
+// are a function of the text up to it. So a check fails if it reads a page of another text, a page
+// that was written while it was shared, or a position past the length (NaN).
 class World {
  public:
   World(int num_sequences, int num_pages, int page_size,
@@ -48,7 +48,7 @@ class World {
   int64_t num_copies() const { return num_copies_; }
   int64_t num_hit_tokens() const { return num_hit_tokens_; }
 
-  // ---- Operations; each is followed by Check ----
+  // ---- Operations; each ends with Check ----
   bool Extend(int i, const Tokens& tokens) {
     ++now_;
     Live& live = live_[i];
@@ -78,13 +78,13 @@ class World {
   }
   void Fork(int from, int to) {
     ++now_;
-    live_[to] = {live_[from].sequence.Fork(), live_[from].text};  // the old one goes after the new
+    live_[to] = {live_[from].sequence.Fork(), live_[from].text};  // forks, then drops the old one
     Settle({});
   }
   void Publish(int i) {
     ++now_;
     Live& live = live_[i];
-    Tokens committed = live.text;  // of which the last are not cached yet
+    Tokens committed = live.text;  // the tokens appended below are not cached yet
     committed.resize(committed.size() + now_ % (2 * layout_.page_size), 1);
     cache_->Publish(committed, &live.sequence);
     const int num_full = length(i) / layout_.page_size;
@@ -114,7 +114,7 @@ class World {
     Settle({});
   }
 
-  // Everything there is to know, compared.
+  // Compares everything observable.
   void Check() {
     FillFreePages(cache_.get(), std::numeric_limits<float>::quiet_NaN());
     std::vector<const KvSequence*> sequences;
@@ -134,7 +134,7 @@ class World {
       ASSERT_EQ(live.sequence.length(), static_cast<int>(live.text.size()));
       for (int t = 0; t < live.sequence.length(); ++t) ExpectWritten(live, t);
     }
-    for (const auto& [prefix, page] : published_) {  // nobody has written into these
+    for (const auto& [prefix, page] : published_) {  // published pages are never written
       const Live reader{KvSequence(), prefix};
       for (int t = static_cast<int>(prefix.size()) - layout_.page_size;
            t < static_cast<int>(prefix.size()); ++t) {
@@ -143,7 +143,7 @@ class World {
     }
   }
 
-  // The state up to the names of pages and the passing of time.
+  // The state, independent of page numbers and absolute times.
   std::string Canonical() const {
     std::map<PageId, int> names;
     const auto name = [&](PageId page) {
@@ -172,7 +172,7 @@ class World {
   };
   struct Published {
     PageId page;
-    int64_t time;  // of the operation that last used it, or let go of it
+    int64_t time;  // of the operation that last used or released it
     bool blocked;  // a sequence uses it or one that follows it
   };
 
@@ -212,7 +212,7 @@ class World {
       auto victim = published_.end();
       for (auto it = published_.begin(); it != published_.end(); ++it) {
         if (it->second.blocked) continue;
-        const auto age = [](const auto& entry) {  // within one operation the end goes first
+        const auto age = [](const auto& entry) {  // within one operation, longer prefixes go first
           return std::pair(entry->second.time, -static_cast<int64_t>(entry->first.size()));
         };
         if (victim == published_.end() || age(it) < age(victim)) victim = it;
@@ -224,8 +224,8 @@ class World {
       published_.erase(victim);
     }
   }
-  // After an operation: who is blocked now, and who was used last by it. `published`: the text just
-  // offered, if any.
+  // Updates after an operation which pages are blocked, and when those that are not were last used.
+  // `published` is the text that the operation published, if any.
   void Settle(const Tokens& published) {
     for (auto& [prefix, page] : published_) {
       bool blocked = false;
@@ -238,7 +238,7 @@ class World {
     Check();
   }
 
-  // Where layer, half and head of a position lie in a page.
+  // Address of a position's element in a page. `half` is 0 for keys and 1 for values.
   float* Place(int layer, int half, int head, PageId page, int t) const {
     const PagedKvView view = cache_->LayerView(layer);
     return static_cast<float*>(half == 0 ? view.keys : view.values) + view.BlockOf(page, head) +
@@ -321,7 +321,7 @@ void DoSmallOperation(World* world, int operation) {
   }
 }
 
-TEST(KvModel, EveryStateOfASmallCacheIsRight) {
+TEST(KvModel, EveryReachableStateOfASmallCacheIsCorrect) {
   constexpr int kDepth = 7;
   std::deque<std::vector<int>> paths = {{}};
   std::set<std::string> seen;
@@ -342,7 +342,7 @@ TEST(KvModel, EveryStateOfASmallCacheIsRight) {
       paths.back().push_back(operation);
     }
   }
-  // The walk came by what it is for.
+  // The walk covered many states, evictions, copies and hits.
   EXPECT_GT(seen.size(), 5000u);
   EXPECT_GT(num_evicted, 1000);
   EXPECT_GT(num_copies, 1000);
@@ -351,7 +351,7 @@ TEST(KvModel, EveryStateOfASmallCacheIsRight) {
 
 // ---- Long walks ----
 
-// Hashes that say little, so that most keys collide.
+// Weak hashes, so that most keys collide.
 uint64_t ConstantHash(uint64_t, absl::Span<const TokenId>) { return 7; }
 uint64_t FirstTokenHash(uint64_t, absl::Span<const TokenId> tokens) { return tokens[0] & 1; }
 
@@ -369,7 +369,7 @@ void PrintTo(const Walk& walk, std::ostream* out) {
 
 class KvModelWalk : public ::testing::TestWithParam<Walk> {};
 
-TEST_P(KvModelWalk, IsRightAfterEveryOperation) {
+TEST_P(KvModelWalk, IsCorrectAfterEveryOperation) {
   const Walk& walk = GetParam();
   std::mt19937 random(walk.num_pages * 1000 + walk.page_size);
   const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
@@ -389,7 +389,7 @@ TEST_P(KvModelWalk, IsRightAfterEveryOperation) {
       case 2:
         num_failed += !world.Extend(i, tokens(below(2 * walk.page_size + 2)));
         break;
-      case 3:  // a round of speculation: some drafts, most of them kept or not
+      case 3:  // a round of speculation: draft tokens, any number of which are kept
         if (world.Extend(i, tokens(5))) world.Truncate(i, world.length(i) - below(6));
         break;
       case 4:
@@ -406,7 +406,7 @@ TEST_P(KvModelWalk, IsRightAfterEveryOperation) {
       case 9:
         world.Publish(i);
         break;
-      case 10: {  // a conversation that goes on, or a text that shares a part of another
+      case 10: {  // continues a conversation, or starts a text that shares a prefix with another
         Tokens prompt = world.text(other);
         prompt.resize(below(static_cast<int>(prompt.size()) + 1));
         const Tokens more = tokens(below(walk.page_size + 2));
@@ -425,7 +425,7 @@ TEST_P(KvModelWalk, IsRightAfterEveryOperation) {
   }
   EXPECT_GT(num_failed, 0);
   EXPECT_GT(world.num_evicted(), 0);
-  EXPECT_EQ(world.num_copies() > 0, walk.page_size > 1);  // else no page is partly filled
+  EXPECT_EQ(world.num_copies() > 0, walk.page_size > 1);  // pages of 1 are never partly filled
   EXPECT_GT(world.num_hit_tokens(), 0);
 }
 

@@ -15,7 +15,7 @@ int64_t PagesFor(int64_t tokens, int page_size) { return (tokens + page_size - 1
 
 KvSequence::~KvSequence() { Truncate(0); }
 
-// Of the pages held, only one that is partly filled is written to, and it is the last.
+// Only a partly filled page is written to, and only the last page can be partly filled.
 bool KvSequence::CopiesTail(int count) const {
   return !is_overlay_ && count > 0 && length_ % cache_->layout_.page_size != 0 &&
          cache_->pool_.IsShared(pages_.back());
@@ -24,7 +24,7 @@ bool KvSequence::CopiesTail(int count) const {
 int64_t KvSequence::PagesToExtend(int count) const {
   TANDEM_CHECK(cache_ != nullptr);
   TANDEM_CHECK(count >= 0);
-  // An overlay may hold more already.
+  // An overlay may already hold more pages than it needs.
   return std::max<int64_t>(0, PagesFor(int64_t{length_} + count, cache_->layout_.page_size) -
                                   static_cast<int64_t>(pages_.size())) +
          CopiesTail(count);

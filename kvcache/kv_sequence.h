@@ -15,7 +15,7 @@ namespace tandem {
 
 class PagedKvCache;
 
-// Whose texts a sequence may share pages with: those of an equal salt. Null is a salt of its own.
+// Sequences share pages only if their salts are equal. Null is a salt of its own.
 using CacheSalt = std::shared_ptr<const std::string>;
 
 inline bool IsSameSalt(const CacheSalt& a, const CacheSalt& b) {
@@ -39,21 +39,21 @@ class KvSequence {
   ~KvSequence();
 
   int length() const { return length_; }
-  // What the cache holds of a text may depend on this beside the text:
-  // LanguageModel::cache_variant.
+  // The keys and values of a text depend on this as well: see LanguageModel::cache_variant.
   int variant() const { return variant_; }
   const CacheSalt& salt() const { return salt_; }
   PagedKvCache* cache() const { return cache_; }
   absl::Span<const PageId> pages() const { return pages_; }
 
-  // The pages that Extend(count) would take from the pool, a copy of a shared tail included.
+  // Returns how many pages Extend(count) would take from the pool, including one for the copy of a
+  // shared last page.
   // REQUIRES: count >= 0.
   int64_t PagesToExtend(int count) const;
 
-  // Makes room for `count` more tokens; the forward pass that follows writes them. A page shared
-  // with a fork or the prefix index is copied first, if this would write into it. Pages that only
-  // the prefix index holds are evicted when the pool runs dry.
-  // RESOURCE_EXHAUSTED, and nothing changes, if there are still too few.
+  // Makes room for `count` more tokens; the next forward pass writes them. If the tokens would go
+  // into a page shared with a fork or the prefix index, that page is copied first. When the pool is
+  // empty, pages that only the prefix index holds are evicted.
+  // Returns RESOURCE_EXHAUSTED, and changes nothing, if there are still too few pages.
   // REQUIRES: count >= 0.
   absl::Status Extend(int count);
 
@@ -61,13 +61,13 @@ class KvSequence {
   // REQUIRES: 0 <= length <= this->length().
   void Truncate(int length);
 
-  // A second sequence with the same contents, sharing every page until one of the two writes.
+  // Returns a sequence with the same contents. The two share every page until one of them writes.
   KvSequence Fork() const;
 
-  // The same pages at another length, for passes that write a layer of their own into them, a draft
-  // head's: in place, though they are shared. Extend takes pages only past those that are held.
-  // The sequence itself must not change as long as its overlay lives. An overlay is to be dropped
-  // after a failed pass.
+  // Returns a sequence with the same pages but another length, for the passes of a draft head.
+  // These write a layer of their own into the pages, in place although the pages are shared. Extend
+  // takes new pages only past those already held. The original sequence must not change while its
+  // overlay lives. Drop the overlay after a failed pass.
   // REQUIRES: 0 <= length <= this->length().
   KvSequence Overlay(int length) const;
 

@@ -1,4 +1,4 @@
-// For tests: a backend that is nothing but memory, and a way to break a cache's books.
+// For tests: a backend that only has memory, and a peer class that can corrupt a cache.
 #ifndef TANDEM_KVCACHE_KV_TESTING_H_
 #define TANDEM_KVCACHE_KV_TESTING_H_
 
@@ -22,7 +22,7 @@
 
 namespace tandem {
 
-// Memory from malloc, so that sanitizers see its edges. Computes nothing.
+// Allocates with malloc, so that sanitizers see accesses out of bounds. Computes nothing.
 class MemoryBackend : public Backend {
  public:
   // Allocations of more bytes than this fail.
@@ -34,7 +34,7 @@ class MemoryBackend : public Backend {
   std::string_view description() const override { return "memory only"; }
   bool memory_is_host() const override { return true; }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
-    if (bytes > max_bytes_) return absl::ResourceExhaustedError("memory: too much");
+    if (bytes > max_bytes_) return absl::ResourceExhaustedError("memory: more than max_bytes");
     return Buffer(this, std::malloc(bytes), bytes);
   }
   void Upload(absl::Span<const std::byte> host, void* device) override {
@@ -86,14 +86,14 @@ class MemoryBackend : public Backend {
   int num_copies_ = 0;
 };
 
-// Reaches into a cache.
+// Gives tests access to the private state of a cache.
 class PagedKvCacheTestPeer {
  public:
   explicit PagedKvCacheTestPeer(PagedKvCache* cache) : cache_(cache) {}
 
   int num_refs(PageId page) const { return cache_->pool_.num_refs(page); }
   int num_published() const { return cache_->prefixes_.num_published(); }
-  // From now on pages are found by this hash.  REQUIRES: nothing is published.
+  // Replaces the hash of the prefix index.  REQUIRES: no page is published.
   void UseHash(PrefixIndex::Hash hash) {
     TANDEM_CHECK(num_published() == 0);
     cache_->prefixes_ = PrefixIndex(cache_->num_pages(), cache_->layout().page_size, hash);
@@ -120,7 +120,7 @@ class PagedKvCacheTestPeer {
     }
   }
 
-  // ---- Damage, each of which CheckIntegrity must see ----
+  // ---- Corruptions that CheckIntegrity must detect ----
   void AddRef(PageId page) { ++cache_->pool_.refs_[page]; }
   void DropRef(PageId page) { --cache_->pool_.refs_[page]; }
   void FreeTwice() { cache_->pool_.free_.push_back(cache_->pool_.free_.back()); }
@@ -132,7 +132,7 @@ class PagedKvCacheTestPeer {
   void SetParent(PageId page, PageId parent) { cache_->prefixes_.nodes_[page].parent = parent; }
   void SetDepth(PageId page, int depth) { cache_->prefixes_.nodes_[page].depth = depth; }
   void SetToken(PageId page, TokenId token) { cache_->prefixes_.nodes_[page].tokens[0] = token; }
-  void SwapMostRecent() {  // the two most recently used change places, their links kept whole
+  void SwapMostRecent() {  // swaps the two most recently used pages; their links stay consistent
     PrefixIndex& index = cache_->prefixes_;
     const PageId first = index.most_recent_;
     const PageId second = index.nodes_[first].less_recent;
@@ -147,9 +147,9 @@ class PagedKvCacheTestPeer {
   PagedKvCache* cache_;
 };
 
-// Fills every free page with `value`: nothing may depend on what is past a sequence's length. bf16
-// pages are filled with its rounding, int8 pages with words that are two of it, so that their
-// scales are about it. States are f32.
+// Fills every free page with `value`, to show that results do not depend on positions past a
+// sequence's length. Elements of bf16 pages get `value` rounded to bf16. Words of int8 pages
+// consist of two such elements, so that their scales are close to `value`. States are f32.
 inline void FillFreePages(PagedKvCache* cache, float value) {
   PagedKvCacheTestPeer(cache).FillFreePages(value);
 }

@@ -11,7 +11,7 @@ namespace tandem {
 
 using PageId = int32_t;
 
-// Hands out page numbers and counts who holds them. Owns no memory. Thread-compatible.
+// Hands out page numbers and counts references to them. Owns no memory. Thread-compatible.
 class PagePool {
  public:
   explicit PagePool(int num_pages) : refs_(num_pages, 0) {
@@ -24,7 +24,7 @@ class PagePool {
   bool IsShared(PageId page) const { return refs_[page] > 1; }
   absl::Span<const PageId> free_pages() const { return free_; }
 
-  // A free page, held once by the caller.  REQUIRES: num_free() > 0.
+  // Returns a free page with one reference, the caller's.  REQUIRES: num_free() > 0.
   PageId Take() {
     TANDEM_CHECK(!free_.empty());
     const PageId page = free_.back();
@@ -33,7 +33,7 @@ class PagePool {
     refs_[page] = 1;
     return page;
   }
-  // REQUIRES, here and below: somebody holds the page.
+  // Adds or removes a reference.  REQUIRES: the page has one.
   void Ref(PageId page) {
     TANDEM_CHECK(refs_[page] > 0);
     ++refs_[page];

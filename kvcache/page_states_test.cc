@@ -1,4 +1,4 @@
-// The states that pages keep for a draft head.
+// The states stored with pages for a draft head.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,8 +51,8 @@ std::vector<float> ReadPage(const PagedKvCache& cache, PageId page) {
   return words;
 }
 
-// Pages of two groups, the second of them not full.
-TEST(PageStates, LieNextToTheirPages) {
+// The pages are in two groups; the second group is not full.
+TEST(PageStates, AreReadAndWrittenWithTheirPages) {
   for (const KvDType dtype : kAllKvDTypes) {
     MemoryBackend backend;
     const auto cache = MakeCache(&backend, 19, dtype);
@@ -85,7 +85,7 @@ TEST(PageStates, AreCopiedOnWrite) {
   EXPECT_EQ(cache->StateOf(to)[4], static_cast<float>(from) + 0.25f);
 }
 
-TEST(PageStates, AreFilledWithGarbageWherePagesAreFree) {
+TEST(PageStates, AreOverwrittenOnlyInFreePages) {
   MemoryBackend backend;
   const auto cache = MakeCache(&backend, 3);
   WritePages(cache.get());
@@ -97,7 +97,7 @@ TEST(PageStates, AreFilledWithGarbageWherePagesAreFree) {
   }
 }
 
-TEST(PageStates, AreNoneUnlessTheLayoutHasThem) {
+TEST(PageStates, AreNullWithoutStateSizeOrStorage) {
   MemoryBackend backend;
   EXPECT_EQ(MakeCache(&backend, 3, KvDType::kF32, 0)->StateOf(1), nullptr);
   EXPECT_EQ(MakeCache(nullptr, 3)->StateOf(1), nullptr);

@@ -15,7 +15,7 @@ namespace {
 
 int NumGroups(int num_pages) { return num_pages / kKvGroupPages + (num_pages % kKvGroupPages > 0); }
 
-// The bytes of all pages, or INVALID_ARGUMENT.
+// Returns the size of all pages in bytes, or INVALID_ARGUMENT.
 absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
   size_t bytes = 2 * sizeof(uint32_t) * kKvGroupPages;
   const int num_groups = NumGroups(num_pages);
@@ -48,7 +48,7 @@ absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kv cache: ", num_pages, " pages of ", layout.num_layers, " layers, ", layout.num_kv_heads,
         " key-value heads of ", layout.head_dim, ", ", layout.page_size, " tokens and states of ",
-        layout.state_size, " are more than ", std::numeric_limits<ptrdiff_t>::max(), " bytes"));
+        layout.state_size, " take more than ", std::numeric_limits<ptrdiff_t>::max(), " bytes"));
   }
   return bytes;
 }
@@ -109,12 +109,12 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
   const int num_full = sequence->length_ / page_size;
   const auto tokens_of = [&](int i) { return tokens.subspan(size_t(i) * page_size, page_size); };
 
-  // Everything up to the last of its pages that is published is.
+  // If a page is published, so are all pages before it: find the last published one.
   std::vector<PageId>& pages = sequence->pages_;
   int num_known = num_full;
   while (num_known > 0 && !prefixes_.Contains(pages[num_known - 1])) --num_known;
   PageId last = num_known > 0 ? pages[num_known - 1] : PrefixIndex::RootOf(sequence->variant_);
-  if (num_known > 0) {  // else these are not the sequence's contents
+  if (num_known > 0) {  // `tokens` must be the sequence's contents
     TANDEM_CHECK(prefixes_.DepthOf(last) == num_known - 1);
     TANDEM_CHECK(prefixes_.TokensOf(last) == tokens_of(num_known - 1));
   }

@@ -20,13 +20,14 @@
 namespace tandem {
 
 // A model's key-value memory, divided into pages that sequences share and give back, with an index
-// of published prefixes. Must outlive its sequences. What fails for want of memory (std::bad_alloc)
-// loses no page. Thread-compatible.
+// of published prefixes. Must outlive its sequences. An operation that throws std::bad_alloc leaks
+// no page. Thread-compatible.
 class PagedKvCache {
  public:
-  // `backend` may be null for tests that need page tables only; then there is no storage.
-  // INVALID_ARGUMENT for a layout or page count that is not positive or too large to address;
-  // RESOURCE_EXHAUSTED if memory is short. Memory is not touched before a page is written.
+  // `backend` may be null in tests that need only page tables; the cache then has no storage.
+  // Returns INVALID_ARGUMENT for a layout or page count that is not positive or too large to
+  // address, and RESOURCE_EXHAUSTED if memory is short. Memory is not touched before a page is
+  // written.
   static absl::StatusOr<std::unique_ptr<PagedKvCache>> Create(Backend* backend,
                                                               const KvLayout& layout,
                                                               int num_pages);
@@ -34,93 +35,96 @@ class PagedKvCache {
   const KvLayout& layout() const { return layout_; }
   int num_pages() const { return pool_.num_pages(); }
   int num_free_pages() const { return pool_.num_free(); }
-  // Free, or to be had from the prefix index (no sequence uses them): exactly what Extend can still
-  // hand out.
+  // Pages that Extend can still hand out: the free ones, and those that can be evicted from the
+  // prefix index because no sequence uses them.
   int num_available_pages() const;
 
   KvSequence NewSequence(int variant = 0, CacheSalt salt = nullptr) {
     return KvSequence(this, variant, std::move(salt));
   }
 
-  // Starts a sequence from the longest prefix of `tokens` that one of its variant and an equal salt
-  // published; its
-  // length() says how long: a multiple of the page size, and less than tokens.size(), so that at
-  // least one token is left to feed. Counts the lookup and the hit.
+  // Starts a sequence with the longest prefix of `tokens` that was published with the same variant
+  // and an equal salt. The length() of the sequence is the length of that prefix: a multiple of the
+  // page size, and less than tokens.size(), so that at least one token is left to feed. Counts the
+  // lookup and the hit.
   KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0,
                                    CacheSalt salt = nullptr);
 
-  // Offers a sequence's full pages to later prompts. Where the same text is published already the
-  // sequence goes over to those pages and gives its own back: they hold the same bits.
+  // Offers a sequence's full pages to later prompts. If the same text is already published, the
+  // sequence switches to the published pages, which hold the same bits, and gives its own back.
   // REQUIRES: `tokens` are committed and begin with the sequence's contents, whose keys and values
-  // are written: sequence->length() <= tokens.size(). A page of draft tokens must never be
-  // published.
+  // are written; sequence->length() <= tokens.size(). Never publish a page of draft tokens.
   void Publish(absl::Span<const TokenId> tokens, KvSequence* sequence);
 
-  // The longest run of whole pages of `tokens` that is published, held. Counts nothing.
+  // Returns a sequence that holds the longest published run of whole pages of `tokens`. Does not
+  // count as a lookup.
   KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant, CacheSalt salt);
 
-  // Is told when pages are published or leave the prefix index. Must not change the cache, and
+  // Notified when pages are published or leave the prefix index. Must not change the cache, and
   // must not throw.
   class Observer {
    public:
     virtual ~Observer() = default;
-    // `page` holds `tokens`, after those of `parent` (PrefixIndex::RootOf at the start of a text),
-    // in a text of this salt.
+    // `page` was published with `tokens`. They follow the tokens of `parent` (PrefixIndex::RootOf
+    // at the start of a text) in a text with this salt.
     virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                            const CacheSalt& salt) = 0;
-    // `page`, which was published, makes room for others.
+    // A published page was evicted.
     virtual void OnEvict(PageId /*page*/) {}
-    // No page is published any more.
+    // The prefix index was emptied.
     virtual void OnClear() {}
     // `from` was copied to `to`, which a sequence is about to write to.
     virtual void OnCopy(PageId /*from*/, PageId /*to*/) {}
   };
-  // Observers are told in the order in which they were added, and must be removed before they end.
+  // Observers are notified in the order in which they were added. Remove an observer before it is
+  // destroyed.
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
   void RemoveObserver(Observer* observer);
 
-  // Copies a page out of the cache, or into it: its pieces in order, then its state;
-  // layout().page_bytes().
+  // Copies a page out of the cache, or into it. The bytes are its pieces in order, then its state;
+  // layout().page_bytes() in all.
   void ReadPage(PageId page, absl::Span<std::byte> into) const;
   void WritePage(PageId page, absl::Span<const std::byte> from);
 
-  // What copy-on-write does; a rank of a group follows rank 0's (model/transformer.h).
+  // Copies a page within the cache, as copy-on-write does. The other ranks of a group repeat the
+  // copies of rank 0 (model/transformer.h).
   void CopyPage(PageId from, PageId to);
 
-  // Drops every published page that no sequence uses, and forgets the rest.
+  // Empties the prefix index. Published pages that no sequence uses become free.
   void ClearPrefixes();
 
   struct PrefixStats {
-    int64_t queried_tokens = 0;  // tokens of prompts looked up
-    int64_t hit_tokens = 0;      // of those, found
+    int64_t queried_tokens = 0;  // in prompts that were looked up
+    int64_t hit_tokens = 0;      // those of them that were found
     int64_t evicted_pages = 0;
   };
   const PrefixStats& prefix_stats() const { return prefix_stats_; }
   int64_t num_page_copies() const { return num_page_copies_; }  // by copy-on-write
 
-  // Counts every page: each is either free or held exactly as often as the given sequences (all
-  // that exist) and the prefix index say, no free page is in use, and the index is in order.
-  // INTERNAL, naming the page, if not.
+  // Checks that each page is either free, or has exactly one reference for each of the given
+  // sequences (pass all that exist) that holds it and one for the prefix index, that no free page
+  // is in use, and that the index is consistent. Returns INTERNAL that names the page if not.
   absl::Status CheckIntegrity(absl::Span<const KvSequence* const> sequences) const;
 
-  // The page's state, f32 [layout().state_size] in the backend's memory. Null where pages have
-  // none, or the cache has no storage.
+  // The page's state, f32 [layout().state_size] in the backend's memory. Null if pages do not have
+  // states or the cache does not have storage.
   float* StateOf(PageId page) const;
 
-  // What attention reads and writes for one layer. The caller adds page tables, lengths and batch.
+  // A view of one layer's keys and values for attention. The caller adds page tables, lengths and
+  // the batch.
   PagedKvView LayerView(int layer) const;
 
  private:
   friend class KvSequence;
   friend class PagedKvCacheTestPeer;
   PagedKvCache(Backend* backend, const KvLayout& layout, int num_pages, Buffer storage);
-  // Evicts published pages until `count` are free. False, with nothing evicted, if there are not so
-  // many to be had.
+  // Evicts published pages until `count` are free. Returns false, and evicts nothing, if fewer than
+  // `count` are available.
   bool MakeFree(int count);
-  // A sequence takes, or lets go of, a page that is held already.
+  // Adds, or removes, a sequence's reference to a page that is in use.
   void Hold(PageId page);
   void Release(PageId page);
-  // One of KvLayout's pieces: a layer's keys, or values, of one head.
+  // A piece of a page (see KvLayout): one layer's keys, or values, for one head.
   uint32_t* PieceOf(PageId page, int piece) const;
   size_t state_bytes() const { return layout_.state_size * sizeof(float); }
 

@@ -38,14 +38,14 @@ Tokens Counting(int count, TokenId first = 0) {
   return tokens;
 }
 
-// A sequence of `tokens`, published and dropped.
+// Publishes `tokens` from a sequence that is then dropped.
 void PublishAndDrop(PagedKvCache* cache, const Tokens& tokens) {
   KvSequence sequence = cache->NewSequence();
   ASSERT_TRUE(sequence.Extend(static_cast<int>(tokens.size())).ok());
   cache->Publish(tokens, &sequence);
 }
 
-// Of a prompt that begins with `tokens`, how many are found.
+// Returns how many of `tokens` a prompt that begins with them finds.
 int HitLength(PagedKvCache* cache, Tokens tokens) {
   tokens.push_back(-1);
   return cache->NewSequenceWithPrefix(tokens).length();
@@ -84,7 +84,7 @@ TEST(PagedKvCache, RefusesImpossibleLayouts) {
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(PagedKvCache, PagesAreExactlyWhatLengthsNeed) {
+TEST(PagedKvCache, HoldsExactlyThePagesThatLengthsNeed) {
   const auto cache = MakeCache(5);
   KvSequence sequence = cache->NewSequence();
   for (int length = 0; length <= 20; ++length) {
@@ -99,7 +99,7 @@ TEST(PagedKvCache, PagesAreExactlyWhatLengthsNeed) {
   EXPECT_EQ(cache->num_page_copies(), 0);
 }
 
-TEST(PagedKvCache, ExtendChangesNothingWhenPagesAreShort) {
+TEST(PagedKvCache, FailedExtendChangesNothing) {
   const auto cache = MakeCache(3);
   KvSequence sequence = cache->NewSequence();
   ASSERT_TRUE(sequence.Extend(6).ok());
@@ -115,7 +115,7 @@ TEST(PagedKvCache, ExtendChangesNothingWhenPagesAreShort) {
   EXPECT_TRUE(sequence.Extend(6).ok());
 }
 
-TEST(PagedKvCache, ExtendIntoASharedTailCopiesOneAndNothingElseCopies) {
+TEST(PagedKvCache, OnlyExtendIntoASharedTailCopiesAPage) {
   MemoryBackend backend;
   const auto cache = MakeCache(8, &backend);
   KvSequence first = cache->NewSequence();
@@ -129,7 +129,7 @@ TEST(PagedKvCache, ExtendIntoASharedTailCopiesOneAndNothingElseCopies) {
   EXPECT_EQ(backend.num_copies(), 8);  // pieces: 2 layers, keys and values, 2 heads
   EXPECT_EQ(first.pages()[0], second.pages()[0]);
   EXPECT_NE(first.pages()[1], second.pages()[1]);
-  ASSERT_TRUE(first.Extend(2).ok());  // alone on its tail again
+  ASSERT_TRUE(first.Extend(2).ok());  // its last page is not shared any more
   ASSERT_TRUE(second.Extend(2).ok());
   KvSequence third = first.Fork();
   ASSERT_TRUE(third.Extend(5).ok());  // shares full pages only: no copy
@@ -138,7 +138,7 @@ TEST(PagedKvCache, ExtendIntoASharedTailCopiesOneAndNothingElseCopies) {
   EXPECT_EQ(cache->num_page_copies(), 1);
 }
 
-TEST(PagedKvCache, ARollbackOfDraftsCopiesNothing) {
+TEST(PagedKvCache, RollingBackDraftsCopiesNoPage) {
   const auto cache = MakeCache(16);
   KvSequence sequence = cache->NewSequence();
   Tokens tokens;
@@ -146,12 +146,12 @@ TEST(PagedKvCache, ARollbackOfDraftsCopiesNothing) {
     ASSERT_TRUE(sequence.Extend(5).ok());
     sequence.Truncate(sequence.length() - 5 + 1 + round % 5);
     tokens.resize(sequence.length());
-    cache->Publish(tokens, &sequence);  // committed ones only
+    cache->Publish(tokens, &sequence);  // committed tokens only
   }
   EXPECT_EQ(cache->num_page_copies(), 0);
 }
 
-TEST(PagedKvCache, MovesHandPagesOver) {
+TEST(PagedKvCache, MovingASequenceMovesItsPages) {
   const auto cache = MakeCache(4);
   KvSequence first = cache->NewSequence();
   ASSERT_TRUE(first.Extend(5).ok());
@@ -164,7 +164,7 @@ TEST(PagedKvCache, MovesHandPagesOver) {
   EXPECT_EQ(empty.Fork().length(), 0);
 }
 
-TEST(PagedKvCache, HitsEveryFullPageButLeavesATokenToFeed) {
+TEST(PagedKvCache, PrefixHitCoversFullPagesButLeavesATokenToFeed) {
   const auto cache = MakeCache(8);
   const Tokens text = Counting(14);
   PublishAndDrop(cache.get(), text);
@@ -178,7 +178,7 @@ TEST(PagedKvCache, HitsEveryFullPageButLeavesATokenToFeed) {
   EXPECT_EQ(cache->num_available_pages(), 8);
 }
 
-TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
+TEST(PagedKvCache, PageIsFoundOnlyIfAllTokensBeforeItMatch) {
   const auto cache = MakeCache(8);
   const Tokens text = Counting(12);
   PublishAndDrop(cache.get(), text);
@@ -187,7 +187,7 @@ TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
     other[changed] = 99;
     EXPECT_EQ(HitLength(cache.get(), other), changed / 4 * 4) << changed;
   }
-  EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a page from the middle is no beginning
+  EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a middle page is not a prefix
 }
 
 CacheSalt Salt(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
@@ -222,7 +222,7 @@ TEST(PagedKvCache, SaltsShareNoPrefix) {
 }
 
 // Salts are compared, not only hashed.
-TEST(PagedKvCache, SaltsOfOneHashShareNoPrefix) {
+TEST(PagedKvCache, SaltsWithEqualHashesShareNoPrefix) {
   const auto cache = MakeCache(32);
   PagedKvCacheTestPeer(cache.get()).UseHash([](uint64_t, absl::Span<const TokenId>) {
     return uint64_t{7};
@@ -236,7 +236,7 @@ TEST(PagedKvCache, SaltsOfOneHashShareNoPrefix) {
   EXPECT_EQ(cache->NewSequenceWithPrefix(text, 0, Salt("a")).length(), 8);
 }
 
-// The same text in caches that do not hold the same for it.
+// The same text has other keys and values in each variant.
 TEST(PagedKvCache, VariantsShareNoPrefix) {
   const auto cache = MakeCache(16);
   const Tokens text = Counting(12);
@@ -287,7 +287,7 @@ TEST(PagedKvCache, SameTextFromTwoSequencesIsPublishedOnce) {
   ASSERT_TRUE(first.Extend(8).ok());
   ASSERT_TRUE(second.Extend(12).ok());
   cache->Publish(text, &first);
-  cache->Publish(text, &second);  // its third page follows the first one's two
+  cache->Publish(text, &second);  // its third page follows the two pages of `first`
   EXPECT_EQ(PagedKvCacheTestPeer(cache.get()).num_published(), 3);
   EXPECT_EQ(cache->num_free_pages(), 5);
   const KvSequence hit = cache->NewSequenceWithPrefix(Counting(13));
@@ -297,7 +297,7 @@ TEST(PagedKvCache, SameTextFromTwoSequencesIsPublishedOnce) {
   EXPECT_TRUE(cache->CheckIntegrity({&first, &second, &hit}).ok());
 }
 
-TEST(PagedKvCache, CountsAsAvailableWhatNoSequenceUses) {
+TEST(PagedKvCache, PagesThatNoSequenceUsesAreAvailable) {
   const auto cache = MakeCache(4);
   const Tokens text = Counting(12);
   KvSequence first = cache->NewSequence();
@@ -320,12 +320,12 @@ TEST(PagedKvCache, EvictsTheLeastRecentlyUsedTextFromItsEnd) {
   const auto cache = MakeCache(6);
   const Tokens a = Counting(8, 100), b = Counting(8, 200), c = Counting(8, 300);
   for (const Tokens& text : {a, b, c}) PublishAndDrop(cache.get(), text);
-  EXPECT_EQ(HitLength(cache.get(), a), 8);  // now b is the oldest
+  EXPECT_EQ(HitLength(cache.get(), a), 8);  // makes b the least recently used
   KvSequence sequence = cache->NewSequence();
   const int expected[][3] = {{8, 4, 8}, {8, 0, 8}, {8, 0, 4}, {8, 0, 0}, {4, 0, 0}, {0, 0, 0}};
   for (const auto& hits : expected) {
     ASSERT_TRUE(sequence.Extend(4).ok());
-    // Looked up from the most to the least recent, longest last: the order stays.
+    // These lookups leave b before c before a in the order of eviction.
     EXPECT_EQ(HitLength(cache.get(), b), hits[1]);
     EXPECT_EQ(HitLength(cache.get(), c), hits[2]);
     EXPECT_EQ(HitLength(cache.get(), a), hits[0]);
@@ -334,7 +334,7 @@ TEST(PagedKvCache, EvictsTheLeastRecentlyUsedTextFromItsEnd) {
   EXPECT_EQ(cache->prefix_stats().evicted_pages, 6);
 }
 
-TEST(PagedKvCache, EvictsNothingWhenThatWouldNotBeEnough) {
+TEST(PagedKvCache, EvictsNothingIfThatWouldNotSuffice) {
   const auto cache = MakeCache(4);
   PublishAndDrop(cache.get(), Counting(8));
   KvSequence sequence = cache->NewSequence();
@@ -354,12 +354,11 @@ TEST(PagedKvCache, ClearForgetsPagesInUseAndFreesTheOthers) {
   EXPECT_EQ(cache->num_free_pages(), 6);
   EXPECT_EQ(HitLength(cache.get(), Counting(8)), 0);
   EXPECT_TRUE(cache->CheckIntegrity({&sequence}).ok());
-  cache->Publish(Counting(8), &sequence);  // and may be offered again
+  cache->Publish(Counting(8), &sequence);  // the same pages can be published again
   EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
 }
 
-// A published page is never written: cutting into one and going on copies it first.
-// What an observer is told, as words.
+// Records the notifications of an observer as text.
 class Told final : public PagedKvCache::Observer {
  public:
   void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
@@ -373,7 +372,7 @@ class Told final : public PagedKvCache::Observer {
   std::vector<std::string> words;
 };
 
-TEST(PagedKvCache, TellsEveryObserverWhatIsPublishedAndWhatIsNoMore) {
+TEST(PagedKvCache, NotifiesEveryObserverOfPublishedAndRemovedPages) {
   auto cache = MakeCache(3);
   Told told;
   Told also_told;
@@ -383,7 +382,7 @@ TEST(PagedKvCache, TellsEveryObserverWhatIsPublishedAndWhatIsNoMore) {
   ASSERT_TRUE(sequence.Extend(8).ok());
   const std::vector<PageId> pages = {sequence.pages().begin(), sequence.pages().end()};
   cache->Publish(Counting(8), &sequence);
-  cache->Publish(Counting(8), &sequence);  // nothing new
+  cache->Publish(Counting(8), &sequence);  // already published
   sequence = KvSequence();
   EXPECT_THAT(told.words,
               ElementsAre(absl::StrCat("publish ", pages[0], " after -1: 0"),
@@ -400,7 +399,8 @@ TEST(PagedKvCache, TellsEveryObserverWhatIsPublishedAndWhatIsNoMore) {
   cache->RemoveObserver(&told);
 }
 
-TEST(PagedKvCache, GoingOnInsideAPublishedPageCopiesIt) {
+// A published page is never written.
+TEST(PagedKvCache, ExtendInsideAPublishedPageCopiesIt) {
   MemoryBackend backend;
   const auto cache = MakeCache(4, &backend);
   KvSequence sequence = cache->NewSequence();
@@ -415,7 +415,7 @@ TEST(PagedKvCache, GoingOnInsideAPublishedPageCopiesIt) {
   EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
 }
 
-TEST(PagedKvCache, PagesOfAHeadLieSideBySideInAGroup) {
+TEST(PagedKvCache, PagesOfAHeadAreAdjacentInAGroup) {
   MemoryBackend backend;
   const auto cache = MakeCache(3, &backend);
   const float* const start = static_cast<float*>(cache->LayerView(0).keys);
@@ -444,12 +444,12 @@ TEST(PagedKvCache, FillFreePagesLeavesPagesInUseAlone) {
   std::fill_n(start, 1536, 1.0f);
   FillFreePages(cache.get(), std::numeric_limits<float>::quiet_NaN());
   for (int i = 0; i < 1536; ++i) {
-    const int page = i / 12 % 16;  // of which there are three
+    const int page = i / 12 % 16;  // a group has room for 16; the cache has three
     EXPECT_EQ(std::isnan(start[i]), page < 3 && page != sequence.pages()[0]) << i;
   }
 }
 
-// ---- CheckIntegrity can fail ----
+// ---- CheckIntegrity detects corruption ----
 
 class DamagedCache : public ::testing::Test {
  protected:
@@ -465,7 +465,7 @@ class DamagedCache : public ::testing::Test {
     idle_.Truncate(0);
     ASSERT_TRUE(Check().ok());
   }
-  // The damage stays, so no page may be given back.
+  // Keeps the cache and its sequences alive: a corrupted cache cannot take pages back.
   void TearDown() override {
     static auto& kept = *new std::vector<std::pair<std::unique_ptr<PagedKvCache>, KvSequence>>;
     kept.emplace_back(nullptr, std::move(idle_));
@@ -484,11 +484,11 @@ class DamagedCache : public ::testing::Test {
   std::vector<PageId> idle_pages_;
 };
 
-TEST_F(DamagedCache, SeesAReferenceTooMany) {
+TEST_F(DamagedCache, SeesAnExtraReference) {
   peer_->AddRef(used_.pages()[2]);
   ExpectBroken("counted 2 times, held 1 times by sequences and 0");
 }
-TEST_F(DamagedCache, SeesAReferenceTooFew) {
+TEST_F(DamagedCache, SeesAMissingReference) {
   peer_->DropRef(used_.pages()[0]);
   ExpectBroken("counted 1 times, held 1 times by sequences and 1");
 }
@@ -512,7 +512,7 @@ TEST_F(DamagedCache, SeesAWrongPageTable) {
   peer_->SetPage(&used_, 2, idle_pages_[0]);
   ExpectBroken("page");
 }
-TEST_F(DamagedCache, SeesAPageThatIsNone) {
+TEST_F(DamagedCache, SeesANonexistentPage) {
   peer_->SetPage(&used_, 2, 12);
   ExpectBroken("page 12: no such page");
 }

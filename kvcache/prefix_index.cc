@@ -83,7 +83,7 @@ std::vector<PageId> PrefixIndex::Clear() {
 
 void PrefixIndex::Block(PageId page) {
   for (; !IsRoot(page); page = nodes_[page].parent) {
-    if (nodes_[page].blockers++ > 0) return;  // then its parents count it already
+    if (nodes_[page].blockers++ > 0) return;  // its parents already count it
     RemoveFromList(page);
   }
 }
@@ -133,7 +133,7 @@ absl::Status PrefixIndex::CheckNodes(const std::vector<bool>& used) const {
     ++num_published;
     if (used[page]) ++blockers[page];
     if (IsRoot(node.parent)) {
-      if (node.depth != 0) return BrokenNode(page, "first of its text, but not at depth 0");
+      if (node.depth != 0) return BrokenNode(page, "first page of its text, but not at depth 0");
     } else if (!Contains(node.parent) || nodes_[node.parent].depth != node.depth - 1) {
       return BrokenNode(page, "the page before it is not published");
     } else if (node.blockers > 0) {
@@ -164,7 +164,7 @@ absl::Status PrefixIndex::CheckList() const {
   for (PageId page = most_recent_; page != kNoPage; last = page, page = nodes_[page].less_recent) {
     const Node& node = nodes_[page];
     if (!node.published || node.blockers > 0 || seen[page] || node.more_recent != last) {
-      return BrokenNode(page, "wrong place in the order of use");
+      return BrokenNode(page, "at the wrong place in the order of use");
     }
     if (!IsRoot(node.parent) && nodes_[node.parent].blockers == 0 && !seen[node.parent]) {
       return BrokenNode(page, "used after the page before it");
@@ -173,9 +173,9 @@ absl::Status PrefixIndex::CheckList() const {
     ++length;
   }
   if (length != num_evictable || num_evictable != num_evictable_ || least_recent_ != last) {
-    return absl::InternalError(absl::StrCat("prefix index: ", num_evictable,
-                                            " pages can be evicted, but ", length,
-                                            " are in the order of use, of ", num_evictable_));
+    return absl::InternalError(
+        absl::StrCat("prefix index: ", num_evictable, " pages can be evicted, but ", length,
+                     " are in the order of use; the count is ", num_evictable_));
   }
   return absl::OkStatus();
 }

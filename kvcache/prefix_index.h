@@ -15,27 +15,28 @@
 
 namespace tandem {
 
-// Which pages hold which beginnings of texts. A published page is a node of a tree: its parent is
-// the page before it, so the key of a page depends on every token before it and on the salt of its
-// text. Keys are a hash chain; tokens, parents and the salts of first pages are compared on a hit,
-// so equal hashes never mix texts, nor texts of different salts.
+// Maps prefixes of texts to the pages that hold them. A published page is a node of a tree: its
+// parent is the page before it, so the key of a page depends on every token before it and on the
+// salt of its text. Keys are a hash chain. A hit also compares tokens, parents and the salts of
+// first pages, so equal hashes never mix up texts or salts.
 //
-// Pages leave in the order in which sequences last let go of them, and never before the pages that
-// follow them. A page is *blocked*, and cannot leave, while a sequence uses it or a page below it.
-// The others stand in one list, most recently used first. A sequence lets go of its last page
-// first, so a page stands in front of all pages below it and the last of the list is always a leaf.
+// Pages are evicted in the order in which sequences last released them, and never before the pages
+// that follow them. A page is *blocked*, and cannot be evicted, while a sequence uses it or a page
+// below it. The other pages are in one list, most recently used first. A sequence releases its last
+// page first, so a page precedes all pages below it in the list, and the last page of the list is
+// always a leaf.
 //
-// Counts no references: whoever inserts a page holds it once for the index. Every operation is O(1)
-// amortised where sequences use the pages before those that they use, as they do.
+// Does not count references: the caller that inserts a page holds a reference for the index. Every
+// operation is amortised O(1), provided that a sequence that uses a page uses all pages before it.
 // Thread-compatible.
 class PrefixIndex {
  public:
   static constexpr PageId kNoPage = -1;
-  // The parent of texts' first pages in caches of a variant (KvSequence::variant). That of the
-  // first is kNoPage.
+  // The parent of the first page of every text of a variant (KvSequence::variant). For variant 0 it
+  // is kNoPage.
   static constexpr PageId RootOf(int variant) { return kNoPage - variant; }
-  // The key of a page from its parent's key (at the start of a text of its variant and salt) and
-  // its tokens.
+  // Computes the key of a page from its tokens and its parent's key (at the start of a text: from
+  // the variant and the salt).
   using Hash = uint64_t (*)(uint64_t parent_key, absl::Span<const TokenId> tokens);
   static uint64_t ChainHash(uint64_t parent_key, absl::Span<const TokenId> tokens);
 
@@ -43,10 +44,10 @@ class PrefixIndex {
       : page_size_(page_size), hash_(hash), nodes_(num_pages) {}
 
   int num_published() const { return num_published_; }
-  // Pages that EvictLeastRecent can take, one after the other.
+  // How many times EvictLeastRecent can be called.
   int num_evictable() const { return num_evictable_; }
   bool Contains(PageId page) const { return nodes_[page].published; }
-  // Place of a published page in its text, from 0.  REQUIRES: Contains(page).
+  // Index of a published page in its text, from 0.  REQUIRES: Contains(page).
   int DepthOf(PageId page) const {
     TANDEM_DCHECK(Contains(page));
     return nodes_[page].depth;
@@ -56,8 +57,8 @@ class PrefixIndex {
     return nodes_[page].tokens;
   }
 
-  // The page after `parent` (RootOf: at the start of a text) whose tokens are `tokens`, or
-  // kNoPage. `salt` is the text's.
+  // Returns the page with `tokens` after `parent` (RootOf(variant) at the start of a text), or
+  // kNoPage. `salt` is the salt of the text.
   PageId Find(PageId parent, absl::Span<const TokenId> tokens,
               const CacheSalt& salt = nullptr) const;
 
@@ -67,19 +68,19 @@ class PrefixIndex {
   void Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens,
               const CacheSalt& salt = nullptr);
 
-  // The first sequence takes a published page; the last one lets go of it.
+  // Called when the first sequence takes a published page, and when the last one releases it.
   // REQUIRES: Contains(page).
   void MarkUsed(PageId page) { Block(page); }
   void MarkUnused(PageId page) { Unblock(page); }
 
-  // Takes the least recently used page that is not blocked out of the index.
+  // Removes the least recently used page that is not blocked from the index, and returns it.
   // REQUIRES: num_evictable() > 0.
   PageId EvictLeastRecent();
-  // Empties the index and returns what was in it.
+  // Empties the index and returns the pages that were in it.
   std::vector<PageId> Clear();
 
-  // INTERNAL, naming the page, unless every link, count and order above holds. `is_used(page)`:
-  // whether a sequence uses a published page.
+  // Returns INTERNAL that names the page unless every link, count and order above is right.
+  // `is_used(page)` says whether a sequence uses a published page.
   template <typename IsUsed>
   absl::Status CheckIntegrity(const IsUsed& is_used) const {
     std::vector<bool> used(nodes_.size());
@@ -96,12 +97,12 @@ class PrefixIndex {
     bool published = false;
     PageId parent = kNoPage;  // or another root
     int depth = 0;
-    int blockers = 0;  // its use by sequences (0 or 1) and its blocked children
+    int blockers = 0;  // 1 if sequences use it, plus the number of its blocked children
     uint64_t key = 0;
     PageId more_recent = kNoPage;  // neighbours in the list, if blockers == 0
     PageId less_recent = kNoPage;
     std::vector<TokenId> tokens;
-    CacheSalt salt;  // of a first page
+    CacheSalt salt;  // first pages only
   };
 
   static bool IsRoot(PageId parent) { return parent <= kNoPage; }

@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// The last event, if it is of this kind.
+// Returns the last event if it has this type, else null.
 template <typename Kind>
 Kind* LastOf(std::vector<KvEvent>* events) {
   return events->empty() ? nullptr : std::get_if<Kind>(&events->back());
@@ -40,7 +40,7 @@ void CacheEvents::OnPublish(PageId page, PageId parent, absl::Span<const TokenId
   const PageKey before =
       is_first ? RootKey(PoolId(), PrefixIndex::RootOf(0) - parent, salt == nullptr ? "" : *salt)
                : keys_[parent];
-  if (before == PageKey()) return;  // of a text whose beginning was not told
+  if (before == PageKey()) return;  // the pages before it were published without an event
   const PageKey key = KeyAfter(before, tokens);
   PagesStored* last = LastOf<PagesStored>(&events_);
   if (is_first || last == nullptr || last->pages.back() != before) {
@@ -64,7 +64,7 @@ void CacheEvents::OnEvict(PageId page) {
 
 void CacheEvents::OnClear() {
   std::fill(keys_.begin(), keys_.end(), PageKey());
-  events_.clear();  // nothing of it counts any more
+  events_.clear();  // they are obsolete
   events_.emplace_back(CacheCleared());
 }
 

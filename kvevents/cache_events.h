@@ -11,18 +11,18 @@
 
 namespace tandem {
 
-// Turns what a cache publishes, evicts and clears into events. A page is named by a hash of its
-// tokens, all tokens before it, the variant of its cache and the salt of its text: two processes
-// name the same text alike. Used by the thread that uses the cache.
+// Turns the publications, evictions and clears of a cache into events. A page is named by a hash of
+// its tokens, all tokens before it, the variant of its cache and the salt of its text, so two
+// processes use the same name for the same text. Used by the thread that uses the cache.
 class CacheEvents final : public PagedKvCache::Observer {
  public:
-  // `cache` must outlive this.
+  // `cache` must outlive this object.
   CacheEvents(PagedKvCache* cache, std::unique_ptr<KvEventPublisher> publisher);
   ~CacheEvents() override;
   CacheEvents(const CacheEvents&) = delete;
   CacheEvents& operator=(const CacheEvents&) = delete;
 
-  // Publishes what has happened since the last call as one batch; none if nothing has.
+  // Publishes the events since the last call as one batch. No-op if there are none.
   void Flush();
   KvEventStats stats() const { return publisher_->stats(); }
 
@@ -34,7 +34,7 @@ class CacheEvents final : public PagedKvCache::Observer {
  private:
   PagedKvCache* const cache_;
   const std::unique_ptr<KvEventPublisher> publisher_;
-  std::vector<PageKey> keys_;  // [num_pages], of those that are published; nothing if not told
+  std::vector<PageKey> keys_;  // [num_pages], of published pages; PageKey() for others
   std::vector<KvEvent> events_;
 };
 

@@ -78,7 +78,7 @@ TEST_F(CacheEventsTest, ARoundIsOneBatchAndConsecutivePagesOneEvent) {
           PagesStored{.pages = {KeyAfter(Root(), {7, 8})}, .tokens = {7, 8}}));
 }
 
-TEST_F(CacheEventsTest, NamesPagesThatMakeRoom) {
+TEST_F(CacheEventsTest, ReportsEvictedPages) {
   Published({1, 2, 3, 4, 5, 6, 7, 8});
   events_.Flush();
   KvSequence wide = cache_->NewSequence();
@@ -89,7 +89,7 @@ TEST_F(CacheEventsTest, NamesPagesThatMakeRoom) {
   EXPECT_THAT(batches_[1], ElementsAre(PagesRemoved{.pages = {stored.pages[3], stored.pages[2]}}));
 }
 
-TEST_F(CacheEventsTest, AClearCoversAllBefore) {
+TEST_F(CacheEventsTest, AClearReplacesEarlierEvents) {
   KvSequence sequence = Published({1, 2, 3, 4});
   cache_->ClearPrefixes();
   events_.Flush();
@@ -102,7 +102,7 @@ TEST_F(CacheEventsTest, AClearCoversAllBefore) {
               ElementsAre(PagesStored{.pages = {KeyAfter(Root(), {1, 2})}, .tokens = {1, 2}}));
 }
 
-TEST_F(CacheEventsTest, SaltsAndVariantsHaveNamesOfTheirOwn) {
+TEST_F(CacheEventsTest, SaltsAndVariantsHaveTheirOwnNames) {
   Published({1, 2}, 0, std::make_shared<std::string>("secret"));
   Published({1, 2}, 1);
   events_.Flush();
@@ -117,8 +117,9 @@ TEST_F(CacheEventsTest, SaltsAndVariantsHaveNamesOfTheirOwn) {
   EXPECT_EQ(variant.tenant, "");
 }
 
-// Pages that were published before there was anybody to tell have no name, nor those after them.
-TEST(CacheEvents, TellsNothingOfTextsWhoseBeginningItDoesNotKnow) {
+// Pages that were published before the observer existed have no key, so neither do the pages after
+// them.
+TEST(CacheEvents, IgnoresTextsWhoseBeginningIsUnknown) {
   auto cache = *PagedKvCache::Create(nullptr, kLayout, 4);
   KvSequence sequence = cache->NewSequence();
   ASSERT_TRUE(sequence.Extend(4).ok());

@@ -28,7 +28,7 @@ namespace {
 
 using Packer = msgpack::packer<msgpack::sbuffer>;
 
-// What vLLM calls the memory that attention reads.
+// vLLM's name for the memory that attention reads.
 constexpr std::string_view kMedium = "GPU";
 
 void PackText(std::string_view text, Packer* packer) {
@@ -92,7 +92,7 @@ void PackEvent(const PagesRemoved& event, Packer* packer) {
 void PackEvent(const CacheCleared&, Packer* packer) { BeginEvent("AllBlocksCleared", 0, packer); }
 
 constexpr int64_t kEndOfReplay = -1;
-// A request is a number; what else clients send is not worth the memory.
+// A request is a number, so larger messages are dropped to save memory.
 constexpr int64_t kMaxRequestBytes = 1024;
 
 zmq::message_t MessageOf(const std::string& bytes) { return {bytes.data(), bytes.size()}; }
@@ -105,7 +105,7 @@ zmq::message_t NumberMessage(int64_t number) {
   return {bytes.data(), bytes.size()};
 }
 
-// Of 8 bytes.
+// Decodes a message of 8 bytes.
 uint64_t NumberIn(const zmq::message_t& message) {
   uint64_t number = 0;
   for (size_t i = 0; i < message.size(); ++i) {
@@ -132,7 +132,8 @@ class ZmqPublisher final : public KvEventPublisher {
         replay_(context_, zmq::socket_type::router) {
     for (zmq::socket_t* socket : {&publish_, &replay_}) socket->set(zmq::sockopt::linger, 0);
     publish_.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_queued));
-    // Two answers to a client that reads neither; they share their bytes.
+    // Enough for two complete answers to a client that does not read them; answers share their
+    // bytes.
     replay_.set(zmq::sockopt::sndhwm, static_cast<int>(2 * options.max_kept + 2));
     replay_.set(zmq::sockopt::maxmsgsize, kMaxRequestBytes);
   }
@@ -192,20 +193,20 @@ class ZmqPublisher final : public KvEventPublisher {
     TANDEM_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one));
   }
 
-  // ---- The publisher's thread, which alone uses the sockets and what is kept ----
+  // ---- Used only by the publisher's thread, which owns the sockets and the kept batches ----
 
   void Work() {
     std::vector<zmq::pollitem_t> waits = {{nullptr, wake_, ZMQ_POLLIN, 0},
                                           {replay_.handle(), 0, ZMQ_POLLIN, 0}};
     for (;;) {
-      // Throws when a signal interrupts it.
+      // poll throws when a signal interrupts it.
       if (!Caught("kv events", [&] { zmq::poll(waits.data(), waits.size()); }).ok()) continue;
       if (waits[0].revents != 0 && !SendQueued()) return;
       if (waits[1].revents != 0) Caught("kv events", [this] { AnswerReplay(); }).IgnoreError();
     }
   }
 
-  // False once the publisher stops.
+  // Sends all queued batches. Returns false when the publisher stops.
   bool SendQueued() {
     uint64_t num_woken = 0;
     TANDEM_CHECK(read(wake_, &num_woken, sizeof(num_woken)) == sizeof(num_woken));
@@ -217,7 +218,7 @@ class ZmqPublisher final : public KvEventPublisher {
         if (queued.empty()) return !is_stopping_;
       }
       for (const Numbered& next : queued) {
-        Count(&num_published_, 1);  // before a subscriber can have it
+        Count(&num_published_, 1);  // before a subscriber can receive it
         if (Caught("kv events", [&] { Send(next); }).ok()) continue;
         Count(&num_published_, -1);
         Count(&num_lost_, 1);
@@ -248,7 +249,7 @@ class ZmqPublisher final : public KvEventPublisher {
   }
 
   void AnswerReplay() {
-    std::vector<zmq::message_t> request;  // who asks, a delimiter, the first number
+    std::vector<zmq::message_t> request;  // client, delimiter, first number
     do {
       request.emplace_back();
       if (!replay_.recv(request.back(), zmq::recv_flags::dontwait)) return;

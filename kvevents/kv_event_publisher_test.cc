@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Batches differ by their time.
+// Batches differ only in their time.
 KvEventBatch Batch(int number) {
   return {.time = static_cast<double>(number), .events = {CacheCleared{}}};
 }
@@ -56,7 +56,7 @@ class KvEventPublisherTest : public ::testing::Test {
     publisher_ = *std::move(started);
   }
 
-  // Returns once the publisher knows of it.
+  // Returns a subscriber, once the publisher has registered it.
   zmq::socket_t Subscribed(const std::string& topic = "") {
     zmq::socket_t socket(context_, zmq::socket_type::sub);
     socket.set(zmq::sockopt::linger, 0);
@@ -82,7 +82,7 @@ class KvEventPublisherTest : public ::testing::Test {
     return frames;
   }
 
-  // The numbers of batches from `first` on that a client is given; -1 is the last.
+  // Returns the numbers of the batches replayed from `first` on; the last is -1.
   std::vector<int64_t> Replayed(int64_t first) {
     std::vector<int64_t> numbers;
     zmq::socket_t dealer(context_, zmq::socket_type::dealer);
@@ -124,9 +124,9 @@ TEST_F(KvEventPublisherTest, SendsTopicNumberAndBatchInOrder) {
   EXPECT_EQ(publisher_->stats().lost, 0);
 }
 
-TEST_F(KvEventPublisherTest, SendsAgainWhatIsKept) {
+TEST_F(KvEventPublisherTest, ReplaysKeptBatches) {
   Start({.topic = "t", .max_kept = 3});
-  Subscribed("t");  // so that all before are sent
+  Subscribed("t");  // so that all earlier batches are sent
   while (num_sent_ < 5) publisher_->Publish(Batch(static_cast<int>(num_sent_++)));
   zmq::socket_t subscriber = Subscribed("t");
   const int64_t end = num_sent_;
@@ -141,14 +141,14 @@ TEST_F(KvEventPublisherTest, KeepsNoMoreBytesThanAllowed) {
   EXPECT_THAT(Replayed(0), ElementsAre(num_sent_ - 1, -1));
 }
 
-TEST_F(KvEventPublisherTest, LosesWhatItHasNoRoomFor) {
+TEST_F(KvEventPublisherTest, LosesBatchesWhenTheQueueIsFull) {
   Start({.max_queued = 0});
   for (int i = 0; i < 3; ++i) publisher_->Publish(Batch(i));
   EXPECT_EQ(publisher_->stats().lost, 3);
   EXPECT_EQ(publisher_->stats().published, 0);
 }
 
-TEST_F(KvEventPublisherTest, ASubscriberThatNeverReadsDelaysNoOther) {
+TEST_F(KvEventPublisherTest, ASubscriberThatNeverReadsDoesNotDelayOthers) {
   Start({.max_queued = 1 << 20});
   zmq::socket_t sleeper(context_, zmq::socket_type::sub);
   sleeper.set(zmq::sockopt::linger, 0);
@@ -163,7 +163,7 @@ TEST_F(KvEventPublisherTest, ASubscriberThatNeverReadsDelaysNoOther) {
   }
 }
 
-TEST_F(KvEventPublisherTest, AnswersNoRequestThatIsNone) {
+TEST_F(KvEventPublisherTest, IgnoresMalformedRequests) {
   Start();
   zmq::socket_t subscriber = Subscribed();
   zmq::socket_t client(context_, zmq::socket_type::dealer);
@@ -233,7 +233,7 @@ TEST(KvEventBatch, IsEncodedAsMsgspecEncodesVllms) {
   EXPECT_EQ(absl::BytesToHexString(Encoded(batch)), kOfMsgspec);
 }
 
-TEST(KvEventBatch, SeesAnotherByte) {
+TEST(KvEventBatch, EncodingDependsOnTheTime) {
   KvEventBatch batch = {.time = 1.5, .events = {CacheCleared{}}};
   const std::string before = Encoded(batch);
   batch.time = 2.5;

@@ -51,7 +51,7 @@ int Fetch::ReadFrom(PageReader* pages) {
   return num_pages;
 }
 
-// Waits until there is room. False once nobody will take it.
+// Waits until there is room for the page. Returns false after Cancel.
 bool Fetch::Put(int run, int page, absl::Span<const std::byte> bytes) {
   {
     absl::MutexLock lock(&mutex_);

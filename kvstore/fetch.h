@@ -15,23 +15,23 @@
 
 namespace tandem {
 
-// The pages that one cache lacks of a text. To be moved, never copied: pages refer to `tokens`.
+// The pages of a text that a cache lacks. Move it, never copy it: `pages` refers to `tokens`.
 struct StoredRun {
   PoolId pool;
   size_t page_bytes = 0;
   int variant = 0;                // KvSequence::variant
   CacheSalt salt{};               // KvSequence::salt
   std::vector<TokenId> tokens{};  // of the text, from its start to the end of the last page
-  int first_page = 0;             // that the cache lacks
-  std::vector<PageRef> pages{};   // from `first_page` on; their tokens are those above
+  int first_page = 0;             // the first page that the cache lacks
+  std::vector<PageRef> pages{};   // from `first_page` on; their tokens point into `tokens`
 
   bool empty() const { return pages.empty(); }
 };
 
-// Pages on their way from a store. Thread-safe: one thread reads them, another takes them.
+// Pages in flight from a store. Thread-safe: one thread reads them, another takes them.
 class Fetch {
  public:
-  // At most so many bytes wait to be taken.
+  // Reading pauses while `max_bytes` or more wait to be taken.
   Fetch(std::vector<StoredRun> runs, size_t max_bytes)
       : runs_(std::move(runs)), max_bytes_(max_bytes) {}
 
@@ -43,22 +43,22 @@ class Fetch {
 
   const std::vector<StoredRun>& runs() const { return runs_; }
 
-  // ---- For the thread that wants pages ----
-  // What has arrived since the last time: of each run in order, without a gap.
+  // ---- For the thread that takes pages ----
+  // Returns the pages that have arrived since the last call: each run in order, without gaps.
   std::vector<Arrival> Take();
-  // Gives their memory back for the next ones.
+  // Gives the memory of taken pages back, to be reused for the next ones.
   void Recycle(std::vector<Arrival> arrivals);
-  // Whether nothing more will arrive, and all was taken.
+  // Whether all pages that will arrive have been taken.
   bool is_over() const;
-  // Returns when something has arrived, or all has, or after `timeout`.
+  // Returns when pages have arrived, when the fetch has finished, or after `timeout`.
   void Await(absl::Duration timeout) const;
-  // No more will be taken.
+  // Says that no more pages will be taken, so that reading stops.
   void Cancel();
 
   // ---- For the thread that reads them ----
-  // Reads every run, until Cancel. Returns how many pages came.
+  // Reads every run, or until Cancel. Returns the number of pages read.
   int ReadFrom(PageReader* pages);
-  // As if nothing were there.
+  // Marks the fetch as finished: no more pages arrive.
   void Finish();
 
  private:

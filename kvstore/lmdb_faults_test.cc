@@ -1,4 +1,4 @@
-// A store's faults from outside: killed writers, damaged files, full disks, other processes.
+// External faults of a store: killed writers, damaged files, full disks, other processes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ absl::Status Write(PageStore* store, const TestText& text) {
   return store->Write({.id = TestPool("target")}, text.pages());
 }
 
-// Expects that pages are what was written or are not there. Returns how many there are.
+// Expects that each page found is what was written. Returns the number of pages found.
 int NumRight(PageStore* store, const TestText& text, size_t page_bytes) {
   return store->Read(TestPool("target"), text.refs(), page_bytes,
                      [&](int i, absl::Span<const std::byte> bytes) {
@@ -48,7 +48,7 @@ int NumRight(PageStore* store, const TestText& text, size_t page_bytes) {
                      });
 }
 
-// Runs `body` in a process of its own. Returns how it ended, as waitpid says it.
+// Runs `body` in a child process. Returns its wait status (waitpid).
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -58,7 +58,7 @@ int InChild(const std::function<int()>& body) {
 }
 
 // Row 186 of the bug catalogue. TANDEM_STORE_KILLS=1000 for more.
-TEST(LmdbFaults, WritersAreKilledAtAnyMoment) {
+TEST(LmdbFaults, SurvivesWritersKilledAtAnyMoment) {
   constexpr size_t kBytes = 9000;
   constexpr int kTexts = 40;
   const char* const wanted = std::getenv("TANDEM_STORE_KILLS");
@@ -80,7 +80,7 @@ TEST(LmdbFaults, WritersAreKilledAtAnyMoment) {
       }
     }
     close(ends[1]);
-    // After some writes, somewhere in the next.
+    // Kill it after several writes, in the middle of the next.
     const uint32_t draw = Philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 186)[0];
     char byte = 0;
     for (uint32_t j = 0; j <= draw % 4; ++j) ASSERT_EQ(read(ends[0], &byte, 1), 1) << "kill " << i;
@@ -102,7 +102,7 @@ TEST(LmdbFaults, WritersAreKilledAtAnyMoment) {
   EXPECT_GT(num_right, num_kills);
 }
 
-// A store of small pages, which lie in the index, and of large ones, and its file's bytes.
+// A store of small pages, which are inside the index, and of large ones, and its file's bytes.
 class DamagedStore : public testing::Test {
  protected:
   static constexpr int kTexts = 8;
@@ -114,15 +114,15 @@ class DamagedStore : public testing::Test {
     for (int i = 0; i < kTexts; ++i) {
       ASSERT_TRUE(Write(store->get(), TextOf(i, 6, BytesOf(i))).ok());
     }
-    // So that there are free pages.
+    // Leave free pages in the file.
     ASSERT_TRUE((*store)->Write({.id = TestPool("other")}, TextOf(99, 9, 9000).pages()).ok());
     ASSERT_TRUE((*store)->RemovePool(TestPool("other")).ok());
     std::ifstream in(FileIn(folder_), std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
   }
 
-  // Opens a store whose file has these bytes, and does with it all that can be done. Returns how
-  // many of the texts' pages it had.
+  // Opens a store whose file has these bytes, and uses every operation. Returns how many of the
+  // texts' pages it had.
   int Use(const std::string& bytes, bool* is_damaged) {
     std::error_code error;
     std::filesystem::remove(FileIn(folder_) + "-lock", error);
@@ -150,27 +150,27 @@ class DamagedStore : public testing::Test {
   std::string bytes_;
 };
 
-TEST_F(DamagedStore, GivesNoPageOfAFileWithAFlippedBit) {
+TEST_F(DamagedStore, ReturnsNoWrongPageAfterABitFlip) {
   bool is_damaged = false;
   ASSERT_EQ(Use(bytes_, &is_damaged), kTexts * 6);
   ASSERT_FALSE(is_damaged);
   constexpr int kFlips = 400;
   int num_seen = 0;
   for (int i = 0; i < kFlips; ++i) {
-    // A third of them in the roots, the rest anywhere.
+    // Flip a third of the bits in the roots, the rest anywhere.
     const auto draw = Philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 187);
     const size_t at = i % 3 == 0 ? draw[0] % 2 * 4096 + draw[1] % 160 : draw[0] % bytes_.size();
     std::string flipped = bytes_;
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << draw[2] % 8));
     SCOPED_TRACE(absl::StrCat("bit ", draw[2] % 8, " of byte ", at));
     const int num_right = Use(flipped, &is_damaged);
-    // Either it does not matter, or it is counted, or a key was hit and its page is not found.
+    // A flip is harmless, or is counted as damage, or hits a key so that its page is not found.
     num_seen += is_damaged || num_right < kTexts * 6;
   }
   EXPECT_GT(num_seen, kFlips / 4);
 }
 
-TEST_F(DamagedStore, GivesNoPageOfAFileThatWasCutOff) {
+TEST_F(DamagedStore, ReturnsNoPageOfATruncatedFile) {
   bool is_damaged = false;
   for (size_t size = 1; size < bytes_.size(); size += 3 * 4096 - 7) {
     SCOPED_TRACE(absl::StrCat("cut to ", size));
@@ -179,13 +179,13 @@ TEST_F(DamagedStore, GivesNoPageOfAFileThatWasCutOff) {
   }
 }
 
-TEST_F(DamagedStore, BeginsAnewWhereThereIsSomethingElse) {
+TEST_F(DamagedStore, ReplacesAFileThatIsNotAStore) {
   bool is_damaged = false;
   EXPECT_EQ(Use("A text, and no store.", &is_damaged), 0);
   EXPECT_TRUE(is_damaged);
   EXPECT_EQ(Use(std::string(100000, '\0'), &is_damaged), 0);
   EXPECT_TRUE(is_damaged);
-  EXPECT_EQ(Use("", &is_damaged), 0);  // as a new one
+  EXPECT_EQ(Use("", &is_damaged), 0);  // same as a new file
   EXPECT_FALSE(is_damaged);
 }
 
@@ -200,7 +200,7 @@ TEST(LmdbFaults, ProcessesShareAStore) {
       if (!store.ok()) _exit(1);
       for (int j = 0; j < 10; ++j) {
         if (!Write(store->get(), TextOf(i * 100 + j, 5, kBytes)).ok()) _exit(2);
-        // All write this one, too.
+        // All processes write this text.
         if (!Write(store->get(), TextOf(1000 + j, 5, kBytes)).ok()) _exit(3);
         if (NumRight(store->get(), TextOf(1000 + j, 5, kBytes), kBytes) != 5) _exit(4);
       }
@@ -223,8 +223,8 @@ TEST(LmdbFaults, ProcessesShareAStore) {
   }
 }
 
-// One whose size is smaller leaves those who have it larger what they have.
-TEST(LmdbFaults, ProcessesMayWantOtherSizes) {
+// A process with a smaller limit can still read and write a file that another one has grown.
+TEST(LmdbFaults, ProcessesMayUseDifferentSizeLimits) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   const auto store = Open(folder, kMebibyte);
@@ -243,8 +243,8 @@ TEST(LmdbFaults, ProcessesMayWantOtherSizes) {
   EXPECT_EQ(NumRight(store->get(), TextOf(77, 5, kBytes), kBytes), 5);
 }
 
-// As a full disk does, the kernel refuses to let the file grow.
-TEST(LmdbFaults, KeepsWhatItHasWhenTheDiskIsFull) {
+// The kernel refuses to let the file grow, as on a full disk.
+TEST(LmdbFaults, KeepsItsPagesWhenTheDiskIsFull) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   const int status = InChild([&] {
@@ -258,7 +258,7 @@ TEST(LmdbFaults, KeepsWhatItHasWhenTheDiskIsFull) {
     if (Write(store->get(), TextOf(1, 20, kBytes)).ok()) return 2;
     if (NumRight(store->get(), TextOf(0, 5, kBytes), kBytes) != 5) return 3;
     if ((*store)->Find(TextOf(1, 20, kBytes).refs()) != 0) return 4;
-    limit.rlim_cur = limit.rlim_max;  // space is made
+    limit.rlim_cur = limit.rlim_max;  // free space again
     setrlimit(RLIMIT_FSIZE, &limit);
     if (!Write(store->get(), TextOf(1, 20, kBytes)).ok()) return 5;
     return NumRight(store->get(), TextOf(1, 20, kBytes), kBytes) == 20 ? 0 : 6;
@@ -266,7 +266,7 @@ TEST(LmdbFaults, KeepsWhatItHasWhenTheDiskIsFull) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(LmdbFaults, ReadsAFolderThatMayNotBeWritten) {
+TEST(LmdbFaults, ReadsAFolderWithoutWritePermission) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   {

@@ -26,9 +26,9 @@
 namespace tandem {
 namespace {
 
-// LMDB trusts what it maps: a bit that was flipped in a page of an index, or a file that was cut
-// off, would end the process. These two say whether it may be let loose on a file (format of LMDB
-// 0.9). Errors are DATA_LOSS and name the page.
+// LMDB trusts the file that it maps: a flipped bit in an index page, or a truncated file, would
+// crash the process. CheckLmdbRoots and CheckLmdbPages decide whether a file is safe to use (format
+// of LMDB 0.9). Errors are DATA_LOSS and name the page.
 
 // ---- The format, as mdb.c of LMDB 0.9 declares it ----
 
@@ -46,7 +46,7 @@ struct PageHeader {
   uint64_t number;
   uint16_t pad;
   uint16_t flags;
-  uint16_t lower;  // of an overflow page these two are the number of its pages
+  uint16_t lower;  // in an overflow page, `lower` and `upper` together are its number of pages
   uint16_t upper;
   uint32_t num_pages() const { return lower | uint32_t{upper} << 16; }
 };
@@ -59,7 +59,7 @@ struct NodeHeader {
   uint64_t child() const { return data_size() | uint64_t{flags} << 32; }
 };
 struct Table {
-  uint32_t pad;  // of the free pages' table in a root: the size of pages
+  uint32_t pad;  // the page size, in the `free` table of a root
   uint16_t flags;
   uint16_t depth;
   uint64_t branch_pages, leaf_pages, overflow_pages, entries;
@@ -77,14 +77,14 @@ static_assert(sizeof(PageHeader) == 16 && sizeof(NodeHeader) == 8 && sizeof(Tabl
               sizeof(Root) == 136);
 
 constexpr uint16_t kIntegerKeys = MDB_INTEGERKEY;
-// Of the environment, kept in a root with those of the free pages' table.
+// Flags of the environment that a root may store with the flags of its `free` table.
 constexpr uint16_t kMayBeSet = MDB_NOSUBDIR;
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(path, ": is damaged: ", what));
 }
 
-// A file that is read piece by piece: mapped, what was cut off would end the process.
+// A file that is read with pread: access to a mapping of a truncated file would crash the process.
 class File {
  public:
   File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -93,10 +93,10 @@ class File {
     if (pread(descriptor_, into, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size)) {
       return absl::OkStatus();
     }
-    return Damaged(path_, absl::StrCat("cut off before byte ", at + size));
+    return Damaged(path_, absl::StrCat("ends before byte ", at + size));
   }
 
-  // One of the two roots.
+  // Reads and checks one of the two roots.
   absl::StatusOr<Root> ReadRoot(int index, uint32_t page_size) const {
     struct {
       PageHeader header;
@@ -122,7 +122,7 @@ class File {
   const int descriptor_;
 };
 
-// A snapshot's pages, each of which may be used once.
+// Walks the pages of a snapshot and checks that each is used at most once.
 class Walk {
  public:
   Walk(const File& file, const Root& root)
@@ -168,7 +168,7 @@ class Walk {
     return CheckPage(table.root, table.depth, on_leaf);
   }
 
-  // `height`: of the tree from this page on; 1 for a leaf.
+  // `height` is that of the tree below and including this page: 1 for a leaf.
   absl::Status CheckPage(uint64_t page, int height, OnNode on_leaf) {
     RETURN_IF_ERROR(Claim(page));
     std::vector<char> bytes(page_size_);
@@ -181,7 +181,7 @@ class Walk {
         header.upper > page_size_) {
       return Broken(page);
     }
-    size_t num_bytes = 0;  // of nodes, which fill the page's end without a gap
+    size_t num_bytes = 0;  // of the nodes, which must fill the page's end without a gap
     for (size_t at = sizeof(header); at < header.lower; at += sizeof(uint16_t)) {
       uint16_t offset = 0;
       std::memcpy(&offset, bytes.data() + at, sizeof(offset));
@@ -206,7 +206,7 @@ class Walk {
     return num_bytes == page_size_ - header.upper ? absl::OkStatus() : Broken(page);
   }
 
-  // The pages of a value that lies elsewhere: the first is written at `data`.
+  // Claims the overflow pages of a large value. The number of the first one is at `data`.
   absl::Status ClaimOverflow(const NodeHeader& node, const char* data) {
     uint64_t first = 0;
     std::memcpy(&first, data, sizeof(first));
@@ -229,7 +229,7 @@ class Walk {
     });
   }
 
-  // A list of pages that may be used again: their count, then they, in descending order.
+  // Checks a list of reusable pages: their count, then their numbers in descending order.
   absl::Status CheckFreePages(const NodeHeader& node, absl::string_view data) {
     std::vector<uint64_t> pages(node.data_size() / sizeof(uint64_t));
     const size_t num_bytes = pages.size() * sizeof(uint64_t);
@@ -256,10 +256,10 @@ class Walk {
   std::vector<std::pair<uint64_t, uint64_t>> overflows_;  // first page, number of pages
 };
 
-// Before the file is opened: its two roots. A file that is missing or empty is in order.
+// Checks the two roots before LMDB opens the file. A missing or empty file is valid.
 absl::Status CheckLmdbRoots(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return absl::OkStatus();  // who opens it learns why
+  if (descriptor < 0) return absl::OkStatus();  // opening the environment reports the error
   absl::Cleanup closing = [descriptor] { close(descriptor); };
   struct stat info = {};
   if (fstat(descriptor, &info) != 0 || info.st_size == 0) return absl::OkStatus();
@@ -269,8 +269,9 @@ absl::Status CheckLmdbRoots(const std::string& path) {
   return absl::OkStatus();
 }
 
-// After that: every page of the indexes, and where values lie. The bytes of values have checksums,
-// which are looked at when they are read. Other processes may write meanwhile.
+// Checks every index page, and the positions of values, after LMDB has opened the file. The bytes
+// of values have checksums, which are verified when they are read. Other processes may write in the
+// meantime.
 absl::Status CheckLmdbPages(MDB_env* env, const std::string& path) {
   int descriptor = -1;
   MDB_txn* txn = nullptr;
@@ -280,7 +281,8 @@ absl::Status CheckLmdbPages(MDB_env* env, const std::string& path) {
   absl::Cleanup abort = [txn] { mdb_txn_abort(txn); };
   const File file(path, descriptor);
   const auto page_size = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
-  // Transactions write the two roots by turns: another process may have come to this one again.
+  // Transactions write the two roots alternately, so another process may have overwritten this one
+  // since.
   constexpr int kMaxTries = 100;
   for (int i = 0; i < kMaxTries; ++i) {
     const uint64_t transaction = mdb_txn_id(txn);
@@ -289,21 +291,21 @@ absl::Status CheckLmdbPages(MDB_env* env, const std::string& path) {
     mdb_txn_reset(txn);
     if (mdb_txn_renew(txn) != 0) break;
   }
-  return Damaged(path, "no root is that of its last transaction");
+  return Damaged(path, "neither root belongs to its last transaction");
 }
 
 namespace fs = std::filesystem;
 
-// Another version of the format has another file.
+// Each version of the format has its own file.
 constexpr char kFileName[] = "pages-1.mdb";
 constexpr char kOpenLock[] = "open.lock";
-constexpr mode_t kFileMode = 0600;  // caches say what prompts said
+constexpr mode_t kFileMode = 0600;  // pages contain the tokens of prompts
 constexpr unsigned kMaxTables = 4;
 
 bool IsDenied(int code) { return code == EACCES || code == EPERM || code == EROFS; }
 
-// Held while a file is opened, so that one process at a time checks and replaces it. A folder that
-// cannot be written needs none.
+// Held while a file is opened, so that only one process at a time checks and replaces it. Not
+// needed, and not held, if the folder cannot be written.
 class OpenLock {
  public:
   explicit OpenLock(const std::string& folder)
@@ -365,10 +367,10 @@ absl::StatusOr<std::unique_ptr<LmdbFile>> LmdbFile::Open(const std::string& fold
       return file;
     }
     if (!absl::IsDataLoss(status) || is_replaced) return status;
-    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; the store begins anew"));
+    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; starting with an empty store"));
     file.reset();
-    // Processes that have it open keep what they have; others find the new one. Each file has a
-    // lock file of its own.
+    // Processes that have the old file open keep using it; later ones open the new file. Each file
+    // has its own lock file.
     for (const std::string& old : {path, path + "-lock"}) {
       fs::remove(old, error);
       if (error) return LmdbError(error.value(), old);
@@ -388,7 +390,7 @@ absl::Status LmdbFile::OpenEnvironment(int64_t max_bytes) {
     int code = mdb_env_create(&env_);
     if (code == 0) code = mdb_env_set_maxdbs(env_, kMaxTables);
     if (code == 0) code = mdb_env_set_mapsize(env_, static_cast<size_t>(max_bytes));
-    // Without syncing its root a machine that stops loses the last pages, and no more.
+    // MDB_NOMETASYNC: a machine that stops loses only the last pages.
     if (code == 0) {
       code = mdb_env_open(env_, path_.c_str(), MDB_NOSUBDIR | MDB_NOTLS | MDB_NOMETASYNC | flags,
                           kFileMode);
@@ -399,12 +401,13 @@ absl::Status LmdbFile::OpenEnvironment(int64_t max_bytes) {
   if (IsDenied(code)) {
     is_read_only_ = true;
     code = open(MDB_RDONLY);
-    // Nor can readers be entered: that nobody writes is then what the folder promises.
+    // The lock file cannot be written either, so readers cannot register there. Then rely on the
+    // folder's permissions: no process writes.
     if (IsDenied(code)) code = open(MDB_RDONLY | MDB_NOLOCK);
   }
   if (code != 0) return LmdbError(code, path_);
   if (!is_read_only_) {
-    int num_dead = 0;  // readers that were killed keep old pages from being used again
+    int num_dead = 0;  // killed readers would keep old pages from being reused
     mdb_reader_check(env_, &num_dead);
   }
   return absl::OkStatus();
@@ -438,7 +441,7 @@ absl::Status LmdbFile::Read(absl::FunctionRef<absl::Status(MDB_txn*)> body) {
 
 absl::Status LmdbFile::Write(absl::FunctionRef<absl::Status(MDB_txn*)> body) {
   if (is_read_only_) {
-    return absl::PermissionDeniedError(absl::StrCat(path_, ": may be read and not written"));
+    return absl::PermissionDeniedError(absl::StrCat(path_, ": is read-only"));
   }
   return Run(0, body);
 }

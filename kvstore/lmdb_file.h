@@ -20,10 +20,10 @@
 
 namespace tandem {
 
-// The error of a call of LMDB, which `what` names.
+// Converts an error code of LMDB. `what` comes first in the message: the file, folder or table.
 absl::Status LmdbError(int code, absl::string_view what);
 
-// Values as LMDB takes and gives them.
+// Conversions from and to the values of LMDB.
 inline MDB_val ValueOf(absl::string_view bytes) {
   return {.mv_size = bytes.size(), .mv_data = const_cast<char*>(bytes.data())};
 }
@@ -31,13 +31,13 @@ inline absl::string_view ViewOf(const MDB_val& value) {
   return {static_cast<const char*>(value.mv_data), value.mv_size};
 }
 
-// Records in the byte order of the machine: a store does not travel.
+// Records have the byte order of the machine: a store is not portable.
 template <typename T>
 absl::string_view BytesOf(const T& record) {
   return {reinterpret_cast<const char*>(&record), sizeof(record)};
 }
 
-// False if the bytes are not those of a record.
+// Returns false if the value is too short for a record.
 template <typename T>
 bool ReadRecord(const MDB_val& value, T* record) {
   if (value.mv_size < sizeof(T)) return false;
@@ -48,8 +48,9 @@ bool ReadRecord(const MDB_val& value, T* record) {
 // A store's file and its tables. Thread-safe.
 class LmdbFile {
  public:
-  // Opens or makes the file of this version of the format in `folder`. A damaged file is replaced
-  // by an empty one; then `is_replaced()`. One process may have a file open only once.
+  // Opens or creates the file for this version of the format in `folder`. A damaged file is
+  // replaced by an empty one, and `is_replaced()` is then true. A process may have a file open only
+  // once.
   static absl::StatusOr<std::unique_ptr<LmdbFile>> Open(const std::string& folder,
                                                         int64_t max_bytes);
   ~LmdbFile();
@@ -66,8 +67,8 @@ class LmdbFile {
   MDB_dbi order() const { return order_; }
   MDB_dbi pools() const { return pools_; }
 
-  // Runs `body` in a transaction. What it writes is there for others when it has returned OK, and
-  // not at all otherwise.
+  // Runs `body` in a transaction. If it returns OK, the transaction is committed; otherwise it is
+  // aborted.
   absl::Status Read(absl::FunctionRef<absl::Status(MDB_txn*)> body);
   absl::Status Write(absl::FunctionRef<absl::Status(MDB_txn*)> body);
 
@@ -82,15 +83,15 @@ class LmdbFile {
   bool is_replaced_ = false;
   MDB_env* env_ = nullptr;
   MDB_dbi pages_ = 0;  // PageKey -> checksum, tokens, bytes
-  MDB_dbi uses_ = 0;   // PageKey -> when it was used, and what it occupies
+  MDB_dbi uses_ = 0;   // PageKey -> last use, and size in the file
   MDB_dbi order_ = 0;  // last use, depth, PageKey -> nothing
-  MDB_dbi pools_ = 0;  // number -> the pool
-  // Transactions hold it shared. Another process may let the file grow beyond what is mapped here:
-  // mapping it anew wants that there is none.
+  MDB_dbi pools_ = 0;  // number -> pool
+  // Transactions hold it shared. If another process grows the file beyond what is mapped here, the
+  // file must be mapped again while no transaction is open.
   absl::Mutex map_mutex_;
 };
 
-// The pools as one transaction sees them. What it changes is written by Store.
+// The pools as one transaction sees them. Store() writes the changes.
 class PoolTable {
  public:
   PoolTable(const LmdbFile& file, MDB_txn* txn) : table_(file.pools()), txn_(txn) {}
@@ -99,13 +100,13 @@ class PoolTable {
   absl::Status Store();
 
   std::optional<uint32_t> Find(const PoolId& id) const;
-  // The number of a pool, which is made unless it is there.
+  // Returns the number of a pool. Adds the pool if it is new.
   uint32_t NumberOf(const PoolInfo& info);
-  // Pages that came, or left if `pages` is negative, each with so many bytes.
+  // Counts pages that were added, or removed if `pages` is negative.
   void Count(uint32_t number, int pages, int64_t bytes_each);
   void MarkUsed(uint32_t number, uint64_t stamp) { pools_[number].record.last_used = stamp; }
   void AddHits(const PoolId& id, int64_t hits);
-  // Forgets those that have no page.
+  // Removes the pools without pages.
   absl::Status RemoveEmpty();
 
   int64_t bytes() const;  // of all pages

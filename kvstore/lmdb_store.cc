@@ -29,9 +29,9 @@
 namespace tandem {
 namespace {
 
-// ---- Records, in the byte order of the machine: a store does not travel ----
+// ---- Records, in the byte order of the machine: a store is not portable ----
 
-// Before a page's tokens and bytes.
+// Precedes a page's tokens and bytes.
 struct PageHead {
   uint64_t checksum;  // of the key, the tokens and the bytes
   uint64_t num_tokens;
@@ -39,27 +39,28 @@ struct PageHead {
 
 // A page's entry in the order of use.
 struct Use {
-  uint64_t stamp;  // microseconds of the time of day, but never less than an earlier one
+  uint64_t stamp;  // Unix time in microseconds, but never less than an earlier stamp
   uint32_t depth;
-  uint32_t pool;   // its number
+  uint32_t pool;   // the pool's number
   uint64_t bytes;  // that the page occupies in the file
 };
 
 constexpr int64_t kFilePage = 4096;
-// What a page takes in the indexes, about.
+// Approximate size of a page's index entries.
 constexpr int64_t kIndexBytes = 256;
-// Left for the indexes, for pages that are being replaced, and for gaps.
+// The part of the file left for the indexes, for pages that are being replaced, and for gaps.
 constexpr int64_t kShareForOther = 8;  // an eighth
-// Runs of one request are marked as used no more often than this.
+// A run is marked as used at most once in this time.
 constexpr uint64_t kTouchMicroseconds = 60'000'000;
-// Removed in one transaction.
+// Pages removed in one transaction.
 constexpr int kPagesAtOnce = 1000;
-// Pages that the disk is asked for before they are wanted.
+// Read-ahead from the disk, in pages.
 constexpr int kReadAhead = 4;
 
 absl::string_view TextOf(const PageKey& key) { return BytesOf(key.bytes); }
 
-// In the order of use: the least recent first, of one stamp the last of its text.
+// Returns a page's key in the order of use: the least recent first, and among equal stamps the last
+// page of a text first.
 std::string OrderKey(uint64_t stamp, uint32_t depth, const PageKey& key) {
   return absl::StrCat(BytesOf(htobe64(stamp)), BytesOf(htobe32(~depth)), TextOf(key));
 }
@@ -122,8 +123,7 @@ class LmdbStore final : public PageStore {
     for (int i = 0; i < static_cast<int>(run.size()); ++i) {
       bool is_taken = false;
       const absl::Status status = file_->Read([&](MDB_txn* txn) {
-        // A transaction for each page: a long one would keep what is replaced from being used
-        // again.
+        // Use a transaction for each page: a long one would keep replaced pages from being reused.
         if (i % kReadAhead == 0) AskFor(txn, run.subspan(i, 2 * kReadAhead));
         MDB_val value;
         if (!GetPage(txn, run[i].key, &value)) return absl::OkStatus();
@@ -136,7 +136,7 @@ class LmdbStore final : public PageStore {
       ++num_read;
     }
     if (is_damaged) {
-      // What cannot be removed is found damaged again.
+      // If it cannot be removed, it is found damaged again.
       RemoveDamaged(run[num_read].key).IgnoreError();
     }
     absl::MutexLock lock(&mutex_);
@@ -155,10 +155,10 @@ class LmdbStore final : public PageStore {
     const int64_t most = file_->max_bytes() - file_->max_bytes() / kShareForOther;
     if (wanted > most) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("kv store: ", wanted, " bytes of pages do not fit ", most));
+          absl::StrCat("kv store: ", wanted, " bytes of pages exceed the limit of ", most));
     }
     absl::Status status;
-    // Gaps may be too small for a page. Each time room is made for, more leave.
+    // Gaps may be too small for a page, so each try evicts more pages.
     constexpr int kMaxTries = 4;
     for (int i = 0; i < kMaxTries; ++i) {
       RETURN_IF_ERROR(MakeRoom(most - wanted - i * most / kShareForOther));
@@ -205,7 +205,7 @@ class LmdbStore final : public PageStore {
       pools.MarkUsed(uses.back().pool, stamp);
       return pools.Store();
     };
-    file_->Write(mark).IgnoreError();  // a run that leaves too soon is a miss
+    file_->Write(mark).IgnoreError();  // a run that is evicted too early is only a miss
   }
 
   absl::StatusOr<std::vector<PoolInfo>> Pools() override {
@@ -280,7 +280,7 @@ class LmdbStore final : public PageStore {
     return code == 0 || code == MDB_NOTFOUND ? absl::OkStatus() : LmdbError(code, "kv store");
   }
 
-  // Starts reading the values of these pages.
+  // Asks the kernel to start reading these pages.
   void AskFor(MDB_txn* txn, absl::Span<const PageRef> run) const {
     for (const PageRef& page : run) {
       MDB_val value;
@@ -291,7 +291,7 @@ class LmdbStore final : public PageStore {
     }
   }
 
-  // The bytes of a page, empty unless it is what was written.
+  // Returns the bytes of a page, or an empty span if it is not what was written.
   static absl::Span<const std::byte> BytesIn(const PageRef& page, size_t page_bytes,
                                              const MDB_val& value) {
     PageHead head;
@@ -308,7 +308,7 @@ class LmdbStore final : public PageStore {
     return {reinterpret_cast<const std::byte*>(rest.data()) + tokens.size(), page_bytes};
   }
 
-  // After all stamps so far, even if the clock was set back.
+  // Returns a stamp after all earlier ones, even if the clock was set back.
   uint64_t NextStamp(MDB_txn* txn) const {
     const auto now = static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMicros(now_()), 0));
     MDB_cursor* cursor = nullptr;
@@ -383,7 +383,7 @@ class LmdbStore final : public PageStore {
                .pool = number,
                .bytes = static_cast<uint64_t>(
                    BytesInFile(ValueBytes(page.page.tokens.size(), page.bytes.size())))};
-        // As old as the page before it, so that it does not stay longer.
+        // Takes the stamp of the page before it, so that it is not kept longer than that page.
         Use parent;
         if (page.page.depth > 0 && GetUse(txn, page.parent, &parent)) use.stamp = parent.stamp;
         RETURN_IF_ERROR(PutPage(txn, page));
@@ -395,7 +395,7 @@ class LmdbStore final : public PageStore {
     });
   }
 
-  // Removes the least recently used pages until the rest have at most so many bytes.
+  // Removes the least recently used pages until the rest have at most `most_bytes`.
   absl::Status MakeRoom(int64_t most_bytes) {
     ASSIGN_OR_RETURN(const int64_t num_removed,
                      RemoveLeastRecent([&](const PoolTable& pools, uint64_t /*stamp*/) {
@@ -406,7 +406,8 @@ class LmdbStore final : public PageStore {
     return absl::OkStatus();
   }
 
-  // As long as `leaves(pools, stamp)` says so of the next page.
+  // Removes the least recently used pages while `leaves(pools, stamp)` is true for the next one.
+  // Returns the number of pages removed.
   absl::StatusOr<int64_t> RemoveLeastRecent(
       absl::FunctionRef<bool(const PoolTable&, uint64_t stamp)> leaves) {
     int64_t num_removed = 0;
@@ -490,7 +491,7 @@ class LmdbStore final : public PageStore {
   absl::flat_hash_map<PoolId, int64_t> new_hits_ ABSL_GUARDED_BY(mutex_);  // not in the file yet
 };
 
-// The stores that this process has open: LMDB wants each file open once.
+// The stores that this process has open. LMDB requires that a process opens each file only once.
 struct OpenStores {
   absl::Mutex mutex;
   std::map<std::string, std::weak_ptr<PageStore>> by_path ABSL_GUARDED_BY(mutex);

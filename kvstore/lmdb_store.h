@@ -13,20 +13,20 @@
 namespace tandem {
 
 struct LmdbOptions {
-  std::string folder;  // made unless it is there, with its parents
-  // Of the file, which is as large as it has ever been needed to be, and no larger than this.
+  std::string folder;  // created if missing, with its parents
+  // Maximum size of the file. The file grows as needed and never shrinks.
   int64_t max_bytes = int64_t{10} << 30;
-  std::function<absl::Time()> now{};  // the time of day, for last uses
+  std::function<absl::Time()> now{};  // the clock for last uses; absl::Now if empty
 };
 
-// A store in one LMDB file of a folder, which any number of processes of one machine may use at
-// once. A process that is killed, or a machine that stops, leaves it whole: the last pages may be
-// missing. A file that is damaged is replaced by an empty one when it is opened, and counted. A
-// store that may be read and not written is opened for reading: then Write fails.
+// Opens a store in one LMDB file of a folder. Any number of processes on one machine may use it at
+// once. If a process is killed or the machine stops, the store stays consistent; only the last
+// pages may be missing. A damaged file is replaced by an empty one when it is opened, and counted
+// as a damaged page. Without write permission the store is opened read-only, and Write fails.
 // Errors name the folder: INVALID_ARGUMENT, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED.
 absl::StatusOr<std::shared_ptr<PageStore>> OpenLmdbStore(const LmdbOptions& options);
 
-// Whether there is a store in the folder, of this version of the format.
+// Whether the folder has a store in this version of the format.
 bool HasLmdbStore(const std::string& folder);
 
 }  // namespace tandem

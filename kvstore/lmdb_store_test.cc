@@ -29,7 +29,7 @@ class LmdbStoreTest : public testing::Test {
   TestText Text(int first_token, int num_pages, absl::string_view pool = "target") {
     return TestText(TestPool(pool), first_token, num_pages, kPageBytes);
   }
-  // How many pages of the text come back; each must have its own bytes.
+  // Returns how many pages of the text can be read. Expects the right bytes in each.
   static int NumRead(PageStore* store, const TestText& text, absl::string_view pool = "target") {
     return store->Read(TestPool(pool), text.refs(), kPageBytes,
                        [&](int i, absl::Span<const std::byte> bytes) {
@@ -46,7 +46,7 @@ class LmdbStoreTest : public testing::Test {
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
 };
 
-TEST_F(LmdbStoreTest, GivesBackAfterARestartWhatWasWritten) {
+TEST_F(LmdbStoreTest, ReturnsWrittenPagesAfterARestart) {
   const TestText text = Text(100, 5);
   {
     const auto store = Open();
@@ -72,13 +72,13 @@ TEST_F(LmdbStoreTest, StopsWhereAPageIsMissing) {
   ASSERT_TRUE(store->Write({.id = TestPool("target")}, without_third).ok());
   EXPECT_EQ(store->Find(text.refs()), 2);
   EXPECT_EQ(NumRead(store.get(), text), 2);
-  // Another text, another pool, another tenant's: nothing of it.
+  // Another text, another pool and another tenant find no page.
   EXPECT_EQ(store->Find(Text(101, 5).refs()), 0);
   EXPECT_EQ(store->Find(Text(100, 5, "draft").refs()), 0);
   EXPECT_EQ(store->Find(TestText(TestPool("target"), 100, 5, kPageBytes, "salt").refs()), 0);
 }
 
-TEST_F(LmdbStoreTest, TakesNoMoreThanIsWanted) {
+TEST_F(LmdbStoreTest, StopsReadingWhenTheCallbackReturnsFalse) {
   const auto store = Open();
   const TestText text = Text(100, 5);
   ASSERT_TRUE(Write(store.get(), text).ok());
@@ -88,11 +88,11 @@ TEST_F(LmdbStoreTest, TakesNoMoreThanIsWanted) {
 }
 
 // Row 181 of the bug catalogue.
-TEST_F(LmdbStoreTest, KeepsPagesApartWhoseKeysAreTheSame) {
+TEST_F(LmdbStoreTest, DistinguishesPagesWithEqualKeys) {
   const auto store = Open();
   const TestText text = Text(100, 1);
   ASSERT_TRUE(Write(store.get(), text).ok());
-  // As if the hash were the same: the tokens are compared.
+  // Simulates a hash collision: the tokens are compared.
   const std::vector<TokenId> others = {7, 8, 9, 10};
   PageRef other = text.refs()[0];
   other.tokens = others;
@@ -102,9 +102,9 @@ TEST_F(LmdbStoreTest, KeepsPagesApartWhoseKeysAreTheSame) {
   EXPECT_EQ(store->stats().pages_damaged, 1);
 }
 
-TEST_F(LmdbStoreTest, LetsTheLeastRecentRunsLeaveFromTheirEnds) {
+TEST_F(LmdbStoreTest, EvictsTheLeastRecentRunsFromTheirEnds) {
   const auto store = Open(2 * kMebibyte);
-  // Each page takes 24 kB: some 70 fit.
+  // Each page takes 24 kB, so about 70 fit.
   const TestText first = Text(1000, 20), second = Text(2000, 20), third = Text(3000, 20);
   for (const TestText* text : {&first, &second, &third}) {
     now_ += absl::Hours(1);
@@ -124,8 +124,8 @@ TEST_F(LmdbStoreTest, LetsTheLeastRecentRunsLeaveFromTheirEnds) {
   EXPECT_EQ(store->stats().pages_evicted, 20 - left);
 }
 
-// A text that is written piece by piece leaves as one.
-TEST_F(LmdbStoreTest, LetsTheEndOfATextLeaveFirstWheneverItWasWritten) {
+// A text that is written piece by piece is evicted as one.
+TEST_F(LmdbStoreTest, EvictsATextFromItsEndWheneverItsPagesWereWritten) {
   const auto store = Open(2 * kMebibyte);
   const TestText text = Text(1000, 40);
   for (int i = 0; i < 40; ++i) {
@@ -139,7 +139,7 @@ TEST_F(LmdbStoreTest, LetsTheEndOfATextLeaveFirstWheneverItWasWritten) {
   for (int i = left; i < 40; ++i) EXPECT_EQ(store->Find(text.refs().subspan(i, 1)), 0) << i;
 }
 
-// A clock that is set back neither keeps old pages nor lets new ones leave.
+// When the clock is set back, old pages are still evicted before new ones.
 TEST_F(LmdbStoreTest, OrdersByUseWhenTheClockIsSetBack) {
   const auto store = Open(2 * kMebibyte);
   const TestText first = Text(1000, 30), second = Text(2000, 30);
@@ -151,7 +151,7 @@ TEST_F(LmdbStoreTest, OrdersByUseWhenTheClockIsSetBack) {
   EXPECT_EQ(store->Find(second.refs()), 30);
 }
 
-TEST_F(LmdbStoreTest, StaysWithinItsBytes) {
+TEST_F(LmdbStoreTest, StaysWithinItsSizeLimit) {
   const auto store = Open(4 * kMebibyte);
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(Write(store.get(), Text(1000 * i, 10 + i % 5)).ok()) << i;
@@ -163,7 +163,8 @@ TEST_F(LmdbStoreTest, StaysWithinItsBytes) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
-// Pages of one model fit no gaps of another's: more leave for them, and none is refused.
+// Pages of one model may not fit the gaps that another model's pages leave. More pages are then
+// evicted, and no write fails.
 TEST_F(LmdbStoreTest, HoldsPagesOfManySizes) {
   const auto store = Open(4 * kMebibyte);
   for (int i = 0; i < 200; ++i) {
@@ -174,7 +175,7 @@ TEST_F(LmdbStoreTest, HoldsPagesOfManySizes) {
   }
 }
 
-TEST_F(LmdbStoreTest, SaysWhatItHoldsAndRemovesIt) {
+TEST_F(LmdbStoreTest, ListsAndRemovesPools) {
   const auto store = Open();
   ASSERT_TRUE(Write(store.get(), Text(100, 5)).ok());
   now_ += absl::Hours(48);
@@ -207,7 +208,7 @@ TEST_F(LmdbStoreTest, SaysWhatItHoldsAndRemovesIt) {
   EXPECT_EQ(store->Find(drafts.refs()), 0);
 }
 
-TEST_F(LmdbStoreTest, IsOneStoreWithinAProcess) {
+TEST_F(LmdbStoreTest, OpensAFolderOncePerProcess) {
   const auto one = Open();
   const auto other =
       *OpenLmdbStore({.folder = folder_.path() + "/../" +
@@ -215,7 +216,7 @@ TEST_F(LmdbStoreTest, IsOneStoreWithinAProcess) {
   EXPECT_EQ(one, other);
 }
 
-TEST_F(LmdbStoreTest, NamesAFolderThatCannotBeMade) {
+TEST_F(LmdbStoreTest, ErrorNamesAFolderThatCannotBeCreated) {
   const auto store = OpenLmdbStore({.folder = "/proc/no/store"});
   ASSERT_FALSE(store.ok());
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("/proc/no/store"));

@@ -12,7 +12,8 @@
 
 namespace tandem {
 
-// SHA-256 of parts, each of which is hashed after its length, so that parts do not run together.
+// SHA-256 of a list of parts. The length of each part is hashed before it: {"ab", "c"} and
+// {"a", "bc"} differ.
 class PartHasher {
  public:
   using Digest = std::array<std::byte, 32>;
@@ -20,14 +21,14 @@ class PartHasher {
   PartHasher& Add(absl::Span<const std::byte> part);
   PartHasher& Add(absl::string_view part);
   PartHasher& Add(int64_t number);
-  // Of all parts so far.
+  // Returns the digest of all parts so far.
   Digest Finish() const;
 
  private:
   std::string parts_;
 };
 
-// 256 bits that name something.  `Kind` keeps those of different things apart.
+// An identifier of 256 bits. `Kind` makes identifiers of different things different types.
 template <typename Kind>
 struct DigestId {
   PartHasher::Digest bytes = {};
@@ -43,16 +44,16 @@ struct DigestId {
 // Everything that decides the bits of one model's pages: two caches with the same id hold the same
 // bits for the same text.
 using PoolId = DigestId<struct PoolKind>;
-// A page of a pool: its tokens, and all tokens before them.
+// Identifies a page of a pool: its tokens, and all tokens before them.
 using PageKey = DigestId<struct PageKind>;
 
-// The parent of the first pages of all texts, in caches of a variant (KvSequence::variant), for the
-// tenant whose salt this is.
+// Returns the key of the parent of first pages, for texts of a variant (KvSequence::variant) and a
+// tenant's salt.
 PageKey RootKey(const PoolId& pool, int variant, absl::string_view salt = "");
-// The page after `parent` that holds `tokens`.
+// Returns the key of the page that holds `tokens` after the page `parent`.
 PageKey KeyAfter(const PageKey& parent, absl::Span<const TokenId> tokens);
 
-// 64 digits.
+// 64 hexadecimal digits.
 std::string HexOf(const PoolId& pool);
 
 }  // namespace tandem

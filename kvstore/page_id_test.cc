@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-TEST(PageId, KeepsPartsApart) {
+TEST(PageId, HashDependsOnPartBoundaries) {
   const auto digest = [](const std::vector<absl::string_view>& parts) {
     PartHasher hasher;
     for (const absl::string_view part : parts) hasher.Add(part);
@@ -19,13 +19,13 @@ TEST(PageId, KeepsPartsApart) {
   EXPECT_EQ(digests.size(), 5);
 }
 
-// FIPS 180-4: the parts of no hasher are the empty text.
+// FIPS 180-4. Without parts the hashed text is empty.
 TEST(PageId, IsSha256) {
   EXPECT_EQ(HexOf(PoolId{PartHasher().Finish()}),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
-TEST(PageId, DependsOnAllThatComesBefore) {
+TEST(PageId, KeyDependsOnEverythingBeforeIt) {
   const PoolId pool = {PartHasher().Add("pool").Finish()};
   const PoolId other_pool = {PartHasher().Add("other").Finish()};
   const std::vector<TokenId> tokens = {1, 2, 3}, others = {1, 2, 4};

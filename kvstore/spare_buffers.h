@@ -12,11 +12,11 @@
 
 namespace tandem {
 
-// Buffers of pages that are gone, for the next ones: clearing new memory takes as long as copying
-// into it. Thread-safe.
+// Keeps the buffers of dropped pages for new ones, because clearing new memory takes as long as
+// copying into it. Thread-safe.
 class SpareBuffers {
  public:
-  // A buffer of this size, with any bytes in it.
+  // Returns a buffer of this size. Its contents are unspecified.
   std::vector<std::byte> Take(size_t size) {
     {
       absl::MutexLock lock(&mutex_);
@@ -32,7 +32,7 @@ class SpareBuffers {
     return std::vector<std::byte>(size);
   }
 
-  // Keeps it, in place of older ones if there are too many.
+  // Keeps a buffer. Drops the oldest ones if there are too many.
   void Give(std::vector<std::byte> buffer) {
     absl::MutexLock lock(&mutex_);
     num_bytes_ += buffer.size();

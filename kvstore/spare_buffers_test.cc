@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-TEST(SpareBuffers, GiveOnesOfTheSameSizeAgain) {
+TEST(SpareBuffers, ReusesABufferOfTheSameSize) {
   SpareBuffers spares;
   std::vector<std::byte> buffer = spares.Take(7);
   const std::byte* const bytes = buffer.data();

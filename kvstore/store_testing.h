@@ -1,4 +1,4 @@
-// For tests: a folder of their own, and pages whose bytes follow from their keys.
+// For tests: a temporary folder, and pages whose bytes are derived from their keys.
 #ifndef TANDEM_KVSTORE_STORE_TESTING_H_
 #define TANDEM_KVSTORE_STORE_TESTING_H_
 
@@ -41,7 +41,7 @@ class TestFolder {
   std::string path_;
 };
 
-// A text's pages, as a cache of them would hold: bytes are a function of a page's key alone.
+// The pages of a text, as a cache would hold them. A page's bytes are a function of its key.
 class TestText {
  public:
   static constexpr int kPageSize = 4;
@@ -84,7 +84,7 @@ class TestText {
   std::vector<PageToWrite> pages_;
 };
 
-// Passes everything on to another store.
+// Forwards every call to another store.
 class WrappedStore : public PageStore {
  public:
   explicit WrappedStore(std::shared_ptr<PageStore> store) : store_(std::move(store)) {}

@@ -14,13 +14,13 @@
 namespace tandem {
 namespace {
 
-// Written in one transaction.
+// Maximum size of the pages written in one transaction.
 constexpr size_t kBatchBytes = size_t{16} << 20;
 constexpr int kLowestPriority = 19;
-// Pages come one by one while answers are written, and a transaction costs as much as tens of them:
-// they are gathered for so long, unless a batch is full.
+// Decoding publishes pages one by one, and a transaction costs as much as tens of pages. So pages
+// are gathered for this time, or until a batch is full.
 constexpr absl::Duration kGathering = absl::Seconds(1);
-constexpr size_t kMaxTouches = 1024;  // that wait
+constexpr size_t kMaxTouches = 1024;  // in the queue
 
 }  // namespace
 
@@ -150,7 +150,7 @@ void StoreWorker::WriteQueued() {
   }
 }
 
-// At the priority of the thread that ends this: nothing else is left to do.
+// Runs on the destructor's thread, at its priority.
 void StoreWorker::Flush() {
   const Instant stop = Instant::Now() + options_.max_flush;
   while (Instant::Now() < stop && WriteNext()) {
@@ -159,7 +159,8 @@ void StoreWorker::Flush() {
   num_dropped_ += static_cast<int64_t>(queue_.size());
 }
 
-// Writes or touches the oldest of what is queued. False if nothing is.
+// Touches the oldest queued run, or else writes the oldest queued pages. Returns false if both
+// queues are empty.
 bool StoreWorker::WriteNext() {
   std::vector<Queued> batch;
   std::vector<PageKey> touched;
@@ -189,7 +190,7 @@ bool StoreWorker::WriteNext() {
   return true;
 }
 
-// The oldest pages, as long as they are of one pool.
+// Takes the oldest pages, as long as they belong to one pool.
 std::vector<StoreWorker::Queued> StoreWorker::TakeBatch() {
   std::vector<Queued> batch;
   size_t num_bytes = 0;
@@ -220,7 +221,7 @@ void StoreWorker::WriteBatch(const PoolInfo& pool, const std::vector<Queued>& ba
   num_dropped_ += static_cast<int64_t>(batch.size());
 }
 
-// What was measured after the last pages were written.
+// Records the speeds that were measured after the last pages were written.
 void StoreWorker::NoteSpeeds() {
   std::vector<PoolInfo> pools;
   {

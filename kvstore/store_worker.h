@@ -20,40 +20,41 @@
 
 namespace tandem {
 
-// The two threads between caches and a store, so that no round waits for a disk: one reads what
-// prompts lack, the other writes what caches publish, at the lowest priority. Thread-safe.
+// Two threads between caches and a store, so that no round waits for a disk. One reads the pages
+// that prompts lack; the other writes the pages that caches publish, at the lowest priority.
+// Thread-safe.
 class StoreWorker {
  public:
   struct Options {
-    // Of pages that wait to be written. When there are more, the oldest are dropped.
+    // Limit on pages that wait to be written. Beyond it, the oldest are dropped.
     size_t max_queued_bytes = size_t{256} << 20;
-    // Of pages that were read and wait to be taken, in each fetch.
+    // Limit, for each fetch, on pages that were read and wait to be taken.
     size_t max_fetched_bytes = size_t{64} << 20;
-    // How long the destructor goes on writing.
+    // How long the destructor keeps writing.
     absl::Duration max_flush = absl::Seconds(10);
   };
   StoreWorker(std::shared_ptr<PageStore> store, const Options& options);
-  // Writes what is queued.
+  // Writes the queued pages.
   ~StoreWorker();
   StoreWorker(const StoreWorker&) = delete;
   StoreWorker& operator=(const StoreWorker&) = delete;
 
-  // Names a pool before its pages are written. Returns its number here.
+  // Registers a pool; call it before writing its pages. Returns the pool's number in this worker.
   int AddPool(PoolInfo pool);
-  // How fast its pages are computed: noted in the store with the next pages.
+  // Sets how fast a pool's pages are computed. The store records it with the next pages.
   void SetSpeed(int pool, double tokens_per_second);
 
-  // Queues a page, whose bytes `fill` copies before this returns.
+  // Queues a page. Calls `fill` to copy its bytes before returning.
   void Write(int pool, const PageKey& parent, const PageKey& key, int depth,
              absl::Span<const TokenId> tokens, size_t page_bytes,
              absl::FunctionRef<void(absl::Span<std::byte>)> fill);
   // Queues PageStore::Touch for these pages, without their tokens.
   void Touch(std::vector<PageKey> run);
-  // Begins to read.
+  // Queues runs to be read.
   std::shared_ptr<Fetch> Read(std::vector<StoredRun> runs);
 
   StoreStats stats() const { return store_->stats(); }
-  // Pages that were to be written and are not: the queue was full, or the store failed.
+  // Pages that could not be written because the queue was full or the store failed.
   int64_t num_dropped() const;
 
   // Returns when everything queued so far has been written, dropped or touched.
@@ -94,7 +95,7 @@ class StoreWorker {
   std::deque<std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mutex_);
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_failed_ = false;  // of the thread that writes: whether the last write did
+  bool has_failed_ = false;  // whether the last write failed; used by the writer's thread
   std::thread reader_;
   std::thread writer_;
 };

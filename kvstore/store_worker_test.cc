@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kSmallPage = 1000;
 
-// Whose writes wait until the test lets them.
+// A store whose writes wait until the test permits them.
 class GatedStore final : public WrappedStore {
  public:
   using WrappedStore::WrappedStore;
@@ -73,8 +73,8 @@ TEST_F(StoreWorkerTest, WritesAndReadsPages) {
   EXPECT_EQ(next, 9);
 }
 
-// Pages wait for who takes them in memory that has a bound.
-TEST_F(StoreWorkerTest, ReadsNoFurtherThanIsTaken) {
+// Pages that wait to be taken use bounded memory.
+TEST_F(StoreWorkerTest, ReadsOnlyAsFarAheadAsItsLimit) {
   const TestText text(TestPool("target"), 100, 50, kSmallPage);
   const auto store = Open();
   StoreWorker worker(store, {.max_fetched_bytes = 3 * kSmallPage});
@@ -91,7 +91,7 @@ TEST_F(StoreWorkerTest, ReadsNoFurtherThanIsTaken) {
     num_taken += arrivals.size();
   }
   EXPECT_EQ(num_taken, 50);
-  // One that is not taken ends nobody.
+  // A fetch that is never taken does not keep the worker from stopping.
   runs.clear();
   runs.push_back(RunOf(text));
   worker.Read(std::move(runs))->Cancel();
@@ -114,7 +114,7 @@ TEST_F(StoreWorkerTest, DropsTheOldestPagesWhenTooManyWait) {
   EXPECT_EQ(worker.stats().pages_written, 11);
 }
 
-TEST_F(StoreWorkerTest, NotesHowFastPagesAreComputed) {
+TEST_F(StoreWorkerTest, RecordsHowFastPagesAreComputed) {
   const auto store = Open();
   {
     StoreWorker worker(store, {});

@@ -19,7 +19,7 @@ StoredCache::StoredCache(PagedKvCache* cache, PoolInfo pool, StoreWorker* worker
 
 StoredCache::~StoredCache() { cache_->RemoveObserver(this); }
 
-// Parents that are not pages are roots.
+// Returns the key of a page, or of a root.
 PageKey StoredCache::KeyOf(PageId page, const CacheSalt& salt) const {
   if (page >= 0) return keys_[page];
   return RootKey(pool_, PrefixIndex::RootOf(0) - page, salt == nullptr ? "" : *salt);
@@ -68,7 +68,7 @@ int StoredCache::Insert(const StoredRun& run, int first,
     return absl::MakeConstSpan(run.tokens).first((run.first_page + page) * page_size);
   };
   const int num_wanted = first + static_cast<int>(pages.size());
-  // Others may have computed some of them meanwhile.
+  // Other sequences may have computed and published some of them in the meantime.
   KvSequence held = cache_->HoldPublished(tokens_to(num_wanted), run.variant, run.salt);
   int next = static_cast<int>(held.pages().size()) - run.first_page;
   if (next < first) return 0;

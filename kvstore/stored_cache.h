@@ -12,30 +12,31 @@
 
 namespace tandem {
 
-// One model's cache and its pool in a store: what the cache publishes is written to the store, and
-// what was read from there is published. Used by the thread that uses the cache.
+// Connects one model's cache with its pool in a store: writes the pages that the cache publishes to
+// the store, and publishes pages read from there. Use it only on the thread that uses the cache.
 class StoredCache final : public PagedKvCache::Observer {
  public:
-  // Both must outlive this. Without a worker, null, nothing is written.
+  // `cache` and `worker` must outlive this. `worker` may be null; then no page is written.
   StoredCache(PagedKvCache* cache, PoolInfo pool, StoreWorker* worker);
   ~StoredCache() override;
   StoredCache(const StoredCache&) = delete;
   StoredCache& operator=(const StoredCache&) = delete;
 
-  int number() const { return number_; }  // the worker's, of the pool
+  int number() const { return number_; }  // the pool's number in the worker
   const PoolId& pool() const { return pool_; }
   const PagedKvCache& cache() const { return *cache_; }
 
-  // The whole pages of a text that the cache lacks, but for a page that would leave no token of it
-  // to be read. Those of all its pages that the store has are marked as used.
+  // Returns the whole pages of a text that the cache lacks, leaving at least one token to be read.
+  // Marks all pages of the text that the store has as used.
   StoredRun Missing(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt);
 
-  // Publishes pages of `run` from its page `first` on, in free pages of the cache. Stops where the
-  // pages before it have left the cache, or none can be had. Returns how many the cache has now.
+  // Publishes `pages`, which are those of `run` from index `first` on, in free pages of the cache.
+  // Stops when the cache runs out of pages. Inserts no page if the cache has evicted one before
+  // them. Returns how many of `pages` the cache holds.
   int Insert(const StoredRun& run, int first, absl::Span<const absl::Span<const std::byte>> pages);
 
-  // Calls `give` with each published page of a text from its page `first` on, until it returns
-  // false. Returns the place after the last page given.
+  // Calls `give` with each published page of a text from page `first` on, until it returns false.
+  // Returns the index after the last page accepted.
   int ForPublished(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt, int first,
                    absl::FunctionRef<bool(const PageKey& key, PageId page)> give);
 
@@ -49,8 +50,8 @@ class StoredCache final : public PagedKvCache::Observer {
   const PoolId pool_;
   StoreWorker* const worker_;
   const int number_;
-  std::vector<PageKey> keys_;  // [num_pages], of those that are published; nothing if unknown
-  std::vector<int> depths_;    // likewise: places in their texts
+  std::vector<PageKey> keys_;  // [num_pages]: keys of published pages; PageKey() if unknown
+  std::vector<int> depths_;    // [num_pages]: indices of published pages in their texts
   bool is_inserting_ = false;
 };
 

@@ -1,4 +1,4 @@
-// For tests: a cache of pages with states, and a text of which another cache has none.
+// For tests: a cache of pages with states, and a text that a second such cache does not have.
 #ifndef TANDEM_KVSTORE_STORED_CACHE_TESTING_H_
 #define TANDEM_KVSTORE_STORED_CACHE_TESTING_H_
 
@@ -21,7 +21,7 @@ struct CacheWithStates {
 
   MemoryBackend backend{};
   std::unique_ptr<PagedKvCache> cache = *PagedKvCache::Create(&backend, kLayout, kNumPages + 3);
-  // Fills its pages but for its last token.
+  // Fills kNumPages pages, plus one token.
   std::vector<TokenId> text = [] {
     std::vector<TokenId> tokens(kNumPages * kLayout.page_size + 1);
     std::iota(tokens.begin(), tokens.end(), 100);

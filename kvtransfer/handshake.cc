@@ -50,7 +50,7 @@ absl::StatusOr<std::optional<WireMessage>> Handshake::Take(const WireMessage& me
   }
   const Proof expected = ProofOf(/*of_connecting_side=*/!is_connecting_);
   if (CRYPTO_memcmp(proof->proof.data(), expected.data(), expected.size()) != 0) {
-    return absl::PermissionDeniedError("its secret is another");
+    return absl::PermissionDeniedError("its secret differs from ours");
   }
   is_done_ = true;
   if (is_connecting_) return std::nullopt;

@@ -1,4 +1,4 @@
-// How two workers come to trust each other.
+// The handshake that authenticates two workers to each other.
 #ifndef TANDEM_KVTRANSFER_HANDSHAKE_H_
 #define TANDEM_KVTRANSFER_HANDSHAKE_H_
 
@@ -11,29 +11,29 @@
 
 namespace tandem {
 
-// One side of a handshake. Each side names itself. The side that connected then proves first that
-// it knows the secret, so that a stranger gets nothing to try secrets on. The secret itself does
-// not travel: each proof is HMAC-SHA256 over the role of its side and both hellos, nonces included,
-// so that a proof is useless a second time (ISO/IEC 9798-4). Nothing is
+// One side of a handshake. Each side sends a hello. Then the side that connected proves first that
+// it knows the secret, so that a stranger gets no proof to test guessed secrets on. The secret
+// itself is not sent: each proof is HMAC-SHA256 over the role of its side and both hellos,
+// including their nonces, so that it cannot be used again (ISO/IEC 9798-4). Messages are not
 // encrypted. Thread-compatible.
 class Handshake {
  public:
   struct Self {
-    Hello hello;  // its nonce is drawn anew for each handshake
+    Hello hello;  // each handshake draws a new nonce
     std::string secret;
   };
-  // `engine_id`: of the peer that is wanted; empty for the side that was connected to, and only
-  // for this one.
+  // `engine_id` is the expected engine id of the peer on the side that connects, and empty on the
+  // other side.
   Handshake(const Self& self, absl::string_view engine_id);
 
   // The first message, from the side that connected.
   const Hello& hello() const { return self_.hello; }
-  // Takes a message of the peer. Returns the answer, if there is one; PERMISSION_DENIED, with the
-  // reason, if this peer is refused.
+  // Processes a message of the peer. Returns the answer, if one must be sent, or PERMISSION_DENIED
+  // with the reason if the peer is refused.
   absl::StatusOr<std::optional<WireMessage>> Take(const WireMessage& message);
 
   bool is_done() const { return is_done_; }
-  // The hello of the peer. Before is_done() it may be a stranger's.
+  // The hello of the peer, which is not authenticated before is_done().
   const Hello& peer() const { return peer_; }
   bool Shares(const PoolId& pool) const;
 
@@ -49,9 +49,9 @@ class Handshake {
   Hello peer_;
 };
 
-// 256 bits of the system's random numbers.
+// Returns 256 random bits of the system.
 Nonce NewNonce();
-// 32 digits, new with each call.
+// Returns 32 random hexadecimal digits.
 std::string NewEngineId();
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ struct Pair {
   Handshake accepting{b, ""};
 };
 
-TEST(Handshake, EndsWithBothSidesSure) {
+TEST(Handshake, AuthenticatesBothSides) {
   Pair pair;
   const auto hello = pair.accepting.Take(pair.connecting.hello());
   const auto proof = pair.connecting.Take(**hello);
@@ -43,17 +43,17 @@ TEST(Handshake, EndsWithBothSidesSure) {
   EXPECT_FALSE(pair.connecting.Shares(TestPool("draft")));
 }
 
-TEST(Handshake, GivesStrangersNoProof) {
+TEST(Handshake, SendsNoProofToAStranger) {
   Pair pair;
-  // A connection alone gets a hello, which is not made with the secret.
+  // Before it proves anything, a peer gets only a hello, which does not depend on the secret.
   EXPECT_TRUE(std::holds_alternative<Hello>(**pair.accepting.Take(pair.connecting.hello())));
   const auto answer = pair.accepting.Take(SecretProof{});
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_FALSE(pair.accepting.is_done());
 }
 
-// A proof must be useless to a listener, which may repeat it or send it back.
-TEST(Handshake, TakesNoProofASecondTimeNorItsOwn) {
+// An eavesdropper can neither replay a proof nor reflect it.
+TEST(Handshake, RefusesReplayedAndReflectedProofs) {
   Pair first;
   const auto proof = *first.connecting.Take(**first.accepting.Take(first.connecting.hello()));
   Handshake later(first.b, "");
@@ -63,7 +63,7 @@ TEST(Handshake, TakesNoProofASecondTimeNorItsOwn) {
   EXPECT_FALSE(first.connecting.Take(*proof).ok());
 }
 
-TEST(Handshake, TakesNothingOutOfTurn) {
+TEST(Handshake, RefusesMessagesOutOfOrder) {
   for (const WireMessage& message :
        {WireMessage(Coming{}), WireMessage(SecretProof{}), WireMessage(Release{"a"})}) {
     Pair pair;
@@ -75,10 +75,10 @@ TEST(Handshake, TakesNothingOutOfTurn) {
   EXPECT_FALSE(pair.accepting.Take(pair.connecting.hello()).ok());
 }
 
-TEST(Handshake, BindsWhatWasSaid) {
+TEST(Handshake, ProofCoversBothHellos) {
   Pair pair;
   auto hello = **pair.accepting.Take(pair.connecting.hello());
-  // Someone between them points pages elsewhere.
+  // A man in the middle redirects the pages.
   std::get<Hello>(hello).page_address = "elsewhere";
   const auto proof = *pair.connecting.Take(hello);
   EXPECT_FALSE(pair.accepting.Take(*proof).ok());
@@ -94,7 +94,7 @@ TEST(Handshake, SaysWhyItRefuses) {
     return std::string(accepting.Take(**proof).status().message());
   };
   EXPECT_EQ(refusal(Worker("a"), Worker("b"), "b"), "");
-  EXPECT_EQ(refusal(Worker("a", ""), Worker("b"), "b"), "its secret is another");
+  EXPECT_EQ(refusal(Worker("a", ""), Worker("b"), "b"), "its secret differs from ours");
   EXPECT_EQ(refusal(Worker("a"), Worker("b"), "c"), "it is the engine b, not c");
   Handshake::Self other = Worker("a");
   other.hello.version = kWireVersion + 1;

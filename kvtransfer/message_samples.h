@@ -1,4 +1,4 @@
-// For tests: a message of each kind.
+// For tests: one message of each type.
 #ifndef TANDEM_KVTRANSFER_MESSAGE_SAMPLES_H_
 #define TANDEM_KVTRANSFER_MESSAGE_SAMPLES_H_
 

@@ -122,7 +122,7 @@ MessageSocket::~MessageSocket() {
 
 absl::Status MessageSocket::Connect(const Address& address) {
   file_ = socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (file_ < 0) return SocketError("no socket", errno);
+  if (file_ < 0) return SocketError("cannot create a socket", errno);
   SetOption(file_, IPPROTO_TCP, TCP_NODELAY);
   SetOption(file_, SOL_SOCKET, SO_KEEPALIVE);
   is_connecting_ = true;
@@ -133,7 +133,7 @@ absl::Status MessageSocket::Connect(const Address& address) {
 }
 
 absl::Status MessageSocket::Send(const std::string& message) {
-  if (unsent_.size() > kMaxUnsentBytes) return absl::UnavailableError("it reads no message");
+  if (unsent_.size() > kMaxUnsentBytes) return absl::UnavailableError("it does not read messages");
   for (size_t i = 0; i < kSizeBytes; ++i) {
     unsent_ += static_cast<char>(message.size() >> (8 * i) & 255);
   }
@@ -152,7 +152,7 @@ absl::Status MessageSocket::Flush() {
       continue;
     }
     if (errno == EINTR) continue;
-    // Before a connection is made there is none (ENOTCONN).
+    // While the connection is still being made, send fails with ENOTCONN.
     const bool must_wait =
         errno == EAGAIN || (is_connecting_ && (errno == ENOTCONN || errno == EINPROGRESS));
     if (!must_wait) return SocketError("it cannot be reached", errno);
@@ -190,8 +190,8 @@ absl::Status MessageSocket::Receive(std::vector<std::string>* messages) {
 
 absl::StatusOr<int> ListenAt(const Address& address) {
   const int file = socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (file < 0) return SocketError("kv_transfer: no socket", errno);
-  // A server that is started again has the port that it had.
+  if (file < 0) return SocketError("kv_transfer: cannot create a socket", errno);
+  // Lets a restarted server use the same port again.
   SetOption(file, SOL_SOCKET, SO_REUSEADDR);
   if (bind(file, address.get(), address.size) != 0 || listen(file, SOMAXCONN) != 0) {
     const int error = errno;

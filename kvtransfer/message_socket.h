@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// An address of the Internet protocol and a port.
+// An IP address and a port.
 struct Address {
   sockaddr_storage storage = {};
   socklen_t size = 0;
@@ -26,11 +26,12 @@ struct HostAndPort {
   std::string host;
   int port = 0;
 };
-// "HOST:PORT" or "[IPV6]:PORT". INVALID_ARGUMENT naming `field` for others.
+// Parses "HOST:PORT" or "[IPV6]:PORT". Returns INVALID_ARGUMENT that names `field` for other text.
 absl::StatusOr<HostAndPort> ParseHostAndPort(absl::string_view text, absl::string_view field);
 
-// INVALID_ARGUMENT, naming `kv_transfer`, unless the host is an address, or a name that has one
-// where names are resolved, which may take long; and the port from 0 to 65535.
+// Returns the address of `host` and `port`. The host must be an address or, if names are resolved,
+// a name; resolving it may take long. The port must be from 0 to 65535. Otherwise returns
+// INVALID_ARGUMENT that names `kv_transfer`.
 absl::StatusOr<Address> ParseAddress(const std::string& host, int port, Names names);
 
 std::string HostOf(const Address& address);  // as digits
@@ -40,42 +41,42 @@ std::string ToString(const Address& address);  // "127.0.0.1:80", "[::1]:80"
 bool IsLoopback(const Address& address);
 bool IsAnyAddress(const Address& address);  // 0.0.0.0, ::
 
-// A TCP connection over which messages travel, each after its size as 4 bytes, the lowest first.
-// It never waits. Thread-compatible.
+// A TCP connection for messages, each preceded by its size in 4 bytes, little-endian. Never blocks.
+// Thread-compatible.
 class MessageSocket {
  public:
   MessageSocket() = default;
-  explicit MessageSocket(int file);  // takes it over
+  explicit MessageSocket(int file);  // takes ownership of the descriptor
   ~MessageSocket();
   MessageSocket(const MessageSocket&) = delete;
   MessageSocket& operator=(const MessageSocket&) = delete;
 
-  // Begins to connect.
+  // Starts to connect.
   absl::Status Connect(const Address& address);
 
   int file() const { return file_; }
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // Sends what it can, and keeps the rest for Flush. UNAVAILABLE if the connection has failed or
-  // the peer reads nothing.
+  // Sends as much as it can, and keeps the rest for Flush. Returns UNAVAILABLE if the connection
+  // has failed or the peer does not read.
   absl::Status Send(const std::string& message);
   absl::Status Flush();
-  // Adds the messages that have arrived. UNAVAILABLE if the connection has ended,
-  // INVALID_ARGUMENT for a message that is too long.
+  // Appends the messages that have arrived to `messages`. Returns UNAVAILABLE if the connection has
+  // ended, and INVALID_ARGUMENT for a message that is too long.
   absl::Status Receive(std::vector<std::string>* messages);
 
  private:
   int file_ = -1;
   bool is_connecting_ = false;
   std::string unsent_;
-  std::string received_;  // the beginning of a message
+  std::string received_;  // an incomplete message
 };
 
-// A socket that listens and never waits. UNAVAILABLE if that is not possible.
+// Returns a non-blocking socket that listens at the address, or UNAVAILABLE.
 absl::StatusOr<int> ListenAt(const Address& address);
-// The address that the socket has.
+// Returns the address that a socket is bound to.
 Address LocalAddress(int file);
-// A connection that waits to be taken, and from where it comes; -1 if there is none.
+// Accepts a pending connection. Returns its descriptor and the address of the peer, or -1.
 int Accept(int listener, Address* from);
 
 }  // namespace tandem

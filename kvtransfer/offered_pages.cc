@@ -46,7 +46,8 @@ bool OfferedPages::Add(const std::string& lease, const PoolId& pool, const PageK
   return true;
 }
 
-// Makes room for a page of the lease. False if it has ended, or is too small for it alone.
+// Makes room for a page of the lease. Returns false if the lease has ended, or if the page does not
+// fit even after all other leases have been evicted.
 bool OfferedPages::Reserve(const std::string& lease, size_t page_bytes) {
   ExpireAt(Instant::Now());
   if (!leases_.contains(lease)) return false;

@@ -25,14 +25,14 @@ namespace tandem {
 // A copy of a page that another worker may fetch.
 struct OfferedPage {
   PoolId pool;
-  std::vector<std::byte> bytes;  // as PagedKvCache::ReadPage gives them
+  std::vector<std::byte> bytes;  // as PagedKvCache::ReadPage returns them
   uint64_t checksum = 0;         // XXH3 of `bytes`
 };
 
-// Pages that this worker has computed for others: copies in bounded memory, so that no transfer
-// holds a page of a cache. Each belongs to one lease, which is the prompt of one request; a lease
-// ends when it is released, when its time is over, or, the oldest first, when others need its
-// memory. Thread-safe.
+// Pages that this worker has computed for other workers. They are copies in bounded memory, so that
+// a transfer does not hold pages of a cache. Each page belongs to one lease, which covers the
+// prompt of one request. A lease ends when it is released, when it expires, or when newer pages
+// need its memory (the oldest lease first). Thread-safe.
 class OfferedPages {
  public:
   struct Options {
@@ -45,35 +45,35 @@ class OfferedPages {
   const Options& options() const { return options_; }
 
   // ---- For the engine ----
-  // Begins a lease under an id that must not be in use. False if it is.
+  // Begins a lease. Returns false if the id is in use.
   bool Open(const std::string& lease);
-  // Copies a page into it. False, and the page is dropped, if the lease has ended or the memory is
-  // too small for it.
+  // Copies a page into the lease. Returns false, and drops the page, if the lease has ended or
+  // there is not enough memory.
   bool Add(const std::string& lease, const PoolId& pool, const PageKey& key, size_t page_bytes,
            absl::FunctionRef<void(absl::Span<std::byte>)> fill);
-  // No more pages will come. Until then the lease does not run out.
+  // Says that no more pages will be added. Until then the lease does not expire.
   void Complete(const std::string& lease);
 
   // ---- For transfers ----
   enum class Presence { kThere, kComing, kNever };
   struct Found {
     Presence presence = Presence::kNever;
-    std::shared_ptr<const OfferedPage> page;  // if it is there
+    std::shared_ptr<const OfferedPage> page;  // set if kThere
   };
   Found Find(const std::string& lease, const PageKey& key);
-  // Extends the lease; false if there is none of this name.
+  // Extends the lease. Returns false if it does not exist.
   bool Extend(const std::string& lease);
   void Release(const std::string& lease);
-  // Called after each change that may turn kComing into something else; must not call back. When
-  // this returns, the one before is not called any more.
+  // Sets a function that is called after each change that may end a kComing. The function must not
+  // call this object. After set_on_change returns, the previous function is not called any more.
   void set_on_change(std::function<void()> on_change);
 
   struct Stats {
-    int64_t leases = 0;          // now
-    int64_t bytes = 0;           // now
-    int64_t leases_expired = 0;  // of all time: ended by time, before they were released
-    int64_t leases_evicted = 0;  // ended because others needed the memory
-    int64_t pages_dropped = 0;   // not kept because memory was short
+    int64_t leases = 0;          // current
+    int64_t bytes = 0;           // current
+    int64_t leases_expired = 0;  // total: timed out before they were released
+    int64_t leases_evicted = 0;  // total: ended because newer pages needed the memory
+    int64_t pages_dropped = 0;   // total: not kept because memory was short
   };
   Stats stats() const;
 
@@ -95,11 +95,11 @@ class OfferedPages {
   const std::shared_ptr<SpareBuffers> spares_;
   mutable absl::Mutex mutex_;
   std::function<void()> on_change_ ABSL_GUARDED_BY(mutex_);
-  // What time has ended leaves with the next call, whichever it is.
+  // Expired leases are removed by the next call of any function.
   mutable Leases leases_ ABSL_GUARDED_BY(mutex_);
   mutable std::list<std::string> oldest_first_ ABSL_GUARDED_BY(mutex_);
   mutable Stats stats_ ABSL_GUARDED_BY(mutex_);
-  mutable Instant first_end_ ABSL_GUARDED_BY(mutex_) = Instant::InfiniteFuture();  // at the soonest
+  mutable Instant first_end_ ABSL_GUARDED_BY(mutex_) = Instant::InfiniteFuture();  // lower bound
   size_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of pages that are being copied
 };
 

@@ -18,7 +18,7 @@ OfferedPages::Options RoomFor(size_t num_pages) {
   return {.max_bytes = num_pages * kPage, .lease = absl::Seconds(30)};
 }
 
-TEST(OfferedPages, AreThereOrComingOrNeverWillBe) {
+TEST(OfferedPages, PresenceIsThereComingOrNever) {
   const TestText text(TestPool("target"), 100, 2, kPage);
   OfferedPages offered(RoomFor(10));
   EXPECT_EQ(offered.Find("a", text.refs()[0].key).presence, Presence::kNever);
@@ -45,14 +45,14 @@ TEST(OfferedPages, AreThereOrComingOrNeverWillBe) {
   EXPECT_TRUE(offered.Open("a"));
 }
 
-TEST(OfferedPages, EndWithTheTimeOfACompleteLease) {
+TEST(OfferedPages, ExpireWithTheirCompleteLease) {
   FakeClock clock;
   const TestText text(TestPool("target"), 100, 1, kPage);
   OfferedPages offered(RoomFor(10));
   ASSERT_TRUE(offered.Open("a"));
   ASSERT_TRUE(Offer(&offered, "a", TestPool("target"), text, 0));
   clock.Advance(absl::Hours(1));
-  EXPECT_EQ(offered.stats().leases, 1);  // it is not complete
+  EXPECT_EQ(offered.stats().leases, 1);  // an incomplete lease does not expire
   offered.Complete("a");
   clock.Advance(absl::Seconds(29));
   EXPECT_EQ(offered.stats().leases, 1);
@@ -67,7 +67,7 @@ TEST(OfferedPages, EndWithTheTimeOfACompleteLease) {
   EXPECT_EQ(offered.stats().leases_expired, 1);
 }
 
-TEST(OfferedPages, LetTheOldestLeaseGoForOthersAndNeverTheirOwn) {
+TEST(OfferedPages, EvictTheOldestOtherLeaseForMemory) {
   const TestText text(TestPool("target"), 100, 4, kPage);
   OfferedPages offered(RoomFor(3));
   for (const char* lease : {"a", "b", "c"}) {
@@ -86,7 +86,7 @@ TEST(OfferedPages, LetTheOldestLeaseGoForOthersAndNeverTheirOwn) {
   EXPECT_EQ(offered.stats().bytes, int64_t{3 * kPage});
 }
 
-TEST(OfferedPages, KeepAPageThatIsOnItsWay) {
+TEST(OfferedPages, PageInFlightOutlivesItsLease) {
   const TestText text(TestPool("target"), 100, 1, kPage);
   OfferedPages offered(RoomFor(1));
   ASSERT_TRUE(offered.Open("a"));
@@ -96,7 +96,7 @@ TEST(OfferedPages, KeepAPageThatIsOnItsWay) {
   EXPECT_EQ(page->bytes, text.bytes(0));
 }
 
-TEST(OfferedPages, CountAPageOnce) {
+TEST(OfferedPages, CountAPageAddedTwiceOnce) {
   const TestText text(TestPool("target"), 100, 1, kPage);
   OfferedPages offered(RoomFor(2));
   ASSERT_TRUE(offered.Open("a"));
@@ -105,7 +105,7 @@ TEST(OfferedPages, CountAPageOnce) {
   EXPECT_EQ(offered.stats().bytes, int64_t{kPage});
 }
 
-TEST(OfferedPages, CallWhatWaitsForPages) {
+TEST(OfferedPages, CallOnChangeAfterEachChange) {
   const TestText text(TestPool("target"), 100, 1, kPage);
   OfferedPages offered(RoomFor(2));
   int num_calls = 0;

@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-// Each Read has two of these on their way: while one is taken the other keeps the link busy.
+// Each Read asks for two windows of this size: while one is taken, the other keeps the link busy.
 constexpr size_t kWindowBytes = size_t{4} << 20;
 constexpr size_t kNumWindows = 2;
 constexpr size_t kMaxRequestIdBytes = 256;  // for logs
@@ -30,7 +30,7 @@ class RemoteReader final : public PageReader {
            absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
     if (run.empty() || page_bytes == 0) return 0;
     const Instant start = Instant::Now();
-    std::deque<std::shared_ptr<AskedPages>> windows;
+    std::deque<std::shared_ptr<PageRequest>> windows;
     const int num_taken = TakePages(pool, run, page_bytes, take, &windows);
     for (const auto& window : windows) thread_->Cancel(lease_, window);
     thread_->Count([&](TransferCounts& stats) {
@@ -44,11 +44,11 @@ class RemoteReader final : public PageReader {
  private:
   int TakePages(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
                 absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take,
-                std::deque<std::shared_ptr<AskedPages>>* windows) {
+                std::deque<std::shared_ptr<PageRequest>>* windows) {
     const size_t window_pages = std::clamp(kWindowBytes / page_bytes, size_t{1}, size_t{kMaxKeys});
     size_t num_asked = 0;
     int num_taken = 0;
-    Note(AskedPages::Outcome::kThere);
+    Note(PageRequest::Outcome::kThere);
     for (;;) {
       while (windows->size() < kNumWindows && num_asked < run.size()) {
         const auto pages = run.subspan(num_asked, window_pages);
@@ -56,12 +56,12 @@ class RemoteReader final : public PageReader {
         num_asked += pages.size();
       }
       if (windows->empty()) return num_taken;
-      AskedPages& window = *windows->front();
+      PageRequest& window = *windows->front();
       for (size_t i = 0; i < window.num_pages(); ++i) {
         absl::Span<const std::byte> bytes;
-        const AskedPages::Outcome outcome = window.Await(i, &bytes);
+        const PageRequest::Outcome outcome = window.Await(i, &bytes);
         Note(outcome);
-        if (outcome != AskedPages::Outcome::kThere) return num_taken;
+        if (outcome != PageRequest::Outcome::kThere) return num_taken;
         if (!take(num_taken, bytes)) return num_taken + 1;
         ++num_taken;
       }
@@ -69,15 +69,15 @@ class RemoteReader final : public PageReader {
     }
   }
 
-  void Note(AskedPages::Outcome outcome) {
+  void Note(PageRequest::Outcome outcome) {
     thread_->Count([&](TransferCounts& stats) {
-      // Of `stats`: one transfer for each lease, one failure at most.
+      // Each lease counts as one transfer, and as at most one failure.
       if (!std::exchange(has_read_, true)) ++stats.transfers;
-      if (outcome == AskedPages::Outcome::kDamaged) ++stats.pages_damaged;
-      if (outcome != AskedPages::Outcome::kFailed) return;
+      if (outcome == PageRequest::Outcome::kDamaged) ++stats.pages_damaged;
+      if (outcome != PageRequest::Outcome::kFailed) return;
       if (!std::exchange(has_failed_, true)) ++stats.transfers_failed;
     });
-    if (outcome != AskedPages::Outcome::kDamaged) return;
+    if (outcome != PageRequest::Outcome::kDamaged) return;
     Log(LogLevel::kWarning,
         absl::StrCat("kv transfer: request_id=", lease_->request_id, " peer=", lease_->remote.host,
                      ":", lease_->remote.port, " sent a damaged page"));
@@ -86,7 +86,7 @@ class RemoteReader final : public PageReader {
   const std::shared_ptr<TransferThread> thread_;
   const std::shared_ptr<BorrowedLease> lease_;
   bool has_read_ = false;    // guarded by Count's lock
-  bool has_failed_ = false;  // guarded by it, too
+  bool has_failed_ = false;  // guarded by the same lock
 };
 
 class ThreadedTransfer final : public PageTransfer {
@@ -119,10 +119,9 @@ class ThreadedTransfer final : public PageTransfer {
   absl::Status Check(const Remote& remote, Address* address) const {
     ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused));
     if (!has_secret_ && !IsLoopback(*address)) {
-      return FieldError("kv_transfer",
-                        absl::StrCat("without a secret pages come from a loopback address only, "
-                                     "got ",
-                                     ToString(*address)));
+      return FieldError("kv_transfer", absl::StrCat("must be a loopback address without a secret, "
+                                                    "got ",
+                                                    ToString(*address)));
     }
     const bool is_named = !remote.engine_id.empty() && remote.engine_id.size() <= kMaxNameBytes &&
                           !remote.lease.empty() && remote.lease.size() <= kMaxNameBytes;
@@ -139,7 +138,7 @@ class ThreadedTransfer final : public PageTransfer {
 absl::Status Check(const PageTransfer::Options& options, const Address& address) {
   if (IsAnyAddress(address)) {
     return FieldError("kv_transfer",
-                      absl::StrCat("must be an address that other workers reach this one at, got ",
+                      absl::StrCat("must be an address at which other workers reach this one, got ",
                                    HostOf(address)));
   }
   if (options.secret.empty() && !IsLoopback(address)) {
@@ -152,7 +151,7 @@ absl::Status Check(const PageTransfer::Options& options, const Address& address)
                                                   options.pools.size()));
   }
   if (options.timeout <= absl::ZeroDuration() || options.offered.lease < absl::Milliseconds(1)) {
-    return FieldError("kv_transfer", "its timeout and its leases must be longer than 0 s");
+    return FieldError("kv_transfer", "the timeout must be positive, and leases at least 1 ms");
   }
   return absl::OkStatus();
 }

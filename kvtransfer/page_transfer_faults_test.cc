@@ -1,4 +1,4 @@
-// What goes wrong between two workers costs pages, never a wrong byte, and no time without end.
+// Faults between two workers cost pages, but never cause wrong bytes or endless waits.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 const PoolId kTarget = TestPool("target");
 
-// Fetches the text's pages from a lease of the sender; the leases of one test have one name.
+// Fetches the text's pages from a lease of another worker. Returns the number of pages read.
 int FetchFrom(PageTransfer* receiver, const PageTransfer::Remote& remote, const TestText& text) {
   const auto reader = receiver->Borrow(remote, "request-1");
   return ReadAll(reader.get(), kTarget, text, kPageBytes);
@@ -61,14 +61,14 @@ class PageTransferFaults : public testing::Test {
 
 // ---- Handshakes ----
 
-TEST_F(PageTransferFaults, AnotherSecretIsRefused) {
+TEST_F(PageTransferFaults, RefusesAPeerWithAnotherSecret) {
   PageTransfer::Options other = LoopbackOptions();
   other.secret = "another";
   Open(LoopbackOptions(), other);
   ExpectRefused();
 }
 
-TEST_F(PageTransferFaults, ASecretOfOneSideIsRefused) {
+TEST_F(PageTransferFaults, RefusesAPeerIfOnlyOneSideHasASecret) {
   PageTransfer::Options none = LoopbackOptions();
   none.secret = "";
   Open(LoopbackOptions(), none);
@@ -77,21 +77,21 @@ TEST_F(PageTransferFaults, ASecretOfOneSideIsRefused) {
   ExpectRefused();
 }
 
-TEST_F(PageTransferFaults, NoSecretOnEitherSideIsAgreement) {
+TEST_F(PageTransferFaults, AcceptsAPeerIfNeitherSideHasASecret) {
   PageTransfer::Options none = LoopbackOptions();
   none.secret = "";
   Open(none, none);
   EXPECT_EQ(Fetch(), 20);
 }
 
-TEST_F(PageTransferFaults, NoPoolInCommonIsRefused) {
+TEST_F(PageTransferFaults, RefusesAPeerWithoutACommonPool) {
   PageTransfer::Options other = LoopbackOptions();
   other.pools = {TestPool("another target"), TestPool("another draft")};
   Open(LoopbackOptions(), other);
   ExpectRefused();
 }
 
-TEST_F(PageTransferFaults, PoolsOfOneSideDoNotTravel) {
+TEST_F(PageTransferFaults, SendsOnlyPagesOfCommonPools) {
   PageTransfer::Options other = LoopbackOptions();
   other.pools = {kTarget, TestPool("another draft")};
   Open(LoopbackOptions(), other);
@@ -103,23 +103,23 @@ TEST_F(PageTransferFaults, PoolsOfOneSideDoNotTravel) {
   EXPECT_EQ(Fetch(), 20);
 }
 
-TEST_F(PageTransferFaults, APageOfAnotherPoolThanAskedForIsNotThere) {
+TEST_F(PageTransferFaults, PageOfAnotherPoolIsAMiss) {
   Open(LoopbackOptions(), LoopbackOptions());
   const auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request-1");
   EXPECT_EQ(ReadAll(reader.get(), TestPool("draft"), text_, kPageBytes), 0);
 }
 
-TEST_F(PageTransferFaults, AnotherEngineIsRefused) {
+TEST_F(PageTransferFaults, RefusesAnotherEngine) {
   Open(LoopbackOptions(), LoopbackOptions());
   PageTransfer::Remote remote = RemoteOf(*sender_, "a");
   remote.engine_id = receiver_->engine_id();
   EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
   EXPECT_EQ(receiver_->stats().peers_refused, 1);
   EXPECT_EQ(receiver_->stats().transfers_failed, 1);
-  EXPECT_EQ(Fetch(), 20);  // the right one is still talked to
+  EXPECT_EQ(Fetch(), 20);  // the right engine id still works
 }
 
-TEST_F(PageTransferFaults, AnotherWireVersionIsRefused) {
+TEST_F(PageTransferFaults, RefusesAnotherWireVersion) {
   Open(LoopbackOptions(), LoopbackOptions());
   receiver_ = *OpenTransfer(LoopbackOptions(), kWireVersion + 1);
   ExpectRefused();
@@ -135,7 +135,7 @@ TEST_F(PageTransferFaults, AnUnknownLeaseHasNoPages) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 0);
 }
 
-TEST_F(PageTransferFaults, AReaderThatIsGoneReleasesItsLease) {
+TEST_F(PageTransferFaults, DestroyingAReaderReleasesItsLease) {
   Open(LoopbackOptions(), LoopbackOptions());
   EXPECT_EQ(Fetch(), 20);
   while (sender_->offered().stats().leases > 0) std::this_thread::yield();
@@ -143,7 +143,7 @@ TEST_F(PageTransferFaults, AReaderThatIsGoneReleasesItsLease) {
   EXPECT_EQ(Fetch(), 0);
 }
 
-TEST_F(PageTransferFaults, HalfOfThePagesAreHalfOfThePages) {
+TEST_F(PageTransferFaults, ReadsThePagesThatALeaseHas) {
   Open(LoopbackOptions(), LoopbackOptions());
   OfferAll(&sender_->offered(), "b", kTarget, text_, 10);
   EXPECT_EQ(FetchFrom(receiver_.get(), RemoteOf(*sender_, "b"), text_), 10);
@@ -151,7 +151,7 @@ TEST_F(PageTransferFaults, HalfOfThePagesAreHalfOfThePages) {
   EXPECT_EQ(receiver_->stats().pages_received, 10);
 }
 
-TEST_F(PageTransferFaults, AnEvictedLeaseEndsWhatWaitsForIt) {
+TEST_F(PageTransferFaults, EvictingALeaseEndsReadsThatWaitForIt) {
   PageTransfer::Options small = LoopbackOptions();
   small.offered.max_bytes = 20 * kPageBytes;
   Open(small, LoopbackOptions());
@@ -172,18 +172,18 @@ TEST_F(PageTransferFaults, AnEvictedLeaseEndsWhatWaitsForIt) {
   EXPECT_LE(sender_->stats().leased_bytes, int64_t{20 * kPageBytes});
 }
 
-TEST_F(PageTransferFaults, HeartbeatsKeepALeaseUntilItsReaderIsGone) {
+TEST_F(PageTransferFaults, HeartbeatsKeepALeaseAlive) {
   PageTransfer::Options soon = LoopbackOptions();
   soon.offered.lease = absl::Seconds(30);
   FakeClock clock;
   Open(soon, soon);
   auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request-1");
   EXPECT_EQ(ReadAll(reader.get(), kTarget, text_, kPageBytes), 20);
-  // A lease without a reader shows that the clock ends leases.
+  // A lease without a reader, to show that the clock expires leases.
   OfferAll(&sender_->offered(), "b", kTarget, text_, 1);
   for (int i = 0; i < 6; ++i) {
     clock.Advance(absl::Seconds(11));
-    // One more page asked for comes after the heartbeat that is due.
+    // This read's requests reach the sender after the heartbeat that is due.
     EXPECT_EQ(ReadAll(reader.get(), kTarget, text_, kPageBytes), 20);
   }
   EXPECT_EQ(sender_->offered().stats().leases, 1);
@@ -212,9 +212,9 @@ TEST_F(PageTransferFaults, APageOfAnotherSizeIsAMiss) {
   EXPECT_EQ(receiver_->stats().pages_damaged, 1);
 }
 
-// ---- Peers that are not there, or go ----
+// ---- Peers that are missing or go away ----
 
-TEST_F(PageTransferFaults, APortWithoutListenerFails) {
+TEST_F(PageTransferFaults, ConnectingToAPortWithoutListenerFails) {
   Open(LoopbackOptions(), LoopbackOptions());
   const PageTransfer::Remote remote = RemoteOf(*sender_, "a");
   sender_.reset();
@@ -222,7 +222,7 @@ TEST_F(PageTransferFaults, APortWithoutListenerFails) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 1);
 }
 
-TEST_F(PageTransferFaults, AnAddressThatIsNoneFailsAtOnce) {
+TEST_F(PageTransferFaults, InvalidAddressFailsAtOnce) {
   Open(LoopbackOptions(), LoopbackOptions());
   PageTransfer::Remote remote = RemoteOf(*sender_, "a");
   for (const char* host : {"", "no address", "example.invalid", "127.0.0.1.1"}) {
@@ -237,7 +237,7 @@ TEST_F(PageTransferFaults, AnAddressThatIsNoneFailsAtOnce) {
   EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
 }
 
-TEST_F(PageTransferFaults, APeerThatStopsEndsReadsAndTheNextOneConnectsAnew) {
+TEST_F(PageTransferFaults, StoppedPeerEndsReadsAndItsSuccessorWorks) {
   Open(LoopbackOptions(), LoopbackOptions());
   ASSERT_TRUE(sender_->offered().Open("b"));
   for (int i = 0; i < 5; ++i) Offer(&sender_->offered(), "b", kTarget, text_, i);
@@ -256,7 +256,7 @@ TEST_F(PageTransferFaults, APeerThatStopsEndsReadsAndTheNextOneConnectsAnew) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 1);
 }
 
-TEST_F(PageTransferFaults, StoppingEndsReadsThatWait) {
+TEST_F(PageTransferFaults, StoppingEndsWaitingReads) {
   Open(LoopbackOptions(), LoopbackOptions());
   ASSERT_TRUE(sender_->offered().Open("b"));
   Offer(&sender_->offered(), "b", kTarget, text_, 0);
@@ -278,12 +278,12 @@ TEST_F(PageTransferFaults, StoppingEndsReadsThatWait) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(PageTransferFaults, ASilentPeerIsGivenUp) {
+TEST_F(PageTransferFaults, SilentPeerTimesOut) {
   FakeClock clock;
   PageTransfer::Options patient = LoopbackOptions();
   patient.timeout = absl::Seconds(5);
   Open(LoopbackOptions(), patient);
-  // Listens, and says nothing.
+  // A peer that listens but never sends a message.
   const Address silent = *ParseAddress("127.0.0.1", 0, Names::kRefused);
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_EQ(bind(listener, silent.get(), silent.size), 0);
@@ -307,12 +307,12 @@ TEST_F(PageTransferFaults, ASilentPeerIsGivenUp) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 1);
 }
 
-// ---- Other processes, which are killed ----
+// ---- Other processes that are killed ----
 
-// A worker of another process: it does what `body` does, and waits to be killed.
+// A worker in a child process, which runs `body` and then waits to be killed.
 class Child {
  public:
-  // `body` returns a text for the parent, for instance an address to fetch from.
+  // `body` returns text for the parent, for instance an address to fetch from.
   template <typename Body>
   explicit Child(Body body) {
     std::array<int, 2> words;
@@ -344,7 +344,7 @@ class Child {
   std::string told_;
 };
 
-TEST_F(PageTransferFaults, AKilledSenderEndsReads) {
+TEST_F(PageTransferFaults, KillingTheSenderEndsReads) {
   for (const size_t page_bytes : {kPageBytes, size_t{1} << 20}) {
     const TestText text(kTarget, 100, 20, page_bytes);
     Child child([&] {
@@ -371,11 +371,11 @@ TEST_F(PageTransferFaults, AKilledSenderEndsReads) {
   }
 }
 
-TEST_F(PageTransferFaults, TheLeaseOfAKilledReceiverExpires) {
+TEST_F(PageTransferFaults, LeaseOfAKilledReceiverExpires) {
   std::array<int, 2> words;
   ASSERT_EQ(pipe(words.data()), 0);
   Child child([&] {
-    // The address comes later: at the fork the parent has no threads yet.
+    // The address comes through the pipe, because the parent must fork before it starts threads.
     std::thread([&] {
       std::string told(1000, ' ');
       told.resize(read(words[0], told.data(), told.size()));
@@ -409,7 +409,7 @@ TEST_F(PageTransferFaults, TheLeaseOfAKilledReceiverExpires) {
 
 // ---- Strangers ----
 
-// The ports of a loopback address that this process listens on: ours, and those of UCX.
+// Returns the ports that this process listens on: ours, and those of UCX.
 std::vector<int> ListeningPorts() {
   std::set<std::string> own;
   for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -428,7 +428,7 @@ std::vector<int> ListeningPorts() {
   return ports;
 }
 
-TEST_F(PageTransferFaults, GarbageAtThePortsDoesNoHarm) {
+TEST_F(PageTransferFaults, SurvivesGarbageAtItsPorts) {
   Open(LoopbackOptions(), LoopbackOptions());
   const std::vector<int> ports = ListeningPorts();
   ASSERT_NE(std::find(ports.begin(), ports.end(), sender_->port()), ports.end());
@@ -453,8 +453,8 @@ TEST_F(PageTransferFaults, GarbageAtThePortsDoesNoHarm) {
   EXPECT_EQ(Fetch(), 20);
 }
 
-// Messages of every kind from a peer without a handshake.
-TEST_F(PageTransferFaults, MessagesOfStrangersDoNoHarm) {
+// Messages of every type from a peer without a handshake.
+TEST_F(PageTransferFaults, SurvivesMessagesFromStrangers) {
   Open(LoopbackOptions(), LoopbackOptions());
   const Address address = *ParseAddress(sender_->host(), sender_->port(), Names::kRefused);
   for (const WireMessage& message : MessageSamples()) {
@@ -463,7 +463,7 @@ TEST_F(PageTransferFaults, MessagesOfStrangersDoNoHarm) {
     MessageSocket stranger(file);
     ASSERT_TRUE(stranger.Send(Encode(message)).ok());
     ASSERT_TRUE(stranger.Send(Encode(Release{"a"})).ok());
-    // Until there is an answer, or the other side closes.
+    // Wait for an answer, or until the other side closes the connection.
     std::vector<std::string> answers;
     while (answers.empty() && stranger.Receive(&answers).ok()) {
     }

@@ -32,7 +32,7 @@ class PageTransferTest : public testing::Test {
   std::unique_ptr<PageTransfer> receiver_ = OpenLoopback();
 };
 
-TEST_F(PageTransferTest, BringsPagesOfEverySize) {
+TEST_F(PageTransferTest, FetchesPagesOfEverySize) {
   for (const size_t page_bytes : {1, 17, 4096, 70000, 1572864}) {
     for (const int num_pages : {0, 1, 10, page_bytes < 70000 ? 2500 : 20}) {
       const TestText text(kPool, 100, num_pages, page_bytes);
@@ -41,13 +41,13 @@ TEST_F(PageTransferTest, BringsPagesOfEverySize) {
       EXPECT_EQ(Fetch(lease, text, page_bytes), num_pages) << lease;
     }
   }
-  EXPECT_EQ(receiver_->stats().transfers, 15);  // those of no page ask for nothing
+  EXPECT_EQ(receiver_->stats().transfers, 15);  // reading zero pages is not a transfer
   EXPECT_EQ(receiver_->stats().transfers_failed, 0);
   EXPECT_EQ(receiver_->stats().pages_damaged, 0);
   EXPECT_EQ(receiver_->stats().pages_missing, 0);
 }
 
-TEST_F(PageTransferTest, BringsTheStatesOfPages) {
+TEST_F(PageTransferTest, FetchesTheStatesOfPages) {
   CacheWithStates first, second;
   StoredCache from(first.cache.get(), {.id = kPool}, nullptr);
   StoredCache to(second.cache.get(), {.id = kPool}, nullptr);
@@ -69,7 +69,7 @@ TEST_F(PageTransferTest, BringsTheStatesOfPages) {
   EXPECT_TRUE(second.HasText());
 }
 
-TEST_F(PageTransferTest, CountsWhatBothSidesDid) {
+TEST_F(PageTransferTest, CountsPagesAndBytesOnBothSides) {
   const TestText text(kPool, 100, 12, 1000);
   OfferAll(&sender_->offered(), "a", kPool, text, 12);
   EXPECT_EQ(Fetch("a", text, 1000), 12);
@@ -86,13 +86,13 @@ TEST_F(PageTransferTest, CountsWhatBothSidesDid) {
   EXPECT_GE(received.receiving_seconds, 0.0);
 }
 
-TEST_F(PageTransferTest, WaitsForPagesThatAreStillComputed) {
+TEST_F(PageTransferTest, WaitsForPagesStillBeingComputed) {
   const TestText text(kPool, 100, 30, 5000);
   ASSERT_TRUE(sender_->offered().Open("a"));
   Offer(&sender_->offered(), "a", kPool, text, 0);
   const auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request");
-  // Each page is computed when the one before it has been taken: none is there when it is asked
-  // for.
+  // Each page is computed only after the previous one has been taken, so it is not available when
+  // it is asked for.
   const int num_read =
       reader->Read(kPool, text.refs(), 5000, [&](int index, absl::Span<const std::byte> bytes) {
         EXPECT_EQ(bytes, absl::MakeConstSpan(text.bytes(index)));
@@ -102,7 +102,7 @@ TEST_F(PageTransferTest, WaitsForPagesThatAreStillComputed) {
   EXPECT_EQ(num_read, 30);
 }
 
-TEST_F(PageTransferTest, EndsWhereTheComputedPagesDo) {
+TEST_F(PageTransferTest, StopsAfterTheLastComputedPage) {
   const TestText text(kPool, 100, 30, 5000);
   ASSERT_TRUE(sender_->offered().Open("a"));
   Offer(&sender_->offered(), "a", kPool, text, 0);
@@ -115,7 +115,7 @@ TEST_F(PageTransferTest, EndsWhereTheComputedPagesDo) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 0);
 }
 
-TEST_F(PageTransferTest, StopsWhenItIsTold) {
+TEST_F(PageTransferTest, StopsWhenTheCallbackReturnsFalse) {
   const TestText text(kPool, 100, 2500, 100000);
   const TestText other(kPool, 7, 3, 100000);
   OfferAll(&sender_->offered(), "a", kPool, text, 2500);
@@ -124,10 +124,10 @@ TEST_F(PageTransferTest, StopsWhenItIsTold) {
   EXPECT_EQ(reader->Read(kPool, text.refs(), 100000, [](int index, auto) { return index < 9; }),
             10);
   EXPECT_EQ(Fetch("b", other, 100000), 3);
-  EXPECT_LT(sender_->stats().pages_sent, 200);  // at most what two windows hold
+  EXPECT_LT(sender_->stats().pages_sent, 200);  // about two windows
 }
 
-TEST_F(PageTransferTest, ServesSeveralReadersOfSeveralPeersAtOnce) {
+TEST_F(PageTransferTest, ServesSeveralReadersAndPeersAtOnce) {
   const auto other_sender = OpenLoopback();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
@@ -151,7 +151,7 @@ TEST_F(PageTransferTest, ServesSeveralReadersOfSeveralPeersAtOnce) {
   EXPECT_EQ(receiver_->stats().transfers_failed, 0);
 }
 
-TEST_F(PageTransferTest, FetchesBothWays) {
+TEST_F(PageTransferTest, FetchesInBothDirections) {
   const TestText text(kPool, 100, 12, 1000);
   OfferAll(&sender_->offered(), "a", kPool, text, 12);
   OfferAll(&receiver_->offered(), "a", kPool, text, 12);
@@ -160,13 +160,14 @@ TEST_F(PageTransferTest, FetchesBothWays) {
   EXPECT_EQ(Fetch("a", text, 1000), 12);
 }
 
-TEST(PageTransferOpen, RefusesWhatIsNotPossible) {
+TEST(PageTransferOpen, RejectsInvalidOptions) {
   struct Case {
     std::string host, secret, message;
   };
   for (const Case& c : std::vector<Case>{
-           {"0.0.0.0", "s", "must be an address that other workers reach this one at, got 0.0.0.0"},
-           {"::", "s", "must be an address that other workers reach this one at, got ::"},
+           {"0.0.0.0", "s",
+            "must be an address at which other workers reach this one, got 0.0.0.0"},
+           {"::", "s", "must be an address at which other workers reach this one, got ::"},
            {"10.1.2.3", "", "must have a secret unless it is a loopback address, got 10.1.2.3"},
            {"no host", "s", "must be an address of this machine's network"}}) {
     PageTransfer::Options options = LoopbackOptions();
@@ -184,7 +185,7 @@ TEST(PageTransferOpen, RefusesWhatIsNotPossible) {
   options.port = 65536;
   EXPECT_EQ(PageTransfer::Open(options).status().code(), absl::StatusCode::kInvalidArgument);
   options = LoopbackOptions();
-  options.host = "192.0.2.1";  // no machine's
+  options.host = "192.0.2.1";  // reserved for documentation (RFC 5737)
   EXPECT_EQ(PageTransfer::Open(options).status().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -195,7 +196,7 @@ TEST(PageTransferOpen, RefusesAPortInUse) {
   EXPECT_EQ(PageTransfer::Open(options).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(PageTransferOpen, NamesItselfAnewEachTime) {
+TEST(PageTransferOpen, EngineIdsAreUnique) {
   const auto first = OpenLoopback();
   const auto second = OpenLoopback();
   EXPECT_EQ(first->engine_id().size(), 32);

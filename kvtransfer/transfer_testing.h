@@ -1,4 +1,5 @@
-// For tests: workers on a loopback address, and leases of pages whose bytes follow from their keys.
+// For tests: workers on a loopback address, and leases of pages whose bytes are derived from their
+// keys.
 #ifndef TANDEM_KVTRANSFER_TRANSFER_TESTING_H_
 #define TANDEM_KVTRANSFER_TRANSFER_TESTING_H_
 
@@ -23,7 +24,7 @@ inline bool Offer(OfferedPages* offered, const std::string& lease, const PoolId&
       [&](absl::Span<std::byte> into) { std::copy(bytes.begin(), bytes.end(), into.begin()); });
 }
 
-// The first pages of a text, of which no more come.
+// Offers the first pages of a text in a new lease, and completes the lease.
 inline void OfferAll(OfferedPages* offered, const std::string& lease, const PoolId& pool,
                      const TestText& text, int num_pages) {
   TANDEM_CHECK(offered->Open(lease));
@@ -37,7 +38,7 @@ inline PageTransfer::Options LoopbackOptions() {
           .secret = "of all workers",
           .pools = {TestPool("target"), TestPool("draft")},
           .offered = {},
-          // No test waits for it to pass; a busy machine is not taken for a silent peer.
+          // So long that a busy machine is not mistaken for a silent peer.
           .timeout = absl::Hours(1)};
 }
 
@@ -55,7 +56,7 @@ inline PageTransfer::Remote RemoteOf(const PageTransfer& transfer, const std::st
           .lease = lease};
 }
 
-// How many pages of the text were read; each must have its bytes.
+// Reads the pages of a text. Checks the bytes of each, and returns the number of pages read.
 inline int ReadAll(PageReader* reader, const PoolId& pool, const TestText& text,
                    size_t page_bytes) {
   return reader->Read(pool, text.refs(), page_bytes,

@@ -13,9 +13,9 @@
 namespace tandem {
 namespace {
 
-// How often time limits are looked at while anything goes on.
+// How often timeouts are checked while there is any activity.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between words that pages are coming
+constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between Coming messages
 
 }  // namespace
 
@@ -109,16 +109,16 @@ void TransferThread::Begin(std::shared_ptr<BorrowedLease> lease) {
   Post([this, lease = std::move(lease)] { Connect(lease); });
 }
 
-std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<BorrowedLease>& lease,
-                                                   const PoolId& pool,
-                                                   absl::Span<const PageRef> run,
-                                                   size_t page_bytes) {
+std::shared_ptr<PageRequest> TransferThread::AskFor(const std::shared_ptr<BorrowedLease>& lease,
+                                                    const PoolId& pool,
+                                                    absl::Span<const PageRef> run,
+                                                    size_t page_bytes) {
   AskPages ask{.lease = lease->remote.lease, .request_id = lease->request_id, .pool = pool};
   for (const PageRef& page : run) ask.keys.push_back(page.key);
   // Random, so that a stranger cannot send a page: only the peer knows the number.
   const Nonce nonce = NewNonce();
   std::memcpy(&ask.number, nonce.data(), sizeof(ask.number));
-  auto asked = std::make_shared<AskedPages>(ask.number, run.size(), page_bytes, spares_);
+  auto asked = std::make_shared<PageRequest>(ask.number, run.size(), page_bytes, spares_);
   const bool is_posted = Post([this, lease, asked, ask = std::move(ask)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr) return asked->Fail();
@@ -131,7 +131,7 @@ std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<Borrowe
 }
 
 void TransferThread::Cancel(std::shared_ptr<BorrowedLease> lease,
-                            std::shared_ptr<AskedPages> asked) {
+                            std::shared_ptr<PageRequest> asked) {
   Post([this, lease = std::move(lease), asked = std::move(asked)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr || peer->asked.erase(asked->number()) == 0) return;
@@ -173,7 +173,7 @@ void TransferThread::Run() {
     is_running_ = false;
   }
   RunCommands();
-  while (!peers_.empty()) Lose(peers_.begin()->first, "we stop");
+  while (!peers_.empty()) Lose(peers_.begin()->first, "shutting down");
 }
 
 void TransferThread::RunUntilStopped() {
@@ -191,11 +191,11 @@ void TransferThread::RunUntilStopped() {
       next_tick = now + kTick;
       Tick(now);
     }
-    if (!is_busy) link_->Wait(IsAnythingGoingOn() ? kTick : absl::InfiniteDuration());
+    if (!is_busy) link_->Wait(HasActivity() ? kTick : absl::InfiniteDuration());
   }
 }
 
-bool TransferThread::IsAnythingGoingOn() {
+bool TransferThread::HasActivity() {
   return offered_.stats().leases > 0 || std::any_of(peers_.begin(), peers_.end(), [](auto& entry) {
            const Peer& peer = *entry.second;
            return !peer.handshake.is_done() || !peer.asked.empty() || !peer.leases.empty() ||
@@ -206,7 +206,7 @@ bool TransferThread::IsAnythingGoingOn() {
 void TransferThread::Tick(Instant now) {
   std::vector<std::pair<LinkId, std::string>> lost;
   for (const auto& [link, peer] : peers_) {
-    std::string reason = WhyLost(*peer, now);
+    std::string reason = TimeoutReason(*peer, now);
     if (!reason.empty()) {
       lost.emplace_back(link, std::move(reason));
     } else if (peer->handshake.is_done() && now >= peer->next_beat) {
@@ -216,13 +216,13 @@ void TransferThread::Tick(Instant now) {
   for (const auto& [link, reason] : lost) Lose(link, reason);
 }
 
-std::string TransferThread::WhyLost(const Peer& peer, Instant now) const {
+std::string TransferThread::TimeoutReason(const Peer& peer, Instant now) const {
   const auto after = [&](absl::string_view what) {
     return absl::StrCat(what, " for ", absl::FormatDuration(options_.timeout));
   };
   const bool owes = !peer.handshake.is_done() || !peer.asked.empty();
-  if (owes && now - peer.heard > options_.timeout) return after("it says nothing");
-  if (peer.sender.stalled(now) > options_.timeout) return after("it takes no page");
+  if (owes && now - peer.heard > options_.timeout) return after("it sent nothing");
+  if (peer.sender.stalled(now) > options_.timeout) return after("it accepted no page");
   return "";
 }
 
@@ -254,7 +254,7 @@ TransferThread::Peer* TransferThread::AddPeer(LinkId link, std::string name,
   return peer.get();
 }
 
-// From now on it owes something, if it did not before.
+// Starts the timeout of a peer that did not owe a message or page before.
 void TransferThread::Owes(Peer* peer) {
   if (peer->handshake.is_done() && peer->asked.empty()) peer->heard = Instant::Now();
 }
@@ -267,7 +267,7 @@ void TransferThread::Say(Peer* peer, const WireMessage& message) {
   }
 }
 
-// Nothing more is wanted of it.
+// Fails all requests to the peer and gives up its leases.
 void TransferThread::Abandon(Peer* peer, const std::string& reason) {
   if (const auto known = connected_.find(peer->key);
       known != connected_.end() && known->second == peer->link) {
@@ -296,7 +296,7 @@ void TransferThread::Lose(LinkId link, const std::string& reason) {
 }
 
 void TransferThread::ForgetIfComplete(
-    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked) {
+    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
   if (asked->second->IsComplete()) peer->asked.erase(asked);
 }
 
@@ -325,7 +325,7 @@ void TransferThread::Shake(Peer* peer, const WireMessage& message) {
     Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer->name, " refused: ", reason));
     peer->is_refused = true;
     if (std::holds_alternative<Refusal>(message)) return Lose(peer->link, reason);
-    // It closes when it has read why; WhyLost does if it does not.
+    // The peer closes the connection when it has read the reason; otherwise TimeoutReason ends it.
     link_->SendMessage(peer->link, Encode(Refusal{reason}));
     return Abandon(peer, reason);
   }
@@ -348,7 +348,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
                      " pages of lease=", absl::CHexEscape(ask->lease)));
     peer->next_beat = std::min(peer->next_beat, Instant::Now());
     if (peer->handshake.Shares(ask->pool)) return peer->sender.Take(*ask);
-    peer->sender.Refuse(*ask, "no pool like this is common to both");
+    peer->sender.Refuse(*ask, "the pool is not common to both");
   } else if (const auto* cancel = std::get_if<tandem::Cancel>(&message)) {
     peer->sender.Take(*cancel);
   } else if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
@@ -358,7 +358,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     const auto place = peer->asked.find(finish->number);
     if (place == peer->asked.end()) return absl::OkStatus();
-    AskedPages& asked = *place->second;
+    PageRequest& asked = *place->second;
     const size_t num_sent = std::min(static_cast<size_t>(finish->num_sent), asked.num_pages());
     Count([&](TransferCounts& stats) {
       stats.pages_missing += static_cast<int64_t>(asked.num_pages() - num_sent);

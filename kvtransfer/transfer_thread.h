@@ -18,11 +18,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "kvtransfer/asked_pages.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/message_socket.h"
 #include "kvtransfer/offered_pages.h"
 #include "kvtransfer/page_link.h"
+#include "kvtransfer/page_request.h"
 #include "kvtransfer/page_transfer.h"
 #include "kvtransfer/wire_messages.h"
 
@@ -33,11 +33,11 @@ struct BorrowedLease {
   PageTransfer::Remote remote;
   Address address;
   std::string request_id;
-  LinkId peer = 0;  // of the transfer's thread: 0 before it connects, and when the peer is lost
+  LinkId peer = 0;  // 0 before connecting and after losing the peer; used by the transfer's thread
 };
 
-// The thread that talks to peers: it alone uses the link, and it waits for nothing else. Other
-// threads leave it commands. Thread-safe, from Start to Stop.
+// The thread that communicates with peers. Only this thread uses the link, and it blocks only in
+// PageLink::Wait. Other threads post commands to it. Thread-safe from Start to Stop.
 class TransferThread final : private LinkEvents {
  public:
   struct Options {
@@ -51,22 +51,22 @@ class TransferThread final : private LinkEvents {
 
   // Listens. Errors are those of PageLink::Open.
   absl::Status Start();
-  // Ends every connection: pages that are awaited fail.
+  // Closes every connection. Awaited pages fail.
   void Stop();
 
   int port() const { return port_; }
   const std::string& engine_id() const { return options_.self.hello.engine_id; }
   OfferedPages& offered() { return offered_; }
   TransferCounts stats() const;
-  // `count` is called with the statistics.
+  // Calls `count` with the statistics, under their lock.
   void Count(absl::FunctionRef<void(TransferCounts&)> count);
 
-  // ---- For readers. None waits ----
+  // ---- For readers; none of these blocks ----
   void Begin(std::shared_ptr<BorrowedLease> lease);
-  std::shared_ptr<AskedPages> AskFor(const std::shared_ptr<BorrowedLease>& lease,
-                                     const PoolId& pool, absl::Span<const PageRef> run,
-                                     size_t page_bytes);
-  void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<AskedPages> asked);
+  std::shared_ptr<PageRequest> AskFor(const std::shared_ptr<BorrowedLease>& lease,
+                                      const PoolId& pool, absl::Span<const PageRef> run,
+                                      size_t page_bytes);
+  void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<PageRequest> asked);
   void End(std::shared_ptr<BorrowedLease> lease);
 
  private:
@@ -82,14 +82,14 @@ class TransferThread final : private LinkEvents {
 
     const LinkId link;
     const std::string name;  // in logs
-    std::string key;         // in connected_; empty for those that connected to us
+    std::string key;         // in connected_; empty if the peer connected to us
     Handshake handshake;
     bool is_refused = false;
-    Instant heard;      // the last message or page, or since when it owes one
-    Instant next_beat;  // of our heartbeats, and of our words that pages are coming
+    Instant heard;      // time of the last message or page, or since when one is due
+    Instant next_beat;  // when to send the next heartbeats and Coming messages
     std::vector<std::shared_ptr<BorrowedLease>> leases;
-    std::vector<WireMessage> waiting;  // for the handshake
-    absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>> asked;
+    std::vector<WireMessage> waiting;  // messages to send after the handshake
+    absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>> asked;
     PageSender sender;
   };
 
@@ -107,10 +107,10 @@ class TransferThread final : private LinkEvents {
   void RunUntilStopped();
   void Connect(const std::shared_ptr<BorrowedLease>& lease);
   void Tick(Instant now);
-  // Why the peer is to be given up; empty if it is not.
-  std::string WhyLost(const Peer& peer, Instant now) const;
+  // Returns why the peer must be given up, or an empty string.
+  std::string TimeoutReason(const Peer& peer, Instant now) const;
   void Beat(Peer* peer);
-  bool IsAnythingGoingOn();
+  bool HasActivity();
 
   Peer* Find(LinkId link);
   Peer* FindAsked(uint64_t ask);
@@ -120,8 +120,8 @@ class TransferThread final : private LinkEvents {
   absl::Status Take(Peer* peer, const WireMessage& message);
   void Abandon(Peer* peer, const std::string& reason);
   void Lose(LinkId link, const std::string& reason);
-  void ForgetIfComplete(Peer* peer,
-                        absl::flat_hash_map<uint64_t, std::shared_ptr<AskedPages>>::iterator asked);
+  void ForgetIfComplete(
+      Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked);
   void Owes(Peer* peer);
 
   Options options_;  // constant after Start
@@ -134,13 +134,13 @@ class TransferThread final : private LinkEvents {
   mutable absl::Mutex mutex_;
   std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;              // takes commands
-  std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);  // how it went, once it is known
+  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;              // accepts commands
+  std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);  // result of Start, once known
   TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 
-  // ---- Of the thread ----
+  // ---- Used only by the thread ----
   absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
-  absl::flat_hash_map<std::string, LinkId> connected_;  // by address and engine
+  absl::flat_hash_map<std::string, LinkId> connected_;  // keyed by address and engine
 };
 
 }  // namespace tandem

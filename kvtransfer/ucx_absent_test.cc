@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST(PageTransferWithoutUcx, SaysThatTheBuildHasNone) {
+TEST(PageTransferWithoutUcx, ErrorSaysThatTheBuildHasNoUcx) {
   const absl::Status status = PageTransfer::Open(LoopbackOptions()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
   EXPECT_EQ(status.message(),

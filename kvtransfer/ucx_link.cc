@@ -1,7 +1,7 @@
-// PageLink of two parts: messages travel over TCP, pages as active messages of UCX (openucx.org),
-// which chooses TCP, copies between processes or RDMA, and for large pages rendezvous. UCX has a
-// listener of its own, which is not used: it aborts the process when a stranger sends it bytes
-// (tcp_sockcm_ep.c of 1.13.1).
+// A PageLink in two parts: messages are sent over TCP, and pages as active messages of UCX
+// (openucx.org). UCX chooses between TCP, copies between processes and RDMA, and uses rendezvous
+// for large pages. Its own listener is not used, because it aborts the process when a stranger
+// sends it bytes (tcp_sockcm_ep.c of 1.13.1).
 #include <dlfcn.h>
 #include <ifaddrs.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ namespace {
 constexpr unsigned kPageId = 0;
 constexpr size_t kMaxConnections = 1024;
 
-// The network interface that has the address; empty if none has.
+// Returns the network interface of a loopback address; empty if not found.
 std::string InterfaceOf(const Address& address) {
   std::string name;
   ifaddrs* all = nullptr;
@@ -52,8 +52,8 @@ std::string InterfaceOf(const Address& address) {
   return name;
 }
 
-// What UCX would print goes to the log, at its lowest level: what matters of it is an error of a
-// call as well.
+// Redirects the output of UCX to the log, at debug level: important failures are also errors of a
+// call.
 ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t level,
                           const ucs_log_component_config_t*, const char* format, va_list values) {
   if (level <= UCS_LOG_LEVEL_WARN) {
@@ -64,7 +64,7 @@ ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t le
   return UCS_LOG_FUNC_RC_STOP;
 }
 
-// One of the libraries; remembers the first failure.
+// A shared library of UCX. Records the first failure in `status`.
 class LoadedFile {
  public:
   LoadedFile(const char* name, absl::Status* status)
@@ -85,15 +85,15 @@ class LoadedFile {
         absl::StrCat("kv_transfer: UCX cannot be loaded: ", why == nullptr ? "" : why)));
   }
 
-  void* const handle_;  // for as long as the process lives
+  void* const handle_;  // never closed
   absl::Status* const status_;
 };
 
-// UCX as a shared library that is loaded when pages are first to travel. Loading it takes signals,
-// patches the C library and measures the clock, which a program that transfers nothing is spared;
-// and the program starts where UCX is not installed.
+// UCX as a shared library that is loaded when the first link opens. Loading it takes over signals,
+// patches the C library and calibrates a clock; programs without transfers avoid that. They also
+// start if UCX is not installed.
 struct UcxLibrary {
-  // Loads it once. UNAVAILABLE, naming `kv_transfer` and the file, if that fails.
+  // Loads it once. Returns UNAVAILABLE that names `kv_transfer` and the file if that fails.
   static absl::StatusOr<const UcxLibrary*> Load();
 
   absl::Status status;
@@ -128,13 +128,13 @@ struct UcxLibrary {
 
 absl::StatusOr<const UcxLibrary*> UcxLibrary::Load() {
   static const UcxLibrary& library = []() -> const UcxLibrary& {
-    // Else it patches mmap, madvise and their like, to remember memory that it has registered, and
-    // the end of every thread goes through it. It reads this while it is loaded.
+    // Without this setting UCX patches mmap, madvise and similar functions, to track memory that it
+    // has registered, and hooks the end of every thread. It reads the setting while it is loaded.
     setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
     const auto* const loaded = new UcxLibrary;
     if (!loaded->status.ok()) return *loaded;
     loaded->ucs_log_push_handler(&LogLine);
-    // Loading it installs handlers of signals, which print and take the place of ours.
+    // Loading it installs signal handlers that print and replace ours.
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
       loaded->ucs_debug_disable_signal(signal);
     }
@@ -169,23 +169,23 @@ class UcxLink final : public PageLink {
     LinkId link = 0;
     std::unique_ptr<MessageSocket> socket;
     std::string page_address;
-    ucp_ep_h endpoint = nullptr;  // from the first page on
+    ucp_ep_h endpoint = nullptr;  // created for the first page
   };
-  // What UCX reads until it says that it is sent.
+  // A page that UCX reads until it reports the page as sent.
   struct Sending {
     UcxLink* owner = nullptr;
     LinkId link = 0;
     PageHeader header;
     std::shared_ptr<const OfferedPage> page;
   };
-  // What UCX writes until it says that it is filled.
+  // A buffer that UCX writes until it reports the page as received.
   struct Receiving {
     UcxLink* owner = nullptr;
     PageHeader header;
     PageBuffer buffer;
   };
 
-  // What UCX calls. Nothing is thrown into it.
+  // Callbacks for UCX. They must not throw.
   static void TakeFailure(void* connection, ucp_ep_h endpoint, ucs_status_t status);
   static ucs_status_t TakePage(void* self, const void* header, size_t header_size, void* data,
                                size_t size, const ucp_am_recv_param_t* param);
@@ -207,7 +207,7 @@ class UcxLink final : public PageLink {
   void Serve(Connection* connection, int happened);
 
   LinkEvents* const events_;
-  const UcxLibrary* ucx_ = nullptr;  // before it is started
+  const UcxLibrary* ucx_ = nullptr;  // null until StartUcx
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string page_address_;
@@ -217,11 +217,11 @@ class UcxLink final : public PageLink {
   int wake_fd_ = -1;
   LinkId last_link_ = 0;
   absl::flat_hash_map<LinkId, std::unique_ptr<Connection>> connections_;
-  std::vector<pollfd> polled_;  // the worker, Wake's, the listener, and the connections in order
+  std::vector<pollfd> polled_;  // the worker, wake_fd_, the listener, then those of polled_links_
   std::vector<LinkId> polled_links_;
-  // Events, which wait for the end of ucp_worker_progress.
+  // Events that are delivered after ucp_worker_progress has returned.
   std::deque<std::function<void()>> happened_;
-  // Whose endpoints are being closed: UCX refers to them until then.
+  // Connections whose endpoints are being closed. UCX refers to them until that is done.
   std::vector<std::pair<std::unique_ptr<Connection>, ucs_status_ptr_t>> closing_;
 };
 
@@ -229,7 +229,7 @@ class UcxLink final : public PageLink {
 
 absl::Status UcxLink::Listen(const Address& address) {
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) return absl::UnavailableError("kv_transfer: no eventfd can be had");
+  if (wake_fd_ < 0) return absl::UnavailableError("kv_transfer: cannot create an eventfd");
   ASSIGN_OR_RETURN(listener_, ListenAt(address));
   port_ = PortOf(LocalAddress(listener_));
   return StartUcx(address);
@@ -244,8 +244,8 @@ absl::Status UcxLink::StartUcx(const Address& address) {
   ASSIGN_OR_RETURN(ucx_, UcxLibrary::Load());
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucx_->ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return UcxError("its configuration cannot be read", status);
-  // UCX listens on every network with ports of its own; a loopback transfer needs only one.
+  if (status != UCS_OK) return UcxError("UCX cannot read its configuration", status);
+  // UCX listens with ports of its own on every network. A loopback transfer needs only one network.
   if (IsLoopback(address)) {
     ucx_->ucp_config_modify(config, "NET_DEVICES", InterfaceOf(address).c_str());
   }
@@ -254,14 +254,14 @@ absl::Status UcxLink::StartUcx(const Address& address) {
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   status = ucx_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
   ucx_->ucp_config_release(config);
-  if (status != UCS_OK) return UcxError("UCX does not start", status);
+  if (status != UCS_OK) return UcxError("UCX cannot start", status);
   ucp_worker_params_t worker_params = {};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
   status = ucx_->ucp_worker_create(context_, &worker_params, &worker_);
   if (status != UCS_OK) return UcxError("UCX finds no network", status);
   status = ucx_->ucp_worker_get_efd(worker_, &worker_fd_);
-  if (status != UCS_OK) return UcxError("UCX cannot be waited for", status);
+  if (status != UCS_OK) return UcxError("UCX has no descriptor to wait on", status);
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -270,7 +270,7 @@ absl::Status UcxLink::StartUcx(const Address& address) {
   handler.cb = &TakePage;
   handler.arg = this;
   status = ucx_->ucp_worker_set_am_recv_handler(worker_, &handler);
-  if (status != UCS_OK) return UcxError("UCX takes no handler", status);
+  if (status != UCS_OK) return UcxError("UCX refuses the page handler", status);
   ucp_address_t* own = nullptr;
   size_t own_size = 0;
   status = ucx_->ucp_worker_get_address(worker_, &own, &own_size);
@@ -380,7 +380,7 @@ void UcxLink::SetPageAddress(LinkId link, std::string address) {
   if (place != connections_.end()) place->second->page_address = std::move(address);
 }
 
-// False, and the connection fails, if UCX cannot reach the peer.
+// Returns false, and fails the connection, if UCX cannot create an endpoint for the peer.
 bool UcxLink::EnsureEndpoint(Connection* connection) {
   if (connection->endpoint != nullptr) return true;
   ucp_ep_params_t params = {};
@@ -418,7 +418,7 @@ void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
       ucx_->ucp_am_send_nbx(place->second->endpoint, kPageId, &sending->header, sizeof(PageHeader),
                             sending->page->bytes.data(), sending->page->bytes.size(), &param);
   if (UCS_PTR_IS_PTR(request)) {
-    static_cast<void>(sending.release());  // to TakeSent
+    static_cast<void>(sending.release());  // TakeSent deletes it
   } else {
     Sent(*sending, UCS_PTR_RAW_STATUS(request));
   }
@@ -463,7 +463,7 @@ ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* 
   void* const request =
       ucx_->ucp_am_recv_data_nbx(worker_, data, receiving->buffer->data(), size, &receive);
   if (UCS_PTR_IS_PTR(request)) {
-    static_cast<void>(receiving.release());  // to TakeReceived
+    static_cast<void>(receiving.release());  // TakeReceived deletes it
   } else {
     Received(*receiving, UCS_PTR_RAW_STATUS(request));
   }
@@ -476,7 +476,7 @@ void UcxLink::TakeReceived(void* request, ucs_status_t status, size_t, void* rec
   received->owner->Received(*received, status);
 }
 
-// A page that did not arrive whole is left to the connection, which fails with its sender.
+// A page that did not arrive completely is ignored: the connection to its sender fails as well.
 void UcxLink::Received(const Receiving& receiving, ucs_status_t status) {
   if (status != UCS_OK) return;
   happened_.push_back([this, header = receiving.header] { events_->OnPageReceived(header); });
@@ -520,7 +520,7 @@ bool UcxLink::Progress() {
 }
 
 void UcxLink::Wait(absl::Duration at_most) {
-  if (ucx_->ucp_worker_arm(worker_) != UCS_OK) return;  // something happened meanwhile
+  if (ucx_->ucp_worker_arm(worker_) != UCS_OK) return;  // there are new events
   Poll(at_most == absl::InfiniteDuration()
            ? -1
            : static_cast<int>(absl::ToInt64Milliseconds(at_most)) + 1);

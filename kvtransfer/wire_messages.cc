@@ -14,7 +14,7 @@ constexpr absl::string_view kMagic = "tandem pages";
 
 using Packer = msgpack::packer<msgpack::sbuffer>;
 
-// ---- Fields, written and read by the same list of them ----
+// ---- Fields: the same Visit functions write and read them ----
 
 struct FieldCounter {
   uint32_t num_fields = 0;
@@ -42,7 +42,7 @@ struct FieldWriter {
   }
 };
 
-// Each field must be of its type.
+// Reads fields. Sets `is_good` to false if a field does not have the expected type.
 struct FieldReader {
   absl::Span<const msgpack::object> fields;
   size_t next = 0;
@@ -124,7 +124,7 @@ void Visit(auto& visit, Finish& finish) {
   visit(finish.reason);
 }
 
-// The message of the type whose place in WireMessage is `number`.
+// Reads a message of the type whose index in WireMessage is `number`.
 template <size_t kPlace = 0>
 bool ReadNumbered(uint64_t number, FieldReader* reader, WireMessage* message) {
   if constexpr (kPlace == std::variant_size_v<WireMessage>) {
@@ -139,7 +139,7 @@ bool ReadNumbered(uint64_t number, FieldReader* reader, WireMessage* message) {
 absl::Status NotAMessage() { return absl::InvalidArgumentError("it sent a malformed message"); }
 
 absl::StatusOr<WireMessage> DecodeFields(absl::Span<const std::byte> bytes) {
-  // Limits on arrays, maps, texts, bytes, extensions and depth.
+  // Limits on arrays, maps, strings, binaries, extensions and depth.
   const msgpack::unpack_limit limit(kMaxKeys, 0, kMaxNameBytes, sizeof(Nonce), 0, 3);
   const char* const data = reinterpret_cast<const char*>(bytes.data());
   size_t end = 0;
@@ -179,7 +179,7 @@ std::string Encode(WireMessage message) {
 absl::StatusOr<WireMessage> Decode(absl::Span<const std::byte> bytes) {
   if (bytes.size() > kMaxMessageBytes) return NotAMessage();
   absl::StatusOr<WireMessage> message = NotAMessage();
-  // The library throws at bytes that are not MessagePack.
+  // The library throws an exception for bytes that are not MessagePack.
   Caught("kv transfer", [&] { message = DecodeFields(bytes); }).IgnoreError();
   return message;
 }

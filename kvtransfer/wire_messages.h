@@ -1,4 +1,5 @@
-// What two workers say to each other, in MessagePack: an array of the message's number and fields.
+// The messages between two workers. Each is a MessagePack array of the message's number and its
+// fields.
 #ifndef TANDEM_KVTRANSFER_WIRE_MESSAGES_H_
 #define TANDEM_KVTRANSFER_WIRE_MESSAGES_H_
 
@@ -14,12 +15,12 @@
 
 namespace tandem {
 
-// Changes when any of these messages, or PageHeader, does.
+// Must change whenever one of these messages, or PageHeader, changes.
 inline constexpr int64_t kWireVersion = 1;
 
-// Limits on messages of a peer, checked before memory is taken for them.
+// Limits on messages of a peer, checked before memory is allocated for them.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
-inline constexpr int kMaxKeys = 1024;  // of one AskPages
+inline constexpr int kMaxKeys = 1024;  // in one AskPages
 inline constexpr int kMaxPools = 16;
 inline constexpr int kMaxNameBytes = 16384;  // of a lease, an engine, a reason, an address
 
@@ -43,15 +44,15 @@ struct Refusal {
 };
 
 // ---- From the receiver of pages ----
-// Wants pages, in this order, up to the first that will never be there.
+// Asks for pages, in this order, up to the first that will never be available.
 struct AskPages {
-  uint64_t number = 0;  // new with each
+  uint64_t number = 0;  // different for each request
   std::string lease{};
   std::string request_id{};
   PoolId pool{};
   std::vector<PageKey> keys{};
 };
-// No longer wants what it asked for.
+// Cancels the AskPages of this number.
 struct Cancel {
   uint64_t number = 0;
 };
@@ -62,21 +63,21 @@ struct Release {
   std::string lease;
 };
 
-// ---- From their sender ----
-// All is well; pages are still computed, or on their way.
+// ---- From the sender of pages ----
+// A sign of life while pages are still being computed or in flight.
 struct Coming {};
-// It has sent the first `num_sent` pages of an AskPages, and sends no more.
+// Says that the first `num_sent` pages of an AskPages were sent, and that no more will be.
 struct Finish {
   uint64_t number = 0;
   int64_t num_sent = 0;
-  std::string reason;  // why not all; empty if it sent all
+  std::string reason;  // why not all pages were sent; empty if they were
 };
 
 using WireMessage =
     std::variant<Hello, SecretProof, Refusal, AskPages, Cancel, Heartbeat, Release, Coming, Finish>;
 
 std::string Encode(WireMessage message);
-// INVALID_ARGUMENT for other bytes, and for messages beyond the limits above.
+// Returns INVALID_ARGUMENT for other bytes, and for messages beyond the limits above.
 absl::StatusOr<WireMessage> Decode(absl::Span<const std::byte> bytes);
 
 }  // namespace tandem

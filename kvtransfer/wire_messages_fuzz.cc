@@ -1,5 +1,5 @@
-// Whatever is read as a message is within its bounds, and is written as a message that is read as
-// the same.
+// Checks that a decoded message is within the limits, and that encoding and decoding it again
+// gives the same message.
 #include <string>
 
 #include "base/check.h"

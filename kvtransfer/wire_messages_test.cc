@@ -13,7 +13,7 @@ absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-TEST(WireMessages, AreReadAsTheyWereWritten) {
+TEST(WireMessages, SurviveARoundTrip) {
   for (const WireMessage& message : MessageSamples()) {
     const std::string bytes = Encode(message);
     const absl::StatusOr<WireMessage> read = Decode(BytesOf(bytes));
@@ -23,13 +23,13 @@ TEST(WireMessages, AreReadAsTheyWereWritten) {
   }
 }
 
-TEST(WireMessages, FitWithAllTheKeysAllowed) {
+TEST(WireMessages, LargestAskPagesFits) {
   const AskPages ask{.lease = std::string(kMaxNameBytes, 'l'),
                      .keys = std::vector<PageKey>(kMaxKeys)};
   EXPECT_TRUE(Decode(BytesOf(Encode(ask))).ok());
 }
 
-TEST(WireMessages, AreRefusedWhereTheyEndEarlyOrLate) {
+TEST(WireMessages, TruncatedOrOverlongMessagesAreRefused) {
   for (const WireMessage& message : MessageSamples()) {
     const std::string bytes = Encode(message);
     for (size_t size = 0; size < bytes.size(); ++size) {
@@ -39,7 +39,7 @@ TEST(WireMessages, AreRefusedWhereTheyEndEarlyOrLate) {
   }
 }
 
-TEST(WireMessages, AreRefusedIfTheyHoldTooMuch) {
+TEST(WireMessages, MessagesBeyondTheLimitsAreRefused) {
   for (const WireMessage& message :
        {WireMessage(Hello{.pools = std::vector<PoolId>(kMaxPools + 1)}),
         WireMessage(AskPages{.keys = std::vector<PageKey>(kMaxKeys + 1)}),
@@ -49,9 +49,9 @@ TEST(WireMessages, AreRefusedIfTheyHoldTooMuch) {
   EXPECT_FALSE(Decode(BytesOf(std::string(kMaxMessageBytes + 1, '\xc0'))).ok());
 }
 
-TEST(WireMessages, AreRefusedIfTheyAreOthers) {
-  // Nil, a map, an array that says that it has 2^32 - 1 elements, bytes that say so, deep arrays,
-  // a message of no such number, one of other types.
+TEST(WireMessages, MalformedMessagesAreRefused) {
+  // Nil, a map, an array and a binary that claim to have 2^32 - 1 elements, deep arrays, an unknown
+  // message number, and two messages with fields of wrong types.
   for (const std::string& bytes :
        {std::string("\xc0"), std::string("\x80"), std::string("\xdd\xff\xff\xff\xff"),
         std::string("\x92\x02\xc6\xff\xff\xff\xff"), std::string(1000, '\x91'),

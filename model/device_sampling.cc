@@ -63,7 +63,7 @@ std::vector<float> RowToHost(Backend* backend, const float* row, int size) {
   return host;
 }
 
-void BringToHost(Backend* backend, Distribution* distribution) {
+void MoveToHost(Backend* backend, Distribution* distribution) {
   if (distribution->only >= 0 || distribution->device_size == 0) return;
   distribution->probs = RowToHost(backend, DeviceProbs(*distribution), distribution->device_size);
   distribution->device_size = 0;

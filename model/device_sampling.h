@@ -1,5 +1,5 @@
-// Distributions that are made, drawn from and judged on the device whose logits they come from,
-// with the bits that the host would give them (Sampler in kernels/backend.h).
+// Makes distributions from logits on the device that computed them, with the same bits as on the
+// host (Sampler in kernels/backend.h).
 #ifndef TANDEM_MODEL_DEVICE_SAMPLING_H_
 #define TANDEM_MODEL_DEVICE_SAMPLING_H_
 
@@ -15,27 +15,27 @@
 
 namespace tandem {
 
-// Whether rows of `model` for such parameters can stay on its device.
+// Whether a row can stay on the device when it is sampled with these parameters.
 bool CanSampleOnDevice(const DeviceRows& rows, const SamplingParams& params);
 
-// What makes the distribution of row `row` of the last pass, of its first `size` tokens, at
-// `probs`.
+// Returns the task that writes the distribution of row `row` of the last pass, over its first
+// `size` tokens, to `probs`.
 RowTask DistributionTask(const DeviceRows& rows, int row, int size, const SamplingParams& params,
                          float* probs);
-// Row `row` of the last pass.
+// Returns row `row` of the last pass.
 float* LogitsOf(const DeviceRows& rows, int row);
 
-// Sets what a slot draws with.
+// Sets the noise that a slot draws with.
 void SetNoise(const RandomSource& random, const RandomPlace& place, SlotTask* slot);
 
-// Places on a device for the distributions of one round, which are allocated once.
+// A pool of device buffers for the distributions of one round, reused from round to round.
 // Thread-compatible.
 class DeviceRowPool {
  public:
-  // Rows handed out before may be handed out again.
+  // Allows the reuse of all buffers.
   void BeginRound() { num_used_ = 0; }
-  // Makes `distribution` one of `size` tokens on the device, of unspecified contents.
-  // RESOURCE_EXHAUSTED if memory is short.
+  // Gives `distribution` a buffer for `size` tokens on the device, with unspecified contents.
+  // RESOURCE_EXHAUSTED if memory runs out.
   absl::Status Put(Backend* backend, int size, Distribution* distribution);
 
  private:
@@ -43,10 +43,10 @@ class DeviceRowPool {
   size_t num_used_ = 0;
 };
 float* DeviceProbs(const Distribution& distribution);
-// A copy of `size` floats of the backend's memory.
+// Copies `size` floats from the backend's memory.
 std::vector<float> RowToHost(Backend* backend, const float* row, int size);
-// Brings it over if it is on the device.
-void BringToHost(Backend* backend, Distribution* distribution);
+// Moves the distribution to the host if it is on the device.
+void MoveToHost(Backend* backend, Distribution* distribution);
 
 }  // namespace tandem
 

@@ -1,4 +1,4 @@
-// What loading a draft head does otherwise than loading another model.
+// The parts of TransformerLoader that are specific to draft heads.
 #include <utility>
 #include <vector>
 
@@ -17,10 +17,11 @@ namespace {
 
 absl::Status WrongHead(const std::string& path, absl::string_view key, int found, int allowed) {
   return NotAllowed(absl::StrCat(path, ": ", key), absl::StrCat(found),
-                    absl::StrCat(allowed, ", as the draft head's target has"));
+                    absl::StrCat(allowed, ", the value of the draft head's target"));
 }
 
-// The layers of the target whose inputs the head reads: those that its files name, else the usual.
+// Chooses the layers of the target whose inputs the head reads: those that its files name,
+// otherwise the default ones.
 absl::Status ChooseTargetLayers(const std::string& path, int num_layers, ModelConfig* config) {
   std::vector<int>& layers = config->target_layers;
   const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
@@ -32,7 +33,7 @@ absl::Status ChooseTargetLayers(const std::string& path, int num_layers, ModelCo
     layers = {2, num_layers / 2, num_layers - 3};
     if (num_layers < 3) {
       return wrong("none", absl::StrCat("layers of the target, whose ", num_layers,
-                                        " are too few for the usual ones"));
+                                        " are too few for the default ones"));
     }
   }
   for (const int layer : layers) {
@@ -54,14 +55,14 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
     return NotAllowed(path, absl::StrCat("a ", c.family, " model"), "a draft head");
   }
   if (options.target == nullptr) {
-    return NotAllowed(path, "a draft head", "a model that reads tokens alone");
+    return NotAllowed(path, "a draft head", "a model that reads only tokens");
   }
   const ModelConfig& target = options.target->config();
   TANDEM_CHECK(target.state_input == StateInput::kNone && options.group == nullptr);
   if (options.head_tokens > 0) {
     return FieldError("draft_head_tokens",
                       absl::StrCat("found ", options.head_tokens, ", allowed with a draft head: ",
-                                   "none, because it has a vocabulary of its own"));
+                                   "none, because it has its own vocabulary"));
   }
   const struct {
     const char* key;
@@ -73,7 +74,7 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
   for (const auto& [key, found, allowed] : same) {
     if (found != allowed) return WrongHead(path, key, found, allowed);
   }
-  // Its rows are added to, or multiplied with, rows of the target.
+  // The head's rows are added to, or multiplied with, rows of the target.
   const bool shares_rows = !c.has_own_embedding || c.tied_embeddings;
   if (shares_rows && c.hidden_size != target.hidden_size) {
     return WrongHead(path, "hidden_size", c.hidden_size, target.hidden_size);
@@ -129,8 +130,8 @@ absl::Status TransformerLoader::LoadDraftHead() {
   return absl::OkStatus();
 }
 
-// Packs these rows, or all, at once: not from the cache of packed weights, which does not know
-// where they are from.
+// Packs `rows` of the matrix, or all of them, at load. Does not use the cache of packed weights,
+// which does not record where these rows come from.
 absl::Status TransformerLoader::PackDraftHead(ConstMatrixView matrix,
                                               absl::Span<const TokenId> rows) {
   if (only_checks_ || writer_ != nullptr) return absl::OkStatus();

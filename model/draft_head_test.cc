@@ -1,5 +1,6 @@
-// Draft heads as models: against a reference in float64 (tests/data/README.md), and their bits
-// whatever shares a pass and whatever was in the cache before.
+// Tests draft heads as models: compares them with a reference in float64 (tests/data/README.md),
+// and checks that their bits depend neither on the rest of the pass nor on earlier contents of the
+// cache.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,7 +22,7 @@
 namespace tandem {
 namespace {
 
-// Golden models' (tests/golden_models_test.cc): sums of these sizes in f32, whose order differs.
+// As for golden models (tests/golden_models_test.cc): f32 sums of these sizes in another order.
 constexpr float kHeadTolerance = 2e-4f;
 constexpr int kChainSteps = 8;
 constexpr int kCachePages = 256;
@@ -73,7 +74,7 @@ float WorstDifference(const std::vector<float>& a, const std::vector<float>& b) 
   return worst;
 }
 
-// A target, a head, and the states of a text of which the target has read all.
+// A target, a head, and the states of a text that the target has read completely.
 struct HeadWorld {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Transformer> target;
@@ -82,7 +83,7 @@ struct HeadWorld {
   std::vector<TokenId> ids =
       ReadNumbers<TokenId>(TargetFolder() + "/golden.safetensors", "input_ids");
   std::vector<float> states;        // [ids, read_state_size()]
-  std::deque<KvSequence> overlays;  // of the next pass
+  std::deque<KvSequence> overlays;  // for the next pass
 
   explicit HeadWorld(const std::string& name, const CpuOptions& options = {.num_threads = 2},
                      int page_size = 4, KvDType dtype = KvDType::kF32) {
@@ -91,7 +92,7 @@ struct HeadWorld {
     auto loaded = Load(HeadFolder(name));
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     head = *std::move(loaded);
-    target->LeaveStates(head->config().target_layers);
+    target->KeepStates(head->config().target_layers);
     KvLayout layout = target->kv_layout(page_size, dtype);
     ++layout.num_layers;
     cache = *PagedKvCache::Create(backend.get(), layout, kCachePages);
@@ -111,14 +112,15 @@ struct HeadWorld {
     return Transformer::Load(folder, backend.get(), options);
   }
 
-  // A sequence of which the target has read `length` tokens.
+  // Returns a sequence with room for the `length` tokens that the target has read.
   KvSequence NewSequence(int length) const {
     KvSequence kv = cache->NewSequence();
     EXPECT_TRUE(kv.Extend(length).ok());
     return kv;
   }
 
-  // Rows of the text's tokens [begin, end), by the target's states. Run drops what they extend.
+  // Requests rows of the text's tokens [begin, end), with the target's states. Run drops their
+  // overlays.
   ForwardRequest Text(const KvSequence& kv, int begin, int end, int late = 0) {
     overlays.push_back(kv.Overlay(begin));
     return Text(&overlays.back(), end, late);
@@ -150,10 +152,11 @@ struct HeadWorld {
   TokenId TokenOf(int row) const { return head->head_ids().empty() ? row : head->head_ids()[row]; }
 
   struct Chain {
-    Rows rows;  // of each step the last one
+    Rows rows;  // the last row of each step
     std::vector<TokenId> tokens;
   };
-  // Drafts greedily after `prefix` tokens that the target has read, and the next of the text.
+  // Drafts greedily after the `prefix` tokens that the target has read and the next token of the
+  // text.
   Chain Draft(const KvSequence& kv, int prefix, int first = 1) {
     Chain chain;
     KvSequence overlay = kv.Overlay(first);
@@ -187,7 +190,7 @@ class DraftHead : public testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(DraftHead, ChainsAreTheReferencesOnEveryInstructionSet) {
+TEST_P(DraftHead, ChainsMatchTheReferenceOnEveryInstructionSet) {
   const std::vector<int32_t> prefixes = Golden<int32_t>("prefixes");
   ASSERT_THAT(prefixes, testing::SizeIs(6));
   for (const std::string& isa : CpuIsas()) {
@@ -208,8 +211,8 @@ TEST_P(DraftHead, ChainsAreTheReferencesOnEveryInstructionSet) {
   }
 }
 
-// The comparison with the reference would show the mistake that is made most easily.
-TEST_P(DraftHead, StatesOfOnePositionLateAreSeen) {
+// The comparison with the reference detects the most likely mistake.
+TEST_P(DraftHead, DetectsStatesThatAreOnePositionLate) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);
   world.Run(world.Text(kv, 1, 2));
@@ -237,14 +240,15 @@ TEST_P(DraftHead, RowsHaveTheSameBitsInEveryChunking) {
   }
 }
 
-// A chain writes rows of guesses; afterwards rows of the text stand there as if nothing had been.
-TEST_P(DraftHead, RowsAfterGuessedOnesAreAsFreshOnesAtEveryLength) {
+// A chain writes rows of drafted tokens. Rows of the text that overwrite them equal those of a
+// fresh sequence.
+TEST_P(DraftHead, RowsDoNotDependOnEarlierDrafts) {
   HeadWorld world(GetParam());
   for (int length = 1; length <= 12; ++length) {
     KvSequence used = world.NewSequence(length);
     world.Draft(used, length);
     ASSERT_EQ(used.length(), length);
-    // So many tokens of the chain are kept; the target reads on.
+    // The target keeps this many tokens of the chain and reads on.
     for (const int kept : {0, 1, 4}) {
       ASSERT_TRUE(used.Extend(kept + 1).ok());
       const int prefix = length + kept + 1;
@@ -258,7 +262,7 @@ TEST_P(DraftHead, RowsAfterGuessedOnesAreAsFreshOnesAtEveryLength) {
   }
 }
 
-// Sequences of different lengths, some of which begin and some of which have rows already.
+// Sequences of different lengths, with and without earlier rows.
 TEST_P(DraftHead, RowsHaveTheSameBitsInEveryBatch) {
   constexpr int kSequences = 5;
   HeadWorld world(GetParam());
@@ -286,8 +290,8 @@ TEST_P(DraftHead, RowsHaveTheSameBitsInEveryBatch) {
   }
 }
 
-// A head's rows lie in its own layer: the target's are as they were.
-TEST_P(DraftHead, LeavesTheTargetsLayersAlone) {
+// A head's rows are in its own layer; the target's layers do not change.
+TEST_P(DraftHead, LeavesTheTargetsLayersUnchanged) {
   HeadWorld world(GetParam());
   const auto logits_after = [&](bool drafts) {
     KvSequence kv = world.cache->NewSequence();
@@ -304,7 +308,7 @@ TEST_P(DraftHead, LeavesTheTargetsLayersAlone) {
   EXPECT_TRUE(SameBits(logits_after(true), logits_after(false)));
 }
 
-TEST_P(DraftHead, PassesThatCannotBeRunChangeNothing) {
+TEST_P(DraftHead, FailedPassesChangeNothing) {
   HeadWorld world(GetParam());
   EXPECT_EQ(world.head->context_length(), world.target->context_length());
   KvSequence fits = world.NewSequence(3);
@@ -320,7 +324,7 @@ TEST_P(DraftHead, PassesThatCannotBeRunChangeNothing) {
   EXPECT_EQ(longest.length(), world.target->context_length());
 }
 
-// Its packed weights, read from their file.
+// Packed weights are written by the first load and read from their file by the second.
 TEST_P(DraftHead, PackedWeightsHaveTheSameBits) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);
@@ -343,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(All, DraftHead,
                            return name;
                          });
 
-TEST(DraftHeads, ReadTheUsualLayersWhereTheirFilesNameNone) {
+TEST(DraftHeads, ReadTheDefaultLayersIfTheirFilesNameNone) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   const auto target = *Transformer::Load(TargetFolder(), backend.get());
   ASSERT_EQ(target->config().num_layers, 4);
@@ -356,11 +360,11 @@ TEST(DraftHeads, ReadTheUsualLayersWhereTheirFilesNameNone) {
   EXPECT_THAT(layers("one-layer"), testing::ElementsAre(4));
 }
 
-TEST(DraftHeads, AreRefusedWithoutATargetAndTargetsAsHeads) {
+TEST(DraftHeads, NeedATargetAndCannotBeOtherModels) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   EXPECT_THAT(
       std::string(Transformer::Load(HeadFolder("eagle3-flat"), backend.get()).status().message()),
-      testing::HasSubstr("found a draft head, allowed: a model that reads tokens alone"));
+      testing::HasSubstr("found a draft head, allowed: a model that reads only tokens"));
   const auto target = *Transformer::Load(TargetFolder(), backend.get());
   const auto refused =
       Transformer::Load(TargetFolder(), backend.get(), {.target = target.get()}).status();
@@ -368,7 +372,7 @@ TEST(DraftHeads, AreRefusedWithoutATargetAndTargetsAsHeads) {
               testing::HasSubstr("found a llama model, allowed: a draft head"));
 }
 
-TEST(DraftHeads, ThatDoNotFitTheirTargetAreRefusedByTheKey) {
+TEST(DraftHeads, MismatchWithTheTargetNamesTheKey) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   const auto message = [&](const std::string& target_name,
                            Transformer::LoadOptions options = {}) -> std::string {

@@ -12,26 +12,27 @@
 
 namespace tandem {
 
-// Rows of logits in the host's memory that came from a device, whole or only as far as greedy
-// decoding looks at them: half a megabyte a row of 128 Ki tokens, or four bytes. Thread-compatible.
+// Holds rows of logits that were copied from a device to the host. A row is whole (half a megabyte
+// for 128 Ki tokens), or has only the ArgMax that greedy decoding needs (four bytes to copy).
+// Thread-compatible.
 class HostLogits {
  public:
-  // Rows are kept. REQUIRES: always the same vocabulary.
+  // Keeps existing rows. REQUIRES: the same vocabulary in every call.
   void Resize(int num_rows, int vocab_size) {
     TANDEM_CHECK(vocab_size_ == 0 || vocab_size == vocab_size_);
     vocab_size_ = vocab_size;
     values_.resize(static_cast<size_t>(num_rows) * vocab_size);
     different_.resize(num_rows, kWhole);
   }
-  // Rows to write to, all of them.
+  // Returns rows [first, first + count) for the caller to overwrite completely.
   absl::Span<float> Whole(int first, int count) {
     std::fill_n(different_.begin() + first, count, kWhole);
     return absl::MakeSpan(values_).subspan(static_cast<size_t>(first) * vocab_size_,
                                            static_cast<size_t>(count) * vocab_size_);
   }
-  // Makes `largest` the row's ArgMax (model/sampling.h): everything else is -infinity. -1 for a row
-  // that has none.
-  void SetLargest(int row, TokenId largest) {
+  // Makes `largest` the row's ArgMax (model/sampling.h) and sets the other entries to -infinity. -1
+  // for an invalid row.
+  void SetArgMax(int row, TokenId largest) {
     TANDEM_CHECK(-1 <= largest && largest < vocab_size_);
     constexpr float kNothing = -std::numeric_limits<float>::infinity();
     float* const values = values_.data() + static_cast<size_t>(row) * vocab_size_;
@@ -54,7 +55,7 @@ class HostLogits {
 
   int vocab_size_ = 0;
   std::vector<float> values_;       // [rows, vocab]
-  std::vector<TokenId> different_;  // [rows]: the one entry that is not -infinity, or kWhole
+  std::vector<TokenId> different_;  // [rows]: the only entry that is not -infinity, or kWhole
 };
 
 }  // namespace tandem

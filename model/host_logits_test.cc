@@ -16,11 +16,11 @@ absl::Span<const float> LogitsRow(const MatrixView& logits, int row) {
           static_cast<size_t>(logits.cols)};
 }
 
-TEST(HostLogits, HoldsOneLargestEntryWhateverWasThere) {
+TEST(HostLogits, SetLargestReplacesAnyRow) {
   HostLogits logits;
   logits.Resize(2, kVocab);
   for (const TokenId largest : {5, 0, 36, -1, 5, -1, 0}) {
-    logits.SetLargest(1, largest);
+    logits.SetArgMax(1, largest);
     const auto row = LogitsRow(logits.view(), 1);
     EXPECT_EQ(ArgMax(row), largest);
     int finite = 0;
@@ -30,15 +30,15 @@ TEST(HostLogits, HoldsOneLargestEntryWhateverWasThere) {
   }
 }
 
-TEST(HostLogits, KeepsRowsApartAndThroughResizing) {
+TEST(HostLogits, KeepsRowsWhenResized) {
   HostLogits logits;
   logits.Resize(3, kVocab);
   for (float& value : logits.Whole(0, 3)) value = 1.0f;
   logits.Whole(2, 1)[7] = 2.0f;
-  logits.SetLargest(1, 9);
+  logits.SetArgMax(1, 9);
   for (const int num_rows : {3, 1, 3}) logits.Resize(num_rows, kVocab);
-  logits.SetLargest(1, 4);
-  logits.SetLargest(2, 3);
+  logits.SetArgMax(1, 4);
+  logits.SetArgMax(2, 3);
   EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 0)), 0);
   EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 1)), 4);
   EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 2)), 3);

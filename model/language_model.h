@@ -9,77 +9,79 @@
 
 namespace tandem {
 
-// Which logits are copied to the host. A model whose rows are in the host's memory may ignore
+// Selects the logits that are copied to the host. A model with rows in the host's memory may ignore
 // it.
 enum class LogitsToHost {
   kWhole,
-  // Nothing is wanted but their ArgMax (model/sampling.h): greedy decoding. Others with the same
-  // one may come.
+  // Only the ArgMax (model/sampling.h) is needed, for greedy decoding. The model may return any row
+  // with the same ArgMax.
   kOnlyArgMax,
-  kNothing,  // they are read where they are: LanguageModel::device_rows
+  kNothing,  // rows are read on the device: LanguageModel::device_rows
 };
 
-// Rows of logits where a device computed them, which they can be sampled from.
+// Rows of logits on the device that computed them, which its sampler can use.
 struct DeviceRows {
   Backend* backend = nullptr;
-  Sampler* sampler = nullptr;  // null where there are none
-  MatrixView logits;           // of the last pass, valid until the next, and to be written to
+  Sampler* sampler = nullptr;  // null if rows are not on a device
+  MatrixView logits;           // of the last pass, valid until the next; writable
 };
 
 // Tokens to append to one sequence in a forward pass.
 struct ForwardRequest {
   absl::Span<const TokenId> tokens;  // appended at kv->length(); not empty
   KvSequence* kv = nullptr;
-  int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
+  int num_logits = 1;  // rows requested, for the last `num_logits` tokens; 0 while prefilling
   LogitsToHost to_host = LogitsToHost::kWhole;  // half a megabyte for a row of 128 Ki tokens
-  // The slot whose draw is the only token, in place of what `tokens` says: what the device's
-  // sampler drew since its last Prepare, and the host need not know. Negative for none. An
-  // invalid id reads an unspecified embedding.
+  // If not negative: the token is the one that the device's sampler drew in this slot since its
+  // last Prepare, in place of the single id in `tokens`. The host need not know it. An invalid id
+  // reads an unspecified embedding.
   int drawn_by = -1;
-  // For a draft head (LanguageModel::read_state_size): a state for each token, rows next to each
-  // other in the backend's memory, which the pass copies. The token at position p reads the state
-  // that the target left at p - 1, or, where the pass `reads_own_states`, that of this model.
+  // For a draft head (LanguageModel::read_state_size): one state per token, in contiguous rows of
+  // the backend's memory, which the pass copies. The token at position p reads the target's state
+  // at p - 1, or this model's own if the pass `reads_own_states`.
   ConstMatrixView states{};
   bool reads_own_states = false;  // the same for all requests of a pass
 };
 
-// Something that reads tokens and says what comes next: a Transformer, or a fake in tests.
+// A model that reads tokens and returns logits for the next ones: a Transformer, or a fake in
+// tests.
 // Thread-compatible.
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
-  // Tokens that it reads: ids below this.
+  // The number of tokens that it can read: ids below this.
   virtual int vocab_size() const = 0;
-  // Tokens that its rows of logits are over, fewer where the head was cut.
+  // The length of a row of logits; less than vocab_size() if the head is cut.
   virtual int head_tokens() const { return vocab_size(); }
-  // Which these are, ascending, [head_tokens()]; empty where they are the first ids.
+  // The ids of a row's entries, ascending, [head_tokens()]; empty if they are the first ids.
   virtual absl::Span<const TokenId> head_ids() const { return {}; }
   // The longest sequence this model can read, in tokens.
   virtual int context_length() const = 0;
 
-  // What the cache of a sequence that may reach `greatest_length` tokens holds of a text, where
-  // that depends on it: KvSequence::variant of what this model reads.
+  // Returns the KvSequence::variant for a sequence of up to `greatest_length` tokens, for models
+  // whose cached keys and values depend on that length.
   virtual int cache_variant(int /*greatest_length*/) const { return 0; }
 
-  // Weights that the first passes to read them have yet to bring into place, and take longer for
-  // it.
+  // The number of weights that later passes still have to load or pack at first use, which makes
+  // those passes slower.
   virtual int num_unpacked() const { return 0; }
 
-  // Runs every request in one batched pass, appending to each kv. Returns the requested logits, f32
+  // Runs all requests in one batched pass and appends to each kv. Returns the requested logits, f32
   // in host memory, [sum of num_logits, head_tokens()], in request order; valid until the next
-  // call. Row independence: a row's bits do not depend on the other rows of the pass. On error no
-  // kv has changed. Where rows are wanted and nothing of them comes to the host, a device may still
-  // compute when this returns, and its failure shows when it is waited for next.
+  // call. Row independence: the bits of a row do not depend on the other rows of the pass. On error
+  // no kv has changed. If logits are requested and none are copied to the host, the device may
+  // still be computing at return. The next wait for it then reports its errors.
   virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
 
   virtual DeviceRows device_rows() { return {}; }
 
-  // The floats that each row of a pass leaves for a draft head; 0 for none.
+  // The number of floats that each row of a pass leaves for a draft head; 0 without states.
   virtual int state_size() const { return 0; }
-  // [rows of the last pass, state_size()], in request order and next to each other, the backend's;
-  // valid until the next pass.
+  // The states of the last pass, [rows, state_size()], contiguous, in request order and in the
+  // backend's memory; valid until the next pass.
   virtual ConstMatrixView states() const { return {}; }
-  // The floats that a draft head reads of its target for each token; 0 for other models.
+  // The number of floats of the target's state that a draft head reads per token; 0 for other
+  // models.
   virtual int read_state_size() const { return 0; }
 };
 

@@ -1,6 +1,6 @@
 // A cache of a model's packed weights: a safetensors file of bytes, which later starts map instead
-// of packing again. It may be deleted at any time. Its last entry holds a checksum for each MiB of
-// what precedes it, header and padding included.
+// of packing again. It may be deleted at any time. The last entry holds a checksum for each MiB
+// before it, header and padding included.
 #ifndef TANDEM_MODEL_PACKED_FILE_H_
 #define TANDEM_MODEL_PACKED_FILE_H_
 
@@ -20,28 +20,31 @@
 
 namespace tandem {
 
-// What packed weights are made from, and the file that caches them.
+// The source of packed weights, and the file that caches them.
 struct PackedSource {
-  std::string path;      // of the packed weights
-  std::string identity;  // changes whenever the packed bits might
-  int64_t bytes = 0;     // of the model's files
+  std::string path;      // path of the packed weights
+  std::string identity;  // changes whenever the packed bits may change
+  int64_t bytes = 0;     // total size of the model's files
 
-  // Of the weights in `files`, packed as `how` says, cached in `folder`. A file counts as unchanged
-  // if its path, size, modification time and first bytes are the same. Errors name a file.
+  // Describes the weights in `files`, packed as `how` says and cached in `folder`. A file counts as
+  // unchanged if its path, size, modification time and first bytes are the same. Errors name a
+  // file.
   static absl::StatusOr<PackedSource> Of(absl::Span<const std::string> files, absl::string_view how,
                                          const std::string& folder);
 };
 
-// Move-only. What Find returns stays valid, at the same address, until the mapping is destroyed.
+// A mapped file of packed weights. Move-only. The results of Find stay valid, at the same address,
+// until the mapping is destroyed.
 class PackedFile {
  public:
-  // NOT_FOUND if there is no such file, FAILED_PRECONDITION if its identity differs, DATA_LOSS if
-  // its bytes are not those that were written, and the errors of a malformed safetensors file. The
-  // caller rebuilds it in each case. Reads the whole file, which a first pass would do otherwise.
+  // Opens and checks the file. NOT_FOUND if there is no such file, FAILED_PRECONDITION if its
+  // identity differs, DATA_LOSS if it is damaged, and the errors of a malformed safetensors file.
+  // The caller rebuilds it in each case. Reads the whole file, which the first pass would do
+  // otherwise.
   static absl::StatusOr<PackedFile> Open(const PackedSource& source);
 
-  // What was added under this name, aligned to kPackedAlignment and zero-padded to a multiple of
-  // it. FAILED_PRECONDITION if there is no such entry.
+  // Returns the bytes added under this name, aligned to kPackedAlignment and zero-padded to a
+  // multiple of it. FAILED_PRECONDITION if there is no such entry.
   absl::StatusOr<absl::Span<const std::byte>> Find(absl::string_view name) const;
 
  private:
@@ -52,19 +55,19 @@ class PackedFile {
   absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
 };
 
-// Removes the parts of such files that killed processes left in this folder. Those that are being
-// written stay, whichever process or container writes them.
+// Removes the unfinished files that killed processes left in this folder. Keeps those that are
+// being written, whichever process or container writes them.
 void RemoveUnfinishedPackedFiles(const std::string& folder);
 
-// Writes such a file. It appears under its name only when it is complete.
+// Writes a file of packed weights. It appears under its name only when it is complete.
 class PackedFileWriter {
  public:
-  // At most `max_entries` will be added, with names of at most 400 bytes. RESOURCE_EXHAUSTED if
-  // the disk has less free space than twice the size of the model's files.
+  // Begins a file of at most `max_entries` entries, with names of at most 400 bytes.
+  // RESOURCE_EXHAUSTED if the disk has less free space than twice the size of the model's files.
   static absl::StatusOr<PackedFileWriter> Create(const PackedSource& source, int max_entries);
 
   absl::Status Add(absl::string_view name, absl::Span<const std::byte> bytes);
-  // Flushes it to the disk and moves it into place.
+  // Flushes the file to the disk and moves it into place.
   absl::Status Finish();
 
  private:
@@ -72,10 +75,10 @@ class PackedFileWriter {
                    OutputFile file);
 
   const PackedSource source_;
-  const size_t header_bytes_;  // reserved: it is written last
+  const size_t header_bytes_;  // reserved for the header, which is written last
   OutputFolder folder_;
   OutputFile file_;
-  int64_t size_;  // of the file so far
+  int64_t size_;  // bytes written so far, header included
   std::vector<TensorHeader> entries_;
 };
 

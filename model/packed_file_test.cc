@@ -58,7 +58,7 @@ class PackedFileTest : public ::testing::Test {
   }
 };
 
-TEST_F(PackedFileTest, HasWhatWasAdded) {
+TEST_F(PackedFileTest, FindsAddedEntries) {
   EXPECT_TRUE(absl::IsNotFound(PackedFile::Open(Source()).status()));
   Write(Source());
   EXPECT_EQ(NumPacked(), 1);
@@ -74,7 +74,7 @@ TEST_F(PackedFileTest, HasWhatWasAdded) {
   EXPECT_EQ(packed->Find("third").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(PackedFileTest, IsNotThereBeforeItIsComplete) {
+TEST_F(PackedFileTest, DoesNotExistBeforeItIsComplete) {
   {
     auto writer = PackedFileWriter::Create(Source(), 2);
     ASSERT_TRUE(writer.ok()) << writer.status();
@@ -84,7 +84,7 @@ TEST_F(PackedFileTest, IsNotThereBeforeItIsComplete) {
   EXPECT_EQ(NumPacked(), 0);
 }
 
-TEST_F(PackedFileTest, IsOfTheFilesAsTheyWere) {
+TEST_F(PackedFileTest, IsRejectedAfterAChangeOfTheModel) {
   const PackedSource before = Source();
   Write(before);
   EXPECT_EQ(Source().identity, before.identity);
@@ -92,21 +92,21 @@ TEST_F(PackedFileTest, IsOfTheFilesAsTheyWere) {
   const PackedSource touched = Source();
   EXPECT_EQ(touched.path, before.path);
   EXPECT_THAT(std::string(PackedFile::Open(touched).status().message()),
-              HasSubstr("was packed from other files than are there now"));
-  Write(touched);  // takes its place
+              HasSubstr("the model's files have changed since it was packed"));
+  Write(touched);  // replaces the old file
   EXPECT_EQ(NumPacked(), 1);
   EXPECT_TRUE(PackedFile::Open(touched).ok());
   EXPECT_FALSE(PackedFile::Open(before).ok());
 
   const auto time = fs::last_write_time(Model("a"));
-  std::ofstream(Model("a")) << "Weights of a";  // as long
+  std::ofstream(Model("a")) << "Weights of a";  // the same length
   fs::last_write_time(Model("a"), time);
   EXPECT_NE(Source().identity, touched.identity);
   EXPECT_NE(Source("q4_k").path, touched.path);
   EXPECT_NE(Source("q4_k").identity, Source().identity);
 }
 
-TEST_F(PackedFileTest, IsNoneWhereItWasDamaged) {
+TEST_F(PackedFileTest, IsRejectedIfTruncated) {
   const PackedSource source = Source();
   Write(source);
   const auto size = static_cast<int64_t>(fs::file_size(source.path));
@@ -118,12 +118,12 @@ TEST_F(PackedFileTest, IsNoneWhereItWasDamaged) {
   EXPECT_TRUE(PackedFile::Open(source).ok());
 }
 
-// One byte anywhere: of the header, an entry, its padding or the checksums themselves.
-TEST_F(PackedFileTest, IsNoneWhereAByteIsAnother) {
+// Changes one byte of the header, an entry, its padding or the checksums themselves.
+TEST_F(PackedFileTest, IsRejectedIfAByteChanges) {
   const PackedSource source = Source();
   auto writer = PackedFileWriter::Create(source, 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
-  std::string weights((size_t{5} << 20) + 1000, '\0');  // of several blocks, the last not whole
+  std::string weights((size_t{5} << 20) + 1000, '\0');  // several blocks, the last one partial
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<char>(i % 251);
   ASSERT_TRUE(writer->Add("weights", Bytes(weights)).ok());
   ASSERT_TRUE(writer->Finish().ok());
@@ -150,8 +150,8 @@ TEST_F(PackedFileTest, IsNoneWhereAByteIsAnother) {
   EXPECT_THAT(std::string(damaged.message()), HasSubstr("the bytes from 3145728 on are damaged"));
 }
 
-// Whatever number a process has: those of two containers may be the same.
-TEST_F(PackedFileTest, TwoWritersHaveAPartEach) {
+// Part files do not depend on process ids, which may be the same in two containers.
+TEST_F(PackedFileTest, TwoWritersUseDifferentParts) {
   auto first = PackedFileWriter::Create(Source(), 2);
   auto second = PackedFileWriter::Create(Source(), 2);
   ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
@@ -166,7 +166,7 @@ TEST_F(PackedFileTest, TwoWritersHaveAPartEach) {
   EXPECT_EQ(NumPacked(), 1);
 }
 
-TEST_F(PackedFileTest, PartsOfKilledProcessesGo) {
+TEST_F(PackedFileTest, RemovesPartsOfKilledProcesses) {
   const std::string packed = folder_ + "/made/packed";
   fs::create_directories(packed);
   const std::string name = fs::path(Source().path).filename().string();
@@ -182,7 +182,7 @@ TEST_F(PackedFileTest, PartsOfKilledProcessesGo) {
   EXPECT_TRUE(PackedFile::Open(Source()).ok());
 }
 
-TEST_F(PackedFileTest, NamesWhatItCannotMake) {
+TEST_F(PackedFileTest, ErrorsNameThePath) {
   std::ofstream(folder_ + "/made") << "a file, not a folder";
   EXPECT_THAT(std::string(PackedFileWriter::Create(Source(), 2).status().message()),
               HasSubstr(folder_ + "/made/packed"));

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// Model, batch, rows, rows of logits, pages of a table, copies, whether it finds the largest.
+// The model, batch size, rows, logit rows, pages per table, page copies, and finds_argmax.
 constexpr int kHeaderWords = 7;
 static_assert(sizeof(PassMessage::PageCopy) == 2 * sizeof(int32_t));
 
@@ -20,7 +20,7 @@ std::vector<std::byte> PassMessage::Encode() const {
                                         tables.logit_rows,
                                         tables.max_pages,
                                         static_cast<int32_t>(copies.size()),
-                                        finds_largest ? 1 : 0};
+                                        finds_argmax ? 1 : 0};
   const size_t copy_bytes = copies.size() * sizeof(PageCopy);
   std::vector<std::byte> bytes(sizeof(header) + copy_bytes + integers.size() * sizeof(int32_t));
   std::byte* to = bytes.data();
@@ -36,8 +36,7 @@ std::vector<std::byte> PassMessage::Encode() const {
 
 absl::StatusOr<PassMessage> PassMessage::Decode(absl::Span<const std::byte> bytes) {
   const auto bad = [] {
-    return absl::InvalidArgumentError(
-        "tensor_parallel: rank 0 has sent something else than a pass");
+    return absl::InvalidArgumentError("tensor_parallel: rank 0 sent a message that is not a pass");
   };
   if (bytes.size() % sizeof(int32_t) != 0 || bytes.size() < kHeaderWords * sizeof(int32_t)) {
     return bad();
@@ -52,7 +51,7 @@ absl::StatusOr<PassMessage> PassMessage::Decode(absl::Span<const std::byte> byte
   pass.tables = PassTables(words[1], words[2], words[3], words[4]);
   const size_t copy_words = size_t{2} * words[5];
   if (num_words != kHeaderWords + copy_words + pass.tables.size) return bad();
-  pass.finds_largest = words[6] != 0;
+  pass.finds_argmax = words[6] != 0;
   pass.copies = {reinterpret_cast<const PageCopy*>(words + kHeaderWords),
                  static_cast<size_t>(words[5])};
   pass.integers = {words + kHeaderWords + copy_words, pass.tables.size};

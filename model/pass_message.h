@@ -1,4 +1,4 @@
-// How rank 0 of a group tells the others what the next pass is over.
+// The message with which rank 0 of a group announces the next pass to the other ranks.
 #ifndef TANDEM_MODEL_PASS_MESSAGE_H_
 #define TANDEM_MODEL_PASS_MESSAGE_H_
 
@@ -12,8 +12,8 @@
 
 namespace tandem {
 
-// The integers of a pass, one after the other in one buffer so that one copy brings them over.
-// Offsets are in elements.
+// The layout of a pass's integer tables, which share one buffer so that one copy uploads all of
+// them. Offsets are in elements.
 struct PassTables {
   PassTables(int batch, int rows, int logit_rows, int max_pages)
       : batch(batch),
@@ -37,9 +37,9 @@ struct PassTables {
   size_t starts;       // [batch + 1]
   size_t lengths;      // [batch]
   size_t page_tables;  // [batch, max_pages]
-  size_t wanted;       // [logit_rows]: rows whose logits are asked for
+  size_t wanted;       // [logit_rows]: rows whose logits are requested
   size_t sources;      // [rows]: slots that drew the ids, or -1
-  size_t variants;     // [batch]: of the sequences
+  size_t variants;     // [batch]: KvSequence::variant
   size_t row_indices;  // [rows]: 0, 1, ...
   size_t size;
 };
@@ -52,13 +52,13 @@ struct PassMessage {
   };
   int32_t model = 0;  // Transformer::LoadOptions::first_slot
   PassTables tables{0, 0, 0, 0};
-  bool finds_largest = false;          // of logits: recorded passes are the same on all ranks
-  absl::Span<const PageCopy> copies;   // to be made before the pass, in this order
+  bool finds_argmax = false;           // runs ArgMax, so that all ranks record the same pass
+  absl::Span<const PageCopy> copies;   // to make before the pass, in this order
   absl::Span<const int32_t> integers;  // [tables.size]
 
   std::vector<std::byte> Encode() const;
-  // `bytes` must outlive what is returned, and lie at a multiple of 4. INVALID_ARGUMENT if they are
-  // not what Encode makes.
+  // Parses `bytes`, which must be aligned to 4 and outlive the result. INVALID_ARGUMENT if they are
+  // not an encoded message.
   static absl::StatusOr<PassMessage> Decode(absl::Span<const std::byte> bytes);
 };
 

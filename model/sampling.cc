@@ -17,9 +17,9 @@ namespace tandem {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr char kNothingLeft[] = "penalties, biases and min_tokens leave nothing finite";
+constexpr char kNothingLeft[] = "penalties, biases and min_tokens leave no finite logit";
 
-// The larger first; of equals the lower id.
+// Orders by descending value, then by ascending id.
 struct ByValueThenId {
   const float* values;
   bool operator()(TokenId a, TokenId b) const {
@@ -51,8 +51,8 @@ bool Has(absl::Span<const uint32_t> mask, TokenId id) {
   return word < mask.size() && (mask[word] >> (id % 32) & 1) != 0;
 }
 
-// Sets all but the allowed tokens to -inf; the ending ones among them, too, if `masks_endings` and
-// other tokens are allowed.
+// Sets all tokens that are not allowed to -inf. With `masks_endings`, allowed ending tokens get
+// -inf too if other tokens are allowed.
 absl::Status KeepAllowed(absl::Span<const uint32_t> allowed, bool masks_endings,
                          const SamplingParams& params, absl::Span<float> row) {
   absl::Span<const uint32_t> mask = allowed;
@@ -80,15 +80,15 @@ absl::Status KeepAllowed(absl::Span<const uint32_t> allowed, bool masks_endings,
     }
   }
   if (is_left) return absl::OkStatus();
-  return absl::InvalidArgumentError("the constraint allows no token that the model could say");
+  return absl::InvalidArgumentError("the constraint excludes every token with a finite logit");
 }
 
-// The k largest, of equals the lowest ids, in no order.
+// Returns the ids of the k largest values, unordered. Among equal values the lowest ids win.
 std::vector<TokenId> LargestIds(int k, absl::Span<const float> row) {
   const ByValueThenId before{row.data()};
   std::vector<TokenId> ids;
-  // A heap of the best so far with the worst on top: nearly always one comparison a token, where
-  // selecting among all ids takes 10 times as long at 8 of 4096.
+  // A heap of the best ids so far with the worst on top takes one comparison for nearly every
+  // token. Selecting among all ids takes 10 times as long (8 of 4096).
   constexpr int kMaxHeapSize = 256;
   if (k <= kMaxHeapSize) {
     for (TokenId v = 0; v < k; ++v) ids.push_back(v);
@@ -108,7 +108,7 @@ std::vector<TokenId> LargestIds(int k, absl::Span<const float> row) {
   return ids;
 }
 
-// Sets all but the k largest to -inf; of equals at the edge the lowest ids stay.
+// Sets all but the k largest to -inf. Among equal values at the edge the lowest ids stay.
 void KeepTopK(int k, absl::Span<float> row) {
   if (k <= 0 || k >= static_cast<int>(row.size())) return;
   std::vector<std::pair<TokenId, float>> kept;
@@ -117,15 +117,16 @@ void KeepTopK(int k, absl::Span<float> row) {
   for (const auto& [v, logit] : kept) row[v] = logit;
 }
 
-// Where the shortest prefix ends, of probabilities ordered by (value descending, id ascending),
-// whose sum reaches `enough` units: what is larger stays, and the first `num_equal` that are equal.
+// The end of the shortest prefix of probabilities, ordered by (value descending, id ascending),
+// whose sum reaches `enough` units. Larger values stay, and so do the first `num_equal` equal ones.
 struct TopPCut {
-  uint32_t key = 0;  // of the value: its bits, which are in its order
+  uint32_t key = 0;  // the value's bits, which have the same order as the values
   uint64_t num_equal = 0;
 };
 
-// Digit by digit of the key: sums do not mind their order, and sorting takes 30 times as long where
-// probabilities are even. Nothing if all together do not reach it.
+// Finds the cut digit by digit of the key. The sums are integers, so their order does not matter.
+// Sorting takes 30 times as long for even probabilities. Returns nullopt if the whole row does not
+// reach `enough`.
 std::optional<TopPCut> FindTopPCut(uint64_t enough, absl::Span<const float> probs) {
   constexpr int kDigitBits[] = {11, 11, 10};
   std::vector<uint64_t> sums;
@@ -150,7 +151,7 @@ std::optional<TopPCut> FindTopPCut(uint64_t enough, absl::Span<const float> prob
   return TopPCut{key, (enough - above + units - 1) / units};
 }
 
-// Zeroes all but that prefix.
+// Sets all probabilities after that prefix to 0.
 void KeepTopP(float top_p, absl::Span<float> probs) {
   if (top_p >= 1.0f) return;
   std::optional<TopPCut> cut = FindTopPCut(UnitsToReach(top_p), probs);
@@ -181,7 +182,7 @@ void Renormalize(absl::Span<float> probs) {
   for (float& p : probs) p *= inverse;
 }
 
-// The `count` best ids of `values`, best first.
+// Returns the ids of the `count` largest values, largest first.
 std::vector<TokenId> BestIds(absl::Span<const float> values, int count) {
   std::vector<TokenId> ids(values.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -198,7 +199,7 @@ absl::Status StatusOf(RowState state) {
     case RowState::kDistribution:
       return absl::OkStatus();
     case RowState::kNoDistribution:
-      return absl::InternalError("logits hold a NaN or +inf, or nothing finite");
+      return absl::InternalError("logits contain NaN or +inf, or no finite value");
     case RowState::kOverflows:
       return absl::InvalidArgumentError("logits overflow at this temperature");
   }
@@ -257,8 +258,9 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
 
 TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& random,
                         const RandomPlace& place) {
-  // Whoever beats the entry with the largest weight has u <= E < weight * its time; the slack
-  // covers the roundings of these products. So logarithms are wanted for a few only.
+  // An entry that beats the one with the largest weight has u <= E < weight * time, where `time` is
+  // that of the largest. The slack covers the rounding of these products. So only a few entries
+  // need a logarithm.
   constexpr float kSlack = 1.000001f;
   const TokenId favourite = ArgMax(weights);
   if (favourite < 0 || weights[favourite] <= 0.0f) return -1;

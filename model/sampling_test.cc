@@ -31,7 +31,7 @@ using testing::Pair;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kHalfUnit = 0x1p-24;  // relative rounding of f32
 
-// The distribution of logits that are accepted.
+// Makes a distribution from valid logits.
 Distribution Make(const std::vector<float>& logits, const SamplingParams& params,
                   const TokenHistory* history = nullptr) {
   Distribution distribution;
@@ -92,8 +92,8 @@ SamplingParams ParamsOf(const json& fields) {
   return params;
 }
 
-// tests/data/README.md: no cut-off is near, so the kept ids are the same; entries below 1e-30 may
-// be 0; f32 gives probabilities within 1e-7, and 1e-5 is allowed.
+// As tests/data/README.md explains, no value is near a cut-off, so the kept ids are equal. Entries
+// below 1e-30 may be 0. f32 gives probabilities within 1e-7; 1e-5 is allowed.
 TEST(MakeDistribution, EqualsTheReference) {
   const std::string data = std::string(TANDEM_SOURCE_DIR) + "/tests/data/";
   const auto text = ReadFile(data + "sampling/processed.json");
@@ -127,8 +127,8 @@ TEST(MakeDistribution, EqualsTheReference) {
   }
 }
 
-// At temperature 1 the shift d = x - max is rounded once, which moves exp by |d| half units; exp is
-// within 2 units, and the sum of 16 chains of n / 16 numbers and a tree of 4 steps, its inverse and
+// At temperature 1 the shift d = x - max is rounded once, which changes exp by |d| half units. exp
+// is within 2 units. The sum (16 chains of n / 16 numbers, then a tree of 4 steps), its inverse and
 // the last product add n / 16 + 4 + 2 half units.
 TEST(MakeDistribution, SoftmaxIsAccurate) {
   std::mt19937_64 random(1);
@@ -147,7 +147,7 @@ TEST(MakeDistribution, SoftmaxIsAccurate) {
   }
 }
 
-// With a temperature the products x / T of both are rounded too, and 1 / T itself.
+// With a temperature the products x / T of both values are rounded too, and so is 1 / T.
 TEST(MakeDistribution, SoftmaxIsAccurateAtAnyTemperature) {
   std::mt19937_64 random(2);
   for (const float temperature : {1.1e-5f, 0.01f, 0.3f, 0.7f, 1.6f, 100.0f}) {
@@ -168,9 +168,9 @@ TEST(MakeDistribution, SoftmaxIsAccurateAtAnyTemperature) {
   }
 }
 
-// ---- Edges of the steps ----
+// ---- Edge cases of the steps ----
 
-TEST(ArgMax, TakesTheLowestOfEqualsAndRefusesWhatIsNoNumber) {
+TEST(ArgMax, ReturnsTheLowestOfEqualsAndRejectsNanAndInfinity) {
   EXPECT_EQ(ArgMax({1.0f, 3.0f, 3.0f, 2.0f}), 1);
   EXPECT_EQ(ArgMax({-kInfinity, -5.0f}), 1);
   EXPECT_EQ(ArgMax({-0.0f, 0.0f}), 0);
@@ -190,7 +190,7 @@ TEST(ArgMax, TakesTheLowestOfEqualsAndRefusesWhatIsNoNumber) {
   }
 }
 
-TEST(MakeDistribution, RefusesRowsThatAreNone) {
+TEST(MakeDistribution, RejectsInvalidRows) {
   const TokenHistory history;
   for (const SamplingParams& params :
        {SamplingParams(), SamplingParams{.temperature = 0.0f}, SamplingParams{.top_k = 1},
@@ -207,8 +207,8 @@ TEST(MakeDistribution, RefusesRowsThatAreNone) {
   }
 }
 
-// The edits themselves may leave f32.
-TEST(MakeDistribution, RefusesWhatOverflows) {
+// Temperature and penalties may overflow f32.
+TEST(MakeDistribution, RejectsOverflows) {
   Distribution distribution;
   EXPECT_FALSE(MakeDistribution({3e38f, 0.0f}, {.temperature = 0.5f}, nullptr, &distribution).ok());
   TokenHistory history;
@@ -221,7 +221,7 @@ TEST(MakeDistribution, RefusesWhatOverflows) {
   }
 }
 
-TEST(MakeDistribution, TopKKeepsTheLowestOfEquals) {
+TEST(MakeDistribution, TopKKeepsTheLowestIdsOfEquals) {
   const std::vector<float> logits = {1.0f, 2.0f, 2.0f, 0.0f, 2.0f, 2.0f};
   EXPECT_THAT(Kept(Make(logits, {.top_k = 1})), ElementsAre(1));
   EXPECT_THAT(Kept(Make(logits, {.top_k = 2})), ElementsAre(1, 2));
@@ -232,7 +232,7 @@ TEST(MakeDistribution, TopKKeepsTheLowestOfEquals) {
   EXPECT_THAT(Kept(Make(std::vector<float>(1000, 1.0f), {.top_k = 3})), ElementsAre(0, 1, 2));
 }
 
-// Four equal probabilities of 1/4, exact in f32: the sum reaches top_p exactly, and stops there.
+// Four equal probabilities of 1/4 are exact in f32, so the sum can reach top_p exactly.
 TEST(MakeDistribution, TopPStopsWhereItIsReachedExactly) {
   const std::vector<float> logits(4, -1.5f);
   EXPECT_THAT(Kept(Make(logits, {.top_p = 0.25f})), ElementsAre(0));
@@ -244,7 +244,7 @@ TEST(MakeDistribution, TopPStopsWhereItIsReachedExactly) {
   EXPECT_THAT(Make(logits, {.top_p = 0.5f}).probs, ElementsAre(0.5f, 0.5f, 0.0f, 0.0f));
 }
 
-// The kept set is the plain definition's, and does not depend on where in the row tokens stand.
+// The kept set follows the definition, and does not depend on the order of tokens in the row.
 TEST(MakeDistribution, TopPKeepsTheShortestPrefix) {
   std::mt19937_64 random(3);
   for (int trial = 0; trial < 60; ++trial) {
@@ -270,7 +270,7 @@ TEST(MakeDistribution, TopPKeepsTheShortestPrefix) {
   }
 }
 
-TEST(MakeDistribution, MinPComparesWithTheLargest) {
+TEST(MakeDistribution, MinPComparesWithTheLargestProbability) {
   const std::vector<float> equal(5, 2.0f);
   EXPECT_THAT(Kept(Make(equal, {.min_p = 1.0f})), testing::SizeIs(5));
   const std::vector<float> logits = {std::log(0.5f), std::log(0.2f), std::log(0.19f), -9.0f};
@@ -278,7 +278,7 @@ TEST(MakeDistribution, MinPComparesWithTheLargest) {
   EXPECT_THAT(Kept(Make(logits, {.min_p = 0.41f})), ElementsAre(0));
   EXPECT_THAT(Kept(Make(logits, {.min_p = 1.0f})), ElementsAre(0));
   EXPECT_THAT(Kept(Make(logits, {.min_p = 0.0f})), testing::SizeIs(4));
-  // Of probabilities at the temperature that is drawn at.
+  // min_p applies to probabilities after the temperature.
   EXPECT_THAT(Kept(Make(logits, {.temperature = 2.0f, .min_p = 0.41f})), ElementsAre(0, 1, 2));
 }
 
@@ -289,7 +289,7 @@ TEST(MakeDistribution, GreedyTakesTheArgMaxAfterPenaltiesAndBias) {
   history.AddOutput(1);
   const auto greedy = [&](SamplingParams params) {
     params.temperature = 0.0f;
-    // Nothing below temperature applies.
+    // The steps after the temperature do not apply.
     params.top_p = 0.1f;
     params.min_p = 1.0f;
     const Distribution made = Make(logits, params, &history);
@@ -298,17 +298,17 @@ TEST(MakeDistribution, GreedyTakesTheArgMaxAfterPenaltiesAndBias) {
   };
   EXPECT_EQ(greedy({}), 0);
   EXPECT_EQ(greedy({.repetition_penalty = 1.5f}), 3);
-  EXPECT_EQ(greedy({.presence_penalty = 2.0f}), 0);  // the output's only
+  EXPECT_EQ(greedy({.presence_penalty = 2.0f}), 0);  // counts output tokens only
   EXPECT_EQ(greedy({.logit_bias = {{2, 4.5f}}}), 2);
   EXPECT_EQ(greedy({.logit_bias = {{0, -100.0f}}}), 1);
   EXPECT_EQ(greedy({.frequency_penalty = 1.0f, .logit_bias = {{0, -1.0f}}}), 3);
-  EXPECT_EQ(greedy({.logit_bias = {{1, 0.1f}}}), 0);  // a tie but for rounding, or a tie
+  EXPECT_EQ(greedy({.logit_bias = {{1, 0.1f}}}), 0);  // a tie, up to rounding
   EXPECT_TRUE((SamplingParams{.temperature = 0.99e-5f}).is_greedy());
   EXPECT_FALSE((SamplingParams{.temperature = 1e-5f}).is_greedy());
 }
 
-TEST(MakeDistribution, MasksEndingTokensUntilThereAreEnough) {
-  // Ids beyond the row mean nothing; a bias does not lift a mask; prompts do not count.
+TEST(MakeDistribution, MasksEndingTokensUntilMinTokens) {
+  // Ids beyond the row are ignored, a bias does not lift a mask, and prompt tokens do not count.
   const SamplingParams params = {
       .logit_bias = {{1, 50.0f}}, .min_tokens = 2, .ending_tokens = {1, 2, 9}};
   TokenHistory history;
@@ -323,7 +323,7 @@ TEST(MakeDistribution, MasksEndingTokensUntilThereAreEnough) {
   }
 }
 
-// A draft's row may be shorter than the target's vocabulary, which counts and biases are of.
+// A draft's row may be shorter than the target's vocabulary, to which counts and biases refer.
 TEST(MakeDistribution, IgnoresCountsAndBiasesBeyondTheRow) {
   TokenHistory history;
   history.AddPrompt({1, 5});
@@ -371,7 +371,7 @@ TEST(TokenHistory, AddingAndRemovingUndoEachOther) {
 
 // ---- Draws ----
 
-// The race as it is defined: every entry runs.
+// The race by definition, over all entries.
 TokenId ExhaustiveDraw(const std::vector<float>& weights, const RandomSource& random,
                        const RandomPlace& place) {
   TokenId winner = -1;
@@ -388,7 +388,7 @@ TokenId ExhaustiveDraw(const std::vector<float>& weights, const RandomSource& ra
   return winner;
 }
 
-// Of several shapes: flat, peaked, sparse, with a wide range, and with equal entries.
+// Makes weights of several shapes: flat, peaked, sparse, with a wide range, and with equal entries.
 std::vector<float> RandomWeights(std::mt19937_64& random, int size, int shape) {
   std::vector<float> weights(size);
   std::uniform_real_distribution<float> uniform(0.0f, 1.0f);
@@ -404,7 +404,7 @@ std::vector<float> RandomWeights(std::mt19937_64& random, int size, int shape) {
   return weights;
 }
 
-TEST(DrawFromWeights, IsTheRaceOfAllEntries) {
+TEST(DrawFromWeights, EqualsTheRaceOfAllEntries) {
   std::mt19937_64 random(4);
   int num_upsets = 0;
   for (int trial = 0; trial < 4000; ++trial) {
@@ -420,10 +420,10 @@ TEST(DrawFromWeights, IsTheRaceOfAllEntries) {
     ASSERT_GT(weights[winner], 0.0f);
     num_upsets += winner != ArgMax(weights);
   }
-  EXPECT_GT(num_upsets, 1000);  // the favourite does not win as a matter of course
+  EXPECT_GT(num_upsets, 1000);  // the favourite does not always win
 }
 
-TEST(DrawFromWeights, KnowsNoScale) {
+TEST(DrawFromWeights, DoesNotDependOnScale) {
   std::mt19937_64 random(5);
   for (int trial = 0; trial < 1000; ++trial) {
     const std::vector<float> weights = RandomWeights(random, 50, trial % 3);
@@ -437,7 +437,7 @@ TEST(DrawFromWeights, KnowsNoScale) {
   }
 }
 
-TEST(DrawFromWeights, HasNoTokenWithoutWeight) {
+TEST(DrawFromWeights, NeverDrawsATokenWithoutWeight) {
   for (int size = 1; size < 40; ++size) {
     EXPECT_EQ(DrawFromWeights(std::vector<float>(size, 0.0f), RandomSource(1), {}), -1);
     for (TokenId only = 0; only < size; ++only) {
@@ -451,7 +451,7 @@ TEST(DrawFromWeights, HasNoTokenWithoutWeight) {
   EXPECT_EQ(DrawFromWeights({}, RandomSource(1), {}), -1);
 }
 
-// The seeds are fixed, so this is decided once for all; 4 is passed by chance once in 30,000.
+// The seeds are fixed, so the result never changes. By chance a score exceeds 4 once in 30,000.
 TEST(DrawFromWeights, FollowsTheWeights) {
   const std::vector<float> weights = {0.4f, 0.0f, 0.3f, 0.2f, 0.0899f, 0.01f, 0.0001f, 0.0f};
   Law law;
@@ -470,8 +470,9 @@ TEST(DrawFromWeights, FollowsTheWeights) {
   }
 }
 
-// 100,000 tokens of 1e-8 each beside one of weight 1: a thousandth of the draws, and none at all if
-// noise had only 24 bits. 12,000 draws give 12 of them; 2 and 30 are passed once in 10,000.
+// 100,000 tokens of weight 1e-8 next to one of weight 1 get a thousandth of the draws. With noise
+// of only 24 bits they would get none. 12,000 draws give 12 of them on average; by chance the
+// bounds of 2 and 30 are exceeded once in 10,000.
 TEST(DrawFromWeights, DrawsRareTokens) {
   std::vector<float> weights(100001, 1e-8f);
   weights[50000] = 1.0f;
@@ -483,14 +484,14 @@ TEST(DrawFromWeights, DrawsRareTokens) {
   EXPECT_LT(num_rare, 30);
 }
 
-TEST(Draw, NeedsNoNoiseForASingleToken) {
+TEST(Draw, ReturnsASingleTokenWithoutNoise) {
   EXPECT_EQ(Draw({.only = 5, .probs = {}}, RandomSource(1), {}), 5);
   EXPECT_EQ(Draw({.only = -1, .probs = {0.0f, 1.0f}}, RandomSource(1), {}), 1);
 }
 
 // ---- Log-probabilities ----
 
-TEST(LogprobsOf, RawRowsAreLogSoftmax) {
+TEST(LogprobsOf, EqualsTheLogSoftmaxOfRawRows) {
   std::mt19937_64 random(6);
   for (const int size : {1, 7, 509}) {
     std::vector<float> logits = RandomLogits(random, size, 5.0f);
@@ -501,7 +502,7 @@ TEST(LogprobsOf, RawRowsAreLogSoftmax) {
       const TokenLogprobs result = LogprobsOf(logits, v, 3);
       const double exact = logits[v] - std::log(sum);
       EXPECT_EQ(result.id, v);
-      // Computed in double and rounded once.
+      // The result is computed in double and rounded once.
       if (std::isfinite(exact)) {
         EXPECT_NEAR(result.logprob, exact, std::abs(exact) * kHalfUnit + 1e-12);
       } else {
@@ -516,7 +517,7 @@ TEST(LogprobsOf, RawRowsAreLogSoftmax) {
   }
 }
 
-TEST(LogprobsOf, ListsTheLowestOfEqualsFirst) {
+TEST(LogprobsOf, ListsTheLowestIdsOfEqualsFirst) {
   const float half = std::log(0.5f);
   EXPECT_THAT(LogprobsOf(std::vector<float>{-kInfinity, 1.0f, 1.0f}, 2, 2).top,
               ElementsAre(Pair(1, half), Pair(2, half)));
@@ -524,7 +525,7 @@ TEST(LogprobsOf, ListsTheLowestOfEqualsFirst) {
               ElementsAre(Pair(1, half), Pair(2, half)));
 }
 
-TEST(LogprobsOf, ProcessedRowsAreTheDistributionDrawnFrom) {
+TEST(LogprobsOf, EqualsTheLogOfProcessedRows) {
   const Distribution sampled{.only = -1, .probs = {0.25f, 0.0f, 0.75f}};
   EXPECT_EQ(LogprobsOf(sampled, 0, -1).logprob, std::log(0.25f));
   EXPECT_EQ(LogprobsOf(sampled, 1, -1).logprob, -kInfinity);
@@ -539,7 +540,7 @@ TEST(LogprobsOf, ProcessedRowsAreTheDistributionDrawnFrom) {
 
 // ---- Parameters ----
 
-TEST(SamplingParams, AreCheckedAtTheirLimits) {
+TEST(SamplingParams, ValidateChecksEveryLimit) {
   using P = SamplingParams;
   const P allowed[] = {P{.temperature = 0.0f},
                        P{.temperature = 1e30f},

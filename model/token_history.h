@@ -15,10 +15,10 @@
 
 namespace tandem {
 
-// What a row's distribution depends on beyond its logits: how often each token stands in the
-// sequence, which penalties look at, the length of the output, and where it is in its constraint.
-// Adding and removing an output token undo each other, so a walk along drafted tokens can be taken
-// back.
+// The state of a sequence that a row's distribution depends on beyond its logits: the number of
+// occurrences of each token (for penalties), the length of the output, and the state of its
+// constraint. AddOutput and RemoveOutput undo each other, so a walk along drafted tokens can be
+// undone.
 class TokenHistory {
  public:
   struct Count {
@@ -27,7 +27,7 @@ class TokenHistory {
   };
 
   TokenHistory() = default;
-  // Of an output that keeps to `constraint`, at its beginning; to nothing with null.
+  // The history of an empty output that must follow `constraint`; null: no constraint.
   explicit TokenHistory(const TokenConstraint* constraint)
       : TokenHistory(constraint == nullptr ? nullptr : constraint->Begin()) {}
   explicit TokenHistory(std::unique_ptr<ConstraintState> constraint)
@@ -38,19 +38,21 @@ class TokenHistory {
   TokenHistory& operator=(TokenHistory&&) = default;
 
   void AddPrompt(absl::Span<const TokenId> tokens);
-  // The token may break the constraint; then nothing is allowed after it. An exception of the
-  // constraint changes nothing.
+  // A token may break the constraint; then no token is allowed after it. If the constraint throws,
+  // nothing changes.
   void AddOutput(TokenId token);
-  // Everything added is final, and is not removed again.
+  // Makes all added tokens final: they will not be removed.
   void Commit();
-  // Of the last token. REQUIRES: added before.
+  // Removes the last output token.
+  // REQUIRES: it was added as an output token and not committed.
   void RemoveOutput(TokenId token);
 
   const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
   int num_output() const { return num_output_; }
-  // What may come next, as ConstraintState has it. REQUIRES: made with a constraint.
+  // The mask of tokens that may come next (ConstraintState::Allowed).
+  // REQUIRES: made with a constraint.
   absl::Span<const uint32_t> Allowed() const;
-  // Whether no token broke the constraint, and it can be followed up to here.
+  // Whether no token broke the constraint, and its status is OK.
   bool is_followed() const;
   // ConstraintState::status and ::may_draft; OK and true without a constraint.
   absl::Status constraint_status() const;
@@ -62,10 +64,10 @@ class TokenHistory {
   absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
   int num_output_ = 0;
   std::unique_ptr<ConstraintState> constraint_;
-  int num_broken_ = 0;  // tokens from the first on that broke the constraint
+  int num_broken_ = 0;  // number of tokens from the first one that broke the constraint
 };
 
-// Adds drafted tokens to a history, and takes them back at its end. Nothing with null.
+// Adds drafted tokens to a history, and removes them in its destructor. A no-op with null.
 class DraftWalk {
  public:
   explicit DraftWalk(TokenHistory* history) : history_(history) {}

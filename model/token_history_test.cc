@@ -13,8 +13,8 @@
 namespace tandem {
 namespace {
 
-// Row 119 of the bug catalogue: a draft that takes too long is taken back, and the output goes on
-// without drafts.
+// Row 119 of the bug catalogue: a draft whose constraint takes too long is undone, and the output
+// continues without drafts.
 TEST(TokenHistory, DraftsNeverEndAnOutput) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
@@ -37,7 +37,7 @@ TEST(TokenHistory, DraftsNeverEndAnOutput) {
     }
     EXPECT_FALSE(history.constraint_status().ok());
     EXPECT_EQ(history.Forced(), "");
-    walk.Add(a);  // breaks it
+    walk.Add(a);  // breaks the constraint
   }
   EXPECT_TRUE(history.constraint_status().ok());
   EXPECT_FALSE(history.may_draft());

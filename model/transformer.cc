@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-bool WantLargest(absl::Span<const ForwardRequest> requests) {
+bool WantsArgMax(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
     return request.to_host == LogitsToHost::kOnlyArgMax && request.num_logits > 0;
   });
@@ -27,7 +27,7 @@ MatrixView ColumnsOf(MatrixView x, RankShare columns) {
   return x;
 }
 
-// Outputs are shared out in units of 16, which are whole panels of every kernel.
+// Returns a rank's share of outputs, in units of 16, which is a multiple of every kernel's panel.
 RankShare OutputShareOf(int outputs, int rank, int world) {
   constexpr int kUnit = 16;
   const RankShare units = RankShareOf((outputs + kUnit - 1) / kUnit, rank, world);
@@ -86,7 +86,7 @@ size_t Transformer::bytes_read_per_pass() const {
     if (layer.experts.down.empty()) continue;
     const size_t expert =
         layer.experts.gate_up.front().bytes_read + layer.experts.down.front().bytes_read;
-    // In a group a rank has some of a row's experts, as many as it has of all on average.
+    // In a group, the average number of a row's experts that this rank has.
     bytes += layer.router.bytes_read +
              expert * config_.experts_per_row * parts_.experts.size() / config_.num_experts;
   }
@@ -135,7 +135,7 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
         grow_rows(&w.expert_outputs, rows * c.experts_per_row, c.hidden_size, /*slot=*/6));
   }
   RETURN_IF_ERROR(grow_rows(&w.normed, rows, c.hidden_size));
-  if (c.norms_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
+  if (c.normalizes_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
   RETURN_IF_ERROR(grow_rows(&w.qkv, rows, own_heads * c.head_dim));
   if (c.num_experts > 0) {
     RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, c.num_experts));
@@ -191,22 +191,22 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   states_ = View(is_draft_head() ? workspace_.hidden : workspace_.states, rows, state_size());
   logits_ = View(workspace_.logits, logit_rows, head_tokens());
   if (backend_->memory_is_host() || !host_waits) return logits_;
-  return BringLogits(requests, logits_);
+  return CopyLogitsToHost(requests, logits_);
 }
 
-// What is wanted of the logits, to the host.
-MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
-                                    ConstMatrixView logits) {
+// Copies the requested logits to the host.
+MatrixView Transformer::CopyLogitsToHost(absl::Span<const ForwardRequest> requests,
+                                         ConstMatrixView logits) {
   host_logits_.Resize(logits.rows, logits.cols);
   std::vector<int32_t> largest(logits.rows);
-  if (WantLargest(requests)) {
+  if (WantsArgMax(requests)) {
     backend_->Download(workspace_.largest.data(), {reinterpret_cast<std::byte*>(largest.data()),
                                                    largest.size() * sizeof(int32_t)});
   }
   int row = 0;
   for (const ForwardRequest& request : requests) {
     if (request.to_host == LogitsToHost::kOnlyArgMax) {
-      for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetLargest(i, largest[i]);
+      for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetArgMax(i, largest[i]);
     }
     if (request.to_host == LogitsToHost::kWhole && request.num_logits > 0) {
       const absl::Span<float> whole = host_logits_.Whole(row, request.num_logits);
@@ -225,7 +225,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   for (const ForwardRequest& request : requests) {
     max_pages = std::max(max_pages, request.kv->pages().size());
   }
-  // A power of two, so that passes of one shape over texts that grow can be repeated.
+  // Rounded to a power of two, so that graphs can be reused while texts grow.
   max_pages = std::bit_ceil(max_pages);
   const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
   host_tables_.assign(at.size, 0);
@@ -250,22 +250,22 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   std::iota(host + at.row_indices, host + at.row_indices + rows, 0);
   const bool has_drawn =
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
-  const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
+  const bool finds_argmax = !backend_->memory_is_host() && WantsArgMax(requests);
   const PagedKvCache* const cache = requests[0].kv->cache();
   if (is_draft_head()) RETURN_IF_ERROR(TakeStates(requests, rows));
-  if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
+  if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_argmax);
   const PassMessage pass{.model = first_slot_,
                          .tables = at,
-                         .finds_largest = finds_largest,
+                         .finds_argmax = finds_argmax,
                          .copies = page_copies_.copies,
                          .integers = host_tables_};
   RETURN_IF_ERROR(group_->Send(pass.Encode()));
   page_copies_.copies.clear();
-  RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_largest)));
+  RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_argmax)));
   return group_->status();
 }
 
-// The other ranks are in a pass that this one has left.
+// Fails the group if this rank left the pass: the other ranks still wait in it.
 absl::Status Transformer::EndGroupIfFailed(absl::Status status) {
   if (!status.ok() && group_ != nullptr) group_->Fail(status);
   return status;
@@ -278,14 +278,14 @@ absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
   host_tables_.assign(pass.integers.begin(), pass.integers.end());
   const auto sources = pass.integers.subspan(pass.tables.sources, pass.tables.rows);
   const bool has_drawn = absl::c_any_of(sources, [](int32_t source) { return source >= 0; });
-  RETURN_IF_ERROR(RunPass(pass.tables, cache, has_drawn, pass.finds_largest));
+  RETURN_IF_ERROR(RunPass(pass.tables, cache, has_drawn, pass.finds_argmax));
   RETURN_IF_ERROR(backend_->Synchronize());
   return group_->status();
 }
 
-// The pass over host_tables_, but for waiting.
+// Runs the pass over host_tables_, without waiting for its end.
 absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
-                                  bool finds_largest) {
+                                  bool finds_argmax) {
   RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, at.size * sizeof(int32_t)));
   backend_->Upload(
       {reinterpret_cast<const std::byte*>(host_tables_.data()), at.size * sizeof(int32_t)},
@@ -311,7 +311,7 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
   const int64_t key[] = {at.batch,
                          at.rows,
                          at.logit_rows,
-                         finds_largest,
+                         finds_argmax,
                          reads_own_states_,
                          at.max_pages,
                          address(first.keys),
@@ -321,7 +321,7 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_largest); });
+  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_argmax); });
   last_pass_ = at;
   last_cache_ = cache;
   return absl::OkStatus();
@@ -329,11 +329,12 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
 
 void Transformer::RepeatPass() {
   TANDEM_CHECK(last_pass_.rows > 0 && group_ == nullptr);
-  Enqueue(last_pass_, last_cache_, /*finds_largest=*/false);
+  Enqueue(last_pass_, last_cache_, /*finds_argmax=*/false);
 }
 
-// The pass over what the tables say: all that depends on more than their sizes is read from them.
-void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest) {
+// Enqueues the pass. Arguments depend only on the sizes of the tables; everything else is read from
+// the tables by the kernels, so that graphs can be reused.
+void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax) {
   const int rows = at.rows;
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
   const RaggedRows ragged{.starts = tables + at.starts, .batch = at.batch, .num_rows = rows};
@@ -346,7 +347,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     }
   };
   if (group_ != nullptr) {
-    group_->FillAlike(embed);
+    group_->FillReplicated(embed);
   } else {
     embed();
   }
@@ -366,11 +367,11 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     kv.lengths = tables + at.lengths;
     kv.batch = at.batch;
     kv.max_pages = at.max_pages;
-    LeaveState(layer, rows, tables + at.row_indices);
+    KeepState(layer, rows, tables + at.row_indices);
     RunLayer(layer, ragged, kv);
     ForgetPacked();
   }
-  LeaveState(config_.num_layers, rows, tables + at.row_indices);
+  KeepState(config_.num_layers, rows, tables + at.row_indices);
   if (at.logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, at.logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
@@ -383,7 +384,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     }
   }
   Gather(logits, &Parts::head_rows);
-  if (finds_largest) {
+  if (finds_argmax) {
     backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
   ForgetPacked();
@@ -398,7 +399,7 @@ void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) 
   });
 }
 
-// Weights that have been packed leave the files' memory.
+// Drops the files' pages of weights that have been packed.
 void Transformer::ForgetPacked() {
   while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
     for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
@@ -406,8 +407,8 @@ void Transformer::ForgetPacked() {
   }
 }
 
-// Rows as a product takes them: normalised by `norm`, or as they are where there is none.
-//   normed: where they may be left
+// Returns the rows as a product reads them: normalised by `norm`, or unchanged if it is empty.
+//   normed: memory for the result
 NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed) {
   if (norm.data() == nullptr) return {.x = x};
   if (config_.norm_form == NormForm::kLayer) {
@@ -420,7 +421,7 @@ NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView
           .normed = normed};
 }
 
-// hidden += the product, normalised by `norm` if there is one.
+// hidden += the product, normalised by `norm` unless that is empty.
 void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm) {
   const MatrixView hidden = View(workspace_.hidden, x.rows, config_.hidden_size);
   if (norm.data() == nullptr && config_.residual_scale == 1.0f) {
@@ -451,7 +452,7 @@ void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
   Gather(hidden, &Parts::hidden);
 }
 
-// Normalises queries and keys, each over all heads, those of the other ranks included.
+// Normalises queries and keys, each over all heads, including those of other ranks.
 void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
   const ModelConfig& c = config_;
   const int dim = c.head_dim;
@@ -474,7 +475,7 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
     const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
     CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
     Gather(ColumnsOf(whole, part), heads, dim);
-    // Each rank normalises whole rows, of which it keeps its own heads.
+    // Each rank normalises whole rows and keeps its own heads.
     backend_->RmsNorm(ColumnsOf(whole, part), static_cast<const float*>(weight.data()),
                       c.rms_norm_epsilon, ColumnsOf(normed, part));
     CopyColumns(ColumnsOf(ColumnsOf(normed, part), own_part), ColumnsOf(qkv, own));
@@ -552,7 +553,7 @@ void Transformer::RunExperts(int index, const NormedRows& input) {
   AddOutput(output, layer.mlp_output_norm);
 }
 
-// The whole of `output`, in a group this rank's columns.
+// Computes `output`, or only this rank's columns of it in a group.
 void Transformer::MixExperts(ConstMatrixView x, const ExpertChoices& choices, const Layer& layer,
                              MatrixView output) {
   if (group_ == nullptr) {
@@ -581,7 +582,7 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
                          ? NormedRows{.x = View(workspace_.joined, rows.num_rows, 2 * hidden.cols)}
                          : Normed(layer.attention_norm, hidden, normed);
   if (config_.is_parallel) {
-    // Attention changes `hidden`, and the feed-forward wants the same rows.
+    // Attention changes `hidden`, but the feed-forward part reads the rows from before.
     backend_->RmsNorm(input.x, input.weight, input.epsilon, normed);
     input = {.x = normed};
   }

@@ -23,55 +23,58 @@
 
 namespace tandem {
 
-// A decoder-only transformer on a backend, of the parts that ModelConfig names.
+// A decoder-only transformer on a backend, with the architecture that ModelConfig describes.
 class Transformer final : public LanguageModel {
  public:
   enum class Quantize { kFloats, kAll };
   struct LoadOptions {
-    // To what the weight matrices of floats are quantised (kernels/quantize.h), embedding and head
-    // to Q8_0, because their errors reach the logits directly. Matrices that are in blocks are an
-    // error then, unless kAll: those in larger ones are quantised again, but for embedding and
-    // head.
+    // The format to which weight matrices of floats are quantised (kernels/quantize.h). Embedding
+    // and head become Q8_0, because their errors reach the logits directly. Matrices in block
+    // formats are an error, except with kAll: then those in larger formats are quantised again,
+    // apart from embedding and head.
     std::optional<DType> quantized{};
     Quantize which = Quantize::kFloats;
-    // Whether a quantised checkpoint's matrices become floats, because products with blocks round
-    // activations. They do anyway where they are to be quantised to something else.
+    // Whether the matrices of a quantised checkpoint are converted to floats, because products with
+    // blocks round activations. They always are if `quantized` is set.
     bool has_exact_activations = false;
-    // Where packed weights are cached (packed_file.h) if the backend's memory is the host's; empty
-    // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
+    // The folder in which packed weights are cached (packed_file.h), if the backend's memory is the
+    // host's; empty: no cache. Models with files smaller than `min_packed_bytes` are packed by
+    // their first pass instead.
     std::string packed_folder{};
     int64_t min_packed_bytes = int64_t{64} << 20;
     std::vector<std::string> allowed_config_keys{};  // ReadModelConfig's
-    // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
-    // propose is not computed. More than there are is an error.
+    // Keeps only this many first rows of the head, so that a draft computes fewer logits; 0 keeps
+    // all. More than the vocabulary is an error.
     int head_tokens = 0;
     // A vocabulary of at least this many tokens gets no head at load: SetHead makes it before the
-    // first pass, and head_tokens() is 0 until then. It is not a part of the packed weights. 0 for
-    // a head at load in any case. REQUIRES: 0 unless the backend's memory is the host's.
+    // first pass, and head_tokens() is 0 until then. It is not a part of the packed weights. 0:
+    // always load the head.
+    // REQUIRES: 0 unless the backend's memory is the host's.
     int sets_head_from = 0;
-    // Limits the model's context; 0 does not. More than the model has is an error that names
-    // `context`.
+    // Limits the model's context; 0: no limit. More than the model's own context is an error that
+    // names `context`.
     int context = 0;
     // The ranks that compute this model together, or null. Each loads its own part, computes its
-    // own outputs of every product, and takes the others' from the group's memory, of which this
-    // model has kNumSlots from `first_slot` on. Must outlive the model. REQUIRES: the same options,
-    // but for those of the machine, on every rank.
+    // own outputs of every product, and reads the other outputs from the group's memory. The model
+    // uses kNumSlots slots of that memory from `first_slot` on. The group must outlive the model.
+    // REQUIRES: the same options on every rank, except for those of the machine.
     RankGroup* group = nullptr;
     int first_slot = 0;
-    // A draft head (ModelConfig::state_input), and no other model, has a target: it reads its
-    // states, and its embedding and head unless it has its own. On the same backend; must outlive
-    // the model. REQUIRES: no group.
+    // The target of a draft head (ModelConfig::state_input); null for other models. The head reads
+    // the target's states, and its embedding and head unless it has its own. The target must be on
+    // the same backend and outlive the model.
+    // REQUIRES: no group.
     const Transformer* target = nullptr;
-    // The layer of the cache that is the model's first: of a draft head, whose layer lies in the
+    // The layer of the cache that is the model's first one. For a draft head, whose layer is in the
     // target's pages, the target's number of layers.
     int first_layer = 0;
-    // Called while packed weights are written to their cache, with how many of the model's
-    // parameters have been: at least once, last with all.
+    // Called while packed weights are written to their cache, with the number of parameters written
+    // so far and in total: at least once, and at the end with all.
     std::function<void(int64_t packed, int64_t total)> on_packing{};
 
-    // Whether the head is left out.
+    // Whether the head is not loaded, because of `sets_head_from`.
     bool SetsHead(const ModelConfig& config) const;
-    // How the weights of a checkpoint are changed by loading it, in words.
+    // Describes in words how loading changes the weights of a checkpoint.
     std::string FormOf(const Weights& weights) const;
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
@@ -83,7 +86,7 @@ class Transformer final : public LanguageModel {
                                                            Backend* backend) {
     return Load(folder, backend, {});
   }
-  // A model whose weights need not be files, as `config` describes them. Errors begin with `name`.
+  // Loads a model from `weights`, which need not be files. Errors begin with `name`.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& name,
                                                            const ModelConfig& config,
                                                            std::shared_ptr<const Weights> weights,
@@ -93,12 +96,13 @@ class Transformer final : public LanguageModel {
   int vocab_size() const override { return config_.vocab_size; }
   int head_tokens() const override { return num_head_tokens_; }
   absl::Span<const TokenId> head_ids() const override { return head_ids_; }
-  // Makes the head of these rows of the whole one, with the same bits; of all rows if there are no
-  // ids. Not between a pass and the last use of its logits. The head is as it was on an error:
-  // RESOURCE_EXHAUSTED if memory is short.
-  // REQUIRES: LoadOptions::sets_head_from has left it out; ids ascend, below vocab_size().
+  // Replaces the head by these rows of the whole one, with the same bits; by all rows if `ids` is
+  // empty. Do not call it between a pass and the last use of its logits. RESOURCE_EXHAUSTED if
+  // memory runs out; on error the head is unchanged.
+  // REQUIRES: the head was left out at load (sets_head_from); ids ascend and are below
+  // vocab_size().
   absl::Status SetHead(std::vector<TokenId> ids);
-  // Bytes of one of its rows as it is packed.
+  // The size of a packed row of the head, in bytes.
   int64_t head_row_bytes() const { return head_row_bytes_; }
   int context_length() const override { return config_.context_length; }
   int cache_variant(int greatest_length) const override {
@@ -106,122 +110,122 @@ class Transformer final : public LanguageModel {
            greatest_length > config_.rope.original_context;
   }
   int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
-  // Its heads are this rank's, of which there may be none.
+  // The layout of this rank's heads, of which there may be none.
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
-  // Bytes of weights that a pass over one row reads, without the embedding's row.
+  // The bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
-  // Memory that the first pass will take for packed weights.
+  // The bytes of memory that the first pass will allocate for packed weights.
   size_t bytes_to_pack() const;
-  // The backend's memory that loading took for weights that it packed.
+  // The bytes of the backend's memory for weights that were packed at load.
   size_t bytes_packed_at_load() const { return bytes_packed_at_load_; }
   int64_t num_parameters() const { return num_parameters_; }
-  // The files that hold the weights, and how these were changed at load, as options said.
+  // The files of the weights, and LoadOptions::FormOf for them.
   std::vector<std::string> weight_files() const { return weights_->files(); }
   const std::string& weights_form() const { return weights_form_; }
-  // The dtype of the weight matrices; of the first layer's, should they differ.
+  // The dtype of the first layer's weight matrices.
   DType dtype() const { return layers_.front().qkv.front().dtype; }
 
-  // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
+  // REQUIRES: all sequences of a pass belong to one PagedKvCache on this model's backend, with
+  // kv_layout().
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
   DeviceRows device_rows() override { return {backend_, sampler_, logits_}; }
-  // Enqueues the last pass once more, over the same positions and pages. Nothing is uploaded,
-  // allocated or waited for, so that a device can record it.
-  // REQUIRES: a pass, whose cache is still there and holds nothing else in those pages; no group.
+  // Enqueues the last pass again, over the same positions and pages. Does not upload, allocate or
+  // wait, so that a device can record it.
+  // REQUIRES: a previous pass, whose cache still exists and has the same contents in those pages;
+  // no group.
   void RepeatPass();
 
-  // From here on each row of a pass leaves the inputs of these layers, one after the other. The
-  // number of layers stands for the last state after the final norm.
-  // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose rows leave what they are
+  // Makes later passes keep the inputs of these layers as the states of each row, concatenated. The
+  // number of layers stands for the last state, after the final norm.
+  // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose states are its rows
   // before the final norm.
-  void LeaveStates(std::vector<int> layers);
+  void KeepStates(std::vector<int> layers);
   int state_size() const override {
     return is_draft_head() ? config_.hidden_size
-                           : static_cast<int>(left_layers_.size()) * config_.hidden_size;
+                           : static_cast<int>(kept_layers_.size()) * config_.hidden_size;
   }
   ConstMatrixView states() const override { return states_; }
   bool is_draft_head() const { return config_.state_input != StateInput::kNone; }
   int read_state_size() const override { return config_.read_state_size(); }
 
-  // Slots of a group's memory that a model may use.
+  // The number of slots of a group's memory that a model may use.
   static constexpr int kNumSlots = 8;
-  // Rank 0 of a group: from here on passes are over this cache, whose copies of pages the other
-  // ranks make, too.
+  // For rank 0 of a group: later passes use this cache, and the other ranks repeat its page copies.
   void Lead(PagedKvCache* cache) { cache->AddObserver(&page_copies_); }
-  // Another rank of the group: its part of a pass that rank 0 announced, over this rank's cache;
-  // null where it has no heads. The error is the group's.
+  // For the other ranks of a group: runs this rank's part of a pass that rank 0 announced. `cache`:
+  // this rank's, or null if it has no heads. Returns the group's error.
   absl::Status Follow(const PassMessage& pass, PagedKvCache* cache);
 
  private:
   struct Layer {
-    Buffer attention_norm;  // f32 [hidden], or nothing
-    // [(heads + 2 kv_heads) * head_dim, hidden], outputs that follow each other and have one dtype
-    // as a weight of their own.
+    Buffer attention_norm;  // f32 [hidden], or empty
+    // [(heads + 2 kv_heads) * head_dim, hidden] in total; one weight for each run of outputs with
+    // one dtype.
     std::vector<PackedWeight> qkv;
-    Buffer query_norm;             // f32 [head_dim], [heads * head_dim], or nothing
+    Buffer query_norm;             // f32 [head_dim], [heads * head_dim], or empty
     Buffer key_norm;               // the same for keys
     PackedWeight attention_out;    // [hidden, heads * head_dim]
-    Buffer attention_output_norm;  // f32 [hidden], or nothing
-    Buffer mlp_norm;               // f32 [hidden], or nothing
-    PackedWeight gate_up;          // [2 * intermediate, hidden], or nothing
-    PackedWeight down;             // [hidden, intermediate], or nothing
-    PackedWeight router;           // [experts, hidden], in place of these two
+    Buffer attention_output_norm;  // f32 [hidden], or empty
+    Buffer mlp_norm;               // f32 [hidden], or empty
+    PackedWeight gate_up;          // [2 * intermediate, hidden], or empty
+    PackedWeight down;             // [hidden, intermediate], or empty
+    PackedWeight router;           // [experts, hidden], in place of gate_up and down
     ExpertWeights experts;
-    Buffer mlp_output_norm;  // f32 [hidden], or nothing
+    Buffer mlp_output_norm;  // f32 [hidden], or empty
   };
   // The parts of a draft head before its layer.
   struct StateParts {
-    Buffer states_norm;     // f32 [read_state_size()], of the target's states, or nothing
+    Buffer states_norm;     // f32 [read_state_size()], for the target's states, or empty
     Buffer state_norm;      // f32 [hidden]
-    Buffer embedding_norm;  // f32 [hidden], or nothing: the layer's attention_norm
+    Buffer embedding_norm;  // f32 [hidden], or empty: the layer's attention_norm is used
     PackedWeight fc;        // [hidden, fc_inputs()]
   };
-  // The angles that heads are rotated by in the layers of one LayerRotation; nothing if there are
-  // none.
+  // The rotary angles for the layers of one LayerRotation; empty if no layer uses it.
   struct Rotation {
     Buffer inverse_frequencies;  // f32 [KvSequence::variant, head_dim / 2]
     Buffer magnitudes;           // f32 [head_dim / 2]
-    Buffer angles;               // of the pass: f32 [rows, head_dim]
+    Buffer angles;               // f32 [rows, head_dim], for the current pass
     bool is_used() const { return magnitudes.size_bytes() > 0; }
   };
-  // Activations and the pass's tables; they only ever grow.
+  // Activations and tables of a pass. Buffers never shrink.
   struct Workspace {
     int rows = 0;
     int logit_rows = 0;
-    // ---- In the memory of the group, if there is one: every rank writes its own columns ----
+    // ---- In the group's memory, if there is a group: every rank writes its own columns ----
     Buffer hidden, attended, mlp, output;  // f32 [rows, ...]
-    Buffer queries_and_keys;               // f32 [rows, ...]: of all heads, if all are normalised
+    Buffer queries_and_keys;               // f32 [rows, ...]: all heads, if normalised
     Buffer expert_outputs;                 // f32 [rows * experts_per_row, hidden], in a group
     Buffer logits;                         // f32 [logit_rows, head_tokens()]
-    // ---- In the backend's ----
+    // ---- In the backend's memory ----
     Buffer normed, normed_output, qkv;     // f32 [rows, ...]
-    Buffer normed_heads;                   // of queries_and_keys
+    Buffer normed_heads;                   // queries_and_keys, normalised
     Buffer router_logits, expert_weights;  // f32 [rows, ...]
     Buffer expert_ids;                     // int32 [rows, experts_per_row]
     Buffer wanted;                         // f32 [logit_rows, hidden]
     Buffer largest;                        // int32 [logit_rows]
-    Buffer states;                         // f32 [rows, state_size()], unless a draft head's
-    // A draft head's: the states that it reads, and the two halves of a product's rows.
+    Buffer states;                         // f32 [rows, state_size()]; unused by a draft head
+    // For a draft head: the states that it reads, and the concatenated input of its first product.
     Buffer read_states;  // f32 [rows, ...]
     Buffer joined;       // f32 [rows, 2 * hidden]
-    Buffer tables;       // int32: see PassTables
+    Buffer tables;       // int32, laid out by PassTables
   };
   // A rank's share of each kind of output.
   struct Parts {
     RankShare kv_heads, heads;
-    RankShare hidden, mlp, head_rows;  // outputs of products
+    RankShare hidden, mlp, head_rows;  // products' outputs
     RankShare experts;
   };
   struct Unpacked {
     const PackedWeight* weight;
-    std::vector<std::string> tensors;  // that it is made of
+    std::vector<std::string> tensors;  // its sources
   };
-  // The files that a model is loaded from.
+  // A model's files and their contents.
   struct Files {
     std::string path;
     ModelConfig config;
     std::shared_ptr<const Weights> weights;
   };
-  // Copies of pages since the last pass.
+  // Records copies of pages since the last pass.
   struct PageCopies final : PagedKvCache::Observer {
     void OnPublish(PageId, PageId, absl::Span<const TokenId>, const CacheSalt&) override {}
     void OnCopy(PageId from, PageId to) override { copies.push_back({from, to}); }
@@ -237,19 +241,19 @@ class Transformer final : public LanguageModel {
                                                                  Backend* backend,
                                                                  const LoadOptions& options);
   void ForgetPacked();
-  static constexpr int kOwnMemory = -1;  // in place of a slot of the group's
+  static constexpr int kOwnMemory = -1;  // the backend's memory, not a slot of the group's
   absl::Status Grow(Buffer* buffer, size_t bytes, int slot = kOwnMemory);
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
-                       bool finds_largest);
+                       bool finds_argmax);
   absl::Status EndGroupIfFailed(absl::Status status);
-  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
-  MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
-  void LeaveState(int layer, int rows, const int32_t* all_rows);
+  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax);
+  MatrixView CopyLogitsToHost(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
+  void KeepState(int layer, int rows, const int32_t* all_rows);
   absl::Status TakeStates(absl::Span<const ForwardRequest> requests, int rows);
   void EnterHead(const int32_t* ids, int rows, const int32_t* all_rows);
-  // The matrix of the whole head as the host may read it, until ForgetHeadMatrix.
+  // The matrix of the whole head in the host's memory, valid until ForgetHeadMatrix.
   absl::StatusOr<ConstMatrixView> HeadMatrix() const;
   void ForgetHeadMatrix() const;
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
@@ -264,7 +268,7 @@ class Transformer final : public LanguageModel {
   void RunExperts(int index, const NormedRows& input);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
   Parts PartsOf(int rank) const;
-  // Brings every rank's columns of `whole` to all.
+  // Exchanges columns of `whole`, so that every rank has all of them.
   //   columns: in units of `unit`
   void Gather(MatrixView whole, RankShare Parts::*columns, int unit = 1);
 
@@ -274,17 +278,17 @@ class Transformer final : public LanguageModel {
   RankGroup* group_;  // or null
   int first_slot_;
   int num_head_tokens_ = 0;
-  const Transformer* target_;  // of a draft head, or null
+  const Transformer* target_;  // for a draft head, or null
   int first_layer_;
-  Parts parts_;  // of this rank: everything without a group
+  Parts parts_;  // of this rank; everything without a group
   PageCopies page_copies_;
   std::string weights_form_;
   std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
-  PackedFile packed_;                       // mapped, too, if weights are read from it
-  bool is_unread_ = false;                  // and no pass has read it yet
+  PackedFile packed_;                       // mapped, if weights are read from it
+  bool is_unread_ = false;                  // whether no pass has read `packed_` yet
   int64_t num_parameters_ = 0;
   size_t bytes_packed_at_load_ = 0;
-  std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
+  std::vector<std::byte> quantized_embedding_;  // if the embedding differs from the files'
   Buffer embedding_storage_;
   ConstMatrixView embedding_;       // [vocab, hidden]
   ConstMatrixView host_embedding_;  // the same, in the host's memory
@@ -292,21 +296,21 @@ class Transformer final : public LanguageModel {
   std::vector<Layer> layers_;
   StateParts state_parts_;
   Buffer final_norm_;  // f32 [hidden]
-  PackedWeight head_;  // [this rank's of head_tokens(), hidden]
+  PackedWeight head_;  // [this rank's share of head_tokens(), hidden]
   std::vector<TokenId> head_ids_;
-  std::optional<DType> head_format_;  // that SetHead quantises to
+  std::optional<DType> head_format_;  // the format for SetHead
   int64_t head_row_bytes_ = 0;
-  std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
+  std::deque<Unpacked> unpacked_;  // in the order of use in a pass
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;
   PassTables last_pass_{0, 0, 0, 0};
   const PagedKvCache* last_cache_ = nullptr;
-  std::vector<int> left_layers_;   // whose inputs are left
-  bool reads_own_states_ = false;  // in this pass
+  std::vector<int> kept_layers_;   // the layers of KeepStates
+  bool reads_own_states_ = false;  // in the current pass
   MatrixView states_;              // of the last pass
   MatrixView logits_;              // of the last pass
-  HostLogits host_logits_;         // unused where the backend's memory is the host's
+  HostLogits host_logits_;         // unused if the backend's memory is the host's
 };
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// The head of a Transformer that has one of gathered rows; the states that passes leave for a draft
-// head, and how a draft head reads them.
+// The parts of Transformer for heads: SetHead gathers rows of the head, KeepState keeps states for
+// a draft head, and TakeStates and EnterHead read them.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -62,22 +62,22 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   return absl::OkStatus();
 }
 
-void Transformer::LeaveStates(std::vector<int> layers) {
+void Transformer::KeepStates(std::vector<int> layers) {
   TANDEM_CHECK(group_ == nullptr && !is_draft_head() && absl::c_all_of(layers, [this](int layer) {
                  return 0 <= layer && layer <= config_.num_layers;
                }));
   graph_cache_->Forget();
-  left_layers_ = std::move(layers);
+  kept_layers_ = std::move(layers);
   workspace_.states = {};
 }
 
-// Copies the input of `layer` to its columns of the states, if it is left.
-void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
+// Copies the input of `layer` to its columns of the states, if KeepStates named the layer.
+void Transformer::KeepState(int layer, int rows, const int32_t* all_rows) {
   const int hidden_size = config_.hidden_size;
   const MatrixView hidden = View(workspace_.hidden, rows, hidden_size);
   const MatrixView states = View(workspace_.states, rows, state_size());
-  for (int i = 0; i < static_cast<int>(left_layers_.size()); ++i) {
-    if (left_layers_[i] != layer) continue;
+  for (int i = 0; i < static_cast<int>(kept_layers_.size()); ++i) {
+    if (kept_layers_[i] != layer) continue;
     MatrixView left = states;
     left.data = static_cast<float*>(states.data) + int64_t{i} * hidden_size;
     left.cols = hidden_size;
@@ -90,7 +90,7 @@ void Transformer::LeaveState(int layer, int rows, const int32_t* all_rows) {
   }
 }
 
-// Copies the states that the requests read, before the pass writes anything: a head's own states
+// Copies the states that the requests read, before the pass overwrites them: a head's own states
 // are this model's rows of the previous pass.
 absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, int rows) {
   reads_own_states_ = requests[0].reads_own_states;
@@ -110,7 +110,7 @@ absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, 
   return absl::OkStatus();
 }
 
-// Prepares a draft head's layer: its rows in `hidden`, and those that are multiplied with its first
+// Prepares the input of a draft head's layer: its rows in `hidden`, and the input rows of its first
 // product in `joined`.
 void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_rows) {
   const int size = config_.hidden_size;

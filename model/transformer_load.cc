@@ -1,4 +1,4 @@
-// How a Transformer is loaded: its options and files, and the cache of its packed weights.
+// Loads a Transformer: its options and files, and the cache of its packed weights.
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& 
   return model;
 }
 
-// With the cached weights of options.packed_folder, which are written first if they are missing or
-// stale. Null if the model is too small for that.
+// Loads a model with the cached weights of options.packed_folder, and writes these first if they
+// are missing or stale. Returns null if the model is too small for the cache.
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files& files,
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
@@ -58,16 +58,15 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
     auto model = LoadFrom(files, backend, options, &*kept);
     if (model.ok()) return model;
   } else if (!absl::IsNotFound(kept.status()) && !absl::IsFailedPrecondition(kept.status())) {
-    Log(LogLevel::kWarning,
-        absl::StrCat(kept.status().message(), "; the weights are packed again"));
+    Log(LogLevel::kWarning, absl::StrCat(kept.status().message(), "; packing the weights again"));
   }
-  // A model that is refused is refused before packing is announced and begun.
+  // Check first, so that an unsupported model fails before packing begins.
   Transformer checked(backend, files, options);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
   ASSIGN_OR_RETURN(PackedFileWriter writer,
-                   PackedFileWriter::Create(source, TransformerLoader::MostEntries(files.config)));
+                   PackedFileWriter::Create(source, TransformerLoader::MaxEntries(files.config)));
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
-                                    " once, for later starts to map: ", source.path));
+                                    " into a file that later starts map: ", source.path));
   Transformer unfilled(backend, files, options);
   RETURN_IF_ERROR(
       TransformerLoader(files.path, options, &unfilled).Write(&writer, checked.num_parameters()));
@@ -81,9 +80,9 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
   Files files{.path = folder, .config = {}, .weights = {}};
   ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder, options.allowed_config_keys));
   if (options.context > files.config.context_length) {
-    return FieldError("context",
-                      absl::StrCat("found ", options.context, ", allowed: at most ",
-                                   files.config.context_length, ", which ", folder, " has"));
+    return FieldError("context", absl::StrCat("found ", options.context, ", allowed: at most ",
+                                              files.config.context_length,
+                                              ", as the configuration of ", folder, " says"));
   }
   if (options.context > 0) files.config.context_length = options.context;
   const bool as_floats = options.has_exact_activations || options.quantized.has_value();

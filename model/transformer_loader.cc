@@ -19,9 +19,9 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kLongRow = 256;  // whole blocks of every format
+constexpr int64_t kLongRow = 256;  // a multiple of the block size of every format
 
-// Tensors of older checkpoints that hold nothing but what the config says.
+// Whether a tensor of an older checkpoint follows from the configuration.
 bool IsDerivable(absl::string_view name) {
   return absl::EndsWith(name, "rotary_emb.inv_freq") ||
          absl::EndsWith(name, "self_attn.masked_bias") || absl::EndsWith(name, "self_attn.bias");
@@ -62,7 +62,7 @@ absl::Status TransformerLoader::Write(PackedFileWriter* writer, int64_t num_para
   return absl::OkStatus();
 }
 
-int TransformerLoader::MostEntries(const ModelConfig& config) {
+int TransformerLoader::MaxEntries(const ModelConfig& config) {
   return (9 + 2 * config.num_experts) * config.num_layers + 3;
 }
 
@@ -71,7 +71,7 @@ absl::Status TransformerLoader::Fill() {
   if (config.num_experts > 0 && !model_.backend_->computes_experts()) {
     return absl::UnimplementedError(absl::StrCat(path_, ": found a model with experts, allowed on ",
                                                  View(model_.backend_->name()),
-                                                 ": models without"));
+                                                 ": models without experts"));
   }
   if (model_.group_ != nullptr && !model_.group_->gathers_pieces() &&
       config.query_key_norm == QueryKeyNorm::kAllHeads) {
@@ -127,8 +127,8 @@ absl::Status TransformerLoader::CheckMemoryFor(const std::string& name,
   const std::optional<int64_t> available = AvailableMemoryBytes();
   if (!available.has_value() || 2 * bytes <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("memory: ", 2 * bytes, " bytes are wanted to make and pack ",
-                   model_.weights_->Where(name), ", and ", *available, " are available"));
+      absl::StrCat("memory: need ", 2 * bytes, " bytes to build and pack ",
+                   model_.weights_->Where(name), ", but only ", *available, " are available"));
 }
 
 std::optional<DType> TransformerLoader::FormatOf(const ConstMatrixView& matrix,
@@ -230,7 +230,7 @@ absl::Status TransformerLoader::Pack(absl::Span<const WeightPart> parts, PartOrd
     return Keep(entry,
                 {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
   }
-  // Matrices that were made in memory leave it at once.
+  // Matrices that were built in memory are packed and freed at once.
   if (packs_now_ || IsAnyMade(tensors)) {
     ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
     model_.bytes_packed_at_load_ += weight->data.size_bytes();
@@ -260,7 +260,7 @@ absl::StatusOr<TransformerLoader::FoundParts> TransformerLoader::FindProjections
     found.tensors.push_back(tensor);
     found.parts.push_back({.matrix = RowsOf(matrix, own.begin, own.end)});
     if (!has_bias) continue;
-    found.parts.back().bias = bias.data() + own.begin;  // which stays there
+    found.parts.back().bias = bias.data() + own.begin;  // stays valid after the move
     found.biases.push_back(std::move(bias));
   }
   return found;
@@ -306,7 +306,7 @@ absl::Status TransformerLoader::AttentionProjections(const std::string& prefix,
   ASSIGN_OR_RETURN(const FoundParts found, FindProjections(prefix, {"q_proj", "k_proj", "v_proj"},
                                                            outputs, inputs, has_bias));
   const size_t size = found.parts.size();
-  weights->reserve(size);  // they stay where they are
+  weights->reserve(size);  // so that their addresses do not change
   for (size_t first = 0, end = 0; first < size; first = end) {
     while (end < size && found.HasOneDType(first, end)) ++end;
     RETURN_IF_ERROR(Pack(absl::MakeConstSpan(found.parts).subspan(first, end - first),
@@ -350,11 +350,11 @@ absl::Status TransformerLoader::LoadLayer(int index, Transformer::Layer* to) {
     ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(prefix, part, ".weight"), c.hidden_size));
     return absl::OkStatus();
   };
-  if (c.norms_inputs) {
+  if (c.normalizes_inputs) {
     RETURN_IF_ERROR(load_norm(kAttentionNorm, &layer.attention_norm));
     if (!c.is_parallel) RETURN_IF_ERROR(load_norm(kMlpNorm, &layer.mlp_norm));
   }
-  if (c.norms_outputs) {
+  if (c.normalizes_outputs) {
     RETURN_IF_ERROR(load_norm(kAttentionOutputNorm, &layer.attention_output_norm));
     RETURN_IF_ERROR(load_norm(kMlpOutputNorm, &layer.mlp_output_norm));
   }
@@ -417,7 +417,7 @@ absl::Status TransformerLoader::LoadExperts(const std::string& mlp, Transformer:
 absl::Status TransformerLoader::LoadHead(ConstMatrixView embedding) {
   WeightPart part{.matrix = embedding, .bias = nullptr};
   if (model_.config_.tied_embeddings) {
-    ignored_.insert("lm_head.weight");  // as the reference does
+    ignored_.insert("lm_head.weight");  // as in the reference
   } else {
     ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
                                          model_.config_.hidden_size));

@@ -21,66 +21,72 @@
 
 namespace tandem {
 
-// These rows of a matrix in the host's memory, one after the other, in `*gathered`.
+// Copies these rows of a matrix in the host's memory to `*gathered`, contiguously, and returns a
+// view of them.
 ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
                              std::vector<std::byte>* gathered);
 
-// One load of a model: one call of Load, Check or Write. Thread-compatible.
+// Performs one load of a model: make one call of Load, Check or Write. Thread-compatible.
 class TransformerLoader {
  public:
   TransformerLoader(const std::string& path, const Transformer::LoadOptions& options,
                     Transformer* model);
 
-  // From the weights' files, or from `packed`.
+  // Loads the model from the files of its weights, or from `packed`.
   absl::Status Load(PackedFile* packed);
 
-  // Refuses what Load would refuse, and makes, reads and packs no matrix.
+  // Returns the errors that Load would return for an unsupported model, without reading or packing
+  // any matrix.
   absl::Status Check();
 
-  // Packs every weight into a file, `num_parameters` of them. The model is left without.
+  // Packs all weights, `num_parameters` in total, into a file. The model itself stays without
+  // weights.
   absl::Status Write(PackedFileWriter* writer, int64_t num_parameters);
-  static int MostEntries(const ModelConfig& config);
-  // Checks that the head of `path` fits options.target, or that another model has no target. Gives
-  // a head's configuration the target's context and the layers that it reads. Errors name the key.
+  static int MaxEntries(const ModelConfig& config);
+  // Checks that the draft head of `path` fits options.target, or that any other model is loaded
+  // without a target. Sets the target's context length and the layers to read in a head's
+  // configuration. Errors name the key.
   static absl::Status FitToTarget(const std::string& path, const Transformer::LoadOptions& options,
                                   ModelConfig* config);
 
  private:
-  // The format of a quantised head and embedding. No format of blocks is larger.
+  // The format of a quantised head and embedding, the largest block format.
   static constexpr DType kHeadFormat = DType::kQ8_0;
 
   absl::Status Fill();
 
-  // Whether matrices are only described.
+  // Whether matrices have descriptions but no data.
   bool has_no_data() const { return packed_ != nullptr || only_checks_; }
 
-  // Without data where that is not read.
+  // Returns a matrix, without data if has_no_data().
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols);
 
-  // RESOURCE_EXHAUSTED where packing a matrix that is made in memory would run out of it.
+  // RESOURCE_EXHAUSTED if there is not enough memory to build `matrix` and pack it.
   absl::Status CheckMemoryFor(const std::string& name, const ConstMatrixView& matrix) const;
 
-  // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.
+  // Returns the format to which a matrix is quantised if `wanted` is requested. Nullopt if it keeps
+  // its own.
   std::optional<DType> FormatOf(const ConstMatrixView& matrix, DType wanted) const;
   absl::StatusOr<ConstMatrixView> LoadEmbedding();
 
-  // The embedding as the files have it.
+  // Returns the embedding as it is in the files.
   absl::StatusOr<ConstMatrixView> EmbeddingInPlace(const std::string& name,
                                                    const ConstMatrixView& described);
   absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size);
   absl::StatusOr<Buffer> UploadFloats(const std::vector<float>& values);
   absl::StatusOr<Buffer> Vector(const std::string& name, int64_t size);
 
-  // Adds packed weights to the file, and tells how many parameters have come so far.
+  // Adds packed weights to the file, and reports the progress.
   absl::Status Keep(const std::string& entry, absl::Span<const std::byte> bytes);
   bool IsAnyMade(const std::vector<std::string>& tensors) const;
 
-  // Packs the parts, which are `tensors`, into `*weight`, which stays where it is.
+  // Packs `parts`, which come from `tensors`, into `*weight`. The address of `*weight` must not
+  // change.
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order,
                     std::optional<DType> wanted, std::vector<std::string> tensors,
                     PackedWeight* weight);
 
-  // Tensors that are multiplied with the same rows.
+  // Tensors that the same rows are multiplied with.
   struct FoundParts {
     std::vector<std::string> tensors;
     std::vector<WeightPart> parts;
@@ -91,14 +97,14 @@ class TransformerLoader {
     }
   };
 
-  // How many outputs a projection has, and which of them this rank computes.
+  // The number of outputs of a projection, and the share of this rank.
   struct Outputs {
     int count = 0;
     RankShare own;
   };
 
-  // This rank's outputs of the projections `names` ("q_proj", ...) under `prefix`; nothing of one
-  // without any.
+  // Returns this rank's outputs of the projections `names` ("q_proj", ...) under `prefix`. Leaves
+  // out a projection without outputs on this rank.
   absl::StatusOr<FoundParts> FindProjections(const std::string& prefix,
                                              absl::Span<const char* const> names,
                                              absl::Span<const Outputs> outputs, int inputs,
@@ -109,47 +115,48 @@ class TransformerLoader {
                            absl::Span<const Outputs> outputs, int inputs, bool has_bias,
                            PackedWeight* weight, PartOrder order = PartOrder::kConcatenated);
 
-  // Packs parts as f32, which holds every dtype, such as those of a quantised checkpoint of which
-  // one was left out of quantising. REQUIRES: they are packed now, as what is widened does not
-  // stay.
+  // Packs parts of several dtypes as f32, for example of a quantised checkpoint with one tensor
+  // left unquantised.
+  // REQUIRES: they are packed at once, because the widened copies are temporary.
   absl::Status PackWidened(FoundParts* found, PartOrder order, std::optional<DType> wanted,
                            PackedWeight* weight);
 
-  // Packs queries, keys and values: as one product, if they have one dtype.
+  // Packs queries, keys and values; neighbours with the same dtype as one product.
   absl::Status AttentionProjections(const std::string& prefix, absl::Span<const Outputs> outputs,
                                     int inputs, bool has_bias, std::vector<PackedWeight>* weights);
 
-  // Elements of a head that are not rotated have frequencies of 0 and magnitudes of 1.
+  // Loads the tables of a rotation. Elements of a head that are not rotated get frequency 0 and
+  // magnitude 1.
   absl::Status LoadRotation(LayerRotation kind, Transformer::Rotation* rotation);
   absl::Status LoadLayer(int index, Transformer::Layer* to);
   absl::Status LoadFeedForward(const std::string& prefix, Outputs middle, Outputs hidden,
                                bool has_bias, PackedWeight* gate_up, PackedWeight* down);
 
-  // The router is f32 whatever it is stored as, because what it says decides and it is small.
-  // Experts are packed at once, because no pass reads all of them.
+  // Keeps the router in f32: it is small, and its output selects the experts. Packs experts at
+  // load, because no pass reads all of them.
   absl::Status LoadExperts(const std::string& mlp, Transformer::Layer* layer);
   absl::Status LoadHead(ConstMatrixView embedding);
-  // A draft head's (draft_head_loader.cc): the parts before its layer, and its head, whose rows are
-  // sorted by their tokens' ids.
+  // For draft heads (draft_head_loader.cc): load the parts before the layer, and the head, whose
+  // rows are sorted by token id.
   absl::Status LoadStateParts();
   absl::Status LoadDraftHead();
   absl::Status PackDraftHead(ConstMatrixView matrix, absl::Span<const TokenId> rows);
 
-  // A tensor that the architecture has no place for would have changed the result.
+  // Fails if a tensor was not used: ignoring it could change the result.
   absl::Status CheckAllUsed() const;
 
   Transformer& model_;
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
   const int head_tokens_;  // 0 for all
-  const bool sets_head_;   // the head is left out
+  const bool sets_head_;   // the head is not loaded: SetHead makes it
   const std::function<void(int64_t, int64_t)> on_packing_;
   const std::string path_;
-  const PackedFile* packed_ = nullptr;  // to take weights from, or none
-  PackedFileWriter* writer_ = nullptr;  // to put them into, or none
+  const PackedFile* packed_ = nullptr;  // the source of packed weights, or null
+  PackedFileWriter* writer_ = nullptr;  // the destination of packed weights, or null
   int64_t num_to_write_ = 0;            // parameters
-  bool only_checks_ = false;            // the descriptions of matrices
-  bool packs_now_ = false;              // and not when they are first read
+  bool only_checks_ = false;            // reads only the descriptions of matrices
+  bool packs_now_ = false;              // packs at load, not at first use
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };

@@ -1,4 +1,4 @@
-// A model that several ranks compute together has the bits of one that computes alone.
+// Tests that several ranks computing a model together have the same bits as a single one.
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -70,7 +70,7 @@ struct Rank {
   }
 };
 
-// Ranks as threads of this process.
+// Ranks that are threads of this process.
 class Ranks {
  public:
   Ranks(const std::string& folder, int world, const Transformer::LoadOptions& options = {},
@@ -111,8 +111,8 @@ class Ranks {
   std::vector<std::thread> threads_;
 };
 
-// Logits of prompts in chunks, of drafts that are rolled back, of forks whose page is copied, and
-// of batches.
+// Returns logits of prompts in chunks, of rolled-back drafts, of forks that copy a page, and of
+// batches.
 std::vector<float> LogitsOf(Transformer* model, PagedKvCache* cache) {
   std::vector<float> all;
   const auto pass = [&](std::vector<ForwardRequest> requests) {
@@ -153,7 +153,7 @@ bool AreSameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 class GoldenModelRanks : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenModelRanks, HaveTheBitsOfOne) {
+TEST_P(GoldenModelRanks, HaveTheSameBitsAsOneRank) {
   const std::string folder = ModelFolder(GetParam());
   const std::vector<float> alone = LogitsAlone(folder, {}, KvDType::kF32, 1);
   for (const int world : {1, 2, 3, 4}) {
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModelRanks, testing::ValuesIn(GoldenModels()
                            return name;
                          });
 
-TEST(TransformerRanks, EveryFormatHasTheBitsOfOne) {
+TEST(TransformerRanks, HaveTheSameBitsInEveryFormat) {
   const std::string folder = ModelFolder("llama-gqa");
   for (const DType format :
        {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2K,
@@ -185,7 +185,7 @@ TEST(TransformerRanks, EveryFormatHasTheBitsOfOne) {
   }
 }
 
-TEST(TransformerRanks, EveryCacheHasTheBitsOfOne) {
+TEST(TransformerRanks, HaveTheSameBitsWithEveryCacheType) {
   const std::string folder = ModelFolder("llama-gqa");
   for (const KvDType dtype : kAllKvDTypes) {
     const std::vector<float> alone = LogitsAlone(folder, {}, dtype, 1);
@@ -195,15 +195,15 @@ TEST(TransformerRanks, EveryCacheHasTheBitsOfOne) {
   }
 }
 
-TEST(TransformerRanks, TwoRanksOfAThreadAreOneOfTwo) {
+TEST(TransformerRanks, TwoRanksEqualOneWithTwoThreads) {
   const std::string folder = ModelFolder("llama-gqa");
   const std::vector<float> alone = LogitsAlone(folder, {}, KvDType::kF32, 2);
   Ranks ranks(folder, 2, {}, KvDType::kF32, 1);
   EXPECT_TRUE(AreSameBits(LogitsOf(ranks.first().model.get(), ranks.first().cache.get()), alone));
 }
 
-// Every golden model, over a network.
-TEST(TransformerRanks, LinkedOnesHaveTheBitsOfOne) {
+// Runs every golden model over the loopback network.
+TEST(TransformerRanks, LinkedRanksHaveTheSameBitsAsOneRank) {
   for (const std::string& name : GoldenModels()) {
     const std::string folder = ModelFolder(name);
     const std::vector<float> alone = LogitsAlone(folder, {}, KvDType::kF32, 1);
@@ -220,12 +220,12 @@ TEST(TransformerRanks, LinkedOnesHaveTheBitsOfOne) {
   }
 }
 
-TEST(PassMessage, OtherBytesThanAPassAreRefused) {
+TEST(PassMessage, DecodeRejectsOtherBytes) {
   const std::vector<int32_t> integers(PassTables(1, 2, 1, 4).size, 7);
   const PassMessage::PageCopy copy{.from = 3, .to = 5};
   const PassMessage pass{.model = 8,
                          .tables = PassTables(1, 2, 1, 4),
-                         .finds_largest = true,
+                         .finds_argmax = true,
                          .copies = {&copy, 1},
                          .integers = integers};
   std::vector<std::byte> bytes = pass.Encode();
@@ -233,7 +233,7 @@ TEST(PassMessage, OtherBytesThanAPassAreRefused) {
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->model, 8);
   EXPECT_EQ(decoded->tables.max_pages, 4);
-  EXPECT_TRUE(decoded->finds_largest);
+  EXPECT_TRUE(decoded->finds_argmax);
   ASSERT_EQ(decoded->copies.size(), 1);
   EXPECT_EQ(decoded->copies[0].to, 5);
   EXPECT_THAT(decoded->integers, testing::Each(7));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWholePrompt = 1 << 20;
 
-// Rows of one pass, by request.
+// The rows of one pass, in the order of the requests.
 struct PassRows {
   MatrixView logits;
   const float* operator[](int i) const {
@@ -42,7 +42,7 @@ struct PlainRun {
   std::vector<float> logprobs;
 };
 
-// What decoding is: a row, its distribution, a draw; all generations in step.
+// Plain decoding: a row, its distribution, a draw. All generations advance together.
 absl::StatusOr<std::vector<PlainRun>> DecodePlainly(LanguageModel* model, PagedKvCache* cache,
                                                     absl::Span<const ProofRequest> requests) {
   std::vector<PlainRun> runs;
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<PlainRun>> DecodePlainly(LanguageModel* model, PagedK
   return runs;
 }
 
-// ---- Speculation beside it ----
+// ---- Speculation, compared with it ----
 
 struct Arm {
   AcceptanceRule rule = AcceptanceRule::kExactMatch;
@@ -108,7 +108,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Session>>> Generate(
       if (!session->finished) running.push_back(session.get());
     }
     if (running.empty()) return sessions;
-    // The first prompt is read alone for a while, so that its decoding meets others' reading.
+    // The first prompt is read alone for a while, so that its decoding coincides with the reading
+    // of the others.
     const bool is_alone = running[0]->num_output() == 0 && running[0]->num_pending() > 1;
     if (is_alone) running.resize(1);
     RETURN_IF_ERROR(rounds->Run(running, arm.draft_tokens, arm.chunk_tokens));
@@ -164,7 +165,8 @@ std::vector<ProofRequest> MakeRequests(const ExactOptions& options, bool greedy)
   return requests;
 }
 
-// Beside the engine's drafter a second one that has read the same tokens just now.
+// Runs, next to the engine's drafter, a second state that has just read the same tokens, and
+// compares their proposals.
 class WatchedDrafter final : public WrappedDrafter {
  public:
   WatchedDrafter(const ProofWorld& world, const ProofWorld& defined, ExactCheck* check)
@@ -209,12 +211,12 @@ class WatchedDrafter final : public WrappedDrafter {
         continue;
       }
       if (check_->different++ > 0) continue;
-      check_->first_difference = absl::StrCat("draft token ", i, " behind ", length, " tokens");
+      check_->first_difference = absl::StrCat("draft token ", i, " after ", length, " tokens");
     }
   }
   static bool IsSame(const Distribution& a, const Distribution& b) {
     if (a.only != b.only || a.probs.size() != b.probs.size()) return false;
-    // One-hot rows have no probabilities, and memcmp takes no null.
+    // One-hot rows do not have probabilities, and memcmp must not get null.
     return a.probs.empty() ||
            std::memcmp(a.probs.data(), b.probs.data(), a.probs.size() * sizeof(float)) == 0;
   }
@@ -236,7 +238,7 @@ absl::StatusOr<ExactCheck> CheckRows(LanguageModel* plain, LanguageModel* target
       .compared = 0,
       .different = 0,
       .first_difference = {}};
-  // Any text will do; the models' own is the likeliest to matter.
+  // Any text would do; the models' own is the most relevant.
   std::vector<ProofRequest> requests;
   for (const auto& prompt : options.prompts) {
     requests.push_back({.prompt = prompt,
@@ -253,7 +255,7 @@ absl::StatusOr<ExactCheck> CheckRows(LanguageModel* plain, LanguageModel* target
   }
   const size_t row_bytes = plain->vocab_size() * sizeof(float);
   for (int start = 0; start + max_rows <= options.max_tokens; start += max_rows) {
-    // One by one, each sequence alone.
+    // Rows one by one, each sequence alone.
     std::vector<std::vector<float>> want(texts.size());
     std::vector<KvSequence> before;
     for (size_t s = 0; s < texts.size(); ++s) {

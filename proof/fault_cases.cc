@@ -15,9 +15,9 @@ namespace {
 
 using Row = std::vector<double>;
 
-absl::StatusOr<Row> RowBehind(RememberedRows* model, absl::Span<const TokenId> prompt,
-                              absl::Span<const TokenId> output, const SamplingParams& sampling,
-                              size_t vocab) {
+absl::StatusOr<Row> RowAfterTokens(RememberedRows* model, absl::Span<const TokenId> prompt,
+                                   absl::Span<const TokenId> output, const SamplingParams& sampling,
+                                   size_t vocab) {
   Distribution distribution;
   RETURN_IF_ERROR(MakeDistributionAfter(model, prompt, output, sampling, vocab, &distribution));
   Row row(distribution.probs.begin(), distribution.probs.end());
@@ -41,8 +41,8 @@ double Variation(const Row& a, const Row& b) {
   return distance / 2;
 }
 
-// Token x is drawn by coins in an interval of length q(x), lowest ids first, and accepted by those
-// below min(1, p(x) / q(x)).
+// The coin that accepts also draws the token: x is drawn if the coin lies in an interval of length
+// q(x), with the lowest ids first, and accepted if it is below min(1, p(x) / q(x)).
 double EffectOfOneCoin(const Row& p, const Row& q) {
   Row law(p.size());
   double start = 0.0;
@@ -61,9 +61,10 @@ double EffectOfOneCoin(const Row& p, const Row& q) {
   return Variation(law, p);
 }
 
-// The draw from `residual` with the noise E that a draw from q has used. That one ended at the time
-// T of its winner, T standard exponential; so E_v = T q_v + another exponential for everybody else,
-// and in the residual's race v starts T q_v / r_v late. (The winner itself is not in it.)
+// The law of a draw from `residual` that reuses the noise E of a draw from q. That draw ended at
+// the time T of its winner, where T is standard exponential. So E_v = T q_v + another exponential
+// for every other token, and in the residual's race v starts T q_v / r_v late. (The winner itself
+// is not in that race.)
 Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
   std::vector<std::pair<double, size_t>> starts;
   for (size_t v = 0; v < q.size(); ++v) {
@@ -71,7 +72,7 @@ Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
   }
   std::sort(starts.begin(), starts.end());
   Row law(q.size(), 0.0);
-  double going_on = 1.0;  // chance that nobody has arrived when the i-th starts
+  double going_on = 1.0;  // probability that no token has arrived when the i-th starts
   double rate = 0.0;
   for (size_t i = 0; i < starts.size(); ++i) {
     rate += residual[starts[i].second];
@@ -86,7 +87,7 @@ Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
 }
 
 double EffectOfSharedNoise(const Row& p, const Row& q) {
-  // The mean over T by Gauss and Laguerre's rule of three places.
+  // The mean over T, by Gauss-Laguerre quadrature with three nodes.
   constexpr std::pair<double, double> kTimes[] = {
       {0.415775, 0.711093}, {2.294280, 0.278518}, {6.289945, 0.010389}};
   const Row residual = ResidualOf(p, q, 1.0);
@@ -98,7 +99,8 @@ double EffectOfSharedNoise(const Row& p, const Row& q) {
   return Sum(residual) * Variation(law, residual);
 }
 
-// Only a token with half of the draft's mass or more is proposed, else one is drawn from p.
+// Proposes a token only if it has at least half of the draft's mass; otherwise a token is drawn
+// from p.
 double EffectOfDropping(const Row& p, const Row& q) {
   const size_t x = std::max_element(q.begin(), q.end()) - q.begin();
   if (q[x] < 0.5) return 0.0;
@@ -113,30 +115,30 @@ double EffectOfDropping(const Row& p, const Row& q) {
   return Variation(law, p);
 }
 
-// How much a fault would change somewhere.
+// The estimated effect of a fault in one place.
 struct Effect {
   FaultShows shows;
   double size = 0.0;
-  int draft_tokens = LawCase().draft_tokens;  // with so many
+  int draft_tokens = LawCase().draft_tokens;  // the draft length that shows it
 };
 
-// Two tokens are drafted (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
-// from q2.
+// Effects with a draft of two tokens (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and
+// then one from q2.
 absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt,
                                               const SamplingParams& sampling, size_t vocab,
                                               RememberedRows* target, RememberedRows* draft) {
-  ASSIGN_OR_RETURN(const Row p, RowBehind(target, prompt, {}, sampling, vocab));
-  ASSIGN_OR_RETURN(const Row q, RowBehind(draft, prompt, {}, sampling, vocab));
-  double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
-  double unscaled = 0.0;  // total variation that the unscaled residual after x makes
-  double stops = 0.0;     // chance that the first test fails and the second passes
+  ASSIGN_OR_RETURN(const Row p, RowAfterTokens(target, prompt, {}, sampling, vocab));
+  ASSIGN_OR_RETURN(const Row q, RowAfterTokens(draft, prompt, {}, sampling, vocab));
+  double coins = 0.0;     // probability that the coin of slot 0 decides, both outcomes being likely
+  double unscaled = 0.0;  // total variation caused by the unscaled residual after x
+  double stops = 0.0;     // probability that the first test fails and the second passes
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
     const double pi = std::min(1.0, p[x] / q[x]);
     coins += q[x] * pi * (1.0 - pi);
-    if (pi == 1.0) continue;  // then block is as without its scale, and passes its test
-    ASSIGN_OR_RETURN(const Row p2, RowBehind(target, prompt, {x}, sampling, vocab));
-    ASSIGN_OR_RETURN(const Row q2, RowBehind(draft, prompt, {x}, sampling, vocab));
+    if (pi == 1.0) continue;  // then the scale is 1, and block's first test passes
+    ASSIGN_OR_RETURN(const Row p2, RowAfterTokens(target, prompt, {x}, sampling, vocab));
+    ASSIGN_OR_RETURN(const Row q2, RowAfterTokens(draft, prompt, {x}, sampling, vocab));
     const Row residual = ResidualOf(p2, q2, pi);
     const double mass = Sum(residual);
     unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
@@ -147,7 +149,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
     }
     stops += q[x] * fails * passes;
   }
-  // The others are total variations in slot 0.
+  // The other effects are total variations in slot 0.
   return std::vector<Effect>{{FaultShows::kWhereCoinsDecide, coins},
                              {FaultShows::kWhereOneCoinDrawsToo, EffectOfOneCoin(p, q)},
                              {FaultShows::kWhereDraftsVary, EffectOfDropping(p, q)},
@@ -156,8 +158,9 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
                              {FaultShows::kWhereBlockPassesLater, stops, 2}};
 }
 
-// Sampling among a few tokens that `target` finds likely after the prompt: `few` of each class of
-// ids (mod `classes`), of the `looked` likeliest. The first of them thrice, for lookups to find.
+// Returns a case that samples from a few tokens that `target` finds likely after the prompt: `few`
+// of each class of ids (mod `classes`) among the `looked` most likely. Appends the first of them
+// three times, so that lookups find it.
 absl::StatusOr<LawCase> AmongFew(const std::vector<TokenId>& prompt, RememberedRows* target,
                                  LawCase there, int few, int classes, int looked) {
   there.prompt = prompt;
@@ -182,8 +185,8 @@ std::vector<ProofSampling> Candidates() {
   return candidates;
 }
 
-// Of a drafter that proposes with certainty: what it proposes behind the prompt should hang on
-// coins, twice.
+// Effects with a drafter whose proposals are certain: the first two tokens that it proposes after
+// the prompt should both depend on coins.
 absl::StatusOr<std::vector<Effect>> EffectsOfLookup(const std::vector<TokenId>& prompt,
                                                     const SamplingParams& sampling,
                                                     Drafter* drafter, RememberedRows* target) {
@@ -206,7 +209,7 @@ absl::StatusOr<std::vector<Effect>> EffectsOfLookup(const std::vector<TokenId>& 
   for (size_t i = 0; i < proposal.tokens.size(); ++i) {
     const absl::Span<const TokenId> before(proposal.tokens.data(), i);
     ASSIGN_OR_RETURN(const Row p,
-                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+                     RowAfterTokens(target, prompt, before, sampling, target->vocab_size()));
     effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
   }
   return effects(effect);
@@ -224,7 +227,7 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   for (Best& best : cases.best_) {
     best.where = {.prompt = prompts[0], .sampling = candidates.back()};
   }
-  // Tokens repeat among four, which penalties are about.
+  // With sampling among four tokens they repeat, so penalties matter.
   ASSIGN_OR_RETURN(
       cases.BestOf(FaultShows::kWhereTokensRepeat).where,
       AmongFew(prompts[0], target,

@@ -12,13 +12,13 @@
 
 namespace tandem {
 
-// Finds for each fault, among beginnings of the prompts and sampling that leaves few tokens (so
-// that cells are counted often), the case where it should change most, as far as that can be read
-// off the two models' rows.
+// Finds, for each way in which faults show, the case in which a fault should change the output
+// most, estimated from the rows of the two models. Searches beginnings of the prompts and samplings
+// that leave few tokens, so that each cell gets many counts.
 class FaultCases {
  public:
-  // Looks at all prompts, then at their beginnings until `deadline`. `draft` is null for a
-  // drafter without a model or a head; then what it proposes counts.
+  // Searches all prompts, then their beginnings until `deadline`. `draft` is null for a drafter
+  // without a model or head; then the drafter's proposals are used.
   static absl::StatusOr<FaultCases> Find(const std::vector<std::vector<TokenId>>& prompts,
                                          RememberedRows* target, RememberedRows* draft,
                                          Drafter* drafter, Instant deadline);

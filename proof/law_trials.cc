@@ -27,7 +27,8 @@ absl::Status MakeDistributionAfter(RememberedRows* model, absl::Span<const Token
                           row);
 }
 
-// Depth first: which paths are followed depends on their own probability only, so order is free.
+// Depth first. Whether a path is followed depends only on its own probability, so any order would
+// do.
 absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedRows* target,
                                             absl::Span<const TokenId> prompt,
                                             const SamplingParams& sampling,
@@ -52,7 +53,7 @@ absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedRows* target,
       row.probs.assign(target->vocab_size(), 0.0f);
       row.probs[row.only] = 1.0f;
     }
-    double sum = 0.0;  // of f32, so not quite 1; drawing needs no normaliser
+    double sum = 0.0;  // rounded in f32, so not exactly 1; drawing does not need a normaliser
     for (const float p : row.probs) sum += p;
     double left = 0.0;
     const bool is_last = static_cast<int>(at.output.size()) + 1 == options.length;
@@ -100,7 +101,8 @@ LawTrials::LawTrials(const ProofWorld& world, std::shared_ptr<const TargetLaw> l
       prompt_kv_(world.target_cache->NewSequence()),
       counts_(law_->probabilities().size()) {}
 
-// All of the prompt but the last token; where a head's layer is in the pages, those that are full.
+// Returns the length of the prompt without its last token; with a head, whose layer is in the
+// pages, rounded down to full pages.
 int LawTrials::LengthToFork() const {
   const ProofWorld& world = rounds_.world();
   const int length = static_cast<int>(case_.prompt.size()) - 1;
@@ -108,8 +110,8 @@ int LawTrials::LengthToFork() const {
   return length - length % world.target_cache->layout().page_size;
 }
 
-// The target's state is forked from then on, a head's lies in its pages, another drafter's is found
-// in its prefix index.
+// Afterwards, the target's state is forked. A head's state is in the target's pages, and another
+// drafter's state is found in its prefix index.
 absl::Status LawTrials::ReadPrompt() {
   const ProofWorld& world = rounds_.world();
   const absl::Span<const TokenId> known = absl::MakeConstSpan(case_.prompt);
@@ -145,7 +147,8 @@ absl::Status LawTrials::Run(int64_t runs) {
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> running;
   while (started_ < end || !sessions.empty()) {
-    std::vector<Session*> reading;  // the rest of the prompt, so that the first round drafts
+    std::vector<Session*> reading;  // sessions that must read the rest of the prompt, so that their
+                                    // first round drafts
     while (started_ < end && static_cast<int>(sessions.size()) < batch_) {
       const auto index = static_cast<uint32_t>(started_++);
       sessions.push_back(

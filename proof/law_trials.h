@@ -20,36 +20,39 @@
 
 namespace tandem {
 
-// The distribution after `prompt` and `output`, which a head would have drafted: of the first
-// `vocab_size` tokens at most, put through the sampling that decoding uses, with the counts of
-// these tokens.
+// Computes the distribution after `prompt` and `output`, where `output` counts as drafted (which
+// matters to a head only). Uses at most the first `vocab_size` logits, and the sampling of decoding
+// with the counts of these tokens.
 absl::Status MakeDistributionAfter(RememberedRows* model, absl::Span<const TokenId> prompt,
                                    absl::Span<const TokenId> output, const SamplingParams& sampling,
                                    size_t vocab_size, Distribution* row);
 
-// The exact law of the target's next tokens after a prompt, in cells whose probabilities are known
-// and sum to 1 whatever the vocabulary: the tree of continuations is expanded where it is most
-// likely; each path of full length that is reached is a cell, and so is leaving the tree at each
-// expanded place.
+// The exact law of the target's next tokens after a prompt. Its cells have known probabilities that
+// sum to 1, whatever the vocabulary. The tree of continuations is expanded where it is most likely.
+// Each expanded path of full length is a cell, and so is, for each expanded node, leaving the tree
+// there.
 class TargetLaw {
  public:
   struct Options {
     int length = 1;                      // tokens
-    double min_probability = 1.0 / 256;  // of a path that is followed
+    double min_probability = 1.0 / 256;  // of a path that is expanded
   };
   static absl::StatusOr<TargetLaw> Expand(RememberedRows* target, absl::Span<const TokenId> prompt,
                                           const SamplingParams& sampling, const Options& options);
 
   int length() const { return length_; }
-  int num_rows() const { return static_cast<int>(nodes_.size()); }  // of the target, looked at
+  int num_rows() const {
+    return static_cast<int>(nodes_.size());
+  }  // rows of the target that were used
   absl::Span<const double> probabilities() const { return probabilities_; }  // [cells]
 
-  // The cell of these tokens; -1 if that depends on how they go on. It never does from length() on.
+  // Returns the cell of these tokens, or -1 if it depends on further tokens. Never -1 from length()
+  // tokens on.
   int CellOf(absl::Span<const TokenId> output) const;
 
  private:
   struct Node {
-    absl::flat_hash_map<TokenId, int> children;  // nodes; at the last token cells
+    absl::flat_hash_map<TokenId, int> children;  // node indices; cell indices at the last token
     int left_cell = 0;                           // the cell of all tokens that are not children
   };
   int length_ = 0;
@@ -57,25 +60,25 @@ class TargetLaw {
   std::vector<double> probabilities_;
 };
 
-// What is generated again and again.
+// A case that is generated many times.
 struct LawCase {
   std::vector<TokenId> prompt{};
   ProofSampling sampling{};
   AcceptanceRule rule = AcceptanceRule::kToken;
   int draft_tokens = 3;  // 0: plain decoding
-  int length = 3;        // tokens to be looked at
+  int length = 3;        // number of tokens to compare
 };
 
-// Seeded generations from one prompt, their first tokens counted in the cells of the exact law. The
-// prompt is read once; each generation starts from a fork. Thread-compatible.
+// Runs seeded generations from one prompt and counts their first tokens in the cells of the exact
+// law. The prompt is read once, and each generation starts from a fork. Thread-compatible.
 class LawTrials {
  public:
-  // `law` is of the case's prompt, sampling and length. Generation i draws from sequence i of
-  // `seeds`.
+  // `law` must match the prompt, sampling and length of `law_case`. Generation i draws from
+  // sequence i of `seeds`.
   LawTrials(const ProofWorld& world, std::shared_ptr<const TargetLaw> law, LawCase law_case,
             RandomSource seeds, int batch);
 
-  // Makes `runs` more generations.
+  // Runs `runs` more generations.
   absl::Status Run(int64_t runs);
 
   const LawCase& law_case() const { return case_; }
@@ -92,7 +95,7 @@ class LawTrials {
   LawCase case_;
   RandomSource seeds_;
   int batch_;
-  KvSequence prompt_kv_;  // LengthToFork() tokens of the prompt, once they are read
+  KvSequence prompt_kv_;  // the first LengthToFork() tokens of the prompt, once read
   int64_t started_ = 0;
   int64_t finished_ = 0;
   std::vector<int64_t> counts_;  // [cells]

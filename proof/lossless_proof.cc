@@ -25,30 +25,31 @@
 namespace tandem {
 namespace {
 
-// Shares of the time, summed up: when the exact checks, the search for places where faults show,
-// and the faults should be done; the rest is for the laws.
+// Cumulative shares of the time: when the exact checks, the search for cases in which faults show,
+// and the tests of faults should end. The rest is for the laws.
 constexpr double kExactUntil = 0.15;
 constexpr double kCasesUntil = 0.2;
 constexpr double kFaultsUntil = 0.5;
-// What is done whatever the time.
+// Minimums that do not depend on the time.
 constexpr int64_t kMinRuns = 1000;
 constexpr int64_t kMinRunsOfModels = 200;
-constexpr int64_t kSlice = 250;            // runs between looks at the clock
-constexpr int64_t kFirstFaultRuns = 1000;  // then twice as many, and so on
+constexpr int64_t kSlice = 250;            // runs between checks of the time
+constexpr int64_t kFirstFaultRuns = 1000;  // doubled until a fault is caught
 constexpr int64_t kMinFaultRuns = 32000;
-constexpr int64_t kMaxRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
-// A fault has this many times the runs of a test to show itself, if runs are given.
+constexpr int64_t kMaxRuns = int64_t{1} << 30;  // seeds differ in 32 bits
+// With a given number of runs, a fault gets this many times the runs of a test.
 constexpr int kFaultPatience = 32;
 
-constexpr int64_t kRowBytes = int64_t{256} << 20;  // of each model's remembered rows
+constexpr int64_t kRowBytes = int64_t{256} << 20;  // for each model's remembered rows
 constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
-// Tests of laws that one proof may make: a fault counts as caught where it would be called broken
-// among so many.
+// The maximum number of law tests in one proof. A fault counts as caught if a test would reject it
+// among this many tests.
 constexpr size_t kMaxLawTests = 40;
 
-// What laws are tested with. Flat rows spread over so many texts that few of a longer draft would
-// be counted, and each would have to be computed.
+// The sampling of law tests. With flat distributions the outputs spread over so many texts that
+// longer drafts would give few counts for each cell, and most of their rows would have to be
+// computed.
 struct LawSetting {
   ProofSampling sampling;
   int max_draft_tokens;
@@ -73,7 +74,7 @@ const std::vector<LawSetting>& LawSettings() {
   return *settings;
 }
 
-constexpr int kPenalized = 3;  // of these settings
+constexpr int kPenalized = 3;  // indices into these settings
 constexpr int kConstrained = 4;
 
 std::vector<ProofSampling> ExactSettings() {
@@ -97,7 +98,7 @@ struct LawTest {
   bool is_short() const { return trials->runs() < min_runs; }
 };
 
-// The report of a check of either kind on its trials.
+// Fills in the common members of both kinds of checks from their trials.
 template <typename Check>
 void Describe(const LawTrials& trials, Check* check) {
   const LawCase& where = trials.law_case();
@@ -121,7 +122,7 @@ class Prover {
 
  private:
   Instant TimeOf(double share) const { return start_ + share * options_.time; }
-  // Tells how far the proof is; whether `share` of the time is not over yet.
+  // Reports progress. Returns whether less than `share` of the time has passed.
   bool GoOn(double share) const;
 
   absl::Status ReadPrompts();
@@ -146,11 +147,12 @@ class Prover {
   Runtime* pair_;
   const Instant start_;
   std::vector<std::vector<TokenId>> prompts_;
-  // Rows computed once.
+  // Models whose rows are computed once.
   std::unique_ptr<RememberedModel> target_;
   std::unique_ptr<RememberedRows> draft_;  // null without a draft model or head
   std::unique_ptr<Drafter> drafter_;       // on draft_
-  // What is proved, with every row computed or looked up, and the same without what was planted.
+  // The worlds under test, with every row computed and with remembered rows. The sound ones are the
+  // same without the planted fault.
   ProofWorld models_;
   ProofWorld remembered_;
   ProofWorld sound_models_;
@@ -159,7 +161,7 @@ class Prover {
   std::unique_ptr<PlantedWorld> planted_remembered_;
   uint32_t num_seeds_ = 0;
   std::optional<FaultCases> fault_cases_;
-  // Where faults were looked for and how many runs it took: what is proved is tested there too.
+  // The runs that each search for a fault took. The world under test is tested in the same cases.
   std::map<std::pair<FaultShows, AcceptanceRule>, int64_t> fault_runs_;
 };
 
@@ -186,7 +188,7 @@ absl::Status Prover::ReadPrompts() {
     for (const TokenId id : prompts_[i]) {
       if (0 <= id && id < pair_->target->vocab_size()) continue;
       return absl::InvalidArgumentError(absl::StrCat("prompts: number ", i, " has token ", id,
-                                                     ", and the vocabulary ",
+                                                     ", allowed: below the vocabulary size of ",
                                                      pair_->target->vocab_size()));
     }
     if (pair_->has_head() && prompts_[i].size() < 2) {
@@ -204,7 +206,8 @@ absl::Status Prover::ReadPrompts() {
 
 absl::Status Prover::Prepare() {
   if (pair_->drafter == nullptr) {
-    return absl::InvalidArgumentError("drafter: none: there is no speculation to prove lossless");
+    return absl::InvalidArgumentError(
+        "drafter: must not be none, because the proof needs speculation");
   }
   RETURN_IF_ERROR(ReadPrompts());
   ASSIGN_OR_RETURN(target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(),
@@ -241,9 +244,9 @@ absl::Status Prover::Prepare() {
       .target = target_.get(), .target_cache = target_->cache(), .drafter = drafter_.get()};
   sound_models_ = models_;
   sound_remembered_ = remembered_;
-  // Generations of the proof draft from what earlier ones wrote, as the engine's do. Laws of drafts
-  // that a model draws are tested without: a prompt's thousandth generation would be drafted from
-  // the memory alone, and faults of drawing would not be seen.
+  // The proof's generations draft from the text of earlier ones, as the engine's do. Laws of model
+  // drafts are tested without this: the thousandth generation from a prompt would be drafted only
+  // from memory, and faults of drawing would not be seen.
   models_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
   if (pair_->draft == nullptr)
     remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
@@ -300,7 +303,7 @@ absl::StatusOr<std::unique_ptr<LawTrials>> Prover::TrialsOf(const ProofWorld& wo
                                      where, NextSeeds(), kBatch);
 }
 
-// Adds a test of `world`.
+// Adds a test of `world` in this case and under this rule.
 absl::Status Prover::AddLawTest(const ProofWorld& world, LawCase where, AcceptanceRule rule,
                                 int64_t min_runs, std::vector<LawTest>* tests) {
   where.rule = rule;
@@ -310,8 +313,9 @@ absl::Status Prover::AddLawTest(const ProofWorld& world, LawCase where, Acceptan
   return absl::OkStatus();
 }
 
-// Every kind of sampling under every rule and plainly; some with the models run in every round; and
-// wherever a fault was looked for, with twice the runs that it took.
+// Adds tests of every kind of sampling under every rule and with plain decoding; some in which the
+// models run in every round; and one for each case in which a fault was searched for, with twice
+// the runs of that search.
 absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
   const std::vector<LawSetting>& settings = LawSettings();
   const auto where = [&](const LawSetting& setting, size_t prompt, bool drafts) {
@@ -352,7 +356,7 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
       GoOn(1.0);
     }
   } else {
-    // Equal times: where rows repeat there are many runs to be had.
+    // The tests get equal times. Those whose rows repeat get many runs.
     for (;;) {
       LawTest& test =
           *std::min_element(tests.begin(), tests.end(), [](const LawTest& a, const LawTest& b) {
@@ -393,7 +397,7 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
   where.rule = rule;
   const PlantedWorld planted(sound_remembered_, fault);
   ASSIGN_OR_RETURN(const auto trials, TrialsOf(planted.world(), where));
-  // It counts as caught if the proof's own tests would have called it broken.
+  // The fault counts as caught if the proof's own tests would have rejected it.
   const double limit = options_.error_rate / kMaxLawTests;
   const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMaxRuns;
   for (int64_t next = kFirstFaultRuns; !check.caught; next *= 2) {
@@ -417,7 +421,7 @@ absl::StatusOr<FaultCheck> Prover::SeekExactly(const PlantedFault& fault) {
                    .what = std::string(fault.what),
                    .seen_by = in_draft ? "draft" : "output"};
   const PlantedWorld planted(sound_models_, fault);
-  const auto go_on = [] { return false; };  // what is checked first is enough
+  const auto go_on = [] { return false; };  // one part of each kind is enough
   std::vector<ExactCheck> checks;
   if (in_draft) {
     ASSIGN_OR_RETURN(ExactCheck state,
@@ -453,7 +457,7 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
   ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_.get(),
                                                   drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
-    // Time that one leaves is for the others.
+    // Time that one fault does not use is shared among the rest.
     const double now = absl::FDivDuration(Instant::Now() - start_, options_.time);
     const double until =
         now + std::max(kFaultsUntil - now, 0.0) / static_cast<double>(parts.size() - i);
@@ -494,8 +498,9 @@ void Prover::Conclude(LosslessProof* proof) const {
                                  check.rule.empty() ? "" : absl::StrCat(" (", check.rule, ")"),
                                  " was not seen"));
   }
-  conclude(ProofVerdict::kLossless,
-           "all that must be equal is, no law is broken, and every planted fault was caught");
+  conclude(
+      ProofVerdict::kLossless,
+      "everything that must be equal is, no law is broken, and every planted fault was caught");
 }
 
 absl::StatusOr<LosslessProof> Prover::Prove() {
@@ -519,7 +524,7 @@ absl::StatusOr<LosslessProof> Prover::Prove() {
 
 absl::Status ProofOptions::Validate() const {
   if (prompts.empty() && prompt_ids.empty()) {
-    return absl::InvalidArgumentError("prompts: none are given");
+    return absl::InvalidArgumentError("prompts: must not be empty");
   }
   if (draft_tokens < 1 || draft_tokens > kMaxDraftTokens) {
     return absl::InvalidArgumentError(
@@ -530,7 +535,7 @@ absl::Status ProofOptions::Validate() const {
         absl::StrCat("runs: ", runs, " is not from 0 to ", kMaxRuns / kFaultPatience));
   }
   if (time <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("time: is not positive");
+    return absl::InvalidArgumentError("time: must be positive");
   }
   if (!(error_rate > 0.0 && error_rate < 1.0)) {
     return absl::InvalidArgumentError(

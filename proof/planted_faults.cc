@@ -15,7 +15,7 @@ namespace {
 
 // ---- Broken drafters ----
 
-// Draws each token anew from the row the drafter recorded: with another choice of random numbers.
+// Draws each token again from the row that the drafter recorded, with other random numbers.
 class RedrawingDrafter final : public WrappedDrafter {
  public:
   using DrawFunction =
@@ -34,7 +34,7 @@ class RedrawingDrafter final : public WrappedDrafter {
   }
 
  private:
-  // A token at a time, so that each row follows the tokens drawn here.
+  // Draws one token at a time, so that each row follows the tokens drawn here.
   absl::Status ProposeOne(const DraftRequest& request, Proposal* proposal) {
     std::vector<TokenId> context(request.context.begin(), request.context.end());
     absl::Status status;
@@ -67,7 +67,7 @@ RandomPlace PlaceOf(RandomStream stream, const DraftRequest& request, int slot) 
           .slot = static_cast<uint32_t>(slot)};
 }
 
-// By the inverse of the cumulated row at the very number that will decide about acceptance.
+// Draws by inverting the cumulative distribution at the same number that decides about acceptance.
 TokenId DrawByCoin(const Distribution& row, const DraftRequest& request, int slot) {
   if (row.only >= 0) return row.only;
   double sum = 0.0;
@@ -86,11 +86,11 @@ TokenId DrawByResidualNoise(const Distribution& row, const DraftRequest& request
   return Draw(row, request.random, PlaceOf(RandomStream::kResidual, request, slot));
 }
 
-// Changes the proposal behind the drafter's back.
-class MeddlingDrafter final : public WrappedDrafter {
+// Changes proposals after the drafter has made them.
+class AlteringDrafter final : public WrappedDrafter {
  public:
   using Function = std::function<void(Proposal* proposal)>;
-  MeddlingDrafter(const ProofWorld& world, Function meddle)
+  AlteringDrafter(const ProofWorld& world, Function meddle)
       : WrappedDrafter(world.drafter), meddle_(std::move(meddle)) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
@@ -116,7 +116,7 @@ void DropUnlikely(Proposal* proposal) {
   }
 }
 
-// Never rolls back: what was rejected stays in front of what is drafted next.
+// Never rolls back: later drafts are made after the rejected tokens.
 class UnrolledDrafter final : public WrappedDrafter {
  public:
   explicit UnrolledDrafter(const ProofWorld& world) : WrappedDrafter(world.drafter) {}
@@ -160,8 +160,8 @@ class UnrolledDrafter final : public WrappedDrafter {
  private:
   struct State final : DraftState {
     std::unique_ptr<DraftState> inner;
-    std::vector<TokenId> tokens;  // what it takes for the sequence
-    bool has_drafted = false;     // from then on it differs from what was committed
+    std::vector<TokenId> tokens;  // the sequence as the drafter sees it
+    bool has_drafted = false;     // from then on it differs from the committed sequence
   };
   static State& Of(DraftState* state) { return *static_cast<State*>(state); }
 
@@ -173,7 +173,7 @@ class UnrolledDrafter final : public WrappedDrafter {
   }
 };
 
-// Reads the states of a pass one row off: the previous row, or the next where it has none.
+// Reads the states of a pass one row off: the previous row, or the next one for the first row.
 class StatesOffDrafter final : public WrappedDrafter {
  public:
   explicit StatesOffDrafter(const ProofWorld& world)
@@ -197,13 +197,14 @@ class StatesOffDrafter final : public WrappedDrafter {
 
 // ---- Broken targets ----
 
-// Changes rows of a pass before anybody sees them.
-class MeddlingModel final : public LanguageModel {
+// Changes the rows of a pass before they are used.
+class AlteringModel final : public LanguageModel {
  public:
-  // Of one request: `rows` [num_logits], each [vocab], the last behind all of `tokens`.
+  // Called for each request with `rows` [num_logits], each [vocab]. The last row follows all of
+  // `tokens`.
   using Function =
       std::function<void(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<float>>)>;
-  MeddlingModel(LanguageModel* inner, Function meddle)
+  AlteringModel(LanguageModel* inner, Function meddle)
       : inner_(inner), meddle_(std::move(meddle)) {}
   int vocab_size() const override { return inner_->vocab_size(); }
   int context_length() const override { return inner_->context_length(); }
@@ -235,7 +236,7 @@ void DelayRows(absl::Span<const TokenId> /*tokens*/, absl::Span<const absl::Span
   }
 }
 
-// Takes back what the frequency penalty will subtract for tokens of the round's own draft.
+// Adds back the frequency penalty that will be subtracted for tokens of the round's own draft.
 void ForgiveDraft(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<float>> rows) {
   for (size_t i = 1; i < rows.size(); ++i) {
     const size_t end = tokens.size() - rows.size() + 1 + i;
@@ -249,7 +250,7 @@ void ForgiveDraft(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<
 
 using Outcome = absl::StatusOr<Verdict>;
 
-// Passes everything on but what is replaced.
+// Forwards all calls except those that are replaced.
 class BrokenSlots final : public Slots {
  public:
   explicit BrokenSlots(Slots* inner) : inner_(inner) {}
@@ -307,8 +308,8 @@ Outcome JudgeWithUnscaledResidual(AcceptanceRule rule, int num_tokens, Slots& sl
   return Judge(rule, num_tokens, broken);
 }
 
-// No test passes with a coin of 2. A slot's own test is had by failing all others, and stopping in
-// front of it by judging the draft up to there, its last test failed.
+// A test never passes with a coin of 2. A slot's own test is made by failing all others. The draft
+// is cut there by judging only the slots up to it, with a last test that fails.
 Outcome StopAtFirstFailure(AcceptanceRule rule, int num_tokens, Slots& slots) {
   const auto judge = [&](int count, std::function<float(int)> coin) {
     BrokenSlots broken(&slots);
@@ -326,7 +327,7 @@ Outcome StopAtFirstFailure(AcceptanceRule rule, int num_tokens, Slots& slots) {
   return Judge(rule, num_tokens, slots);
 }
 
-// The target's choices with noise that counts judgements instead of positions.
+// The target's choices, with noise keyed by the number of judgements instead of the position.
 JudgeFunction NoiseByRound() {
   return [round = uint32_t{0}](AcceptanceRule rule, int num_tokens, Slots& slots) mutable {
     ++round;
@@ -341,7 +342,7 @@ JudgeFunction NoiseByRound() {
   };
 }
 
-// ---- Planting them ----
+// ---- Planting ----
 
 bool IsDrawn(const Drafter& drafter) { return drafter.is_drawn(); }
 bool IsHead(const Drafter& drafter) { return drafter.shares_target_cache(); }
@@ -358,9 +359,9 @@ Plant InDrafter(How... how) {
   };
 }
 
-Plant InRows(MeddlingModel::Function meddle) {
+Plant InRows(AlteringModel::Function meddle) {
   return [meddle = std::move(meddle)](ProofWorld* world) {
-    auto broken = std::make_shared<MeddlingModel>(world->target, meddle);
+    auto broken = std::make_shared<AlteringModel>(world->target, meddle);
     world->target = broken.get();
     return broken;
   };
@@ -399,11 +400,11 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .plant = InJudge(JudgeWithResidualOfTarget)},
       {.name = "draft-rows-off-by-one",
        .what = "the draft's recorded distributions one slot off",
-       .plant = InDrafter<MeddlingDrafter>(ShiftRows),
+       .plant = InDrafter<AlteringDrafter>(ShiftRows),
        .applies_to = IsDrawn},
       {.name = "draft-drops-unlikely",
        .what = "draft cut before a token because its own probability came out low",
-       .plant = InDrafter<MeddlingDrafter>(DropUnlikely),
+       .plant = InDrafter<AlteringDrafter>(DropUnlikely),
        .applies_to = IsDrawn,
        .shows = FaultShows::kWhereDraftsVary},
       {.name = "target-rows-late",
@@ -450,7 +451,7 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .plant = InConstraint(ConstraintFault::kNotRolledBack),
        .shows = FaultShows::kWhereAConstraintBinds},
       {.name = "mask-not-on-bonus",
-       .what = "no mask of a constraint on the row behind a whole draft",
+       .what = "no mask of a constraint on the row after a whole draft",
        .plant = InConstraint(ConstraintFault::kNotOnBonus),
        .shows = FaultShows::kWhereAConstraintBinds},
   };

@@ -12,51 +12,53 @@
 
 namespace tandem {
 
-// Which part of the proof must see a fault.
+// The part of the proof that must see a fault.
 enum class SeenBy {
   kLaw,        // the law of the output changes
-  kOutput,     // seeded output is no longer plain decoding's
-  kProposals,  // only speed would suffer: proposals are not those of a draft that read the output
+  kOutput,     // seeded output differs from plain decoding
+  kProposals,  // only speed would suffer: proposals differ from those of a draft that has read the
+               // output
 };
 
-// Of sampling in which the fault about penalties is at home.
+// The frequency penalty in the case for the fault about penalties.
 inline constexpr float kPlantedFrequencyPenalty = -1.5f;
 
-// Where the law shows a fault most.
+// The cases in which the law shows a fault most.
 enum class FaultShows {
-  kWhereCoinsDecide,  // accepted or not, both being likely
+  kWhereCoinsDecide,  // acceptance depends on the coin, with both outcomes likely
   kWhereOneCoinDrawsToo,
-  kWhereDraftsVary,         // a draft that is sure of its tokens drops none
-  kWhereSharedNoiseDelays,  // those whom both race for
+  kWhereDraftsVary,         // a draft that is certain of its tokens drops none
+  kWhereSharedNoiseDelays,  // for tokens in both races
   kWhereResidualsAreScaled,
-  kWhereBlockPassesLater,  // a test behind a failed one
-  kWhereTokensRepeat,      // and kPlantedFrequencyPenalty is at work
-  kWhereAConstraintBinds,  // a ClassConstraint
+  kWhereBlockPassesLater,  // a test passes after a failed one
+  kWhereTokensRepeat,      // with kPlantedFrequencyPenalty
+  kWhereAConstraintBinds,  // with a ClassConstraint
 };
 inline constexpr int kNumFaultShows = 8;
 
-// A mistake that engines have made, planted to see it caught.
+// A mistake that engines have made, planted to show that the proof catches it.
 struct PlantedFault {
   std::string_view name;
   std::string_view what;
-  // Replaces a part of the world by a broken one around it, which is returned if it is to be kept.
+  // Replaces a part of the world with a broken wrapper. Returns the wrapper if it must be kept
+  // alive.
   std::function<std::shared_ptr<void>(ProofWorld* world)> plant;
   SeenBy seen_by = SeenBy::kLaw;
-  // Whether such a drafter can have it.
+  // Whether a drafter of this kind can have the fault.
   bool (*applies_to)(const Drafter& drafter) = [](const Drafter&) { return true; };
   FaultShows shows = FaultShows::kWhereCoinsDecide;
-  // Under which the law must show it.
+  // The rules under which the law must show it.
   std::vector<AcceptanceRule> rules = {AcceptanceRule::kToken, AcceptanceRule::kBlock};
 };
 absl::Span<const PlantedFault> PlantedFaults();
-// NOT_FOUND, naming those there are.
+// Returns NOT_FOUND, naming all faults, if there is no such fault.
 absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name);
 
 // A world with one part replaced by a broken one, built around the original.
 class PlantedWorld {
  public:
-  // What `base` points to must outlive this object. REQUIRES: base.drafter is not null, and the
-  // fault applies to it.
+  // Everything that `base` points to must outlive this object. REQUIRES: base.drafter is not null,
+  // and the fault applies to it.
   PlantedWorld(const ProofWorld& base, const PlantedFault& fault);
   const ProofWorld& world() const { return world_; }
 

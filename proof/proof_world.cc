@@ -23,8 +23,8 @@ bool IsAllowed(int64_t sum, TokenId token) {
   return (token - sum % kNumClasses + kNumClasses) % kNumClasses <= 1;
 }
 
-// After tokens whose ids add up to `sum`.
-const Mask& MaskBehind(int64_t sum) {
+// Returns the mask after tokens whose ids sum to `sum`.
+const Mask& MaskAfter(int64_t sum) {
   static const auto* const masks = [] {
     auto* const made = new std::vector<Mask>(kNumClasses, Mask(kMaxTokens / 32));
     for (int first = 0; first < kNumClasses; ++first) {
@@ -50,7 +50,7 @@ class ClassState final : public ConstraintState {
     return std::make_unique<ClassState>(*this);
   }
   bool Accept(TokenId token) override {
-    // A broken one has allowed what it should not have.
+    // A broken state has allowed tokens that it should not have.
     if (fault_ == ConstraintFault::kNone && !IsAllowed(SumOf(tokens_), token)) return false;
     tokens_.push_back(token);
     return true;
@@ -62,7 +62,7 @@ class ClassState final : public ConstraintState {
     if (fault_ == ConstraintFault::kNotOnBonus && IsBonus()) return MaskOfAll();
     absl::Span<const TokenId> seen = tokens_;
     if (fault_ == ConstraintFault::kLate && !seen.empty()) seen.remove_suffix(1);
-    return MaskBehind(SumOf(seen));
+    return MaskAfter(SumOf(seen));
   }
   std::string Forced() override { return ""; }
 
@@ -76,7 +76,7 @@ class ClassState final : public ConstraintState {
   }
 
   ConstraintFault fault_;
-  const Session* session_;  // null for a sound one
+  const Session* session_;  // null in a sound state
   std::vector<TokenId> tokens_;
 };
 
@@ -128,7 +128,7 @@ absl::Status ProofRounds::Run(absl::Span<Session* const> sessions, int draft_tok
     if (draft_tokens > 0 && step.completes() && session->draft_state != nullptr) {
       const std::vector<DraftOption> options =
           world_.drafter->Options(session->draft_state.get(), session->tokens);
-      // Of several sources now this one, now that one, by what is committed.
+      // Alternates between several sources, by the number of committed tokens.
       if (!options.empty()) {
         step.option = options[session->length() % options.size()];
         step.granted = std::min({draft_tokens, step.option.max_tokens, session->DraftRoom()});

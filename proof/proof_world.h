@@ -19,9 +19,10 @@
 
 namespace tandem {
 
-// After tokens whose ids add up to s, token v is allowed if (v - s) % 3 is 0 or 1. The constraint
-// never ends and forces nothing. It serves proofs with any model: it needs no grammar, binds at
-// every place, and depends on all tokens before. For vocabularies of up to 2^18 tokens.
+// After tokens whose ids sum to s, token v is allowed if (v - s) % 3 is 0 or 1. The constraint
+// never ends and forces nothing. It suits proofs with any model: it does not need a grammar, it
+// binds in every position, and it depends on all earlier tokens. For vocabularies of up to 2^18
+// tokens.
 class ClassConstraint final : public TokenConstraint {
  public:
   std::unique_ptr<ConstraintState> Begin() const override;
@@ -30,26 +31,27 @@ class ClassConstraint final : public TokenConstraint {
 // Mistakes that an engine can make with constraints.
 enum class ConstraintFault {
   kNone,
-  kLate,           // masks are those of one position before
-  kNotRolledBack,  // rejected tokens stay
+  kLate,           // masks of the previous position
+  kNotRolledBack,  // rejected tokens stay in the state
   kNotOnBonus,     // no mask on the row after a whole draft
 };
 
-// A state of a ClassConstraint with this mistake, of `session`, which must outlive it.
+// Returns a state of a ClassConstraint with this mistake. `session`, to which it belongs, must
+// outlive it.
 std::unique_ptr<ConstraintState> BrokenClassState(ConstraintFault fault, const Session* session);
 
-// The parts that generations run on. All members must outlive whoever runs on them; mistakes are
-// planted by putting another part in the place of one (proof/planted_faults.h).
+// The parts that generations run on. All members must outlive the generations. A fault is planted
+// by replacing a part (proof/planted_faults.h).
 struct ProofWorld {
   LanguageModel* target = nullptr;
   PagedKvCache* target_cache = nullptr;
   Drafter* drafter = nullptr;        // or null
-  std::shared_ptr<Tenant> tenant{};  // who generates: its earlier texts are drafted from
+  std::shared_ptr<Tenant> tenant{};  // of the generations: drafts are made from its earlier texts
   JudgeFunction judge = Judge;
-  ConstraintFault constraint_fault = ConstraintFault::kNone;  // of ClassConstraints
+  ConstraintFault constraint_fault = ConstraintFault::kNone;  // in ClassConstraints
 };
 
-// One generation of a proof. It ends with its length, not at end tokens.
+// One generation of a proof. It ends at its length, not at end tokens.
 struct ProofRequest {
   absl::Span<const TokenId> prompt;
   SamplingParams sampling;
@@ -59,20 +61,21 @@ struct ProofRequest {
   LogprobOptions logprobs;
 };
 
-// Runs generations by the engine's own rounds, with a fixed number of draft tokens.
+// Runs generations with the engine's own rounds and a fixed number of draft tokens.
 class ProofRounds {
  public:
   explicit ProofRounds(const ProofWorld& world)
       : world_(world), verifier_(world.target, world.judge) {}
 
-  // With nothing read yet, or from `read`, the target's cache after a part of the prompt. With a
-  // draft head this part is full pages, which hold the head's layer.
+  // Returns a session that has read nothing yet, or that starts from `read`, the target's cache
+  // after a part of the prompt. With a draft head this part must be full pages, which contain the
+  // head's layer.
   std::unique_ptr<Session> NewSession(const ProofRequest& request, KvSequence read) const;
   std::unique_ptr<Session> NewSession(const ProofRequest& request) const {
     return NewSession(request, world_.target_cache->NewSequence());
   }
-  // One round of these sessions, each with up to `draft_tokens`; of a prompt `chunk_tokens` at a
-  // time are read. A session that fails is an error.
+  // Runs one round of these sessions, each with up to `draft_tokens` drafts and up to
+  // `chunk_tokens` tokens of its prompt. Returns the error of a session that fails.
   absl::Status Run(absl::Span<Session* const> sessions, int draft_tokens, int chunk_tokens);
 
   const ProofWorld& world() const { return world_; }
@@ -80,10 +83,10 @@ class ProofRounds {
  private:
   ProofWorld world_;
   Verifier verifier_;
-  SpeculationPolicy policy_;  // is told, decides nothing
+  SpeculationPolicy policy_;  // records rounds, but decides nothing
 };
 
-// Passes everything on to a drafter, which must outlive this.
+// Forwards all calls to a drafter, which must outlive this object.
 class WrappedDrafter : public Drafter {
  public:
   explicit WrappedDrafter(Drafter* inner) : inner_(inner) {}

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// A token is one number of the cache.
+// A token occupies one float of the cache.
 static_assert(sizeof(TokenId) == sizeof(float));
 KvLayout TokenLayout(bool has_head) {
   return {.num_layers = has_head ? 2 : 1,
@@ -22,7 +22,7 @@ KvLayout TokenLayout(bool has_head) {
           .page_size = 16,
           .state_size = has_head ? 1 : 0};
 }
-constexpr int kTokenPages = 1 << 16;  // a million tokens, touched as they are used
+constexpr int kTokenPages = 1 << 16;  // a million tokens; memory is touched only as they are used
 
 std::string KeyOf(absl::Span<const TokenId> tokens, int num_drafted) {
   std::string key(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId));
@@ -30,7 +30,8 @@ std::string KeyOf(absl::Span<const TokenId> tokens, int num_drafted) {
   return key;
 }
 
-// A text is kept if so many of its tokens had to be read, and so many texts are.
+// A text is kept if at least kMuchRead of its tokens had to be read, and at most kRecentTexts are
+// kept.
 constexpr int kMuchRead = 8;
 constexpr size_t kRecentTexts = 32;
 
@@ -45,7 +46,8 @@ RememberedRows::RememberedRows(LanguageModel* model, PagedKvCache* cache, int la
           std::max<int64_t>(max_bytes / (int64_t{model->head_tokens()} * int64_t{sizeof(float)}),
                             int64_t{4} * kRowsPerPass)) {}
 
-// Where a layer has a token, or whether its row reads the model's own states.
+// Returns the place of a token in a layer; with `is_own`, the place of the flag that its row reads
+// the model's own states.
 float* RememberedRows::Place(const KvSequence& kv, int layer, int position, bool is_own) const {
   const PagedKvView view = cache_->LayerView(layer);
   return static_cast<float*>(is_own ? view.values : view.keys) +
@@ -93,7 +95,7 @@ absl::StatusOr<MatrixView> RememberedRows::Forward(absl::Span<const ForwardReque
     if (r.num_logits == 0) continue;
     std::vector<TokenId> tokens(before + count);
     for (int i = 0; i < before + count; ++i) {
-      // A head has no row of the first token.
+      // A head does not have a row for the first token.
       std::memcpy(&tokens[i], Place(*r.kv, i == 0 ? 0 : layer_, i, false), sizeof(TokenId));
     }
     int num_drafted = 0;
@@ -129,10 +131,10 @@ absl::StatusOr<absl::Span<const float>> RememberedRows::RowAfter(absl::Span<cons
   return absl::MakeConstSpan(row_);
 }
 
-// Makes every wanted row known at once.
+// Computes every wanted row that is not known.
 absl::Status RememberedRows::Compute(absl::Span<const Wanted> wanted) {
   passing_rows_.clear();
-  absl::flat_hash_set<std::string> planned;  // many sequences want the same
+  absl::flat_hash_set<std::string> planned;  // many sequences want the same rows
   std::vector<Wanted> open;
   int num_rows = 0;
   for (const Wanted& want : wanted) {
@@ -179,7 +181,7 @@ absl::Status RememberedModel::ComputePass(absl::Span<const Wanted> wanted) {
   std::vector<ForwardRequest> passes;
   sequences.reserve(wanted.size());
   for (size_t begin = 0; begin < wanted.size();) {
-    // Rows of one text are read off one sequence.
+    // Rows of one text come from one sequence.
     size_t end = begin + 1;
     const auto goes_on = [&] {
       const absl::Span<const TokenId> last = wanted[end - 1].tokens;
@@ -222,9 +224,9 @@ absl::Status RememberedModel::KeepPrompt(absl::Span<const TokenId> prompt) {
 
 struct RememberedHead::Reading {
   const Wanted* wanted = nullptr;
-  KvSequence kv;       // of wanted->num_read() tokens, once they are read
-  KvSequence head_kv;  // its pages, for the head's rows
-  int start = 0;       // tokens that are known already
+  KvSequence kv;       // of wanted->num_read() tokens, once read
+  KvSequence head_kv;  // an overlay of `kv` for the head's rows
+  int start = 0;       // number of tokens already known
   Buffer states;       // f32 [num_read, read_state_size]
   Buffer own_state;    // of the head's last row
 };
@@ -236,8 +238,8 @@ RememberedHead::RememberedHead(const Parts& parts, int64_t max_bytes)
   TANDEM_CHECK(parts.remembered->state_size() == 1);
 }
 
-// At least one token of the text is left to read, so that no page which the head's rows are written
-// to is another text's.
+// Leaves at least one token of the text to read, so that the head's rows are never written to a
+// page of another text.
 int RememberedHead::CostOf(const Wanted& wanted) const {
   return wanted.num_read() - ClosestText(wanted.tokens, wanted.num_read() - 1).second;
 }
@@ -257,7 +259,7 @@ absl::Status RememberedHead::ComputePass(absl::Span<const Wanted> wanted) {
   return absl::OkStatus();
 }
 
-// Both models after what is known of the text.
+// Prepares both models after the known part of the text.
 absl::StatusOr<RememberedHead::Reading> RememberedHead::StartOf(const Wanted& wanted) {
   Reading reading;
   reading.wanted = &wanted;
@@ -295,8 +297,8 @@ absl::Status RememberedHead::ReadTexts(std::vector<Reading>* readings) {
   return absl::OkStatus();
 }
 
-// The row of each token reads the state before it; that of the last committed one is a draft's
-// first.
+// The row of each token reads the state before it. The row of the last committed token is the first
+// of the draft.
 absl::Status RememberedHead::ReadRows(std::vector<Reading>* readings) {
   std::vector<ForwardRequest> passes;
   const int size = parts_.head->read_state_size();
@@ -353,7 +355,7 @@ absl::Status RememberedHead::ReadDrafts(std::vector<Reading>* readings) {
   }
 }
 
-// The row after as many of its drafted tokens.
+// Keeps the row after `num_drafted` of the drafted tokens.
 void RememberedHead::KeepDrafted(const Wanted& wanted, int num_drafted, const float* row) {
   const auto tokens = absl::MakeConstSpan(wanted.tokens).first(wanted.num_read() + 1 + num_drafted);
   Keep(tokens, num_drafted, row);
@@ -372,7 +374,7 @@ void RememberedHead::KeepText(Reading reading) {
 }
 
 absl::Status RememberedHead::KeepPrompt(absl::Span<const TokenId> prompt) {
-  // All but its last token is read, as before a first draft.
+  // Reads all tokens except the last, as before a first draft.
   const Wanted want{.tokens = {prompt.begin(), prompt.end()}, .num_drafted = 0};
   TANDEM_CHECK(want.num_read() > 0);
   ASSIGN_OR_RETURN(Reading reading, StartOf(want));

@@ -13,7 +13,7 @@ namespace tandem {
 namespace {
 
 namespace policies = boost::math::policies;
-// A function without a result returns NaN or infinity; nothing is thrown.
+// Boost returns NaN or infinity where a function has no result, and throws nothing.
 using Quietly = policies::policy<policies::domain_error<policies::ignore_error>,
                                  policies::pole_error<policies::ignore_error>,
                                  policies::overflow_error<policies::ignore_error>,

@@ -1,5 +1,5 @@
-// Whether counts follow a law, and how sure one can be of it. For the proof that speculation leaves
-// a law alone (proof/) and for tests of laws.
+// Tests whether counts follow a law, and with what confidence. For the proof that speculation
+// preserves laws (proof/) and for tests of laws.
 #ifndef TANDEM_PROOF_STATISTICS_H_
 #define TANDEM_PROOF_STATISTICS_H_
 
@@ -10,36 +10,37 @@
 
 namespace tandem {
 
-// P(X >= statistic) for X chi-square with `degrees` of freedom. 1 for 0 degrees.
+// Returns P(X >= statistic) for X chi-square with `degrees` of freedom. 1 for 0 degrees.
 double ChiSquareTail(double statistic, int degrees);
-// The statistic with this tail.  REQUIRES: 0 < tail < 1, degrees > 0.
+// Returns the statistic with this tail. REQUIRES: 0 < tail < 1, degrees > 0.
 double ChiSquareOfTail(double tail, int degrees);
 
-// How many standard deviations a chi-square statistic is off (Wilson and Hilferty 1931: its cube
-// root is close to normal). 0 for 0 degrees.
+// Returns by how many standard deviations a chi-square statistic is off (Wilson and Hilferty 1931:
+// its cube root is close to normal). 0 for 0 degrees.
 double StandardScore(double statistic, int degrees);
 
 // The outcome of a test of fit.
 struct Fit {
-  double statistic = 0.0;  // infinite if something was counted that the law forbids
+  double statistic = 0.0;  // infinite if a cell with probability 0 has counts
   int degrees = 0;
-  double p_value = 1.0;  // the chance of such a statistic, or a larger one, under the law
+  double p_value = 1.0;  // probability of a statistic at least this large under the law
 };
 
 // The G-test of `counts` against the law with these cells: G = 2 sum O log(O / E), divided by
-// Williams' correction 1 + (sum 1/p - 1) / (6 N degrees). Cells expected less often than
-// `min_expected` are counted together, and with the smallest other if that is still too few.
+// Williams' correction 1 + (sum 1/p - 1) / (6 N degrees). Cells with an expected count below
+// `min_expected` are merged, and merged with the smallest other cell if that is still too few.
 // REQUIRES: as many counts as probabilities, none negative; the probabilities sum to 1.
 Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabilities,
           double min_expected = 10.0);
 
-// Holm's step-down adjustment for testing them all: rejecting where the adjusted value is below
-// alpha errs anywhere with probability alpha at most, however the tests depend on each other.
+// Returns Holm's step-down adjustment for several tests: rejecting those with an adjusted value
+// below alpha gives any false rejection with probability at most alpha, however the tests depend on
+// each other.
 std::vector<double> HolmAdjusted(absl::Span<const double> p_values);
 
-// The smallest total variation between the cells' law and another that a test of `runs` draws at
-// level `alpha` rejects with probability `power`, whatever the other law: N sum (p' - p)^2 / p, the
-// noncentrality, is at least 4 N TV^2 (Cauchy and Schwarz). At most 1.
+// Returns the smallest total variation between the cells' law and another law that a test of `runs`
+// draws at level `alpha` rejects with probability `power`, whatever the other law: N sum (p' - p)^2
+// / p, the noncentrality, is at least 4 N TV^2 (Cauchy and Schwarz). At most 1.
 double SeenVariation(int64_t runs, int degrees, double alpha, double power);
 
 }  // namespace tandem

@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-// Of the tables in every textbook: upper points of 5, 1 and 0.1 percent.
+// From the usual tables: upper points of 5, 1 and 0.1 percent.
 TEST(ChiSquareTail, HasTheTabulatedPoints) {
   const struct {
     int degrees;
@@ -17,7 +17,7 @@ TEST(ChiSquareTail, HasTheTabulatedPoints) {
   } table[] = {{1, 3.841, 0.05},   {1, 6.635, 0.01},   {1, 10.828, 0.001},   {10, 18.307, 0.05},
                {10, 23.209, 0.01}, {30, 43.773, 0.05}, {100, 149.449, 0.001}};
   for (const auto& row : table) {
-    // Points are given to half a unit of their last place; the density is below 0.03 there.
+    // Points are rounded in their last place; the density is below 0.03 there.
     EXPECT_NEAR(ChiSquareTail(row.point, row.degrees), row.tail, 0.0005 * 0.03);
     EXPECT_NEAR(ChiSquareOfTail(row.tail, row.degrees), row.point, 0.0006);
   }
@@ -26,7 +26,7 @@ TEST(ChiSquareTail, HasTheTabulatedPoints) {
 
 // Two cells, 60 and 40 of 100 for halves: G = 2 (60 ln 1.2 + 40 ln 0.8) = 4.0271, Williams'
 // correction 1 + (4 - 1) / (6 * 100 * 1) = 1.005.
-TEST(GTest, OfACoinIsTheFormulas) {
+TEST(GTest, MatchesTheFormulaForACoin) {
   const Fit fit = GTest({60, 40}, {0.5, 0.5});
   EXPECT_EQ(fit.degrees, 1);
   EXPECT_NEAR(fit.statistic, 2.0 * (60 * std::log(1.2) + 40 * std::log(0.8)) / 1.005, 1e-12);
@@ -34,27 +34,27 @@ TEST(GTest, OfACoinIsTheFormulas) {
   EXPECT_EQ(GTest({50, 50}, {0.5, 0.5}).p_value, 1.0);
 }
 
-TEST(GTest, CountsRareCellsTogether) {
-  // 9 + 9 of 100 expected: together 18, a cell of their own.
+TEST(GTest, MergesRareCells) {
+  // 9 + 9 of 100 are expected: merged they are 18, a cell of their own.
   EXPECT_EQ(GTest({50, 32, 9, 9}, {0.5, 0.32, 0.09, 0.09}).degrees, 2);
-  // 2 + 2 are too few even so: they join the smallest, of 46.
+  // 2 + 2 are too few even when merged: they join the smallest cell, of 46.
   const Fit joined = GTest({50, 40, 5, 5}, {0.5, 0.46, 0.02, 0.02});
   EXPECT_EQ(joined.degrees, 1);
   EXPECT_NEAR(joined.statistic, GTest({50, 50}, {0.5, 0.5}).statistic, 1e-12);
-  // Nothing is left to compare.
+  // A single cell is left, so there is nothing to compare.
   EXPECT_EQ(GTest({3, 4}, {0.5, 0.5}).degrees, 0);
   EXPECT_EQ(GTest({0, 0}, {0.5, 0.5}).p_value, 1.0);
 }
 
-TEST(GTest, NeverForgivesWhatTheLawForbids) {
+TEST(GTest, RejectsCountsOfImpossibleCells) {
   const Fit fit = GTest({999, 1}, {1.0, 0.0});
   EXPECT_EQ(fit.p_value, 0.0);
   EXPECT_TRUE(std::isinf(fit.statistic));
 }
 
-// Samples of the law itself: p-values are uniform, so of 2000 below 1/20 there are 100, give or
-// take 4 * sqrt(2000 * .05 * .95) = 39. Samples of another law give none that is ordinary.
-TEST(GTest, RejectsTheLawItselfAsOftenAsItSays) {
+// Samples of the law itself have uniform p-values, so of 2000 about 100 are below 1/20, within 4 *
+// sqrt(2000 * .05 * .95) = 39. Samples of another law have only small ones.
+TEST(GTest, FalseRejectionsMatchTheLevel) {
   std::mt19937_64 random(7);
   const std::vector<double> law = {0.4, 0.3, 0.15, 0.1, 0.03, 0.02};
   const std::vector<double> other = {0.36, 0.34, 0.15, 0.1, 0.03, 0.02};
@@ -76,8 +76,8 @@ TEST(GTest, RejectsTheLawItselfAsOftenAsItSays) {
   EXPECT_LT(other_accepted, 3);
 }
 
-TEST(HolmAdjusted, IsTheStepDownOne) {
-  // Sorted .01 .02 .03 .5 times 4 3 2 1: .04 .06 .06 .5, and never falling.
+TEST(HolmAdjusted, MatchesTheStepDownProcedure) {
+  // Sorted, .01 .02 .03 .5 times 4 3 2 1 give .04 .06 .06 .5 with the running maximum.
   const std::vector<double> adjusted = HolmAdjusted({0.02, 0.5, 0.01, 0.03});
   EXPECT_NEAR(adjusted[0], 0.06, 1e-15);
   EXPECT_NEAR(adjusted[1], 0.5, 1e-15);
@@ -88,7 +88,7 @@ TEST(HolmAdjusted, IsTheStepDownOne) {
 
 // One degree at alpha .05 and power .8 needs (1.95996 + .84162)^2 = 7.849 (the other tail adds
 // less than 1e-5), so TV = sqrt(7.849 / (4 runs)).
-TEST(SeenVariation, IsThatOfTheTextbookPower) {
+TEST(SeenVariation, MatchesTextbookPower) {
   EXPECT_NEAR(SeenVariation(10000, 1, 0.05, 0.8), std::sqrt(7.849 / 40000), 1e-5);
   // Ten degrees at alpha .05 and power .9: noncentrality 20.53 (Haynam, Govindarajulu and Leone).
   EXPECT_NEAR(SeenVariation(10000, 10, 0.05, 0.9), std::sqrt(20.53 / 40000), 1e-5);

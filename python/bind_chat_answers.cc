@@ -41,7 +41,8 @@ class ChatAnswerReader {
   ChatPiece Push(const OwnedPiece& piece) {
     return {piece, AnswerParts::Of(reader_.Push(piece.text))};
   }
-  // The text that was held back until its end, as a piece without tokens; nothing if there is none.
+  // Returns the text that was held back until the end, as a piece without tokens; nothing if there
+  // is none.
   std::optional<ChatPiece> Finish() {
     AnswerParts parts = AnswerParts::Of(reader_.Finish());
     if (parts.empty()) return std::nullopt;
@@ -70,48 +71,50 @@ nb::object MessageOf(const ChatCompletion& self) {
 }  // namespace
 
 void BindChatAnswers(nb::module_& module) {
-  auto call = nb::class_<AnswerDelta::Call>(
-      module, "ToolCall", "A call of a function, or of a piece the next part of one.");
-  call.def_ro("index", &AnswerDelta::Call::index, "Its place among the answer's calls.")
+  auto call = nb::class_<AnswerDelta::Call>(module, "ToolCall",
+                                            "A function call, or in a piece the next part of one.");
+  call.def_ro("index", &AnswerDelta::Call::index, "Its index among the answer's calls.")
       .def_ro("name", &AnswerDelta::Call::name,
-              "The function's name; of a piece that goes on with a call, empty.")
+              "The function's name; empty in a piece that continues a call.")
       .def_ro("arguments", &AnswerDelta::Call::arguments,
-              "The text of a JSON object; of a piece, the next part of it.");
-  LetPickle<&AnswerDelta::Call::index, &AnswerDelta::Call::name, &AnswerDelta::Call::arguments>(
+              "The text of a JSON object; in a piece, the next part of it.");
+  AddPickle<&AnswerDelta::Call::index, &AnswerDelta::Call::name, &AnswerDelta::Call::arguments>(
       call);
-  LetShow(call, {"index", "name", "arguments"});
+  AddRepr(call, {"index", "name", "arguments"});
 
   auto piece = nb::class_<ChatPiece, OwnedPiece>(
       module, "ChatPiece",
-      "A piece of a chat's answer. `text` is as it comes; the parts come when it is known what\n"
-      "they are, the last ones in a piece without tokens.");
-  piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin here or go on.");
-  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
-          &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content, &ChatPiece::tool_calls>(
-      piece);
-  LetShow(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
+      "A piece of a chat's answer. `text` is the raw text. Reasoning, content and\n"
+      "calls follow once they are recognised, the last ones in a piece without tokens.");
+  piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin or continue here.");
+  AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+              &OwnedPiece::logprobs, &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content,
+              &ChatPiece::tool_calls>(piece);
+  AddRepr(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
 
-  auto completion = nb::class_<ChatCompletion, Completion>(
-      module, "ChatCompletion",
-      "The answer to a conversation. `text` is the whole of it, with the markers of reasoning and\n"
-      "calls.");
-  completion.def_ro("reasoning", &ChatCompletion::reasoning, "Before the answer; often empty.")
+  auto completion =
+      nb::class_<ChatCompletion, Completion>(module, "ChatCompletion",
+                                             "The answer to a conversation. `text` is the whole\n"
+                                             "answer, with the markers of reasoning and calls.");
+  completion
+      .def_ro("reasoning", &ChatCompletion::reasoning,
+              "The reasoning before the answer; often empty.")
       .def_ro("content", &ChatCompletion::content, "The text without reasoning and calls.")
       .def_prop_ro("message", &MessageOf, nb::sig("def message(self) -> dict[str, typing.Any]"),
-                   "The answer as a message, to be appended to the conversation's.");
-  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-          &Completion::transfer_tokens, &Completion::kv_transfer_params,
-          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-          &Completion::draft_tokens, &Completion::stats, &Completion::timings,
-          &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
+                   "The answer as a message to append to the conversation.");
+  AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+              &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+              &Completion::transfer_tokens, &Completion::kv_transfer_params,
+              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+              &Completion::draft_tokens, &Completion::stats, &Completion::timings,
+              &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
       completion);
-  LetShow(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
+  AddRepr(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
                        "prompt_tokens", "provenance", "stats", "timings"});
 
   auto reader = nb::class_<ChatAnswerReader>(module, "ChatAnswerReader",
-                                             "Takes one answer to a conversation apart.");
+                                             "Splits one answer to a conversation into its parts.");
   reader
       .def_static(
           "of",
@@ -128,15 +131,15 @@ void BindChatAnswers(nb::module_& module) {
           "`tools` is JSON. `is_constrained`: the request has a constraint of its own.")
       .def("push", &ChatAnswerReader::Push, nb::arg("piece"))
       .def("finish", &ChatAnswerReader::Finish,
-           "After the last piece: the text that was held back.")
-      .def("read", &ChatAnswerReader::Read, nb::arg("completion"), "The whole answer.")
+           "The text that was held back. Call after the last piece.")
+      .def("read", &ChatAnswerReader::Read, nb::arg("completion"), "The parts of a whole answer.")
       .def_prop_ro(
           "shown_special_tokens",
           [](const ChatAnswerReader& self) { return self.answer().shown_special_tokens; },
-          "Markers, for the request.")
+          "The markers that the request must show.")
       .def_prop_ro(
           "constraint", [](const ChatAnswerReader& self) { return self.answer().constraint; },
-          "For the request, where a function is strict.");
+          "The request's constraint, if a function is strict.");
 }
 
 }  // namespace tandem::python

@@ -33,7 +33,7 @@ void BindStats(nb::module_& module) {
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
   stats.def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
       .def_ro("accepted", &RoundStats::accepted, "The draft tokens that were kept.")
-      .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
+      .def_ro("emitted", &RoundStats::emitted, "Output tokens.")
       .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
@@ -46,12 +46,12 @@ void BindStats(nb::module_& module) {
                    "Passes after the one that completes the prompt.")
       .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
-  LetRead<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
-          &RoundStats::proposed_at, &RoundStats::accepted_at, &RoundStats::predicted,
-          &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
-          &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
-          &RoundStats::verify_time>(stats);
-  LetShow(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
+  AddReadOnly<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted,
+              &RoundStats::emitted, &RoundStats::proposed_at, &RoundStats::accepted_at,
+              &RoundStats::predicted, &RoundStats::predicted_kept, &RoundStats::draft_failures,
+              &RoundStats::probes, &RoundStats::probe_time, &RoundStats::prefill_time,
+              &RoundStats::draft_time, &RoundStats::verify_time>(stats);
+  AddRepr(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
                   "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
   auto timings = nb::class_<Timings>(
       module, "Timings",
@@ -59,23 +59,23 @@ void BindStats(nb::module_& module) {
       "decode = draft + verify + other.");
   timings.def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
       .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
-      .def_prop_ro("queue", Seconds(&Timings::queue), "Waiting for a place.")
+      .def_prop_ro("queue", Seconds(&Timings::queue), "Before admission.")
       .def_prop_ro("prompt", Seconds(&Timings::prompt),
-                   "From there to the end of the pass that completes the prompt.")
-      .def_prop_ro("decode", Seconds(&Timings::decode), "From there to the end.")
-      .def_prop_ro("draft", Seconds(&Timings::draft), "Of `decode`: making drafts.")
-      .def_prop_ro("verify", Seconds(&Timings::verify), "Of `decode`: passes of the target.")
-      .def_prop_ro("other", Seconds(&Timings::other), "Of `decode`: everything else.")
+                   "From admission to the end of the pass that completes the prompt.")
+      .def_prop_ro("decode", Seconds(&Timings::decode), "From there to the end of the generation.")
+      .def_prop_ro("draft", Seconds(&Timings::draft), "Part of `decode`: drafts.")
+      .def_prop_ro("verify", Seconds(&Timings::verify), "Part of `decode`: passes of the target.")
+      .def_prop_ro("other", Seconds(&Timings::other), "Part of `decode`: everything else.")
       .def_prop_ro("prefill", Seconds(&Timings::prompt), "The old name of `prompt`.");
-  LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
+  AddPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
             &Timings::draft, &Timings::verify, &Timings::all_prompts>(timings);
-  LetShow(timings, {"time_to_first_token", "end_to_end", "queue", "prompt", "decode", "draft",
+  AddRepr(timings, {"time_to_first_token", "end_to_end", "queue", "prompt", "decode", "draft",
                     "verify", "other"});
   auto report =
       nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
-  LetRead<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
-          &RoundReport::draft_cached_tokens>(report);
-  LetShow(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
+  AddReadOnly<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
+              &RoundReport::draft_cached_tokens>(report);
+  AddRepr(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
 }
 
 }  // namespace
@@ -85,19 +85,19 @@ void BindCompletions(nb::module_& module) {
   auto logprobs =
       nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.");
   logprobs.def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
-  LetRead<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
-  LetShow(logprobs, {"id", "logprob", "top"});
-  auto piece = nb::class_<OwnedPiece>(module, "Piece",
-                                      "An addition to a generation by one or several rounds.");
+  AddReadOnly<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
+  AddRepr(logprobs, {"id", "logprob", "top"});
+  auto piece = nb::class_<OwnedPiece>(
+      module, "Piece", "The output that one or several rounds added to a generation.");
   piece
       .def_prop_ro(
           "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
-      .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as Completion's.")
-      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.");
-  LetRead<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance, &OwnedPiece::logprobs,
-          &OwnedPiece::round>(piece);
-  LetShow(piece, {"text", "token_ids", "provenance"});
+      .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
+      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.");
+  AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+              &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+  AddRepr(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion
       .def_prop_ro(
@@ -106,34 +106,36 @@ void BindCompletions(nb::module_& module) {
       .def_prop_ro(
           "finish_reason", [](const Completion& self) { return NameOf(self.finish_reason); },
           "\"stop\", \"length\", \"cancelled\" or \"deadline\".")
-      .def_ro("provenance", &Completion::provenance,
-              "A letter per token: p of a pass without a draft, a an accepted draft token, c the\n"
-              "target's own after a rejection, b the target's own after a draft accepted whole.")
-      .def_ro("logprobs", &Completion::logprobs, "Per token, if asked for.")
+      .def_ro(
+          "provenance", &Completion::provenance,
+          "A letter per token: p from a pass without a draft, a an accepted draft token, c the\n"
+          "target's own token after a rejection, b the target's own token after a fully accepted "
+          "draft.")
+      .def_ro("logprobs", &Completion::logprobs, "Per token, if requested.")
       .def_ro("prompt_logprobs", &Completion::prompt_logprobs,
-              "Per prompt token, if asked for; None for the first.")
+              "Per prompt token, if requested; None for the first.")
       .def_ro("store_tokens", &Completion::store_tokens,
-              "Those of cached_tokens that were read from kv_store.")
+              "The part of cached_tokens that was read from kv_store.")
       .def_ro("transfer_tokens", &Completion::transfer_tokens,
-              "Those of cached_tokens that were fetched from another worker.")
+              "The part of cached_tokens that was fetched from another worker.")
       .def_ro("kv_transfer_params", &Completion::kv_transfer_params,
-              "For the decode request, after a request with do_remote_decode.")
+              "The parameters of the decode request, after a request with do_remote_decode.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
-                   "Those of cached_tokens that were in memory.")
+                   "The part of cached_tokens that was in memory.")
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
       .def_prop_ro("prompt_tokens_per_second", &Completion::PromptTokensPerSecond,
-                   "Prompt tokens that were read, over timings.prompt.")
+                   "Computed prompt tokens divided by timings.prompt.")
       .def_prop_ro("decode_tokens_per_second", &Completion::DecodeTokensPerSecond,
-                   "Tokens after the first round's, over timings.decode.")
+                   "Tokens after those of the first round, divided by timings.decode.")
       .def_prop_ro("tokens_per_second", &Completion::TokensPerSecond,
-                   "All tokens over the time with a place, the prompt's included.");
-  LetRead<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
-          &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-          &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-          &Completion::transfer_tokens, &Completion::kv_transfer_params,
-          &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-          &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
-  LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
+                   "All tokens divided by the time since admission.");
+  AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+              &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+              &Completion::transfer_tokens, &Completion::kv_transfer_params,
+              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+              &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
+  AddRepr(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 
 }  // namespace tandem::python

@@ -17,7 +17,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// A method that asks the engine for something by its own name.
+// Returns a method that calls the engine's method of the same name.
 template <typename Answer>
 auto Asking(Answer (Engine::*method)() const) {
   return [method](EngineHandle& self) {
@@ -29,39 +29,42 @@ auto Asking(Answer (Engine::*method)() const) {
 
 void BindEngine(nb::module_& module) {
   auto info = nb::class_<ModelInfo>(module, "ModelInfo", "Facts about a model.");
-  LetRead<&ModelInfo::path, &ModelInfo::family, &ModelInfo::dtype, &ModelInfo::parameters,
-          &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_cache, &ModelInfo::kv_bytes_per_token,
-          &ModelInfo::vocab_size, &ModelInfo::context_length, &ModelInfo::num_pages,
-          &ModelInfo::page_size, &ModelInfo::window, &ModelInfo::mapped_tokens,
-          &ModelInfo::quantize, &ModelInfo::head_tokens, &ModelInfo::head_coverage>(info);
-  LetShow(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
+  AddReadOnly<&ModelInfo::path, &ModelInfo::family, &ModelInfo::dtype, &ModelInfo::parameters,
+              &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_cache, &ModelInfo::kv_bytes_per_token,
+              &ModelInfo::vocab_size, &ModelInfo::context_length, &ModelInfo::num_pages,
+              &ModelInfo::page_size, &ModelInfo::window, &ModelInfo::mapped_tokens,
+              &ModelInfo::quantize, &ModelInfo::head_tokens, &ModelInfo::head_coverage>(info);
+  AddRepr(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
   auto store =
-      nb::class_<StoreCounts>(module, "StoreCounts", "Pages of both models in kv_store, so far.");
-  LetRead<&StoreCounts::pages_written, &StoreCounts::bytes_written, &StoreCounts::pages_read,
-          &StoreCounts::bytes_read, &StoreCounts::pages_hit, &StoreCounts::pages_evicted,
-          &StoreCounts::pages_dropped, &StoreCounts::pages_damaged>(store);
-  LetShow(store, {"pages_written", "pages_read", "pages_hit", "pages_dropped", "pages_damaged"});
+      nb::class_<StoreCounts>(module, "StoreCounts", "Counts of pages of both models in kv_store.");
+  AddReadOnly<&StoreCounts::pages_written, &StoreCounts::bytes_written, &StoreCounts::pages_read,
+              &StoreCounts::bytes_read, &StoreCounts::pages_hit, &StoreCounts::pages_evicted,
+              &StoreCounts::pages_dropped, &StoreCounts::pages_damaged>(store);
+  AddRepr(store, {"pages_written", "pages_read", "pages_hit", "pages_dropped", "pages_damaged"});
   auto transfer = nb::class_<TransferCounts>(
-      module, "TransferCounts", "Pages of both models that travelled (kv_transfer), so far.");
-  LetRead<&TransferCounts::pages_sent, &TransferCounts::bytes_sent, &TransferCounts::pages_received,
-          &TransferCounts::bytes_received, &TransferCounts::pages_hit,
-          &TransferCounts::pages_missing, &TransferCounts::pages_damaged,
-          &TransferCounts::pages_dropped, &TransferCounts::transfers,
-          &TransferCounts::transfers_failed, &TransferCounts::peers_refused,
-          &TransferCounts::leases, &TransferCounts::leased_bytes, &TransferCounts::leases_expired,
-          &TransferCounts::leases_evicted, &TransferCounts::receiving_seconds>(transfer);
-  LetShow(transfer, {"pages_sent", "pages_received", "pages_hit", "transfers_failed"});
-  auto events = nb::class_<KvEventCounts>(module, "KvEventCounts", "Batches of kv_events, so far.");
-  LetRead<&KvEventCounts::batches_published, &KvEventCounts::batches_lost>(events);
-  LetShow(events, {"batches_published", "batches_lost"});
-  auto load = nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.");
-  LetRead<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
-          &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
-          &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
-          &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
-          &EngineLoad::draft_memory_tenants, &EngineLoad::store, &EngineLoad::transfer,
-          &EngineLoad::kv_events>(load);
-  LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
+      module, "TransferCounts",
+      "Counts of pages of both models sent between workers (kv_transfer).");
+  AddReadOnly<
+      &TransferCounts::pages_sent, &TransferCounts::bytes_sent, &TransferCounts::pages_received,
+      &TransferCounts::bytes_received, &TransferCounts::pages_hit, &TransferCounts::pages_missing,
+      &TransferCounts::pages_damaged, &TransferCounts::pages_dropped, &TransferCounts::transfers,
+      &TransferCounts::transfers_failed, &TransferCounts::peers_refused, &TransferCounts::leases,
+      &TransferCounts::leased_bytes, &TransferCounts::leases_expired,
+      &TransferCounts::leases_evicted, &TransferCounts::receiving_seconds>(transfer);
+  AddRepr(transfer, {"pages_sent", "pages_received", "pages_hit", "transfers_failed"});
+  auto events =
+      nb::class_<KvEventCounts>(module, "KvEventCounts", "Counts of batches of kv_events.");
+  AddReadOnly<&KvEventCounts::batches_published, &KvEventCounts::batches_lost>(events);
+  AddRepr(events, {"batches_published", "batches_lost"});
+  auto load =
+      nb::class_<EngineLoad>(module, "EngineLoad", "The state of the engine between two rounds.");
+  AddReadOnly<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
+              &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
+              &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
+              &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
+              &EngineLoad::draft_memory_tenants, &EngineLoad::store, &EngineLoad::transfer,
+              &EngineLoad::kv_events>(load);
+  AddRepr(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
                            "The engine that tandem.Engine uses. Thread-safe.")
@@ -71,20 +74,20 @@ void BindEngine(nb::module_& module) {
            nb::sig("def generate(self, request: Request, "
                    "on_piece: typing.Callable[[Piece], bool | None] | None = None)"
                    " -> Completion"),
-           "Submits and waits. What `on_piece` raises is raised here.")
+           "Submits and waits. An exception of `on_piece` is raised here.")
       .def("submit", &EngineHandle::Submit, nb::arg("request"), nb::arg("on_piece").none(),
            nb::arg("on_done"),
            nb::sig("def submit(self, request: Request, "
                    "on_piece: typing.Callable[[Piece], bool | None] | None, "
                    "on_done: typing.Callable[[Completion | None, Exception | None], object])"
                    " -> int"),
-           "Returns at once; callbacks run on threads of the engine's.")
+           "Returns at once. Callbacks run on threads of the engine.")
       .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
       .def("close", &EngineHandle::Close)
-      .def("check_process", &EngineHandle::CheckProcess, "EngineError in a forked child.")
+      .def("check_process", &EngineHandle::CheckProcess, "Raises EngineError in a forked child.")
       .def(
           "check_open", [](EngineHandle& self) { self.With([](Engine&) {}); },
-          "EngineError if it is closed, too.")
+          "As check_process, and raises EngineError if the engine is closed.")
       .def("check_integrity",
            [](EngineHandle& self) {
              RaiseUnlessOk(self.With([](Engine& engine) { return engine.CheckIntegrity(); }));

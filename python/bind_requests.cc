@@ -30,7 +30,7 @@ OutputConstraint ConstraintOf(Kind kind, std::string text) {
   return constraint;
 }
 
-// The function that makes constraints of this kind.
+// Returns the name of the function that makes constraints of this kind.
 const char* MakerOf(Kind kind) {
   switch (kind) {
     case Kind::kJsonObject:
@@ -49,7 +49,7 @@ const char* MakerOf(Kind kind) {
   return "";
 }
 
-// A schema as it is written, or as Python has it.
+// Returns a schema as JSON text. It may be given as text or as a Python object.
 std::string JsonText(const nb::object& value) {
   if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
   return nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(value));
@@ -62,7 +62,7 @@ absl::StatusOr<AcceptanceRule> Parse(std::string_view name, AcceptanceRule) {
   return ParseAcceptanceRule(name);
 }
 
-// A property for a member. The value of an enumeration is its name.
+// Binds a property for a member. The value of an enumeration is its name.
 template <typename Class, typename Member>
 void BindMember(nb::class_<Class>& bound, const char* name, Member Class::*member) {
   if constexpr (std::is_enum_v<Member>) {
@@ -106,7 +106,7 @@ void SetTimeLimit(Request& request, std::optional<double> seconds) {
 }
 
 void BindOptions(nb::module_& module) {
-  auto options = nb::class_<EngineOptions>(module, "EngineOptions", "What an engine is made of.");
+  auto options = nb::class_<EngineOptions>(module, "EngineOptions", "The options of an engine.");
   options.def(nb::init<>());
   VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&...) {
     BindMember(options, parameter.name, member);
@@ -120,12 +120,12 @@ void BindKvTransfer(nb::module_& module) {
       .def_rw("do_remote_decode", &KvTransferParams::do_remote_decode,
               "Keep the prompt's pages for another worker.")
       .def_rw("do_remote_prefill", &KvTransferParams::do_remote_prefill,
-              "Fetch the prompt's pages from the worker that is named.");
-  LetWrite<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
-           &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
-           &KvTransferParams::remote_host, &KvTransferParams::remote_port,
-           &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
-  LetShow(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
+              "Fetch the prompt's pages from the named worker.");
+  AddReadWrite<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
+               &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
+               &KvTransferParams::remote_host, &KvTransferParams::remote_port,
+               &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
+  AddRepr(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
                    "remote_num_tokens"});
 }
 
@@ -145,16 +145,16 @@ void BindSampling(nb::module_& module) {
             new (self) LogprobOptions{.num_top = num_top, .processed = processed};
           },
           nb::arg("num_top") = 0, nb::arg("processed") = false)
-      .def_rw("num_top", &LogprobOptions::num_top, "0: the token's own; -1: none.")
+      .def_rw("num_top", &LogprobOptions::num_top, "0: only the token's own; -1: none.")
       .def_rw("processed", &LogprobOptions::processed,
-              "Whether they are of the distribution drawn from, and not of the raw logits.");
-  LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
-  LetShow(logprobs, {"num_top", "processed"});
+              "Whether they come from the sampled distribution instead of the raw logits.");
+  AddPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
+  AddRepr(logprobs, {"num_top", "processed"});
 }
 
 void BindConstraints(nb::module_& module) {
-  auto constraint = nb::class_<OutputConstraint>(module, "OutputConstraint",
-                                                 "A form that an output must keep to.");
+  auto constraint =
+      nb::class_<OutputConstraint>(module, "OutputConstraint", "A constraint on the output.");
   constraint.def_static("json_object", [] { return ConstraintOf(Kind::kJsonObject, ""); })
       .def_static(
           "json_schema",
@@ -163,7 +163,7 @@ void BindConstraints(nb::module_& module) {
             constraint.is_strict = is_strict;
             return constraint;
           },
-          nb::arg("schema"), nb::arg("is_strict") = true, "As a dict or as it is written.")
+          nb::arg("schema"), nb::arg("is_strict") = true, "`schema` is a dict or JSON text.")
       .def_static(
           "regex",
           [](std::string expression) { return ConstraintOf(Kind::kRegex, std::move(expression)); },
@@ -187,7 +187,7 @@ void BindConstraints(nb::module_& module) {
             return constraint;
           },
           nb::arg("format"), nb::arg("tokens") = std::vector<TokenId>());
-  LetPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
+  AddPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
             &OutputConstraint::is_strict, &OutputConstraint::tokens>(constraint);
   constraint.def("__repr__", [](const OutputConstraint& self) {
     const nb::object value =
@@ -204,7 +204,7 @@ void BindRequests(nb::module_& module) {
   BindKvTransfer(module);
   BindSampling(module);
   BindConstraints(module);
-  auto request = nb::class_<Request>(module, "Request", "One generation to be made.");
+  auto request = nb::class_<Request>(module, "Request", "A request for one generation.");
   request.def(nb::init<>())
       .def_rw("prompt", &Request::prompt)
       .def_prop_rw(

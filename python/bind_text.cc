@@ -23,7 +23,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// Each of the texts is JSON.
+// All texts are JSON.
 ChatInput InputOf(const std::string& messages, const std::optional<std::string>& tools,
                   const std::string& variables, bool add_generation_prompt,
                   bool continue_final_message, double now) {
@@ -55,9 +55,8 @@ void BindText(nb::module_& module) {
             return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(place); }));
           },
           nb::arg("path"),
-          "The tokenizer of a model's folder, of a GGUF file, of a model that is given by its "
-          "name,\n"
-          "or in a file of its own.")
+          "The tokenizer of a model's folder, a GGUF file, a model given by name,\n"
+          "or a tokenizer file.")
       .def(
           "encode",
           [](const Tokenizer& self, const std::string& text, bool parse_special,
@@ -70,8 +69,8 @@ void BindText(nb::module_& module) {
           },
           nb::arg("text"), nb::kw_only(), nb::arg("parse_special") = false,
           nb::arg("add_template") = false,
-          "The ids of a text. `parse_special`: special tokens written in it are their ids, not\n"
-          "plain text. `add_template`: with the tokens that a prompt begins and ends with.")
+          "The ids of a text. `parse_special`: special tokens spelled out in it become their ids,\n"
+          "not plain text. `add_template`: adds the tokens at the start and end of a prompt.")
       .def(
           "decode",
           [](const Tokenizer& self, const nb::object& ids, bool skip_special) {
@@ -80,9 +79,8 @@ void BindText(nb::module_& module) {
           nb::arg("ids").none(), nb::kw_only(), nb::arg("skip_special") = false,
           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.ndarray, *, "
                   "skip_special: bool = False) -> str"),
-          "The text of ids: a list, or an array with one dimension. Bytes that are not UTF-8 "
-          "become\n"
-          "U+FFFD.")
+          "The text of ids, which are a list or an array with one dimension. Bytes that are not\n"
+          "UTF-8 become U+FFFD.")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size, "The highest id plus one.")
       .def("is_special", &Tokenizer::IsSpecial, nb::arg("id"))
       .def(
@@ -93,10 +91,10 @@ void BindText(nb::module_& module) {
           },
           nb::arg("token"), "The id of a token by its exact written form, or None.");
 
-  LetShow(tokenizer, {"vocab_size"});
+  AddRepr(tokenizer, {"vocab_size"});
 
   nb::class_<ChatTemplate> chat(module, "ChatTemplate",
-                                "Makes prompts of conversations. Thread-safe.");
+                                "Converts conversations to prompts. Thread-safe.");
   chat.def_static(
           "load",
           [](const std::string& model) {
@@ -104,7 +102,7 @@ void BindText(nb::module_& module) {
             return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(place); }));
           },
           nb::arg("model"),
-          "The template of a model's folder, of a GGUF file or of a model that is given by its "
+          "The template of a model's folder, a GGUF file or a model given by its "
           "name.")
       .def_static(
           "parse",
@@ -112,9 +110,10 @@ void BindText(nb::module_& module) {
             return ValueOrRaise(ChatTemplate::Parse(jinja, bos_token, eos_token));
           },
           nb::arg("jinja"), nb::arg("bos_token") = "", nb::arg("eos_token") = "")
-      .def_prop_ro("is_plain", &ChatTemplate::is_plain, "Whether the model has none of its own.")
+      .def_prop_ro("is_plain", &ChatTemplate::is_plain,
+                   "Whether the model does not have its own template.")
       .def_prop_ro("has_place_for_tools", &ChatTemplate::HasPlaceForTools,
-                   "Whether it reads functions. Otherwise they come in a generic form.")
+                   "Whether it reads functions. Otherwise they are added in a generic form.")
       .def(
           "render",
           [](const ChatTemplate& self, const std::string& messages,
@@ -132,8 +131,8 @@ void BindText(nb::module_& module) {
           nb::arg("messages"), nb::kw_only(), nb::arg("tools") = nb::none(),
           nb::arg("variables") = "{}", nb::arg("add_generation_prompt") = true,
           nb::arg("continue_final_message") = false, nb::arg("now") = 0.0,
-          "Parts of a prompt, and whether each is the template's own. Texts are JSON; `now`, in\n"
-          "seconds since 1970, is for templates that tell the day.")
+          "The parts of a prompt, and whether each is the template's own. Texts are JSON. `now`,\n"
+          "in seconds since 1970, is for templates that print the date.")
       .def(
           "encode",
           [](const ChatTemplate& self, const Tokenizer& tokenizer, const std::string& messages,
@@ -147,14 +146,14 @@ void BindText(nb::module_& module) {
           nb::arg("tokenizer"), nb::arg("messages"), nb::kw_only(), nb::arg("tools") = nb::none(),
           nb::arg("variables") = "{}", nb::arg("add_generation_prompt") = true,
           nb::arg("continue_final_message") = false, nb::arg("now") = 0.0,
-          "A prompt's ids. As render.")
+          "The ids of a prompt. Arguments as for render.")
       .def(
           "end_token_ids",
           [](const ChatTemplate& self, const Tokenizer& tokenizer) {
             return EndTokenIds(self, tokenizer);
           },
           nb::arg("tokenizer"), "The tokens that end an answer, for `stop_tokens`.");
-  LetShow(chat, {"is_plain", "has_place_for_tools"});
+  AddRepr(chat, {"is_plain", "has_place_for_tools"});
 }
 
 }  // namespace tandem::python

@@ -16,7 +16,7 @@ nb::object ExceptionFor(const absl::Status& status) {
   return nb::module_::import_("tandem.errors")
       .attr("exception_for")(
           absl::StatusCodeToString(status.code()),
-          // A name of a file may be no UTF-8.
+          // File names in messages may be invalid UTF-8.
           nb::steal(PyUnicode_DecodeUTF8(message.data(), message.size(), "backslashreplace")),
           FieldOf(status));
 }

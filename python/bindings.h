@@ -1,4 +1,4 @@
-// The parts of the module, and the helpers that its files share.
+// The parts of the module, and helpers that its files share.
 #ifndef TANDEM_PYTHON_BINDINGS_H_
 #define TANDEM_PYTHON_BINDINGS_H_
 
@@ -27,14 +27,14 @@
 namespace tandem::python {
 
 void BindText(nanobind::module_& module);         // Tokenizer, ChatTemplate
-void BindRequests(nanobind::module_& module);     // EngineOptions, Request and what they hold
-void BindCompletions(nanobind::module_& module);  // Completion, Piece and what they hold
-void BindChatAnswers(nanobind::module_& module);  // the same of chats; after those
+void BindRequests(nanobind::module_& module);     // EngineOptions, Request and their members
+void BindCompletions(nanobind::module_& module);  // Completion, Piece and their members
+void BindChatAnswers(nanobind::module_& module);  // the same for chats; after those
 void BindEngine(nanobind::module_& module);       // Engine; after the others
 
-// ---- Statuses as Python's exceptions (python/tandem/errors.py says which) ----
+// ---- Statuses as Python exceptions (python/tandem/errors.py maps them) ----
 
-// The exception for a status that is not OK. REQUIRES: the GIL is held, here and below.
+// Returns the exception for a status that is not OK. REQUIRES: the GIL is held, here and below.
 nanobind::object ExceptionFor(const absl::Status& status);
 // Raises an exception.
 [[noreturn]] void Raise(const nanobind::object& exception);
@@ -50,27 +50,27 @@ T ValueOrRaise(absl::StatusOr<T> value) {
 
 // ---- Readable representations: repr() of the module's objects ----
 
-// "TokenLogprobs(id=5, logprob=-0.25)", of these members of `self`. Floats are rounded to six
-// digits, arrays are lists.
+// Returns for example "TokenLogprobs(id=5, logprob=-0.25)", with these members of `self`. Floats
+// are rounded to six digits, and arrays are shown as lists.
 std::string RepresentationOf(nanobind::handle self, const std::vector<const char*>& members);
 
-// Gives objects of `bound` that representation.
+// Gives objects of `bound` this representation.
 template <typename Class, typename... Extra>
-void LetShow(nanobind::class_<Class, Extra...>& bound, std::initializer_list<const char*> members) {
+void AddRepr(nanobind::class_<Class, Extra...>& bound, std::initializer_list<const char*> members) {
   bound.def("__repr__", [names = std::vector<const char*>(members)](nanobind::handle self) {
     return RepresentationOf(self, names);
   });
 }
 
-// ---- Vectors as NumPy's arrays, and back ----
+// ---- Vectors as NumPy arrays, and back ----
 
 template <typename T>
 using Array = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>;
-// Token ids as they come in: one dimension, 32 bits, contiguous.
+// Token ids from Python: one dimension, 32 bits, contiguous.
 using IdArray = nanobind::ndarray<const std::int32_t, nanobind::ndim<1>, nanobind::c_contig,
                                   nanobind::device::cpu>;
 
-// A copy, which the array owns.
+// Returns a copy, which the array owns.
 template <typename T, typename Range>
 Array<T> ArrayOf(const Range& values) {
   auto owned = std::make_unique<T[]>(values.size());
@@ -85,24 +85,24 @@ inline std::vector<std::int32_t> VectorOf(const IdArray& ids) {
   return std::vector<std::int32_t>(ids.data(), ids.data() + ids.shape(0));
 }
 
-// ---- What Python gives: JSON as text, and token ids ----
+// ---- Values from Python: JSON as text, and token ids ----
 
 inline JsonValue JsonOf(const char* field, const std::string& text) {
   JsonValue value = JsonValue::parse(text, nullptr, false);
-  if (value.is_discarded()) RaiseUnlessOk(FieldError(field, "found what is not JSON"));
+  if (value.is_discarded()) RaiseUnlessOk(FieldError(field, "found text that is not JSON"));
   return value;
 }
 
-// Token ids as Python has them: a sequence, or an array of any integers.
+// Converts token ids from Python: a sequence, or an array of any integer type.
 inline std::vector<TokenId> IdsOf(const nanobind::object& ids, const char* field) {
   const nanobind::module_ parameters = nanobind::module_::import_("tandem.parameters");
   const nanobind::object array = parameters.attr("ids_of")(ids, field);
   return VectorOf(nanobind::cast<IdArray>(array));
 }
 
-// ---- The members of a class, stated once: as attributes, and for pickle and copy ----
+// ---- The members of a class, as attributes, and for pickle and copy ----
 
-// A member as Python has it: times are seconds, enumerations numbers, all else itself.
+// Converts a member for Python: times become seconds, enumerations numbers; others keep their type.
 template <typename T>
 nanobind::object PickledMember(const T& member) {
   if constexpr (std::is_same_v<T, absl::Duration>) {
@@ -125,10 +125,10 @@ void RestoreMember(const nanobind::handle& from, T* member) {
   }
 }
 
-// Lets objects of `bound` be pickled and copied, which have these members: all that they have.
+// Makes objects of `bound` picklable and copyable. `members` must be all of their members. Raises
 // FieldError for a state of another version.
 template <auto... members, typename Class, typename... Extra>
-void LetPickle(nanobind::class_<Class, Extra...>& bound) {
+void AddPickle(nanobind::class_<Class, Extra...>& bound) {
   bound.def("__getstate__", [](const Class& self) {
     return nanobind::make_tuple(PickledMember(self.*members)...);
   });
@@ -144,7 +144,7 @@ void LetPickle(nanobind::class_<Class, Extra...>& bound) {
   });
 }
 
-// The name of a member: "path" for &ModelInfo::path, as the compiler spells it.
+// Returns the name of a member as the compiler spells it: "path" for &ModelInfo::path.
 template <auto member>
 const char* NameOfMember() {
   static const std::string name = [](std::string_view spelled) {
@@ -155,23 +155,24 @@ const char* NameOfMember() {
   return name.c_str();
 }
 
-// Adds members as attributes, under their own names, unless there is one already, and lets objects
-// be pickled, which have these members: all that they have.
+// Adds members as read-only attributes under their own names, unless the attribute exists, and
+// makes objects picklable. `members` must be all of their members.
 template <auto... members, typename Class, typename... Extra>
-void LetRead(nanobind::class_<Class, Extra...>& bound) {
+void AddReadOnly(nanobind::class_<Class, Extra...>& bound) {
   const auto add = [&](const char* name, auto member) {
     if (!nanobind::hasattr(bound, name)) bound.def_ro(name, member);
   };
   (add(NameOfMember<members>(), members), ...);
-  LetPickle<members...>(bound);
+  AddPickle<members...>(bound);
 }
+// The same, with writable attributes.
 template <auto... members, typename Class, typename... Extra>
-void LetWrite(nanobind::class_<Class, Extra...>& bound) {
+void AddReadWrite(nanobind::class_<Class, Extra...>& bound) {
   const auto add = [&](const char* name, auto member) {
     if (!nanobind::hasattr(bound, name)) bound.def_rw(name, member);
   };
   (add(NameOfMember<members>(), members), ...);
-  LetPickle<members...>(bound);
+  AddPickle<members...>(bound);
 }
 
 }  // namespace tandem::python

@@ -13,7 +13,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// Whether this thread runs one of our callbacks.
+// Whether this thread is in one of our callbacks.
 thread_local bool in_callback = false;
 
 class InCallback {
@@ -27,7 +27,7 @@ class InCallback {
   bool before_;
 };
 
-// Python objects that any thread may let go of.
+// Python objects that may be released on any thread.
 struct Shared {
   nb::object on_piece = nb::none();
   nb::object on_done = nb::none();
@@ -41,15 +41,15 @@ struct Shared {
       return;
     }
     nb::gil_scoped_acquire gil;
-    const InCallback here;  // what they hold may be the engine
+    const InCallback here;  // releasing them may destroy the engine
     on_piece.reset();
     on_done.reset();
     raised.reset();
   }
 };
 
-// The exception that was raised, with its traceback. Python 3.11 and older make the object late:
-// until then nanobind's value() may be its argument alone.
+// Returns the raised exception with its traceback. Python 3.11 and older create the object late:
+// until then nanobind's value() may be only its argument.
 nb::object RaisedBy(nb::python_error& error) {
   error.restore();
   PyObject* type = nullptr;
@@ -117,7 +117,7 @@ EngineHandle::Use::Use(EngineHandle* handle) : handle_(handle) {
     is_closed = handle->is_closed_;
     if (!is_closed) ++handle->num_uses_;
   }
-  // Python runs without the lock: it may let another thread run that wants it.
+  // Call Python without the lock, because Python may run another thread that needs it.
   if (is_closed) RaiseUnlessOk(absl::CancelledError("the engine is closed"));
 }
 

@@ -1,4 +1,4 @@
-// An engine as Python holds it: closed at any time, dropped by anybody.
+// The engine handle that Python holds. It may be closed at any time, and dropped on any thread.
 #ifndef TANDEM_PYTHON_ENGINE_HANDLE_H_
 #define TANDEM_PYTHON_ENGINE_HANDLE_H_
 
@@ -13,32 +13,33 @@
 
 namespace tandem::python {
 
-// Thread-safe. Every method is called with the GIL held, and releases it while the engine works. In
-// a forked child, which has none of the engine's threads, each raises, but Close does nothing.
+// Thread-safe. Every method is called with the GIL held, and releases it while the engine works. A
+// forked child does not have the engine's threads: there every method raises, except Close, which
+// does nothing.
 class EngineHandle {
  public:
   explicit EngineHandle(const EngineOptions& options);
-  // Closes. In a callback the engine ends on a thread of its own.
+  // Closes the engine. Within a callback, the engine ends on a separate thread.
   ~EngineHandle();
   EngineHandle(const EngineHandle&) = delete;
   EngineHandle& operator=(const EngineHandle&) = delete;
 
-  // Waits for the generation, and for signals meanwhile: what Python's handler raises cancels it.
-  // `on_piece` is None, or a callable that ends the generation by returning False; what it raises
-  // is raised here.
+  // Waits for the generation. Handles signals while it waits: if Python's handler raises, the
+  // generation is cancelled. `on_piece` is None, or a callable that ends the generation by
+  // returning False. If it raises, the exception is raised here.
   Completion Generate(Request request, nanobind::object on_piece);
-  // Returns at once. Then `on_piece(piece)`, unless it is None, for each piece, and once
-  // `on_done(completion or None, exception or None)`, on threads of the engine's.
+  // Returns at once. Afterwards calls `on_piece(piece)`, unless it is None, for each piece, and
+  // once `on_done(completion or None, exception or None)`, on threads of the engine.
   GenerationId Submit(Request request, nanobind::object on_piece, nanobind::object on_done);
   void Cancel(GenerationId id);
-  // Cancels what runs, and returns when its callbacks have run. Again: does nothing. An error in a
-  // callback.
+  // Cancels running generations, and returns when their callbacks have returned. A second call does
+  // nothing. Raises if called within a callback.
   void Close();
-  // Raises in another process than the one that made the engine. Takes no lock, as a thread that
-  // the child lacks may have held it at the fork.
+  // Raises in a process other than the one that made the engine. Takes no lock, because a thread
+  // that the child does not have may have held it during the fork.
   void CheckProcess() const;
 
-  // What `ask(engine)` returns, without the GIL.
+  // Returns `ask(engine)`, called without the GIL.
   template <typename Ask>
   auto With(const Ask& ask) {
     Use use(this);
@@ -47,7 +48,8 @@ class EngineHandle {
   }
 
  private:
-  // Keeps the engine while it lives; raises if it is closed, or not of this process.
+  // Keeps the engine open while it exists. Raises if the engine is closed or belongs to another
+  // process.
   class Use {
    public:
     explicit Use(EngineHandle* handle);
@@ -64,8 +66,8 @@ class EngineHandle {
   std::mutex mutex_;
   std::condition_variable unused_;
   bool is_closed_ = false;         // guarded by mutex_, like what follows
-  int num_uses_ = 0;               // calls that use engine_
-  std::set<GenerationId> waited_;  // for in Generate
+  int num_uses_ = 0;               // calls that are using engine_
+  std::set<GenerationId> waited_;  // generations that Generate waits for
   std::unique_ptr<Engine> engine_;
 };
 

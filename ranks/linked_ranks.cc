@@ -22,12 +22,13 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxMessageSize = size_t{64} << 20;
-// Before all ranks meet: another rank may still be in the step in which they met last.
+// Maximum number of messages between meetings of all ranks. Another rank may still be in the step
+// of the last meeting.
 constexpr int kMaxMessages = RankLink::kMaxStepsAhead - 1;
-// Of addresses; memory is taken as it is written to. Two steps of pieces may wait at a time.
+// Address space; memory is allocated when it is written. Pieces of two steps may wait at a time.
 constexpr size_t kSlotSize = RankLink::kMaxWaitingBytes / 2;
 
-// Memory that keeps its place as it grows.
+// Memory that keeps its address when it grows.
 class GrowingMemory {
  public:
   GrowingMemory() = default;
@@ -48,8 +49,8 @@ class GrowingMemory {
   void* data_ = nullptr;
 };
 
-// Every call but FillAlike and Memory is a step of the link's. A payload ends with a byte that
-// means nothing: none is empty.
+// Every call except FillReplicated and Memory is a step of the link. A payload ends with a padding
+// byte, so that it is never empty.
 class LinkedRanks final : public RankGroup {
  public:
   explicit LinkedRanks(const LinkedRankOptions& options, const Address& address)
@@ -61,13 +62,13 @@ class LinkedRanks final : public RankGroup {
     TANDEM_CHECK(0 <= slot && slot < kNumSlots && backend->memory_is_host());
     if (bytes > kSlotSize) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "tensor_parallel: ", bytes, " bytes are wanted for a pass, allowed: ", kSlotSize));
+          "tensor_parallel: ", bytes, " bytes are needed for a pass, allowed: ", kSlotSize));
     }
     ASSIGN_OR_RETURN(void* const data, slots_[slot].Get());
     return Buffer(nullptr, data, bytes);
   }
 
-  void FillAlike(absl::FunctionRef<void()> fill) override { fill(); }
+  void FillReplicated(absl::FunctionRef<void()> fill) override { fill(); }
 
   void AllGather(absl::FunctionRef<void(int, UsePiece)> for_each_piece) override {
     if (link_.has_failed()) return;
@@ -140,7 +141,8 @@ class LinkedRanks final : public RankGroup {
   void Fail(absl::Status why) override { link_.Fail(why); }
 
  private:
-  // False, and the group fails, if they are not as large as here.
+  // Copies the pieces of `rank`. Returns false and fails the group if they do not have the expected
+  // size.
   bool Unpack(int rank, const std::vector<std::byte>& bytes,
               absl::FunctionRef<void(int, UsePiece)> for_each_piece) {
     const size_t size = bytes.size() - 1;
@@ -153,12 +155,12 @@ class LinkedRanks final : public RankGroup {
   }
 
   absl::Status WrongSize(int rank, size_t found, size_t wanted) {
-    Fail(absl::InternalError(absl::StrCat("tensor_parallel: rank ", rank, " gave ", found,
-                                          " bytes in step ", step_, ", wanted: ", wanted)));
+    Fail(absl::InternalError(absl::StrCat("tensor_parallel: rank ", rank, " sent ", found,
+                                          " bytes in step ", step_, ", expected: ", wanted)));
     return status();
   }
 
-  // Rank 0 may send so many messages that nobody answers, and then waits for all.
+  // Ends the step of a message. After kMaxMessages messages without an answer, all ranks meet.
   absl::Status EndMessage() {
     link_.EnterStep(++step_);
     if (++num_unmet_ < kMaxMessages) return absl::OkStatus();
@@ -168,8 +170,8 @@ class LinkedRanks final : public RankGroup {
   RankLink link_;
   std::array<GrowingMemory, kNumSlots> slots_;
   uint64_t step_ = 0;
-  int num_unmet_ = 0;          // messages since all ranks have met
-  RankLink::Payload message_;  // of Receive
+  int num_unmet_ = 0;          // messages since the last meeting of all ranks
+  RankLink::Payload message_;  // returned by Receive
 };
 
 absl::Status CheckLinked(const LinkedRankOptions& options) {
@@ -178,16 +180,16 @@ absl::Status CheckLinked(const LinkedRankOptions& options) {
   if (options.silence > absl::ZeroDuration() && options.patience > absl::ZeroDuration()) {
     return absl::OkStatus();
   }
-  return FieldError("rendezvous", "its silence and patience must be longer than 0 s");
+  return FieldError("rendezvous", "its silence and patience must be positive");
 }
 
 absl::StatusOr<Address> RendezvousOf(const LinkedRankOptions& options) {
   ASSIGN_OR_RETURN(const HostAndPort parsed, ParseHostAndPort(options.rendezvous, "rendezvous"));
   absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved);
   if (!address.ok()) {
-    return FieldError(
-        "rendezvous",
-        absl::StrCat("must be an address or a name that has one, got \"", parsed.host, "\""));
+    return FieldError("rendezvous",
+                      absl::StrCat("must be an address or a name that resolves to one, got \"",
+                                   parsed.host, "\""));
   }
   if (parsed.port == 0 && options.rank != 0) {
     return FieldError("rendezvous", "must have rank 0's port, got port 0");

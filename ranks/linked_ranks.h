@@ -1,4 +1,4 @@
-// Ranks on several machines, each with its own copy of the group's memory.
+// Ranks on several machines. Each has its own copy of the group's memory.
 #ifndef TANDEM_RANKS_LINKED_RANKS_H_
 #define TANDEM_RANKS_LINKED_RANKS_H_
 
@@ -16,28 +16,28 @@ namespace tandem {
 struct LinkedRankOptions {
   int rank = 0;
   int world = 1;
-  // "HOST:PORT", at which rank 0 listens and which the others connect to. Port 0, for rank 0, is
-  // any that is free.
+  // "HOST:PORT": rank 0 listens there, and the others connect to it. For rank 0, port 0 means any
+  // free port.
   std::string rendezvous{};
-  // That all ranks share: each proves to know it, and nothing is encrypted
-  // (kvtransfer/handshake.h). Empty only where HOST is a loopback address.
+  // A secret that all ranks share. Each proves that it knows the secret; the traffic is not
+  // encrypted (kvtransfer/handshake.h). May be empty only if HOST is a loopback address.
   std::string secret{};
-  std::string version{};  // of the program, which must be everyone's; empty for this one's
-  // A rank whose process does not say for so long that it lives is given up. It says so from a
-  // thread of its own, so this is not how long a pass may take.
+  std::string version{};  // version of the program, the same on all ranks; empty: this program's
+  // A rank that sends no heartbeat for this long is given up. Heartbeats come from a separate
+  // thread, so this does not limit the duration of a pass.
   absl::Duration silence = absl::Seconds(10);
-  absl::Duration patience = absl::Minutes(10);  // until every rank has joined
-  // Called on rank 0 when the others can join, with the address.
+  absl::Duration patience = absl::Minutes(10);  // time limit until every rank has joined
+  // Called on rank 0 with its address when the others can join.
   std::function<void(const std::string& address)> on_listening{};
-  // Called once, on a thread of the group's, if the group fails after every rank has joined; not
-  // when rank 0 ends it because its work is done. Must not destroy the group.
+  // Called once, on a thread of the group, if the group fails after every rank has joined. Not
+  // called when rank 0 ends the group because its work is done. Must not destroy the group.
   std::function<void(const absl::Status& why)> on_failure{};
 };
 
-// Returns when every rank has joined. The others may start before rank 0 does, and try again until
-// it listens. A rank that is refused (another secret, version, world, or a rank that is taken) has
-// PERMISSION_DENIED, and rank 0 waits for another one. INVALID_ARGUMENT and UNAVAILABLE name
-// `rank`, `rendezvous` or `rendezvous_secret`; UNIMPLEMENTED in a build without UCX.
+// Returns when every rank has joined. Other ranks may start before rank 0; they retry until it
+// listens. A rank that is refused (another secret, version or world, or a rank that is taken) gets
+// PERMISSION_DENIED, and rank 0 keeps waiting. INVALID_ARGUMENT and UNAVAILABLE name `rank`,
+// `rendezvous` or `rendezvous_secret`. UNIMPLEMENTED in a build without UCX.
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinLinkedRanks(const LinkedRankOptions& options);
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 namespace tandem {
 namespace {
 
-TEST(LinkedRanksWithoutUcx, SayThatTheBuildHasNone) {
+TEST(LinkedRanksWithoutUcx, ReturnUnimplemented) {
   const absl::Status status =
       JoinLinkedRanks({.rank = 0, .world = 2, .rendezvous = "127.0.0.1:0"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;

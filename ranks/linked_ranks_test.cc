@@ -39,7 +39,7 @@ std::string AsText(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Nobody waits for it to pass: a busy machine is not taken for a silent rank.
+// Limits that never expire, so that a busy machine is not taken for a silent rank.
 LinkedRankOptions Patient(int world) {
   return {.world = world, .silence = absl::Hours(1), .patience = absl::Hours(1)};
 }
@@ -50,7 +50,7 @@ Groups Join(const LinkedRankOptions& options) {
   return groups.ok() ? *std::move(groups) : Groups();
 }
 
-// Every rank does the same on a thread of its own.
+// Runs `body` for every rank, each on its own thread.
 template <typename Body>
 void OnEach(const Groups& groups, Body body) {
   std::vector<std::thread> threads;
@@ -66,7 +66,8 @@ std::string TextOf(const absl::Status& status) { return std::string(status.messa
 
 // ---- What travels ----
 
-// Rank r gives `r + 1` pieces of `size` bytes each in every round; they differ in each.
+// In every round rank r sends r + 1 pieces of `size` bytes each. Their contents differ from round
+// to round.
 void GatherRounds(RankGroup* group, Backend* backend, size_t size, int num_rounds) {
   const int world = group->world();
   const int num_pieces = world * (world + 1) / 2;
@@ -105,7 +106,7 @@ TEST(LinkedRanks, GatherWhatEachHasWritten) {
   }
 }
 
-TEST(LinkedRanks, SayWordsToEachOther) {
+TEST(LinkedRanks, ExchangeWords) {
   const Groups groups = Join(Patient(3));
   OnEach(groups, [&](RankGroup* group) {
     EXPECT_THAT(*group->Exchange(absl::StrCat("rank ", group->rank())),
@@ -116,7 +117,7 @@ TEST(LinkedRanks, SayWordsToEachOther) {
   });
 }
 
-// More of them than may wait somewhere.
+// Sends more messages than can wait in a queue.
 TEST(LinkedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
   constexpr int kNumMessages = 200;
   Groups groups = Join(Patient(3));
@@ -142,7 +143,7 @@ TEST(LinkedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
   });
 }
 
-TEST(LinkedRanks, TheEndOfRankZeroIsTheEndOfAll) {
+TEST(LinkedRanks, TheEndOfRankZeroEndsTheGroup) {
   std::atomic<int> num_failures{0};
   LinkedRankOptions options = Patient(3);
   options.on_failure = [&](const absl::Status&) { ++num_failures; };
@@ -177,10 +178,10 @@ TEST(LinkedRanks, MemoryKeepsContentsAndPlaceAsItGrows) {
       absl::IsResourceExhausted(groups[0]->Memory(2, size_t{5} << 30, backend.get()).status()));
 }
 
-TEST(LinkedRanks, EachFillsItsOwn) {
+TEST(LinkedRanks, EachRankFillsItsOwnMemory) {
   const Groups groups = Join(Patient(2));
   int num_fills = 0;
-  for (const auto& group : groups) group->FillAlike([&] { ++num_fills; });
+  for (const auto& group : groups) group->FillReplicated([&] { ++num_fills; });
   EXPECT_EQ(num_fills, 2);
 }
 
@@ -214,7 +215,7 @@ TEST(LinkedRanks, PiecesOfAnotherSizeEndTheGroup) {
     const size_t size = group->rank() == 0 ? 4 : 3;
     group->AllGather([&](int rank, RankGroup::UsePiece use) { use(numbers + rank, size); });
     if (group->status().ok()) GatherNothing(group);
-    EXPECT_THAT(TextOf(group->status()), testing::ContainsRegex("rank . gave . bytes in step 0"));
+    EXPECT_THAT(TextOf(group->status()), testing::ContainsRegex("rank . sent . bytes in step 0"));
   });
 }
 
@@ -227,8 +228,8 @@ TEST(LinkedRanks, ARankThatEndsEndsTheGroup) {
   }
 }
 
-// A rank of another process, which gathers once and does `then`. Returns after that gathering, with
-// rank 0's side.
+// Rank 1 in another process, which gathers once and then raises the signal `then`. The constructor
+// returns after that gathering, with rank 0's side in `group`.
 struct OtherProcess {
   pid_t id = 0;
   std::unique_ptr<RankGroup> group;
@@ -277,12 +278,13 @@ TEST(LinkedRanks, ARankThatHangsIsGivenUp) {
   options.silence = absl::Milliseconds(500);
   const OtherProcess other(options, SIGSTOP);
   GatherNothing(other.group.get());
-  EXPECT_THAT(TextOf(other.group->status()), HasSubstr("it has said nothing for 500ms"));
+  EXPECT_THAT(TextOf(other.group->status()), HasSubstr("it has been silent for 500ms"));
 }
 
-// ---- Who may join ----
+// ---- Which ranks may join ----
 
-// Joins as `options` say, is refused for a reason that holds `reason`; then the right rank joins.
+// Expects that joining with `wrong` is refused for `reason`, and that the right rank can still
+// join.
 void ExpectRefused(const LinkedRankOptions& right, LinkedRankOptions wrong,
                    const std::string& reason) {
   WaitingRankZero zero(right);
@@ -306,9 +308,9 @@ TEST(LinkedRanks, AnotherSecretIsRefused) {
   LinkedRankOptions wrong = right;
   wrong.rank = 1;
   wrong.secret = "another";
-  ExpectRefused(right, wrong, "its secret is another");
+  ExpectRefused(right, wrong, "its secret differs from ours");
   wrong.secret = "";
-  ExpectRefused(right, wrong, "its secret is another");
+  ExpectRefused(right, wrong, "its secret differs from ours");
 }
 
 TEST(LinkedRanks, AnotherProgramIsRefused) {
@@ -349,17 +351,18 @@ TEST(LinkedRanks, ARankThatIsTakenIsRefused) {
   EXPECT_TRUE(zero.Join().ok());
   EXPECT_NE(one.ok(), two.ok());
   EXPECT_THAT(TextOf((one.ok() ? two : one).status()),
-              HasSubstr("it refuses this rank: rank 1 has joined from 127.0.0.1:"));
+              HasSubstr("it refuses this rank: rank 1 has already joined from 127.0.0.1:"));
 }
 
-TEST(LinkedRanks, AStrangerThatComesLateIsRefusedAndHarmsNobody) {
+TEST(LinkedRanks, ALateStrangerIsRefusedAndHarmsNoRank) {
   LinkedRankOptions options = Patient(2);
   WaitingRankZero zero(options);
   options.rendezvous = zero.address();
   options.rank = 1;
   const JoinedRank one = JoinLinkedRanks(options);
   const JoinedRank first = zero.Join();
-  EXPECT_THAT(TextOf(JoinLinkedRanks(options).status()), HasSubstr("rank 1 has joined from"));
+  EXPECT_THAT(TextOf(JoinLinkedRanks(options).status()),
+              HasSubstr("rank 1 has already joined from"));
   std::thread other([&] { EXPECT_TRUE((*one)->Exchange("").ok()); });
   EXPECT_TRUE((*first)->Exchange("").ok());
   other.join();
@@ -401,7 +404,7 @@ TEST(LinkedRanks, MayStartBeforeRankZero) {
   EXPECT_TRUE(one.ok()) << one.status();
 }
 
-TEST(LinkedRanks, ARankThatDoesNotComeIsNamed) {
+TEST(LinkedRanks, ARankThatDoesNotJoinIsNamed) {
   LinkedRankOptions options = Patient(3);
   options.rendezvous = "127.0.0.1:0";
   options.patience = absl::Milliseconds(1);
@@ -414,7 +417,7 @@ TEST(LinkedRanks, ARankThatDoesNotComeIsNamed) {
               HasSubstr(absl::StrCat("at ", options.rendezvous, " within 1ms")));
 }
 
-TEST(LinkedRanks, GarbageHarmsNobody) {
+TEST(LinkedRanks, GarbageHarmsNoRank) {
   LinkedRankOptions options = Patient(2);
   WaitingRankZero zero(options);
   const auto parsed = *ParseHostAndPort(zero.address(), "rendezvous");
@@ -443,7 +446,7 @@ TEST(LinkedRanks, GarbageHarmsNobody) {
   for (const int file : strangers) close(file);
 }
 
-// Something else listens at the rendezvous.
+// Another program listens at the rendezvous.
 TEST(LinkedRanks, AnAnswerThatIsNotRankZerosIsRefused) {
   const int listener = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused));
   LinkedRankOptions options = Patient(2);
@@ -466,7 +469,7 @@ TEST(LinkedRanks, AnAnswerThatIsNotRankZerosIsRefused) {
   close(listener);
 }
 
-TEST(LinkedRanks, OptionsThatCannotBeAreNamed) {
+TEST(LinkedRanks, InvalidOptionsAreNamed) {
   const auto error = [](LinkedRankOptions options) {
     return TextOf(JoinLinkedRanks(options).status());
   };

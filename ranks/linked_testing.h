@@ -1,4 +1,4 @@
-// For tests: groups over a loopback address.
+// Groups over a loopback address, for tests.
 #ifndef TANDEM_RANKS_LINKED_TESTING_H_
 #define TANDEM_RANKS_LINKED_TESTING_H_
 
@@ -49,7 +49,8 @@ class WaitingRankZero {
   std::thread thread_;
 };
 
-// All ranks of a group, in their order. The error is the first one's.
+// Joins all ranks of a group and returns them in order. The error is that of the first rank that
+// failed.
 inline absl::StatusOr<std::vector<std::unique_ptr<RankGroup>>> JoinLoopback(
     LinkedRankOptions options) {
   options.rank = 0;

@@ -9,7 +9,8 @@
 namespace tandem {
 namespace {
 
-// "0-3,8": those of `allowed`. Nothing of what is not such a list.
+// Parses a list such as "0-3,8" and keeps the processors in `allowed`. Ignores text that is not
+// such a list.
 cpu_set_t ParseCpuList(const std::string& text, const cpu_set_t& allowed) {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);

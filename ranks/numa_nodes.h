@@ -8,13 +8,13 @@
 
 namespace tandem {
 
-// The processors of each of the machine's memory nodes that has any, of those that `allowed` holds.
-// `root` is the folder in which /sys is found; for tests.
+// Returns the processors in `allowed` of each NUMA node; omits nodes without any. `root`: the
+// folder that contains /sys, for tests.
 std::vector<cpu_set_t> NumaNodes(const cpu_set_t& allowed, const std::string& root = "");
 
-// While it exists, this thread, and threads that it starts for good, run on the memory node of rank
-// `rank` of `world` on this machine, and so their memory lies there. Changes nothing on a machine
-// of one node.
+// While this object exists, this thread runs on the NUMA node of rank `rank` of `world`, so that
+// its memory is allocated there. Threads that it starts meanwhile stay on that node. No-op on a
+// machine with one node.
 class OnNumaNode {
  public:
   OnNumaNode(int rank, int world);

@@ -28,8 +28,8 @@ cpu_set_t Cpus(int first, int last) {
   return cpus;
 }
 
-TEST(NumaNodes, AreThoseWithProcessorsThatMayBeUsed) {
-  // The second has memory alone.
+TEST(NumaNodes, AreThoseWithAllowedProcessors) {
+  // The second node has only memory.
   const auto nodes = NumaNodes(Cpus(0, 9), RootWith({"0-3,8", "", "4-7,9-12", "nonsense"}));
   ASSERT_EQ(nodes.size(), 2);
   EXPECT_EQ(CPU_COUNT(&nodes[0]), 5);
@@ -40,7 +40,7 @@ TEST(NumaNodes, AreThoseWithProcessorsThatMayBeUsed) {
   EXPECT_TRUE(NumaNodes(Cpus(0, 3), RootWith({})).empty());
 }
 
-TEST(NumaNodes, AreLeftAgain) {
+TEST(NumaNodes, AffinityIsRestored) {
   cpu_set_t before, after;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   { const OnNumaNode node(1, 2); }

@@ -21,7 +21,7 @@ class DeviceRanks final : public RankGroup {
     return backend->Allocate(bytes);
   }
 
-  void FillAlike(absl::FunctionRef<void()> fill) override { fill(); }
+  void FillReplicated(absl::FunctionRef<void()> fill) override { fill(); }
 
   void AllGather(absl::FunctionRef<void(int, UsePiece)> /*for_each_piece*/) override {
     TANDEM_CHECK(!gathers_pieces());

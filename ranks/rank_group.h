@@ -15,63 +15,67 @@
 
 namespace tandem {
 
-// [begin, end) of what rank `rank` of `world` has of `count`. Rank 0 has the most.
+// A rank's part [begin, end) of `count` items. Rank 0 has the largest part.
 struct RankShare {
   int begin = 0;
   int end = 0;
   int size() const { return end - begin; }
 };
 
-// One rank's side of a group. Rank 0 leads: it sends messages, which the others follow. Every rank
-// then makes the same calls in the same order.
+// One rank's side of a group. Rank 0 leads: it sends messages, and the others act on them. Every
+// rank makes the same calls in the same order.
 //
-// After a rank has ended, or says nothing for too long, every call fails at once, and `status()`
-// says why. What was gathered since is garbage. Thread-compatible, but for `Fail` and `status`.
+// After a rank has ended, or has been silent for too long, every call fails at once, and `status()`
+// says why. Data gathered after that is garbage. Thread-compatible; `Fail` and `status` are
+// thread-safe.
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
   int rank() const { return rank_; }
   int world() const { return world_; }
 
-  // The group's memory `slot`, below kNumSlots, of at least `bytes`: what AllGather gathers lies in
-  // such memory. Where that is the host's it keeps its contents and its place when it grows.
+  // Returns at least `bytes` of the group's memory `slot`, which is below kNumSlots. AllGather
+  // works on such memory. Host memory keeps its contents and address when it grows.
   // RESOURCE_EXHAUSTED if it cannot be so large.
   virtual absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) = 0;
   static constexpr int kNumSlots = 16;
 
-  // Fills the group's memory with what every rank would fill it with.
-  virtual void FillAlike(absl::FunctionRef<void()> fill) = 0;
+  // Fills the group's memory with `fill`, which must write the same contents on every rank. With
+  // shared memory only rank 0 calls it.
+  virtual void FillReplicated(absl::FunctionRef<void()> fill) = 0;
 
-  // Brings every rank's pieces of the group's memory to all ranks. `for_each_piece(rank, use)`
-  // calls use(data, bytes) for each of the pieces that `rank` has written; on every rank it names
-  // the same places of the same sizes.
+  // Copies every rank's pieces of the group's memory to all ranks. `for_each_piece(rank, use)`
+  // calls use(data, bytes) for each piece that `rank` has written. It must name the same places and
+  // sizes on every rank.
   using UsePiece = absl::FunctionRef<void(void* data, size_t bytes)>;
   // REQUIRES: gathers_pieces().
   virtual void AllGather(absl::FunctionRef<void(int rank, UsePiece use)> for_each_piece) = 0;
-  // Whether the host can name pieces: not those of a device's memory.
+  // Whether AllGather is available: not for memory of a device, whose pieces the host cannot
+  // access.
   virtual bool gathers_pieces() const { return true; }
-  // Brings every rank's columns of a matrix to all ranks. On a device it is enqueued, and may be
-  // recorded (GraphCache).
-  //   whole: of 32 bits, in the group's memory, or on a device anywhere; columns(rank): of the
-  //   ranks next to each other, in their order
+  // Copies every rank's columns of a matrix to all ranks. On a device the copy is enqueued, and can
+  // be recorded (GraphCache).
+  //   whole: elements of 32 bits, in the group's memory, or anywhere on a device
+  //   columns(rank): adjacent ranges, in the order of ranks
   virtual void GatherColumns(MatrixView whole, absl::FunctionRef<RankShare(int rank)> columns);
 
-  // A message of rank 0 to all others.
+  // Sends a message from rank 0 to all others.
   // REQUIRES: rank() == 0.
   virtual absl::Status Send(absl::Span<const std::byte> message) = 0;
-  // Waits for the next message, as long as rank 0 lives.
-  // REQUIRES: rank() != 0. The message is valid until the next call of AllGather or Receive.
+  // Waits for the next message while rank 0 is alive. The message is valid until the next call of
+  // AllGather or Receive.
+  // REQUIRES: rank() != 0.
   virtual absl::StatusOr<absl::Span<const std::byte>> Receive() = 0;
 
-  // What every rank says, in the order of ranks.   words: at most kMaxWords bytes
+  // Returns the words of every rank, in the order of ranks. `words`: at most kMaxWords bytes.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) = 0;
   static constexpr size_t kMaxWords = 4096;
 
-  // OK, or why the group has ended.
+  // Returns OK, or the reason why the group has ended.
   virtual absl::Status status() const = 0;
   // Whether rank 0 has ended the group because its work is done.
   virtual bool is_over() const = 0;
-  // Ends the group for all ranks that can still hear of it. Thread-safe.
+  // Ends the group for all ranks that can still be reached. Thread-safe.
   virtual void Fail(absl::Status why) = 0;
 
  protected:
@@ -82,7 +86,7 @@ class RankGroup {
   const int world_;
 };
 
-// INVALID_ARGUMENT, naming `rank`, unless it is from `least` to world - 1.
+// INVALID_ARGUMENT naming `rank` unless it is from `least` to world - 1.
 absl::Status CheckRank(int rank, int least, int world);
 
 inline RankShare RankShareOf(int count, int rank, int world) {
@@ -90,12 +94,12 @@ inline RankShare RankShareOf(int count, int rank, int world) {
   return {at(rank), at(rank + 1)};
 }
 
-// Joins the devices of a group: what is gathered is so by the devices, and everything else is
-// `host`'s, which also says when the group has ended. Waits for all ranks to call it.
+// Joins the devices of a group. The devices gather columns; all other calls go to `host`, which
+// also reports the end of the group. Waits until all ranks call it.
 //   devices: ColumnGatherer::NewGroup's words, the same on all ranks
-// Each rank's memory is its device's own, and what grows is at another place, without its contents.
-// REQUIRES: backend->gatherer() is there and open; `host` outlives the backend, the backend what is
-// returned.
+// Each rank's memory is on its own device; when it grows, it moves and loses its contents.
+// REQUIRES: backend->gatherer() is not null and is open; `host` outlives the backend, which
+// outlives the returned group.
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinDeviceRanks(RankGroup* host, Backend* backend,
                                                            const std::string& devices);
 

@@ -26,17 +26,17 @@ namespace {
 
 using nlohmann::json;
 
-// Changes when what ranks say to each other, or how payloads travel, does.
+// Increase when the messages between ranks, or the form of payloads, change.
 constexpr int64_t kRankWireVersion = 1;
-constexpr absl::string_view kRanksId = "ranks";  // in the place of an engine's
+constexpr absl::string_view kRanksId = "ranks";  // in place of an engine's id
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
 constexpr absl::Duration kMaxDrain = absl::Seconds(3);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 constexpr size_t kMaxReasonSize = 1024;
-// So often an idle link is looked at before its thread sleeps, which costs some 50 us to end: the
-// next piece of a pass is mostly there sooner.
+// Number of polls of an idle link before its thread sleeps. Waking up takes some 50 us, and the
+// next piece of a pass usually arrives sooner.
 constexpr int kLinkSpins = 50;
-// So often the thread that computes looks before it sleeps.
+// Number of polls of the computing thread before it sleeps.
 constexpr int kAwaitSpins = 20000;
 
 constexpr int kRankBits = 8;
@@ -47,7 +47,7 @@ uint64_t IndexOf(uint64_t step, int rank) {
 uint64_t StepOf(uint64_t index) { return index >> kRankBits; }
 int RankOf(uint64_t index) { return static_cast<int>(index & ((1 << kRankBits) - 1)); }
 
-// In the place of a step.
+// Used in place of a step.
 constexpr uint64_t kGreeting = (uint64_t{1} << (64 - kRankBits)) - 1;
 
 uint64_t NewToken() {
@@ -63,7 +63,7 @@ absl::Status RendezvousError(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("rendezvous: ", what));
 }
 
-// Of this machine, as packets to `remote` leave it, with any port that is free.
+// Returns this machine's address for packets to `remote`, with any free port.
 absl::StatusOr<Address> OwnAddressTowards(const Address& remote) {
   const int file = socket(remote.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (file < 0 || connect(file, remote.get(), remote.size) != 0) {
@@ -77,7 +77,7 @@ absl::StatusOr<Address> OwnAddressTowards(const Address& remote) {
   return ParseAddress(HostOf(own), 0, Names::kRefused);
 }
 
-// Words of a peer, for logs and errors.
+// Makes text of a peer printable, for logs and errors.
 std::string Printable(const std::string& text) {
   return absl::StrReplaceAll(absl::CHexEscape(text), {{"\\'", "'"}, {"\\\"", "\""}});
 }
@@ -107,7 +107,7 @@ RankLink::~RankLink() {
     is_stopping_ = true;
   }
   const std::string reason = absl::StrCat("tensor_parallel: rank ", rank(), " has ended");
-  // A group ends so when rank 0 does.
+  // The end of rank 0 is the normal end of a group.
   Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
   if (thread_.joinable()) thread_.join();
 }
@@ -240,8 +240,8 @@ bool RankLink::RunOnce() {
   return is_busy;
 }
 
-// After it has told its neighbours why, it waits until they close their connections: what it said
-// would be lost with a connection that it closes while they still speak.
+// After telling its neighbours why it ends, waits until they close their connections. If it closed
+// a connection while they still send, its own last message would be lost.
 bool RankLink::HasEnded() {
   {
     absl::MutexLock lock(&mutex_);
@@ -300,14 +300,14 @@ void RankLink::Tick(Instant now) {
     }
   }
   for (const LinkId link : silent) {
-    Lose(link, absl::StrCat("it has said nothing for ", absl::FormatDuration(options_.silence)));
+    Lose(link, absl::StrCat("it has been silent for ", absl::FormatDuration(options_.silence)));
   }
   if (has_failed() || begins_) return;
   if (now >= next_connect_) Connect();
   if (now - started_ < options_.patience) return;
   Fail(absl::UnavailableError(absl::StrCat(
       "rendezvous: ",
-      rank() == 0 ? MissingRanks() : absl::StrCat("no group has begun (", last_reason_, ")"),
+      rank() == 0 ? MissingRanks() : absl::StrCat("the group did not start (", last_reason_, ")"),
       " at ", rendezvous_, " within ", absl::FormatDuration(options_.patience))));
 }
 
@@ -350,7 +350,7 @@ void RankLink::Connect() {
   link_->SendMessage(peer->link, Encode(peer->handshake.hello()));
 }
 
-// Rank 0 is not there yet, or no more.
+// Rank 0 has not started yet, or has ended.
 void RankLink::TryAgain(const std::string& reason) {
   next_connect_ = Instant::Now() + kBetweenTries;
   if (std::exchange(last_reason_, reason) == reason) return;
@@ -388,13 +388,13 @@ void RankLink::OnMessage(LinkId link, absl::Span<const std::byte> bytes) {
   if (peer == nullptr || peer->is_refused) return;
   peer->heard = Instant::Now();
   peer->looks = 0;
-  // The library throws where a member has another type.
+  // The JSON library throws if a member has another type.
   const absl::Status status =
       Guarded("it sent a malformed message", [&] { return TakeMessage(peer, bytes); });
   if (!status.ok()) Reject(peer, status);
 }
 
-// Only within this is `peer` sure to be there.
+// `peer` is valid only during this call.
 absl::Status RankLink::TakeMessage(Peer* peer, absl::Span<const std::byte> bytes) {
   if (bytes.empty() || bytes[0] != std::byte{'{'} || !peer->handshake.is_done()) {
     return Shake(peer, bytes);
@@ -444,14 +444,14 @@ absl::Status RankLink::TakeWords(Peer* peer, const json& words) {
   } else if (words.contains("end")) {
     const int code = words.at("end");
     const std::string reason = words.at("reason");
-    if (code == 0) return absl::InvalidArgumentError("it ended for no reason");
+    if (code == 0) return absl::InvalidArgumentError("it ended without a reason");
     Fail(absl::Status(static_cast<absl::StatusCode>(code), reason.substr(0, kMaxReasonSize)));
     Lose(peer->link, reason);
   }
   return absl::OkStatus();
 }
 
-// The reasons are for the rank that wants to join.
+// The refusals are sent to the rank that wants to join.
 absl::Status RankLink::Admit(Peer* peer, const json& join) {
   const int wanted = join.at("join");
   const int world = join.at("world");
@@ -468,7 +468,8 @@ absl::Status RankLink::Admit(Peer* peer, const json& join) {
   }
   if (wanted < 1 || wanted >= world) return refuse("its rank is ", wanted, " of ", world);
   for (const auto& [link, other] : peers_) {
-    if (other->rank == wanted) return refuse("rank ", wanted, " has joined from ", other->name);
+    if (other->rank == wanted)
+      return refuse("rank ", wanted, " has already joined from ", other->name);
   }
   if (has_failed()) return refuse("the group has ended");
   peer->token = join.at("token");
@@ -484,7 +485,7 @@ void RankLink::Greet(const Peer& peer) {
 }
 
 void RankLink::TakeGreeting(int rank) {
-  if (rank == 0) is_greeted_by_zero_ = true;  // maybe before its welcome
+  if (rank == 0) is_greeted_by_zero_ = true;  // perhaps before its welcome
   for (const auto& [link, peer] : peers_) {
     if (peer->rank != rank || std::exchange(peer->has_greeted, true)) continue;
     Say(*peer, {{"greeted", true}});
@@ -517,7 +518,7 @@ void RankLink::Reject(Peer* peer, const absl::Status& why) {
   if (rank() == 0) {
     LogRanks(LogLevel::kWarning, absl::StrCat("peer=", peer->name, " refused: ", reason));
     peer->is_refused = true;
-    // It closes when it has read why; Tick does if it does not.
+    // The peer closes the connection when it has read the reason; otherwise Tick does.
     return link_->SendMessage(peer->link, Encode(Refusal{reason}));
   }
   Fail(absl::Status(why.code(), absl::StrCat("rendezvous: rank 0 at ", rendezvous_, ": ", reason)));
@@ -552,7 +553,7 @@ PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {
   }
   Fail(absl::InternalError(absl::StrCat("tensor_parallel: rank ", RankOf(header.index), " sent ",
                                         size, " bytes for step ", StepOf(header.index),
-                                        ", which are not wanted")));
+                                        ", which were not expected")));
   return nullptr;
 }
 

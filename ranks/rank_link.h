@@ -28,41 +28,41 @@
 
 namespace tandem {
 
-// Brings payloads from every rank to all, on a thread of its own: each rank sends its payloads to
-// rank 0, which sends them on to the others as they arrive. Payloads belong to steps, which every
-// rank counts alike. They travel as pages of a PageLink, so that UCX may use RDMA; small words that
-// hold the group together travel as its messages.
+// Sends payloads from every rank to all others, on its own thread: each rank sends its payloads to
+// rank 0, which forwards them to the others as they arrive. Payloads belong to steps, which every
+// rank counts in the same way. They are sent as pages of a PageLink, so that UCX can use RDMA.
+// Small control messages are sent as messages of the PageLink.
 //
-// Before the group begins, neighbours greet each other with a page: that pages travel is known
-// then, and UCX has made its connections. It aborts the process if one ends while it is made
-// (ucp_request.c of 1.13.1).
+// Before the group begins, neighbours greet each other with a page. This shows that pages arrive,
+// and makes UCX open its connections: UCX aborts the process if a connection ends while it is being
+// opened (ucp_request.c of 1.13.1).
 //
-// The thread says to each neighbour that this rank lives, whatever the rank computes. The first
-// failure ends the group, here and, through rank 0, everywhere.
+// The thread sends heartbeats to each neighbour, whatever the rank computes. The first failure ends
+// the group, here and, through rank 0, everywhere.
 class RankLink final : private LinkEvents {
  public:
   using Payload = std::shared_ptr<const OfferedPage>;
 
   RankLink(const LinkedRankOptions& options, const Address& address);
-  // Ends the group, and waits a moment for the others to have heard of it.
+  // Ends the group, and waits briefly until the others have been told.
   ~RankLink() override;
 
-  // Returns when every rank has joined; the error says why that is not so.
+  // Returns when every rank has joined, or an error that says why they did not.
   absl::Status Start();
 
-  // ---- Of the thread that computes ----
-  // A buffer of this size, with any bytes in it.
+  // ---- Used by the computing thread ----
+  // Returns a buffer of this size with unspecified contents.
   std::vector<std::byte> Take(size_t size) { return spares_->Take(size); }
-  // Begins to bring this rank's payload of the step to all others; on the others only rank 0 has
-  // it. It must not be empty.
+  // Starts sending this rank's payload of the step to rank 0, and through it to all others. The
+  // payload must not be empty.
   void Give(uint64_t step, std::vector<std::byte> bytes);
-  // Waits for what `rank` gives in this step. Null if the group has failed.
+  // Waits for the payload of `rank` in this step. Returns null if the group has failed.
   Payload Await(uint64_t step, int rank);
-  // Nothing before this step is wanted any more. The other ranks are at most kMaxStepsAhead from
-  // it, or have no right to be.
+  // Starts a step: drops payloads of earlier steps. Other ranks may be at most kMaxStepsAhead steps
+  // ahead; a payload for a later step fails the group.
   void EnterStep(uint64_t step);
   static constexpr int kMaxStepsAhead = 32;
-  // What may lie here that others gave and this rank has not come to.
+  // Maximum bytes of payloads that wait until this rank reaches their step.
   static constexpr size_t kMaxWaitingBytes = size_t{4} << 30;
 
   absl::Status status() const;
@@ -78,20 +78,20 @@ class RankLink final : private LinkEvents {
     const LinkId link;
     const std::string name;  // its address
     Handshake handshake;
-    int rank = -1;             // after it has joined
-    uint64_t token = 0;        // what its pages are asked for with
-    bool has_greeted = false;  // with a page
-    bool is_greeted = false;   // with one, and has said so
+    int rank = -1;             // -1 until it has joined
+    uint64_t token = 0;        // sent with pages for this peer
+    bool has_greeted = false;  // its page has arrived here
+    bool is_greeted = false;   // it has confirmed our page
     bool is_refused = false;
-    // Silence is counted in looks as well as by the clock: a process that was stopped gives
-    // nobody up.
+    // Silence is measured in ticks as well as by the clock, so that a process that was stopped does
+    // not give up its peers.
     Instant heard = Instant::Now();
     int looks = 0;
   };
   struct Arrival {
     size_t size = 0;
     PageBuffer filling;
-    Payload payload;  // when it is whole
+    Payload payload;  // set when it is complete
   };
 
   void OnAccepted(LinkId link, const std::string& peer) override;
@@ -104,7 +104,7 @@ class RankLink final : private LinkEvents {
   int rank() const { return options_.rank; }
   absl::Status Open();
   void Run();
-  bool RunOnce();  // false if nothing happened
+  bool RunOnce();  // returns false if nothing happened
   bool HasEnded();
   bool SendGiven();
   void TellFailure();
@@ -132,13 +132,13 @@ class RankLink final : private LinkEvents {
   const LinkedRankOptions options_;
   const Address address_;  // the rendezvous
   const absl::Duration tick_;
-  const uint64_t token_;  // of pages for this rank: they are from its group
+  const uint64_t token_;  // in pages for this rank, to show that they are from its group
   const std::shared_ptr<SpareBuffers> spares_ = std::make_shared<SpareBuffers>();
   std::unique_ptr<PageLink> link_;
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
-  std::atomic<uint64_t> news_{0};  // moves with every arrival and failure, under the lock
+  std::atomic<uint64_t> news_{0};  // incremented under the lock with every arrival and failure
   std::atomic<bool> has_failed_{false};
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // link_ can be woken
@@ -149,15 +149,15 @@ class RankLink final : private LinkEvents {
   absl::flat_hash_map<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by PageHeader::index
   std::vector<std::pair<uint64_t, Payload>> given_ ABSL_GUARDED_BY(mutex_);
 
-  // ---- Of the link's thread ----
+  // ---- Used by the link's thread ----
   Handshake::Self self_;
   std::string group_;  // rank 0's name of this group
   bool is_greeted_by_zero_ = false;
   absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
-  std::string rendezvous_;   // as digits
+  std::string rendezvous_;   // with a numeric address
   std::string last_reason_;  // why the group has not begun
-  bool begins_ = false;      // has_begun_
-  bool has_told_ = false;    // the failure
+  bool begins_ = false;      // the link thread's copy of has_begun_
+  bool has_told_ = false;    // the neighbours about the failure
   Instant started_ = Instant::Now();
   Instant next_tick_ = started_;
   Instant next_connect_;

@@ -40,17 +40,17 @@ namespace {
 constexpr uint64_t kMagic = 0x314B4E4152444E54;  // "TNDRANK1"
 
 constexpr size_t kMessageBytes = size_t{64} << 20;
-constexpr size_t kSlotBytes = size_t{4} << 30;  // of addresses; memory is taken as it is written to
+constexpr size_t kSlotBytes = size_t{4} << 30;  // address space; allocated when written
 constexpr size_t kMaxReasonBytes = 1024;
 
-// Moves on; others wait until it has.
+// A counter that ranks wait on.
 using Stamp = std::atomic<uint32_t>;
 static_assert(Stamp::is_always_lock_free && sizeof(Stamp) == 4, "processes share it");
 
 struct alignas(64) RankState {
-  Stamp passed{0};                    // gatherings that it has reached
-  std::atomic<uint32_t> sleepers{0};  // ranks that may sleep until it moves
-  alignas(64) Stamp beats{0};         // of its thread that says that it lives
+  Stamp passed{0};                    // number of meetings that this rank has reached
+  std::atomic<uint32_t> sleepers{0};  // ranks that may sleep until `passed` changes
+  alignas(64) Stamp beats{0};         // heartbeats
   char words[RankGroup::kMaxWords];   // Exchange
   std::atomic<uint32_t> num_words{0};
 };
@@ -61,7 +61,7 @@ struct Header {
   alignas(64) Stamp messages{0};
   std::atomic<uint32_t> message_sleepers{0};
   std::atomic<uint64_t> message_bytes{0};
-  alignas(64) std::atomic<uint32_t> failure{0};  // 1 while a rank says why, 2 after that
+  alignas(64) std::atomic<uint32_t> failure{0};  // 1 while a rank writes the reason, 2 after that
   std::atomic<uint32_t> failure_code{0};
   char reason[kMaxReasonBytes] = {};
   RankState ranks[kMaxRanks];
@@ -74,7 +74,7 @@ constexpr size_t kWholeBytes = kSlotsAt + RankGroup::kNumSlots * kSlotBytes;
 
 Header* HeaderOf(std::byte* data) { return std::launder(reinterpret_cast<Header*>(data)); }
 
-// Sleeps while `*stamp` is `seen`, and no longer than `at_most`.
+// Sleeps while `*stamp` is `seen`, for at most `at_most`.
 void SleepWhile(Stamp* stamp, uint32_t seen, absl::Duration at_most) {
   const timespec time = absl::ToTimespec(at_most);
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAIT, seen, &time, nullptr, 0);
@@ -84,7 +84,7 @@ void Wake(Stamp* stamp) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Moves `*stamp` on and wakes those that sleep on it.
+// Sets `*stamp` to `to` and wakes the threads that sleep on it.
 void Move(Stamp* stamp, uint32_t to, std::atomic<uint32_t>* sleepers) {
   stamp->store(to, std::memory_order_seq_cst);
   if (sleepers->load(std::memory_order_seq_cst) > 0) Wake(stamp);
@@ -106,7 +106,7 @@ class SharedRanks final : public RankGroup {
   }
   ~SharedRanks() override {
     const std::string reason = absl::StrCat("tensor_parallel: rank ", rank(), " has ended");
-    // Of rank 0 that is how a group ends.
+    // The end of rank 0 is the normal end of a group.
     Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
     end_.store(1);
     Wake(&end_);
@@ -117,12 +117,12 @@ class SharedRanks final : public RankGroup {
     TANDEM_CHECK(0 <= slot && slot < kNumSlots && backend->memory_is_host());
     if (bytes > kSlotBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "tensor_parallel: ", bytes, " bytes are wanted for a pass, allowed: ", kSlotBytes));
+          "tensor_parallel: ", bytes, " bytes are needed for a pass, allowed: ", kSlotBytes));
     }
     return Buffer(nullptr, memory_->data() + kSlotsAt + slot * kSlotBytes, bytes);
   }
 
-  void FillAlike(absl::FunctionRef<void()> fill) override {
+  void FillReplicated(absl::FunctionRef<void()> fill) override {
     if (rank() == 0) fill();
     Meet();
   }
@@ -161,7 +161,7 @@ class SharedRanks final : public RankGroup {
       const RankState& state = header_.ranks[r];
       all.emplace_back(state.words, std::min<size_t>(state.num_words.load(), kMaxWords));
     }
-    Meet();  // after that words may be written again
+    Meet();  // after this the words may be overwritten
     if (const absl::Status failed = status(); !failed.ok()) return failed;
     return all;
   }
@@ -180,15 +180,16 @@ class SharedRanks final : public RankGroup {
     std::memcpy(header_.reason, reason.c_str(), reason.size() + 1);
     header_.failure_code.store(static_cast<uint32_t>(why.code()));
     header_.failure.store(2, std::memory_order_release);
-    // Those that sleep look at it a moment later.
+    // Sleeping ranks notice it after kLook at most.
   }
 
  private:
   static constexpr absl::Duration kLook = absl::Milliseconds(50);
-  // So long it pays to spin: a rank that is woken takes some 5 to 50 us to run.
+  // Number of polls before sleeping. Spinning this long pays off, because waking a rank takes some
+  // 5 to 50 us.
   static constexpr int kSpins = 20000;
 
-  // Every rank passes when all have come.
+  // Waits until all ranks have called Meet.
   void Meet() {
     RankState& own = header_.ranks[rank()];
     ++num_passed_;
@@ -200,8 +201,8 @@ class SharedRanks final : public RankGroup {
     }
   }
 
-  // Waits until the stamp, which rank `owner` moves, reaches `wanted`. False if the group has
-  // failed.
+  // Waits until the stamp, which rank `owner` increments, reaches `wanted`. Returns false if the
+  // group has failed.
   bool Await(Stamp* stamp, uint32_t wanted, std::atomic<uint32_t>* sleepers, int owner) {
     for (int i = 0; i < kSpins; ++i) {
       if (HasReached(stamp->load(std::memory_order_acquire), wanted)) return true;
@@ -220,8 +221,8 @@ class SharedRanks final : public RankGroup {
     }
   }
 
-  // Since when, and for how many looks, a rank has given no sign of life. Both count: a machine
-  // that was suspended for long has looked once.
+  // How long, and for how many checks, a rank has sent no heartbeat. Both must exceed the limit:
+  // after a machine was suspended for long, only one check has been made.
   struct Life {
     uint32_t beats = 0;
     Instant since = Instant::Now();
@@ -239,7 +240,7 @@ class SharedRanks final : public RankGroup {
       return true;
     }
     const absl::Status why = absl::UnavailableError(
-        absl::StrCat("tensor_parallel: rank ", other, " has said nothing for ",
+        absl::StrCat("tensor_parallel: rank ", other, " has been silent for ",
                      absl::FormatDuration(options_.silence)));
     Fail(why);
     if (options_.on_silence) options_.on_silence(why);
@@ -260,18 +261,18 @@ class SharedRanks final : public RankGroup {
   uint32_t num_passed_ = 0;
   uint32_t num_messages_ = 0;
   std::vector<Life> lives_;
-  Stamp end_{0};  // 1 when this rank ends
+  Stamp end_{0};  // set to 1 when this rank ends
   std::thread beating_;
 };
 
-constexpr absl::Duration kGrace = absl::Seconds(3);  // to unmap models and end
+constexpr absl::Duration kGrace = absl::Seconds(3);  // time for a process to unmap models and end
 
 int OpenProcess(pid_t process) { return static_cast<int>(syscall(SYS_pidfd_open, process, 0)); }
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status)) {
-    return absl::StrCat("was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
-                        ")");
+    return absl::StrCat("was terminated by signal ", WTERMSIG(status), " (",
+                        strsignal(WTERMSIG(status)), ")");
   }
   return absl::StrCat("ended with status ", WEXITSTATUS(status));
 }
@@ -281,14 +282,14 @@ class Children final : public RankProcesses {
   struct Child {
     int rank = 0;
     pid_t process = -1;
-    int descriptor = -1;  // of the process; -1 after it was waited for
+    int descriptor = -1;  // pidfd of the process; -1 after it was waited for
   };
 
   explicit Children(std::function<void(const absl::Status&)> on_end)
       : on_end_(std::move(on_end)), stop_(eventfd(0, EFD_CLOEXEC)) {}
   ~Children() override {
     const uint64_t one = 1;
-    if (write(stop_, &one, sizeof(one)) < 0) { /* it is set already */
+    if (write(stop_, &one, sizeof(one)) < 0) { /* the event is already set */
     }
     if (watcher_.joinable()) watcher_.join();
     const Instant deadline = Instant::Now() + kGrace;
@@ -362,7 +363,7 @@ class Children final : public RankProcesses {
 
   const std::function<void(const absl::Status&)> on_end_;
   const int stop_;
-  std::vector<Child> children_;  // constant while they are watched, but for `descriptor`
+  std::vector<Child> children_;  // constant while they are watched, except `descriptor`
   std::thread watcher_;
 };
 

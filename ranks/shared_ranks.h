@@ -1,4 +1,4 @@
-// Ranks on one machine: processes whose group's memory is shared.
+// Ranks on one machine: processes with shared memory.
 #ifndef TANDEM_RANKS_SHARED_RANKS_H_
 #define TANDEM_RANKS_SHARED_RANKS_H_
 
@@ -14,19 +14,19 @@
 
 namespace tandem {
 
-// Memory of a group, which has no name: nothing is left of it when the last process has ended.
-// Pages are taken as they are written to.
+// A group's shared memory. It is anonymous, so it disappears when the last process ends. The system
+// allocates its pages when they are first written.
 class SharedMemory {
  public:
-  // RESOURCE_EXHAUSTED if the system refuses.
+  // RESOURCE_EXHAUSTED if the system refuses the memory.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(int world);
-  // Maps a file descriptor that was inherited, which is closed with the memory. INVALID_ARGUMENT if
-  // it is something else, or has another layout.
+  // Maps an inherited file descriptor, which is closed with the memory. INVALID_ARGUMENT if it is
+  // not a group's memory, or has another layout.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Open(int descriptor);
   ~SharedMemory();
 
   int world() const;
-  int descriptor() const { return descriptor_; }  // what a child process inherits
+  int descriptor() const { return descriptor_; }  // inherited by child processes
   std::byte* data() const { return data_; }
 
  private:
@@ -38,38 +38,41 @@ class SharedMemory {
 };
 
 struct SharedRankOptions {
-  // A rank whose process does not say for so long that it lives is given up. It says so from a
-  // thread of its own, so this is not how long a pass may take.
+  // A rank that sends no heartbeat for this long is given up. Heartbeats come from a separate
+  // thread, so this does not limit the duration of a pass.
   absl::Duration silence = absl::Seconds(10);
-  // Called, on the thread that waits for it, when this rank gives another up.
+  // Called when this rank gives up another, on the thread that waits for it.
   std::function<void(const absl::Status& why)> on_silence{};
 };
-// Rank `rank` of the group. One of each.
+// Joins the group as rank `rank`. Each rank must join once.
 std::unique_ptr<RankGroup> JoinSharedRanks(std::shared_ptr<SharedMemory> memory, int rank,
                                            const SharedRankOptions& options = {});
 
-// Where a rank's process finds the group's memory.
+// The file descriptor of the group's memory in a rank's process.
 inline constexpr int kRankDescriptor = 3;
 
-// Processes of ranks 1 and up, which end with this one, whatever ends it. Thread-safe.
+// The processes of ranks from 1 on. They end with this process, whatever ends it. Thread-safe.
 class RankProcesses {
  public:
-  // Starts `program` with the words of `arguments` and a rank as the last one, once for each rank.
-  // Their standard output is our standard error. `on_end` is called, on a thread of its own, when
-  // one of them ends before this object does: with which and why. NOT_FOUND, naming `program`.
+  // Starts `program` for each rank, with `arguments` and the rank as the last argument. The
+  // processes' standard output is redirected to this process's standard error. If one of them ends
+  // before this object does, `on_end` is called on a separate thread, with an error that says which
+  // and why. NOT_FOUND naming `program` if it does not exist.
   static absl::StatusOr<std::unique_ptr<RankProcesses>> Start(
       const std::string& program, const std::vector<std::string>& arguments,
       const SharedMemory& memory, std::function<void(const absl::Status&)> on_end);
-  // Waits for them to end, which they are to have been told, and kills those that do not.
+  // Waits for the processes to end, and kills those that do not. The caller must tell them to end
+  // before.
   virtual ~RankProcesses() = default;
 };
 
-// In the process of a rank: ends it when its parent has ended, which may be before this is called.
-// From here on signals that people send to all processes of a terminal or a service are left to
-// rank 0, which ends this one when it has answered everybody.
+// Call in the process of a rank. Ends the process when its parent has ended, even if that happened
+// before this call. From then on, the process ignores signals that are sent to all processes of a
+// terminal or a service: rank 0 handles them, and ends this process after it has answered all
+// requests.
 void EndWithParent();
 
-// The program itself, if it is tandem's, else the first `tandem` in the path.
+// Returns the path of this program, if it is `tandem`, else "tandem", which is looked up in PATH.
 std::string OwnProgram();
 
 }  // namespace tandem

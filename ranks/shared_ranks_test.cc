@@ -27,7 +27,7 @@ std::unique_ptr<Backend> OneThread() {
   return *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kAuto, .isa = ""});
 }
 
-TEST(RankShares, HoldEverythingOnceAndRankZeroHasTheMost) {
+TEST(RankShares, CoverEverythingOnceAndRankZeroHasTheMost) {
   for (int world = 1; world <= 7; ++world) {
     for (int count = 0; count <= 20; ++count) {
       int next = 0;
@@ -81,14 +81,14 @@ TEST(SharedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
       const auto message = follower->Receive();
       if (!message.ok()) break;
       heard.emplace_back(reinterpret_cast<const char*>(message->data()), message->size());
-      follower->FillAlike([] { FAIL() << "rank 0 fills"; });
+      follower->FillReplicated([] { FAIL() << "rank 0 fills"; });
     }
     EXPECT_TRUE(follower->is_over());
   });
   int num_fills = 0;
   for (const char* text : {"one", "", "three"}) {
     EXPECT_TRUE(leader->Send(BytesOf(text)).ok());
-    leader->FillAlike([&] { ++num_fills; });
+    leader->FillReplicated([&] { ++num_fills; });
   }
   leader = nullptr;
   follows.join();
@@ -127,12 +127,12 @@ TEST(SharedRanks, AProcessThatHangsIsGivenUp) {
   group->AllGather([](int, RankGroup::UsePiece) {});
   EXPECT_TRUE(group->status().ok());
   group->AllGather([](int, RankGroup::UsePiece) {});
-  EXPECT_THAT(std::string(group->status().message()), HasSubstr("rank 1 has said nothing for"));
+  EXPECT_THAT(std::string(group->status().message()), HasSubstr("rank 1 has been silent for"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
 
-TEST(SharedMemory, IsRefusedWhereItIsSomethingElse) {
+TEST(SharedMemory, RefusesOtherDescriptors) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   EXPECT_THAT(std::string(SharedMemory::Open(ends[0]).status().message()),
@@ -142,7 +142,7 @@ TEST(SharedMemory, IsRefusedWhereItIsSomethingElse) {
   close(ends[1]);
 }
 
-TEST(RankProcesses, ThatEndTooEarlyAreNoticed) {
+TEST(RankProcesses, AreReportedIfTheyEndTooEarly) {
   const auto memory = *SharedMemory::Create(2);
   absl::Status why;
   {
@@ -155,10 +155,10 @@ TEST(RankProcesses, ThatEndTooEarlyAreNoticed) {
     ASSERT_TRUE(processes.ok()) << processes.status();
     while (!has_ended) std::this_thread::yield();
   }
-  EXPECT_THAT(std::string(why.message()), HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_THAT(std::string(why.message()), HasSubstr("rank 1 was terminated by signal 9"));
 }
 
-TEST(RankProcesses, AProgramThatIsNotThereIsNamed) {
+TEST(RankProcesses, MissingProgramIsNamed) {
   const auto memory = *SharedMemory::Create(2);
   const auto processes =
       RankProcesses::Start("/no/such/program", {}, *memory, [](const absl::Status&) {});

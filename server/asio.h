@@ -1,5 +1,5 @@
-// Boost.Asio and Beast under short names. The only file that includes them, because Asio 1.74
-// leaves out <utility>, and because its coroutines are turned off (server/CMakeLists.txt).
+// Boost.Asio and Beast under short names. Only this file includes them, because Asio 1.74 does not
+// include <utility>, and because its coroutines are disabled (server/CMakeLists.txt).
 #ifndef TANDEM_SERVER_ASIO_H_
 #define TANDEM_SERVER_ASIO_H_
 

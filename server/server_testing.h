@@ -1,4 +1,4 @@
-// Helpers of the server's tests: an engine that does what the test says, and a client on a socket.
+// Helpers for the server's tests: an engine that the test controls, and a client on a socket.
 #ifndef TANDEM_SERVER_SERVER_TESTING_H_
 #define TANDEM_SERVER_SERVER_TESTING_H_
 
@@ -42,13 +42,13 @@ inline std::string TestModel(const std::string& name) {
   return absl::StrCat(TANDEM_SOURCE_DIR, "/models/", name);
 }
 
-// The shipped pair on one thread in f32, as tests of engines run it.
+// Creates an engine with the shipped pair on one thread in f32, as tests of the engine use it.
 inline std::unique_ptr<Engine> MakeTestEngine(bool all_drafters = false) {
   EngineOptions options;
   options.target = TestModel("storyteller-7m");
   options.draft = TestModel("storyteller-1m");
-  // With lookups, too, measured times would choose the drafts: no two answers tell the same of
-  // them.
+  // Fixed, because with lookups measured times would choose the drafts, and two answers would
+  // report different ones.
   options.drafter = DrafterKind::kModel;
   options.device = "cpu";
   options.threads = 1;
@@ -60,7 +60,7 @@ inline std::unique_ptr<Engine> MakeTestEngine(bool all_drafters = false) {
   return *std::move(engine);
 }
 
-// Generations go on when the test says so. Ids count from 1. Thread-safe.
+// An engine whose generations advance when the test says so. Ids count from 1. Thread-safe.
 class ManualEngine : public StubEngine {
  private:
   struct Generation {
@@ -69,7 +69,7 @@ class ManualEngine : public StubEngine {
     OnDone on_done;
     std::string text{};
   };
-  // Waits until `id` was submitted, however long that takes, and takes something of it.
+  // Waits, without a limit, until `id` has been submitted, and returns take(generation).
   template <typename Take>
   auto Await(GenerationId id, Take take) {
     absl::MutexLock lock(&mutex_);
@@ -112,14 +112,14 @@ class ManualEngine : public StubEngine {
   DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "manual"; }
 
-  // ---- What the test does ----
+  // ---- Control by the test ----
 
   static constexpr int kRefusedTopK = 666;
-  // Whether asking for its model throws, as a library may.
+  // Sets whether target_info() throws, as a library may.
   void set_throws(bool throws) { throws_ = throws; }
-  // What its model's folder is, before a server starts.
+  // Sets the model's folder. Call before a server starts.
   void set_model_path(std::string path) { model_path_ = std::move(path); }
-  // One token of a text. What OnPiece said.
+  // Sends one token with this text. Returns what OnPiece returned.
   bool Emit(GenerationId id, const std::string& text) {
     OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
     const TokenId token = 5;
@@ -137,7 +137,7 @@ class ManualEngine : public StubEngine {
     Finish(id, std::move(completion));
   }
   void Fail(GenerationId id, absl::Status status) { Finish(id, std::move(status)); }
-  // Waits until the generation is cancelled, which the test then ends as a round would end it.
+  // Waits until the generation is cancelled. The test must then end it, as a round would.
   void AwaitCancel(GenerationId id) {
     absl::MutexLock lock(&mutex_);
     const auto is_cancelled = [&] {
@@ -195,14 +195,14 @@ struct Answer {
   }
 };
 
-// One connection of a client. It waits as long as the server takes: a busy machine fails no test,
-// and ctest ends a test that hangs.
+// One client connection. It waits without a limit, so that tests do not fail on a busy machine;
+// ctest ends a test that hangs.
 class Client {
  public:
   explicit Client(int port) : stream_(context_) {
     stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
   }
-  // One that has posted this.
+  // Connects and sends a POST.
   Client(int port, const std::string& target, const std::string& body,
          const std::string& headers = "")
       : Client(port) {
@@ -220,7 +220,7 @@ class Client {
     Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: localhost\r\n", headers, length,
                       "\r\n", body));
   }
-  // The next whole answer; status 0 if there is none.
+  // Reads the next whole answer; status 0 if there is none.
   Answer Read(bool is_head = false) {
     http::response_parser<http::string_body> parser;
     parser.skip(is_head);
@@ -249,7 +249,7 @@ class Client {
     SendRequest(method, target, body, headers);
     return Read(method == "HEAD");
   }
-  // Reads until `text` has come, or the connection ends; all that has come.
+  // Reads until `text` has arrived, or the connection ends. Returns everything read.
   std::string ReadUntil(const std::string& text) {
     std::string all;
     for (;;) {
@@ -259,14 +259,15 @@ class Client {
       if (part.empty() || all.find(text, seen) != std::string::npos) return all;
     }
   }
-  // The next bytes, at most `size`. Empty if the connection has ended.
+  // Returns the next bytes, at most `size`. Empty if the connection has ended.
   std::string ReadSome(size_t size) {
     std::string bytes(size, '\0');
     const ssize_t count = recv(stream_.socket().native_handle(), bytes.data(), size, 0);
     bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
     return bytes;
   }
-  // Whether the server closes the connection, without another answer.
+  // Waits for the next event. Returns whether the server closed the connection without another
+  // answer.
   bool AwaitClose() {
     char byte = 0;
     return recv(stream_.socket().native_handle(), &byte, 1, 0) == 0;
@@ -285,7 +286,7 @@ inline Answer Ask(HttpServer* server, const std::string& method, const std::stri
   return Client(server->port()).Ask(method, target, body, headers);
 }
 
-// A server whose engine does what the test says.
+// A server whose engine the test controls.
 class ServerTest : public testing::Test {
  protected:
   void Start() { server_ = StartServer(&engine_, options_); }
@@ -294,7 +295,7 @@ class ServerTest : public testing::Test {
     return tandem::Ask(server_.get(), method, target, body, headers);
   }
 
-  // The answer to a POST whose model says `pieces`, in each of `n` sequences.
+  // Returns the answer to a POST for which the model writes `pieces` in each of `n` sequences.
   std::string AnswerTo(const std::string& target, const std::string& body,
                        const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop, int n = 1) {
@@ -306,7 +307,7 @@ class ServerTest : public testing::Test {
     }
     return client.Read().body;
   }
-  // Starts a server of a model with this chat template.
+  // Starts a server for a model with this chat template.
   void StartWithTemplate(const std::string& jinja) {
     const std::string folder = absl::StrCat(testing::TempDir(), "/server_", getpid());
     std::filesystem::create_directories(folder);
@@ -325,7 +326,7 @@ class ServerTest : public testing::Test {
 
 // ---- Requests ----
 
-// A model that requests are held against, with this chat template if there is one.
+// Returns a model to check requests against, with this chat template if it is not empty.
 inline ServedModel TestServedModel(const std::string& jinja = "") {
   static const ManualEngine& engine = *new ManualEngine;
   ServedModel model = ServedModel::Of(engine, "story", 8);
@@ -336,14 +337,15 @@ inline ServedModel TestServedModel(const std::string& jinja = "") {
   return model;
 }
 
-// A chat that says "A", or these messages, with more fields, such as R"(, "n": 2)".
+// Parses a chat with the message "A", or with these messages, and further fields, such as R"(, "n":
+// 2)".
 inline absl::StatusOr<ApiRequest> ChatWith(
     const std::string& fields, const ServedModel& model,
     const std::string& messages = R"([{"role": "user", "content": "A"}])") {
   return ParseChatRequest("{\"messages\": " + messages + fields + "}", model, absl::UnixEpoch());
 }
 
-// An error that names `param` and says `part`.
+// Expects an error that names `param` and contains `part`.
 inline void ExpectRefusal(const absl::StatusOr<ApiRequest>& request, const std::string& param,
                           const std::string& part) {
   ASSERT_FALSE(request.ok()) << param << " " << part;
@@ -352,7 +354,7 @@ inline void ExpectRefusal(const absl::StatusOr<ApiRequest>& request, const std::
   EXPECT_THAT(error["message"].get<std::string>(), testing::HasSubstr(part));
 }
 
-// The JSON of each event of a stream, without the closing [DONE], which must be there.
+// Returns the JSON of each event of a stream, without the closing [DONE], which is required.
 inline std::vector<nlohmann::json> EventsOf(const std::string& body) {
   std::vector<nlohmann::json> events;
   std::vector<std::string> lines = absl::StrSplit(body, "\n\n", absl::SkipEmpty());

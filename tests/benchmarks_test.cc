@@ -1,5 +1,5 @@
-// `tandem bench` as scripts see it: the fields of its JSON, and what can be checked of its numbers
-// without a clock.
+// `tandem bench` as scripts see it: the fields of its JSON, and those of its numbers that can be
+// checked without a clock.
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -91,7 +91,7 @@ TEST(BenchProgram, SyntheticAcceptanceForcesTheRate) {
   EXPECT_EQ(all["synthetic_acceptance"], 1.0);
   EXPECT_EQ(all["runs"][0]["acceptance_rate"], 1.0);
   EXPECT_GT(all["runs"][0]["expected_ratio"], 0.0);
-  // The draft is the target itself: the coin decides, not the target.
+  // The draft is the target itself, so the coin decides, not the target.
   EXPECT_EQ(run("0")["runs"][0]["acceptance_rate"], 0.0);
   const double half = run("0.5")["runs"][0]["acceptance_rate"];
   EXPECT_GT(half, 0.0);
@@ -115,7 +115,7 @@ TEST(BenchProgram, PerplexityCountsTokensAndBytes) {
   const double nats = json["nats"];
   EXPECT_GT(tokens, 10.0);
   EXPECT_NEAR(json["perplexity"], std::exp(nats / tokens), 1e-9 * std::exp(nats / tokens));
-  // One window of the whole text: what `generate` says of it as a prompt.
+  // One window covers the whole text, so `generate` with the text as its prompt must agree.
   const ProgramRun run =
       RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"), "--prompt-file", file,
                   "--max-tokens", "1", "--threads", "1", "--prompt-logprobs", "0", "--json"});
@@ -125,7 +125,7 @@ TEST(BenchProgram, PerplexityCountsTokensAndBytes) {
   for (const Json& token : report["prompt_logprobs"]) {
     if (!token.is_null()) sum -= token["logprob"].get<double>();
   }
-  // The same f32 numbers, written with all their digits.
+  // Both add the same f32 numbers, which JSON prints with all their digits.
   EXPECT_NEAR(nats, sum, 1e-6 * sum);
 }
 
@@ -140,14 +140,14 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
 }
 
-TEST(BenchProgram, KernelsNameRowsThatAreNoBlocks) {
+TEST(BenchProgram, KernelsRefuseBlockFormatsThatDoNotFitTheRows) {
   const ProgramRun run = RunProgram({"bench", "kernels", "--target", GoldenModelPath("llama-bf16"),
                                      "--dtypes", "q8_0", "--ops", "matmul", "--repeat", "1"});
   EXPECT_EQ(run.exit_status, 1);
   EXPECT_THAT(run.err, HasSubstr("--dtypes: found q8_0, allowed: floats, because "));
 }
 
-TEST(PerplexityOfGoldenModels, IsTheReferences) {
+TEST(PerplexityOfGoldenModels, EqualsTheReference) {
   for (const char* name : {"llama-gqa", "qwen3-norm", "mistral-window"}) {
     const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
     const auto model = *Transformer::Load(GoldenModelPath(name), backend.get());

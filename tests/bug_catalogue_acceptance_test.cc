@@ -1,4 +1,4 @@
-// The bug catalogue (docs/bug_catalogue.md), section 2: who of a draft stays.
+// The bug catalogue (docs/bug_catalogue.md), section 2: which draft tokens are kept.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -22,10 +22,10 @@ constexpr AcceptanceRule kSampledRules[] = {AcceptanceRule::kBlock, AcceptanceRu
 
 // ---- Random numbers ----
 
-// The places at which a generation's random numbers were read.
+// Records the places at which a generation's random numbers were read.
 class PlaceLog {
  public:
-  // False if this place was read before.
+  // Returns false if this place was read before.
   bool Read(const RandomPlace& place) {
     return places_
         .insert({static_cast<uint32_t>(place.stream), place.position, place.slot, place.retry})
@@ -37,8 +37,9 @@ class PlaceLog {
   std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> places_;
 };
 
-// Makes a round's judgement again from the rows that its texts imply, and logs every random number
-// that it takes; expects that none was taken before and that the round came to the same.
+// Repeats a round's judgement with the target's rows after `before` and the draft, and logs every
+// random number that it reads. Expects that none was read before and that the round had the same
+// result.
 void ExpectRoundReadsNewNumbers(const FakeModel& target, const Session& s, const Tokens& before,
                                 PlaceLog* log) {
   const auto n = static_cast<uint32_t>(before.size());
@@ -77,8 +78,8 @@ void ExpectRoundReadsNewNumbers(const FakeModel& target, const Session& s, const
   EXPECT_EQ(s.tokens, after);
 }
 
-// Row 3. Draft lengths that change from round to round, nothing included; failed passes, whose
-// numbers nobody has looked at; preemption.
+// Row 3. Draft lengths that change from round to round and include 0; failed passes, whose numbers
+// are not used; preemption.
 TEST(BugCatalogue, NoRandomNumberIsReadTwiceRow3) {
   std::mt19937_64 random(1);
   for (const AcceptanceRule rule : kAllRules) {
@@ -94,7 +95,7 @@ TEST(BugCatalogue, NoRandomNumberIsReadTwiceRow3) {
         if (random() % 20 == 0) s->target_kv.Truncate(0);
         const Tokens before = s->tokens;
         if (!models.Round(&models.drafter, s.get(), static_cast<int>(random() % 7)).ok()) continue;
-        if (s->finished) break;  // a draft that reaches the end may be cut
+        if (s->finished) break;  // a draft that reaches the end can be cut
         ASSERT_NO_FATAL_FAILURE(ExpectRoundReadsNewNumbers(models.target, *s, before, &log));
       }
       EXPECT_GT(log.size(), 100);
@@ -113,9 +114,9 @@ TEST(BugCatalogue, APlaceReadTwiceIsSeenRow3) {
       {.stream = RandomStream::kTarget, .position = static_cast<uint32_t>(before.size())}));
 }
 
-// A round that failed behind its draft is tried again with the same draft: what was drawn is not
-// drawn anew, however long the draft is the second time.
-TEST(BugCatalogue, AFailedRoundIsTriedAgainWithTheSameDraftRow3) {
+// A round that fails after drafting is retried with the same draft: drawn tokens are not drawn
+// again, whatever the draft's length the second time.
+TEST(BugCatalogue, AFailedRoundIsRetriedWithTheSameDraftRow3) {
   RoundModels models;
   const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}}, AcceptanceRule::kBlock);
   models.target.options().fail_every = 1;
@@ -130,8 +131,8 @@ TEST(BugCatalogue, AFailedRoundIsTriedAgainWithTheSameDraftRow3) {
 
 // ---- One-hot drafts ----
 
-// P(at least i of two draft tokens are accepted), i = 1, 2, from a grid of coins. Each coin's
-// threshold is hit to within half a cell: an error of at most 1 / kCells.
+// Returns P(at least i of two draft tokens are accepted), i = 1, 2, from a grid of coins. The grid
+// finds each coin's threshold to within half a cell, so the error is at most 1 / kCells.
 std::vector<double> AcceptanceOnAGrid(AcceptanceRule rule, const std::vector<Distribution>& target,
                                       const std::vector<Distribution>& draft,
                                       const Tokens& tokens) {
@@ -149,9 +150,9 @@ std::vector<double> AcceptanceOnAGrid(AcceptanceRule rule, const std::vector<Dis
   return at_least;
 }
 
-// Row 11. Deterministic drafts are one-hot, not "ratio 1": both rules then accept place i with the
+// Row 11. Deterministic drafts are one-hot, not "ratio 1". Both rules then accept slot i with the
 // product of the target's probabilities up to it.
-TEST(BugCatalogue, BlockIsTokenForDraftsThatAreNotDrawnRow11) {
+TEST(BugCatalogue, BlockAndTokenRulesAgreeForOneHotDraftsRow11) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 10; ++trial) {
     std::vector<Distribution> target(3);
@@ -173,7 +174,8 @@ TEST(BugCatalogue, BlockIsTokenForDraftsThatAreNotDrawnRow11) {
 
 // ---- Ids and counts in range ----
 
-// Row 18. Vocabularies of any size, the largest in use among them; the last lanes are none.
+// Row 18. Vocabularies of many sizes, among them the largest in use. Padding lanes must not be
+// drawn.
 TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
   std::mt19937_64 random(3);
   for (const int vocab : {1, 2, 3, 5, 16, 17, 500, 32000, 128256}) {
@@ -183,7 +185,7 @@ TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
       for (Distribution& row : *rows) {
         std::vector<float> logits(vocab);
         for (float& logit : logits) logit = static_cast<float>(random() % 1000) / 100.0f;
-        logits[vocab - 1] = 11.0f;  // the last id is one like any other
+        logits[vocab - 1] = 11.0f;  // the last id can be drawn like any other
         ASSERT_TRUE(MakeDistribution(logits, {}, nullptr, &row).ok());
       }
     }
@@ -217,13 +219,13 @@ TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
   }
 }
 
-// Row 19. A whole batch that proposes nothing, and one of which nothing is accepted.
-TEST(BugCatalogue, ABatchOfWhichNothingIsAcceptedRow19) {
+// Row 19. A batch that proposes nothing, and one in which no draft token is accepted.
+TEST(BugCatalogue, ABatchWithoutAcceptedTokensRow19) {
   for (const AcceptanceRule rule : kAllRules) {
     for (const int k : {0, 1, 8}) {
       RoundModels models;
       std::vector<std::unique_ptr<Session>> sessions;
-      // Token 0 is forbidden, and all that is proposed.
+      // Token 0 is forbidden, and it is the only token that is proposed.
       FunctionDrafter drafter([](const DraftRequest& request, Proposal* proposal) {
         for (int i = 0; i < request.granted; ++i) Suggest(0, proposal);
       });

@@ -1,6 +1,6 @@
-// The bug catalogue (docs/bug_catalogue.md), section 4: what the draft knows, and how long caches
-// are. Holes and wrong entries of a draft's cache change no text; acceptance shows them, and what
-// models are fed.
+// The bug catalogue (docs/bug_catalogue.md), section 4: the draft's cache and the lengths of
+// caches. Holes and wrong entries in a draft's cache do not change the text. They show in
+// acceptance, and in the tokens that the models are fed.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -16,10 +16,10 @@
 namespace tandem {
 namespace {
 
-// ---- What a rollback must not forget, nor keep ----
+// ---- What a rollback must keep and forget ----
 
-// A greedy draft of the target's own rows over a memory of tokens, rolled back rightly or with a
-// mistake.
+// A greedy drafter that uses the target's own rows over a memory of tokens. It rolls the memory
+// back correctly or with a mistake.
 class RememberingDrafter final : public Drafter {
  public:
   enum class Mistake { kNone, kKeepsRejected, kHoleAfterFullAcceptance, kTrimsTwoTooMany };
@@ -40,7 +40,7 @@ class RememberingDrafter final : public Drafter {
       const DraftRequest& request = requests[i];
       State& state = *static_cast<State*>(request.state);
       Tokens& memory = state.memory;
-      // The length is the only cursor: what is remembered is not read again.
+      // The memory's length is the only cursor: remembered tokens are not read again.
       memory.resize(std::min(memory.size(), request.context.size()));
       num_fed_ += static_cast<int>(request.context.size() - memory.size());
       memory.insert(memory.end(), request.context.begin() + memory.size(), request.context.end());
@@ -78,7 +78,7 @@ class RememberingDrafter final : public Drafter {
 };
 
 struct Acceptance {
-  double rate = 0.0;  // of the rounds that were meant to be right
+  double rate = 0.0;  // accepted tokens per token proposed in rounds that draft correctly
   int num_fed = 0;
 };
 
@@ -99,21 +99,22 @@ Acceptance AcceptanceWith(RememberingDrafter::Mistake mistake) {
           drafter.num_fed()};
 }
 
-// Rows 34 and 35, and the proof that acceptance sees such mistakes.
-TEST(BugCatalogue, AcceptanceShowsADraftCacheThatIsWrongRows34And35) {
+// Rows 34 and 35, and the proof that acceptance shows such mistakes.
+TEST(BugCatalogue, AcceptanceShowsAWrongDraftCacheRows34And35) {
   using Mistake = RememberingDrafter::Mistake;
   const Acceptance right = AcceptanceWith(Mistake::kNone);
   EXPECT_EQ(right.rate, 1.0);
   EXPECT_LT(AcceptanceWith(Mistake::kHoleAfterFullAcceptance).rate, 0.8);
   EXPECT_LT(AcceptanceWith(Mistake::kKeepsRejected).rate, 0.8);
-  // Trimmed too far, the draft is right and slow: what it is fed shows that.
+  // A draft whose cache is cut too far is correct but slow, which shows in the tokens that it is
+  // fed.
   const Acceptance trimmed = AcceptanceWith(Mistake::kTrimsTwoTooMany);
   EXPECT_EQ(trimmed.rate, 1.0);
   EXPECT_GT(trimmed.num_fed, right.num_fed + right.num_fed / 4);
 }
 
-// Rows 34 to 36. Behind rounds of every outcome the draft goes on as a fresh one would.
-TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
+// Rows 34 to 36. After rounds with every outcome, the draft proposes what a fresh one would.
+TEST(BugCatalogue, AUsedDraftProposesTheSameAsAFreshOneRows34To36) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 10; ++trial) {
     RoundModels models;
@@ -121,7 +122,7 @@ TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
         &models, &models.drafter,
         {.prompt = RandomTokens(random, kSmallVocab, 5), .max_tokens = 120, .seed = random()});
     while (s->num_output() < 110 && !s->finished) {
-      // Rounds without a draft among them, one after the other.
+      // Some rounds, often several in a row, have no draft.
       const int k = random() % 2 == 0 ? 0 : static_cast<int>(random() % 8);
       ASSERT_TRUE(models.Round(&models.drafter, s.get(), k).ok());
       if (random() % 4 != 0) continue;
@@ -148,7 +149,7 @@ TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
   }
 }
 
-// ---- What models are fed ----
+// ---- The tokens that models are fed ----
 
 int TokensFed(FakeModel& model) {
   int count = 0;
@@ -158,7 +159,7 @@ int TokensFed(FakeModel& model) {
   return count;
 }
 
-// Row 37. A rollback that forgot more than the rejected tokens would have them fed again.
+// Row 37. If a rollback forgot more than the rejected tokens, those would be fed again.
 TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
   std::mt19937_64 random(2);
   RoundModels models;
@@ -166,7 +167,7 @@ TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
   const auto s = Start(&models, &models.drafter, ask);
   int for_target = 0;
   int for_draft = 0;
-  int cached = 0;  // by the draft
+  int cached = 0;  // tokens in the draft's cache
   while (!s->finished) {
     const int length = s->length();
     for_target += s->num_pending();
@@ -174,7 +175,8 @@ TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
     const int k = static_cast<int>(s->proposal.tokens.size());
     for_target += k;
     if (k == 0) continue;
-    // What it lacks, and its own tokens but the last; of those the committed ones stay.
+    // The draft is fed the tokens that its cache lacks, and its own tokens except the last. The
+    // committed ones stay cached.
     for_draft += length - cached + k - 1;
     cached = std::min(length + k - 1, s->num_cacheable());
     EXPECT_EQ(s->num_pending(), 1);
@@ -183,7 +185,7 @@ TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
   EXPECT_EQ(TokensFed(models.draft), for_draft);
 }
 
-// Row 42. The second request with a long prompt costs the draft what is new in it.
+// Row 42. For the second request with a long prompt, the draft reads only the new tokens.
 TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
   std::mt19937_64 random(3);
   RoundModels models({.chunk_tokens = 16});
@@ -199,7 +201,7 @@ TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
     return std::pair(TokensFed(models.target), TokensFed(models.draft));
   };
   EXPECT_EQ(run(prompt), std::pair(102, 101));
-  EXPECT_EQ(run(prompt), std::pair(2, 1));  // 100 tokens are whole pages of both
+  EXPECT_EQ(run(prompt), std::pair(2, 1));  // 100 tokens are whole pages of both caches
   Tokens longer = prompt;
   longer.insert(longer.end(), {1, 2, 3});
   EXPECT_EQ(run(longer), std::pair(5, 4));
@@ -207,8 +209,8 @@ TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
 
 // ---- Failures ----
 
-// Row 38. Any one pass of either model may fail: nothing of it is left, and the text is the same.
-TEST(BugCatalogue, AFailureOfAnyOnePassLeavesNothingBehindRow38) {
+// Row 38. Any single pass of either model can fail: it leaves no trace, and the text is the same.
+TEST(BugCatalogue, AFailureOfAnySinglePassLeavesNoTraceRow38) {
   std::mt19937_64 random(4);
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 25, .seed = 7};
   RoundModels calm;
@@ -242,7 +244,8 @@ TEST(BugCatalogue, AFailureOfAnyOnePassLeavesNothingBehindRow38) {
 
 // ---- Batches ----
 
-// Row 47. Acceptance at each depth is that of every sequence alone, in batches of any size.
+// Row 47. In batches of any size, the acceptance at each depth is the same as for each sequence
+// alone.
 TEST(BugCatalogue, AcceptancePerDepthIsTheSameInEveryBatchRow47) {
   const GoldenPair pair("shallow");
   std::vector<Request> requests;

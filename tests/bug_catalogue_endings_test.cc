@@ -1,4 +1,4 @@
-// The bug catalogue (docs/bug_catalogue.md), section 7: what is streamed, and its clock.
+// The bug catalogue (docs/bug_catalogue.md), section 7: streamed text and its timing.
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,15 +12,15 @@
 namespace tandem {
 namespace {
 
-// Row 71. Texts of random byte tokens, of which most characters are broken or split over tokens:
-// every piece is UTF-8 by itself, and they join to the plain text however rounds cut it.
+// Row 71. In texts of random byte tokens, most characters are broken or split over tokens. Every
+// piece is valid UTF-8 by itself, and the pieces join to the plain text however rounds cut it.
 TEST(BugCatalogue, EveryPieceIsWholeCharactersRow71) {
   for (const std::string name : {"shallow", "perturbed"}) {
     const GoldenPair pair(name);
     EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
-    options.callback_thread = CallbackThread::kEngine;  // a piece for every round
+    options.callback_thread = CallbackThread::kEngine;  // one piece per round
     const std::unique_ptr<Engine> engine = MakeEngine(options);
-    int num_held = 0;  // pieces that brought tokens and no text
+    int num_held = 0;  // pieces with tokens but without text
     for (uint64_t seed = 0; seed < 12; ++seed) {
       std::string plain;
       for (const int k : {0, 1, 3, 8}) {
@@ -49,22 +49,22 @@ TEST(BugCatalogue, EveryPieceIsWholeCharactersRow71) {
   }
 }
 
-// Row 73. Several tokens arrive together: the first round's share the time to the first token, and
-// only those behind it count in the time per token.
+// Row 73. Several tokens arrive together. The first round's tokens share the time to first token,
+// and only the tokens after that round count in the time per token.
 TEST(BugCatalogue, TimePerTokenCountsTokensNotPiecesRow73) {
   Timings timings;
   timings.time_to_first_token = absl::Milliseconds(100);
   timings.end_to_end = absl::Milliseconds(400);
   // 1 + 5 + 5 tokens at 100, 250 and 400 ms.
   EXPECT_EQ(timings.TimePerOutputToken(11, 1), absl::Milliseconds(30));
-  // 6 + 5 + 5: ten of them in 300 ms.
+  // 6 + 5 + 5 tokens: ten of them in 300 ms.
   EXPECT_EQ(timings.TimePerOutputToken(16, 6), absl::Milliseconds(30));
-  // All at once: there is no time between tokens.
+  // All tokens arrive at once: the time between tokens is zero.
   EXPECT_EQ(timings.TimePerOutputToken(6, 6), absl::ZeroDuration());
   EXPECT_EQ(timings.TimePerOutputToken(0, 0), absl::ZeroDuration());
 }
 
-// The engine counts what its first round brought.
+// The engine counts the tokens of its first round.
 TEST(BugCatalogue, TheFirstRoundsTokensAreCountedRow73) {
   const GoldenPair pair("itself");
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Row 39. Sequences on shared prefixes, a rejection in most rounds: not a page is copied.
+// Row 39. Sequences share prefixes, and most rounds reject a token: no page is copied.
 TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
   std::mt19937_64 random(1);
   RoundModels models;
@@ -43,9 +43,9 @@ TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
   EXPECT_EQ(models.draft_cache->num_page_copies(), 0);
 }
 
-// Row 48. A prompt that is being read serves nobody: a twin that starts at any time of it finds the
-// pages that were published, whole and written, and writes the same text.
-TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
+// Row 48. Unread pages of a prompt are not shared. A second sequence with the same prompt, started
+// at any time, finds the published pages, which are complete, and writes the same text.
+TEST(BugCatalogue, APromptIsSharedOnlyAfterItIsReadRow48) {
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
   RoundModels calm;
@@ -76,9 +76,9 @@ TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
   }
 }
 
-// Row 51. The draft's pool, of every size: drafts get shorter, no token waits or changes, and no
-// page is lost.
-TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
+// Row 51. Draft pools of every size: drafts get shorter, but no token waits or changes, and no page
+// is lost.
+TEST(BugCatalogue, DraftPoolsOfAnySizeDoNotChangeTheTextRow51) {
   std::mt19937_64 random(3);
   RoundModels calm;
   std::vector<Ask> asks;
@@ -112,8 +112,8 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
   EXPECT_GT(max_proposed, 60);
 }
 
-// Row 51. The target's pool, from the least that a request needs to more than all need together.
-TEST(BugCatalogue, TargetPoolsOfEverySizeChangeNoTextRow51) {
+// Row 51. Target pools from the minimum that one request needs to more than all requests need.
+TEST(BugCatalogue, TargetPoolsOfAnySizeDoNotChangeTheTextRow51) {
   const GoldenPair pair("shallow");
   std::vector<Request> requests;
   for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 5)) {
@@ -128,7 +128,7 @@ TEST(BugCatalogue, TargetPoolsOfEverySizeChangeNoTextRow51) {
   const std::vector<Completion> want = GenerateAll(MakeEngine(options).get(), requests);
   options.page_size = 2;
   const int64_t page_bytes = KvBytesFor(pair.target, pair.draft, options.page_size);
-  // The longest is 9 prompt tokens and 18 more; its last token is never cached.
+  // The longest request has 9 prompt tokens and 18 more. Its last token is never cached.
   for (int num_pages = 14; num_pages <= 65; num_pages += num_pages < 30 ? 1 : 7) {
     SCOPED_TRACE(absl::StrCat(num_pages, " pages"));
     options.kv_memory_bytes = num_pages * page_bytes;
@@ -142,7 +142,8 @@ TEST(BugCatalogue, TargetPoolsOfEverySizeChangeNoTextRow51) {
   }
 }
 
-// Row 52. Preempted once, before any round: the text, and what is accepted of it, are the same.
+// Row 52. A session is preempted once, before any round. Its text and its accepted tokens stay the
+// same.
 TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
   std::mt19937_64 random(4);
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 40, .seed = 3};
@@ -160,7 +161,7 @@ TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
         FillFreePages(models.target_cache.get(), 1e30f);
         FillFreePages(models.draft_cache.get(), NAN);
       }
-      // The prompt in two chunks.
+      // The prompt is read in two chunks.
       const RoundStep step{.session = s.get(),
                            .num_fed = round == 0 ? 5 : s->num_pending(),
                            .granted = round == 0 ? 0 : std::min(3, s->DraftRoom())};
@@ -177,9 +178,9 @@ TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
   EXPECT_GT(num_rounds, 10);
 }
 
-// Row 54. Far past the window, with a draft that is mostly wrong: windows are masks over a cache
-// that keeps every token, so a rejected write destroys none.
-TEST(BugCatalogue, RejectedDraftsDestroyNothingInsideAWindowRow54) {
+// Row 54. The text goes far past the window, with a draft that is mostly wrong. Windows are masks
+// over a cache that keeps every token, so a rejected write destroys no token.
+TEST(BugCatalogue, RejectedDraftsKeepTokensInsideAWindowRow54) {
   const std::string model = GoldenModelPath("mistral-window");
   const ModelCopy draft(model);
   draft.SetConfig("sliding_window", 2);
@@ -205,7 +206,8 @@ TEST(BugCatalogue, RejectedDraftsDestroyNothingInsideAWindowRow54) {
   }
 }
 
-// Row 55. What cannot be rolled back is refused by name, and so are experts that a family lacks.
+// Row 55. Models that cannot be rolled back are refused by name, and so are experts in a family
+// that does not have any.
 TEST(BugCatalogue, RecurrentModelsAreRefusedRow55) {
   const GoldenPair pair("shallow");
   for (const char* type :

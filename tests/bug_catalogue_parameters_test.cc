@@ -15,9 +15,9 @@
 namespace tandem {
 namespace {
 
-// Row 27. One seed, alone, in a batch, in another order, with every draft length: one text. Without
-// a seed every request differs, beside seeded ones too.
-TEST(BugCatalogue, ASeedIsOneTextWhateverRunsBesideRow27) {
+// Row 27. A seed gives the same text alone, in a batch, in another order, and with every draft
+// length. Without a seed every request differs, even in a batch with seeded ones.
+TEST(BugCatalogue, ASeedGivesTheSameTextInAnyBatchRow27) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
@@ -55,7 +55,8 @@ TEST(BugCatalogue, ASeedIsOneTextWhateverRunsBesideRow27) {
   EXPECT_EQ(unseeded.size(), 5 * order.size());
 }
 
-// Row 33. What is kept does not depend on where in the row it stands, as long as no two are equal.
+// Row 33. The kept tokens do not depend on their positions in the row, as long as no two logits are
+// equal.
 TEST(BugCatalogue, TheKeptTokensAreTheSameInEveryOrderRow33) {
   std::mt19937_64 random(11);
   for (const int size : {9, 257, 1000}) {
@@ -82,8 +83,8 @@ TEST(BugCatalogue, TheKeptTokensAreTheSameInEveryOrderRow33) {
   }
 }
 
-// Row 64. The largest pass there can be: a full batch with the longest drafts, first of all, and
-// behind small ones.
+// Row 64. The largest possible pass, a full batch with the longest drafts: as the first pass, and
+// after small ones.
 TEST(BugCatalogue, TheLargestBatchWithTheLongestDraftsRow64) {
   for (const std::string name : {"itself", "shallow"}) {
     const GoldenPair pair(name);

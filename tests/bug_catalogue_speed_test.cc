@@ -1,5 +1,5 @@
-// The bug catalogue (docs/bug_catalogue.md), section 8: what must not make speculation slower than
-// plain decoding, counted in passes and on a clock of the test's own.
+// The bug catalogue (docs/bug_catalogue.md), section 8: causes that must not make speculation
+// slower than plain decoding, counted in passes and on the test's own clock.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -22,8 +22,8 @@ namespace {
 
 // ---- A machine whose costs are known ----
 
-// Up to `free_rows` rows cost the target one pass, more cost in proportion; a draft step costs a
-// share of a pass, and a draft token is kept with probability `alpha`.
+// Up to `free_rows` rows cost the target one unit of time; more rows cost proportionally more. A
+// draft step costs `step` units, and a draft token is kept with probability `alpha`.
 struct Machine {
   double free_rows = 8.0;
   double step = 0.1;
@@ -38,7 +38,7 @@ struct Goodput {
   double speed() const { return static_cast<double>(tokens) / seconds; }
 };
 
-// Rounds of a batch whose draft lengths the policy chooses.
+// Runs rounds of a batch whose draft lengths the policy chooses.
 Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int num_rounds,
                std::mt19937_64& random) {
   const std::vector<DraftOption> options = {
@@ -89,23 +89,23 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
   return run;
 }
 
-// Row 75. Goodput is at least that of plain decoding in every batch, but for what is spent
-// on trying; as the load rises drafts go, and as it falls they come back.
-TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
+// Row 75. Except for the cost of probes, goodput is at least that of plain decoding in every batch.
+// Drafts stop as the load rises, and return as it falls.
+TEST(BugCatalogue, DraftsStopUnderLoadAndReturnRow75) {
   std::mt19937_64 random(1);
-  const FakeClock clock;  // stands
+  const FakeClock clock;  // stands still
   const Machine machine;
   SpeculationPolicy policy;
   for (const int batch : {1, 2, 4, 8, 16, 32, 16, 8, 4, 2, 1}) {
     SCOPED_TRACE(absl::StrCat("batch ", batch));
-    Decode(machine, &policy, batch, 300, random);  // follows the change
+    Decode(machine, &policy, batch, 300, random);  // adapts to the change
     const Goodput run = Decode(machine, &policy, batch, 1000, random);
     const double plain = batch / machine.Pass(batch);
     EXPECT_GT(run.speed(), 0.97 * plain);
     if (batch == 1) {
       EXPECT_GT(run.speed(), 1.5 * plain);
     }
-    if (batch >= 16) {  // every row costs what it may bring
+    if (batch >= 16) {  // a row costs as much as it can gain
       EXPECT_LT(static_cast<double>(run.proposed), 0.1 * static_cast<double>(run.tokens));
     }
   }
@@ -113,9 +113,9 @@ TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
 
 // ---- Clocks ----
 
-// What `auto` drafts round by round, where a pass of the target takes 10 ms and .2 a row, and one
-// of the draft 1 ms. The clock is set back once, in the draft's pass or the target's of a late
-// round.
+// Returns the draft lengths that `auto` chooses round by round, where a pass of the target takes 10
+// ms and 0.2 ms per row, and a pass of the draft takes 1 ms. The clock is set back once, in the
+// draft's or the target's pass of a late round.
 std::vector<int> DraftLengths(absl::Duration in_draft, absl::Duration in_target) {
   constexpr int kRounds = 250;
   constexpr int kLateRound = 120;
@@ -152,8 +152,8 @@ std::vector<int> DraftLengths(absl::Duration in_draft, absl::Duration in_target)
   return lengths;
 }
 
-// Row 81. One step back of the clock spoils nothing that is learned from times.
-TEST(BugCatalogue, AClockThatIsSetBackChangesNoDraftRow81) {
+// Row 81. Setting the clock back once does not affect what the policy learns from times.
+TEST(BugCatalogue, SettingTheClockBackChangesNoDraftRow81) {
   const absl::Duration none = absl::ZeroDuration();
   const std::vector<int> undisturbed = DraftLengths(none, none);
   EXPECT_GT(std::accumulate(undisturbed.begin(), undisturbed.end(), 0), 250);
@@ -163,8 +163,8 @@ TEST(BugCatalogue, AClockThatIsSetBackChangesNoDraftRow81) {
 
 // ---- Acceptance ----
 
-// Row 78. A draft at temperature T is drawn at temperature T: what it keeps is what sampling
-// allows, sum_v min(p(v), q(v)), and not what a greedy draft would get, p(argmax q).
+// Row 78. A draft at temperature T is drawn at temperature T: its acceptance rate is that of
+// sampling, sum_v min(p(v), q(v)), and not that of a greedy draft, p(argmax q).
 TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
   for (const float temperature : {0.6f, 1.0f, 1.5f}) {
     const SamplingParams sampling{.temperature = temperature};
@@ -194,13 +194,13 @@ TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
       models.draft.passes().clear();
     }
     EXPECT_NEAR(kept, expected, 4.0 * std::sqrt(variance)) << temperature;
-    EXPECT_GT(expected, greedy + 8.0 * std::sqrt(variance));  // or the check would show nothing
+    EXPECT_GT(expected, greedy + 8.0 * std::sqrt(variance));  // otherwise the check would be empty
   }
 }
 
 // ---- Batches ----
 
-// Row 79. A batch with a draft is verified in one pass, and drafted for in one pass per token.
+// Row 79. A batch with drafts is verified in one pass, and drafted in one pass per token.
 TEST(BugCatalogue, ABatchWithADraftStaysABatchRow79) {
   for (const int batch : {1, 3, 8}) {
     RoundModels models;

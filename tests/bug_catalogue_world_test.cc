@@ -1,5 +1,5 @@
 // Every drafter and every disturbance of the bug catalogue (docs/bug_catalogue.md) crossed in one
-// test, and the proof that it sees faults.
+// test, and the proof that the test sees faults.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 namespace tandem {
 namespace {
 
-// Seeds [0, kSeeds), or fewer on a slow machine; TANDEM_CATALOGUE_SEEDS asks for more.
+// Runs seeds [0, kSeeds), or fewer on a slow machine. TANDEM_CATALOGUE_SEEDS sets another number.
 constexpr int kSeeds = 100;
 constexpr int kMinSeeds = 4;
 constexpr absl::Duration kEnough = absl::Seconds(3);
@@ -39,9 +39,9 @@ CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
   return all;
 }
 
-TEST(BugCatalogue, EveryDrafterThroughEveryDisturbanceIsPlainDecoding) {
+TEST(BugCatalogue, EveryDrafterInEveryDisturbanceEqualsPlainDecoding) {
   const CatalogueCounts all = RunSeeds();
-  // All of it took place.
+  // Every disturbance took place.
   EXPECT_GT(all.failed_generations, 3);
   EXPECT_GT(all.failures, 50);
   EXPECT_GT(all.preemptions, 50);
@@ -51,7 +51,7 @@ TEST(BugCatalogue, EveryDrafterThroughEveryDisturbanceIsPlainDecoding) {
   EXPECT_GT(all.proposed - all.accepted, 300);
 }
 
-// A target whose places, once written, keep what they hold: as if a rollback forgot to make room.
+// A target whose cache entries keep their first value, as if a rollback did not free them.
 class KeepingModel final : public LanguageModel {
  public:
   KeepingModel(FakeModel* model, bool keeps) : model_(model), keeps_(keeps) {}
@@ -95,7 +95,7 @@ TEST(BugCatalogue, ACacheThatKeepsRejectedTokensIsSeen) {
   }
 }
 
-// A target whose row for a place depends on how many rows share the pass.
+// A target whose rows depend on how many rows share the pass.
 class BatchDependentModel final : public LanguageModel {
  public:
   explicit BatchDependentModel(FakeModel* model) : model_(model) {}
@@ -116,7 +116,8 @@ class BatchDependentModel final : public LanguageModel {
   FakeModel* model_;
 };
 
-// One unit in the last place of one logit changes no text, but the log-probabilities.
+// One unit in the last place of one logit does not change the text, but it changes the
+// log-probabilities.
 TEST(BugCatalogue, ARowThatDependsOnItsBatchByOneBitIsSeen) {
   EXPECT_GT(RunSeeds([](FakeModel* target) {
               return std::make_unique<BatchDependentModel>(target);

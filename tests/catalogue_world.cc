@@ -19,7 +19,7 @@ namespace {
 constexpr int kTargetPageSize = 4;  // of RoundModels
 constexpr int kDraftPageSize = 2;
 constexpr int kGenerations = 14;
-constexpr int kLive = 6;  // at most, at the same time
+constexpr int kLive = 6;  // at most at the same time
 constexpr int kMaxRounds = 4000;
 
 }  // namespace
@@ -150,7 +150,7 @@ CatalogueCounts& CatalogueCounts::operator+=(const CatalogueCounts& other) {
 
 namespace {
 
-// True of a few contexts in a thousand.
+// Returns true for a few contexts in a thousand.
 bool IsPoison(absl::Span<const TokenId> context, uint32_t which) {
   uint32_t hash = 17 + which;
   for (const TokenId token : context) hash = hash * 31 + static_cast<uint32_t>(token);
@@ -176,7 +176,8 @@ class World {
       wrapped_ = wrapper(&models_.target);
       models_.verifier = Verifier(wrapped_.get());
     }
-    // Some contexts have no row: their generations fail as in plain decoding, and alone.
+    // The rows after some contexts are NaN. Only the generations that reach them fail, as in plain
+    // decoding.
     calm_.target.options().poisoned = [](absl::Span<const TokenId> c) { return IsPoison(c, 0); };
     models_.target.options().poisoned = calm_.target.options().poisoned;
     for (FakeModel* draft : {&models_.draft, &self_model_}) {
@@ -207,7 +208,7 @@ class World {
   int Below(int count) { return static_cast<int>(random_() % count); }
   bool OneIn(int count) { return Below(count) == 0; }
 
-  // A beginning of the common text of any length, and a few tokens of its own.
+  // Adds a request whose prompt is a prefix of the common text and a few tokens of its own.
   void AddAsk() {
     Tokens prompt = Prefix(common_, 1 + Below(static_cast<int>(common_.size())));
     const Tokens own = RandomTokens(random_, kSmallVocab, Below(4));
@@ -265,7 +266,8 @@ class World {
     FillFreePages(self_cache_.get(), value);
   }
 
-  // A part of the batch in any order, each with a chunk or a draft of any length.
+  // Returns steps for a random part of the batch in random order, each with a chunk or a draft of
+  // any length.
   std::vector<RoundStep> AnySteps() {
     std::vector<RoundStep> steps;
     for (const int i : live_) {
@@ -297,7 +299,7 @@ class World {
     if (models_.Round(&drafter_, steps).ok()) return;
     ++counts_.failures;
     for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i].session->tokens, before[i]);
-    // Short of pages, maybe: nobody planned.
+    // The round can fail for lack of pages, because it was not planned.
     if (tight_) Preempt(sessions_[live_[Below(static_cast<int>(live_.size()))]].get());
   }
 
@@ -343,7 +345,7 @@ class World {
 
   std::mt19937_64 random_;
   bool tight_;
-  RoundModels calm_;  // where nothing is disturbed
+  RoundModels calm_;  // without disturbances
   RoundModels models_;
   FakeCache self_cache_;
   FakeModel self_model_;
@@ -352,7 +354,7 @@ class World {
   std::unique_ptr<Drafter> both_;
   CatalogueDrafter drafter_;
   std::unique_ptr<LanguageModel> wrapped_;
-  Tokens common_;  // what prompts begin with
+  Tokens common_;  // prompts start with a prefix of it
   std::vector<Ask> asks_;
   std::vector<std::unique_ptr<Session>> expected_;  // by plain decoding
   std::vector<std::unique_ptr<Session>> sessions_;

@@ -1,5 +1,5 @@
 // The world in which the bug catalogue (docs/bug_catalogue.md) tests whole rounds: drafters from
-// right to illegal, and everything that may befall a batch, all from one seed.
+// perfect to illegal, and every disturbance that a batch can meet, all derived from one seed.
 #ifndef TANDEM_TESTS_CATALOGUE_WORLD_H_
 #define TANDEM_TESTS_CATALOGUE_WORLD_H_
 
@@ -15,22 +15,22 @@
 namespace tandem {
 
 enum class Proposer {
-  kOracle,          // what plain decoding will say
-  kWrong,           // never that
+  kOracle,          // the tokens of plain decoding
+  kWrong,           // never those
   kRightThenWrong,  // two right tokens, then wrong ones
   kRandom,
-  kIllegal,  // ids outside the vocabulary behind some right ones
-  kStops,    // a stop token, again and again
+  kIllegal,  // ids outside the vocabulary, after some right ones
+  kStops,    // a stop token, repeatedly
   kNothing,
-  kFailing,  // fails now and then, behind a half of its draft
+  kFailing,  // sometimes fails after half of its draft
   kModel,    // the draft model
   kSelf,     // the target itself, with a cache of its own
-  kLookup,   // what stood in the sequence before
-  kBoth,     // the draft model or that, by turns
+  kLookup,   // earlier tokens of the sequence
+  kBoth,     // the draft model or lookups
 };
 inline constexpr int kNumProposers = 12;
 
-// Drafts for a batch whose sequences have a proposer each.
+// Drafts for a batch in which each sequence has its own proposer.
 class CatalogueDrafter final : public Drafter {
  public:
   // The token that Proposer::kStops proposes.
@@ -46,7 +46,7 @@ class CatalogueDrafter final : public Drafter {
   CatalogueDrafter(const Inner& inner, int vocab, uint64_t seed)
       : inner_(inner), vocab_(vocab), random_(seed) {}
 
-  // `expected`: the whole text that plain decoding makes; must outlive the state.
+  // `expected` is the whole text that plain decoding produces. It must outlive the state.
   std::unique_ptr<DraftState> NewStateFor(Proposer proposer, const Tokens* expected,
                                           absl::Span<const TokenId> prompt);
 
@@ -65,7 +65,7 @@ class CatalogueDrafter final : public Drafter {
  private:
   struct State;
 
-  // The drafter that works for this proposer, or null.
+  // Returns the drafter that implements this proposer, or null.
   Drafter* InnerOf(Proposer proposer) const;
   void Suggestions(const State& state, const DraftRequest& request, Proposal* proposal);
 
@@ -74,13 +74,13 @@ class CatalogueDrafter final : public Drafter {
   std::mt19937_64 random_;
 };
 
-// What happened in a world.
+// Counts of what happened in a world.
 struct CatalogueCounts {
   int mismatches = 0;  // generations that differ from plain decoding
   int failed_generations = 0;
-  int failures = 0;  // rounds
+  int failures = 0;  // failed rounds
   int preemptions = 0;
-  int hit_tokens = 0;  // of prompts, found published
+  int hit_tokens = 0;  // prompt tokens found published
   int published_evictions = 0;
   int64_t proposed = 0;
   int64_t accepted = 0;
@@ -88,12 +88,12 @@ struct CatalogueCounts {
   CatalogueCounts& operator+=(const CatalogueCounts& other);
 };
 
-// Puts something between the verifier and the target; null for nothing. For planted faults.
+// Wraps the target that the verifier sees, for planted faults. Returns null to leave it as it is.
 using TargetWrapper = std::function<std::unique_ptr<LanguageModel>(FakeModel* target)>;
 
 // Runs generations of every kind, with every proposer, through every disturbance, and compares each
-// with plain decoding. Expects that caches hold committed tokens only after every round, that
-// failed rounds change nothing, and that no page is lost.
+// one with plain decoding. Expects that after every round the caches hold only committed tokens,
+// that failed rounds change nothing, and that no page is lost.
 CatalogueCounts RunCatalogueWorld(uint64_t seed, const TargetWrapper& wrapper = nullptr);
 
 }  // namespace tandem

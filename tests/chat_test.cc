@@ -25,7 +25,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// A golden model with a template of ChatML, whose tokens are ordinary text to it.
+// A golden model with a ChatML template. Its tokenizer reads the template's tokens as ordinary
+// text.
 class ChatModel {
  public:
   ChatModel() : model_(GoldenModelPath("llama-gqa")) {
@@ -62,9 +63,9 @@ constexpr char kTurn[] = "<|im_start|>user\nWho was it?<|im_end|>\n<|im_start|>a
 
 // ---- One turn ----
 
-TEST(GenerateChat, PutsTheMessageByTheModelsTemplate) {
+TEST(GenerateChat, FormatsTheMessageWithTheModelsTemplate) {
   const ChatModel model;
-  // The ids of a text, nothing added in front.
+  // Returns the ids of a text, without special tokens.
   const auto ids_of = [&](const std::string& text) {
     const ProgramRun run = RunProgram({"tokenize", "--tokenizer", model.path(), "--text", text});
     return absl::StrJoin(Json::parse(run.out)["ids"].get<std::vector<int>>(), ",");
@@ -82,7 +83,7 @@ TEST(GenerateChat, PutsTheMessageByTheModelsTemplate) {
   EXPECT_EQ(with_system["token_ids"], its_text["token_ids"]);
 }
 
-TEST(TokenizeChat, ShowsWhatIsPutToTheModel) {
+TEST(TokenizeChat, ShowsTheFormattedPrompt) {
   const ChatModel model;
   const ProgramRun run =
       RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--text", "Who was it?"});
@@ -99,7 +100,7 @@ TEST(TokenizeChat, ShowsWhatIsPutToTheModel) {
       kExitWrongLine);
 }
 
-TEST(TokenizeAsPrompt, AddsWhatPromptsHaveAroundThem) {
+TEST(TokenizeAsPrompt, AddsTheSpecialTokensOfPrompts) {
   const std::string model = ShippedModelPath("storyteller-7m");
   const auto ids_of = [&](const Words& more) {
     const ProgramRun run =
@@ -129,7 +130,7 @@ TEST(BenchChat, MeasuresAnswersToMessages) {
   EXPECT_THAT(ids.err, HasSubstr("allowed in a chat"));
 }
 
-TEST(GenerateChat, IsComparedAndBatched) {
+TEST(GenerateChat, CanBeComparedAndBatched) {
   const ChatModel model;
   model.Write("prompts.jsonl",
               "{\"prompt\": \"Who was it?\"}\n{\"prompt_ids\": [1, 2]}\n{\"prompt\": \"a\"}\n");
@@ -151,7 +152,7 @@ TEST(GenerateChat, IsComparedAndBatched) {
   }
 }
 
-TEST(GenerateChat, RefusesWhatIsNoChat) {
+TEST(GenerateChat, RefusesWrongOptionsAndModelsWithoutTemplates) {
   const ChatModel model;
   const auto refusal = [&](const Words& words, int exit_status) {
     const ProgramRun run = RunProgram(words);
@@ -182,8 +183,8 @@ TEST(Chat, AnswersLineByLineAndRemembers) {
   EXPECT_EQ(one.exit_status, kExitDone) << one.err;
   const Json turn = model.GenerateJson({"--chat", "--prompt", "Who was it?", "--max-tokens", "8"});
   EXPECT_EQ(one.out, absl::StrCat(turn["text"].get<std::string>(), "\n"));
-  // The second message comes behind the first and its answer, which are in the cache; after /reset
-  // it is as if nothing had been said. A last line needs no end.
+  // The second message follows the first and its answer, which are in the cache. After /reset the
+  // conversation is empty. The last line does not need a newline.
   const ProgramRun run =
       model.Chat("Who was it?\n\n  \nWhy?\n/stats\n/reset\nWho was it?\n/quit\nNever read");
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
@@ -195,7 +196,7 @@ TEST(Chat, AnswersLineByLineAndRemembers) {
   EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
 }
 
-TEST(Chat, ObeysCommandsAndRefusesOthers) {
+TEST(Chat, ObeysKnownCommandsAndRefusesOthers) {
   const ChatModel model;
   const ProgramRun run = model.Chat(
       "/stats\n/k 0\n/k many\n/k 99\n/k auto\n/k 3\n/what now\n/help\n/system Lie.\nWho was it?\n",
@@ -212,7 +213,7 @@ TEST(Chat, ObeysCommandsAndRefusesOthers) {
   }
 }
 
-TEST(Chat, DraftsAsItIsTold) {
+TEST(Chat, DraftsAsManyTokensAsTheCommandSays) {
   const ChatModel model;
   const auto rounds_line = [&](const std::string& k) {
     const ProgramRun run =
@@ -227,7 +228,7 @@ TEST(Chat, DraftsAsItIsTold) {
   EXPECT_THAT(rounds_line("3"), HasSubstr("2, 4.00 tokens per round"));  // the draft is the target
 }
 
-TEST(Chat, SaysThatTheContextIsFull) {
+TEST(Chat, ReportsAFullContext) {
   const ChatModel model;
   std::string lines;
   for (int i = 0; i < 40; ++i) absl::StrAppend(&lines, "Tell me more of number ", i, ".\n");
@@ -236,13 +237,13 @@ TEST(Chat, SaysThatTheContextIsFull) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("tandem: the context is full: the conversation has "),
                              HasSubstr("there is room for 512; /reset begins a new one")));
   EXPECT_TRUE(absl::EndsWith(run.out, model.Chat("Who was it?\n").out));
-  // A cache of fewer tokens than the context is told alike.
+  // A cache of fewer tokens than the context gets the same message.
   const ProgramRun small = model.Chat(lines, {"--kv-memory", "32K"});
   EXPECT_EQ(small.exit_status, kExitDone) << small.err;
   EXPECT_THAT(small.err, AllOf(HasSubstr("the context is full"), Not(HasSubstr("for 512"))));
 }
 
-TEST(Chat, GoesOnAfterAMessageThatIsNoText) {
+TEST(Chat, GoesOnAfterAMessageThatIsNotUtf8) {
   const ChatModel model;
   const ProgramRun run = model.Chat("\xff\xfe\nWho was it?\n");
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
@@ -252,10 +253,10 @@ TEST(Chat, GoesOnAfterAMessageThatIsNoText) {
 
 // ---- An answer that is stopped ----
 
-TEST(Conversation, EndsAnAnswerThatIsInterruptedAndGoesOn) {
+TEST(Conversation, EndsAnInterruptedAnswerAndGoesOn) {
   const ChatModel model;
   EngineOptions options = CpuOptionsFor(model.path(), "");
-  options.callback_thread = CallbackThread::kEngine;  // so that the first piece is a round's
+  options.callback_thread = CallbackThread::kEngine;  // so that a piece is the text of one round
   const auto engine = MakeEngine(options);
   auto format = ChatFormat::Load(engine.get());
   ASSERT_TRUE(format.ok()) << format.status();
@@ -282,7 +283,7 @@ TEST(Conversation, EndsAnAnswerThatIsInterruptedAndGoesOn) {
 
 // ---- On a terminal ----
 
-TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
+TEST(ChatTerminal, EditsLinesAndColoursDraftedText) {
   const ChatModel model;
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model",
@@ -290,10 +291,10 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   Terminal terminal(TANDEM_PROGRAM, words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
-  terminal.Type("/reser\bt\r");  // one key too many is taken back
+  terminal.Type("/reser\bt\r");  // a backspace removes the extra key
   ASSERT_TRUE(terminal.Await("forgotten")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
-  terminal.Type("Who was\x03");  // Ctrl-C gives a line up, and no more
+  terminal.Type("Who was\x03");  // Ctrl-C discards the line only
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("Who was it?\r");
   ASSERT_TRUE(terminal.Await("\x1b[32m")) << terminal.seen();
@@ -304,7 +305,7 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   EXPECT_THAT(terminal.seen(), Not(HasSubstr("error")));
 }
 
-TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
+TEST(ChatTerminal, GenerateColoursDraftedText) {
   const ChatModel model;
   Terminal terminal(TANDEM_PROGRAM,
                     Joined(model.Command("generate"),
@@ -314,13 +315,13 @@ TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
   ASSERT_TRUE(terminal.Await("\x1b[0m")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("acceptance")) << terminal.seen();
   EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
-  // The prompt has the tokens that the tokenizer's template adds, as it has without a terminal.
+  // As without a terminal, the prompt has the tokens that the tokenizer's template adds.
   const Json piped = model.GenerateJson({"--max-tokens", "12", "--prompt", "Who was it?"});
   EXPECT_THAT(terminal.seen(),
               HasSubstr(absl::StrCat("prompt      ", piped["prompt_tokens"].dump(), " tokens")));
 }
 
-TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
+TEST(ChatTerminal, HasNoColoursWithNoColorSet) {
   const ChatModel model;
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
@@ -335,7 +336,7 @@ TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
 
 // ---- Models by name ----
 
-TEST(Fetch, ListsWhatItKnows) {
+TEST(Fetch, ListsKnownModels) {
   const ProgramRun run = RunScript(R"(TANDEM_MODEL_CACHE=/nonexistent exec "$0" "$@")", {"fetch"});
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("smollm2\n"), HasSubstr("SmolLM2-135M-Instruct"),
@@ -346,7 +347,7 @@ TEST(Fetch, ListsWhatItKnows) {
   EXPECT_THAT(unknown.err, HasSubstr("NAME: \"no-such-model\" is not one of smollm2"));
 }
 
-TEST(Fetch, MakesNamesOfModelsGood) {
+TEST(Fetch, MakesModelNamesUsable) {
   const ChatModel scratch;  // for its folder
   const std::string cache = scratch.FilePath("cache");
   const std::string script =
@@ -358,7 +359,7 @@ TEST(Fetch, MakesNamesOfModelsGood) {
   EXPECT_EQ(before.exit_status, kExitFailed);
   EXPECT_THAT(before.err, AllOf(HasSubstr("smollm2: was not fetched yet"),
                                 HasSubstr("`tandem fetch smollm2`")));
-  // Another model in its place, under its name.
+  // Put another model under its name.
   std::filesystem::create_directories(cache + "/smollm2");
   std::filesystem::copy_file(GoldenGgufPath("llama-small.Q8_0.gguf"),
                              cache + "/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -371,8 +372,8 @@ TEST(Fetch, MakesNamesOfModelsGood) {
                                HasSubstr("its draft smollm2-draft comes with tandem: ")));
 }
 
-// From a folder that has none of them.
-TEST(Names, WorkWhereverAPathDoes) {
+// Runs in a folder without any of the models.
+TEST(Names, WorkWhereverPathsDo) {
   const ChatModel scratch;  // for its folder
   const std::string out = scratch.FilePath("quantized");
   const std::string script = R"(cd / && exec "$0" "$@")";

@@ -1,4 +1,4 @@
-// Reasoning and calls of functions in conversations: `generate --chat` and `chat` show them apart.
+// Reasoning and function calls in conversations: `generate --chat` and `chat` show them separately.
 #include <string>
 #include <vector>
 
@@ -32,8 +32,8 @@ constexpr char kAnswer[] =
     "<think>\nThey ask.\n</think>\n\nLet me look.\n<tool_call>\n"
     "{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
 
-// A golden model with a template that mentions reasoning, and has no place for tools. The first
-// token of its answer to "How is it?" is `answer`, whatever that is.
+// A golden model with a template that mentions reasoning but has no place for tools. The first
+// token of its answer to "How is it?" is renamed to `answer`.
 class ThinkingModel {
  public:
   explicit ThinkingModel(const std::string& answer = kAnswer, const std::string& tools = kTools)
@@ -55,7 +55,7 @@ class ThinkingModel {
   std::string ToolsPath() const { return model_.FilePath("tools.json"); }
   std::string FilePath(const std::string& name) const { return model_.FilePath(name); }
   void Write(const std::string& name, const std::string& text) const { model_.Write(name, text); }
-  // For an answer of one token.
+  // Returns the words of a command that answers with one token.
   Words Command(const std::string& command) const {
     return {command, "--target", path(),      "--device",      "cpu", "--threads",
             "1",     "--tools",  ToolsPath(), "--compute",     "f32", "--kv-memory",
@@ -71,7 +71,7 @@ class ThinkingModel {
   }
 
  private:
-  // The prompt does not have the token, so that nothing but its text changes.
+  // Changes the text of a token. The prompt does not contain the token, so nothing else changes.
   void RenameToken(int id, const std::string& text) const {
     Json tokenizer = model_.ReadJson("tokenizer.json");
     Json& vocabulary = tokenizer["model"]["vocab"];
@@ -100,7 +100,7 @@ constexpr char kShown[] =
 
 // ---- One turn ----
 
-TEST(GenerateChatTools, ReportsReasoningAndCallsApart) {
+TEST(GenerateChatTools, ReportsReasoningAndCallsSeparately) {
   const ThinkingModel model;
   const Json json = model.GenerateJson({"--prompt", "How is it?"});
   EXPECT_EQ(json["text"], kAnswer);
@@ -114,7 +114,7 @@ TEST(GenerateChatTools, ReportsReasoningAndCallsApart) {
   EXPECT_EQ(other["tool_calls"], Json::array());
 }
 
-TEST(GenerateChatTools, ShowsReasoningAndCallsApart) {
+TEST(GenerateChatTools, ShowsReasoningAndCallsSeparately) {
   const ThinkingModel model;
   const ProgramRun run = model.Generate({"--prompt", "How is it?"});
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
@@ -131,7 +131,7 @@ TEST(GenerateChatTools, ShowsReasoningAndCallsApart) {
   }
 }
 
-TEST(GenerateChatTools, TakesATextThatIsHeldApart) {
+TEST(GenerateChatTools, SplitsAnAnswerThatAGrammarConstrains) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const ThinkingModel model;
   model.Write("answer.ebnf",
@@ -144,9 +144,9 @@ TEST(GenerateChatTools, TakesATextThatIsHeldApart) {
   EXPECT_EQ(json["tool_calls"][0]["arguments"], "{}");
 }
 
-TEST(GenerateChatTools, HoldsStrictCallsToTheirSchemas) {
+TEST(GenerateChatTools, ConstrainsStrictCallsToTheirSchemas) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-  // The answer's first token begins a call; the grammar holds what follows.
+  // The answer's first token begins a call. The grammar constrains the rest.
   const ThinkingModel model(
       "<tool_call>",
       R"([{"type": "function", "function": {"name": "pick", "strict": true, "parameters":
@@ -193,7 +193,7 @@ TEST(GenerateChatTools, RefusesFilesWithoutTools) {
 
 // ---- A conversation ----
 
-TEST(ChatTools, ShowsCallsAndTakesTheirResults) {
+TEST(ChatTools, ShowsCallsAndReadsTheirResults) {
   const ThinkingModel model;
   const ProgramRun run =
       RunProgram(model.Command("chat"),
@@ -208,7 +208,7 @@ TEST(ChatTools, ShowsCallsAndTakesTheirResults) {
   EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
 }
 
-TEST(Conversation, PutsAnswersAndResultsAsTheirParts) {
+TEST(Conversation, PassesCallsAndResultsToTheTemplate) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const ThinkingModel model;
   const auto engine = MakeEngine(CpuOptionsFor(model.path(), ""));
@@ -250,7 +250,7 @@ TEST(Conversation, PutsAnswersAndResultsAsTheirParts) {
                             HasSubstr("{\"name\": \"weather\", \"content\": \"warm\"}"),
                             HasSubstr("{\"name\": \"weather\", \"content\": \"cold\"}"),
                             Not(HasSubstr("Hm."))));
-  // A message in place of results goes on without them.
+  // A message in place of results continues without them.
   ASSERT_EQ(conversation.OpenCalls().size(), 2u);
   ASSERT_TRUE(conversation.Say("Never mind.", callbacks).ok());
   conversation.Reset();

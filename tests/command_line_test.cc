@@ -1,4 +1,4 @@
-// The command line: names of commands and options, and the errors for others.
+// The command line: the names of commands and options, and the errors for unknown ones.
 #include <unistd.h>
 
 #include <filesystem>
@@ -28,7 +28,7 @@ Json RunJson(const Words& words) {
   return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
 }
 
-TEST(CommandLine, ListsItsCommandsWhereNoneIsNamed) {
+TEST(CommandLine, ListsItsCommandsIfNoneIsGiven) {
   const std::string help = RunProgram({"--help"}).out;
   for (const Words& words : {Words{}, Words{"help"}}) {
     const ProgramRun run = RunProgram(words);
@@ -41,7 +41,7 @@ TEST(CommandLine, ListsItsCommandsWhereNoneIsNamed) {
   ExpectRefused(RunProgram({"help", "frobnicate"}), {kExitWrongLine});
 }
 
-TEST(CommandLine, RefusesCommandsThatItHasNotAndSaysWhatWasMeant) {
+TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"frobnicate"}, "frobnicate: no such command of `tandem`; see `tandem --help`"},
       {{"genrate", "--prompt", "a"},
@@ -62,8 +62,8 @@ TEST(CommandLine, RefusesCommandsThatItHasNotAndSaysWhatWasMeant) {
   }
 }
 
-// The names that llama.cpp's users type.
-TEST(CommandLine, TakesShortNames) {
+// The option names of llama.cpp.
+TEST(CommandLine, AcceptsShortNames) {
   const std::string path = GoldenModelPath("llama-gqa");
   const Words rest = {"--threads",     "1", "--kv-memory", "64M",
                       "--temperature", "0", "--device",    "cpu"};
@@ -79,8 +79,8 @@ TEST(CommandLine, TakesShortNames) {
   EXPECT_EQ(equals["speculation"]["drafter"], longer["speculation"]["drafter"]);
 }
 
-// The commands that read a model without running it, too.
-TEST(CommandLine, NamesTheModelAlikeInEveryCommand) {
+// Includes the commands that read a model without running it.
+TEST(CommandLine, EveryCommandNamesTheModelTheSameWay) {
   const std::string path = GoldenModelPath("llama-gqa");
   const auto output = [](const Words& words) {
     const ProgramRun run = RunProgram(words);
@@ -112,13 +112,13 @@ TEST(CommandLine, LimitsTheContext) {
   EXPECT_EQ(full["finish_reason"], "length");
   const ProgramRun long_prompt = RunProgram(Joined(words, {"1,2,3,4,5,6,7,8,9", "-c", "8"}));
   ExpectRefused(long_prompt, {kExitFailed});
-  EXPECT_THAT(long_prompt.err, HasSubstr("has 9 tokens, and a context that is limited to 8"));
+  EXPECT_THAT(long_prompt.err, HasSubstr("has 9 tokens, but a context limited to 8"));
   const ProgramRun long_context = RunProgram(Joined(words, {"1", "-c", "1000000"}));
   ExpectRefused(long_context, {kExitFailed});
   EXPECT_THAT(long_context.err, HasSubstr("--context: found 1000000, allowed: at most "));
 }
 
-TEST(CommandLine, NamesTheOptionThatAnEngineRefuses) {
+TEST(CommandLine, NamesTheOptionThatTheEngineRefuses) {
   const std::string target = GoldenModelPath("llama-gqa");
   const std::string draft = GoldenGgufPath("llama-small.Q8_0.gguf");
   const Words words = {"generate", "--prompt", "a", "--threads", "1", "--device", "cpu"};
@@ -132,7 +132,7 @@ TEST(CommandLine, NamesTheOptionThatAnEngineRefuses) {
   EXPECT_THAT(error({"--target", target, "--kv-memory", "1"}), HasSubstr("error: --kv-memory: "));
 }
 
-TEST(CommandLine, HasNoMoreThreadsThanProcessors) {
+TEST(CommandLine, LimitsThreadsToProcessors) {
   const ProgramRun run = RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"),
                                      "--prompt", "a", "--threads", "999", "--max-tokens", "2"});
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
@@ -141,14 +141,14 @@ TEST(CommandLine, HasNoMoreThreadsThanProcessors) {
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("device      ", most, " thread")));
 }
 
-// A machine without a GPU is nothing to tell about. Elsewhere the report names the device.
-TEST(CommandLine, SaysNothingOfADriverThatIsMissing) {
+// A machine without a GPU is normal, so it gets no message. With a GPU the report names the device.
+TEST(CommandLine, DoesNotReportAMissingDriver) {
   const ProgramRun run = RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"),
                                      "--prompt", "a", "--max-tokens", "2", "--threads", "1"});
   EXPECT_THAT(run.err, Not(HasSubstr("NVIDIA driver")));
 }
 
-TEST(CommandLine, InspectTellsOfConversations) {
+TEST(CommandLine, InspectDescribesTheChatTemplate) {
   const ModelCopy model(GoldenModelPath("llama-gqa"));
   Json config = model.ReadJson("tokenizer_config.json");
   config["chat_template"] =
@@ -160,7 +160,7 @@ TEST(CommandLine, InspectTellsOfConversations) {
   EXPECT_EQ(json["known_draft"], nullptr);
 }
 
-TEST(CommandLine, InspectTellsWhatADraftBeginsWith) {
+TEST(CommandLine, InspectShowsTheDraftsInitialSettings) {
   const Words words = {
       "inspect", ShippedModelPath("storyteller-7m"), "--draft", "storyteller-1m", "--threads", "1"};
   const Json draft = RunJson(words)["draft"];
@@ -169,7 +169,7 @@ TEST(CommandLine, InspectTellsWhatADraftBeginsWith) {
   EXPECT_THAT(RunProgram(words).out, HasSubstr("begins with a head of "));
 }
 
-TEST(CommandLine, InspectTellsWhatRanksHold) {
+TEST(CommandLine, InspectShowsWhatEachRankHolds) {
   const Words words = {
       "inspect", ShippedModelPath("storyteller-7m"), "--tensor-parallel", "2", "--threads", "1"};
   const Json ranks = RunJson(words)["ranks"];

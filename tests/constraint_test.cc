@@ -1,4 +1,5 @@
-// Constrained output is plain constrained decoding's, whoever drafts, how much, and with whom.
+// Constrained output equals that of plain constrained decoding with every drafter, draft length and
+// batch.
 #include <regex>
 #include <string>
 #include <vector>
@@ -38,7 +39,7 @@ class ConstrainedEngine : public testing::Test {
     if (seed % 2 == 0) request.sampling.temperature = 0.0f;
     return request;
   }
-  // Of several kinds; all end before their length.
+  // Returns requests with constraints of several kinds. All end before their maximum length.
   static std::vector<Request> Stories() {
     std::vector<Request> requests;
     for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -52,7 +53,7 @@ class ConstrainedEngine : public testing::Test {
   }
 };
 
-TEST_F(ConstrainedEngine, WritesWhatPlainDecodingWrites) {
+TEST_F(ConstrainedEngine, WritesTheTextOfPlainDecoding) {
   EngineOptions options = Options();
   options.draft_tokens = 0;
   const std::vector<Completion> plain = GenerateAll(MakeEngine(options).get(), Stories());
@@ -78,7 +79,7 @@ TEST_F(ConstrainedEngine, WritesWhatPlainDecodingWrites) {
     options.drafter = way.drafter;
     options.draft_tokens = way.k;
     options.max_batch = way.max_batch;
-    // Less than all need at once, so that some are preempted.
+    // Less memory than all need at once, so that some are preempted.
     options.kv_memory_bytes = KvBytesFor(options.target, options.draft, 700);
     const std::vector<Completion> found = GenerateAll(MakeEngine(options).get(), Stories());
     for (size_t i = 0; i < plain.size(); ++i) {
@@ -88,8 +89,8 @@ TEST_F(ConstrainedEngine, WritesWhatPlainDecodingWrites) {
   }
 }
 
-// Under rules that follow the law alone the output is another, and keeps to the constraint as well.
-TEST_F(ConstrainedEngine, KeepsToThemUnderEveryRule) {
+// Rules that preserve only the law give other output, which must satisfy the constraints too.
+TEST_F(ConstrainedEngine, SatisfiesConstraintsUnderEveryRule) {
   EngineOptions options = Options();
   options.draft_tokens = 4;
   for (const AcceptanceRule rule : {AcceptanceRule::kBlock, AcceptanceRule::kToken}) {
@@ -102,8 +103,8 @@ TEST_F(ConstrainedEngine, KeepsToThemUnderEveryRule) {
   }
 }
 
-// What a grammar leaves no choice about costs no pass of its own.
-TEST_F(ConstrainedEngine, DraftsWhatIsForced) {
+// Tokens that a grammar forces do not need a pass each.
+TEST_F(ConstrainedEngine, DraftsForcedTokens) {
   EngineOptions options = Options();
   options.draft.clear();
   options.drafter = DrafterKind::kNgram;
@@ -116,7 +117,7 @@ TEST_F(ConstrainedEngine, DraftsWhatIsForced) {
   EXPECT_GT(done.stats.accepted, 5);
 }
 
-TEST_F(ConstrainedEngine, RefusesWhatCannotBe) {
+TEST_F(ConstrainedEngine, RefusesInvalidConstraints) {
   const std::unique_ptr<Engine> engine = MakeEngine(Options());
   Request request = Story(Kind::kRegex, "a*", 1);
   request.ignore_eos = true;
@@ -125,8 +126,8 @@ TEST_F(ConstrainedEngine, RefusesWhatCannotBe) {
               HasSubstr("constraint: "));
 }
 
-// An ending token that is all that may come is not held back by min_tokens.
-TEST_F(ConstrainedEngine, MinTokensYields) {
+// If the constraint allows only an ending token, min_tokens does not forbid it.
+TEST_F(ConstrainedEngine, MinTokensYieldsToTheConstraint) {
   Request request = Story(Kind::kRegex, "yes", 1);
   request.sampling.min_tokens = 50;
   const Completion done = Generate(MakeEngine(Options()).get(), request);
@@ -134,9 +135,10 @@ TEST_F(ConstrainedEngine, MinTokensYields) {
   EXPECT_EQ(done.finish_reason, FinishReason::kStop);
 }
 
-// Row 118 of the bug catalogue: an expression that cannot be followed for long, drafted for, next
-// to others. How far it comes is the machine's affair; the others' outputs are not.
-TEST_F(ConstrainedEngine, AConstraintThatTakesTooLongEndsItsRequestAlone) {
+// Row 118 of the bug catalogue: a request with drafts whose regular expression soon becomes too
+// expensive, next to other requests. How far it gets depends on the machine; the outputs of the
+// other requests do not.
+TEST_F(ConstrainedEngine, AConstraintThatTakesTooLongEndsOnlyItsRequest) {
   EngineOptions options = Options();
   options.draft_tokens = 2;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -162,7 +164,7 @@ TEST_F(ConstrainedEngine, AConstraintThatTakesTooLongEndsItsRequestAlone) {
 
 // ---- Predictions, which need no grammar ----
 
-TEST(PredictedOutput, IsDraftedAndChangesNothing) {
+TEST(PredictedOutput, IsDraftedAndDoesNotChangeTheText) {
   EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
   options.drafter = DrafterKind::kNone;
   options.draft_tokens = 8;
@@ -172,7 +174,7 @@ TEST(PredictedOutput, IsDraftedAndChangesNothing) {
                   .sampling = kGreedy};
   const Completion plain = Generate(engine.get(), request);
   EXPECT_EQ(plain.stats.rounds, 64);
-  // The same text with another word in its midst.
+  // The same text with one character changed in the middle.
   request.prediction = plain.text;
   request.prediction.replace(plain.text.size() / 2, 1, "?");
   const Completion predicted = Generate(engine.get(), request);

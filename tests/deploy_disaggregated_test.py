@@ -1,7 +1,7 @@
 """The files of deploy/ for separate prefill and decode workers: deploy_disaggregated_test.py TANDEM [unittest's arguments]
 
-As deploy_test.py checks the others: options, probes, ports, secrets, names and what the router is told. Options of the
-transfer are left out, and that is said, where this build's program does not have them. Each check sees a planted fault.
+Checks options, probes, ports, secrets, names and the router's arguments, like deploy_test.py does for the other files. The
+transfer's options are not checked, with a message, if this build's program does not have them. Each check sees a planted fault.
 """
 import importlib.util
 import pathlib
@@ -12,14 +12,14 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import deploy_test as deploy  # noqa: E402
 
 COMPOSE = deploy.DEPLOY / "compose.disaggregated.yaml"
 MANIFESTS = deploy.DEPLOY / "kubernetes/disaggregated.yaml"
 POOLS = ("prefill", "decode")
-# What `vllm-router --help` 0.1.17 lists of the options that are used here.
+# The options used here that `vllm-router --help` 0.1.17 lists.
 ROUTER_OPTIONS = {"--host", "--port", "--prometheus-host", "--prometheus-port", "--vllm-pd-disaggregation", "--prefill",
                   "--decode", "--prefill-policy", "--decode-policy", "--health-check-endpoint",
                   "--health-check-interval-secs", "--health-failure-threshold", "--worker-startup-check-interval"}
@@ -54,7 +54,7 @@ def with_fields(name, arguments):
 
 
 def workers():
-    """The arguments of each kind of worker, by where they are from, and the name that the router has for it."""
+    """The arguments of each kind of worker and the name that the router has for it, by their source."""
     found = {}
     for name, entry in services().items():
         if name.startswith(POOLS):
@@ -78,7 +78,7 @@ def values(arguments, option):
 
 
 def unreached(arguments, names):
-    """Workers that the router of these arguments does not ask, or names that are none of a worker's."""
+    """Workers that the router with these arguments does not use, and names in its arguments that no worker has."""
     asked = values(arguments, "--prefill") + values(arguments, "--decode")
     return sorted(set(asked) ^ {f"http://{name}:{WORKER_PORT}" for name in names})
 
@@ -88,7 +88,7 @@ def helped():
 
 
 def has_transfer():
-    """Whether this program was built with what carries pages between workers."""
+    """Whether this program was built with the library that carries pages between workers."""
     if "--kv-transfer" not in helped():
         return False
     try:
@@ -122,10 +122,10 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(objects("StatefulSet")[f"tandem-{pool}"]["spec"]["replicas"], 2)
         self.assertEqual(set(routers()), {"compose", "kubernetes"})
 
-    def test_options_are_the_programs(self):
+    def test_options_exist_in_the_program(self):
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped()))
         if "--kv-transfer" not in known:
-            print("the transfer's options are not checked: this program has none", file=sys.stderr)
+            print("the transfer's options are not checked: this program does not have them", file=sys.stderr)
             known |= {"--kv-transfer", "--kv-transfer-secret-file", "--kv-transfer-memory"}
         for where, (arguments, _) in workers().items():
             self.assertEqual(deploy.unknown_options(arguments, known), [], where)
@@ -133,14 +133,14 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(deploy.unknown_options(arguments, ROUTER_OPTIONS), [], where)
         self.assertEqual(deploy.unknown_options(["--prefil", "x"], ROUTER_OPTIONS), ["--prefil"])
 
-    def test_every_worker_serves_the_router_alone_and_drains(self):
+    def test_every_worker_serves_only_the_router_and_drains(self):
         with tempfile.NamedTemporaryFile(mode="w") as secret:
             secret.write("a-secret-of-the-test\n")
             secret.flush()
             for where, (arguments, name) in workers().items():
                 with self.subTest(where), deploy.server(for_this_machine(arguments, secret.name)) as (port, process):
                     host = {"Host": f"{name}:{WORKER_PORT}"}
-                    for path in ("/health", "/ready", "/metrics"):  # those that the router asks for have no key
+                    for path in ("/health", "/ready", "/metrics"):  # the router requests these without a key
                         self.assertEqual(deploy.get(port, path, **host)[0], 200, path)
                     self.assertEqual(deploy.get(port, "/v1/models", **host)[0], 401)
                     key = {"Authorization": f"Bearer {deploy.KEY}"}
@@ -149,7 +149,7 @@ class Disaggregated(unittest.TestCase):
                     process.send_signal(signal.SIGTERM)
                     self.assertEqual(process.wait(), 0)
 
-    def test_the_router_asks_every_worker(self):
+    def test_the_router_uses_every_worker(self):
         compose = [name for name in services() if name.startswith(POOLS)]
         kubernetes = [f"{name}-{i}.{entry['spec']['serviceName']}" for name, entry in objects("StatefulSet").items()
                       for i in range(entry["spec"]["replicas"])]
@@ -159,20 +159,21 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(len(unreached(arguments, names[1:])), 1)
             for option in ("prefill", "decode"):
                 self.assertTrue(all(option in url for url in values(arguments, f"--{option}")), where)
-            # A worker that drains, or is gone, gets requests until the next check, with no second try.
+            # A worker that drains or has ended gets requests until the next health check, and they
+            # are not retried.
             self.assertEqual(value(arguments, "--health-check-endpoint"), "/ready")
             self.assertLessEqual(int(value(arguments, "--health-check-interval-secs")), 5)
             self.assertEqual(value(arguments, "--health-failure-threshold"), "1")
 
     def test_workers_are_of_one_kind(self):
-        """Pages have the same bits only where these are the same."""
+        """Pages have the same bits only if these values are the same."""
         for where in ("compose", "kubernetes"):
             own = [arguments for name, (arguments, _) in workers().items() if name.startswith(where)]
             for option in ("--target", "--draft"):
                 self.assertEqual(len({value(arguments, option) for arguments in own}), 1, (where, option))
         self.assertEqual(len({container_of(entry)["image"] for entry in objects("StatefulSet").values()}), 1)
 
-    def test_pages_travel_to_addresses_that_others_reach(self):
+    def test_pages_are_served_at_reachable_addresses(self):
         for where, (arguments, name) in workers().items():
             host, port = value(arguments, "--kv-transfer").split(":")
             self.assertEqual(port, TRANSFER_PORT, where)
@@ -182,10 +183,10 @@ class Disaggregated(unittest.TestCase):
             ports = {port["name"]: str(port["containerPort"]) for port in container_of(entry)["ports"]}
             self.assertEqual(ports, {"http": WORKER_PORT, "kv-transfer": TRANSFER_PORT})
 
-    def test_keys_and_secrets_are_mounted_and_in_no_file(self):
+    def test_keys_and_secrets_are_mounted_and_not_in_files(self):
         compose = deploy.load_yaml(COMPOSE)[0]
         for secret in compose["secrets"].values():
-            self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # no file, no server
+            self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # without the file the server does not start
         for name, entry in services().items():
             if not name.startswith(POOLS):
                 continue
@@ -202,7 +203,7 @@ class Disaggregated(unittest.TestCase):
                 self.assertIn(str(pathlib.Path(path).parent), paths)
             self.assertEqual(len(named), len(secrets))
         self.assertEqual(objects("Secret"), {})
-        # The router asks its clients for no key.
+        # The router does not require a key from its clients.
         self.assertEqual(services()["router"]["ports"], ["127.0.0.1:8000:8000"])
         self.assertNotIn("type", objects("Service")["tandem-router"]["spec"])
 
@@ -213,7 +214,7 @@ class Disaggregated(unittest.TestCase):
         self.assertEqual(allowed, {"http": "tandem-router", "any": "tandem-worker"})
         labels = {pod_of(entry)["metadata"]["labels"]["app"] for entry in objects("StatefulSet").values()}
         self.assertEqual(labels, {policy["spec"]["podSelector"]["matchLabels"]["app"]})
-        # Nor does the service of plain replicas choose these pods.
+        # The service of plain replicas does not select these pods either.
         self.assertNotIn(deploy.objects("Service")[0]["spec"]["selector"]["app"], labels)
 
     def test_selectors_ports_and_times_agree(self):
@@ -242,7 +243,7 @@ class Disaggregated(unittest.TestCase):
                 self.assertLess(deploy.drain_of(entry["command"]), deploy.seconds(entry["stop_grace_period"]))
                 self.assertEqual(entry["healthcheck"]["test"][1:], ["/opt/tandem/bin/ready.sh", WORKER_PORT])
 
-    def test_prometheus_asks_every_worker_and_the_router(self):
+    def test_prometheus_scrapes_every_worker_and_the_router(self):
         jobs = deploy.load_yaml(deploy.DEPLOY / "prometheus.disaggregated.yml")[0]["scrape_configs"]
         asked = [target for job in jobs for entry in job["static_configs"] for target in entry["targets"]]
         router = f"router:{value(routers()['compose'], '--prometheus-port')}"
@@ -251,7 +252,7 @@ class Disaggregated(unittest.TestCase):
         for job in jobs[0]["static_configs"]:
             self.assertTrue(all(target.startswith(job["labels"]["pool"]) for target in job["targets"]))
 
-    def test_the_routers_image_gives_it_the_key(self):
+    def test_the_router_image_passes_the_key(self):
         text = (deploy.DEPLOY / "Dockerfile.router").read_text()
         (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)
         command = deploy.json.loads(entry)
@@ -264,13 +265,13 @@ class Disaggregated(unittest.TestCase):
             run = {"PATH": f"{folder}:/usr/bin:/bin", "KEY_FILE": str(key)}
             said = subprocess.run([*command, "--port", "8000"], env=run, capture_output=True, text=True, check=True)
             self.assertEqual(said.stdout, "the key --port 8000\n")
-            key.unlink()  # no key, no router
+            key.unlink()  # without the key the router does not start
             self.assertNotEqual(subprocess.run(command, env=run, capture_output=True, check=False).returncode, 0)
 
 
 if __name__ == "__main__":
     if importlib.util.find_spec("yaml") is None:
-        print("skipped: yaml is missing for", sys.executable)
+        print("skipped: yaml is not installed for", sys.executable)
         sys.exit(77)
     deploy.PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main()

@@ -1,7 +1,7 @@
-"""What deploy/ says of the program is so: deploy_test.py TANDEM [unittest's arguments]
+"""The files in deploy/ agree with the program: deploy_test.py TANDEM [unittest's arguments]
 
-Every file is parsed; each command line is run on the shipped pair; probes, ports and times are held against the server;
-every metric and label of the dashboard is one that the server exports. Each check sees a planted fault, too.
+Every file is parsed; each command line is run with the shipped pair; probes, ports and times are compared with the server;
+every metric and label of the dashboard is one that the server exports. Each check also sees a planted fault.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 PAIR = {"--target": ROOT / "models/storyteller-7m", "--draft": ROOT / "models/storyteller-1m"}
@@ -56,12 +56,12 @@ def container():
 
 
 def docker_lists(name):
-    """The arguments of Dockerfile's instructions of one name that are lists."""
+    """The list arguments of all Dockerfile instructions of one name."""
     text = (DEPLOY / "Dockerfile").read_text()
     return [json.loads(found) for found in re.findall(rf"^(?:.* )?{name} (\[.*\])$", text, re.MULTILINE)]
 
 
-# The values that a cluster puts in place of $(NAME), by the fields that they come from.
+# The values that a cluster substitutes for $(NAME), by the fields that they come from.
 FIELDS = {"metadata.namespace": "default", "status.podIP": "10.1.2.3"}
 
 
@@ -75,7 +75,7 @@ def with_fields(arguments):
 
 
 def command_lines():
-    """The program's arguments, by the file that has them."""
+    """The program's arguments, by the file that contains them."""
     start = unit()["Service"]["ExecStart"].split()
     assert start[0] == "/opt/tandem/bin/tandem" and start[-1] == "$TANDEM_OPTIONS"
     compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]
@@ -89,7 +89,7 @@ def unknown_options(arguments, known):
 
 def seconds(text):
     found = re.fullmatch(r"(\d+)s?", str(text))
-    assert found, f"{text} are no seconds"
+    assert found, f"{text} is not a number of seconds"
     return int(found[1])
 
 
@@ -109,7 +109,7 @@ class Exported:
                 self.labels.setdefault(found[1], set()).update(names)
 
     def faults(self, expression):
-        """What an expression of PromQL asks for that is not exported. `instance` and `job` are Prometheus's own."""
+        """The metrics and labels of a PromQL expression that are not exported. Prometheus itself adds `instance` and `job`."""
         faults = []
         metrics = re.findall(r"\b(?:tandem_|vllm:)\w+", expression)
         if not metrics:
@@ -128,7 +128,7 @@ def expressions(board):
         for target in panel["targets"]:
             found.append(target["expr"])
             names = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
-            # A legend's label has to be one that the expression keeps.
+            # A legend's label must be one that the expression keeps.
             found += [f"by ({name}) {target['expr']}" for name in names]
     found += [variable["query"]["query"].replace("label_values(", "").rsplit(",", 1)[0]
               for variable in board["templating"]["list"] if variable["type"] == "query"]
@@ -137,7 +137,7 @@ def expressions(board):
 
 @contextlib.contextmanager
 def server(arguments):
-    """The program with these arguments, but models and port of its own; gives its port and process."""
+    """Runs the program with these arguments, but with the test's models and port. Yields its port and process."""
     arguments = list(map(str, arguments))
     for option, value in {**PAIR, "--port": 0}.items():
         if option in arguments:
@@ -190,7 +190,7 @@ class Deploy(unittest.TestCase):
                 self.assertTrue(all(load_yaml(path)))
         self.assertEqual(set(unit().sections()), {"Unit", "Service", "Install"})
 
-    def test_options_are_the_programs(self):
+    def test_options_exist_in_the_program(self):
         helped = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped))
         for where, arguments in command_lines().items():
@@ -209,15 +209,15 @@ class Deploy(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "ended"), server(["serve", "--prot", "1"]):
             pass
 
-    def test_pages_of_other_sites_reach_no_server(self):
-        """Nor do clients without a key, where other machines are let in."""
+    def test_pages_of_other_sites_cannot_reach_the_server(self):
+        """Clients without a key do not reach it either, if other machines can connect."""
         self.assertIn("--api-key-file", command_lines()["compose"])
         self.assertIn("--api-key-file", command_lines()["kubernetes"])
         known_by = {"compose": "tandem:8080", "kubernetes": f"{FIELDS['status.podIP']}:8080"}
         for where, arguments in command_lines().items():
             with self.subTest(where), server(arguments) as (port, _):
                 authorization = {"Authorization": f"Bearer {KEY}"}
-                # An attacker's name that means this address by now (DNS rebinding).
+                # An attacker's host name that now resolves to this address (DNS rebinding).
                 for path in ("/", "/metrics", "/v1/models"):
                     self.assertEqual(get(port, path, Host=f"elsewhere.example:{port}", **authorization)[0], 403, path)
                 self.assertEqual(get(port, "/v1/models", **authorization)[0], 200)
@@ -225,10 +225,10 @@ class Deploy(unittest.TestCase):
                 for path in {*probe_paths().values(), "/metrics"}:
                     self.assertEqual(get(port, path, Host=known_by.get(where, "localhost"))[0], 200, path)
 
-    def test_keys_are_secrets_and_in_no_file(self):
+    def test_keys_are_secrets_and_not_in_files(self):
         compose = load_yaml(DEPLOY / "compose.yaml")[0]
         ((name, secret),) = compose["secrets"].items()
-        self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # no file, no server
+        self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # without the file the server does not start
         command = compose["services"]["tandem"]["command"]
         self.assertEqual(command[command.index("--api-key-file") + 1], f"/run/secrets/{name}")
         self.assertEqual(compose["services"]["tandem"]["secrets"], [name])
@@ -260,7 +260,7 @@ class Deploy(unittest.TestCase):
                          objects("PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]):
             self.assertEqual(selector, pod["metadata"]["labels"])
         self.assertEqual(pod["metadata"]["annotations"]["prometheus.io/port"], "8080")
-        # Whoever stops a server gives it longer than it takes itself.
+        # The service managers' stop timeouts are longer than the server's own drain time.
         pause = seconds(container()["lifecycle"]["preStop"]["exec"]["command"][1])
         self.assertLess(drain_of(lines["kubernetes"]) + pause, pod["spec"]["terminationGracePeriodSeconds"])
         self.assertLess(drain_of(lines["systemd"]), seconds(unit()["Service"]["TimeoutStopSec"]))
@@ -269,7 +269,7 @@ class Deploy(unittest.TestCase):
         threads = lines["kubernetes"][lines["kubernetes"].index("--threads") + 1]
         self.assertEqual(threads, container()["resources"]["limits"]["cpu"])
 
-    def test_the_check_of_a_container_says_whether_it_is_ready(self):
+    def test_container_health_checks_report_readiness(self):
         compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]["healthcheck"]["test"]
         for check in (compose[1:], docker_lists("CMD")[0]):
             self.assertEqual(check, ["/opt/tandem/bin/ready.sh", "8080"])
@@ -279,7 +279,7 @@ class Deploy(unittest.TestCase):
         gone = subprocess.run([script, str(port)], capture_output=True, check=False)
         self.assertNotEqual(gone.returncode, 0)
 
-    def test_what_the_image_copies_is_there(self):
+    def test_the_image_copies_existing_files(self):
         copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
         self.assertIn("deploy/ready.sh", copied)
         for path in copied:
@@ -289,13 +289,13 @@ class Deploy(unittest.TestCase):
             for volume in mounted[entry]["volumes"]:
                 self.assertTrue((DEPLOY / volume.split(":")[0]).exists(), volume)
 
-    def test_the_dashboard_asks_for_what_is_exported(self):
+    def test_the_dashboard_uses_exported_metrics(self):
         board = json.loads((DEPLOY / "grafana/tandem.json").read_text())
         with server(["serve", "--draft-tokens", "2"]) as (port, _):
             body = json.dumps({"prompt": "Once upon a time", "max_tokens": 32}).encode()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", body):
                 pass
-            # An answer is counted after it was sent.
+            # Answers are counted after they are sent.
             for _ in range(100):
                 text = get(port, "/metrics")[1]
                 if "tandem_http_responses_total{" in text:
@@ -306,7 +306,7 @@ class Deploy(unittest.TestCase):
             self.assertEqual(exported.faults(expression), [])
         self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]))
 
-    def test_the_dashboard_shows_what_time_is_spent_on(self):
+    def test_the_dashboard_shows_where_time_is_spent(self):
         asked = " ".join(expressions(json.loads((DEPLOY / "grafana/tandem.json").read_text())))
         for name in ("request_queue_time_seconds_sum", "request_prompt_time_seconds_sum", "request_decode_part_seconds_total"):
             self.assertIn("tandem_" + name, asked)
@@ -321,7 +321,7 @@ class Deploy(unittest.TestCase):
 
 
 class Continuation(unittest.TestCase):
-    """deploy/ray/continuation.py: what a stream still has to carry when another replica begins it anew."""
+    """deploy/ray/continuation.py: the rest that a stream must send when another replica starts it again."""
 
     def setUp(self):
         sys.path.insert(0, str(DEPLOY / "ray"))
@@ -376,7 +376,7 @@ class Continuation(unittest.TestCase):
         carried = [so_far.rest_of(role), so_far.rest_of(said)]
         so_far.restart()
         again = [so_far.rest_of(event) for event in (role, said, usage, b"data: [DONE]")]
-        self.assertEqual(again[:2], [b"", b""])  # they were carried
+        self.assertEqual(again[:2], [b"", b""])  # they were sent before
         self.assertIn(b"usage", again[2])
         self.assertEqual(again[3], b"data: [DONE]")
         self.assertEqual(self.text_of(carried + again[:2]), {0: "Hi"})
@@ -394,7 +394,7 @@ class Continuation(unittest.TestCase):
             asyncio.run(read([b"data: 1\n\n"]))
 
     def test_a_server_log_is_bounded(self):
-        """However much a server writes, and however long its lines are."""
+        """It is bounded however much a server writes, and however long its lines are."""
         script = "import os\nfor i in range(400): os.write(2, b'line %d\\n' % i + b'x' * 30000 + b'\\n')"
         process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
         lines = []
@@ -409,13 +409,13 @@ class Continuation(unittest.TestCase):
         self.assertEqual(sum(lines), sum(len(f"line {i}") + 30000 for i in range(400)))
         self.assertLessEqual(max(lines), self.module.LONGEST_LINE)
 
-    def test_the_server_sees_which_page_asks_and_under_which_name(self):
+    def test_the_server_gets_the_origin_and_host_of_a_page(self):
         headers = {"host": "a.example", "origin": "https://b.example", "sec-fetch-site": "cross-site", "cookie": "c",
                    "authorization": "Bearer d", "content-length": "5"}
         self.assertEqual(self.module.forwarded(headers), {
             name: headers[name] for name in ("host", "origin", "sec-fetch-site", "authorization")})
 
-    def test_what_may_be_asked_again_and_what_chooses_the_replica(self):
+    def test_repeatable_requests_and_prefix_routing(self):
         self.assertTrue(self.module.is_repeatable({"seed": 0}))
         self.assertTrue(self.module.is_repeatable({"temperature": 0}))
         self.assertFalse(self.module.is_repeatable({"temperature": 0.5}))
@@ -428,7 +428,7 @@ class Continuation(unittest.TestCase):
 
 if __name__ == "__main__":
     if importlib.util.find_spec("yaml") is None:
-        print("skipped: there is no yaml for", sys.executable)
+        print("skipped: yaml is not installed for", sys.executable)
         sys.exit(77)
     PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main()

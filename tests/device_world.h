@@ -1,4 +1,4 @@
-// Verification with rows on the host, and the same with rows on a device.
+// The same verification with rows on the host and with rows on a device.
 #ifndef TANDEM_TESTS_DEVICE_WORLD_H_
 #define TANDEM_TESTS_DEVICE_WORLD_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// What a device is to answer, by the host's slots.
+// Returns the answer that a device must give, computed with the host's slots.
 inline SlotAnswer AnswerOnHost(absl::Span<const SlotTask> slots, int index) {
   const SlotTask& slot = slots[index];
   std::vector<Distribution> target, draft;
@@ -53,7 +53,7 @@ inline SlotAnswer AnswerOnHost(absl::Span<const SlotTask> slots, int index) {
   return answer;
 }
 
-// Two worlds, of which the second keeps rows on a device.
+// Two equal worlds, except that the second keeps rows on a device.
 struct Worlds {
   explicit Worlds(FakeModel::Options options = {}, const JudgeFunction& judge = Judge)
       : on_host(options, 300, judge) {
@@ -65,7 +65,7 @@ struct Worlds {
   std::unique_ptr<VerifyWorld> on_device;
 };
 
-// Puts rows of a proposal on the device.
+// Moves the rows of a proposal to the device.
 inline void PutRowsOnDevice(Backend* backend, Proposal* proposal) {
   DeviceRowPool pool;
   for (Distribution& row : proposal->drawn_from) {

@@ -1,13 +1,13 @@
-"""Speculation against plain decoding over HTTP, at random: `differential_test.py --bin TANDEM --worlds 40`.
+"""Compares speculation with plain decoding over HTTP, at random: `differential_test.py --bin TANDEM --worlds 40`.
 
-A world is two servers of the same target. One decodes plainly, a request at a time, in a large cache. The other drafts, batches, shares
-prefixes and preempts, as a seed chose, and is asked by several clients at once, some of which leave. Each answer of the second must be the
-first's, byte for byte: text, tokens, finish reason, usage, log-probabilities, and errors too. The stream of a client that left must be how
-the first's answer begins. The second server must then end with 0, which it does if no page of its caches is lost.
+A world is two servers with the same target. One decodes plainly, one request at a time, in a large cache. The other drafts, batches, shares
+prefixes and preempts, as a seed chooses, for several clients at once, some of which disconnect. Each of its answers must be equal to the
+first server's, byte for byte: text, tokens, finish reason, usage, log-probabilities, and errors. The stream of a client that disconnected must
+be a prefix of the first server's answer. The second server must then end with 0, which it does if no page of its caches is lost.
 
-A difference is printed with its world's seed; `--seed N` runs that world again. The seed says which servers and requests there are, not how
-the requests meet, so a difference may take several runs to come back. `--planted` lets the plain server answer another request than the
-one that is compared, and fails unless the comparison sees it.
+A difference is printed with its world's seed; `--seed N` runs that world again. The seed determines the servers and requests, but not how
+the requests overlap, so it can take several runs to reproduce a difference. `--planted` lets the plain server answer another request than the
+one that is compared, and fails unless the comparison notices.
 """
 import argparse
 import concurrent.futures
@@ -21,13 +21,13 @@ import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 import serving  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "models")
-# Models of the golden families that draft for another one.
+# Golden models and the golden models that draft for them.
 GOLDEN_DRAFTS = {"mistral-full": "mistral-noisy", "qwen3-norm": "qwen3-shallow"}
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 NUM_REQUESTS = 24
@@ -42,7 +42,7 @@ CONSTRAINTS = [
 
 
 class Pair:
-    """A target and the drafts that it may have."""
+    """A target and its possible drafts."""
 
     def __init__(self, target, drafts):
         self.target, self.drafts = target, drafts
@@ -52,7 +52,7 @@ class Pair:
 
 
 def make_pairs(program, folder):
-    """The shipped pair, models of every family, and a model whose draft has other tokens; made in `folder` if it is not shipped."""
+    """The shipped pair, models of every family, and a model whose draft has another vocabulary. Models that are not shipped are made in `folder`."""
     story = Pair(serving.TARGET, [serving.DRAFT, "self", "self:q8_0", serving.DRAFT, ""])
     golden = []
     for name in sorted(os.listdir(GOLDEN)):
@@ -64,7 +64,7 @@ def make_pairs(program, folder):
 
 
 class World:
-    """Two servers' options and the requests that both get, as `seed` says."""
+    """The options of two servers and the requests for both, chosen by `seed`."""
 
     def __init__(self, seed, pairs):
         self.seed = seed
@@ -88,16 +88,17 @@ class World:
             *(["--draft-quantize", r.choice(["q8_0", "q4_0"])] if draft and not draft.startswith("self") and r.random() < 0.2 else []),
             *(["--draft-head-tokens", "200"] if draft and r.random() < 0.2 else []),
             *(["--draft-kv-cache", r.choice(["f32", "bf16", "int8"])] if draft and r.random() < 0.4 else []), *(["--no-prefix-cache"] if r.random() < 0.2 else [])]
-        # Pages beyond those of the longest request; fewer than run together want.
+        # Pages in addition to those of the longest request: fewer than the running requests need
+        # together.
         self.spare_pages = r.randrange(1 + 40 // page_size) if r.random() < 0.6 else None
         self.page_size = page_size
-        self.longest = min(400, self.pair.context) - 8  # bytes or ids of a prompt, and the tokens of its output
-        # Prompts that others begin with.
+        self.longest = min(400, self.pair.context) - 8  # bytes or ids of a prompt plus the tokens of its output
+        # Prefixes of other prompts.
         self.prefixes = [self.prompt(r.randrange(1, self.longest // 3)) for _ in range(3)]
         self.requests = [self.request() for _ in range(NUM_REQUESTS)]
 
     def speculative_options(self, program, wanted):
-        """With the memory of a small cache, given what was answered to the requests."""
+        """Limits the memory of the cache, given the answers to the requests."""
         if self.spare_pages is None:
             return [*self.speculative, "--kv-memory", "256M"]
         refused = subprocess.run([program, "serve", "--port", "0", *self.speculative, "--kv-memory", "1"], stderr=subprocess.PIPE, text=True,
@@ -108,11 +109,11 @@ class World:
         return [*self.speculative, "--kv-memory", str((-(-longest // self.page_size) + self.spare_pages) * page_bytes)]
 
     def prompt(self, num_tokens):
-        """Text or ids of about so many tokens, and no more."""
+        """Text or ids of at most this many tokens, and about as many."""
         r = self.random
         if r.random() < 0.3:
             return [r.randrange(3, 256) for _ in range(num_tokens)]
-        # A byte may be a token.
+        # Every byte can be a token.
         return (" ".join(r.choice(TEXTS) for _ in range(num_tokens)).encode()[:num_tokens]).decode("utf-8", "ignore") or "A"
 
     def some_prompt(self):
@@ -124,7 +125,7 @@ class World:
         return prefix + more if isinstance(prefix, type(more)) else more
 
     def request(self):
-        """(path, body, after how many events the client leaves, or None)"""
+        """(path, body, number of events after which the client disconnects, or None)"""
         r = self.random
         body = self.sampling()
         way = r.choice(["whole", "streamed", "left"])
@@ -153,7 +154,7 @@ class World:
         return COMPLETIONS, body, leaves_after
 
     def sampling(self):
-        """Fields that chats and completions have in common."""
+        """Fields that chats and completions share."""
         r = self.random
 
         def some(share, name, choose):
@@ -163,7 +164,7 @@ class World:
         body = {"max_tokens": r.choice([1, 9, 30, 60, self.longest // 3]), "temperature": r.choice([0, 0, 0.7, 1, 1.4])}
         speculation = {}
         if body["temperature"] > 0:
-            # Only this rule, with a seed, draws the same tokens as plain decoding.
+            # Only this rule draws the same tokens as plain decoding, if there is a seed.
             body["seed"] = r.randrange(2**40)
             speculation["verifier"] = r.choice(["exact_match", "auto"])
         elif r.random() < 0.5:
@@ -196,10 +197,10 @@ class World:
         return body
 
 
-# ---- Asking ----
+# ---- Sending requests ----
 
 def ask(server, path, body, leaves_after=None):
-    """Status and answer; of a stream its events. Waits as long as it takes."""
+    """The status and the answer, or a stream's events. Waits as long as necessary."""
     data = json.dumps(body)
     while True:
         connection = http.client.HTTPConnection(server.host, server.port)
@@ -214,7 +215,7 @@ def ask(server, path, body, leaves_after=None):
 
 
 def read_events(connection, response, leaves_after):
-    """Those of a stream; `None` is the last if it came to its end."""
+    """A stream's events. The last is `None` if the stream was complete."""
     events = []
     for line in response:
         if line.startswith(b"data: [DONE]"):
@@ -229,7 +230,7 @@ def read_events(connection, response, leaves_after):
 
 
 def joined(events):
-    """A whole answer of a stream's events."""
+    """The whole answer, joined from a stream's events."""
     answer = {"choices": {}, "usage": None, "system_fingerprint": events[0].get("system_fingerprint")}
     for event in events:
         if event is None:
@@ -269,7 +270,7 @@ def said(status, answer):
 # ---- Comparing ----
 
 def begins(part, whole):
-    """Whether a value that was cut short is how another begins."""
+    """Whether a value that was cut short is a prefix of another."""
     if isinstance(part, dict):
         return all(name in whole and begins(value, whole[name]) for name, value in part.items())
     if isinstance(part, (list, str)):
@@ -278,7 +279,7 @@ def begins(part, whole):
 
 
 def difference(got, wanted, is_cut):
-    """The first difference between answers, in words, or None. `is_cut`: the client has left."""
+    """A description of the first difference between answers, or None. `is_cut`: the client disconnected."""
     if not is_cut or "error" in got or "error" in wanted:
         return None if got == wanted else first_difference(got, wanted)
     for choice in got["choices"]:
@@ -309,7 +310,7 @@ class Found:
 
     def __init__(self):
         self.worlds, self.compared, self.refused = 0, 0, 0
-        self.wrong = []  # (world's seed, way, words)
+        self.wrong = []  # (world's seed, kind of request, description)
         self.counts = dict.fromkeys(self.COUNTS, 0)
 
     def summary(self):
@@ -323,12 +324,12 @@ def way_of(path, body, leaves_after):
 
 
 def plain_body(body):
-    """The request as the plain server gets it: whole, since a stream must come to the same."""
+    """The request for the plain server: not streamed, because a stream must give the same answer."""
     return {name: value for name, value in body.items() if name not in ("speculation", "stream", "stream_options", "prediction")}
 
 
 def run_world(world, program, found, plant=None):
-    """Compares all answers of a world. `plant(body, answer)` makes another request of a plain one, given its answer."""
+    """Compares all answers of a world. `plant(body, answer)` changes a plain request, given its answer."""
     with serving.Server(program, world.plain) as server:
         wanted = [ask(server, path, plain_body(body)) for path, body, _ in world.requests]
         if plant is not None:
@@ -353,7 +354,7 @@ def run_world(world, program, found, plant=None):
         if words is not None:
             found.wrong.append((world.seed, way_of(path, body, leaves_after), f"{path} {json.dumps(body)}\n  {words[:2000]}"))
     if status != 0 or "[error]" in log or "[critical]" in log:
-        found.wrong.append((world.seed, "server", f"it ended with {status}: {log[-3000:]}"))
+        found.wrong.append((world.seed, "server", f"the server ended with status {status}: {log[-3000:]}"))
 
 
 def report(world, wrong):
@@ -362,10 +363,10 @@ def report(world, wrong):
               f"  plain: tandem serve {' '.join(world.plain)}\n  again: ./dev differential --seed {seed}", flush=True)
 
 
-# ---- Seeing it fail ----
+# ---- Planted faults ----
 
 def without_first_token(body, answer):
-    """Each answer that has a token has another one, but where a constraint leaves no choice."""
+    """Changes the first token of each answer that has one, unless a constraint leaves no choice."""
     ids = [choice["token_ids"][0] for choice in answer.get("choices", []) if choice["token_ids"]]
     return {**body, "logit_bias": {**body.get("logit_bias", {}), **{str(token): -100 for token in ids}}}
 
@@ -379,19 +380,20 @@ def one_token_less(body, _):
 
 
 def other_logprobs(body, _):
-    """Only how many likely tokens are reported."""
+    """Changes only how many likely tokens are reported."""
     if "top_logprobs" in body:
         return {**body, "top_logprobs": body["top_logprobs"] + 1}
     return {**body, **({"logprobs": body["logprobs"] + 1} if "logprobs" in body and "messages" not in body else {})}
 
 
 WAYS = [f"{how} {what}" for how in ("whole", "streamed", "left") for what in ("completion", "chat")]
-# In which ways of asking each fault must be seen. A client that leaves early may not see an answer's end.
+# The kinds of requests in which each fault must be seen. A client that disconnects early does not
+# always see an answer's end.
 PLANTS = [(without_first_token, WAYS), (other_seed, WAYS), (one_token_less, WAYS[:4]), (other_logprobs, WAYS)]
 
 
 def see_planted(program, pairs, seed):
-    """Whether each fault is seen in each way, in so many worlds as it takes; no more than twenty."""
+    """Whether each fault is seen in each kind of request, in at most twenty worlds."""
     is_all_seen = True
     for plant, ways in PLANTS:
         found = Found()
@@ -410,16 +412,16 @@ def see_planted(program, pairs, seed):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
-    parser.add_argument("--seed", type=int, help="of the first world; the next ones' count on from it [a fresh one for each world]")
+    parser.add_argument("--seed", type=int, help="seed of the first world; later worlds use the following seeds [a random seed for each world]")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--worlds", type=int, help="how many [1 with --seed]")
-    length.add_argument("--seconds", type=float, help="begins worlds for so long")
-    length.add_argument("--planted", action="store_true", help="sees that faults are seen")
+    length.add_argument("--worlds", type=int, help="number of worlds [1 with --seed]")
+    length.add_argument("--seconds", type=float, help="starts new worlds for this long")
+    length.add_argument("--planted", action="store_true", help="checks that planted faults are seen")
     return parser.parse_args()
 
 
 def seeds(args):
-    """Those of the worlds to be run."""
+    """The seeds of the worlds to run."""
     end = time.monotonic() + (args.seconds or 0)
     number = 0
     while (time.monotonic() < end) if args.seconds else (number < (args.worlds or 1)):

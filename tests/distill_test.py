@@ -1,6 +1,6 @@
 """The recipe that makes drafts, models/training/distill.py: distill_test.py TANDEM [unittest's arguments]
 
-What needs numpy, torch or gguf is skipped where they are missing, and says so.
+Tests that need numpy, torch or gguf are skipped with a message if these are missing.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import tempfile
 import types
 import unittest
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TRAINING = SOURCE / "models/training"
 sys.path.insert(0, str(TRAINING))
@@ -29,7 +29,7 @@ ONE_THREAD = ["--threads", "1"]
 
 def wants(*modules):
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    return unittest.skipIf(missing, f"there is no {' and no '.join(missing)}")
+    return unittest.skipIf(missing, f"{' and '.join(missing)} not installed")
 
 
 class World(unittest.TestCase):
@@ -67,19 +67,19 @@ class Forms(World):
         self.assertEqual(shared_ends([[1, 1], [1, 1, 1]]), ([1, 1], []))
         self.assertEqual(shared_ends([[5], [6]]), ([], []))
 
-    def test_a_question_is_what_stands_before_its_whole_closing(self):
+    def test_a_question_is_the_text_before_its_complete_closing(self):
         question_in = distill_program.question_in
         self.assertEqual(question_in([4, 5, 8, 9, 6, 8, 9], [8, 9]), [4, 5])
         self.assertEqual(question_in([4, 8, 5, 8, 9], [8, 9]), [4, 8, 5])
         self.assertIsNone(question_in([4, 5, 8], [8, 9]))
-        self.assertIsNone(question_in([8, 9, 4], [8, 9]), "a question of nothing")
+        self.assertIsNone(question_in([8, 9, 4], [8, 9]), "an empty question")
 
     def test_the_token_in_front_of_a_prompt_is_found(self):
         form = distill_program.Form(self.program())
         self.assertEqual((form.front, form.opening), ([0], None))
         self.assertIn("has no chat template", form.why_plain)
 
-    def test_the_form_of_a_question_is_that_of_the_template(self):
+    def test_the_form_of_a_question_matches_the_template(self):
         program = self.program(self.model_that_chats())
         form = distill_program.Form(program)
         prompt = "<|im_start|>user\nWho is there?<|im_end|>\n<|im_start|>assistant\n"
@@ -91,7 +91,7 @@ class Forms(World):
 
 class Text(World):
     @wants("numpy")
-    def test_lessons_are_the_targets_own_at_their_places(self):
+    def test_lessons_equal_the_targets_logprobs_at_each_position(self):
         self.writer("data").write(400, 600)
         runs = self.runs("data")
         self.assertEqual([name.split("-")[1] for name in runs], ["beginnings.npz", "continuations.npz", "beginnings.npz"])
@@ -110,7 +110,7 @@ class Text(World):
                 self.assertEqual(run["top"][3, 0, 0], run["ids"][3, run["prompt"][3]])
 
     @wants("numpy")
-    def test_a_run_that_was_interrupted_is_written_again(self):
+    def test_an_interrupted_run_is_written_again(self):
         self.writer("data").write(500, 600)
         whole = self.runs("data")
         (self.folder / "data" / list(whole)[-1]).unlink()
@@ -119,10 +119,10 @@ class Text(World):
                          [(name, key, x.tolist()) for name, run in self.runs("data").items() for key, x in run.items()])
         self.writer("others", seed=4).write(200, 600)
         name = next(iter(whole))
-        self.assertNotEqual(self.runs("others")[name]["ids"].tolist(), whole[name]["ids"].tolist(), "another seed, another text")
+        self.assertNotEqual(self.runs("others")[name]["ids"].tolist(), whole[name]["ids"].tolist(), "another seed gives another text")
 
     @wants("numpy")
-    def test_a_question_is_held_back_wherever_it_is_asked(self):
+    def test_a_held_out_question_is_excluded_everywhere(self):
         prompts = self.folder / "questions.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": f"Who is number {i}?"}) + "\n" for i in range(20)))
         form = distill_program.Form(self.program(self.model_that_chats()))
@@ -132,17 +132,17 @@ class Text(World):
         for nth in range(4):
             ids, held = writer.questions(nth, None)
             self.assertEqual([asked.index(x) % 16 == 0 for x in ids], held)
-        self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it goes on where it stopped")
+        self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it continues where it stopped")
 
     @wants("numpy")
-    def test_without_questions_of_its_own_there_are_more_conversations(self):
+    def test_models_without_own_questions_get_more_conversations(self):
         self.writer("data", target=self.model_that_chats(), length=6).write(150, 600)
         self.assertEqual([name[6:] for name in self.runs("data")], ["conversations.npz", "conversations.npz"])
 
 
 class Student(World):
     @wants("numpy", "torch")
-    def test_the_loss_and_its_gradients_are_those_of_their_definition(self):
+    def test_the_loss_and_its_gradients_match_the_definition(self):
         import torch
         import distill_train
         distill_train.T.SHORT = torch.float32
@@ -163,17 +163,17 @@ class Student(World):
             self.assertLess(float((seen - known).abs().max()), 1e-5)
 
     @wants("numpy", "torch", "gguf", "safetensors")
-    def test_the_embedding_of_a_gguf_file_is_that_of_the_folder(self):
+    def test_the_embedding_of_a_gguf_file_matches_the_folder(self):
         import distill_train
         file = self.folder / "x.gguf"
         self.program().run("quantize", TARGET, "--to", "q8_0", "--out", file)
         known, seen = (distill_train.embedding_of(str(path)) for path in (TARGET, file))
         largest = known.reshape(len(known), -1, 32).abs().amax(-1, keepdim=True).expand(-1, -1, 32).reshape(known.shape)
-        # Half a step of largest / 127, whose scale is rounded to 11 bits.
+        # The error is half a step of largest / 127, and the scale is rounded to 11 bits.
         self.assertTrue(bool(((seen - known).abs() <= largest * (.5 / 127 + 1 / 2048) + 1e-7).all()))
 
     @wants("numpy", "torch", "safetensors")
-    def test_the_recipe_makes_a_draft_that_is_accepted_and_goes_on_where_it_stopped(self):
+    def test_the_recipe_makes_an_accepted_draft_and_resumes(self):
         out = self.folder / "draft"
 
         def recipe(*options, status=0):
@@ -216,7 +216,7 @@ class Heads(World):
         return head, torch.randn(1, 9, 16 * states)
 
     @wants("numpy")
-    def test_the_states_are_those_that_the_text_was_written_from(self):
+    def test_the_states_belong_to_the_written_text(self):
         import numpy as np
         import distill_text
         self.writer("data", top=0).write(150, 600)
@@ -228,7 +228,7 @@ class Heads(World):
             self.assertEqual(left["lengths"].tolist(), (run["prompt"] + run["length"]).tolist())
             self.assertEqual(left["ids"].tolist(), [i for ids, n in zip(run["ids"], left["lengths"]) for i in ids[:n]])
             self.assertEqual(left["states"].shape, (len(left["ids"]), 2, program.inspect()["architecture"]["hidden_size"]))
-            # The same tokens leave the same states when they are read alone.
+            # The same tokens give the same states when they are read alone.
             first = int(left["lengths"][0])
             program.features([left["ids"][first:first + int(left["lengths"][1])].tolist()], ["1", "last"], str(self.folder / "alone.npz"))
             alone = np.load(self.folder / "alone.npz")["states"]
@@ -251,14 +251,14 @@ class Heads(World):
             train()
 
     @wants("numpy", "torch")
-    def test_the_unrolled_steps_are_those_of_drafting(self):
+    def test_the_unrolled_steps_match_drafting(self):
         import torch
         for kind in ("one_layer", "eagle3"):
             head, states = self.head(kind)
             ids = torch.randint(0, 40, (1, 9))
             unrolled = list(head.unroll(ids, states, 3))
             for anchor in (0, 4, 5):
-                # The rows that are known, one after the other, then the draft's own.
+                # The known rows one after the other, then the draft's own rows.
                 first = torch.nn.functional.linear(states, head.fc) if kind == "eagle3" else states
                 rows = [(ids[:, 1:anchor + 2], first[:, :anchor + 1])]
                 for step in range(3):
@@ -268,7 +268,7 @@ class Heads(World):
                     rows.append((ids[:, anchor + 2 + step:anchor + 3 + step], state))
 
     @wants("numpy", "torch")
-    def test_the_loss_and_its_gradients_are_those_of_their_definition(self):
+    def test_the_loss_and_its_gradients_match_the_definition(self):
         import torch
         import distill_head
         distill_head.T.SHORT = torch.float32
@@ -281,7 +281,7 @@ class Heads(World):
             self.assertLess(float((seen - defined).abs().max()), 1e-5)
 
     @wants("numpy", "torch")
-    def test_its_tokens_are_the_most_frequent_of_what_was_written(self):
+    def test_its_tokens_are_the_most_frequent_in_the_text(self):
         import numpy as np
         import distill_head
         ids = np.array([[7, 7, 7, 9, 9, 2000, 5]])
@@ -297,7 +297,7 @@ class Heads(World):
 if __name__ == "__main__":
     TANDEM = os.path.abspath(sys.argv.pop(1))
     program = unittest.main(verbosity=2, exit=False)
-    # For ctest: skipped is what was all skipped.
+    # For ctest: skipped if every test was skipped.
     result = program.result
     everything_skipped = len(result.skipped) == result.testsRun > 0
     sys.exit(77 if everything_skipped else not result.wasSuccessful())

@@ -1,4 +1,4 @@
-// The draft's cache of keys and values: a type of its own.
+// The draft's KV cache, which can have its own type.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr const char* kTypes[] = {"f32", "bf16", "int8"};
 
-// With pages shared, copied and given back, whichever of the two caches is rounded.
+// Pages are shared, copied and freed, and either of the two caches is rounded.
 TEST(DraftCache, ChangesNoOutputWithAnyType) {
   const GoldenPair pair("perturbed");
   std::vector<Request> requests = PlainRequests(PromptsFrom(pair.prompt_ids, 6), 16);
@@ -52,8 +52,8 @@ TEST(DraftCache, ChangesNoOutputWithAnyType) {
   }
 }
 
-// Both caches hold the same number of tokens, so a smaller type of one leaves memory for both.
-TEST(DraftCache, MemoryIsDividedByWhatATokenTakesInBoth) {
+// Both caches hold the same number of tokens, so a smaller type in one leaves more memory for both.
+TEST(DraftCache, MemoryIsSplitByTheBytesOfATokenInBothCaches) {
   const GoldenPair pair("perturbed");
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.kv_memory_bytes = 1 << 20;
@@ -75,7 +75,7 @@ TEST(DraftCache, MemoryIsDividedByWhatATokenTakesInBoth) {
   }
 }
 
-TEST(DraftCache, HasTheTargetsTypeUnlessItIsGivenOne) {
+TEST(DraftCache, HasTheTargetsTypeByDefault) {
   EngineOptions options{.target = "t", .kv_cache = "bf16"};
   EXPECT_EQ(options.kv_cache_of_draft(), "bf16");
   options.draft_kv_cache = "f32";

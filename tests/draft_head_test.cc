@@ -1,4 +1,4 @@
-// Drafts whose heads were cut: to the first tokens of the vocabulary, or to those learned.
+// Drafts whose heads were cut to the first tokens of the vocabulary, or to learned tokens.
 #include <unistd.h>
 
 #include <cstring>
@@ -24,13 +24,13 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kCut = 700;  // of the shipped pair's 4,096 tokens
+constexpr int kCut = 700;  // out of the shipped pair's 4,096 tokens
 
-// Rows of logits behind each of three tokens.
+// Returns the rows of logits after each of three tokens.
 std::vector<std::vector<float>> Rows(Backend* backend, Transformer* model) {
   const auto cache = *PagedKvCache::Create(backend, model->kv_layout(16), 1);
   KvSequence kv = cache->NewSequence();
-  const std::vector<TokenId> tokens = {5, 4000, 17};  // one of them is behind the cut
+  const std::vector<TokenId> tokens = {5, 4000, 17};  // one of them is beyond the cut
   const ForwardRequest request{.tokens = tokens, .kv = &kv, .num_logits = 3};
   const MatrixView logits = *model->Forward({&request, 1});
   std::vector<std::vector<float>> rows;
@@ -41,7 +41,7 @@ std::vector<std::vector<float>> Rows(Backend* backend, Transformer* model) {
   return rows;
 }
 
-TEST(DraftHead, RowsAreTheFirstColumnsOfTheWholeOnes) {
+TEST(DraftHead, CutRowsAreTheFirstColumnsOfFullRows) {
   const std::string path = ShippedModelPath("storyteller-1m");
   const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_draft_head.", getpid());
   const auto backend = *MakeCpuBackend({.num_threads = 1});
@@ -54,7 +54,7 @@ TEST(DraftHead, RowsAreTheFirstColumnsOfTheWholeOnes) {
     };
     const auto whole = load(0);
     const auto cut = load(kCut);
-    const auto cut_again = load(kCut);  // from what was kept
+    const auto cut_again = load(kCut);  // from the file of packed weights
     EXPECT_EQ(whole->head_tokens(), whole->vocab_size());
     EXPECT_EQ(cut->vocab_size(), whole->vocab_size());
     EXPECT_EQ(cut->head_tokens(), kCut);
@@ -72,8 +72,8 @@ TEST(DraftHead, RowsAreTheFirstColumnsOfTheWholeOnes) {
   std::filesystem::remove_all(folder);
 }
 
-// A gathered row has the bits that it has in the whole head.
-TEST(DraftHead, GatheredRowsAreColumnsOfTheWholeOnes) {
+// A gathered row has the same bits as in the whole head.
+TEST(DraftHead, GatheredRowsAreColumnsOfFullRows) {
   const std::string path = ShippedModelPath("storyteller-1m");
   const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_gathered_head.", getpid());
   const auto backend = *MakeCpuBackend({.num_threads = 1});
@@ -110,8 +110,8 @@ TEST(DraftHead, GatheredRowsAreColumnsOfTheWholeOnes) {
   std::filesystem::remove_all(folder);
 }
 
-// A head of its own may have another format than the embedding.
-TEST(DraftHead, RowsWeighWhatTheHeadsFormatDoes) {
+// A head that is separate from the embedding can have another format.
+TEST(DraftHead, RowBytesFollowTheHeadsFormat) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   for (const char* const name : {"llama-small.Q4_K_M.gguf", "llama-small.Q8_0.gguf"}) {
     const std::string path = GoldenGgufPath(name);
@@ -126,8 +126,8 @@ TEST(DraftHead, RowsWeighWhatTheHeadsFormatDoes) {
   }
 }
 
-// The head is made anew in the middle of answers, which are what plain decoding gives.
-TEST(DraftHead, LearnsAndChangesNoText) {
+// The head is rebuilt in the middle of answers, which stay those of plain decoding.
+TEST(DraftHead, LearnsWithoutChangingTheText) {
   const std::string target = ShippedModelPath("storyteller-7m");
   const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_learned_head.", getpid());
   std::vector<Request> requests;
@@ -141,7 +141,7 @@ TEST(DraftHead, LearnsAndChangesNoText) {
   EngineOptions options = DraftModelOptionsFor(target, ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = kAutoDraftHeadTokens;
   options.packed_weights = folder;
-  // The coverage of the head that an engine begins with.
+  // Returns the coverage of the head that an engine starts with.
   const auto start = [&] {
     const auto engine = MakeEngine(options);
     Generate(engine.get(), {.prompt = "a", .max_tokens = 1});
@@ -156,7 +156,7 @@ TEST(DraftHead, LearnsAndChangesNoText) {
     EXPECT_GT(got[0].stats.accepted, 20);
     EXPECT_NE(*engine->draft_info()->head_coverage, unlearned);
   }
-  // The next engine begins with the head that one has learned, unless its file is damaged.
+  // The next engine starts with the head that the first one learned, unless its file is damaged.
   EXPECT_NE(start(), unlearned);
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (!absl::StartsWith(entry.path().filename().string(), "head-")) continue;
@@ -167,7 +167,7 @@ TEST(DraftHead, LearnsAndChangesNoText) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(DraftHead, ProposesTheFirstTokensAndChangesNoText) {
+TEST(DraftHead, ProposesTheFirstTokensWithoutChangingTheText) {
   const std::string target = ShippedModelPath("storyteller-7m");
   std::vector<Request> requests;
   for (const float temperature : {0.0f, 0.8f}) {
@@ -194,8 +194,9 @@ TEST(DraftHead, ProposesTheFirstTokensAndChangesNoText) {
   }
 }
 
-// Without a seed the draft is judged by what it drew from, which is of fewer tokens.
-TEST(DraftHead, EveryRuleTakesShorterRows) {
+// Without a seed, the draft is judged with the distribution that it drew from, which covers fewer
+// tokens.
+TEST(DraftHead, EveryRuleAcceptsShorterRows) {
   EngineOptions options =
       DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = kCut;
@@ -211,7 +212,7 @@ TEST(DraftHead, EveryRuleTakesShorterRows) {
   }
 }
 
-TEST(DraftHead, ARowThatIsNotThereIsNamed) {
+TEST(DraftHead, ImpossibleHeadSizesAreNamed) {
   EngineOptions options =
       DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = 4097;

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Prompts of `length` tokens and more that begin alike.
+// Returns prompts of at least `length` tokens, of which they share the first `length`.
 std::vector<Request> LongRequests(int vocab_size, int length, int count) {
   std::mt19937_64 random(5);
   std::vector<TokenId> shared(length);
@@ -50,7 +50,7 @@ std::vector<Completion> PlainOutput(const EngineOptions& speculative,
   return GenerateAll(MakeEngine(options).get(), requests);
 }
 
-// Returns how often sequences were preempted.
+// Expects the plain output at two draft lengths. Returns how often sequences were preempted.
 int ExpectOutput(const std::vector<Completion>& plain, const EngineOptions& speculative,
                  std::vector<Request> requests) {
   const auto engine = MakeEngine(speculative);
@@ -73,9 +73,9 @@ int ExpectOutput(const std::vector<Completion>& plain, const EngineOptions& spec
   return num_preemptions;
 }
 
-// Windows around a page, smaller than a chunk and larger than the text, with shared prefixes,
+// Windows of about a page, smaller than a chunk, and larger than the text, with shared prefixes,
 // batches, and so few pages that sequences are preempted.
-TEST(EngineDraftWindow, ChangesNoOutputAtAnySize) {
+TEST(EngineDraftWindow, DoesNotChangeTheOutputAtAnySize) {
   const std::string target = ShippedModelPath("storyteller-7m");
   const std::string draft = ShippedModelPath("storyteller-1m");
   const std::vector<Request> requests = LongRequests(4096, 100, 4);
@@ -95,8 +95,9 @@ TEST(EngineDraftWindow, ChangesNoOutputAtAnySize) {
   EXPECT_GT(num_preemptions, 0);
 }
 
-// Layers that see a window of their own, and drafts with other tokens than the target's.
-TEST(EngineDraftWindow, SuitsEveryFamilyAndVocabulary) {
+// Models whose layers have windows themselves, and drafts with another vocabulary than the
+// target's.
+TEST(EngineDraftWindow, WorksWithEveryFamilyAndVocabulary) {
   for (const std::string name : {"gemma2", "gemma3-text", "cohere2", "phi3-longrope"}) {
     SCOPED_TRACE(name);
     EngineOptions options = DraftModelOptionsFor(GoldenModelPath(name), "self:q8_0");
@@ -111,7 +112,7 @@ TEST(EngineDraftWindow, SuitsEveryFamilyAndVocabulary) {
   ExpectOutput(PlainOutput(options, requests), options, requests);
 }
 
-TEST(EngineDraftWindow, IsShownAndChecked) {
+TEST(EngineDraftWindow, IsReportedAndValidated) {
   EngineOptions options =
       DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
   EXPECT_EQ(MakeEngine(options)->draft_info()->window, DraftWindow::kAutoRecent);
@@ -126,7 +127,8 @@ TEST(EngineDraftWindow, IsShownAndChecked) {
               HasSubstr("draft_window: must be auto or at least 0, got -2"));
 }
 
-// Row 175 of the bug catalogue. Tokens, not time, as the engine reports after every round.
+// Row 175 of the bug catalogue. Compares the cached tokens that the engine reports after every
+// round, not times.
 TEST(EngineDraftWindow, KeepsTheDraftsCacheShort) {
   EngineOptions options =
       DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));

@@ -79,16 +79,16 @@ class DrafterWorld {
     EXPECT_TRUE(status.ok()) << status;
     return s->proposal.tokens;
   }
-  // The sequence's kv, found by asking the model for a look at what it is fed, and what it holds.
+  // The sequence's cache, as recorded by Learn(), and the tokens that it holds.
   const KvSequence* KvOf(const Sequence& s) { return kvs_.at(s.state.get()); }
   std::vector<TokenId> Cached(const Sequence& s) { return FakeModel::Contents(*KvOf(s)); }
-  // Learns which kv belongs to the only sequence that was just drafted for.
+  // Records which cache belongs to `s`, which must be the only sequence of the last draft.
   void Learn(const Sequence& s) {
     if (!model_.passes().empty()) kvs_[s.state.get()] = model_.passes().back().back().kv;
   }
 
-  // What a draft must be: drawn one after the other from exactly the recorded distributions, which
-  // are those of this model's rows.
+  // Expects that the draft's tokens were drawn in order from the recorded distributions, and that
+  // these are the distributions of this model's rows.
   void ExpectDrawnAsRecorded(Sequence& s) {
     std::vector<TokenId> context = s.tokens;
     TokenHistory history = s.history;
@@ -97,7 +97,7 @@ class DrafterWorld {
       row.resize(std::min<size_t>(row.size(), target_vocab_));
       Distribution expected;
       ASSERT_TRUE(MakeDistribution(row, s.sampling, &history, &expected).ok());
-      BringToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
+      MoveToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
       EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
       EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
       const RandomPlace place =

@@ -1,5 +1,5 @@
-// What a program that embeds the engine relies on: callbacks that take their time, fail or submit
-// more, results that wait, limits, deadlines, and an end while others wait.
+// Guarantees for a program that embeds the engine: slow, failing and submitting callbacks, waiting
+// for results, limits, deadlines, and destruction while threads wait.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Callbacks, EitherThread,
 
 // ---- Callbacks ----
 
-TEST_F(Embedding, ASlowCallbackIsInNobodysWay) {
+TEST_F(Embedding, ASlowCallbackDoesNotDelayOtherGenerations) {
   const std::unique_ptr<Engine> engine = Make();
   absl::Notification may_go_on;
   std::vector<Joined> slow(4);
@@ -94,7 +94,7 @@ TEST_F(Embedding, ASlowCallbackIsInNobodysWay) {
   quick.ExpectIs(*other);
   EXPECT_EQ(engine->Wait(ids[0], absl::ZeroDuration()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
-  while (engine->load().num_running > 0) std::this_thread::yield();  // all but their callbacks
+  while (engine->load().num_running > 0) std::this_thread::yield();  // only their callbacks remain
   may_go_on.Notify();
   for (size_t i = 0; i < slow.size(); ++i) {
     const auto got = engine->Wait(ids[i]);
@@ -102,11 +102,11 @@ TEST_F(Embedding, ASlowCallbackIsInNobodysWay) {
     ExpectSameOutput(*got, *other);
     slow[i].ExpectIs(*got);
     EXPECT_EQ(slow[i].proposed, got->stats.proposed);
-    EXPECT_LE(slow[i].num_pieces, 2);  // the first, and all that came while it waited
+    EXPECT_LE(slow[i].num_pieces, 2);  // the first, and all tokens that came while it waited
   }
 }
 
-TEST_P(EitherThread, WhatACallbackEndsIsCutBehindItsLastPiece) {
+TEST_P(EitherThread, ACallbackThatReturnsFalseEndsTheTextAtItsPiece) {
   const std::unique_ptr<Engine> engine = Make(GetParam());
   const Completion whole = Generate(engine.get(), request_);
   for (int most = 1; most <= 5; ++most) {
@@ -126,14 +126,14 @@ TEST_P(EitherThread, WhatACallbackEndsIsCutBehindItsLastPiece) {
   EXPECT_TRUE(engine->CheckIntegrity().ok());
 }
 
-// What is held back of a text, since a stop string may begin there, is in no piece; so it is not in
-// the completion either.
-TEST_F(Embedding, ACancelledTextIsWhatPiecesHaveCarried) {
+// Text that is held back because a stop string could begin there is not in any piece, so it is not
+// in the completion either.
+TEST_F(Embedding, ACancelledCompletionHasTheTextOfItsPieces) {
   const std::unique_ptr<Engine> engine = Make(CallbackThread::kEngine);
   const Completion whole = Generate(engine.get(), request_);
   Request request = request_;
   request.draft_tokens = 0;
-  request.stop = {whole.text + "?"};  // every text of these tokens may begin it
+  request.stop = {whole.text + "?"};  // every prefix of the text could begin it
   for (int most = 1; most <= 4; ++most) {
     Joined joined;
     GenerationId id = 0;
@@ -156,7 +156,7 @@ TEST_F(Embedding, ACancelledTextIsWhatPiecesHaveCarried) {
   }
 }
 
-TEST_P(EitherThread, ACallbackThatThrowsFailsItsGenerationAlone) {
+TEST_P(EitherThread, ACallbackThatThrowsFailsOnlyItsGeneration) {
   const std::unique_ptr<Engine> engine = Make(GetParam());
   const Completion alone = Generate(engine.get(), request_);
   for (int at = 1; at <= 3; ++at) {
@@ -169,7 +169,7 @@ TEST_P(EitherThread, ACallbackThatThrowsFailsItsGenerationAlone) {
     const auto other = engine->Submit(request_);
     ASSERT_TRUE(other.ok()) << other.status();
     const absl::Status status = engine->Wait(*failing).status();
-    if (num_pieces >= std::min(at, 2)) {  // all may have come in one piece
+    if (num_pieces >= std::min(at, 2)) {  // all tokens can come in one piece
       EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
       EXPECT_THAT(std::string(status.message()), testing::HasSubstr("on_piece: "));
     }
@@ -190,7 +190,7 @@ TEST_P(EitherThread, ACallbackThatThrowsFailsItsGenerationAlone) {
   ExpectSameOutput(Generate(engine.get(), request_), alone);
 }
 
-TEST_P(EitherThread, OnDoneMaySubmitTheNext) {
+TEST_P(EitherThread, OnDoneCanSubmitTheNextRequest) {
   options_.max_generations = 1;
   const std::unique_ptr<Engine> engine = Make(GetParam());
   const Completion alone = Generate(engine.get(), request_);
@@ -239,7 +239,7 @@ TEST_F(Embedding, AForkedChildIsRefusedAndDoesNotHang) {
 
 // ---- Waiting, and limits ----
 
-TEST_F(Embedding, WaitEndsWithItsTimeoutAndMayBeRepeated) {
+TEST_F(Embedding, WaitTimesOutAndCanBeRepeated) {
   const std::unique_ptr<Engine> engine = Make();
   absl::Notification may_go_on;
   const auto id = engine->Submit(request_, [&](const Piece&) {
@@ -258,7 +258,7 @@ TEST_F(Embedding, WaitEndsWithItsTimeoutAndMayBeRepeated) {
   EXPECT_EQ(engine->Wait(*id, absl::ZeroDuration()).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(Embedding, RefusesMoreGenerationsThanItMayKeep) {
+TEST_F(Embedding, RefusesMoreThanMaxGenerations) {
   options_.max_generations = 3;
   const std::unique_ptr<Engine> engine = Make();
   std::vector<GenerationId> ids;
@@ -270,7 +270,7 @@ TEST_F(Embedding, RefusesMoreGenerationsThanItMayKeep) {
   while (engine->load().num_running > 0 || engine->load().num_waiting > 0) {
     std::this_thread::yield();
   }
-  // They have ended, but nobody has their results yet.
+  // They have ended, but their results have not been fetched yet.
   const absl::Status refused = engine->Submit(request_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("max_generations: 3"));
@@ -283,13 +283,13 @@ TEST_F(Embedding, RefusesMoreGenerationsThanItMayKeep) {
 
 // ---- The end of an engine ----
 
-TEST_F(Embedding, WhoeverWaitsAtTheEndHearsOfIt) {
+TEST_F(Embedding, DestructionEndsEveryWait) {
   for (int time = 0; time < 5; ++time) {
     std::unique_ptr<Engine> engine = Make(CallbackThread::kEngine);
     Engine* const raw = engine.get();
     absl::Notification may_go_on;
     std::atomic<bool> is_refused = false;
-    // Until it may go on no round ends.
+    // No round ends before `may_go_on`.
     const auto first = engine->Submit(
         request_,
         [&](const Piece&) {
@@ -308,7 +308,8 @@ TEST_F(Embedding, WhoeverWaitsAtTheEndHearsOfIt) {
       ASSERT_TRUE(id.ok()) << id.status();
       threads.emplace_back([&, id = *id] {
         absl::StatusOr<Completion> got = raw->Wait(id);
-        while (absl::IsNotFound(got.status())) got = raw->Wait(id);  // the other looked just then
+        while (absl::IsNotFound(got.status()))
+          got = raw->Wait(id);  // the main thread's poll held the result for an instant
         EXPECT_TRUE(got.ok()) << got.status();
       });
       while (!absl::IsNotFound(engine->Wait(*id, absl::ZeroDuration()).status())) {
@@ -324,16 +325,16 @@ TEST_F(Embedding, WhoeverWaitsAtTheEndHearsOfIt) {
 
 // ---- Deadlines ----
 
-TEST_F(Embedding, ADeadlineEndsWhatRunsAndWhatWaits) {
+TEST_F(Embedding, ADeadlineEndsRunningAndWaitingRequests) {
   options_.max_batch = 1;
   const std::unique_ptr<Engine> engine = Make(CallbackThread::kEngine);
   const Completion whole = Generate(engine.get(), request_);
   FakeClock clock;
   Request request = request_;
   request.time_limit = absl::Seconds(10);
-  request.stop = {whole.text + "?"};  // holds all text back
+  request.stop = {whole.text + "?"};  // holds back all text
   Joined joined;
-  absl::Notification all_are_submitted;  // at the clock's first instant
+  absl::Notification all_are_submitted;  // before the clock first advances
   const auto running = engine->Submit(request, [&](const Piece& piece) {
     all_are_submitted.WaitForNotification();
     joined.Add(piece);
@@ -352,7 +353,7 @@ TEST_F(Embedding, ADeadlineEndsWhatRunsAndWhatWaits) {
   EXPECT_EQ(got->stats.rounds, 3);
   EXPECT_TRUE(std::equal(got->token_ids.begin(), got->token_ids.end(), whole.token_ids.begin()));
   EXPECT_EQ(got->text, whole.text.substr(0, got->text.size()));
-  EXPECT_NE(got->text, "");  // the last piece brings what was held back
+  EXPECT_NE(got->text, "");  // the last piece has the text that was held back
   joined.ExpectIs(*got);
   EXPECT_EQ(joined.num_pieces, 4);
   const auto never_run = engine->Wait(*waiting);
@@ -380,7 +381,7 @@ TEST_F(Embedding, MaxTokensOfZeroScoresThePrompt) {
       request.prompt_ids.resize(length, 5);
       Completion want = Generate(engine.get(), request);
       request.max_tokens = 0;
-      for (int time = 0; time < 2; ++time) {  // the second finds the first's pages
+      for (int time = 0; time < 2; ++time) {  // the second run hits the first one's pages
         const Completion got = Generate(engine.get(), request);
         want.token_ids.clear();
         want.text.clear();
@@ -396,7 +397,7 @@ TEST_F(Embedding, MaxTokensOfZeroScoresThePrompt) {
   }
 }
 
-TEST_F(Embedding, ScoresPromptsBesideOthers) {
+TEST_F(Embedding, ScoresPromptsNextToGenerations) {
   const std::unique_ptr<Engine> engine = Make();
   const Completion alone = Generate(engine.get(), request_);
   std::vector<Request> requests;
@@ -418,7 +419,7 @@ TEST_F(Embedding, ScoresPromptsBesideOthers) {
   EXPECT_TRUE(engine->CheckIntegrity().ok());
 }
 
-TEST(EmbeddedPrompt, OfSomebodyElseSpeaksNoSpecialTokens) {
+TEST(EmbeddedPrompt, ParsesSpecialTokensOnlyIfAsked) {
   const std::unique_ptr<Engine> engine =
       MakeEngine(CpuOptionsFor(GoldenModelPath("llama-gqa"), ""));
   const Tokenizer& tokenizer = engine->tokenizer();
@@ -435,7 +436,7 @@ TEST(EmbeddedPrompt, OfSomebodyElseSpeaksNoSpecialTokens) {
   }
 }
 
-TEST_F(Embedding, ErrorsNameTheirFieldForPrograms) {
+TEST_F(Embedding, ErrorsNameTheirField) {
   const std::unique_ptr<Engine> engine = Make();
   const auto field_of = [&](auto change) {
     Request request = request_;

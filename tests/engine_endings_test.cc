@@ -1,4 +1,4 @@
-// How generations end: stop tokens, stop strings, lengths and contexts, wherever drafts lie.
+// How generations end, at any position in a draft: stop tokens, stop strings, lengths and contexts.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -16,14 +16,14 @@
 namespace tandem {
 namespace {
 
-// The first token of `ids` that is one of `stop`, or the cap: how many tokens come out, and why.
+// Returns how many tokens come out and why they end: at the first `stop` in `ids`, or at the cap.
 std::pair<int, FinishReason> EndOf(const std::vector<TokenId>& ids, TokenId stop, int cap) {
   const int found = static_cast<int>(std::find(ids.begin(), ids.end(), stop) - ids.begin());
   return found < cap ? std::pair(found + 1, FinishReason::kStop)
                      : std::pair(cap, FinishReason::kLength);
 }
 
-TEST(Engine, StopTokensAndLengthsCutEverywhereAlike) {
+TEST(Engine, StopTokensAndLengthsCutTheSameAtEveryDraftLength) {
   const GoldenPair pair("perturbed");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   for (int offset = 0; offset < 14; ++offset) {
@@ -43,7 +43,8 @@ TEST(Engine, StopTokensAndLengthsCutEverywhereAlike) {
         EXPECT_EQ(got.token_ids, want);
         EXPECT_EQ(got.finish_reason, reason);
         EXPECT_EQ(got.logprobs.size(), got.token_ids.size());
-        if (reason == FinishReason::kStop) want.pop_back();  // its own text is not shown
+        if (reason == FinishReason::kStop)
+          want.pop_back();  // the stop token's own text is not shown
         EXPECT_EQ(got.text, engine->tokenizer().Decode(want, /*skip_special=*/true));
         ExpectConsistent(got);
       }
@@ -66,7 +67,7 @@ TEST(Engine, TheModelsOwnEndTokensStopUnlessIgnored) {
   EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 20u);
 }
 
-TEST(Engine, TokensThatEndByNameStopUnlessIgnored) {
+TEST(Engine, EndTokensKnownByNameStopUnlessIgnored) {
   const ModelCopy target(GoldenModelPath("qwen2-bias"));
   target.WriteJson("generation_config.json", {{"eos_token_id", 1}});
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target.path(), ""));
@@ -84,8 +85,8 @@ TEST(Engine, TokensThatEndByNameStopUnlessIgnored) {
 
 // ---- min_tokens ----
 
-// The definition, in two generations that know nothing of min_tokens: the first tokens with the
-// stop token out of reach, then the others behind them.
+// The definition of min_tokens, as two generations without it: the first tokens with the stop token
+// forbidden, then the tokens after them.
 std::vector<TokenId> EndingNoEarlier(Engine* engine, Request request, int min_tokens) {
   Request first = request;
   first.draft_tokens = request.draft_tokens = 0;
@@ -101,7 +102,7 @@ std::vector<TokenId> EndingNoEarlier(Engine* engine, Request request, int min_to
   return ids;
 }
 
-// A stop token wanted at every offset, before and behind min_tokens.
+// The model chooses a stop token at every offset, before and after min_tokens.
 TEST(Engine, StopTokensWaitForMinTokens) {
   constexpr int kMaxTokens = 12;
   const GoldenPair pair("perturbed");
@@ -157,14 +158,14 @@ TEST(Engine, TheModelsOwnEndTokensWaitForMinTokensUnlessIgnored) {
   const Completion late = Generate(engine.get(), request);
   EXPECT_GE(late.token_ids.size(), 9u);
   EXPECT_EQ(std::count(late.token_ids.begin(), late.token_ids.begin() + 9, end), 0);
-  request.ignore_eos = true;  // then they are tokens like any other
+  request.ignore_eos = true;  // end tokens are then ordinary tokens
   const Completion ignored = Generate(engine.get(), request);
   EXPECT_EQ(ignored.token_ids,
             std::vector<TokenId>(pair.output_ids.begin(), pair.output_ids.begin() + 20));
 }
 
-// The draft obeys too, slot by slot: what it proposes is accepted as often as without.
-TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
+// The draft applies min_tokens in each slot too, so its tokens are accepted as often as without it.
+TEST(Engine, ADraftThatIsTheTargetIsAcceptedAroundMinTokens) {
   const GoldenPair pair("itself");
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const AcceptanceRule verifier : kAllRules) {
@@ -178,7 +179,8 @@ TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
                                 .verifier = verifier});
     EXPECT_EQ(got.finish_reason, FinishReason::kLength);
     EXPECT_EQ(got.stats.accepted, got.stats.proposed) << NameOf(verifier);
-    // A stop token that comes as soon as it may: the draft knows when that is.
+    // A stop token that comes as soon as it is allowed: the draft proposes it there and not
+    // earlier.
     for (int min_tokens = 0; min_tokens < 12; ++min_tokens) {
       const Completion stopped = Generate(
           engine.get(), {.prompt_ids = pair.prompt_ids,
@@ -194,7 +196,7 @@ TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
   }
 }
 
-TEST(Engine, FailsWhereMinTokensLeavesNothing) {
+TEST(Engine, FailsIfMinTokensForbidsEveryToken) {
   const GoldenPair pair("perturbed");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   for (const float temperature : {0.0f, 1.0f}) {
@@ -208,7 +210,7 @@ TEST(Engine, FailsWhereMinTokensLeavesNothing) {
     EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(std::string(got.status().message()).find("min_tokens"), std::string::npos)
         << got.status();
-    request.stop_tokens.pop_back();  // one is left
+    request.stop_tokens.pop_back();  // one token is left
     const Completion one = Generate(engine.get(), request);
     EXPECT_EQ(one.token_ids[0], engine->target_info().vocab_size - 1);
   }
@@ -216,7 +218,7 @@ TEST(Engine, FailsWhereMinTokensLeavesNothing) {
 
 // ---- Stop strings ----
 
-// The beginnings of the characters of a UTF-8 text, and its end.
+// Returns the offsets at which characters of a UTF-8 text start, and its size.
 std::vector<size_t> CharacterStarts(const std::string& text) {
   std::vector<size_t> starts;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -226,7 +228,7 @@ std::vector<size_t> CharacterStarts(const std::string& text) {
   return starts;
 }
 
-// Every stretch of three characters of the text as a stop string, with every cap.
+// Uses every three consecutive characters of the text as a stop string, with every cap.
 void ExpectStopStringsCut(Engine* engine, const Request& base, size_t last_offset,
                           const std::vector<int>& caps) {
   const Completion all = Generate(engine, base);
@@ -264,7 +266,7 @@ void ExpectStopStringsCut(Engine* engine, const Request& base, size_t last_offse
   }
 }
 
-TEST(Engine, StopStringsCutEverywhereAlike) {
+TEST(Engine, StopStringsCutTheSameAtEveryDraftLength) {
   const GoldenPair pair("perturbed");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   ExpectStopStringsCut(engine.get(),
@@ -299,7 +301,7 @@ TEST(Engine, StopStringsWaitForMinTokens) {
   }
   request.stop.clear();
   request.sampling.min_tokens = 0;
-  EXPECT_EQ(longest, Generate(engine.get(), request).text.size());  // with 12 nothing is cut
+  EXPECT_EQ(longest, Generate(engine.get(), request).text.size());  // with 12 the text is not cut
 }
 
 TEST(Engine, StopStringsCutTheShippedPairsText) {
@@ -309,9 +311,10 @@ TEST(Engine, StopStringsCutTheShippedPairsText) {
       engine.get(), {.prompt = "Once upon a time", .max_tokens = 8, .sampling = kGreedy}, 30, {8});
 }
 
-TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
+TEST(Engine, ARejectedStopTokenDoesNotEndTheGeneration) {
   const GoldenPair pair("shallow");
-  // What the draft wants at places where the target wants something else, and never says.
+  // Tokens that the draft proposes where the target chooses another, and that the target never
+  // writes.
   std::vector<TokenId> stop;
   for (size_t i = 0; i < pair.output_ids.size(); ++i) {
     const TokenId drafted = pair.draft_ids_on_path[i];
@@ -333,7 +336,7 @@ TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
                                                      .verifier = verifier});
       EXPECT_EQ(got.token_ids, pair.output_ids);
       EXPECT_EQ(got.finish_reason, FinishReason::kLength);
-      EXPECT_EQ(got.stats.proposed, run["proposed"]);  // nor does it end the draft
+      EXPECT_EQ(got.stats.proposed, run["proposed"]);  // it does not end the draft either
     }
   }
 }
@@ -359,7 +362,7 @@ TEST(Engine, TheContextEndsAGeneration) {
   }
 }
 
-TEST(Engine, BeyondTheDraftsContextDecodingGoesOnWithoutIt) {
+TEST(Engine, DecodingContinuesBeyondTheDraftsContext) {
   const GoldenPair pair("perturbed");
   constexpr int kDraftContext = 40;
   const ModelCopy draft(pair.draft);
@@ -380,13 +383,13 @@ TEST(Engine, BeyondTheDraftsContextDecodingGoesOnWithoutIt) {
     EXPECT_EQ(got.stats.draft_failures, 0);
     ExpectConsistent(got);
     if (k == kAutoDraftTokens) continue;
-    // The last place it can speak for is right behind its context.
+    // The last token that it can propose is the one just after its context.
     const size_t beyond = kDraftContext + 1 - prompt_length;
     EXPECT_EQ(got.provenance.substr(beyond + 1).find_first_not_of('p'), std::string::npos)
         << got.provenance;
     EXPECT_NE(got.provenance.substr(0, beyond).find('a'), std::string::npos);
   }
-  // A prompt that the draft cannot read at all.
+  // A prompt that is too long for the draft's context.
   const std::vector<TokenId> prompt(kDraftContext + 20, 33);
   Request request{.prompt_ids = prompt, .max_tokens = 10, .sampling = kGreedy, .draft_tokens = 4};
   const Completion got = Generate(engine.get(), request);

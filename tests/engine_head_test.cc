@@ -1,4 +1,4 @@
-// Engines whose draft is a head: its layer lies in the target's pages, and goes wherever they go.
+// Engines whose draft is a head. Its layer is stored in the target's pages and moves with them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr int kPageSize = 4;
 
 std::string Target() { return ShippedModelPath("storyteller-1m"); }
 
-// Heads of both forms, for whole cases.
+// The parameter is whether the head has the one-layer form.
 class EngineHead : public testing::TestWithParam<bool> {
  protected:
   static void SetUpTestSuite() {
@@ -45,7 +45,7 @@ class EngineHead : public testing::TestWithParam<bool> {
     for (auto& head : heads_) head = nullptr;
   }
 
-  // The head alone drafts.
+  // Options with which only the head drafts.
   static EngineOptions Options() {
     EngineOptions options = CpuOptionsFor(Target(), heads_[GetParam() ? 1 : 0]->path());
     options.drafter = DrafterKind::kHead;
@@ -59,7 +59,7 @@ class EngineHead : public testing::TestWithParam<bool> {
     options.max_batch = 1;
     return options;
   }
-  // The first `length` tokens of a text.
+  // Returns the first `length` tokens of a text.
   static std::vector<TokenId> Prompt(int text, int length) {
     const std::vector<TokenId>& tokens = (*texts_)[text];
     return {tokens.begin(), tokens.begin() + length};
@@ -69,7 +69,7 @@ class EngineHead : public testing::TestWithParam<bool> {
     request.max_tokens = max_tokens;
     return request;
   }
-  // Greedy and seeded requests in turns; their prompts share beginnings.
+  // Returns alternately greedy and seeded requests whose prompts share prefixes.
   static std::vector<Request> Mixed(int max_tokens = 24) {
     std::vector<std::vector<TokenId>> prompts;
     for (const int length : {5, 8, 9, 17, 20, 33}) prompts.push_back(Prompt(0, length));
@@ -79,8 +79,9 @@ class EngineHead : public testing::TestWithParam<bool> {
     for (Request& request : requests) request.draft_tokens = draft_tokens;
     return requests;
   }
-  // The completion after a hit of all whole pages, from an engine without a prefix cache. It reads
-  // these pages in one pass, because a pass that reads the last token alone may draft.
+  // Returns the completion that follows a prefix hit of all whole pages, from an engine without a
+  // prefix cache. It reads these pages in one pass, because a pass that reads the last token alone
+  // can draft.
   static Completion WithPagesFound(EngineOptions options, const Request& request) {
     options.prefix_cache = false;
     options.chunk_tokens =
@@ -111,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, EngineHead, testing::Bool(),
                          [](const auto& info) { return info.param ? "OneLayer" : "Eagle3"; });
 
 // The other cases compare counts of accepted tokens, which must not be zero.
-TEST_P(EngineHead, KnowsItsTexts) {
+TEST_P(EngineHead, AcceptsManyTokensInItsTexts) {
   const std::unique_ptr<Engine> engine = MakeEngine(Options());
   RoundStats stats;
   for (int text = 0; text < 3; ++text) {
@@ -161,7 +162,7 @@ TEST_P(EngineHead, WritesThePlainTextByEveryRuleAndWithLookup) {
   }
 }
 
-TEST_P(EngineHead, KeepsToAConstraint) {
+TEST_P(EngineHead, SatisfiesAConstraint) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   std::vector<Request> requests;
   for (const bool is_seeded : {false, true}) {
@@ -180,7 +181,7 @@ TEST_P(EngineHead, KeepsToAConstraint) {
   EXPECT_GT(got[0].stats.proposed, 0);
 }
 
-// Caches of either type, read in pieces of any size: the same text, and the same proposals.
+// With caches of every type and chunks of every size, the text and the proposals are the same.
 TEST_P(EngineHead, ProposesTheSameInEveryChunking) {
   for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
     EngineOptions plain_options = PlainOptions();
@@ -203,7 +204,7 @@ TEST_P(EngineHead, ProposesTheSameInEveryChunking) {
   }
 }
 
-// Pages that a prefix hit brings hold the layer, and the state before the first row after them.
+// The pages of a prefix hit hold the head's layer, and the state before the first row after them.
 TEST_P(EngineHead, ProposesTheSameAfterAPrefixHit) {
   const std::unique_ptr<Engine> engine = MakeEngine(Options());
   for (const int length : {41, 7, 8, 9, 24, 40, 44, 60}) {
@@ -217,8 +218,8 @@ TEST_P(EngineHead, ProposesTheSameAfterAPrefixHit) {
   EXPECT_TRUE(engine->CheckIntegrity().ok());
 }
 
-// Pages that a request without drafts publishes serve requests with drafts.
-TEST_P(EngineHead, ReadsAlongForRequestsThatDoNotDraft) {
+// Requests with drafts can use pages that a request without drafts published.
+TEST_P(EngineHead, ReadsPromptsOfRequestsThatDoNotDraft) {
   EngineOptions options = Options();
   options.all_drafters = true;
   const Request request = Greedy(Prompt(0, 50));
@@ -275,8 +276,9 @@ TEST_P(EngineHead, IsTheSameAfterARestart) {
   }
 }
 
-// A head's layer is a part of the pages, which are of no use with another head, or without one.
-TEST_P(EngineHead, SharesNoStoredPagesWithAnotherHead) {
+// A head's layer is part of the pages, so an engine with another head or without a head cannot use
+// them.
+TEST_P(EngineHead, DoesNotShareStoredPagesWithAnotherHead) {
   const EngineOptions options = Options();
   const HeadFolder other_head(Target(), *texts_, {.is_one_layer = GetParam(), .seed = 2});
   EngineOptions other = options, without = options, quantized = options;
@@ -296,7 +298,7 @@ TEST_P(EngineHead, SharesNoStoredPagesWithAnotherHead) {
   }
 }
 
-// Pages that another worker has read serve the same head, and no other.
+// Pages that another worker has read are used with the same head only.
 TEST_P(EngineHead, TravelsWithThePagesOfItsTarget) {
   const FakeClock clock;
   EngineOptions options = Options();
@@ -320,8 +322,8 @@ TEST_P(EngineHead, TravelsWithThePagesOfItsTarget) {
   ExpectSame(got, Generate(MakeEngine(other).get(), request));
 }
 
-// Blocks of 32 weights fit into its rows.
-TEST_P(EngineHead, QuantisedAtLoadIsTheQuantisedFile) {
+// The head's rows are whole blocks of 32 weights.
+TEST_P(EngineHead, QuantisingAtLoadEqualsTheQuantisedFile) {
   const std::string file = absl::StrCat(testing::TempDir(), "/engine_head.", getpid(), ".gguf");
   const absl::Status written =
       WriteQuantizedModel(Options().draft, DType::kQ8_0, file, [](int64_t, int64_t) {}).status();
@@ -351,7 +353,7 @@ TEST_P(EngineHead, QuantisedAtLoadIsTheQuantisedFile) {
 
 // ---- Memory ----
 
-TEST_P(EngineHead, IsCountedApartFromItsTarget) {
+TEST_P(EngineHead, MemoryIsReportedSeparatelyFromTheTarget) {
   EngineOptions options = Options();
   options.kv_memory_bytes = 1 << 20;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -359,7 +361,8 @@ TEST_P(EngineHead, IsCountedApartFromItsTarget) {
   const ModelInfo head = *engine->draft_info();
   EXPECT_EQ(target.kv_bytes_per_token,
             MakeEngine(PlainOptions())->target_info().kv_bytes_per_token);
-  // Keys and values of one head of 64, and a share of the page's state of one or three rows of 128.
+  // Keys and values of one head of 64, and a share of the page's state, which is one or three rows
+  // of 128.
   const int state_bytes = (GetParam() ? 1 : 3) * 128 * 4;
   EXPECT_EQ(head.kv_bytes_per_token, 2 * 64 * 4 + state_bytes / kPageSize);
   EXPECT_EQ(head.num_pages, options.kv_memory_bytes / kPageSize /
@@ -397,7 +400,7 @@ TEST_P(EngineHead, NeedsMemoryForItsPackedWeights) {
   EXPECT_TRUE(Runtime::Load(options, needed).ok());
   EXPECT_THAT(std::string(Runtime::Load(options, needed - 1).status().message()),
               HasSubstr(absl::StrCat(cache_bytes, " bytes of key-value caches and ",
-                                     of_target + of_head, " bytes of packed weights are wanted")));
+                                     of_target + of_head, " bytes of packed weights are needed")));
 }
 
 // ---- Refusals ----
@@ -427,7 +430,7 @@ TEST_P(EngineHead, RefusesOptionsOfDraftModels) {
   EXPECT_EQ(with([](EngineOptions* o) { o->draft_kv_cache = "f32"; }), "");
 }
 
-TEST_P(EngineHead, IsNamedByTheDrafterThatItIs) {
+TEST_P(EngineHead, ModelDraftersSelectTheHead) {
   EngineOptions options = Options();
   options.drafter = DrafterKind::kAuto;
   EXPECT_EQ(MakeEngine(options)->drafter(), DrafterKind::kHeadAndNgram);
@@ -452,7 +455,7 @@ TEST_P(EngineHead, RefusesAHeadOfAnotherVocabulary) {
   EXPECT_THAT(RefusalOf(options), HasSubstr("vocab_size: found 4000, allowed: 4096"));
 }
 
-// The shipped target has two layers, of which no head reads the third from last.
+// The shipped target has two layers, too few for the default layers of an EAGLE-3 head.
 TEST_P(EngineHead, RefusesToGuessTheLayersOfASmallTarget) {
   if (GetParam()) return;  // the one-layer form reads the last state of any target
   const ModelCopy copy(Options().draft);
@@ -461,7 +464,7 @@ TEST_P(EngineHead, RefusesToGuessTheLayersOfASmallTarget) {
   options.draft = copy.path();
   EXPECT_THAT(RefusalOf(options),
               HasSubstr("eagle_aux_hidden_state_layer_ids: found none, allowed: layers of "
-                        "the target, whose 2 are too few for the usual ones"));
+                        "the target, whose 2 are too few for the default ones"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Under load equals alone: whatever else an engine does at the time, a seeded or greedy request
-// gets the tokens and, bit for bit, the log-probabilities that it gets alone without speculation.
+// Whatever else an engine runs at the same time, a seeded or greedy request gets the tokens and,
+// bit for bit, the log-probabilities that it gets alone without speculation.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kLongest = 80;  // tokens, prompt and output
+constexpr int kLongest = 80;  // tokens of prompt and output
 
 class Random {
  public:
@@ -33,7 +33,7 @@ class Random {
 };
 
 Request RandomRequest(Random& random, const GoldenPair& pair, int vocab_size) {
-  // Beginnings of few texts, and mostly a few words of its own behind.
+  // A prefix of one of a few texts, and mostly a few tokens of the request's own after it.
   Request request;
   std::vector<TokenId>& prompt = request.prompt_ids;
   const int text = random.Uniform(0, 2);
@@ -66,7 +66,7 @@ Request RandomRequest(Random& random, const GoldenPair& pair, int vocab_size) {
   return request;
 }
 
-// Requests of one pair, and what each gives alone.
+// Requests for one pair, and the completion of each one alone.
 struct Catalogue {
   explicit Catalogue(const std::string& name) : pair(name) {
     Random random(11);
@@ -93,7 +93,7 @@ const Catalogue& CatalogueOf(bool is_shallow) {
   return is_shallow ? shallow : perturbed;
 }
 
-// What of a completion comes from its first tokens.
+// Returns `whole` cut to the length of `like`.
 Completion BeginningOf(const Completion& whole, const Completion& like) {
   Completion beginning = whole;
   beginning.token_ids.resize(std::min(like.token_ids.size(), whole.token_ids.size()));
@@ -112,10 +112,10 @@ struct LoadStats {
   int64_t cached = 0;
   int64_t proposed = 0;
   int64_t accepted = 0;
-  int64_t different = 0;  // in their tokens
+  int64_t different = 0;  // requests whose tokens differ
 };
 
-// One engine and up to 33 requests that come, run and go at random.
+// One engine, and up to 33 requests that are submitted and finished in random order.
 class LoadSchedule {
  public:
   LoadSchedule(uint64_t seed, JudgeFunction judge, bool expects_same)
@@ -204,7 +204,7 @@ class LoadSchedule {
     if (expects_same_) ExpectSameOutput(*got, want);
   }
 
-  // Rounds behind a callback's last piece count, and their tokens are gone.
+  // Rounds after a callback's last piece are counted, but their tokens are dropped.
   static void ExpectConsistentUnlessCut(const Completion& got) {
     const auto num_tokens = static_cast<int64_t>(got.token_ids.size());
     if (num_tokens > 0 && num_tokens == got.stats.emitted) ExpectConsistent(got);
@@ -219,7 +219,7 @@ class LoadSchedule {
 
 class EngineUnderLoad : public testing::TestWithParam<int> {};
 
-TEST_P(EngineUnderLoad, EveryRequestGetsWhatItGetsAlone) {
+TEST_P(EngineUnderLoad, EveryRequestGetsTheSameAsAlone) {
   constexpr int kSchedules = 30;
   LoadStats stats;
   for (int i = 0; i < kSchedules; ++i) {
@@ -228,7 +228,7 @@ TEST_P(EngineUnderLoad, EveryRequestGetsWhatItGetsAlone) {
     LoadSchedule(seed, Judge, true).Run(&stats);
     if (HasFailure()) return;
   }
-  // The schedules went where it is interesting. How often depends on threads' timing.
+  // The schedules reached the interesting cases. How often depends on the threads' timing.
   EXPECT_GT(stats.requests, 300);
   EXPECT_GT(stats.cancelled, 20);
   EXPECT_GT(stats.preempted, 0);
@@ -239,8 +239,8 @@ TEST_P(EngineUnderLoad, EveryRequestGetsWhatItGetsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Schedules, EngineUnderLoad, testing::Range(0, 10));
 
-// A choice in a hundred takes other noise than its place's.
-TEST(EngineUnderLoadSelfTest, ARowThatTakesAnothersNoiseIsSeen) {
+// One choice in a hundred uses the noise of another place.
+TEST(EngineUnderLoadSelfTest, ARowThatUsesNoiseOfAnotherPlaceIsSeen) {
   int num_choices = 0;
   const JudgeFunction planted = [&](AcceptanceRule rule, int num_tokens, Slots& slots) {
     absl::StatusOr<Verdict> verdict = Judge(rule, num_tokens, slots);

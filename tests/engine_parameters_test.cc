@@ -1,5 +1,5 @@
-// Every parameter of a request under every acceptance rule and drafter: speculation must leave the
-// output as plain decoding writes it, log-probabilities bit for bit.
+// Every parameter of a request under every acceptance rule and drafter: the output must be that of
+// plain decoding, with log-probabilities equal bit for bit.
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ std::vector<TokenId> EveryTwentieth(TokenId first) {
   return ids;
 }
 
-// Alone and together; all change what temperature 1 writes.
+// Returns parameters alone and in combination. Each changes the output at temperature 1.
 std::vector<Parameter> Parameters() {
   return {
       {"temperature", [](Request* r) { r->sampling.temperature = 0.7f; }},
@@ -153,25 +153,26 @@ class EveryParameter : public testing::TestWithParam<std::tuple<std::string, Dra
   const GoldenPair pair_;
   const ModelCopy target_;
   std::unique_ptr<Engine> plain_;
-  std::vector<std::unique_ptr<Engine>> engines_;  // one sequence at a time, and all together
+  std::vector<std::unique_ptr<Engine>>
+      engines_;  // one with batches of one sequence, one with full batches
   RoundStats stats_;
 };
 
-TEST_P(EveryParameter, SeededSamplesAreThoseOfPlainDecoding) {
+TEST_P(EveryParameter, SeededSamplesEqualPlainDecoding) {
   const std::vector<Completion> base = GenerateAll(plain_.get(), Requests(1.0f, nullptr));
   ExpectPlainOutput(Requests(1.0f, nullptr), AcceptanceRule::kExactMatch, base);
   for (const Parameter& parameter : Parameters()) {
     SCOPED_TRACE(parameter.name);
     const std::vector<Request> requests = Requests(1.0f, &parameter);
     const std::vector<Completion> plain = GenerateAll(plain_.get(), requests);
-    EXPECT_FALSE(AllSame(plain, base));  // it does something
+    EXPECT_FALSE(AllSame(plain, base));  // the parameter has an effect
     ExpectPlainOutput(requests, AcceptanceRule::kExactMatch, plain);
   }
   EXPECT_GT(stats_.accepted, 20);
   EXPECT_GT(stats_.proposed, stats_.accepted);
 }
 
-TEST_P(EveryParameter, GreedyTextIsThatOfPlainDecodingUnderEveryRule) {
+TEST_P(EveryParameter, GreedyTextEqualsPlainDecodingUnderEveryRule) {
   for (const Parameter& parameter : Parameters()) {
     if (parameter.name == "temperature") continue;  // it is 0 here
     const std::vector<Request> requests = Requests(0.0f, &parameter);

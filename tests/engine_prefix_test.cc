@@ -1,4 +1,4 @@
-// What requests that come together find in each other's prompts.
+// Prefix hits between requests that arrive together.
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -10,9 +10,9 @@
 namespace tandem {
 namespace {
 
-// Row 85 of the bug catalogue. Whether they come in time for the same round or not.
-TEST(Engine, ReadsThePromptOfManyOnce) {
-  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
+// Row 85 of the bug catalogue. Holds whether or not the requests arrive in time for the same round.
+TEST(Engine, ReadsASharedPromptOnce) {
+  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-1m"), "");
   options.max_batch = 8;
   EngineOptions without = options;
   without.prefix_cache = false;
@@ -36,8 +36,8 @@ TEST(Engine, ReadsThePromptOfManyOnce) {
   }
 }
 
-// Who only scores a prompt that another reads has nothing left to do once it is found.
-TEST(Engine, ScoresOnePromptForMany) {
+// A request that only scores a prompt that another request reads is done once the prompt is found.
+TEST(Engine, ScoresASharedPrompt) {
   EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-1m"), "");
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const int length : {17, 33, 40, 600}) {

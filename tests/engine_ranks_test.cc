@@ -1,4 +1,4 @@
-// Engines whose passes several processes compute together.
+// Engines in which several processes compute each pass together.
 #include <signal.h>
 
 #include <filesystem>
@@ -31,7 +31,7 @@ EngineOptions OptionsFor(const GoldenPair& pair, int ranks) {
   return options;
 }
 
-// Processes that this one has started and that have not ended.
+// Returns the processes that this one has started and that have not ended.
 std::vector<pid_t> Children() {
   std::vector<pid_t> children;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -53,7 +53,7 @@ std::vector<Request> EveryKindOfRequest(const GoldenPair& pair) {
       requests.push_back(request);
     }
   }
-  // A prefix that is found, a prompt of one token, a constraint.
+  // A prefix hit, a prompt of one token, and a constraint.
   requests.push_back(RequestFor(PromptOf(pair, 33)));
   requests.push_back(RequestFor(PromptOf(pair, 1)));
   requests.push_back(RequestFor(PromptOf(pair, 9)));
@@ -74,9 +74,9 @@ void ExpectSameAnswers(Engine* got, Engine* want, const GoldenPair& pair) {
   EXPECT_TRUE(got->CheckIntegrity().ok());
 }
 
-// Row 192 of the bug catalogue: text, log-probabilities and acceptance of ranks are those of one
-// process.
-TEST(EngineRanks, AnswerAsOneProcess) {
+// Row 192 of the bug catalogue: the text, log-probabilities and acceptance of ranks equal those of
+// one process.
+TEST(EngineRanks, AnswerTheSameAsOneProcess) {
   const GoldenPair pair("perturbed");
   for (const std::string kv_cache : {"f32", "int8"}) {
     for (const bool shares_draft : {false, true}) {
@@ -94,7 +94,7 @@ TEST(EngineRanks, AnswerAsOneProcess) {
   EXPECT_THAT(Children(), IsEmpty());
 }
 
-TEST(EngineRanks, AnswerAsOneProcessWhereSequencesArePreempted) {
+TEST(EngineRanks, AnswerTheSameAsOneProcessUnderPreemption) {
   const GoldenPair pair("shallow");
   EngineOptions options = OptionsFor(pair, 1);
   options.max_batch = 4;
@@ -118,7 +118,7 @@ TEST(EngineRanks, AnswerAsOneProcessWhereSequencesArePreempted) {
   EXPECT_TRUE(engine->CheckIntegrity().ok());
 }
 
-TEST(EngineRanks, ARankThatIsKilledFailsRequestsAndIsTold) {
+TEST(EngineRanks, AKilledRankFailsRequestsAndIsReported) {
   const GoldenPair pair("shallow");
   EngineOptions options = OptionsFor(pair, 2);
   absl::Notification is_told;
@@ -133,10 +133,10 @@ TEST(EngineRanks, ARankThatIsKilledFailsRequestsAndIsTold) {
   ASSERT_THAT(children, SizeIs(1));
   kill(children[0], SIGKILL);
   is_told.WaitForNotification();
-  EXPECT_THAT(std::string(told.message()), HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_THAT(std::string(told.message()), HasSubstr("rank 1 was terminated by signal 9"));
   const absl::Status failed = engine->Generate(RequestFor(PromptOf(pair, 9))).status();
   EXPECT_TRUE(absl::IsUnavailable(failed)) << failed;
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("rank 1 was terminated by signal 9"));
   engine = nullptr;
   EXPECT_THAT(Children(), IsEmpty());
 }

@@ -1,4 +1,4 @@
-// What users of an engine see: pieces, cancelling, threads, counts, and what is refused.
+// The engine as its callers see it: pieces, cancelling, threads, counts and refusals.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -28,10 +28,10 @@ using testing::HasSubstr;
 
 // ---- Streaming, cancelling, threads ----
 
-TEST(Engine, PiecesJoinedAreTheCompletion) {
+TEST(Engine, JoinedPiecesEqualTheCompletion) {
   EngineOptions options =
       CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
-  options.callback_thread = CallbackThread::kEngine;  // a piece for every round
+  options.callback_thread = CallbackThread::kEngine;  // one piece per round
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const std::vector<std::string>& stop :
        {std::vector<std::string>{}, std::vector<std::string>{" a", "gir", "zzz"}}) {
@@ -62,10 +62,10 @@ TEST(Engine, PiecesJoinedAreTheCompletion) {
   }
 }
 
-TEST(Engine, ACallbackMayEndItsGeneration) {
+TEST(Engine, ACallbackCanEndItsGeneration) {
   const GoldenPair pair("perturbed");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
-  options.callback_thread = CallbackThread::kEngine;  // then no round runs on
+  options.callback_thread = CallbackThread::kEngine;  // so that no further round runs
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (int rounds = 1; rounds <= 3; ++rounds) {
     int seen = 0;
@@ -85,7 +85,7 @@ TEST(Engine, ACallbackMayEndItsGeneration) {
   }
 }
 
-TEST(Engine, CancelEndsWhatRunsAndWhatWaits) {
+TEST(Engine, CancelEndsRunningAndWaitingRequests) {
   const GoldenPair pair("perturbed");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.max_batch = 1;
@@ -130,12 +130,12 @@ TEST(Engine, CancelEndsWhatRunsAndWhatWaits) {
   const auto whole = engine->Wait(*unharmed);
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->token_ids, pair.output_ids);
-  engine->Cancel(*unharmed);  // long over
+  engine->Cancel(*unharmed);  // ended already
 }
 
-// Pages run out while two run; the older is cancelled in whichever round, and what it holds is not
-// in the younger's way when the next is planned.
-TEST(Engine, ACancelledOneLeavesItsPagesToTheOthers) {
+// Pages run out while two generations run. Whichever round the older one is cancelled in, its pages
+// are free when the next round is planned.
+TEST(Engine, ACancelledGenerationFreesItsPages) {
   constexpr int kTokens = 24;
   const GoldenPair pair("perturbed");
   EngineOptions options = CpuOptionsFor(pair.target, "");
@@ -149,7 +149,7 @@ TEST(Engine, ACancelledOneLeavesItsPagesToTheOthers) {
                         .max_tokens = kTokens,
                         .sampling = kGreedy,
                         .ignore_eos = true,
-                        .draft_tokens = 0};  // a token a round
+                        .draft_tokens = 0};  // one token per round
   const Completion alone = Generate(engine.get(), request);
   for (int last = 1; last < kTokens; ++last) {
     SCOPED_TRACE(last);
@@ -177,7 +177,7 @@ TEST(Engine, ACancelledOneLeavesItsPagesToTheOthers) {
   }
 }
 
-TEST(Engine, EveryGenerationIsWaitedForOnce) {
+TEST(Engine, EveryGenerationCanBeWaitedForOnce) {
   const GoldenPair pair("perturbed");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, ""));
   EXPECT_EQ(engine->Wait(1).status().code(), absl::StatusCode::kNotFound);
@@ -187,7 +187,7 @@ TEST(Engine, EveryGenerationIsWaitedForOnce) {
   EXPECT_EQ(engine->Wait(*id).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(Engine, MayBeDestroyedWithWorkInFlight) {
+TEST(Engine, CanBeDestroyedWithWorkInFlight) {
   const GoldenPair pair("shallow");
   for (int time = 0; time < 5; ++time) {
     std::atomic<int> calls = 0;
@@ -205,14 +205,14 @@ TEST(Engine, MayBeDestroyedWithWorkInFlight) {
       }
       if (time > 0) has_begun.WaitForNotification();
     }
-    // Whoever was called is not called any more.
+    // No callback runs after the engine is destroyed.
     const int calls_at_the_end = calls;
     std::this_thread::yield();
     EXPECT_EQ(calls, calls_at_the_end);
   }
 }
 
-TEST(Engine, ManyThreadsMaySubmitAtOnce) {
+TEST(Engine, ManyThreadsCanSubmitAtOnce) {
   const GoldenPair pair("shallow");
   const std::vector<std::vector<TokenId>> prompts = PromptsFrom(pair.prompt_ids, 8);
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
@@ -266,7 +266,7 @@ TEST(Engine, StatsAddUp) {
   ExpectSameCounts(engine->stats(), sum);
 }
 
-// ---- What is refused ----
+// ---- Refusals ----
 
 void ExpectRefused(const absl::Status& status, const std::string& field,
                    const std::string& given = "") {
@@ -274,7 +274,7 @@ void ExpectRefused(const absl::Status& status, const std::string& field,
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(field), HasSubstr(given)));
 }
 
-TEST(Engine, RefusesRequestsThatCannotBeMet) {
+TEST(Engine, RefusesInvalidRequests) {
   const GoldenPair pair("perturbed");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -341,7 +341,7 @@ TEST(Engine, RefusesRequestsBeyondItsMemory) {
   ExpectRefused(engine->Submit(request, nullptr).status(), "max_tokens", "kv_memory");
 }
 
-TEST(Engine, RefusesOptionsThatCannotBeMet) {
+TEST(Engine, RefusesInvalidOptions) {
   const GoldenPair pair("perturbed");
   const EngineOptions good = CpuOptionsFor(pair.target, pair.draft);
   const auto refusal = [&](auto change) {
@@ -359,8 +359,8 @@ TEST(Engine, RefusesOptionsThatCannotBeMet) {
   ExpectRefused(refusal([](EngineOptions& o) { o.draft_tokens = -2; }), "draft_tokens", "-2");
   ExpectRefused(refusal([](EngineOptions& o) { o.device = "foo"; }), "device", "foo");
   ExpectRefused(refusal([](EngineOptions& o) { o.compute = "foo"; }), "compute", "foo");
-  // The CPU may have bf16 dot products, whatever its instruction set is called; the weights are not
-  // bf16.
+  // Which of the two errors comes depends on whether the CPU has bf16 dot products. The weights are
+  // not bf16.
   EXPECT_THAT(
       std::string(refusal([](EngineOptions& o) { o.compute = "bf16"; }).message()),
       AnyOf(HasSubstr("compute: bf16 needs bfloat16 weights"), HasSubstr("bf16 dot product")));
@@ -368,7 +368,7 @@ TEST(Engine, RefusesOptionsThatCannotBeMet) {
   ExpectRefused(refusal([](EngineOptions& o) { o.page_size = 0; }), "page_size", "0");
   ExpectRefused(refusal([](EngineOptions& o) { o.max_batch = 0; }), "max_batch", "0");
   ExpectRefused(refusal([](EngineOptions& o) { o.chunk_tokens = -1; }), "chunk_tokens", "-1");
-  // Beyond their limits sums and products of them would be negative.
+  // Without limits, sums and products of these values would overflow.
   constexpr int kLargest = std::numeric_limits<int>::max();
   const std::string largest = absl::StrCat(kLargest);
   ExpectRefused(refusal([](EngineOptions& o) { o.threads = kLargest; }), "threads", largest);
@@ -385,14 +385,14 @@ TEST(Engine, RefusesOptionsThatCannotBeMet) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(Engine, TakesATokenizerInAnotherFormForTheSame) {
+TEST(Engine, AcceptsTheSameTokenizerInAnotherFormat) {
   const GoldenPair pair("perturbed");
   const ModelCopy reformatted(pair.draft);
   reformatted.Write("tokenizer.json", reformatted.ReadJson("tokenizer.json").dump(2) + "\n");
   EXPECT_TRUE(Engine::Create(CpuOptionsFor(pair.target, reformatted.path())).ok());
 }
 
-TEST(Engine, TakesPromptsAsTextAndAsIds) {
+TEST(Engine, AcceptsPromptsAsTextAndAsIds) {
   const std::unique_ptr<Engine> engine =
       MakeEngine(CpuOptionsFor(GoldenModelPath("llama-gqa"), ""));
   const auto ids = engine->tokenizer().Encode("Once upon a time", SpecialTokens::kParse);
@@ -401,11 +401,11 @@ TEST(Engine, TakesPromptsAsTextAndAsIds) {
   Request by_ids = by_text;
   by_ids.prompt = "";
   by_ids.prompt_ids = engine->tokenizer().WithTemplate(*ids);
-  EXPECT_EQ(by_ids.prompt_ids.size(), ids->size() + 1);  // this template adds <s>
+  EXPECT_EQ(by_ids.prompt_ids.size(), ids->size() + 1);  // this model's template adds <s>
   ExpectSameOutput(Generate(engine.get(), by_text), Generate(engine.get(), by_ids));
 }
 
-TEST(Engine, SaysWhatItRuns) {
+TEST(Engine, ReportsItsModels) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   const std::unique_ptr<Engine> engine = MakeEngine(options);

@@ -1,4 +1,4 @@
-// What engines find in a store that others have filled.
+// Engines that find pages in a store that other engines have filled.
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ EngineOptions SmallPagesFor(const GoldenPair& pair) {
   return options;
 }
 
-// Row 182 of the bug catalogue: both models' pages come back, so the text, its log-probabilities
-// and what was accepted are what they were before the restart.
+// Row 182 of the bug catalogue: the pages of both models come back, so the text, its
+// log-probabilities and the accepted tokens are the same as before the restart.
 TEST(EngineStore, IsTheSameAfterARestart) {
   for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
     for (const std::string name : {"shallow", "perturbed"}) {
@@ -35,7 +35,7 @@ TEST(EngineStore, IsTheSameAfterARestart) {
         for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
                                  3 * page_size, 3 * page_size + 1}) {
           SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length));
-          // Texts that begin otherwise than those before.
+          // Make the text start differently from the earlier ones.
           std::vector<TokenId> prompt = PromptOf(pair, length);
           prompt[0] = length;
           const Request request = RequestFor(prompt);
@@ -65,8 +65,8 @@ TEST(EngineStore, IsTheSameAfterARestart) {
   }
 }
 
-// Row 181: what one tenant had read another computes.
-TEST(EngineStore, KeepsTenantsApart) {
+// Row 181: a tenant computes pages that another tenant has stored.
+TEST(EngineStore, DoesNotSharePagesBetweenTenants) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   StoreWorld world;
@@ -85,7 +85,8 @@ TEST(EngineStore, KeepsTenantsApart) {
   }
 }
 
-// The draft's pages come back, whichever part of the text it reads and whatever its cache holds.
+// The draft's pages come back, even if it reads only a window of the text and its cache has another
+// type.
 TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
@@ -107,9 +108,9 @@ TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
   }
 }
 
-// Texts beyond the original context of a model are rotated otherwise from their start on: pages of
-// one kind serve no other, with the same tokens.
-TEST(EngineStore, KeepsRotaryVariantsApart) {
+// A text beyond the model's original context gets another rotary embedding from its first token on,
+// so short and long texts do not share pages even if their tokens are equal.
+TEST(EngineStore, DoesNotSharePagesBetweenRotaryVariants) {
   EngineOptions options = CpuOptionsFor(GoldenModelPath("phi3-longrope"), "");
   options.drafter = DrafterKind::kNone;
   options.page_size = 1;
@@ -128,7 +129,7 @@ TEST(EngineStore, KeepsRotaryVariantsApart) {
   }
 }
 
-// The next turn finds the answer, too.
+// The next turn of the conversation finds the answer too.
 TEST(EngineStore, KeepsAnswers) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
@@ -144,8 +145,8 @@ TEST(EngineStore, KeepsAnswers) {
   ExpectSameOutput(got, Generate(MakeEngine(options).get(), second));
 }
 
-// Row 183: nothing of another model, another cache or other arithmetic is taken.
-TEST(EngineStore, FindsNothingOfOthers) {
+// Row 183: pages of another model, another cache type or other arithmetic are not used.
+TEST(EngineStore, DoesNotUsePagesOfOtherEngines) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 30));
@@ -166,11 +167,11 @@ TEST(EngineStore, FindsNothingOfOthers) {
     EXPECT_EQ(got.store_tokens, 0);
     ExpectSameOutput(got, Generate(MakeEngine(other).get(), request));
   }
-  // They have kept theirs next to the first's.
+  // The other engines stored their pages next to the first one's.
   EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 28);
 }
 
-// The same weights under another name are the same.
+// The same weights under another path are the same model.
 TEST(EngineStore, FindsPagesOfAModelThatWasMoved) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
@@ -186,7 +187,7 @@ TEST(EngineStore, FindsPagesOfAModelThatWasMoved) {
   EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 0);
 }
 
-// Many at once, of which some begin alike, in caches that hold few of them.
+// Many requests at once, some of which share prefixes, in caches that hold only a few of them.
 TEST(EngineStore, ServesManyInSmallCaches) {
   const GoldenPair pair("perturbed");
   EngineOptions options = SmallPagesFor(pair);
@@ -211,7 +212,7 @@ TEST(EngineStore, ServesManyInSmallCaches) {
   }
 }
 
-// Requests that come together and begin alike wait for one reading of their pages.
+// Requests that arrive together with the same prefix wait for a single read of its pages.
 TEST(EngineStore, ReadsPagesOfTheSamePromptOnce) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
@@ -239,8 +240,9 @@ TEST(EngineStore, ReadsPagesOfTheSamePromptOnce) {
   EXPECT_TRUE(engine->CheckIntegrity().ok());
 }
 
-// A request that is cancelled while it waits, and an engine that ends meanwhile, wait for no disk.
-TEST(EngineStore, EndsWhileItWaits) {
+// Neither cancelling a request that waits for the disk nor destroying the engine has to wait for
+// the disk.
+TEST(EngineStore, CancelsAndEndsWithoutWaitingForTheDisk) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 41));
@@ -261,9 +263,9 @@ TEST(EngineStore, EndsWhileItWaits) {
   engine.reset();
 }
 
-// Row 184: a disk that stands still costs a share of what computing takes, by the clock, and the
-// answer is computed.
-TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
+// Row 184: a disk that hangs costs at most a fraction of the time of computing, by the clock. Then
+// the pages are computed.
+TEST(EngineStore, ComputesPagesIfTheDiskIsTooSlow) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 41));
@@ -285,7 +287,7 @@ TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
     const absl::Duration computing = absl::Seconds(41 / StoreWorld::kTokensPerSecond);
     world.clock().Advance(0.04 * computing);
     EXPECT_TRUE(absl::IsDeadlineExceeded(
-        engine->Wait(*id, absl::ZeroDuration()).status()));  // it waits still
+        engine->Wait(*id, absl::ZeroDuration()).status()));  // still waiting
     world.clock().Advance(0.02 * computing);
     const absl::StatusOr<Completion> got = engine->Wait(*id);
     ASSERT_TRUE(got.ok());
@@ -296,7 +298,7 @@ TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
 }
 
 // Row 185: pages that cannot be written are counted, and answers stay the same.
-TEST(EngineStore, CountsWhatCannotBeWritten) {
+TEST(EngineStore, CountsPagesThatCannotBeWritten) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 30));
@@ -312,8 +314,8 @@ TEST(EngineStore, CountsWhatCannotBeWritten) {
   ExpectSameOutput(Generate(engine.get(), request), want);
 }
 
-// A folder that cannot be a store costs a warning.
-TEST(EngineStore, RunsWithoutAFolderThatCannotBeMade) {
+// A folder that cannot be created only logs a warning.
+TEST(EngineStore, RunsWithoutAStoreIfTheFolderCannotBeCreated) {
   const GoldenPair pair("shallow");
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.kv_store = "/proc/no/store";
@@ -321,7 +323,7 @@ TEST(EngineStore, RunsWithoutAFolderThatCannotBeMade) {
   EXPECT_EQ(got.store_tokens, 0);
 }
 
-TEST(EngineStore, RefusesOptionsThatMakeNoSense) {
+TEST(EngineStore, RefusesInvalidOptions) {
   EngineOptions options = CpuOptionsFor("x", "");
   options.kv_store = "folder";
   options.prefix_cache = false;

@@ -1,5 +1,5 @@
-// Whole engines: what speculation, batches, chunks, caches and preemption must not change, and the
-// log-probabilities they report.
+// Whole engines: speculation, batches, chunks, caches and preemption must not change the output,
+// and the reported log-probabilities are right.
 #include "tandem/engine.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-// What the target itself says: its rows over `tokens`, in one pass of its own.
+// Returns the target's own log-probabilities of `tokens`, from one pass over all of them.
 std::vector<TokenLogprobs> LogprobsAlone(const std::string& folder,
                                          const std::vector<TokenId>& tokens, int num_top) {
   const std::unique_ptr<Backend> backend =
@@ -46,14 +46,14 @@ std::vector<TokenLogprobs> LogprobsAlone(const std::string& folder,
   return all;
 }
 
-// ---- The same output, whatever shares the work ----
+// ---- The same output in every setting ----
 
 struct Setting {
   int page_size;
   int max_batch;
 };
 
-TEST(Engine, GreedyTextIsThatOfPlainDecoding) {
+TEST(Engine, GreedyTextEqualsPlainDecoding) {
   for (const std::string name : {"shallow", "perturbed"}) {
     const GoldenPair pair(name);
     std::vector<Request> requests;
@@ -117,9 +117,9 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
   }
 }
 
-// With drafts rejected and accepted, prompts that share pages, pages copied and sequences
+// Drafts are rejected and accepted, prompts share pages, pages are copied, and sequences are
 // preempted.
-TEST(Engine, SpeculationIsPlainDecodingWhateverTheCachesHold) {
+TEST(Engine, SpeculationEqualsPlainDecodingWithEveryCacheType) {
   for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
     for (const std::string name : {"shallow", "perturbed"}) {
       const GoldenPair pair(name);
@@ -169,7 +169,7 @@ TEST(Engine, ThreadsChangeNoBit) {
   }
 }
 
-TEST(Engine, SeedAndSequenceChooseTheOutput) {
+TEST(Engine, SeedAndSequenceDetermineTheOutput) {
   const GoldenPair pair("shallow");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   const auto ids = [&](std::optional<uint64_t> seed, uint32_t sequence) {
@@ -187,7 +187,8 @@ TEST(Engine, SeedAndSequenceChooseTheOutput) {
   EXPECT_NE(ids(std::nullopt, 0), ids(std::nullopt, 0));
 }
 
-// Chunks, prefix hits and batches: the same tokens, and the draft is none the worse for them.
+// With any chunks, prefix hits and batches, the tokens are the same and as many of the draft's are
+// accepted.
 TEST(Engine, ChunksAndPrefixHitsChangeNeitherOutputNorAcceptance) {
   const GoldenPair pair("perturbed");
   std::vector<TokenId> prompt = pair.prompt_ids;
@@ -232,7 +233,7 @@ TEST(Engine, ChunksAndPrefixHitsChangeNeitherOutputNorAcceptance) {
   }
 }
 
-// Each turn finds all that was said before, the engine's own words included.
+// Each turn finds all earlier turns in the cache, including the engine's own answers.
 TEST(Engine, EveryTurnOfAConversationIsFoundInTheCache) {
   const GoldenPair pair("perturbed");
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
@@ -251,7 +252,7 @@ TEST(Engine, EveryTurnOfAConversationIsFoundInTheCache) {
     const Completion got = Generate(engine.get(), request);
     const Completion want = Generate(without.get(), request);
     ExpectSameOutput(got, want);
-    ExpectSameCounts(got.stats, want.stats);  // the draft found it too
+    ExpectSameCounts(got.stats, want.stats);  // the draft's prefix hit, too
     EXPECT_EQ(got.cached_tokens, known);
     std::vector<TokenId>& prompt = request.prompt_ids;
     prompt.insert(prompt.end(), got.token_ids.begin(), got.token_ids.end());
@@ -261,7 +262,7 @@ TEST(Engine, EveryTurnOfAConversationIsFoundInTheCache) {
   }
 }
 
-TEST(Engine, TheSamePromptManyTimesAtOnce) {
+TEST(Engine, ReadsThePromptOfConcurrentRequestsOnce) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
@@ -277,12 +278,13 @@ TEST(Engine, TheSamePromptManyTimesAtOnce) {
     EXPECT_EQ(got.token_ids, want);
     num_read += got.cached_tokens == 0;
   }
-  // One has read it before the next begins, whether or not they came in time for the same batch.
+  // One request reads the prompt before the next one starts, whether or not they arrive in time for
+  // the same batch.
   EXPECT_EQ(num_read, 1);
 }
 
-// Who was preempted had published what it read, and finds what of it is left.
-TEST(Engine, ResumesFromWhatIsStillInTheCache) {
+// A preempted sequence has published its pages, and later finds those that have not been evicted.
+TEST(Engine, ResumesFromPagesThatAreStillCached) {
   const GoldenPair pair("shallow");
   const auto read_again = [&](bool prefix_cache) {
     EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
@@ -313,7 +315,8 @@ TEST(Engine, ResumesFromWhatIsStillInTheCache) {
   EXPECT_GT(read_again(true), 10);
 }
 
-// Four times the same prompt, in a cache that holds it once beside four answers: they run together.
+// Four requests with the same prompt run together in a cache that holds the prompt once and four
+// answers.
 TEST(Engine, SequencesOfOnePromptShareItsPages) {
   const GoldenPair pair("shallow");
   constexpr int kSequences = 4;
@@ -328,7 +331,7 @@ TEST(Engine, SequencesOfOnePromptShareItsPages) {
     alone.push_back(Generate(MakeEngine(options).get(), request));
   }
   options.prefix_cache = true;
-  // 8 pages of the prompt are full, and each needs 3 more.
+  // The prompt has 8 full pages, and each sequence needs 3 more.
   options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, (8 + kSequences * 3) * 4);
   options.callback_thread = CallbackThread::kEngine;  // which then waits with the callbacks
   const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -351,7 +354,7 @@ TEST(Engine, SequencesOfOnePromptShareItsPages) {
     ASSERT_TRUE(got.ok()) << got.status();
     ExpectSameOutput(*got, alone[i]);
     EXPECT_EQ(got->num_preemptions, 0);
-    // The second may have come soon enough to read with the first.
+    // The second request can arrive in time to read the prompt with the first.
     if (i != 1) {
       EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : 32);
     }
@@ -362,9 +365,9 @@ TEST(Engine, SequencesOfOnePromptShareItsPages) {
   EXPECT_GT(engine->load().draft_prefix_hits, 0);
 }
 
-// A prompt that was cancelled half way has not been read in vain. The other's pieces say how far it
-// is: 3 tokens a round, in pages of 2.
-TEST(Engine, KeepsWhatWasReadOfACancelledPrompt) {
+// The pages of a prompt that was cancelled half way stay in the cache. The pieces of the other
+// request show its progress: 3 tokens per round, in pages of 2.
+TEST(Engine, KeepsThePagesOfACancelledPrompt) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.page_size = 2;
@@ -398,7 +401,7 @@ TEST(Engine, KeepsWhatWasReadOfACancelledPrompt) {
   is_cancelled.Notify();
   EXPECT_EQ(engine->Wait(*id)->finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(engine->Wait(*other)->finish_reason, FinishReason::kLength);
-  // In the last round the other's piece comes before the prompt's share is offered.
+  // In the last round the other request's piece comes before the prompt's pages are published.
   const Completion again = Generate(engine.get(), prompt);
   EXPECT_GE(again.cached_tokens, 7 * 3 / 2 * 2);
   EXPECT_LE(again.cached_tokens, 9 * 3 / 2 * 2);
@@ -425,7 +428,8 @@ TEST(Engine, BatchesDoNotChangeAcceptance) {
   }
 }
 
-// Room for the longest generation and a little more: the others are preempted, again and again.
+// There is room for the longest generation and a little more, so the others are preempted
+// repeatedly.
 TEST(Engine, PreemptionChangesNothing) {
   const GoldenPair pair("shallow");
   for (const std::string& draft : {std::string(), pair.draft}) {
@@ -464,7 +468,7 @@ TEST(Engine, PreemptionChangesNothing) {
         }
         EXPECT_EQ(got[0].num_preemptions, 0);  // the oldest
         EXPECT_GT(num_preemptions, 0);
-        // Nothing was lost on the way: all of it can be done again.
+        // No page was lost: the same request can run again.
         ExpectSameOutput(Generate(engine.get(), requests[7]), want[7]);
       }
     }
@@ -473,7 +477,8 @@ TEST(Engine, PreemptionChangesNothing) {
 
 // ---- A draft that is the target ----
 
-// Holes and wrong entries of the draft's cache cannot be seen in the output, but here.
+// Holes and wrong entries in the draft's cache do not show in the output, but they show in
+// acceptance.
 TEST(Engine, ADraftThatIsTheTargetIsAlwaysAccepted) {
   const std::string model = GoldenModelPath("llama-rope3");
   EngineOptions options = DraftModelOptionsFor(model, model);
@@ -502,7 +507,7 @@ TEST(Engine, ADraftThatIsTheTargetIsAlwaysAccepted) {
 
 // ---- Log-probabilities ----
 
-TEST(Engine, LogprobsAreThoseOfAPassOverTheWholeText) {
+TEST(Engine, LogprobsEqualThoseOfOnePassOverTheText) {
   const GoldenPair pair("shallow");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   for (const AcceptanceRule verifier : kAllRules) {
@@ -518,7 +523,7 @@ TEST(Engine, LogprobsAreThoseOfAPassOverTheWholeText) {
                                                      .prompt_logprobs = {.num_top = 4}});
       std::vector<TokenId> tokens = pair.prompt_ids;
       tokens.insert(tokens.end(), got.token_ids.begin(), got.token_ids.end());
-      // The row of token i stands at i - 1.
+      // The row of token i is at index i - 1.
       const std::vector<TokenLogprobs> rows = LogprobsAlone(pair.target, tokens, 4);
       Completion want = got;
       want.prompt_logprobs = {std::nullopt};
@@ -533,7 +538,7 @@ TEST(Engine, LogprobsAreThoseOfAPassOverTheWholeText) {
   }
 }
 
-TEST(Engine, ProcessedLogprobsAreOfTheDistributionDrawnFrom) {
+TEST(Engine, ProcessedLogprobsDescribeTheSampledDistribution) {
   const GoldenPair pair("shallow");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   Request request{.prompt_ids = pair.prompt_ids,
@@ -562,7 +567,7 @@ TEST(Engine, PromptLogprobsAreTheSameInEveryChunking) {
                             .max_tokens = 3,
                             .sampling = kGreedy,
                             .prompt_logprobs = {.num_top = 2}};
-      // The second time a prefix hit would leave out rows that must be reported.
+      // In the second run a prefix hit would skip rows that must be reported.
       for (int time = 0; time < 2; ++time) {
         const Completion got = Generate(engine.get(), request);
         EXPECT_EQ(got.prompt_logprobs.size(), prompt.size());

@@ -168,7 +168,7 @@ void ExpectConsistent(const Completion& completion) {
   EXPECT_EQ(count('a'), stats.accepted);
   EXPECT_EQ(static_cast<int64_t>(letters.size()), stats.emitted);
   EXPECT_LE(count('p') + count('c') + count('b'), stats.rounds);
-  // A generation may end inside a draft; then its last round has no token of the target's own.
+  // A generation can end inside a draft. Its last round then has no token of the target's own.
   const bool ended_inside = !letters.empty() && letters.back() == 'a';
   EXPECT_EQ(count('p') + count('c') + count('b') + ended_inside, stats.rounds);
   int64_t proposed = 0;
@@ -190,7 +190,7 @@ ModelCopy::ModelCopy(const std::string& folder) {
   TANDEM_CHECK(mkdtemp(name.data()) != nullptr);
   path_ = name;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    // Written anew, so that read-only originals make writable copies.
+    // Writes new files, so that copies of read-only originals are writable.
     Write(entry.path().filename().string(), ReadFileOrDie(entry.path()));
   }
 }

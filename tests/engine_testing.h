@@ -1,4 +1,4 @@
-// Helpers of tests that run whole engines.
+// Helpers for tests that run whole engines.
 #ifndef TANDEM_TESTS_ENGINE_TESTING_H_
 #define TANDEM_TESTS_ENGINE_TESTING_H_
 
@@ -18,8 +18,7 @@ namespace tandem {
 
 std::string ShippedModelPath(absl::string_view name);
 
-// A golden pair: which models, which prompt, and what the reference made of them
-// (tests/data/README.md).
+// A golden pair: its models, its prompt and the reference's outputs (tests/data/README.md).
 struct GoldenPair {
   explicit GoldenPair(const std::string& name);
 
@@ -33,39 +32,38 @@ struct GoldenPair {
 
 inline const SamplingParams kGreedy = {.temperature = 0.0f};
 
-// Prompts of 1, 3, 5, ... tokens made of `ids`, that share beginnings.
+// Returns prompts of 1, 3, 5, ... tokens made of `ids`, which share prefixes.
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);
 
-// Requests of these prompts for plain decoding, greedily and at temperature 0.8 in turns, seeded,
-// with log-probabilities.
+// Returns seeded plain-decoding requests for these prompts, alternately greedy and at temperature
+// 0.8, with log-probabilities.
 std::vector<Request> PlainRequests(const std::vector<std::vector<TokenId>>& prompts,
                                    int max_tokens);
 
-// f32 on one thread, so that a busy machine does not slow tests down, and a whole head of the
-// draft, so that counts depend on one request alone; the draft may be empty.
+// Options for f32 on one thread, so that a busy machine does not slow tests down, and for the
+// draft's full vocabulary, so that counts depend on one request alone. The draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
-// The same, but the draft model alone proposes: for tests that count what it does. The default
-// looks drafts up as well.
+// The same, but only the draft model proposes, for tests that count its work. The default also uses
+// lookups.
 EngineOptions DraftModelOptionsFor(const std::string& target, const std::string& draft);
 
 // Bytes of both caches for `num_tokens` tokens; the draft may be empty.
 int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens);
 
-// The value, or the end of the test program with the error.
+// Each prints the error and aborts the test program on failure.
 std::unique_ptr<Engine> MakeEngine(const EngineOptions& options);
 Completion Generate(Engine* engine, const Request& request);
-// All at once.
+// Submits all requests, then waits for all.
 std::vector<Completion> GenerateAll(Engine* engine, const std::vector<Request>& requests);
 
-// Expects what plain decoding promises: ids, text, finish reason and log-probabilities, these bit
-// for bit.
+// Expects the same ids, text and finish reason, and log-probabilities that are equal bit for bit.
 void ExpectSameOutput(const Completion& got, const Completion& want);
-// Expects the same counts.
+// Expects equal counts.
 void ExpectSameCounts(const RoundStats& got, const RoundStats& want);
-// Expects that what a completion says of itself fits together.
+// Expects that the fields of a completion agree with each other.
 void ExpectConsistent(const Completion& completion);
 
-// A copy of a model folder that a test may damage; removed at the end.
+// A copy of a model folder that a test may damage. The destructor removes it.
 class ModelCopy {
  public:
   explicit ModelCopy(const std::string& folder);

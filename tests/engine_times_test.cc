@@ -1,4 +1,5 @@
-// The times that the engine reports, to the nanosecond: its clock goes on only where the test says.
+// The times that the engine reports, to the nanosecond: its clock advances only where the test says
+// so.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kMs = absl::Milliseconds(1);
 
-// An engine whose judging takes 10 ms for each sequence of a round. It decodes plainly.
+// Returns an engine without drafts whose judge takes 10 ms for each sequence of a round.
 std::unique_ptr<Engine> SlowEngine(const GoldenPair& pair, int max_batch, FakeClock* clock) {
   EngineOptions options = CpuOptionsFor(pair.target, "");
   options.drafter = DrafterKind::kNone;
@@ -51,9 +52,9 @@ void ExpectTimes(const Timings& t, absl::Duration queue, absl::Duration prompt,
   EXPECT_EQ(t.end_to_end, queue + prompt + verify + other);
 }
 
-// Rows 153 and 155: a prompt of one pass takes that pass, and no rate
-// counts the wait for a place.
-TEST(EngineTimes, WaitingPromptAndDecodingAreKeptApart) {
+// Rows 153 and 155: a prompt that takes one pass has that pass as its prompt time, and no rate
+// includes the time in the queue.
+TEST(EngineTimes, QueuePromptAndDecodeTimesAreSeparate) {
   const GoldenPair pair("itself");
   FakeClock clock;
   const std::unique_ptr<Engine> engine = SlowEngine(pair, /*max_batch=*/1, &clock);
@@ -79,16 +80,17 @@ TEST(EngineTimes, WaitingPromptAndDecodingAreKeptApart) {
   EXPECT_DOUBLE_EQ(a->DecodeTokensPerSecond(), 3 / 0.042);
   const double prompt_tokens = static_cast<double>(pair.prompt_ids.size());
   EXPECT_DOUBLE_EQ(a->PromptTokensPerSecond(), prompt_tokens / 0.010);
-  // It came when the first had read its prompt, and waited until that one had ended.
+  // The second request arrived after the first had read its prompt, and waited for the first to
+  // end.
   ExpectTimes(b->timings, 42 * kMs, 10 * kMs, 30 * kMs, absl::ZeroDuration());
   EXPECT_DOUBLE_EQ(b->TokensPerSecond(), 4 / 0.040);
 }
 
-TEST(EngineTimes, ASharedPassCountsWholeForEachSequence) {
+TEST(EngineTimes, ASharedPassCountsFullyForEachSequence) {
   const GoldenPair pair("itself");
   FakeClock clock;
   const std::unique_ptr<Engine> engine = SlowEngine(pair, /*max_batch=*/2, &clock);
-  // Both begin in one round, since nothing runs while a callback of the one before them waits.
+  // Both start in the same round, because the engine waits for the earlier request's callback.
   absl::Notification has_begun;
   absl::Notification both_wait;
   const auto before = engine->Submit(FourTokens(pair), [&](const Piece&) {
@@ -120,8 +122,8 @@ TEST(EngineTimes, ASharedPassCountsWholeForEachSequence) {
   EXPECT_EQ(joint.num_decoded_tokens(), 6);
 }
 
-// Drafts and passes by rounds of fakes: the first round's belong to the prompt.
-TEST(EngineTimes, DraftsAndPassesAreOfTheDecodeSpan) {
+// Draft and pass times of rounds with fakes: those of the first round belong to the prompt span.
+TEST(EngineTimes, DraftAndPassTimesCoverTheDecodeSpan) {
   FakeClock clock;
   RoundModels models;
   models.target.options().on_pass = [&](int num_tokens) { clock.Advance(num_tokens * kMs); };
@@ -141,7 +143,7 @@ TEST(EngineTimes, DraftsAndPassesAreOfTheDecodeSpan) {
   ASSERT_TRUE(models.Round(&drafter, s.get(), 2).ok());  // 3 tokens of the prompt, 2 drafted
   EXPECT_TRUE(s->times.has_read_prompt());
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(models.Round(&drafter, s.get(), 4).ok());  // a token each and 4 drafted
+    ASSERT_TRUE(models.Round(&drafter, s.get(), 4).ok());  // one token and 4 drafted
     clock.Advance(5 * kMs);
   }
   const Timings t = s->times.Until(Instant::Now());
@@ -157,8 +159,8 @@ TEST(EngineTimes, DraftsAndPassesAreOfTheDecodeSpan) {
   EXPECT_EQ(stats.draft_time, absl::Milliseconds(1));
 }
 
-// The first sequence writes while the second waits and reads a prompt of its own.
-TEST(EngineTimes, SpansOfSeveralSequencesAddUpAsOne) {
+// The first sequence decodes while the second waits and reads its own prompt.
+TEST(EngineTimes, JointSpansCoverAllSequences) {
   std::vector<Completion> completions(2);
   for (Completion& completion : completions) {
     completion.prompt_tokens = 7;

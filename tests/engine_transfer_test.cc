@@ -29,9 +29,9 @@ void ExpectSame(const Completion& got, const Completion& want) {
   ExpectSameCounts(got.stats, want.stats);
 }
 
-// Row 187 of the bug catalogue: both models' pages travel, so that text, log-probabilities and
-// acceptance are those of one worker, which are those of plain decoding.
-TEST(EngineTransfer, IsTheSameAsOneWorker) {
+// Row 187 of the bug catalogue: the pages of both models are transferred, so text,
+// log-probabilities and acceptance equal those of one worker, and of plain decoding.
+TEST(EngineTransfer, EqualsOneWorker) {
   const FakeClock clock;
   for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
     for (const std::string name : {"shallow", "perturbed"}) {
@@ -50,7 +50,7 @@ TEST(EngineTransfer, IsTheSameAsOneWorker) {
             SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length,
                                       is_seeded ? " seeded" : " greedy"));
             std::vector<TokenId> prompt = PromptOf(pair, length);
-            prompt[0] = 2 * length + (is_seeded ? 1 : 0);  // begins like no other
+            prompt[0] = 2 * length + (is_seeded ? 1 : 0);  // starts differently from all others
             Request request = RequestFor(prompt);
             if (is_seeded) {
               request.sampling = {.temperature = 0.8F, .top_p = 0.9F};
@@ -79,8 +79,8 @@ TEST(EngineTransfer, IsTheSameAsOneWorker) {
   }
 }
 
-// A constraint, a draft with a window and a tenant's salt go their way, too.
-TEST(EngineTransfer, KeepsWhatTheRequestAsksFor) {
+// Transfers also work with a constraint, a draft with a window, and a tenant's salt.
+TEST(EngineTransfer, KeepsConstraintsWindowsAndTenants) {
   const FakeClock clock;
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
@@ -95,7 +95,7 @@ TEST(EngineTransfer, KeepsWhatTheRequestAsksFor) {
   request.cache_salt = "one";
   const Completion got = Generate(decode.get(), DecodeAfter(prefill.get(), request));
   EXPECT_EQ(got.transfer_tokens, 40);
-  EXPECT_TRUE(decode->CheckIntegrity().ok());  // afterwards the load is that of the last round
+  EXPECT_TRUE(decode->CheckIntegrity().ok());  // waits until the load is that of the last round
   EXPECT_GT(decode->load().draft_prefix_hits, 8);
   EXPECT_LT(decode->load().draft_prefix_hits, 40);
   ExpectSame(got, Generate(reference.get(), request));
@@ -104,7 +104,7 @@ TEST(EngineTransfer, KeepsWhatTheRequestAsksFor) {
   EXPECT_EQ(Generate(decode.get(), request).cached_tokens, 0);
 }
 
-// The decode request may be sent first: it takes pages as they are computed.
+// The decode request can be sent before the prompt is read: it fetches pages as they are computed.
 TEST(EngineTransfer, FetchesWhileThePromptIsRead) {
   const FakeClock clock;
   const GoldenPair pair("shallow");
@@ -114,7 +114,7 @@ TEST(EngineTransfer, FetchesWhileThePromptIsRead) {
   const auto prefill = MakeEngine(options);
   const auto decode = MakeEngine(options);
   const Request request = RequestFor(PromptOf(pair, 41));
-  // Any answer of the worker names its address.
+  // Any response of the worker contains its address.
   Request later = DecodeAfter(prefill.get(), RequestFor({1, 2, 3}));
   KvTransferParams params = later.kv_transfer_params;
   params.remote_request_id = "chosen by the router";
@@ -130,8 +130,8 @@ TEST(EngineTransfer, FetchesWhileThePromptIsRead) {
   ExpectSame(got, Generate(reference.get(), request));
 }
 
-// Row 188: pages that do not come are computed, to the same bits.
-TEST(EngineTransfer, ComputesWhatIsLost) {
+// Row 188: pages that do not arrive are computed, with the same bits.
+TEST(EngineTransfer, ComputesPagesThatDoNotArrive) {
   FakeClock clock;
   const GoldenPair pair("shallow");
   const EngineOptions options = WorkerOptions(pair);
@@ -198,8 +198,8 @@ TEST(EngineTransfer, ComputesWhatIsLost) {
   }
 }
 
-// Workers may differ in the draft: then the target's pages travel alone.
-TEST(EngineTransfer, FetchesTheTargetsPagesWhereDraftsDiffer) {
+// Workers can have different drafts. Only the target's pages are transferred then.
+TEST(EngineTransfer, FetchesTheTargetsPagesIfDraftsDiffer) {
   const FakeClock clock;
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
@@ -214,9 +214,9 @@ TEST(EngineTransfer, FetchesTheTargetsPagesWhereDraftsDiffer) {
   ExpectSameOutput(got, Generate(MakeEngine(options).get(), request));
 }
 
-// A request that is cancelled while it waits for pages that never come, and an engine that ends
-// meanwhile, end at once.
-TEST(EngineTransfer, EndsWhileItWaits) {
+// Cancelling a request that waits for pages that never arrive, and destroying the engine meanwhile,
+// take effect at once.
+TEST(EngineTransfer, CancelsAndEndsWithoutWaitingForPages) {
   const FakeClock clock;
   const GoldenPair pair("shallow");
   const EngineOptions options = WorkerOptions(pair);
@@ -232,7 +232,7 @@ TEST(EngineTransfer, EndsWhileItWaits) {
   EXPECT_TRUE(prefill->CheckIntegrity().ok());
 }
 
-TEST(EngineTransfer, NamesWhatIsWrongWithAnAddress) {
+TEST(EngineTransfer, NamesTheFaultOfAnAddress) {
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
   const auto refusal = [&](const std::string& address) {
@@ -249,7 +249,7 @@ TEST(EngineTransfer, NamesWhatIsWrongWithAnAddress) {
   EXPECT_THAT(refusal("127.0.0.1:0"), HasSubstr("kv_transfer: needs the prefix cache"));
 }
 
-TEST(EngineTransfer, NamesWhatIsWrongWithARequest) {
+TEST(EngineTransfer, NamesTheFaultOfARequest) {
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
   const auto engine = MakeEngine(options);

@@ -1,6 +1,6 @@
-// A draft head whose layer is one f32 per token: a function of the token and of the state before
-// it. A row's logits, and the state that it leaves, are functions of all that it reads back through
-// the page table, so a wrong state, a stale place or a bad length changes the text.
+// A draft head whose layer is one f32 per token, a function of the token and of the state before
+// it. A row's logits and state are functions of everything that it reads back through the page
+// table, so a wrong state, a stale cache entry or a wrong length changes the text.
 #ifndef TANDEM_TESTS_FAKE_HEAD_H_
 #define TANDEM_TESTS_FAKE_HEAD_H_
 
@@ -25,11 +25,11 @@ class FakeHead final : public LanguageModel {
     int state_size = 2;               // of the target's states
     std::vector<TokenId> head_ids{};  // empty for all
     int context_length = 1 << 20;
-    int fail_at = -1;  // the number of a pass that fails, counted from 0; -1 for none
+    int fail_at = -1;  // index of the pass that fails; -1 for none
   };
-  // A row, and the results that it leaves.
+  // A row and its results.
   struct Row {
-    float place = 0.0f;  // in the layer
+    float place = 0.0f;  // its cache entry
     float own_state = 0.0f;
     std::vector<float> logits;
   };
@@ -50,7 +50,7 @@ class FakeHead final : public LanguageModel {
     return {states_.data(), DType::kF32, static_cast<int>(states_.size()), 1, 1};
   }
 
-  // The row of `token` after rows with these places, at positions 1, 2, ...
+  // Returns the row of `token` after rows with these cache entries at positions 1, 2, ......
   Row RowOf(absl::Span<const float> places, TokenId token, absl::Span<const float> state) const {
     uint64_t hash = SplitMix64(state.size() ^ static_cast<uint32_t>(token + 1));
     for (const float value : state) hash = SplitMix64(hash ^ BitsOf(value));
@@ -65,7 +65,7 @@ class FakeHead final : public LanguageModel {
     }
     return row;
   }
-  // What stands in the layer from position 1 on.
+  // Returns the layer's cache entries for positions [1, end).
   std::vector<float> Places(const KvSequence& kv, int end) const {
     std::vector<float> places;
     for (int i = 1; i < end; ++i) places.push_back(*Place(kv, i));

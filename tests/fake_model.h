@@ -1,6 +1,6 @@
-// A model whose cache is the tokens themselves: the place of a token holds the token. Its next row
-// is a function of everything it reads back through the page table, so a wrong page, a stale place
-// or a bad length changes the text.
+// A model whose cache holds the tokens themselves. Its next row is a function of everything that it
+// reads back through the page table, so a wrong page, a stale entry or a wrong length changes the
+// text.
 #ifndef TANDEM_TESTS_FAKE_MODEL_H_
 #define TANDEM_TESTS_FAKE_MODEL_H_
 
@@ -59,18 +59,18 @@ class FakeModel final : public LanguageModel {
     int vocab = 7;
     int context_length = 1 << 20;
     uint64_t salt = 1;
-    float shared = 2.0f;   // range of the logits' part that all fakes have in common
-    float own = 1.5f;      // and of that of this salt
+    float shared = 2.0f;   // range of the part of the logits that all fakes share
+    float own = 1.5f;      // range of the part that depends on the salt
     bool is_bf16 = false;  // rounds the logits
-    int fail_every = 0;    // passes; 0 for never
+    int fail_every = 0;    // passes per failure; 0 for never
     int packs_for = 0;     // passes until weights are packed
-    int state_size = 0;    // floats that each row leaves
-    int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
-    // Keeps rows on a device: those that are not wanted whole are NaN where the host reads.
+    int state_size = 0;    // floats per row
+    int fail_at = -1;      // index of the pass that fails; -1 for none
+    // If set, rows stay on a device, and rows that the host did not ask for are NaN on the host.
     Sampler* sampler = nullptr;
-    // What a pass over so many tokens does beside, such as taking time.
+    // Called during each pass with its number of tokens, for example to take time.
     std::function<void(int num_tokens)> on_pass = nullptr;
-    // Whether the row behind this context is NaN.
+    // Returns whether the row after this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
   };
   // One request of a pass.
@@ -87,7 +87,7 @@ class FakeModel final : public LanguageModel {
   int context_length() const override { return options_.context_length; }
   int num_unpacked() const override { return std::max(0, options_.packs_for - num_passes_); }
   Options& options() { return options_; }
-  // What the last passes were, since this was last cleared.
+  // The passes since the caller last cleared this.
   std::vector<std::vector<Fed>>& passes() { return passes_; }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
@@ -134,7 +134,7 @@ class FakeModel final : public LanguageModel {
     if (options_.on_pass) options_.on_pass(num_tokens);
     const MatrixView rows(rows_.data(), DType::kF32, num_rows, options_.vocab, stride);
     if (options_.sampler == nullptr) return rows;
-    // Tasks point to where rows of later passes will be.
+    // Tasks hold pointers to the rows of later passes, so the storage must not move.
     constexpr size_t kMaxRows = 4096;
     TANDEM_CHECK(rows_.size() <= kMaxRows);
     device_storage_.resize(kMaxRows, NAN);
@@ -152,7 +152,7 @@ class FakeModel final : public LanguageModel {
     return {states_.data(), DType::kF32, static_cast<int>(states_.size()) / std::max(size, 1), size,
             size};
   }
-  // The state that the row of a context's last token leaves.
+  // Returns the state of the row of a context's last token.
   std::vector<float> StateAfter(absl::Span<const TokenId> context) const {
     uint64_t hash = options_.salt;
     for (const TokenId token : context) hash = SplitMix64(hash ^ static_cast<uint32_t>(token + 1));
@@ -161,7 +161,7 @@ class FakeModel final : public LanguageModel {
     return state;
   }
 
-  // The logits behind a context.
+  // Returns the logits after a context.
   std::vector<float> RowAfter(absl::Span<const TokenId> context) const {
     std::vector<float> row(options_.vocab, NAN);
     if (options_.poisoned && options_.poisoned(context)) return row;
@@ -175,7 +175,7 @@ class FakeModel final : public LanguageModel {
     return row;
   }
 
-  // What stands in the cache of a sequence; -1 where nothing was written.
+  // Returns the tokens in the cache of a sequence; -1 for entries that were not written.
   static std::vector<TokenId> Contents(const KvSequence& kv) {
     std::vector<TokenId> tokens;
     for (int i = 0; i < kv.length(); ++i) {
@@ -193,7 +193,7 @@ class FakeModel final : public LanguageModel {
     options_.sampler->TakeDrawn(&r.drawn_by, 1, &token);
     return {token < 0 ? 0 : token};
   }
-  // What comes of the last rows.
+  // Returns the host's copy of the last rows, with NaN in rows that it did not ask for.
   MatrixView ToHost(absl::Span<const ForwardRequest> requests) {
     host_rows_ = rows_;
     size_t begin = 0;

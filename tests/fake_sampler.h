@@ -1,5 +1,5 @@
-// A device's sampler that is the host: what it computes is what the host's own functions say, and
-// it counts how often it was asked.
+// A device sampler that runs on the host: it computes with the host's own functions and counts its
+// calls.
 #ifndef TANDEM_TESTS_FAKE_SAMPLER_H_
 #define TANDEM_TESTS_FAKE_SAMPLER_H_
 
@@ -36,7 +36,7 @@ class FakeSampler final : public Sampler {
   int num_calls() const { return num_calls_; }  // of Run
   int num_collected() const { return num_collected_; }
   int num_slots() const { return num_slots_; }
-  // The number of a Collect that fails, counted from 0; -1 for none.
+  // Index of the Collect call that fails; -1 for none.
   void set_fail_at(int call) { fail_at_ = call; }
 
   absl::Status Prepare(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots) override {
@@ -92,7 +92,7 @@ class FakeSampler final : public Sampler {
   std::vector<RowTask> rows_;
   std::vector<SlotTask> slots_;
   std::vector<RowState> states_;     // of the rows that ran
-  std::vector<SlotAnswer> answers_;  // likewise
+  std::vector<SlotAnswer> answers_;  // of the slots that ran
   int num_collected_ = 0;
   int num_calls_ = 0;
   int num_slots_ = 0;

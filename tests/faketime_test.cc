@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where Debian and Ubuntu install it; empty if it is not.
+// Returns the path at which Debian and Ubuntu install libfaketime, or an empty string if it is
+// missing.
 std::string FakeTimeLibrary() {
   for (const auto& folder : fs::directory_iterator("/usr/lib")) {
     const fs::path library = folder.path() / "faketime" / "libfaketimeMT.so.1";
@@ -24,7 +25,7 @@ std::string FakeTimeLibrary() {
   return "";
 }
 
-// A variable of the programs that are run while this lives.
+// An environment variable of the programs that run during its lifetime.
 class Variable {
  public:
   Variable(std::string name, const std::string& value) : name_(std::move(name)) {
@@ -38,8 +39,9 @@ class Variable {
   const std::string name_;
 };
 
-// Row 81 of the bug catalogue. Every look at the time of day finds it two seconds earlier.
-TEST(Program, MeasuresTimesWhileTheTimeOfDayGoesBack) {
+// Row 81 of the bug catalogue. Each read of the time of day returns a time two seconds earlier than
+// the last.
+TEST(Program, MeasuresTimesWhileTheTimeOfDayGoesBackwards) {
   const std::string library = FakeTimeLibrary();
   if (library.empty()) GTEST_SKIP() << "libfaketime is not installed";
   const std::string pair = absl::StrCat(TANDEM_SOURCE_DIR, "/models/");

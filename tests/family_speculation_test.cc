@@ -1,5 +1,5 @@
-// Every family under speculation: drafts by its own quantised copy, batches, small pages and
-// preemption leave plain decoding's output as it is.
+// Every family under speculation: drafts from its own quantised copy, batches, small pages and
+// preemption do not change the output of plain decoding.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -21,7 +21,8 @@ std::vector<std::string> FamilyModels() {
 
 class FamilySpeculation : public testing::TestWithParam<std::string> {};
 
-// Prompts of one beginning, so that the prefix cache serves them, of which some reach far.
+// Returns requests whose prompts share a prefix, so that the prefix cache is used. Some prompts are
+// long.
 std::vector<Request> Requests(const std::string& model) {
   const Golden golden = ReadGolden(GoldenModelPath(model));
   std::vector<Request> requests;
@@ -50,7 +51,7 @@ TEST_P(FamilySpeculation, ChangesNoToken) {
       SCOPED_TRACE(testing::Message() << draft << " pages of " << page_size);
       EngineOptions options = DraftModelOptionsFor(path, draft);
       options.page_size = page_size;
-      // Room for about three of the six, so that the youngest are preempted.
+      // Room for about three of the six, so that the latest are preempted.
       options.kv_memory_bytes = KvBytesFor(path, path, 200);
       options.max_batch = 6;
       const auto engine = MakeEngine(options);

@@ -1,8 +1,8 @@
-"""What a machine does to the program: faults_test.py TANDEM [--sanitized] [unittest's arguments]
+"""The program under faults of the machine: faults_test.py TANDEM [--sanitized] [unittest's arguments]
 
-Signals that interrupt system calls, descriptors that run out while a model is read and while it is served, a small share of a processor,
-a small share of memory, a clock that is set. Nothing of it may end the server, change an answer, or end a command otherwise than by one error.
-What a machine cannot do is skipped, and says so.
+Signals that interrupt system calls, descriptors that run out during loading and serving, a small share of a processor,
+little memory, and a clock that is set. None of these may end the server or change an answer, or end a command other than with one error.
+Tests that a machine cannot run are skipped with a message.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import threading
 import time
 import unittest
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import serving  # noqa: E402
@@ -37,12 +37,12 @@ GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def limited(kind, amount):
-    """For subprocess: what the new process may have."""
+    """For subprocess: sets a resource limit in the new process."""
     return lambda: resource.setrlimit(kind, (amount, amount))
 
 
 def ask(server, body):
-    """The status, and what the answer's choices say, or its error."""
+    """The status, and the answer's choices or its error."""
     with server.connect() as connection:
         connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
         answer = b""
@@ -58,7 +58,7 @@ def ask(server, body):
 
 
 def generate(*options, **how):
-    """Ends by itself: its status, output and errors."""
+    """Runs `tandem generate` until it ends, and returns its status, output and errors."""
     command = [TANDEM, "generate", *PAIR, "--prompt", "The king", "--max-tokens", "12", "--temperature", "0", "--threads", "2",
                *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **how)
@@ -67,7 +67,7 @@ def generate(*options, **how):
 
 @contextlib.contextmanager
 def control_group(case, controller, **settings):
-    """A control group with these settings; the function that moves the calling process into it."""
+    """Makes a control group with these settings. Yields a function that moves the calling process into it."""
     for parent in (GROUPS / controller, GROUPS):
         group = parent / f"tandem_faults_{os.getpid()}"
         try:
@@ -85,17 +85,17 @@ def control_group(case, controller, **settings):
                 return
         finally:
             group.rmdir()
-    case.skipTest(f"no control group of {controller} can be made")
+    case.skipTest(f"cannot create a control group with the controller {controller}")
 
 
 class Faults(unittest.TestCase):
     @contextlib.contextmanager
     def serving(self, wrapper=()):
-        """A server that ends with 0 when it is told to, its books in order."""
+        """A server that must end with 0 on SIGTERM, after it has checked its caches."""
         with serving.Server(TANDEM, [*PAIR, "--threads", "2"], wrapper=wrapper) as server:
             yield server
             self.assertIsNone(server.process.poll(), server.log())
-            self.assertTrue(server.await_idle(), "something still runs")
+            self.assertTrue(server.await_idle(), "a request is still running")
             self.assertEqual(server.stop(), 0, server.log())
             self.assertNotIn("[critical]", server.log())
 
@@ -134,7 +134,7 @@ class Faults(unittest.TestCase):
             alone = self.answers(server)
             used = max(int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")) + 1
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
-            crowd = [server.connect() for _ in range(20)]  # the system takes them, the server cannot
+            crowd = [server.connect() for _ in range(20)]  # the system accepts them, but the server cannot
             for connection in crowd:
                 connection.close()
             for _ in range(3):
@@ -163,8 +163,8 @@ class Faults(unittest.TestCase):
             self.assertEqual(generate(preexec_fn=enter)[:2], wanted[:2])
 
     def test_a_limit_of_memory_of_a_group(self):
-        """The system kills who goes beyond it: whoever ends by himself has the right answer or one error."""
-        self.skip_under_sanitizers("memory is counted otherwise")
+        """The system kills a process beyond the limit. A process that ends by itself gives the right answer or one error."""
+        self.skip_under_sanitizers("memory is counted differently")
         wanted = generate()
         name = "memory__limit_in_bytes" if (GROUPS / "memory").exists() else "memory__max"
         outcomes = []
@@ -180,8 +180,8 @@ class Faults(unittest.TestCase):
     def test_a_clock_that_is_set_changes_neither_answers_nor_times(self):
         library = next(iter(LIBRARIES.glob("*/faketime/libfaketimeMT.so.1")), None)
         if library is None:
-            self.skipTest("there is no libfaketime (Debian's package faketime)")
-        self.skip_under_sanitizers("a library in front of theirs is refused")
+            self.skipTest("libfaketime is not installed (Debian's package faketime)")
+        self.skip_under_sanitizers("libraries preloaded before theirs are refused")
         with tempfile.NamedTemporaryFile("w", suffix=".faketime") as clock:
 
             def set_clock(offset):
@@ -201,7 +201,7 @@ class Faults(unittest.TestCase):
                 for name, value in server.metrics().items():
                     if "_seconds" in name:
                         self.assertGreaterEqual(value, 0, name)
-                        # As long as this may take, and far from an hour.
+                        # Longer than this can take, and far below an hour.
                         self.assertLess(value, 3000 if "_sum" in name else float("inf"), name)
 
 
@@ -211,7 +211,7 @@ if __name__ == "__main__":
         sys.argv.remove("--sanitized")
         IS_SANITIZED = True
     program = unittest.main(verbosity=2, exit=False)
-    # For ctest: skipped is what was all skipped.
+    # For ctest: skipped if every test was skipped.
     result = program.result
     everything_skipped = len(result.skipped) == result.testsRun > 0
     sys.exit(77 if everything_skipped else not result.wasSuccessful())

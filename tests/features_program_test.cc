@@ -1,5 +1,5 @@
-// tandem features as its users run it. The values of states: tests/distill_test.py and
-// tests/target_states_test.cc.
+// `tandem features` as its users run it. The values of states are tested in tests/distill_test.py
+// and tests/target_states_test.cc.
 #include <unistd.h>
 
 #include <filesystem>
@@ -36,12 +36,13 @@ TEST_F(FeaturesProgram, WritesAStateForEachToken) {
   const auto half = std::filesystem::file_size(out_);
   ASSERT_EQ(Run("0,last", "{\"prompt_ids\": [5, 6, 7]}\n", {"--type", "f32"}).exit_status,
             kExitDone);
-  // Three tokens of two layers of 128, twice as long: more bytes than those of the texts above.
+  // Three tokens with two layers of 128 floats. The files above have seven tokens of half the
+  // bytes.
   EXPECT_GT(std::filesystem::file_size(out_), 3 * 2 * 128 * 4);
   EXPECT_GT(half, (3 + 4) * 2 * 128 * 2);
 }
 
-TEST_F(FeaturesProgram, NamesWhatIsWrong) {
+TEST_F(FeaturesProgram, NamesTheFault) {
   const auto expect = [&](const ProgramRun& run, const std::string& error) {
     EXPECT_EQ(run.exit_status, kExitFailed);
     EXPECT_EQ(run.err, absl::StrCat("tandem: error: ", error, "\n"));

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 class FirstPassTest : public ::testing::Test {
  protected:
-  // The file's greatest part are the matrices of two layers.
+  // Most of the file is the matrices of two layers.
   static void SetUpTestSuite() {
     folder_ = absl::StrCat(testing::TempDir(), "first_pass_test.", getpid());
     fs::remove_all(folder_);
@@ -37,7 +37,7 @@ class FirstPassTest : public ::testing::Test {
 };
 std::string FirstPassTest::folder_;
 
-// The logits after some tokens, read from the beginning.
+// Returns the logits after some tokens that a new sequence reads.
 std::vector<float> Logits(Transformer& model, PagedKvCache& cache, int num_logits) {
   KvSequence kv = cache.NewSequence();
   const std::vector<TokenId> tokens = {5, 100, 17};
@@ -48,7 +48,7 @@ std::vector<float> Logits(Transformer& model, PagedKvCache& cache, int num_logit
   return {first, first + static_cast<int64_t>(logits->rows) * logits->cols};
 }
 
-// Bytes of the files in `folder` that this process has in memory.
+// Returns how many bytes of the files in `folder` are resident in this process.
 int64_t ResidentBytes(const std::string& folder) {
   std::ifstream maps("/proc/self/smaps");
   int64_t bytes = 0;
@@ -62,7 +62,7 @@ int64_t ResidentBytes(const std::string& folder) {
   return bytes;
 }
 
-TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
+TEST_F(FirstPassTest, PacksWeightsAndReleasesTheFile) {
   const auto file_bytes = static_cast<int64_t>(fs::file_size(folder_ + "/model.safetensors"));
   for (const std::optional<DType> quantization :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4K)}) {
@@ -87,7 +87,7 @@ TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
   }
 }
 
-TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
+TEST_F(FirstPassTest, DoesNotChangeTheOutputOfAnEngine) {
   for (const char* quantize : {"none", "q8_0", "q4_k"}) {
     EngineOptions options{
         .target = folder_, .draft = folder_, .drafter = DrafterKind::kModel, .quantize = quantize};
@@ -111,7 +111,7 @@ TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
 }
 
 // Row 90 of the bug catalogue. A model that does not fit is refused, not killed.
-TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
+TEST_F(FirstPassTest, RefusesModelsThatDoNotFitInMemory) {
   EngineOptions options{.target = folder_, .draft = folder_};
   int64_t to_pack = 0;
   {
@@ -147,7 +147,7 @@ TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
   EXPECT_TRUE(Runtime::Load(options, std::nullopt).ok());
 }
 
-TEST_F(FirstPassTest, MayBeMadeAtLoad) {
+TEST_F(FirstPassTest, CanRunAtLoad) {
   for (const bool warm_up : {false, true}) {
     EngineOptions options{.target = folder_, .draft = folder_};
     options.kv_memory_bytes = 1 << 24;

@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// A test with an empty folder of its own, gone after it.
+// A test with its own empty folder, which is removed afterwards.
 class FolderTest : public ::testing::Test {
  protected:
   FolderTest() {

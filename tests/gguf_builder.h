@@ -1,4 +1,4 @@
-// For tests and fuzz targets: GGUF files, good and spoiled.
+// For tests and fuzz targets: valid and damaged GGUF files.
 #ifndef TANDEM_TESTS_GGUF_BUILDER_H_
 #define TANDEM_TESTS_GGUF_BUILDER_H_
 
@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// The bytes of a number, little-endian as this machine is.
+// Returns the bytes of a number in this machine's order, which is little-endian.
 template <typename Number>
 std::string GgufNumber(Number number) {
   std::string bytes(sizeof(Number), '\0');
@@ -30,7 +30,7 @@ std::string GgufNumbers(const std::vector<Number>& numbers) {
   return bytes;
 }
 
-// Values of keys, their type in front.
+// Values of keys, preceded by their type.
 inline std::string GgufValue(uint32_t kind, const std::string& bytes) {
   return GgufNumber(kind) + bytes;
 }
@@ -47,14 +47,14 @@ inline std::string GgufStrings(const std::vector<std::string>& texts) {
   return GgufArray(8, texts.size(), bytes);
 }
 
-// A file as a list of keys and one of tensors, of which everything can be wrong.
+// A file as a list of keys and a list of tensors. Every part of it can be made wrong.
 struct GgufBuilder {
   struct Tensor {
     std::string name;
-    std::vector<uint64_t> sizes;  // as the file has them, the innermost first
+    std::vector<uint64_t> sizes;  // in file order, the innermost first
     uint32_t type = 0;            // F32
     std::string bytes;
-    int64_t offset_change = 0;  // from where the bytes are put
+    int64_t offset_change = 0;  // added to the true offset
   };
 
   std::string magic = "GGUF";
@@ -62,10 +62,10 @@ struct GgufBuilder {
   std::vector<std::pair<std::string, std::string>> keys;
   std::vector<Tensor> tensors;
   uint64_t alignment = 32;
-  int64_t num_tensors_change = 0;  // from how many there are
+  int64_t num_tensors_change = 0;  // added to the true count
   int64_t num_keys_change = 0;
 
-  // Gives a key this value, or takes it away if that is empty.
+  // Sets the value of a key. Removes the key if the value is empty.
   void Set(const std::string& key, const std::string& value) {
     for (auto at = keys.begin(); at != keys.end(); ++at) {
       if (at->first != key) continue;
@@ -84,7 +84,7 @@ struct GgufBuilder {
     }
     std::abort();
   }
-  // A tensor of these numbers.
+  // Adds an F32 tensor of these numbers.
   void AddFloats(const std::string& name, const std::vector<uint64_t>& sizes,
                  const std::vector<float>& numbers) {
     const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
@@ -115,7 +115,7 @@ struct GgufBuilder {
   }
 };
 
-// A small SentencePiece vocabulary without tokens of bytes.
+// Returns a small SentencePiece vocabulary without byte tokens.
 inline GgufBuilder PiecesFile() {
   GgufBuilder file;
   file.Set("tokenizer.ggml.model", GgufString("llama"));

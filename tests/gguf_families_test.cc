@@ -1,5 +1,5 @@
-// Golden models of every family as GGUF files, against the logits of the reference for the folders
-// that they are made of (tests/data/README.md).
+// Golden models of every family as GGUF files, compared with the reference's logits for the folders
+// that the files are made from (tests/data/README.md).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -20,10 +20,11 @@
 namespace tandem {
 namespace {
 
-// As in golden_models_test.cc.
+// The same as in golden_models_test.cc.
 constexpr float kGgufTolerance = 2e-4f;
 
-// [ids, vocab]: of the ids that the golden model `name` was asked with; none on errors.
+// Returns the logits [ids, vocab] for the golden inputs of the model `name`, or an empty vector on
+// errors.
 std::vector<float> LogitsOf(const GgufBuilder& file, const std::string& name) {
   const std::string path = absl::StrCat(testing::TempDir(), "/family_", name, ".gguf");
   const absl::Cleanup remove = [&] { std::filesystem::remove(path); };
@@ -45,7 +46,7 @@ std::vector<float> LogitsOf(const GgufBuilder& file, const std::string& name) {
 
 class GgufFamily : public testing::TestWithParam<std::string> {};
 
-TEST_P(GgufFamily, LogitsAreTheFoldersReferences) {
+TEST_P(GgufFamily, LogitsEqualTheReferenceOfTheFolder) {
   const std::vector<float> wanted = ReadGolden(GoldenModelPath(GetParam())).logits;
   const std::vector<float> logits = LogitsOf(GoldenAsGguf(GoldenModelPath(GetParam())), GetParam());
   ASSERT_EQ(logits.size(), wanted.size());
@@ -56,8 +57,8 @@ TEST_P(GgufFamily, LogitsAreTheFoldersReferences) {
   EXPECT_LE(worst, kGgufTolerance);
 }
 
-// Each expert a tensor of its own.
-TEST(GgufFamilies, ExpertsMayLieApart) {
+// Each expert has its own tensor.
+TEST(GgufFamilies, ExpertsCanBeSeparateTensors) {
   for (const char* const name : {"mixtral", "qwen3-moe"}) {
     const GgufBuilder stacked = GoldenAsGguf(GoldenModelPath(name));
     const GgufBuilder apart = GoldenAsGguf(GoldenModelPath(name), GoldenExperts::kApart);

@@ -1,4 +1,4 @@
-// GGUF models against log-probabilities of exact arithmetic (tests/data/README.md).
+// GGUF models compared with log-probabilities of exact arithmetic (tests/data/README.md).
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-// The natural log-probabilities of a row of logits.
+// Returns the natural log-probabilities of a row of logits.
 std::vector<double> LogProbabilities(const float* logits, int vocab) {
   const float largest = *std::max_element(logits, logits + vocab);
   double sum = 0;
@@ -36,7 +36,7 @@ std::vector<double> LogProbabilities(const float* logits, int vocab) {
 
 class GgufModel : public testing::TestWithParam<std::string> {};
 
-TEST_P(GgufModel, LogProbabilitiesAreTheReferences) {
+TEST_P(GgufModel, LogProbabilitiesEqualTheReference) {
   const json reference = json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
   const json& file = reference.at("files").at(GetParam());
   const auto backend = *MakeCpuBackend({.num_threads = 2, .compute = CpuCompute::kF32});
@@ -95,8 +95,8 @@ TEST(GgufModels, SpeculationWritesThePlainText) {
   }
 }
 
-// A target's own weights in another format draft for it: floats, and blocks that become smaller
-// ones.
+// A target's own weights in another format draft for it: floats, and blocks that are quantised to
+// smaller ones.
 TEST(GgufModels, DraftForThemselves) {
   for (const char* file : {"llama-small.F32.gguf", "llama-small.Q8_0.gguf"}) {
     for (const char* draft : {"self", "self:q5_1", "self:iq4_nl"}) {
@@ -114,7 +114,7 @@ TEST(GgufModels, DraftForThemselves) {
   }
 }
 
-TEST(GgufModels, WhatCannotDraftForItselfIsNamed) {
+TEST(GgufModels, ImpossibleSelfDraftsAreRefused) {
   const auto error_of = [](const std::string& draft, const std::string& draft_quantize) {
     EngineOptions options = CpuOptionsFor(GoldenGgufPath("llama-small.F32.gguf"), draft);
     options.draft_quantize = draft_quantize;
@@ -123,10 +123,10 @@ TEST(GgufModels, WhatCannotDraftForItselfIsNamed) {
   EXPECT_THAT(error_of("self:q9", "none"), testing::HasSubstr("\"q9\" is not one of none, q8_0"));
   EXPECT_THAT(error_of("self:none", "none"), testing::HasSubstr("the target itself"));
   EXPECT_THAT(error_of("self:q4_0", "q8_0"),
-              testing::HasSubstr("allowed: auto and none, because self:q4_0 says the format"));
+              testing::HasSubstr("allowed: auto and none, because self:q4_0 sets the format"));
 }
 
-// A draft's bits reach no output, so its blocks may become smaller ones.
+// A draft's bits do not affect the output, so its blocks can be quantised to smaller ones.
 TEST(GgufModels, DraftsOfBlocksAreQuantisedAgain) {
   const std::string target = GoldenGgufPath("llama-small.F32.gguf");
   const std::string draft = GoldenGgufPath("llama-small.Q8_0.gguf");
@@ -137,7 +137,7 @@ TEST(GgufModels, DraftsOfBlocksAreQuantisedAgain) {
   };
   const auto plain = engine_with("none");
   const auto small = engine_with("q4_0");
-  EXPECT_EQ(engine_with("auto")->draft_info()->quantize, "none");  // it is small
+  EXPECT_EQ(engine_with("auto")->draft_info()->quantize, "none");  // because it is small
   EXPECT_EQ(small->draft_info()->quantize, "q4_0");
   EXPECT_LT(small->draft_info()->bytes_read_per_pass, plain->draft_info()->bytes_read_per_pass);
   Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 60, .draft_tokens = 3};
@@ -148,7 +148,7 @@ TEST(GgufModels, DraftsOfBlocksAreQuantisedAgain) {
   EXPECT_GT(drafted.stats.accepted * 8, drafted.stats.proposed);
 }
 
-TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
+TEST(GgufModels, BlocksAreNotQuantisedAgain) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
   const auto loaded = Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(),
                                         {.quantized = DType::kQ4_0});
@@ -158,8 +158,9 @@ TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
                              testing::HasSubstr("llama-small.Q8_0.gguf")));
 }
 
-// Row 157 of the bug catalogue. A GGUF file has no tokenizer_config.json, and says as much.
-TEST(GgufModels, TellClientsOfTheTokenizer) {
+// Row 157 of the bug catalogue. A GGUF file has the information of tokenizer_config.json in its own
+// keys.
+TEST(GgufModels, DescribeTheirTokenizer) {
   const std::string path = GoldenGgufPath("llama-small.Q8_0.gguf");
   const auto tokenizer = Tokenizer::Load(path);
   const auto source = ChatTemplate::ReadSource(path);

@@ -8,12 +8,12 @@
 
 namespace tandem {
 
-// Where a golden model lies; with an empty name, where all of them do.
+// Returns the path of a golden model, or of the folder of all golden models if the name is empty.
 inline std::string GoldenModelPath(const std::string& name) {
   return TANDEM_SOURCE_DIR "/tests/data/models/" + name;
 }
 
-// Where a golden GGUF file lies.
+// Returns the path of a golden GGUF file.
 inline std::string GoldenGgufPath(const std::string& name) {
   return TANDEM_SOURCE_DIR "/tests/data/gguf/" + name;
 }
@@ -25,7 +25,7 @@ struct Golden {
   std::vector<TokenId> greedy_ids;  // [64]
 };
 
-// Reads golden.safetensors of a model folder; aborts if it is not as expected.
+// Reads golden.safetensors of a model folder. Aborts if the file is missing or invalid.
 Golden ReadGolden(const std::string& folder);
 
 }  // namespace tandem

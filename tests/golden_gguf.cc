@@ -195,7 +195,7 @@ class GoldenConverter {
     file_.AddFloats("rope_freqs.weight", {divisors.size()}, divisors);
   }
 
-  // The name in a GGUF file; empty for what has no place there.
+  // Returns the name of a tensor in a GGUF file; empty for tensors that such files do not contain.
   std::string NameOf(std::string name) const {
     if (absl::StrContains(name, "vision") || absl::StrContains(name, "projector")) return "";
     name = absl::StrReplaceAll(name, {{"language_model.model.", "model."},
@@ -230,7 +230,8 @@ class GoldenConverter {
                                       {"post_mlp_layernorm", "post_ffw_norm"}});
   }
 
-  // Of ".experts.7.w1.weight" the expert and the place in a layer.
+  // Adds an expert's tensor. A stored name such as ".experts.7.w1.weight" gives the expert and the
+  // place in a layer.
   void AddExpert(const std::string& stored, const FloatTensor& tensor) {
     const std::vector<std::string> parts = absl::StrSplit(stored, '.');
     const std::string& expert = parts[5];

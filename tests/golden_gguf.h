@@ -7,14 +7,15 @@
 
 namespace tandem {
 
-// How experts lie in a file: in one tensor of three dimensions, or, as in files of 2024, each
-// apart.
+// How a file stores experts: stacked in one tensor of three dimensions, or, as files of 2024 do, in
+// one tensor per expert.
 enum class GoldenExperts { kStacked, kApart };
 
-// A golden model as llama.cpp's converter (conversion/*.py there) would lay it out, all
-// tensors F32 and without a tokenizer. Written apart from the reader and from `tandem quantize`,
-// with benchmarks/safetensors_to_gguf.py, whose files llama.cpp was seen to read alike. What the
-// format cannot say of gemma, another scale of scores than the heads', is moved into the weights.
+// Returns a golden model as llama.cpp's converter (conversion/*.py there) would store it, with all
+// tensors in F32 and without a tokenizer. It is written independently of the reader and of `tandem
+// quantize`, with benchmarks/safetensors_to_gguf.py; llama.cpp was seen to read the files of both
+// in the same way. GGUF has no key for gemma's scale of attention scores, so that scale is folded
+// into the weights.
 GgufBuilder GoldenAsGguf(const std::string& folder,
                          GoldenExperts experts = GoldenExperts::kStacked);
 

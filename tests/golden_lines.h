@@ -1,4 +1,4 @@
-// For tests: what the references made of texts, one JSON object a line.
+// For tests: the references' outputs for texts, one JSON object per line.
 #ifndef TANDEM_TESTS_GOLDEN_LINES_H_
 #define TANDEM_TESTS_GOLDEN_LINES_H_
 
@@ -18,7 +18,7 @@ inline std::vector<nlohmann::json> ReadGoldenLines(const std::string& path) {
   return lines;
 }
 
-// The contents of a file compressed by xz; empty where there is no xz.
+// Returns the contents of a file compressed by xz, or an empty string if xz is not installed.
 inline std::string ReadXz(const std::string& path) {
   std::string output;
   FILE* pipe = popen(("xz -dc '" + path + "'").c_str(), "r");

@@ -1,5 +1,6 @@
-// Every golden model against the reference's logits and greedy continuation (tests/data/README.md),
-// and row independence: whatever shares a pass, bits stay.
+// Every golden model compared with the reference's logits and greedy continuation
+// (tests/data/README.md), and row independence: the other rows of a pass do not change a row's
+// bits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,9 +20,9 @@
 namespace tandem {
 namespace {
 
-// The README beside the data: the reference differs from its own float64 run by up to 2.6e-5 and
-// from another order of sums by up to 2.4e-5; 2e-4 leaves a factor of 8 for other orders still, and
-// the smallest mistake tried moves logits by 4e-3.
+// From the README next to the data: the reference differs from its own float64 run by up to 2.6e-5,
+// and from another order of summation by up to 2.4e-5. 2e-4 leaves a factor of 8 for further
+// orders, and the smallest mistake tried moves logits by 4e-3.
 constexpr float kTolerance = 2e-4f;
 
 std::vector<std::string> ModelNames() {
@@ -33,7 +34,7 @@ std::vector<std::string> ModelNames() {
   return names;
 }
 
-// A model on the CPU with a cache of its own.
+// A model on the CPU with its own cache.
 struct World {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Transformer> model;
@@ -45,7 +46,7 @@ struct World {
     cache = *PagedKvCache::Create(backend.get(), model->kv_layout(page_size), 2048 / page_size);
   }
 
-  // Of a text as long as the reference's longest, its greedy continuation.
+  // Returns a sequence of the variant for the reference's longest text, its greedy continuation.
   KvSequence NewSequence() const { return cache->NewSequence(model->cache_variant(72)); }
 
   // Feeds `tokens` to `kv` in passes of `chunk` and returns the logits of every row.
@@ -73,7 +74,7 @@ class GoldenModel : public testing::TestWithParam<std::string> {
   Golden golden_;
 };
 
-TEST_P(GoldenModel, LogitsAreTheReferencesOnEveryInstructionSet) {
+TEST_P(GoldenModel, LogitsEqualTheReferenceOnEveryInstructionSet) {
   for (const std::string& isa : CpuIsas()) {
     SCOPED_TRACE(isa);
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
@@ -88,7 +89,7 @@ TEST_P(GoldenModel, LogitsAreTheReferencesOnEveryInstructionSet) {
   }
 }
 
-TEST_P(GoldenModel, GreedyContinuationIsTheReferencesTokenForToken) {
+TEST_P(GoldenModel, GreedyContinuationEqualsTheReference) {
   for (const std::string& isa : CpuIsas()) {
     SCOPED_TRACE(isa);
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
@@ -108,8 +109,8 @@ TEST_P(GoldenModel, GreedyContinuationIsTheReferencesTokenForToken) {
   }
 }
 
-// Passes of 1 to 17 rows, chunks around the page's size, garbage past the length: every row's bits
-// are those of feeding one token at a time.
+// Passes of 1 to 17 rows, chunks around the page size, and garbage beyond the length: every row has
+// the same bits as when one token is fed at a time.
 TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryChunking) {
   for (const std::string& isa : CpuIsas()) {
     for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kAuto}) {
@@ -171,7 +172,7 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryBatch) {
   }
 }
 
-// A prefix hit and a fork leave the same cache as reading the tokens anew.
+// After a prefix hit the rows have the same bits as after reading all tokens.
 TEST_P(GoldenModel, PrefixHitsChangeNoBit) {
   World world(GetParam(), {.num_threads = 2}, 4);
   const absl::Span<const TokenId> ids = golden_.input_ids;
@@ -187,7 +188,7 @@ TEST_P(GoldenModel, PrefixHitsChangeNoBit) {
   }
 }
 
-TEST_P(GoldenModel, PassesThatCannotBeRunChangeNothing) {
+TEST_P(GoldenModel, FailedPassesChangeNothing) {
   World world(GetParam(), {.num_threads = 1}, 4);
   const std::vector<TokenId> long_tokens(world.model->context_length() + 1, 1);
   KvSequence fits = world.NewSequence();

@@ -1,5 +1,5 @@
-// Greedy speculation of the golden pairs: output and every count as the reference made them
-// (tests/data/README.md), under every rule.
+// Greedy speculation with the golden pairs: the output and every count equal the reference's
+// (tests/data/README.md) under every rule.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// The first entries of `counts`, all that are not zero among them.
+// Returns the first `size` entries of `counts`. Expects that all others are zero.
 std::vector<int64_t> FirstOf(const std::array<int64_t, kMaxDraftTokens>& counts, size_t size) {
   EXPECT_TRUE(std::all_of(counts.begin() + size, counts.end(), [](int64_t n) { return n == 0; }));
   return {counts.begin(), counts.begin() + size};
@@ -22,7 +22,7 @@ std::vector<int64_t> FirstOf(const std::array<int64_t, kMaxDraftTokens>& counts,
 
 class GoldenPairs : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
+TEST_P(GoldenPairs, OutputAndCountsEqualTheReference) {
   const GoldenPair pair(GetParam());
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.threads = 2;
@@ -54,8 +54,8 @@ TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
   }
 }
 
-// The letters tell the same story round by round.
-TEST_P(GoldenPairs, ProvenanceIsTheReferencesRoundByRound) {
+// The provenance letters agree with the reference in every round.
+TEST_P(GoldenPairs, ProvenanceEqualsTheReferenceInEveryRound) {
   const GoldenPair pair(GetParam());
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const nlohmann::json& run : pair.runs) {

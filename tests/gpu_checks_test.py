@@ -1,4 +1,4 @@
-"""tools/gpu_checks.py where there is no GPU: gpu_checks_test.py TANDEM SOURCE_DIR"""
+"""tools/gpu_checks.py on a machine without a GPU: gpu_checks_test.py TANDEM SOURCE_DIR"""
 
 import importlib.util
 import json
@@ -42,7 +42,7 @@ class GpuChecks(unittest.TestCase):
         shutil.copytree(models / name, folder)
         shutil.copy(models / golden / "golden.safetensors", folder)
 
-    def test_without_a_device_every_step_says_that_it_was_skipped(self):
+    def test_without_a_device_every_step_reports_that_it_was_skipped(self):
         status, steps = self.run_checks()
         self.assertEqual(status, 0)
         self.assertGreaterEqual(len(steps), 10)
@@ -56,7 +56,7 @@ class GpuChecks(unittest.TestCase):
         status, steps = self.run_checks("--device", "cpu", "--only", "golden", data=self.data)
         self.assertEqual((status, steps["golden"]), (0, ("passed", "1 models")))
 
-    def test_other_tokens_than_the_references_are_a_failure(self):
+    def test_tokens_that_differ_from_the_reference_are_a_failure(self):
         self.golden_model("mistral-noisy", "mistral-full")
         status, steps = self.run_checks("--device", "cpu", "--only", "golden", data=self.data)
         self.assertEqual((status, steps["golden"][0]), (1, "failed"))
@@ -74,7 +74,7 @@ class GpuChecks(unittest.TestCase):
                          {"read", "copy", "product", "attention", "pass"})
         self.assertTrue(all(line["of_read"] > 0 for line in measured))
 
-    def test_pytorch_is_measured_beside_where_there_is_one(self):
+    def test_pytorch_is_measured_if_it_is_installed(self):
         status, steps = self.run_checks("--device", "cpu", "--quick", "--only",
                                         "bench-llama-1b,torch-llama-1b")
         self.assertEqual(status, 0)
@@ -86,7 +86,7 @@ class GpuChecks(unittest.TestCase):
                          [1, 2])
         self.assertIn("torch_ms", (self.out / "summary.txt").read_text())
 
-    def test_a_step_beyond_its_time_is_stopped(self):
+    def test_a_step_that_exceeds_its_time_is_stopped(self):
         programs = self.data / "programs"
         programs.mkdir(parents=True)
         (programs / "tandem").write_text(
@@ -104,7 +104,7 @@ MIB = 1 << 20
 
 
 class Rehearsal(unittest.TestCase):
-    """A whole visit: the script as the bundle has it, with programs that stand in."""
+    """A whole visit: the script of the bundle, with stand-in programs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -128,7 +128,7 @@ class Rehearsal(unittest.TestCase):
         self.script = bundle / "run_gpu_checks.sh"
         self.environment = {**os.environ, "CALLS": str(self.calls), "PYTHONPATH": str(bundle),
                             "PATH": f"{bundle}:{os.environ['PATH']}"}
-        # The repository, where the script is started: one golden model and the pair.
+        # The repository that the script runs in, with one golden model and the pair.
         golden = self.root / "repository/tests/data/models/model"
         golden.mkdir(parents=True)
         (self.root / "repository/models/storyteller-7m").mkdir(parents=True)
@@ -168,7 +168,7 @@ class Rehearsal(unittest.TestCase):
             self.assertEqual(steps[0][0], "device")
             self.assertLessEqual(sum(limit for _, limit in steps), 570, number)
 
-    def test_what_is_right_comes_before_what_is_fast(self):
+    def test_correctness_checks_come_before_benchmarks(self):
         names = [step for steps in self.groups().values() for step, _ in steps
                  if step not in ("device", "nvidia-smi")]
         self.assertEqual(names[:3], ["gpu_test", "golden", "pair"])
@@ -193,7 +193,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(len(self.called("compute-sanitizer")), 2)
         self.assertEqual(len(self.called("gpu_test")), 3)
 
-    def test_benchmarks_are_of_many_rows_and_long_contexts(self):
+    def test_benchmarks_cover_many_rows_and_long_contexts(self):
         self.visit("--only", "bench-llama-8b,bench-llama-8b-32k,torch-llama-8b-32k")
         bench = [words for words in self.called("tandem") if words[:2] == ["bench", "device"]]
         usual, long = bench[1:]  # after the search for the device
@@ -213,7 +213,7 @@ class Rehearsal(unittest.TestCase):
                                       shape], stdout=subprocess.PIPE, check=True).stdout
             self.assertLess(bytes_of(json.loads(printed), sizes, more), 72 << 30, name)
 
-    def test_a_step_that_hangs_or_fails_leaves_the_next(self):
+    def test_the_next_step_runs_after_one_hangs_or_fails(self):
         status, steps = self.visit("--group", "2", "--limit", "bench-llama-8b-32k=1",
                                    STAND_IN_HANGS="32768", STAND_IN_FAILS="q4_k")
         self.assertEqual(status, 1)
@@ -223,7 +223,7 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("it went wrong", self.printed)
         self.assertIn("-> stopped", (self.out / "log.txt").read_text())
 
-    def test_a_visit_that_is_killed_leaves_what_it_knew(self):
+    def test_a_killed_visit_keeps_its_results(self):
         process = self.start("--group", "1", STAND_IN_HANGS="--gtest_filter=*")
         while not (self.calls.exists() and self.called("gpu_test")):
             self.assertIsNone(process.poll())
@@ -234,7 +234,7 @@ class Rehearsal(unittest.TestCase):
             self.assertRegex(summary, f"{step} +passed")
         self.assertNotIn("gpu_test", summary)
 
-    def test_a_group_that_there_is_not_is_refused(self):
+    def test_an_unknown_group_is_refused(self):
         process = self.start("--group", "5")
         printed, _ = process.communicate()
         self.assertEqual(process.returncode, 2)
@@ -253,7 +253,7 @@ def write_golden(path, tensors):
 
 
 def bytes_of(config, sizes, more):
-    """Weights, the largest cache, and what rows of logits and of sampling take."""
+    """The bytes of weights, of the largest cache, and of rows for logits and sampling."""
     bits = {"q4_k": 4.75, "q8_0": 8.5}[more[1]] if "--quantize" in more else 16
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     kv_heads, head = config["num_key_value_heads"], config["head_dim"]

@@ -1,9 +1,9 @@
-"""Programs that stand in for those of tools/gpu_checks.py where there is no GPU.
+"""Stand-ins for the programs of tools/gpu_checks.py on machines without a GPU.
 
-gpu_stand_ins.py NAME ARGUMENT... is tandem, gpu_test, nvidia-smi, compute-sanitizer or torch. Each
-adds a line of JSON, its name and arguments, to the file CALLS, and answers as the program would.
-STAND_IN_HANGS names words: a call with one of them ends with the program that
-made it. STAND_IN_FAILS: it fails.
+gpu_stand_ins.py NAME ARGUMENT... acts as tandem, gpu_test, nvidia-smi, compute-sanitizer or torch. Each
+adds a line of JSON with its name and arguments to the file CALLS, and answers like the program.
+A call with one of the words in STAND_IN_HANGS hangs until the program that
+made it ends. A call with one of the words in STAND_IN_FAILS fails.
 """
 
 import json
@@ -20,7 +20,7 @@ def option(arguments, name):
 
 
 def results(arguments):
-    """A result of `bench device` or torch_passes.py for each pass that is asked for."""
+    """A result of `bench device` or torch_passes.py for each requested pass."""
     for context in option(arguments, "--contexts").split(","):
         for rows in option(arguments, "--rows").split(","):
             yield {"device": "stand-in", "shape": option(arguments, "--shape"), "op": "pass",
@@ -40,7 +40,7 @@ def tandem(arguments):
                  "runs": [{"draft_tokens": 4, "batch": 1, "decode_ratio": 2.5, "identical": True}]}]
     if arguments[0] == "generate":
         return [{"token_ids": REFERENCE}]
-    return [{}]  # a configuration, or nothing that is read
+    return [{}]  # a configuration, or output that is not read
 
 
 def gpu_test(arguments):

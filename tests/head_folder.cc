@@ -21,7 +21,7 @@ namespace tandem {
 namespace {
 
 constexpr int kTrainingPages = 64;
-constexpr float kSharpness = 12.0f;  // the greatest logit of the learned rows
+constexpr float kSharpness = 12.0f;  // the largest logit of the learned rows
 
 void WriteTo(const std::string& path, const std::string& contents) {
   std::ofstream file(path, std::ios::binary);
@@ -29,7 +29,7 @@ void WriteTo(const std::string& path, const std::string& contents) {
   TANDEM_CHECK(file.good());
 }
 
-// The vector divided by its length.
+// Returns the vector divided by its length.
 std::vector<float> Unit(std::vector<float> x) {
   float sum = 0.0f;
   for (const float value : x) sum += value * value;
@@ -37,7 +37,7 @@ std::vector<float> Unit(std::vector<float> x) {
   return x;
 }
 
-// The tensors of a head, and the file of them.
+// The tensors of a head, and the file that contains them.
 class HeadTensors {
  public:
   HeadTensors(const ModelConfig& target, HeadFolder::Form form, std::vector<TokenId> tokens)
@@ -68,7 +68,7 @@ class HeadTensors {
     AddNoise("lm_head.weight", static_cast<int>(tokens_.size()), hidden);
   }
 
-  // The rows of lm_head, in order of the tokens.
+  // Sets the rows of lm_head, in the order of the tokens.
   void SetHead(const std::vector<std::vector<float>>& rows) {
     std::vector<float> values;
     for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
@@ -105,7 +105,7 @@ class HeadTensors {
   static constexpr int kMlp = 96;
 
   int num_states() const { return static_cast<int>(target_layers().size()); }
-  // Rows of about the length of their input.
+  // Adds a matrix of noise whose outputs have about the length of their input.
   void AddNoise(const std::string& name, int rows, int cols) {
     std::vector<float> values(static_cast<size_t>(rows) * cols);
     for (float& value : values) {
@@ -127,8 +127,7 @@ class HeadTensors {
   SafetensorsBuilder file_;
 };
 
-// For each token of the texts a sum of the rows after which it comes, each without what all rows
-// have in common.
+// For each token of the texts, sums the rows that precede it, minus the mean of all rows.
 class RowSums {
  public:
   explicit RowSums(int hidden) : mean_(hidden, 0.0f) {}
@@ -155,13 +154,13 @@ class RowSums {
   std::vector<float> mean_;
 };
 
-// Runs the target and the head over each text.
+// Runs the target and the head over each text and sums the head's states.
 RowSums Read(const std::string& target_path, const std::string& head_path,
              const std::vector<int>& layers, const std::vector<std::vector<TokenId>>& texts) {
   const std::unique_ptr<Backend> backend =
       *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const std::unique_ptr<Transformer> target = *Transformer::Load(target_path, backend.get());
-  target->LeaveStates(layers);
+  target->KeepStates(layers);
   const auto head =
       Transformer::Load(head_path, backend.get(),
                         {.target = target.get(), .first_layer = target->config().num_layers});
@@ -174,7 +173,7 @@ RowSums Read(const std::string& target_path, const std::string& head_path,
     KvSequence kv = cache->NewSequence();
     const ForwardRequest pass{.tokens = text, .kv = &kv, .num_logits = 0};
     TANDEM_CHECK(target->Forward({&pass, 1}).ok());
-    // Row i is of token i + 1, and should predict token i + 2.
+    // Row i belongs to token i + 1 and should predict token i + 2.
     KvSequence rows = kv.Overlay(1);
     const int count = static_cast<int>(text.size()) - 2;
     ConstMatrixView states = target->states();

@@ -1,6 +1,6 @@
 // A draft head for a shipped model, made in the test: a layer of noise, and an lm_head over its
 // rows that has learned some texts. Its proposals depend on every state and every row that it
-// reads, and many are accepted where a target writes these texts.
+// reads, and the target accepts many of them when it writes these texts.
 #ifndef TANDEM_TESTS_HEAD_FOLDER_H_
 #define TANDEM_TESTS_HEAD_FOLDER_H_
 
@@ -13,18 +13,18 @@
 
 namespace tandem {
 
-// For each prompt its tokens and the next `tokens` that the model in the folder `target` writes
-// greedily.
+// Returns for each prompt its tokens, followed by the next `tokens` tokens that the model in the
+// folder `target` writes greedily.
 std::vector<std::vector<TokenId>> TextsOf(const std::string& target,
                                           const std::vector<std::string>& prompts, int tokens);
 
 class HeadFolder {
  public:
   struct Form {
-    bool is_one_layer = false;  // else EAGLE-3, of the inputs of layers 0, 1 and 2
+    bool is_one_layer = false;  // else EAGLE-3, which reads the inputs of layers 0, 1 and 2
     uint64_t seed = 1;          // of the noise
   };
-  // For the model in the folder `target`, with a vocabulary of the tokens of `texts`.
+  // Makes a head for the model in the folder `target`. Its vocabulary is the tokens of `texts`.
   HeadFolder(const std::string& target, const std::vector<std::vector<TokenId>>& texts, Form form);
 
   const std::string& path() const { return folder_.path(); }

@@ -29,14 +29,14 @@ class HeadProgram : public testing::Test {
   HeadFolder head_;
 };
 
-TEST_F(HeadProgram, InspectSaysWhatItReads) {
+TEST_F(HeadProgram, InspectShowsTheStatesThatAHeadReads) {
   const ProgramRun run = RunProgram({"inspect", Target(), "--draft", head_.path()});
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_THAT(run.out, HasSubstr("a draft head"));
   EXPECT_THAT(run.out, HasSubstr("the last one after the final norm"));
 }
 
-TEST_F(HeadProgram, ModelNamesTheDraftWhateverItsForm) {
+TEST_F(HeadProgram, ModelSelectsTheDraftOfAnyForm) {
   const Words words = With({"generate", "--prompt", "Once upon a time", "--max-tokens", "40",
                             "--temperature", "0", "-k", "2"});
   const JsonValue plain = RunJson(Joined(words, {"--drafter", "none"}));
@@ -53,7 +53,7 @@ TEST_F(HeadProgram, ModelNamesTheDraftWhateverItsForm) {
 }
 
 // The other faults of heads are planted in tests/lossless_proof_test.cc.
-TEST_F(HeadProgram, ProofComparesWhatItReadsWithTheText) {
+TEST_F(HeadProgram, ProofChecksTheStatesThatAHeadReads) {
   const Words words = With({"verify-lossless", "-k", "2", "--runs", "2", "--compute", "f32"});
   const ProgramRun planted = RunProgram(Joined(words, {"--plant", "head-states-off-by-one"}));
   EXPECT_EQ(planted.exit_status, kExitFailed);

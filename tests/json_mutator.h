@@ -1,4 +1,4 @@
-// For fuzz targets of what reads JSON: documents that are nearly right.
+// For fuzz targets of JSON readers: documents that are nearly valid.
 #ifndef TANDEM_TESTS_JSON_MUTATOR_H_
 #define TANDEM_TESTS_JSON_MUTATOR_H_
 
@@ -17,13 +17,13 @@
 
 namespace tandem {
 
-// Changes documents place by place: a value becomes one of another type or at the edge of a range,
-// a member goes, comes again, gets another's name or value, or comes from one of the samples.
+// Changes single places of documents. A value gets another type or moves to the edge of a range. A
+// member is removed, duplicated, renamed, given another member's value, or copied from a sample.
 class JsonMutator {
  public:
   using Json = nlohmann::json;
 
-  // The samples must outlive it. REQUIRES: there is one.
+  // `samples` must outlive the mutator. REQUIRES: !samples.empty().
   JsonMutator(const std::vector<Json>& samples, unsigned seed) : samples_(samples), random_(seed) {}
 
   const Json& Sample() { return samples_[Below(samples_.size())]; }
@@ -32,8 +32,8 @@ class JsonMutator {
     for (size_t times = 1 + Below(3); times > 0; --times) MutateOnce(document);
   }
 
-  // What LLVMFuzzerCustomMutator returns for inputs that are JSON; some are spoiled, and a few of
-  // the spoiled begin again.
+  // Implements LLVMFuzzerCustomMutator for inputs that are JSON. One in ten becomes arbitrary
+  // bytes; an input that is not JSON starts again from a sample.
   size_t MutateText(uint8_t* data, size_t size, size_t max_size) {
     if (Below(10) == 0) return LLVMFuzzerMutate(data, size, max_size);
     Json document = Json::parse(data, data + size, nullptr, /*allow_exceptions=*/false);
@@ -183,7 +183,7 @@ class JsonMutator {
     }
   }
 
-  // The value of some member of a sample goes where a member of that name belongs, or anywhere.
+  // Copies a member of a sample to the member of that name, or any value of a sample to `place`.
   void TakeFromSample(Json* place) {
     const Json& sample = Sample();
     if (place->is_object() && sample.is_object() && !sample.empty()) {
@@ -207,7 +207,7 @@ class JsonMutator {
   std::minstd_rand random_;
 };
 
-// REQUIRES: each is JSON.
+// REQUIRES: each text is JSON.
 inline std::vector<nlohmann::json> ParseAll(const std::vector<std::string>& texts) {
   std::vector<nlohmann::json> documents;
   for (const std::string& text : texts) documents.push_back(nlohmann::json::parse(text));

@@ -1,13 +1,13 @@
-"""What reads the kernels' machine code, benchmarks/kernel_resources.py: kernel_resources_test.py [unittest's arguments]
+"""The reader of the kernels' machine code, benchmarks/kernel_resources.py: kernel_resources_test.py [unittest's arguments]
 
-It reads what compiler and disassembler said of a small kernel (data/kernel_code/, with its source), and must see each
-change for the worse that is planted there. Needs no compiler.
+It reads the recorded output of compiler and disassembler for a small kernel (data/kernel_code/, with its source), and must see each
+planted regression. Does not need a compiler.
 """
 import pathlib
 import sys
 import unittest
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import kernel_resources as resources  # noqa: E402
@@ -38,10 +38,10 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(self.differences(), [])
         self.assertEqual(self.differences(same_compiler=False), [])
 
-    def test_sees_a_register_more(self):
+    def test_sees_one_more_register(self):
         more = {"res_usage": ("REG:20", "REG:21")}
         self.assertEqual(self.differences(**more), ["sm_90a SmallKernel: registers is 21, expected 20"])
-        # Another compiler may take more as long as as many blocks fit.
+        # Another compiler may use more registers, as long as the same number of blocks fit.
         self.assertEqual(self.differences(same_compiler=False, **more), [])
         many = {"res_usage": ("REG:20", "REG:33")}
         self.assertEqual(self.differences(same_compiler=False, **many),
@@ -66,16 +66,16 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(self.differences(**planted), ["sm_90a SmallKernel: loop is 16, expected 15"])
         self.assertEqual(self.differences(same_compiler=False, **planted), [])
 
-    def test_sees_kernels_come_and_go(self):
+    def test_sees_new_and_removed_kernels(self):
         self.assertEqual(resources.compare("sm_80", {"A": NUMBERS}, {"B": NUMBERS}, True),
                          ["sm_80 A: is new", "sm_80 B: is gone"])
 
-    def test_sees_a_kernel_that_does_not_wait_for_those_before(self):
+    def test_sees_a_kernel_that_does_not_wait_for_earlier_ones(self):
         wrong = "sm_90a SmallKernel: ACQBULK should be there for sm_90a alone"
         self.assertEqual(measure(sass=("ACQBULK ;", "NOP ;"))[1], [wrong])
         self.assertIn("PREEXIT", measure(arch="sm_80")[1][0])
 
-    def test_takes_the_loop_with_tensor_cores_and_nothing_else_for_a_loop(self):
+    def test_finds_only_the_loop_with_tensor_cores(self):
         def branch(address, target, condition="@P0"):
             return (address, condition, "BRA", f"0x{target:x}")
 
@@ -85,7 +85,7 @@ class KernelResources(unittest.TestCase):
         tile, add = (0x40, None, "HMMA.16816.F32", ""), (0x130, None, "FADD", "")
         self.assertEqual(loop(tile, branch(0x50, 0x40), add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 2)
         self.assertEqual(loop(add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 3)
-        # Around another one, out of line and back, forwards, to itself.
+        # An outer loop, a branch out of line and back, a forward branch, and a branch to itself.
         self.assertEqual(loop(tile, branch(0x50, 0x40), branch(0x60, 0x10)), 2)
         self.assertEqual(loop(tile, branch(0x50, 0x40, None), branch(0x60, 0x90), branch(0x70, 0x70)), 0)
         self.assertEqual(loop(tile, (0x50, None, "BRA.U", "UP0, 0x40")), 2)
@@ -103,7 +103,7 @@ class KernelResources(unittest.TestCase):
             return resources.too_few_blocks({"AttendKernel<TensorTile<128>>": {"blocks": blocks},
                                              "AttendKernel<TensorTile<256>>": {"blocks": 1}})
         self.assertEqual(lines(128), [])
-        # The soft cap's tanh in every kernel took as many.
+        # With the soft cap's tanh in every kernel, kernels used this many registers.
         self.assertEqual(lines(153), ["sm_90a AttendKernel<TensorTile<128>>: 1 fit on a processor, 2 are assumed"])
 
     def test_writes_the_table_between_its_marks(self):

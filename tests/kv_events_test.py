@@ -1,7 +1,7 @@
 """Events of the cache over ZeroMQ: kv_events_test.py TANDEM [unittest's arguments]
 
-A subscriber, with pyzmq and msgpack as any other, rebuilds what a real server's prefix cache holds, and is held against what later
-requests find there. Without pyzmq or msgpack it is skipped, and says so.
+A subscriber rebuilds the contents of a real server's prefix cache with pyzmq and msgpack, and is compared with the prefix hits of later
+requests. Without pyzmq or msgpack the test is skipped with a message.
 """
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import urllib.request
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import serving  # noqa: E402
@@ -35,7 +35,7 @@ def number(frame):
 
 
 class Blocks:
-    """What the events so far say is cached: the text up to and with each block, by the block's hash."""
+    """The contents of the cache according to the events so far: the text up to and including each block, by the block's hash."""
 
     def __init__(self):
         self.texts = {}
@@ -50,7 +50,7 @@ class Blocks:
                 self.texts.clear()
             elif kind == "BlockRemoved":
                 for block in event["block_hashes"]:
-                    del self.texts[block]  # which says that it was stored
+                    del self.texts[block]  # fails unless the block was stored
             else:
                 self.store(**event)
 
@@ -66,7 +66,7 @@ class Blocks:
             self.tenants[block] = tenant
 
     def hit(self, ids):
-        """Tokens of a prompt without a salt that the cache has; the last one is always computed."""
+        """The number of a prompt's tokens that the cache has without a salt. The last token is always computed."""
         known = {text for block, text in self.texts.items() if self.tenants[block] is None}
         length = 0
         while length + PAGE < len(ids) and tuple(ids[:length + PAGE]) in known:
@@ -93,7 +93,7 @@ class KvEvents(unittest.TestCase):
         return socket
 
     def replay(self, first, topic=""):
-        """[(number, batch)] from the one of this number on."""
+        """[(number, batch)] from this number on."""
         batches = []
         with self.context.socket(zmq.DEALER) as socket:
             socket.connect(self.again)
@@ -121,8 +121,8 @@ class KvEvents(unittest.TestCase):
             blocks.apply(payload)
         return blocks
 
-    def test_what_is_told_is_what_later_requests_find(self):
-        """In a cache that is too small for all, so that blocks leave it."""
+    def test_events_match_the_prefix_hits_of_later_requests(self):
+        """The cache is too small for all prompts, so that blocks are evicted."""
         prompts = [[3 + index * 7 % 90 + j for j in range(5 + index * 3)] for index in range(12)]
         prompts += [prompt + [5, 6, 7, 8, 9] for prompt in prompts[::3]]
         with self.serving("--kv-memory", "200K", "--context", "64", "--max-batch", "2") as server:
@@ -145,14 +145,14 @@ class KvEvents(unittest.TestCase):
             self.assertIn(f'block_size="{PAGE}"', info)
             self.assertLessEqual(len(blocks.texts), int(info.split('num_gpu_blocks="')[1].split('"')[0]))
 
-    def test_late_and_missed_batches_are_given_again(self):
+    def test_late_and_missed_batches_are_replayed(self):
         with self.serving("--kv-memory", "16M", "--kv-events-topic", "kv@pod@model") as server:
             sleeper = self.subscribe()  # never reads
             self.assertIsNotNone(sleeper)
             self.ask(server, list(range(3, 40)))
             late = self.subscribe("kv@")
             batches = []
-            while not late.poll(10):  # until the subscription has come to be known
+            while not late.poll(10):  # until the publisher has the subscription
                 self.ask(server, list(range(4 + len(batches), 60)))
                 batches.append(None)
             topic, at, payload = late.recv_multipart()
@@ -166,7 +166,7 @@ class KvEvents(unittest.TestCase):
                 whole.apply(batch)
             self.assertTrue(whole.texts)
 
-    def test_tenants_are_named_and_not_given_away(self):
+    def test_tenants_are_named_without_revealing_their_salts(self):
         with self.serving("--kv-memory", "16M") as server:
             prompt = list(range(3, 30))
             self.ask(server, prompt, cache_salt="secret of a tenant")
@@ -195,7 +195,7 @@ class KvEvents(unittest.TestCase):
 
 
 class Reading(unittest.TestCase):
-    """What this test would see."""
+    """Faults that this test must see."""
 
     def test_sees_a_block_that_is_removed_and_never_stored(self):
         blocks = Blocks()

@@ -1,4 +1,4 @@
-// The store of pages on disk, as users of the program see it.
+// The page store on disk, as users of the program see it.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
 
-// Some 60 tokens.
+// About 60 tokens.
 constexpr char kPrompt[] =
     "Once upon a time there was a little girl who lived in a house near the forest. One day she "
     "went out to look for her dog, which had run away in the night, and then she met an old man.";
@@ -51,7 +51,7 @@ TEST(KvStoreProgram, KeepsAPromptForTheNextProcess) {
   const std::string store = folder.path() + "/pages";
   const Json first = RunJson(Generate(store));
   EXPECT_EQ(first["store_tokens"], 0);
-  // How many come depends on how fast the disk is; what is answered does not.
+  // The number of pages from disk depends on the speed of the disk; the answer does not.
   const Json second = RunJson(Generate(store));
   EXPECT_EQ(second["token_ids"], first["token_ids"]);
   EXPECT_LE(second["store_tokens"], second["cached_tokens"]);
@@ -72,7 +72,7 @@ TEST(KvStoreProgram, KeepsAPromptForTheNextProcess) {
   EXPECT_THAT(RunProgram({"kv-store", store}).out, HasSubstr("no pages"));
 }
 
-// Two processes at once, with one folder.
+// Two processes use one folder at the same time.
 TEST(KvStoreProgram, IsSharedByProcesses) {
   const TestFolder folder;
   const std::string store = folder.path() + "/pages";
@@ -85,7 +85,7 @@ TEST(KvStoreProgram, IsSharedByProcesses) {
   EXPECT_EQ(RunJson(Generate(store))["token_ids"], Json::parse(runs.out)["token_ids"]);
 }
 
-TEST(KvStoreProgram, SaysWhatIsWrong) {
+TEST(KvStoreProgram, NamesTheFault) {
   const TestFolder folder;
   ExpectRefused(RunProgram({"kv-store", folder.path()}), {kExitFailed});
   ExpectRefused(RunProgram({"kv-store"}), {kExitWrongLine});

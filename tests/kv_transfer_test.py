@@ -1,9 +1,9 @@
 """Prompts that one server reads for another: kv_transfer_test.py TANDEM [--seconds N] [unittest's arguments]
 
-Real servers exchange both models' pages. Whatever happens to a worker or to the link, the answers are those of one server alone, every
-request is answered, and every server that is asked to end finds all its pages. The cases of slow and cut links need network namespaces,
-and are skipped, and say so, where those may not be made. With --seconds a further case kills workers and cuts the link at random under
-load for so long, and prints what it counted.
+Real servers exchange the pages of both models. Whatever happens to a worker or to the link, the answers equal those of a single server, every
+request is answered, and every server that is stopped finds all its pages. The tests with slow and cut links need network namespaces,
+and are skipped with a message if these cannot be created. With --seconds a further test kills workers and stops them at random under
+load for that long, and prints its counts.
 """
 
 import json
@@ -21,17 +21,18 @@ import unittest
 import urllib.error
 import urllib.request
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import serving  # noqa: E402
 
 TANDEM = ""
 SECONDS = 0
-# Fixed drafts: acceptance depends neither on the time that rounds take nor on a head that is learned.
+# Fixed drafts, so that acceptance does not depend on the time of rounds or on a learned head.
 PAIR = [*serving.PAIR, "--threads", "1", "-k", "3", "--drafter", "model", "--draft-head-tokens", "0", "--draft-quantize", "none"]
 SEED = 11
-# The speed that the prefill worker reports: a decode worker that has read no prompt waits accordingly.
+# The speed that the prefill worker reports. A decode worker that has not read a prompt yet derives
+# its waiting time from it.
 SLOW = 20.0
 
 ASK = """
@@ -53,7 +54,7 @@ def post(server, body, path="/v1/completions", name="test"):
 
 
 def said(answer):
-    """All of an answer that may not depend on where it was computed."""
+    """The part of an answer that must not depend on where it was computed."""
     choice = answer["choices"][0]
     speculation = {key: answer["speculation"][key] for key in ("proposed", "accepted", "rounds")}
     return {key: choice.get(key) for key in ("text", "message", "token_ids", "logprobs", "finish_reason")}, speculation
@@ -102,7 +103,7 @@ class KvTransfer(unittest.TestCase):
         return server
 
     def expect_whole(self, *servers):
-        """A server that ends counts its pages, and fails if one is lost."""
+        """Stops the servers. A server counts its pages at the end, and fails if one is lost."""
         for server in servers:
             self.assertEqual(server.stop(), 0, server.log())
 
@@ -111,7 +112,7 @@ class KvTransfer(unittest.TestCase):
         self.assertIn("kv_transfer_params", read, read)
         return post(decode, decode_of(body, read), path, name)
 
-    def test_answers_are_those_of_one_server(self):
+    def test_answers_equal_those_of_one_server(self):
         alone, prefill, decode = self.alone(), self.worker(), self.worker()
         schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}
         for number, more in ((2, {}), (3, {}), (4, {"guided_json": schema, "ignore_eos": False}), (5, {"cache_salt": "tenant"})):
@@ -121,7 +122,7 @@ class KvTransfer(unittest.TestCase):
             self.assertEqual(transferred(answer), 144)
             plain = post(alone, {**body, "speculation": {"draft_tokens": 0}})
             self.assertEqual(said(answer)[0], said(plain)[0])
-        # One id names the request in every line of its way.
+        # The same id names the request in every log line about it.
         for server in (prefill, decode):
             self.assertGreaterEqual(sum("way-3" in line for line in server.log().splitlines()), 2, server.log())
         sent, fetched = prefill.metrics(), decode.metrics()
@@ -142,7 +143,7 @@ class KvTransfer(unittest.TestCase):
             self.assertEqual(details["transfer_tokens"], 0 if prefill is decode else 144)
         self.expect_whole(one, other)
 
-    def test_a_prefill_worker_that_is_killed_costs_time(self):
+    def test_a_killed_prefill_worker_costs_only_time(self):
         alone, decode = self.alone(), self.worker()
         for number, delay in enumerate((0, 0.002, 0.01, 0.05)):
             prefill = self.worker()
@@ -153,7 +154,7 @@ class KvTransfer(unittest.TestCase):
             answer = post(decode, decode_of(body, read))
             timer.join()
             self.assertEqual(said(answer), said(post(alone, body)))
-        # Killed while it still reads the prompt that the decode worker waits for.
+        # The worker is killed while it still reads the prompt that the decode worker waits for.
         prefill = self.worker()
         params = post(prefill, prefill_of(body_of(100)))["kv_transfer_params"]
         body = body_of(101)
@@ -168,7 +169,7 @@ class KvTransfer(unittest.TestCase):
         self.assertGreater(decode.metrics()["tandem_kv_transfers_failed_total"], 0)
         self.expect_whole(decode)
 
-    def test_a_decode_worker_that_is_killed_costs_a_lease(self):
+    def test_a_killed_decode_worker_costs_only_a_lease(self):
         prefill, decode = self.worker("--kv-transfer-lease", "1"), self.worker()
         body = body_of(1)
         read = post(prefill, prefill_of(body))
@@ -177,7 +178,7 @@ class KvTransfer(unittest.TestCase):
         while prefill.metrics()["tandem_kv_transfer_leases"] > 0:
             time.sleep(0.05)
         self.assertEqual(prefill.metrics()["tandem_kv_transfer_leased_bytes"], 0)
-        # Another computes what has expired.
+        # Another worker computes the expired pages.
         other, alone = self.worker(), self.alone()
         answer = post(other, decode_of(body, read))
         self.assertEqual(transferred(answer), 0)
@@ -197,7 +198,7 @@ class KvTransfer(unittest.TestCase):
                            prefill.metrics()["tandem_kv_transfer_peers_refused_total"], 0)
         self.expect_whole(prefill, decode)
 
-    def test_requests_that_make_no_sense(self):
+    def test_invalid_requests_are_refused(self):
         worker, alone = self.worker(), self.alone()
         for params, field in (({"do_remote_prefill": True}, "kv_transfer_params.remote_engine_id"),
                               ({"do_remote_decode": 1}, "kv_transfer_params.do_remote_decode"),
@@ -212,20 +213,20 @@ class KvTransfer(unittest.TestCase):
         self.assertTrue(error["message"].startswith("kv_transfer_params"), error)
         error = post(alone, prefill_of(body_of(1)))["error"]
         self.assertTrue(error["message"].startswith("kv_transfer_params"), error)
-        # Parameters that ask for nothing, as vLLM's clients send them.
+        # Parameters that do not request a transfer, as vLLM's clients send them.
         answer = post(alone, body_of(1, kv_transfer_params={"do_remote_decode": False, "do_remote_prefill": False}))
         self.assertIn("choices", answer, answer)
 
     # ---- Links ----
 
     def link(self):
-        """Two ends of a link, as (command that runs a program there, address), of which the first is a namespace of its own."""
+        """Two ends of a link, as (command that runs a program there, address). The first is in its own namespace."""
         name = f"tdm{os.getpid() % 10000}"
         tools = shutil.which("ip") and shutil.which("tc")
         made = tools and os.getuid() == 0 and subprocess.run(["ip", "netns", "add", name], check=False,
                                                              stderr=subprocess.DEVNULL).returncode == 0
         if not made:
-            self.skipTest("no network namespaces: needs root, iproute2 and a kernel that lets it make them")
+            self.skipTest("no network namespaces: needs root, iproute2 and a kernel that allows them")
         self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
         self.device = name + "a"
         number = random.randrange(1, 250)
@@ -277,16 +278,16 @@ class KvTransfer(unittest.TestCase):
         answer = post(decode, decode_of(body, read))
         self.assertEqual(transferred(answer), 0)
         self.assertEqual(said(answer), said(post(alone, body)))
-        # It comes back, and pages travel again.
+        # After the link is restored, pages are transferred again.
         subprocess.run(["ip", "link", "set", self.device, "up"], check=True)
         body = body_of(2)
         read = post(prefill, prefill_of(body))
         self.assertEqual(said(post(decode, decode_of(body, read))), said(post(alone, body)))
         self.expect_whole(prefill, decode)
 
-    # ---- Troubles at random ----
+    # ---- Random faults ----
 
-    def test_troubles_under_load(self):
+    def test_random_faults_under_load(self):
         if SECONDS <= 0:
             self.skipTest("only with --seconds")
         chance = random.Random(SEED)
@@ -308,7 +309,7 @@ class KvTransfer(unittest.TestCase):
                 try:
                     answer = self.travel(prefill, decode, body)
                 except (AssertionError, subprocess.CalledProcessError, json.JSONDecodeError):
-                    counts["refused"] += 1  # the router of a killed worker asks another
+                    counts["refused"] += 1  # the router would retry with another worker
                     continue
                 if "choices" not in answer:
                     counts["refused"] += 1
@@ -325,7 +326,7 @@ class KvTransfer(unittest.TestCase):
             time.sleep(chance.uniform(0.5, 4))
             place = chance.randrange(3)
             if chance.random() < 0.5:
-                counts["stops"] += 1  # as a link that is cut for a while
+                counts["stops"] += 1  # like a link that is cut for a while
                 workers[place].process.send_signal(signal.SIGSTOP)
                 time.sleep(chance.uniform(0.1, 7))
                 workers[place].process.send_signal(signal.SIGCONT)

@@ -1,4 +1,5 @@
-// For tests of laws: small worlds whose laws are enumerated whole, and statistics of seeded trials.
+// For tests of laws: small worlds whose laws are enumerated completely, and statistics of seeded
+// trials.
 #ifndef TANDEM_TESTS_LAW_KIT_H_
 #define TANDEM_TESTS_LAW_KIT_H_
 
@@ -20,7 +21,7 @@ namespace tandem {
 
 using Tokens = std::vector<TokenId>;
 using Row = std::vector<double>;       // [vocab], probabilities
-using Law = std::map<Tokens, double>;  // of what is emitted
+using Law = std::map<Tokens, double>;  // of the emitted tokens
 using RowOf = std::function<Row(const Tokens& context)>;
 
 inline Tokens With(Tokens context, TokenId token) {
@@ -50,7 +51,7 @@ inline Row RandomRow(std::mt19937_64& random, int vocab, int denominator, double
   return row;
 }
 
-// Powers of two from 1/16 on, and zeros: what divides exactly.
+// Returns a row of powers of two from 1/16 up, and zeros: entries that divide exactly.
 inline Row RandomPowersOfTwo(std::mt19937_64& random, int vocab) {
   Row row(vocab, 0.0);
   row[random() % vocab] = 1.0;
@@ -64,7 +65,8 @@ inline Row RandomPowersOfTwo(std::mt19937_64& random, int vocab) {
   return row;
 }
 
-// A model: every context gets a row of its own, so that a row of the wrong place shows.
+// Returns a model in which every context has its own row, so that a row of the wrong position
+// shows.
 inline RowOf RandomTable(uint64_t seed, std::function<Row(std::mt19937_64&)> make_row) {
   auto random = std::make_shared<std::mt19937_64>(seed);
   auto rows = std::make_shared<std::map<Tokens, Row>>();
@@ -77,7 +79,7 @@ inline RowOf RandomTable(uint64_t seed, std::function<Row(std::mt19937_64&)> mak
 
 // ---- Exact laws ----
 
-// Lets `model` finish what was emitted to a common length.
+// Returns `open` with each text extended to `length` tokens by `model`.
 inline Law Completed(Law open, const RowOf& model, size_t length) {
   Law done;
   while (!open.empty()) {
@@ -114,11 +116,11 @@ inline double TotalVariation(const Law& a, const Law& b) {
 
 // ---- Statistics of counts ----
 
-// Cells expected less often than this are counted together.
+// Cells with a lower expected count are merged.
 inline constexpr double kMinExpected = 8.0;
 
-// Whether counts follow a law: the score of Pearson's chi-square. Infinite if something was counted
-// that the law forbids.
+// Returns the score of Pearson's chi-square test that counts follow a law. Infinite if a text was
+// counted that the law forbids.
 inline double FitScore(const std::map<Tokens, int64_t>& counts, const Law& law) {
   double total = 0.0;
   for (const auto& [tokens, count] : counts) {
@@ -148,8 +150,8 @@ inline double FitScore(const std::map<Tokens, int64_t>& counts, const Law& law) 
   return StandardScore(statistic, cells - 1);
 }
 
-// Whether two samples of equal size follow the same law: the score of the chi-square of
-// homogeneity.
+// Returns the score of the chi-square test of homogeneity: whether two samples of equal size follow
+// the same law.
 inline double HomogeneityScore(const std::map<Tokens, std::array<int64_t, 2>>& counts) {
   double statistic = 0.0;
   int cells = 0;

@@ -1,4 +1,4 @@
-// What speculation has learned is kept for the next engine of the same pair.
+// The learned state of speculation is kept for the next engine of the same pair.
 #include "engine/learned_speculation.h"
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ double FirstSurvival(const SpeculationPolicy& policy) {
   return survival;
 }
 
-TEST(LearnedSpeculation, OutlivesTheEngineAndDamage) {
+TEST(LearnedSpeculation, SurvivesTheEngineAndADamagedFile) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/kept_speculation_", getpid());
   fs::remove_all(folder);
   const GoldenPair pair("shallow");
@@ -52,7 +52,8 @@ TEST(LearnedSpeculation, OutlivesTheEngineAndDamage) {
 
   std::ofstream(file) << "damaged";
   EXPECT_EQ(answer(), first);
-  EXPECT_EQ(FirstSurvival(*LoadLearnedSpeculation(file)), survival);  // learned anew
+  EXPECT_EQ(FirstSurvival(*LoadLearnedSpeculation(file)),
+            survival);  // learned again from the start
   fs::remove_all(folder);
 }
 

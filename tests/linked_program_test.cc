@@ -1,4 +1,5 @@
-// Ranks of several machines, as users of the program see them: processes that meet at an address.
+// Ranks on several machines, as users of the program see them: processes that connect at an
+// address.
 #include <unistd.h>
 
 #include <string>
@@ -32,7 +33,8 @@ std::string FreeRendezvous() {
   return address;
 }
 
-// Rank 0 and rank 1 with these arguments, rank 1 first; what both log, and how rank 1 ended.
+// Runs rank 1 and then rank 0 with these arguments. The result's err has the logs of both, and the
+// exit status of rank 1.
 ProgramRun RunTwo(const Words& arguments, const std::string& more_of_one = "") {
   return RunScript(
       absl::StrCat("\"$0\" \"$@\" --rank 1 ", more_of_one, " >&2 & \"$0\" \"$@\"; status=$?; ",
@@ -48,7 +50,7 @@ class LinkedProgram : public testing::Test {
   }
 };
 
-TEST_F(LinkedProgram, TwoProcessesWriteWhatOneDoes) {
+TEST_F(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
   const JsonValue alone = RunJson(Generate());
   for (const Words& more : {Words{}, Words{"--draft-tensor-parallel"}}) {
     const ProgramRun run = RunTwo(Generate(more));
@@ -56,7 +58,7 @@ TEST_F(LinkedProgram, TwoProcessesWriteWhatOneDoes) {
     EXPECT_EQ(JsonValue::parse(run.out)["token_ids"], alone["token_ids"]) << run.err;
     EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 0"));
     EXPECT_THAT(run.err, HasSubstr("rank=1 of 2 follows rank 0 at 127.0.0.1:"));
-    EXPECT_THAT(run.err, HasSubstr("and does no job of its own"));
+    EXPECT_THAT(run.err, HasSubstr("and does not do a job of its own"));
   }
 }
 
@@ -66,14 +68,14 @@ TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
   const std::string what = absl::StrCat("target: \"", ShippedModelPath("storyteller-1m"),
-                                        "\" is another model than rank 0's \"",
+                                        "\" is not the same model as rank 0's \"",
                                         ShippedModelPath("storyteller-7m"), "\"");
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --", what)));
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --tensor-parallel: rank 1: ", what)));
 }
 
-// One machine has memory for a hundred pages, the other for a few.
-TEST_F(LinkedProgram, EachMachineLimitsThePages) {
+// One machine has memory for many pages, the other does not have any for a page.
+TEST_F(LinkedProgram, EveryMachineLimitsTheNumberOfPages) {
   const ProgramRun run = RunTwo(Generate(), "--kv-memory 1K");
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr("the machine of rank 1 has no memory for a page of 16 tokens"));
@@ -86,11 +88,11 @@ TEST_F(LinkedProgram, AnotherSecretIsRefused) {
       "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" --rank 1; wait $zero",
       Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret is another"));
+  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret differs from ours"));
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
 }
 
-TEST(LinkedProgramOptions, ThatCannotBeAreNamed) {
+TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
   const auto expect = [](const Words& more, const std::string& error) {
     const ProgramRun run = RunProgram(Generate(more));
     EXPECT_EQ(run.exit_status, kExitWrongLine);
@@ -98,7 +100,7 @@ TEST(LinkedProgramOptions, ThatCannotBeAreNamed) {
   };
   expect({"--rank", "2", "--world", "2", "--rendezvous", "127.0.0.1:1"},
          "--rank: must be from 0 to 1, got 2");
-  expect({"--rank", "1", "--world", "2"}, "--rendezvous: must be given where rank is above 0");
+  expect({"--rank", "1", "--world", "2"}, "--rendezvous: must be given if rank is above 0");
   expect({"--rendezvous", "127.0.0.1:1"}, "--rendezvous: needs a tensor_parallel above 1");
   expect({"--world", "2", "--rendezvous", "here"},
          "--rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"here\"");

@@ -1,5 +1,5 @@
-// The proof itself: yes for the engine, on pairs that agree much and little; no for each planted
-// fault.
+// The proof itself: it accepts the engine, on pairs that agree often and on pairs that agree
+// rarely, and rejects each planted fault.
 #include "tandem/lossless_proof.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A pair of fakes whose rows are looked up.
+// A pair of fakes whose rows are remembered.
 class ProofOnFakes : public testing::Test {
  protected:
   ProofOnFakes()
@@ -69,7 +69,7 @@ class ProofOnFakes : public testing::Test {
   ProofWorld world;
 };
 
-TEST_F(ProofOnFakes, RememberedRowsAreTheModels) {
+TEST_F(ProofOnFakes, RememberedRowsEqualTheModels) {
   const Tokens text = {1, 0, 2, 1, 3, 4, 4, 0};
   ASSERT_TRUE(target->KeepPrompt(prompt).ok());
   for (size_t length = 1; length <= text.size(); ++length) {
@@ -78,7 +78,7 @@ TEST_F(ProofOnFakes, RememberedRowsAreTheModels) {
     ASSERT_TRUE(row.ok()) << row.status();
     EXPECT_THAT(*row, testing::ElementsAreArray(models.target.RowAfter(context))) << length;
   }
-  // A pass of two sequences, one of which has been rolled back; nothing is computed again.
+  // A pass of two sequences, one of which was rolled back, does not compute any row again.
   const int64_t computed = target->num_rows_computed();
   KvSequence one = target->cache()->NewSequence();
   KvSequence two = target->cache()->NewSequence();
@@ -99,8 +99,8 @@ TEST_F(ProofOnFakes, RememberedRowsAreTheModels) {
   }
 }
 
-// What does not fit is computed again each time, to the same rows.
-TEST_F(ProofOnFakes, ForgetsWhatDoesNotFit) {
+// Rows that do not fit are computed again each time, with the same result.
+TEST_F(ProofOnFakes, ForgetsRowsThatDoNotFit) {
   const auto small = *RememberedModel::Create(&models.target, models.target_cache.get(), 1);
   for (int pass = 0; pass < 2; ++pass) {
     for (int i = 0; i < 600; ++i) {
@@ -113,7 +113,7 @@ TEST_F(ProofOnFakes, ForgetsWhatDoesNotFit) {
   EXPECT_GT(small->num_rows_computed(), 600);
 }
 
-// The cells are the law that is enumerated whole.
+// The cells have the probabilities of the completely enumerated law.
 TEST_F(ProofOnFakes, CellsHaveTheEnumeratedProbabilities) {
   const SamplingParams sampling = {.temperature = 0.8f, .frequency_penalty = 0.7f};
   const RowOf row_of = [&](const Tokens& output) {
@@ -156,7 +156,7 @@ TEST_F(ProofOnFakes, SoundRoundsFollowTheLaw) {
 
 class PlantedInAProof : public ProofOnFakes {
  protected:
-  // Models that disagree, with few tokens: faults show soon.
+  // Models that disagree, with small vocabularies, so that faults show soon.
   PlantedInAProof()
       : ProofOnFakes({.target = {.vocab = 5, .shared = 0.5f, .own = 4.0f},
                       .draft = {.vocab = 5, .salt = 9, .shared = 0.5f, .own = 4.0f}}) {}
@@ -170,12 +170,13 @@ TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
       if (fault.shows == FaultShows::kWhereTokensRepeat) {
         sampling.frequency_penalty = kPlantedFrequencyPenalty;
       }
-      // The unscaled residual is wrong by a percent or so, behind an accepted token only.
+      // The unscaled residual is wrong by about one percent, and only after an accepted token.
       const bool is_small = fault.shows == FaultShows::kWhereResidualsAreScaled ||
                             fault.shows == FaultShows::kWhereSharedNoiseDelays;
       const bool is_constrained = fault.shows == FaultShows::kWhereAConstraintBinds;
       if (is_constrained) sampling.constraint = std::make_shared<const ClassConstraint>();
-      const int draft_tokens = is_constrained ? 2 : 3;  // the row behind a whole draft shows, too
+      const int draft_tokens =
+          is_constrained ? 2 : 3;  // also covers the row after a fully accepted draft
       const PlantedWorld planted(world, fault);
       EXPECT_LT(
           Test(planted.world(), rule, sampling, is_small ? 40000 : 4000, draft_tokens).p_value,
@@ -185,11 +186,12 @@ TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
   }
 }
 
-// Judges are planted in production's path: where rows stay on a device they err as on the host.
-TEST_F(PlantedInAProof, JudgesErrOnADeviceAsOnTheHost) {
+// Faulty judges run in the production code: with rows on a device they make the same errors as on
+// the host.
+TEST_F(PlantedInAProof, FaultyJudgesErrTheSameOnADevice) {
   int num_changed = 0;
   for (const PlantedFault& fault : PlantedFaults()) {
-    if (fault.rules.empty()) continue;  // of state, not of a law
+    if (fault.rules.empty()) continue;  // a fault of state, not of the law
     const PlantedWorld planted(world, fault);
     const AcceptanceRule rule = fault.rules.front();
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -217,7 +219,7 @@ TEST_F(PlantedInAProof, JudgesErrOnADeviceAsOnTheHost) {
   EXPECT_GT(num_changed, 20);
 }
 
-// ---- Real models, the smallest there are ----
+// ---- Real models, the smallest available ----
 
 ProofOptions SmallProof(const GoldenPair& pair) {
   return {.prompt_ids = {pair.prompt_ids, {5, 9, 5, 9, 5}}, .draft_tokens = 3, .runs = 400};
@@ -267,7 +269,7 @@ TEST_F(ExactChecksOnAPair, FindNoDifference) {
   EXPECT_EQ(state->different, 0) << state->first_difference;
 }
 
-TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
+TEST_F(ExactChecksOnAPair, FindPlantedFaults) {
   const auto planted = [&](absl::string_view name) {
     return PlantedWorld(world, **FindPlantedFault(std::string(name)));
   };
@@ -281,13 +283,13 @@ TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
   const PlantedWorld noise = planted("noise-by-round");
   const auto outputs = CheckOutputs(world.target, noise.world(), Options());
   ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_EQ((*outputs)[0].different, 0);  // greedy needs no noise
+  EXPECT_EQ((*outputs)[0].different, 0);  // greedy decoding does not use noise
   EXPECT_GT(outputs->back().different, 0);
   const PlantedWorld unrolled = planted("draft-not-rolled-back");
   const auto state = CheckDraftState(unrolled.world(), world, Options());
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_GT(state->different, 0);
-  // The output does not suffer.
+  // The output is not affected.
   const auto right = CheckOutputs(world.target, unrolled.world(), Options());
   ASSERT_TRUE(right.ok()) << right.status();
   for (const ExactCheck& check : *right) EXPECT_EQ(check.different, 0);
@@ -295,7 +297,7 @@ TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
 
 // ---- A draft head ----
 
-// The smallest model and head that there are.
+// Options for the smallest model and head in tests/data.
 EngineOptions HeadOptions(const char* head) {
   return CpuOptionsFor(GoldenModelPath("llama-mha"),
                        absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", head));
@@ -344,7 +346,7 @@ class ExactChecksOnAHead : public testing::TestWithParam<const char*> {
   const std::function<bool()> go_on = [] { return true; };
 };
 
-// What rounds have left in the layer is what its definition says of the text.
+// After rounds, the layer's cache equals the one that its definition gives for the text.
 TEST_P(ExactChecksOnAHead, FindNoDifference) {
   for (const bool keeps_prompts : {false, true}) {
     const auto state = CheckDraftState(world, defined, Options());
@@ -356,12 +358,12 @@ TEST_P(ExactChecksOnAHead, FindNoDifference) {
   }
 }
 
-TEST_P(ExactChecksOnAHead, FindStatesThatAreOff) {
+TEST_P(ExactChecksOnAHead, FindStatesOffByOne) {
   const PlantedWorld late(world, **FindPlantedFault("head-states-off-by-one"));
   const auto state = CheckDraftState(late.world(), defined, Options());
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_GT(state->different, state->compared / 4);
-  // The output does not suffer.
+  // The output is not affected.
   const auto right = CheckOutputs(world.target, late.world(), Options());
   ASSERT_TRUE(right.ok()) << right.status();
   for (const ExactCheck& check : *right) {
@@ -380,8 +382,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, ExactChecksOnAHead,
                            return name;
                          });
 
-// Rows are over the head's tokens alone, and depend on which tokens were drafted.
-TEST_P(ExactChecksOnAHead, RowsDependOnWhoseStatesTheyRead) {
+// Rows cover only the head's tokens, and depend on how many tokens were drafted.
+TEST_P(ExactChecksOnAHead, RowsDependOnTheStatesThatTheyRead) {
   const Tokens text = {5, 9, 5, 9, 5, 1, 1};
   const auto row = [&](int num_drafted) {
     const auto found = head->RowAfter(text, num_drafted);
@@ -397,7 +399,7 @@ TEST_P(ExactChecksOnAHead, RowsDependOnWhoseStatesTheyRead) {
   EXPECT_EQ(num_finite, head->head_tokens());
 }
 
-// One that has learned what the shipped model writes, so that it agrees now and then.
+// A head that has learned texts of the shipped model, so that it sometimes agrees with it.
 class LosslessProofOfAHead : public testing::Test {
  protected:
   LosslessProofOfAHead() : target(ShippedModelPath("storyteller-1m")) {
@@ -420,8 +422,8 @@ class LosslessProofOfAHead : public testing::Test {
   ProofOptions proof{.draft_tokens = 3, .runs = 400};
 };
 
-// This head hardly ever has a second token accepted, which some faults need to be seen.
-TEST_F(LosslessProofOfAHead, FindsNothingButWhatIsPlanted) {
+// The second token of this head is almost never accepted, but some faults show only after one.
+TEST_F(LosslessProofOfAHead, FindsOnlyPlantedFaults) {
   const auto found = ProveLossless(Options(), proof);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_NE(found->verdict, ProofVerdict::kBroken) << found->reason;
@@ -441,7 +443,7 @@ TEST_F(LosslessProofOfAHead, FindsNothingButWhatIsPlanted) {
   }
 }
 
-TEST(LosslessProof, CallsAHeadWithStatesOffBroken) {
+TEST(LosslessProof, CallsAHeadWithStatesOffByOneBroken) {
   ProofOptions options = {.prompt_ids = {{5, 9, 5, 9, 5}}, .runs = 20};
   options.plant = "head-states-off-by-one";
   const auto proof = ProveLossless(HeadOptions("eagle3-flat"), options);
@@ -450,7 +452,7 @@ TEST(LosslessProof, CallsAHeadWithStatesOffBroken) {
   EXPECT_THAT(proof->reason, HasSubstr("draft state"));
 }
 
-TEST(LosslessProof, NamesWhatAHeadCannotHave) {
+TEST(LosslessProof, NamesOptionsThatAHeadCannotHave) {
   const auto message = [](const ProofOptions& options) {
     return std::string(ProveLossless(HeadOptions("eagle3-flat"), options).status().message());
   };
@@ -462,10 +464,10 @@ TEST(LosslessProof, NamesWhatAHeadCannotHave) {
             "prompts: number 0 has 1 token, and a draft head drafts after two or more");
 }
 
-// For the draft model alone, and for the default, which looks drafts up as well.
+// For the draft model alone, and for the default, which also uses lookups.
 class LosslessProofOf : public testing::TestWithParam<DrafterKind> {};
 
-TEST_P(LosslessProofOf, SaysYesAndShowsWhy) {
+TEST_P(LosslessProofOf, ProvesTheEngineAndListsItsChecks) {
   const GoldenPair pair("perturbed");
   int calls = 0;
   ProofOptions options = SmallProof(pair);
@@ -495,7 +497,7 @@ TEST_P(LosslessProofOf, SaysYesAndShowsWhy) {
 INSTANTIATE_TEST_SUITE_P(Drafters, LosslessProofOf,
                          testing::Values(DrafterKind::kModel, DrafterKind::kAuto));
 
-TEST(LosslessProof, SaysIncompleteOfAPairWithoutDisagreement) {
+TEST(LosslessProof, IsIncompleteForAPairThatNeverDisagrees) {
   const GoldenPair pair("itself");
   ProofOptions options = SmallProof(pair);
   options.runs = 50;
@@ -505,7 +507,7 @@ TEST(LosslessProof, SaysIncompleteOfAPairWithoutDisagreement) {
   EXPECT_THAT(proof->reason, HasSubstr("was not seen"));
 }
 
-TEST(LosslessProof, NamesWhatIsWrongWithItsOptions) {
+TEST(LosslessProof, NamesInvalidOptions) {
   const GoldenPair pair("shallow");
   const EngineOptions engine = CpuOptionsFor(pair.target, pair.draft);
   const auto message = [&](const ProofOptions& options) {

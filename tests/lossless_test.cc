@@ -1,7 +1,7 @@
-// Speculation leaves the target's law alone: many seeded generations by the production's rounds,
-// random numbers and sampling, their first tokens counted and compared with the exact law. Planted
-// mistakes of drafters and models show that the same count sees them; those of the judge itself are
-// in verify/acceptance_law_test.cc.
+// Speculation does not change the target's law. Many seeded generations run with the production
+// code's rounds, random numbers and sampling; their first tokens are counted and compared with the
+// exact law. Planted mistakes of drafters and models show that the same counts see them. Mistakes
+// of the judge itself are planted in verify/acceptance_law_test.cc.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -20,21 +20,22 @@ const Tokens& Prompt() {
   static const Tokens prompt = {1, 0, 2, 1};
   return prompt;
 }
-// Few tokens, rows that differ: an error of a percent shows within 40,000 generations.
+// With few tokens and different rows, an error of one percent shows within 40,000 generations.
 constexpr int kVocab = 4;
 RoundModels::Options SmallModels(float shared = 2.0f, float own = 1.5f) {
   return {.target = {.vocab = kVocab, .shared = shared, .own = own},
           .draft = {.vocab = kVocab, .salt = 2, .shared = shared, .own = own}};
 }
-// Models that disagree: more rejections.
+// Models that disagree, for more rejections.
 RoundModels::Options EstrangedModels() { return SmallModels(0.5f, 4.0f); }
 
-// The seeds are fixed, so these are decided once for all; a score of 4 is passed by chance once in
+// The seeds are fixed, so each score is the same in every run. By chance a score exceeds 4 once in
 // 30,000.
 constexpr double kLimit = 4.0;
 constexpr int kRuns = 20000;
 
-// The first tokens' exact law: rows of the target, processed with the history of their prefixes.
+// Returns the exact law of the first tokens, from rows of the target that are processed with the
+// history of their prefixes.
 Law ExactLaw(const FakeModel& target, const SamplingParams& sampling, size_t length) {
   const RowOf row_of = [&](const Tokens& output) {
     Tokens context = Prompt();
@@ -65,7 +66,7 @@ struct Trial {
   bool learns_draft_temperature = false;
 };
 
-// How far the first tokens over many seeds are from `law`.
+// Returns the score of the first tokens over many seeds, compared with `law`.
 double Score(RoundModels* models, Drafter* drafter, const Trial& trial, const Law& law) {
   std::map<Tokens, int64_t> counts;
   for (int seed = 0; seed < trial.runs; ++seed) {
@@ -106,7 +107,8 @@ TEST(RunRound, IsLossless) {
     for (const AcceptanceRule rule :
          {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
       for (const int k : {0, 4}) {
-        if (k == 0 && rule != AcceptanceRule::kToken) continue;  // plain decoding is one
+        if (k == 0 && rule != AcceptanceRule::kToken)
+          continue;  // plain decoding is the same under every rule
         RoundModels models(SmallModels());
         EXPECT_LT(Score(&models, k == 0 ? nullptr : &models.drafter,
                         {.rule = rule, .k = k, .sampling = sampling}),
@@ -119,7 +121,7 @@ TEST(RunRound, IsLossless) {
   }
 }
 
-// Drafts drawn more or less sharply than the request says, by what earlier rounds have shown.
+// Drafts are drawn at another temperature than the request's, learned from earlier rounds.
 TEST(RunRound, IsLosslessWithALearnedDraftTemperature) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
     RoundModels::Options options = SmallModels();
@@ -133,8 +135,8 @@ TEST(RunRound, IsLosslessWithALearnedDraftTemperature) {
   }
 }
 
-// A draft of other tokens: of the target's four it has three, by other ids, and the fourth it reads
-// as two of its own that the target does not have.
+// A draft with another vocabulary. It has three of the target's four tokens, with other ids, and
+// reads the fourth as two tokens that the target does not have.
 constexpr int kOtherVocab = 5;
 VocabularyMap OtherVocabulary() { return {{{0, 3}, {1, 0}, {2, 4}}, {{3}, {0}, {4}, {1, 2}}}; }
 RoundModels::Options ModelsOfOtherVocabulary() {
@@ -143,7 +145,7 @@ RoundModels::Options ModelsOfOtherVocabulary() {
   return options;
 }
 
-TEST(RunRound, IsLosslessWithADraftOfOtherTokens) {
+TEST(RunRound, IsLosslessWithADraftOfAnotherVocabulary) {
   const VocabularyMap map = OtherVocabulary();
   const Trial trials[] = {{.rule = AcceptanceRule::kToken},
                           {.rule = AcceptanceRule::kBlock},
@@ -156,9 +158,9 @@ TEST(RunRound, IsLosslessWithADraftOfOtherTokens) {
   }
 }
 
-// A row that is none is a symbol of its own, behind which nothing is said: generations reach it as
-// often as in plain decoding.
-TEST(RunRound, IsLosslessWhereRowsAreNone) {
+// A NaN row counts as a separate symbol that ends the text. Generations reach it as often as in
+// plain decoding.
+TEST(RunRound, IsLosslessIfRowsAreNaN) {
   const auto is_none = [](absl::Span<const TokenId> context) {
     return context.size() == Prompt().size() + 2 && context.back() % 2 == 0;
   };
@@ -199,7 +201,7 @@ TEST(RunRound, IsLosslessWhereRowsAreNone) {
   }
 }
 
-// Logits of few bits: q stays what was drawn from.
+// Logits with few bits: q is still the distribution that the draft was drawn from.
 TEST(RunRound, IsLosslessForLogitsInBf16) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
     RoundModels::Options options = SmallModels();
@@ -210,9 +212,9 @@ TEST(RunRound, IsLosslessForLogitsInBf16) {
   }
 }
 
-// A draft that knows fewer tokens than the target, and is silent behind the others, or more, which
-// it never proposes.
-TEST(RunRound, IsLosslessForOtherVocabularies) {
+// A draft with fewer tokens than the target, which does not propose after the missing ones, or with
+// more tokens, which it never proposes.
+TEST(RunRound, IsLosslessForSmallerAndLargerDraftVocabularies) {
   for (const int draft_vocab : {kVocab - 2, kVocab - 1, kVocab + 2}) {
     for (const AcceptanceRule rule :
          {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
@@ -227,7 +229,7 @@ TEST(RunRound, IsLosslessForOtherVocabularies) {
 
 // ---- Planted mistakes ----
 
-// A drafter without a cache that draws from the draft's rows, for mistakes to be planted in.
+// A drafter without a cache that draws from the draft's rows. Tests plant mistakes in it.
 using PlaceOf = std::function<RandomPlace(uint32_t committed, uint32_t slot)>;
 RandomPlace OwnPlace(uint32_t committed, uint32_t slot) {
   return {.stream = RandomStream::kDraft, .position = committed, .slot = slot};
@@ -249,7 +251,8 @@ constexpr AcceptanceRule kSampledRules[] = {AcceptanceRule::kToken, AcceptanceRu
 // Far beyond chance.
 constexpr double kSeen = 3 * kLimit;
 
-// The score of a drafter that does `afterwards` to a draft drawn with the noise of `place`.
+// Returns the score of a drafter that draws with the noise of `place` and then changes the draft
+// with `afterwards`.
 double ScoreOfDrafter(
     const Trial& trial, const PlaceOf& place,
     const std::function<void(Proposal*)>& afterwards = [](Proposal*) {}) {
@@ -261,7 +264,7 @@ double ScoreOfDrafter(
   return Score(&models, &drafter, trial);
 }
 
-TEST(PlantedInRounds, NothingIsNotSeen) {
+TEST(PlantedInRounds, NoFaultIsSeenWithoutOne) {
   for (const AcceptanceRule rule : kSampledRules) {
     EXPECT_LT(ScoreOfDrafter({.rule = rule}, OwnPlace), kLimit);
   }
@@ -277,9 +280,9 @@ TEST(PlantedInRounds, DraftRowsOffByOneAreSeen) {
   }
 }
 
-// A draft of other tokens must record what it draws from once what the target does not have is
-// masked; here two fifths of the row seem to lie there.
-TEST(PlantedInRounds, DraftsRecordedBeforeTheyAreMaskedAreSeen) {
+// A draft with another vocabulary must record its distribution after masking the tokens that the
+// target does not have. Here the recorded row still has two fifths of its mass on them.
+TEST(PlantedInRounds, DraftsRecordedBeforeMaskingAreSeen) {
   const VocabularyMap map = OtherVocabulary();
   for (const AcceptanceRule rule : kSampledRules) {
     RoundModels models(ModelsOfOtherVocabulary());
@@ -308,9 +311,9 @@ TEST(PlantedInRounds, DraftNoiseSharedWithCoinsIsSeen) {
   }
 }
 
-// Hard to see: that token x won a race tells of the others only how late they started, so the bias
-// is small, and most of it in the first tokens. Hence more runs, with a draft for which it is
-// large.
+// Hard to see: that token x won the race only says of the other tokens how late they started, so
+// the bias is small, and most of it is in the first tokens. The test therefore uses more runs, and
+// a draft for which the bias is large.
 TEST(PlantedInRounds, DraftNoiseSharedWithTheResidualIsSeen) {
   const PlaceOf residual = [](uint32_t committed, uint32_t slot) {
     return RandomPlace{.stream = RandomStream::kResidual, .position = committed, .slot = slot};
@@ -323,9 +326,9 @@ TEST(PlantedInRounds, DraftNoiseSharedWithTheResidualIsSeen) {
   }
 }
 
-// Keyed by the token's position alone, the noise of a rejected draft token is read again in the
-// next round. Block learns from it.
-TEST(PlantedInRounds, DraftNoiseSharedWithALaterRoundIsSeenInBlock) {
+// If noise is keyed by the token's position alone, the noise of a rejected draft token is read
+// again in the next round. The block rule is biased by that.
+TEST(PlantedInRounds, DraftNoiseSharedWithALaterRoundIsSeenByBlock) {
   const PlaceOf by_position = [](uint32_t committed, uint32_t slot) {
     return RandomPlace{.stream = RandomStream::kDraft, .position = committed + slot, .slot = 0};
   };
@@ -393,8 +396,8 @@ TEST(PlantedInRounds, GreedyDraftThatRecordsItsSoftmaxIsSeen) {
   }
 }
 
-// Penalties made by the model, behind the sampler's back: for each row from its own prefix, or, the
-// mistake, for all rows of a pass from the tokens that were committed before it.
+// The model itself applies penalties, without the sampler: for each row from its own prefix or, as
+// the planted mistake, for all rows of a pass from the tokens committed before it.
 class PenalizingModel final : public LanguageModel {
  public:
   PenalizingModel(FakeModel* model, bool once_per_round)

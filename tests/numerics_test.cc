@@ -1,6 +1,6 @@
-// The numerics contract over random schedules: whatever passes a sequence's tokens came in, and
-// whatever shared them -- other sequences, drafts that were rolled back, prefix hits, recomputed
-// caches -- every row has the bits of one-row decoding, on every instruction set.
+// The numerics contract over random schedules. However a sequence's tokens are split into passes,
+// and whatever else shares the passes (other sequences, drafts that are rolled back, prefix hits,
+// recomputed caches), every row has the bits of one-row decoding on every instruction set.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -54,7 +54,7 @@ class Schedule {
            uint64_t seed)
       : random_(seed), machine_(folder, options, page_size, kv_dtype) {
     Machine reference(folder, options, 16, kv_dtype);
-    // Sequences that share a beginning of half their length.
+    // The sequences share the first half of their tokens.
     for (int s = 0; s < kSequences; ++s) {
       texts_.emplace_back();
       for (int i = 0; i < kLength; ++i) {
@@ -85,7 +85,7 @@ class Schedule {
   int Uniform(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
   TokenId AnyToken() { return Uniform(0, machine_.model->vocab_size() - 1); }
 
-  // Preemption, rollback, a prefix hit, or nothing.
+  // Preempts the sequence, rolls it back, starts it from a prefix hit, or does nothing.
   void Disturb(int s) {
     KvSequence& kv = sequences_[s];
     if (kv.length() == kLength || Uniform(0, 9) == 0) {
@@ -96,8 +96,8 @@ class Schedule {
     }
   }
 
-  // One pass over some of the sequences, in any order, each with some true tokens and perhaps a
-  // draft behind them.
+  // Runs one pass over some of the sequences in any order, each with some true tokens, sometimes
+  // followed by a draft.
   void Pass() {
     struct Part {
       int sequence;
@@ -141,7 +141,7 @@ class Schedule {
   std::mt19937_64 random_;
   Machine machine_;
   std::vector<std::vector<TokenId>> texts_;
-  std::vector<std::vector<LogitRow>> rows_;  // of every text and position
+  std::vector<std::vector<LogitRow>> rows_;  // the expected row of every text and position
   std::vector<KvSequence> sequences_;
 };
 
@@ -165,7 +165,7 @@ TEST(Numerics, RandomSchedulesChangeNoBit) {
   }
 }
 
-TEST(Numerics, RandomSchedulesChangeNoBitWhateverTheCacheHolds) {
+TEST(Numerics, RandomSchedulesChangeNoBitWithEveryCacheType) {
   uint64_t seed = 1000;
   for (const KvDType kv_dtype : {KvDType::kBF16, KvDType::kInt8}) {
     for (const std::string model : {"llama-gqa", "mistral-window", "qwen3-norm", "llama-bf16"}) {

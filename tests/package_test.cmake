@@ -16,18 +16,18 @@ endfunction()
 file(REMOVE_RECURSE ${prefix} ${build} ${prefix}-moved)
 run(${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${prefix})
 
-# The headers of include/tandem/ and no others are installed.
+# Exactly the headers of include/tandem/ are installed.
 file(GLOB_RECURSE public RELATIVE ${SOURCE_DIR}/include ${SOURCE_DIR}/include/*)
 file(GLOB_RECURSE installed RELATIVE ${prefix}/include ${prefix}/include/*)
 if(NOT installed STREQUAL public)
-  message(FATAL_ERROR "installed were the headers ${installed}, not ${public}")
+  message(FATAL_ERROR "the installed headers are ${installed}, not ${public}")
 endif()
 file(GLOB roots RELATIVE ${prefix}/include ${prefix}/include/*)
 if(NOT roots STREQUAL "tandem")
-  message(FATAL_ERROR "headers stand beside tandem/: ${roots}")
+  message(FATAL_ERROR "headers are installed next to tandem/: ${roots}")
 endif()
 
-# It works wherever it is moved to.
+# The installation works after it is moved.
 file(RENAME ${prefix} ${prefix}-moved)
 set(prefix ${prefix}-moved)
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples -B ${build} -G ${GENERATOR}
@@ -49,7 +49,7 @@ if(NOT output MATCHES "message: [0-9]+ tokens, prompt: [0-9]+\n.*[a-z].*\nanswer
   message(FATAL_ERROR "chat wrote:\n${output}")
 endif()
 
-# Standard output has what the example prints and nothing of the library's.
+# Standard output has only the example's output, nothing of the library's.
 if(output MATCHES "\\[(info|warning|error)\\]")
   message(FATAL_ERROR "the library writes to standard output:\n${output}")
 endif()

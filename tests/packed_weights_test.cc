@@ -1,4 +1,5 @@
-// A model whose packed weights are kept: made once, mapped by later starts, with the same bits.
+// Models whose packed weights are kept in a file: packed once, mapped by later starts, with the
+// same bits.
 #include <unistd.h>
 
 #include <chrono>
@@ -58,8 +59,8 @@ class PackedWeights : public ::testing::Test {
     ASSERT_EQ(of_a.size(), of_b.size());
     EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)), 0);
   }
-  // Loads a golden model, and returns what was told of packing its weights.
-  std::vector<std::pair<int64_t, int64_t>> ToldOfPacking() const {
+  // Loads a golden model and returns the reported progress of packing its weights.
+  std::vector<std::pair<int64_t, int64_t>> PackingProgress() const {
     std::vector<std::pair<int64_t, int64_t>> told;
     const auto model = Transformer::Load(
         GoldenModelPath("llama-gqa"), backend_.get(),
@@ -70,7 +71,7 @@ class PackedWeights : public ::testing::Test {
     EXPECT_TRUE(told.empty() || told.back().second == (*model)->num_parameters());
     return told;
   }
-  // The only file kept.
+  // Returns the only file in the folder.
   fs::path Kept() const {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
     return fs::directory_iterator(folder_)->path();
@@ -81,7 +82,7 @@ class PackedWeights : public ::testing::Test {
   const std::unique_ptr<Backend> backend_ = *MakeCpuBackend({.num_threads = 2});
 };
 
-TEST_F(PackedWeights, AreTheSameBitsMappedAsMade) {
+TEST_F(PackedWeights, MappedWeightsHaveTheBitsOfPackedOnes) {
   for (const fs::directory_entry& golden : fs::directory_iterator(GoldenModelPath(""))) {
     if (!golden.is_directory()) continue;
     SCOPED_TRACE(golden.path());
@@ -93,7 +94,7 @@ TEST_F(PackedWeights, AreTheSameBitsMappedAsMade) {
         const auto mapped = Load(golden.path(), quantized, folder_);
         EXPECT_EQ(mapped->bytes_to_pack(), 0);
         EXPECT_EQ(mapped->bytes_read_per_pass(), packed_anew->bytes_read_per_pass());
-        EXPECT_EQ(mapped->num_unpacked(), 1);  // its first pass brings pages into memory
+        EXPECT_EQ(mapped->num_unpacked(), 1);  // its first pass loads the pages into memory
         ExpectSameLogits(*mapped, *packed_anew);
         EXPECT_EQ(mapped->num_unpacked(), 0);
       }
@@ -101,7 +102,7 @@ TEST_F(PackedWeights, AreTheSameBitsMappedAsMade) {
   }
 }
 
-TEST_F(PackedWeights, OfGgufFilesToo) {
+TEST_F(PackedWeights, GgufFilesAreKeptToo) {
   for (const char* name : {"F32", "Q8_0", "Q4_K_M"}) {
     SCOPED_TRACE(name);
     const std::string path = GoldenGgufPath(absl::StrCat("llama-small.", name, ".gguf"));
@@ -113,7 +114,7 @@ TEST_F(PackedWeights, OfGgufFilesToo) {
   }
 }
 
-TEST_F(PackedWeights, AreMadeOnceAndAnewWhereTheyAreNotWhatTheyWere) {
+TEST_F(PackedWeights, ArePackedOnceAndAgainIfTheModelChanges) {
   const std::string model = folder_ + "_model";
   fs::remove_all(model);
   fs::copy(GoldenModelPath("llama-bf16"), model);
@@ -128,7 +129,7 @@ TEST_F(PackedWeights, AreMadeOnceAndAnewWhereTheyAreNotWhatTheyWere) {
   ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
   EXPECT_GT(fs::last_write_time(Kept()), made_at);
 
-  // Other weights of the same shape, under the same name.
+  // Write other weights of the same shape to the same path.
   std::fstream weights(model + "/model.safetensors", std::ios::in | std::ios::out);
   weights.seekp(-64, std::ios::end);
   weights << std::string(64, '\x3c');
@@ -142,7 +143,7 @@ TEST_F(PackedWeights, AreMadeOnceAndAnewWhereTheyAreNotWhatTheyWere) {
   fs::remove_all(model);
 }
 
-TEST_F(PackedWeights, AreMadeAnewWithAWarningWhereTheyAreDamaged) {
+TEST_F(PackedWeights, ArePackedAgainWithAWarningIfTheFileIsDamaged) {
   const std::string model = GoldenModelPath("llama-bf16");
   const auto packed_anew = Load(model);
   Load(model, {}, folder_);
@@ -157,30 +158,30 @@ TEST_F(PackedWeights, AreMadeAnewWithAWarningWhereTheyAreDamaged) {
   spdlog::register_logger(std::move(logger));
   ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
   EXPECT_THAT(log.str(), HasSubstr("warning " + Kept().string() + ": the bytes from "));
-  EXPECT_THAT(log.str(), HasSubstr(" on are damaged; the weights are packed again"));
+  EXPECT_THAT(log.str(), HasSubstr(" on are damaged; packing the weights again"));
   log.str("");
   ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
   EXPECT_EQ(log.str(), "");
   spdlog::drop("tandem");
 }
 
-TEST_F(PackedWeights, WhereTheyCannotBeKeptTheModelRuns) {
+TEST_F(PackedWeights, TheModelRunsIfTheyCannotBeKept) {
   std::ofstream(folder_) << "a file, not a folder";
   const auto model = Load(GoldenModelPath("llama-bf16"), {}, folder_);
   EXPECT_GT(model->bytes_to_pack(), 0);
   ExpectSameLogits(*model, *Load(GoldenModelPath("llama-bf16")));
 }
 
-TEST_F(PackedWeights, OfSmallModelsAreNotKept) {
+TEST_F(PackedWeights, SmallModelsAreNotKept) {
   const auto model =
       *Transformer::Load(GoldenModelPath("llama-bf16"), backend_.get(), {.packed_folder = folder_});
   EXPECT_GT(model->bytes_to_pack(), 0);
   EXPECT_FALSE(fs::exists(folder_));
 }
 
-// What Load refuses, whatever of the model it has to see first.
-TEST_F(PackedWeights, TellHowFarPackingIs) {
-  const auto told = ToldOfPacking();
+// Packing reports its progress; mapping packed weights does not.
+TEST_F(PackedWeights, ReportProgressOfPacking) {
+  const auto told = PackingProgress();
   ASSERT_GT(told.size(), 3u);
   for (size_t i = 1; i < told.size(); ++i) {
     EXPECT_GE(told[i].first, told[i - 1].first);
@@ -188,7 +189,7 @@ TEST_F(PackedWeights, TellHowFarPackingIs) {
   }
   EXPECT_LT(told.front().first, told.front().second);
   EXPECT_EQ(told.back().first, told.back().second);
-  EXPECT_EQ(ToldOfPacking().size(), 0u);  // they are mapped
+  EXPECT_EQ(PackingProgress().size(), 0u);  // the weights are mapped
 }
 
 TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
@@ -212,7 +213,7 @@ TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
   spdlog::drop("tandem");
 }
 
-TEST_F(PackedWeights, AreNotWhatAModelThatIsWrongFailsOf) {
+TEST_F(PackedWeights, AMissingModelFailsTheSameWay) {
   const std::string path = folder_ + "/no";
   const auto plainly = Transformer::Load(path, backend_.get());
   const auto packed = Transformer::Load(path, backend_.get(), {.packed_folder = folder_});

@@ -1,4 +1,4 @@
-// The errors of the program for constraints that are wrong.
+// The program's errors for invalid constraints.
 #include <unistd.h>
 
 #include <fstream>
@@ -19,7 +19,7 @@ namespace {
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
 
-TEST(ProgramConstraints, AreNamedWhereTheyAreWrong) {
+TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
   const auto file = [](const std::string& name, const std::string& text) {
     const std::string path = absl::StrCat(testing::TempDir(), "/tandem_", getpid(), "_", name);
     std::ofstream(path) << text;

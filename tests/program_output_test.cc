@@ -1,5 +1,5 @@
-// What the program's output meets: full disks, closed pipes, streams that are not there, and
-// prompts of which some are bad.
+// Failures around the program's output: full disks, closed pipes, missing streams, and batches with
+// bad prompts.
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -28,14 +28,14 @@ using testing::StartsWith;
 
 constexpr int kFailed = 1;
 constexpr int kClosedPipe = 141;
-// Runs the program with a pipe as standard output whose reader has gone already.
+// Runs the program with a pipe as standard output whose reader has already exited.
 constexpr char kIntoClosedPipe[] = R"(exec 3> >(exit 0); wait $!; "$0" "$@" >&3)";
 
 class ProgramOutput : public testing::Test {
  protected:
   ProgramOutput() : model_(GoldenModelPath("llama-gqa")) {}
 
-  // Words of a generation of 4 tokens by a tiny model.
+  // Returns the words of a generation of 4 tokens with a tiny model.
   Words Generate(const Words& more) const {
     Words words = {"generate",
                    "--target",
@@ -51,12 +51,12 @@ class ProgramOutput : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  // The name of a file of these lines.
+  // Writes these lines to a file and returns its path.
   std::string Prompts(const Words& lines) const {
     model_.Write("prompts.jsonl", absl::StrJoin(lines, "\n"));
     return model_.FilePath("prompts.jsonl");
   }
-  // A command of each kind, and one of each way in which `generate` prints.
+  // Returns one command of each kind, and one for each way in which `generate` prints.
   std::vector<Words> Commands() const {
     const std::string prompts = Prompts({R"({"prompt": "a"})", R"({"prompt": "b"})"});
     return {{"--help"},
@@ -75,7 +75,7 @@ class ProgramOutput : public testing::Test {
   const ModelCopy model_;  // a folder to write to
 };
 
-// ---- Output that is lost ----
+// ---- Lost output ----
 
 TEST_F(ProgramOutput, AFullDiskIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
@@ -91,27 +91,27 @@ TEST_F(ProgramOutput, AFullDiskIsAnError) {
 TEST_F(ProgramOutput, AClosedPipeEndsQuietly) {
   for (const Words& words : Commands()) {
     SCOPED_TRACE(absl::StrJoin(words, " "));
-    // Under a parent that ignores SIGPIPE, too.
+    // Also under a parent that ignores SIGPIPE.
     for (const char* before : {"", "trap '' PIPE; "}) {
       const ProgramRun run = RunScript(absl::StrCat(before, kIntoClosedPipe), words);
       EXPECT_EQ(run.exit_status, kClosedPipe);
       EXPECT_THAT(run.err, Not(HasSubstr("error")));
     }
   }
-  // An error of the job is still said.
+  // An error of the command itself is still reported.
   const ProgramRun failed = RunScript(kIntoClosedPipe, {"inspect", "/nonexistent"});
   EXPECT_EQ(failed.exit_status, kFailed);
   EXPECT_THAT(failed.err, HasSubstr("tandem: error: "));
 }
 
-TEST_F(ProgramOutput, ReachesAReaderWhoStopsAfterALine) {
+TEST_F(ProgramOutput, ReachesAReaderThatStopsAfterOneLine) {
   const ProgramRun run = RunScript(
       R"("$0" "$@" 2>&1 | head -n 1)",
       Generate({"--prompts", Prompts(Words(200, R"({"prompt": "a"})")), "--log-level", "off"}));
   EXPECT_EQ(run.out, "--- prompt 1\n");
 }
 
-TEST_F(ProgramOutput, AFileThatMayNotGrowIsAnError) {
+TEST_F(ProgramOutput, AFileSizeLimitIsAnError) {
   const Words lines(30, R"({"prompt": "a"})");
   const std::string out = model_.FilePath("out");
   const ProgramRun run = RunScript(absl::StrCat("ulimit -f 8; \"$0\" \"$@\" >", out),
@@ -121,9 +121,9 @@ TEST_F(ProgramOutput, AFileThatMayNotGrowIsAnError) {
   EXPECT_THAT(run.err, HasSubstr("File too large"));
 }
 
-// Nor does anything that is opened later take its place: a closed stream's number would be the next
-// file's, which would then hold what is printed.
-TEST_F(ProgramOutput, AClosedStandardOutputIsAnErrorAndNoOtherFileGetsIt) {
+// A file that is opened later must not get the closed stream's descriptor: the output would go into
+// that file.
+TEST_F(ProgramOutput, AClosedStandardOutputIsAnErrorAndNotReusedByAFile) {
   const std::string folder = model_.FilePath("random");
   const ProgramRun run =
       RunScript(R"("$0" "$@" >&- 2>&-)", {"make-random", "--shape", "tiny", "--out", folder});
@@ -134,7 +134,7 @@ TEST_F(ProgramOutput, AClosedStandardOutputIsAnErrorAndNoOtherFileGetsIt) {
   EXPECT_THAT(closed.err, HasSubstr("tandem: error: standard output: "));
 }
 
-TEST_F(ProgramOutput, WhatBecomesOfStandardErrorChangesNothing) {
+TEST_F(ProgramOutput, ABrokenStandardErrorChangesNothing) {
   const Words words = Generate({"--prompt", "Once upon a time"});
   const ProgramRun usual = RunProgram(words);
   ASSERT_EQ(usual.exit_status, 0) << usual.err;
@@ -147,8 +147,8 @@ TEST_F(ProgramOutput, WhatBecomesOfStandardErrorChangesNothing) {
   }
 }
 
-// The disk is full after so many blocks of 1024 bytes, whichever file that is in.
-TEST_F(ProgramOutput, AModelThatDoesNotFitLeavesNothingAndNamesTheFile) {
+// The disk is full after this many blocks of 1024 bytes, in whichever file that happens.
+TEST_F(ProgramOutput, AFullDiskLeavesNoModelAndNamesTheFile) {
   const std::string out = model_.FilePath("out");
   for (const Words& words : {Words{"quantize", GoldenModelPath("llama-gqa"), "--out", out},
                              Words{"make-random", "--shape", "tiny", "--out", out}}) {
@@ -166,15 +166,16 @@ TEST_F(ProgramOutput, AModelThatDoesNotFitLeavesNothingAndNamesTheFile) {
   }
 }
 
-// ---- Prompts of which some are bad ----
+// ---- Batches with bad prompts ----
 
-// A prompt that is no JSON, one that is refused, and good ones before, between and behind them.
+// Returns a prompt that is not JSON, one that is refused, and good ones before, between and after
+// them.
 Words MixedLines() {
   return {R"({"prompt": "Once"})", "",  R"({"prompt": 5})",     R"({"prompt_ids": [999999]})",
           R"({"prompt": "a b"})",  "{", R"({"prompt": "Once"})"};
 }
 
-TEST_F(ProgramOutput, ABadPromptIsAnErrorInItsPlaceAndTheOthersAreAnswered) {
+TEST_F(ProgramOutput, ABadPromptIsAnErrorInItsPlaceNextToAnswers) {
   const std::string prompts = Prompts(MixedLines());
   for (const Words& extra : {Words{}, Words{"--compare"}, Words{"--batch", "1"}}) {
     SCOPED_TRACE(absl::StrJoin(extra, " "));
@@ -201,7 +202,7 @@ TEST_F(ProgramOutput, ABadPromptIsAnErrorInItsPlaceAndTheOthersAreAnswered) {
   }
 }
 
-TEST_F(ProgramOutput, TextOfPromptsBesideBadOnesKeepsItsNumbers) {
+TEST_F(ProgramOutput, TextOutputKeepsTheNumbersOfPromptsNextToBadOnes) {
   const std::string text = RunProgram(Generate({"--prompt", "Once"})).out;
   const ProgramRun run = RunProgram(Generate({"--prompts", Prompts(MixedLines())}));
   EXPECT_EQ(run.exit_status, kFailed);
@@ -209,7 +210,7 @@ TEST_F(ProgramOutput, TextOfPromptsBesideBadOnesKeepsItsNumbers) {
                              EndsWith(absl::StrCat("--- prompt 6\n", text))));
 }
 
-TEST_F(ProgramOutput, MorePromptsThanMayWaitAreAnsweredInTheirOrder) {
+TEST_F(ProgramOutput, MorePromptsThanTheQueueHoldsAreAnsweredInOrder) {
   Words lines;
   for (int i = 0; i < 300; ++i) {
     const Json good = {{"prompt_ids", std::vector<int>(1 + i % 30, 5)}};
@@ -228,8 +229,8 @@ TEST_F(ProgramOutput, MorePromptsThanMayWaitAreAnsweredInTheirOrder) {
   }
 }
 
-TEST_F(ProgramOutput, APromptIsAnsweredWhileNobodyWritesTheNext) {
-  // Reads an answer before it writes the next prompt, and after the last ends the input.
+TEST_F(ProgramOutput, APromptIsAnsweredBeforeTheNextIsWritten) {
+  // Reads each answer before it writes the next prompt, and closes the input after the last.
   const char ask[] = R"(
     coproc "$0" "$@"
     exec {to}>&${COPROC[1]} {from}<&${COPROC[0]} {COPROC[1]}>&-
@@ -242,8 +243,8 @@ TEST_F(ProgramOutput, APromptIsAnsweredWhileNobodyWritesTheNext) {
   EXPECT_EQ(RunScript(ask, Generate({"--prompts", "-"})).exit_status, 0);
 }
 
-// More than an engine takes by default.
-TEST_F(ProgramOutput, AComparisonIsOfAllPromptsHoweverMany) {
+// More prompts than an engine accepts at once by default.
+TEST_F(ProgramOutput, ComparisonsCoverAnyNumberOfPrompts) {
   const std::string prompts = Prompts(Words(1030, R"({"prompt_ids": [5]})"));
   const Words words = {"--prompts", prompts, "--json", "--max-tokens", "1", "--batch", "1000"};
   for (const Words& extra : {Words{}, Words{"--compare"}}) {
@@ -255,9 +256,9 @@ TEST_F(ProgramOutput, AComparisonIsOfAllPromptsHoweverMany) {
   }
 }
 
-// The reader of a pipe gets the first answer before the writer has said that there is no other
-// prompt. The time limit is of a program that answers only then.
-TEST_F(ProgramOutput, AnswersComeBeforeTheEndOfThePromptsIsKnown) {
+// The reader of a pipe gets the first answer before the writer closes the input. The time limit
+// ends a program that answers only after that.
+TEST_F(ProgramOutput, AnswersComeBeforeTheInputIsClosed) {
   const ProgramRun run = RunScript(R"(
       coproc program { "$0" "$@"; }
       out=${program[0]} in=${program[1]} pid=$program_PID

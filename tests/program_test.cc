@@ -1,4 +1,4 @@
-// The program as its users see it: output, exit status, and what it says of bad input.
+// The program as its users see it: output, exit status, and errors for bad input.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -29,16 +29,16 @@ using testing::StartsWith;
 
 std::string Ids(const std::vector<TokenId>& ids) { return absl::StrJoin(ids, ","); }
 
-// Words that every run of a golden pair or model begins with.
+// Returns the words that every run of a golden pair or model starts with.
 Words Generate(const std::string& target, const std::string& draft) {
   Words words = {"generate",  "--device", "cpu",      "--threads", "1",
                  "--compute", "f32",      "--target", target};
   return draft.empty() ? words : Joined(words, {"--draft", draft});
 }
 
-// ---- What it prints ----
+// ---- Output ----
 
-TEST(Program, SaysHowItIsUsedAndWhichItIs) {
+TEST(Program, PrintsHelpAndVersion) {
   const ProgramRun help = RunProgram({"--help"});
   EXPECT_EQ(help.exit_status, kExitDone);
   EXPECT_THAT(help.out, AllOf(HasSubstr("generate"), HasSubstr("tokenize")));
@@ -50,7 +50,7 @@ TEST(Program, SaysHowItIsUsedAndWhichItIs) {
   EXPECT_THAT(version.out, AllOf(StartsWith("tandem "), HasSubstr("CUDA")));
 }
 
-TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
+TEST(Program, StreamsTextToStdoutAndReportsToStderr) {
   const Words words =
       Joined(Generate(GoldenModelPath("llama-gqa"), ""),
              {"--prompt", "Once upon a time", "--temperature", "0", "--max-tokens", "6"});
@@ -60,7 +60,7 @@ TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("tokens/s"), HasSubstr("rounds"), HasSubstr("6 tokens")));
 }
 
-// Names and types as scripts rely on them.
+// Checks the names and types that scripts rely on.
 TEST(Program, JsonHasTheFieldsThatScriptsRead) {
   const GoldenPair pair("shallow");
   const Json json = RunJson(Joined(Generate(pair.target, pair.draft),
@@ -82,7 +82,8 @@ TEST(Program, JsonHasTheFieldsThatScriptsRead) {
     EXPECT_EQ(entry["id"], pair.output_ids[i]);
     EXPECT_TRUE(entry["logprob"].is_number_float());
     ASSERT_EQ(entry["top"].size(), 2u);
-    EXPECT_EQ(entry["top"][0], Json({entry["id"], entry["logprob"]}));  // it is the most likely
+    EXPECT_EQ(entry["top"][0],
+              Json({entry["id"], entry["logprob"]}));  // the greedy token is the most likely one
   }
   ASSERT_EQ(json["prompt_logprobs"].size(), pair.prompt_ids.size());
   EXPECT_TRUE(json["prompt_logprobs"][0].is_null());
@@ -137,7 +138,7 @@ TEST(Program, BatchesAnswerInTheOrderOfThePrompts) {
       EXPECT_EQ(several[i]["text"], one[i]["text"]);
     }
   }
-  // Sequence i draws from the key (seed, i): the first like a run alone.
+  // Sequence i draws with the key (seed, i), so the first equals a run alone.
   const Json alone =
       RunJson(Joined(Generate(pair.target, pair.draft),
                      {"--prompt-ids", Ids({pair.prompt_ids.begin(), pair.prompt_ids.begin() + 3}),
@@ -145,7 +146,7 @@ TEST(Program, BatchesAnswerInTheOrderOfThePrompts) {
   EXPECT_EQ(alone["token_ids"], one[0]["token_ids"]);
 }
 
-TEST(Program, ReadsPromptsFromEverywhere) {
+TEST(Program, ReadsPromptsFromEverySource) {
   const Words words = Joined(Generate(GoldenModelPath("llama-gqa"), ""),
                              {"--max-tokens", "5", "--temperature", "0"});
   const Json by_option = RunJson(Joined(words, {"--prompt", "Once upon a time"}));
@@ -173,7 +174,7 @@ TEST(Program, ComparesWithPlainDecoding) {
   EXPECT_THAT(text.err, HasSubstr("identical: true"));
 }
 
-TEST(Program, StopsWhereItIsTold) {
+TEST(Program, StopsAtStopStringsAndTokens) {
   const Words words =
       Joined(Generate(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m")),
              {"--prompt", "Once upon a time", "--max-tokens", "24", "--temperature", "0"});
@@ -193,20 +194,20 @@ TEST(Program, StopsWhereItIsTold) {
   EXPECT_NE(later["token_ids"][1], second);
 }
 
-TEST(Program, OfOptionsGivenTwiceTheLastCountsAndListsCollect) {
+TEST(Program, TheLastOfRepeatedOptionsWinsAndListsCollect) {
   const Words words = Joined(Generate(GoldenModelPath("llama-gqa"), ""), {"--prompt", "a"});
   const Json json = RunJson(Joined(words, {"--max-tokens", "9", "--temperature", "1.5",
                                            "--temperature", "0", "--max-tokens", "3"}));
   EXPECT_EQ(json["token_ids"].size(), 3u);
   const Json again = RunJson(Joined(words, {"--max-tokens", "3", "--temperature", "0"}));
   EXPECT_EQ(json["token_ids"], again["token_ids"]);
-  // Two biases that leave no doubt: the first of the two wins by a little.
+  // Both biases are decisive, and the first one is the larger.
   const Json biased = RunJson(Joined(words, {"--max-tokens", "3", "--temperature", "0",
                                              "--logit-bias", "70:100", "--logit-bias", "71:60"}));
   EXPECT_EQ(biased["token_ids"], Json({70, 70, 70}));
 }
 
-// ---- What it refuses ----
+// ---- Refusals ----
 
 TEST(Program, RefusesWrongCommandLines) {
   const std::string target = GoldenModelPath("llama-gqa");
@@ -281,7 +282,7 @@ TEST(Program, RefusesToServeWithWrongOptions) {
       {kExitFailed});
 }
 
-// Every option that may be a fraction.
+// Covers every option that can be a fraction.
 TEST(Program, RefusesNumbersThatAreNotFinite) {
   const std::vector<std::pair<Words, std::vector<const char*>>> commands = {
       {{"generate", "--prompt", "a", "--target", GoldenModelPath("llama-gqa")},
@@ -301,7 +302,7 @@ TEST(Program, RefusesNumbersThatAreNotFinite) {
   }
 }
 
-TEST(Program, RefusesPromptsThatAreNoText) {
+TEST(Program, RefusesPromptsThatAreNotText) {
   const Words words = {"generate", "--target", GoldenModelPath("llama-gqa"), "--max-tokens", "4"};
   ExpectRefused(RunProgram(words, "\xff\xfe\xc3("), {kExitFailed});
   ExpectRefused(RunProgram(words, ""), {kExitFailed, kExitWrongLine});
@@ -318,7 +319,7 @@ TEST(Program, RefusesPromptsThatAreNoText) {
   }
 }
 
-TEST(Program, RefusesModelsThatAreNotThere) {
+TEST(Program, RefusesMissingModels) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words prompt = {"--prompt", "a", "--max-tokens", "4"};
   ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)),
@@ -365,7 +366,7 @@ Damage Header(const std::string& what, std::function<void(Json*)> change) {
   });
 }
 
-// Changes one tensor's entry in it.
+// Changes one tensor's entry in the header.
 Damage Tensor(const std::string& what, const std::string& key, const Json& value) {
   return Header(what, [key, value](Json* header) {
     (*header)["model.layers.0.mlp.up_proj.weight"][key] = value;
@@ -403,12 +404,12 @@ std::vector<Damage> Damages() {
                 [](const std::string& file) { return EightBytes(1ull << 63) + file.substr(8); }),
       Rewritten("header length past the end", kWeights,
                 [](const std::string& file) { return EightBytes(file.size()) + file.substr(8); }),
-      Rewritten("header is no JSON", kWeights,
+      Rewritten("header is not JSON", kWeights,
                 [](std::string file) {
                   file[8] = 'x';
                   return file;
                 }),
-      Rewritten("header is no UTF-8", kWeights,
+      Rewritten("header is not UTF-8", kWeights,
                 [](std::string file) {
                   file[10] = '\xff';
                   return file;
@@ -433,7 +434,7 @@ std::vector<Damage> Damages() {
                Json& offsets = (*header)["model.norm.weight"]["data_offsets"];
                offsets = {2, 2 + 4 * 32};
              }),
-      Rewritten("config is no JSON", kConfig, [](const std::string&) { return "{"; }),
+      Rewritten("config is not JSON", kConfig, [](const std::string&) { return "{"; }),
       Rewritten("config is a list", kConfig, [](const std::string&) { return "[]"; }),
       Rewritten("config nested 100,000 deep", kConfig,
                 [](const std::string&) { return std::string(100000, '['); }),
@@ -457,7 +458,7 @@ std::vector<Damage> Damages() {
       Config("rope_scaling", {{"rope_type", "foo"}, {"factor", 2.0}}),
       Config("rms_norm_eps", "small"),
       Config("max_position_embeddings", 0),
-      Rewritten("tokenizer is no JSON", kTokenizer,
+      Rewritten("tokenizer is not JSON", kTokenizer,
                 [](const std::string& file) { return file.substr(0, file.size() / 2); }),
       TokenizerField("tokenizer of an unknown kind",
                      [](Json* json) { (*json)["model"]["type"] = "Foo"; }),
@@ -466,7 +467,7 @@ std::vector<Damage> Damages() {
                        Json& vocabulary = (*json)["model"]["vocab"];
                        vocabulary[vocabulary.begin().key()] = 1 << 30;
                      }),
-      TokenizerField("tokenizer with a step it does not know",
+      TokenizerField("tokenizer with an unknown step",
                      [](Json* json) { (*json)["pre_tokenizer"]["type"] = "Foo"; }),
   };
 }
@@ -480,12 +481,12 @@ TEST(Program, RefusesDamagedModels) {
         RunProgram({"generate", "--target", model.path(), "--drafter", "none", "--prompt",
                     "Once upon a time", "--max-tokens", "4", "--device", "cpu", "--threads", "1"});
     ExpectRefused(run, {kExitFailed});
-    EXPECT_THAT(run.err, HasSubstr(model.path()));  // it says which file
+    EXPECT_THAT(run.err, HasSubstr(model.path()));  // the error names the file
   }
 }
 
-// The cases above are refused for their damage, not for being copies.
-TEST(Program, TakesAnUndamagedCopy) {
+// Shows that the cases above are refused for their damage, not for being copies.
+TEST(Program, AcceptsAnUndamagedCopy) {
   const ModelCopy model(GoldenModelPath("llama-gqa"));
   EXPECT_EQ(RunProgram({"generate", "--target", model.path(), "--drafter", "none", "--prompt",
                         "Once upon a time", "--max-tokens", "4", "--device", "cpu"})
@@ -531,7 +532,7 @@ TEST(Program, ProvesThatSpeculationIsLossless) {
   EXPECT_THAT(broken.err, HasSubstr("tandem: error: verify-lossless: "));
 }
 
-TEST(Program, RefusesProofsOfNothing) {
+TEST(Program, RefusesProofsWithoutChecks) {
   const GoldenPair pair("perturbed");
   for (const Words& words :
        {Words{"--plant", "nonsense"}, Words{"-k", "0"}, Words{"--runs", "-1"},
@@ -543,7 +544,7 @@ TEST(Program, RefusesProofsOfNothing) {
                 {kExitFailed});
 }
 
-TEST(Program, TellsWhetherAConfigurationIsSupported) {
+TEST(Program, ReportsWhetherAConfigurationIsSupported) {
   const ModelCopy model(GoldenModelPath("llama-gqa"));
   model.Remove("model.safetensors");
   const Words words = {"inspect", "--config-only", model.path()};

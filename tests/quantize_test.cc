@@ -1,4 +1,4 @@
-// Models that tandem quantize writes.
+// Models that `tandem quantize` writes.
 #include "kernels/quantize.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class QuantizedModelTest : public ::testing::Test {
     return WriteQuantizedModel(source, dtype, out, [](int64_t, int64_t) {});
   }
 
-  // Tokens and the bits of their log-probabilities, drawn with a seed.
+  // Generates seeded tokens with their log-probabilities.
   static absl::StatusOr<Completion> Generate(const std::string& folder,
                                              const std::string& quantize) {
     EngineOptions options{.target = folder, .drafter = DrafterKind::kNone, .quantize = quantize};
@@ -74,7 +74,8 @@ class QuantizedModelTest : public ::testing::Test {
     return (*engine)->Generate(request);
   }
 
-  // What is read and written, ids of the model that are no token's among it.
+  // Expects that both tokenizers encode and decode texts equally, including ids of the model that
+  // do not have a token.
   static void ExpectSameTexts(const std::string& folder, const std::string& file) {
     const auto wanted = *Tokenizer::Load(folder);
     const auto read = *Tokenizer::Load(file);
@@ -86,7 +87,7 @@ class QuantizedModelTest : public ::testing::Test {
       }
       EXPECT_EQ(read->TextOf(id, true).has_value(), wanted->TextOf(id, true).has_value()) << id;
     }
-    // A draft of the one and a target of the other speak of the same tokens.
+    // A draft with one and a target with the other have the same ids.
     EXPECT_TRUE(
         VocabularyMap::HasSameIds({wanted.get(), vocab_size, {}}, {read.get(), vocab_size, {}}));
     const std::string text =
@@ -102,9 +103,10 @@ class QuantizedModelTest : public ::testing::Test {
   std::string folder_;
 };
 
-// Inputs that are no multiple of 32, which stay floats, a head of its own and a tied one, rows that
-// GGUF files have in another order; and a file whose tokenizer and end tokens are its own.
-TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
+// Inputs whose size is not a multiple of 32, which stay floats; a separate head and a tied one;
+// rows that GGUF files store in another order; and a file that contains its tokenizer and end
+// tokens.
+TEST_F(QuantizedModelTest, GeneratesTheSameAsQuantisingAtLoad) {
   const std::string shapes[] = {"base=tiny,hidden=72,ffn=224",
                                 "base=tiny,tied=0,dtype=float16",
                                 "base=tiny,family=qwen3,dtype=float32",
@@ -137,8 +139,8 @@ TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
   }
 }
 
-// Norms with an offset, joined tensors, heads that are turned in part, biases, and what only keys
-// say: of every family. A folder is exact; a file rounds scalings of positions to 32 bits.
+// Every family: norms with an offset, joined tensors, heads that are rotated in part, biases, and
+// values that only keys hold. A folder is exact; a file rounds the scaling of positions to 32 bits.
 TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   std::vector<std::string> refused;
   for (const auto& entry : fs::directory_iterator(GoldenModelPath(""))) {
@@ -178,8 +180,8 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
                                                  "(decoder_sparse_step, mlp_only_layers)")));
 }
 
-// What the configuration of a golden model becomes with a patch, as a folder of its own.
-TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
+// Quantises a copy of a golden model whose configuration is patched.
+TEST_F(QuantizedModelTest, ValuesWithoutAGgufKeyAreRefusedBeforeWriting) {
   const auto written_with = [&](const std::string& name, const nlohmann::json& patch) {
     fs::remove_all(Path("patched"));
     fs::remove(Path("patched.gguf"));
@@ -247,7 +249,8 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
           "tensor \"rope_freqs.weight\": found a tensor, allowed: no such tensor in this qwen2"));
 }
 
-// Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.
+// Rows of 320 weights: the last block of a K format is short in memory, but files have whole
+// blocks.
 TEST_F(QuantizedModelTest, FilesHaveWholeBlocks) {
   const std::string model = MakeModel("base=tiny,hidden=320,heads=5,kv_heads=5,ffn=512");
   for (const auto& [dtype, other] : {std::pair(DType::kQ4K, DType::kQ4_1),
@@ -299,8 +302,8 @@ TEST_F(QuantizedModelTest, ExpertsAreStacked) {
   }
 }
 
-// Logits of rows that pass through experts in blocks, in passes of 1, 3 and all.
-TEST_F(QuantizedModelTest, RowsOfExpertsInBlocksHaveTheBitsTheyHaveAlone) {
+// Compares the logits of rows that go through experts in blocks, in passes of 1, 3 and all rows.
+TEST_F(QuantizedModelTest, RowsOfQuantisedExpertsHaveTheSameBitsInEveryBatch) {
   const std::string model = MakeModel(
       "base=tiny,family=qwen3_moe,hidden=256,experts=6,experts_per_token=2,expert_ffn=256");
   ASSERT_TRUE(Quantize(model, DType::kQ4K, Path("experts.gguf")).ok());
@@ -330,7 +333,7 @@ TEST_F(QuantizedModelTest, RowsOfExpertsInBlocksHaveTheBitsTheyHaveAlone) {
   }
 }
 
-TEST_F(QuantizedModelTest, AFileNeedsNothingBesideIt) {
+TEST_F(QuantizedModelTest, AFileIsSelfContained) {
   const std::string source = ShippedModelPath("storyteller-1m");
   const std::string out = Path("story.gguf");
   ASSERT_TRUE(Quantize(source, DType::kQ8_0, out).ok());
@@ -399,8 +402,7 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
             absl::StatusCode::kNotFound);
 }
 
-// A vocabulary of SentencePiece as a tokenizer.json has it: every pair that makes a token is a
-// merge.
+// Returns a SentencePiece vocabulary as a tokenizer.json: every pair that forms a token is a merge.
 nlohmann::json PiecesAsJson() {
   nlohmann::json tokenizer = nlohmann::json::parse(R"({
       "normalizer": {"type": "Sequence", "normalizers": [
@@ -436,11 +438,11 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
   ASSERT_TRUE(model.ok() && WriteRandomModel(*model, 7, Path("pieces"), [](int64_t) {}).ok());
   const std::string path = Path("pieces/tokenizer.json");
   std::vector<nlohmann::json> all = {PiecesAsJson()};
-  nlohmann::json plain = PiecesAsJson();  // as Gemma's, which puts nothing in front of a text
+  nlohmann::json plain = PiecesAsJson();  // like Gemma's, which does not prepend a space
   plain["normalizer"] = plain["normalizer"]["normalizers"][1];
   plain["decoder"]["decoders"].erase(3);
   all.push_back(plain);
-  // Trained on text, and not in the repository.
+  // A vocabulary that was trained on text. It is not in the repository.
   std::ifstream trained(TANDEM_SOURCE_DIR
                         "/../shared/golden/tokenizers/tok512-legacy/tokenizer.json");
   if (trained) all.push_back(nlohmann::json::parse(trained));
@@ -453,7 +455,7 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
     ExpectSameTexts(Path("pieces"), Path("pieces.gguf"));
     const auto wanted = *Tokenizer::Load(Path("pieces"));
     const auto read = *Tokenizer::Load(Path("pieces.gguf"));
-    for (int number = 0; number < 4096; ++number) {  // every text of 6 of these
+    for (int number = 0; number < 4096; ++number) {  // every text of 6 of these characters
       std::string text;
       for (int rest = number, i = 0; i < 6; ++i, rest /= 4) text += " abc"[rest % 4];
       ASSERT_EQ(*read->Encode(text, SpecialTokens::kParse),
@@ -483,9 +485,9 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
               HasSubstr("model.ignore_merges has no place"));
 }
 
-// Where an added token is found is more than its text.
+// An added token has rules for where it is found, in addition to its text.
 TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
-  fs::copy(GoldenModelPath("qwen3-norm"), Path("odd"));  // which composes
+  fs::copy(GoldenModelPath("qwen3-norm"), Path("odd"));  // its normaliser composes characters
   const std::string path = Path("odd/tokenizer.json");
   fs::permissions(path, fs::perms::owner_all);
   std::ifstream in(path);
@@ -505,7 +507,7 @@ TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
   EXPECT_TRUE(Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).ok());
 }
 
-TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {
+TEST_F(QuantizedModelTest, TokenizersWithoutAGgufFormAreNamed) {
   const std::string source = ShippedModelPath("storyteller-1m");
   const auto error_with = [&](const std::string& file, const nlohmann::json& patch) {
     fs::remove_all(Path("odd"));
@@ -515,7 +517,8 @@ TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {
     nlohmann::json json = nlohmann::json::parse(in);
     json.merge_patch(patch);
     std::ofstream(path) << json;
-    EXPECT_TRUE(Quantize(Path("odd"), DType::kQ8_0, Path("folder")).ok());  // which says it all
+    EXPECT_TRUE(
+        Quantize(Path("odd"), DType::kQ8_0, Path("folder")).ok());  // a folder can hold everything
     fs::remove_all(Path("folder"));
     const auto status = Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status();
     EXPECT_FALSE(fs::exists(Path("odd.gguf")));

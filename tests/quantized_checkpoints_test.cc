@@ -1,5 +1,5 @@
-// Models of quantised checkpoints: those of FP8, GPTQ, AWQ and compressed-tensors compute what
-// models of the very same weights as floats compute.
+// Models of quantised checkpoints in FP8, GPTQ, AWQ and compressed-tensors: they compute the same
+// as models with the same weights as floats.
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// A checkpoint in two forms: quantised, and of the weights that it stands for.
+// A checkpoint in two forms: quantised, and with the weights that it encodes as floats.
 class QuantizedCheckpointTest : public ::testing::Test {
  protected:
   QuantizedCheckpointTest() {
@@ -53,12 +53,12 @@ class QuantizedCheckpointTest : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
 
-  // Puts a module of [rows, cols] into the file, or nothing if it is to stay of floats, and returns
-  // its weights.
+  // Adds a quantised module of [rows, cols] to the file and returns its weights. Returns nullopt
+  // without adding it if the module must stay in floats.
   using AddModule = std::function<std::optional<std::vector<float>>(
       SafetensorsBuilder* file, const std::string& module, int rows, int cols)>;
 
-  // Numbers whose weights have about the variance that keeps activations their size.
+  // Returns numbers whose weights have about the variance that keeps the size of activations.
   static RandomNumbers Sized(RandomNumbers numbers, int rows, int cols) {
     numbers.rows = rows;
     numbers.cols = cols;
@@ -67,7 +67,7 @@ class QuantizedCheckpointTest : public ::testing::Test {
     return numbers;
   }
 
-  // Writes "quantised" and "floats", folders of a random model of that shape.
+  // Writes a random model of this shape to the folders "quantised" and "floats".
   void Make(const std::string& shape_text, const json& section, const AddModule& add,
             int num_shards = 1) const {
     const auto shape = RandomModelShape::Parse(shape_text);
@@ -90,7 +90,8 @@ class QuantizedCheckpointTest : public ::testing::Test {
       if (values.has_value()) {
         floats.AddFloats(tensor.name, "F32", tensor.shape, *values);
       } else if (tensor.shape.size() == 2) {
-        // As f32, which is the same numbers: a gate wants the dtype of what it gates.
+        // Widening to f32 does not change the numbers. A gate must have the dtype of the projection
+        // that it gates.
         std::vector<float> widened(tensor.num_elements());
         WidenRow(view.data, view.dtype, static_cast<int>(widened.size()), widened.data());
         floats.AddFloats(tensor.name, "F32", tensor.shape, widened);
@@ -153,7 +154,7 @@ class QuantizedCheckpointTest : public ::testing::Test {
     ASSERT_FALSE(a.empty());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
   }
-  // The norm of a difference, as a share of the norm of `b`.
+  // Returns the norm of a - b divided by the norm of `b`.
   static double Distance(const std::vector<float>& a, const std::vector<float>& b) {
     double difference = 0;
     double norm = 0;
@@ -254,7 +255,7 @@ std::vector<Scheme> Schemes() {
           {"fp8", Fp8Section(48, 48), fp8, {}, false}};
 }
 
-// A module that is quantised by the scheme.
+// Adds a module that the scheme quantises, and returns its weights.
 std::vector<float> AddScheme(const Scheme& scheme, const RandomNumbers& numbers,
                              SafetensorsBuilder* file, const std::string& module) {
   return scheme.add(file, module, numbers, static_cast<unsigned>(std::hash<std::string>()(module)));
@@ -263,7 +264,7 @@ std::vector<float> AddScheme(const Scheme& scheme, const RandomNumbers& numbers,
 class EveryScheme : public QuantizedCheckpointTest, public ::testing::WithParamInterface<size_t> {
  protected:
   const Scheme scheme_ = Schemes()[GetParam()];
-  // All but the embedding and the head.
+  // Quantises all modules except the embedding and the head.
   AddModule Projections() const {
     return [this](SafetensorsBuilder* file, const std::string& module, int rows,
                   int cols) -> std::optional<std::vector<float>> {
@@ -275,19 +276,19 @@ class EveryScheme : public QuantizedCheckpointTest, public ::testing::WithParamI
 INSTANTIATE_TEST_SUITE_P(All, EveryScheme, ::testing::Range<size_t>(0, 8),
                          [](const auto& info) { return Schemes()[info.param].name; });
 
-TEST_P(EveryScheme, ComputesWhatItsWeightsCompute) {
+TEST_P(EveryScheme, ComputesTheSameAsItsWeightsInFloats) {
   Make(kShape, scheme_.section, Projections());
   const std::vector<float> wanted = Logits("floats");
   ExpectSameBits(Logits("quantised", kExact), wanted);
-  // Blocks round activations to 8 bits, with a scale for 32: an error of some 0.6 % of a product of
-  // normal numbers, of which two layers add up a few.
+  // Blocks round activations to 8 bits with one scale per 32. For normal numbers this is an error
+  // of about 0.6 % per product, and two layers accumulate a few products.
   const std::vector<float> kept = Logits("quantised");
   const double distance = Distance(kept, wanted);
   EXPECT_LE(distance, scheme_.keeps_blocks ? 0.05 : 0.0);
   EXPECT_EQ(distance > 0, scheme_.keeps_blocks);
 }
 
-TEST_P(EveryScheme, QuantisesAgainAsFloatsDo) {
+TEST_P(EveryScheme, QuantisesAgainTheSameAsFloats) {
   Make(kShape, scheme_.section, Projections());
   for (const DType dtype : {DType::kQ4K, DType::kQ8_0}) {
     const Transformer::LoadOptions options{.quantized = dtype};
@@ -318,13 +319,13 @@ TEST_P(EveryScheme, IsTheSameFromAFileOfPackedWeights) {
       ExpectSameBits(LogitsOf(*model, {5, 100, 17, 42, 3}), wanted);
     }
   }
-  // Each form has a file of its own, unless they are one.
+  // Each form has its own file, unless both forms are the same.
   EXPECT_EQ(std::distance(fs::directory_iterator(Path("packed")), {}),
             scheme_.keeps_blocks ? 2 : 1);
 }
 
-// Matrices leave memory when they are packed, which is at once; their packed bytes count for who
-// wants to know what is left for caches.
+// Matrices are packed at load, which frees the originals. Their packed bytes are included when the
+// memory for caches is computed.
 TEST_P(EveryScheme, IsPackedAtLoad) {
   Make(kShape, scheme_.section, Projections());
   const auto model = Load("quantised", {});
@@ -342,8 +343,9 @@ TEST_P(EveryScheme, IsPackedAtLoad) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
 }
 
-TEST_P(EveryScheme, MayLeaveModulesOutAndTakeTheHeadIn) {
-  // A gate beside a quantised feed-forward, a key projection; the head; several files.
+TEST_P(EveryScheme, CanLeaveModulesOutAndIncludeTheHead) {
+  // Leaves out the gate of a quantised feed-forward and a key projection, quantises the head, and
+  // writes several files.
   Make(
       kShape, scheme_.section,
       [this](SafetensorsBuilder* file, const std::string& module, int rows,
@@ -364,7 +366,7 @@ TEST_P(EveryScheme, MayLeaveModulesOutAndTakeTheHeadIn) {
   ExpectSameBits(Logits("quantised", packed), kept);
 }
 
-TEST_P(EveryScheme, MayTakeTheEmbeddingIn) {
+TEST_P(EveryScheme, CanIncludeTheEmbedding) {
   for (const char* shape : {kShape, "base=tiny,ffn=192,tied=1"}) {
     Make(shape, scheme_.section,
          [this](SafetensorsBuilder* file, const std::string& module, int rows,
@@ -384,7 +386,7 @@ TEST_P(EveryScheme, MayTakeTheEmbeddingIn) {
   }
 }
 
-// The engine passes on what --compute says, and drafts for a target with its own weights.
+// The engine passes --compute on, and a target's own weights can draft for it.
 TEST_P(EveryScheme, ServesInAnEngine) {
   Make(kShape, scheme_.section, Projections());
   const auto generate = [&](const std::string& name, const std::string& compute,
@@ -410,9 +412,9 @@ TEST_P(EveryScheme, ServesInAnEngine) {
   EXPECT_TRUE(differs || !scheme_.keeps_blocks);
 }
 
-// ---- What has no place ----
+// ---- Unknown tensors ----
 
-TEST_F(QuantizedCheckpointTest, TensorsWithoutAPlaceAreErrors) {
+TEST_F(QuantizedCheckpointTest, UnknownTensorsAreErrors) {
   const Scheme scheme = Schemes()[0];
   const auto with =
       [&](const std::function<void(SafetensorsBuilder*, const std::string&)>& change) {
@@ -429,7 +431,7 @@ TEST_F(QuantizedCheckpointTest, TensorsWithoutAPlaceAreErrors) {
         return Transformer::Load(Path("quantised"), backend_.get(), kExact).status();
       };
   EXPECT_TRUE(with([](SafetensorsBuilder*, const std::string&) {}).ok());
-  // A bias of zeros is as good as none, as AutoGPTQ writes it.
+  // A bias of zeros, as AutoGPTQ writes it, is the same as no bias.
   EXPECT_TRUE(with([](SafetensorsBuilder* file, const std::string& module) {
                 file->AddFloats(module + ".bias", "F16", {192}, std::vector<float>(192, 0.0f));
               }).ok());
@@ -454,7 +456,7 @@ TEST_F(QuantizedCheckpointTest, TensorsWithoutAPlaceAreErrors) {
               HasSubstr("up_proj.qweight\": shape: found numbers of [64, 64], allowed: [192, 64]"));
 }
 
-// ---- The reference's ----
+// ---- Comparison with the reference ----
 
 std::vector<std::string> QuantizedGoldenNames() {
   std::vector<std::string> names;
@@ -474,10 +476,10 @@ std::vector<std::string> QuantizedGoldenNames() {
 
 class QuantizedGolden : public ::testing::TestWithParam<std::string> {};
 
-// The README beside the data: the reference is within 3.6e-5 of float64, other orders of sums move
-// it by as much, and the smallest mistake tried moves it by 1.9e-3.
-TEST_P(QuantizedGolden, LogitsAndTokensAreTheReferences) {
-  if (GetParam() == "none") GTEST_SKIP() << "the golden models are not beside this checkout";
+// From the README next to the data: the reference is within 3.6e-5 of float64, other orders of
+// summation change it by as much, and the smallest mistake tried changes it by 1.9e-3.
+TEST_P(QuantizedGolden, LogitsAndTokensEqualTheReference) {
+  if (GetParam() == "none") GTEST_SKIP() << "the golden models are not next to this checkout";
   const std::string folder = TANDEM_SOURCE_DIR "/../shared/golden/more_models/models/" + GetParam();
   const Golden golden = ReadGolden(folder);
   const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});

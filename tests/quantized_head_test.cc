@@ -1,4 +1,4 @@
-// Draft heads that tandem quantize writes as GGUF files.
+// Draft heads that `tandem quantize` writes as GGUF files.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -49,8 +49,8 @@ std::vector<float> Widened(const ConstMatrixView& matrix) {
   return values;
 }
 
-// Blocks do not fit into the rows of these heads: matrices stay as they are, and norms become f32.
-TEST(QuantizedHead, IsTheHeadThatTheFolderHas) {
+// The rows of these heads are not whole blocks, so matrices keep their type, and norms become f32.
+TEST(QuantizedHead, EqualsTheHeadOfTheFolder) {
   for (const char* const name :
        {"eagle3-flat", "eagle3-residual", "eagle3-speculators", "one-layer"}) {
     SCOPED_TRACE(name);

@@ -1,5 +1,5 @@
-// For tests: modules of quantised checkpoints, made of numbers, and the weights that they stand
-// for. The packing is written down from the formats' definitions once more, one number at a time.
+// For tests: modules of quantised checkpoints, made from numbers, and the weights that they encode.
+// The packing is implemented again from the formats' definitions, one number at a time.
 #ifndef TANDEM_TESTS_QUANTIZED_MODULES_H_
 #define TANDEM_TESTS_QUANTIZED_MODULES_H_
 
@@ -15,8 +15,8 @@
 
 namespace tandem {
 
-// Numbers of a matrix: weight [r][c] = scale [r][g] * (code [r][c] - zero [r][g]), g the group of
-// c.
+// The numbers of a matrix: weight[r][c] = scale[r][g] * (code[r][c] - zero[r][g]), where g is the
+// group of c.
 struct ModuleNumbers {
   int rows = 0;
   int cols = 0;
@@ -46,10 +46,10 @@ struct RandomNumbers {
   int rows = 0;
   int cols = 0;
   int bits = 4;
-  int group_size = 0;  // 0: one group
-  int min_zero = -1;   // -1: the middle for all
+  int group_size = 0;  // 0 for one group
+  int min_zero = -1;   // -1 for the middle everywhere
   int max_zero = -1;
-  std::string scale_dtype = "F16";  // as which scales are rounded
+  std::string scale_dtype = "F16";  // dtype that scales are rounded to
   float scale = 0.01f;
   bool is_shuffled = false;  // groups in act order
 };
@@ -82,12 +82,12 @@ inline ModuleNumbers MakeNumbers(const RandomNumbers& wanted, unsigned seed) {
   return numbers;
 }
 
-// Words [rows, cols] into which numbers are put at bits.
+// A matrix of words [rows, cols] that numbers are packed into bit by bit.
 class WordGrid {
  public:
   WordGrid(int rows, int cols) : rows_(rows), cols_(cols), words_(size_t(rows) * cols) {}
 
-  // Number `index` of `bits` bits of a stream along a row, or down a column.
+  // Stores number `index` of a stream of numbers of `bits` bits, along a row or down a column.
   void PutAlongRow(int row, int index, int bits, int value) {
     for (int b = 0; b < bits; ++b) {
       const int at = index * bits + b;
@@ -121,7 +121,7 @@ inline std::vector<float> ScalesByGroup(const ModuleNumbers& numbers) {
   return scales;
 }
 
-// Version 1 stores zeros less one.   REQUIRES: then no zero is 0
+// Version 1 stores each zero minus one. REQUIRES: with version 1, every zero is at least 1.
 inline void AddGptq(SafetensorsBuilder* file, const std::string& module,
                     const ModuleNumbers& numbers, int version = 1) {
   const int bits = numbers.bits;
@@ -144,7 +144,7 @@ inline void AddGptq(SafetensorsBuilder* file, const std::string& module,
 // REQUIRES: 4 bits, a number of rows that is a multiple of 8.
 inline void AddAwq(SafetensorsBuilder* file, const std::string& module,
                    const ModuleNumbers& numbers) {
-  constexpr int kColumnAt[] = {0, 2, 4, 6, 1, 3, 5, 7};  // of the places of a word
+  constexpr int kColumnAt[] = {0, 2, 4, 6, 1, 3, 5, 7};  // of each position in a word
   WordGrid codes(numbers.cols, numbers.rows / 8);
   WordGrid zeros(numbers.groups, numbers.rows / 8);
   for (int r = 0; r < numbers.rows; r += 8) {
@@ -182,7 +182,7 @@ inline void AddPacked(SafetensorsBuilder* file, const std::string& module,
   file->Add(module + ".weight_shape", "I64", {2}, std::vector<int64_t>{numbers.rows, numbers.cols});
 }
 
-// compressed-tensors, int-quantized.   REQUIRES: 8 bits
+// compressed-tensors, int-quantized. REQUIRES: 8 bits.
 inline void AddInt8(SafetensorsBuilder* file, const std::string& module,
                     const ModuleNumbers& numbers, bool has_zeros = false) {
   std::vector<int8_t> bytes;
@@ -196,7 +196,7 @@ inline void AddInt8(SafetensorsBuilder* file, const std::string& module,
   }
 }
 
-// The "quantization_config" of each kind.
+// The "quantization_config" of each format.
 inline nlohmann::json GptqSection(int bits, int group_size, bool desc_act = false,
                                   bool sym = true) {
   return {{"quant_method", "gptq"},
@@ -212,7 +212,7 @@ inline nlohmann::json AwqSection(int group_size) {
           {"zero_point", true},
           {"version", "gemm"}};
 }
-// `weights` of the one group.
+// `weights` is that of the only group.
 inline nlohmann::json CompressedSection(const std::string& format, const nlohmann::json& weights) {
   return {{"quant_method", "compressed-tensors"},
           {"format", format},

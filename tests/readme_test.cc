@@ -10,7 +10,7 @@ std::string Source(const std::string& path) {
   return *ReadFile(std::string(TANDEM_SOURCE_DIR "/") + path);
 }
 
-// The package test builds and runs it.
+// The package test builds and runs the example.
 TEST(Readme, ShowsTheExampleThatIsBuilt) {
   const std::string example = Source("examples/story.cc");
   EXPECT_NE(Source("README.md").find("```cpp\n" + example + "```"), std::string::npos);

@@ -1,4 +1,5 @@
-// What requests hold at once: a program with an operator new of its own, which counts bytes.
+// The memory that requests hold at once, in a program with its own operator new, which counts
+// bytes.
 #include <malloc.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ void Free(void* data) {
   std::free(data);
 }
 
-TEST(RequestMemory, CountsWhatIsHeldAtOnce) {
+TEST(RequestMemory, CountsBytesHeldAtOnce) {
   const int64_t before = max_bytes_held = bytes_held.load();
   for (int i = 0; i < 3; ++i) std::make_unique<std::vector<char>>(1 << 20)->at(5) = 'a';
   EXPECT_GE(max_bytes_held - before, 1 << 20);
@@ -43,7 +44,7 @@ TEST(RequestMemory, CountsWhatIsHeldAtOnce) {
 }
 
 // A request holds at most 64 times the bytes of its body at once.
-TEST(RequestMemory, IsBoundedByTheBytesOfABody) {
+TEST(RequestMemory, IsBoundedByTheSizeOfTheBody) {
   constexpr size_t kBytes = 400'000;
   const auto engine = Engine::Create({.target = TestModel("storyteller-7m"),
                                       .device = "cpu",
@@ -72,8 +73,8 @@ TEST(RequestMemory, IsBoundedByTheBytesOfABody) {
     const Service::Reply reply = service.Handle(request);
     ASSERT_TRUE(std::holds_alternative<HttpResponse>(reply)) << path;
     EXPECT_EQ(std::get<HttpResponse>(reply).status, 200) << path;
-    // 7 for each byte of an answer's text in a string that doubles, 4 for its token in a vector
-    // that doubles, and 32 to merge it.
+    // For each byte: 7 bytes of the answer's text, in a string that doubles; 4 bytes for its token,
+    // in a vector that doubles; and 32 bytes to merge it.
     EXPECT_LT(max_bytes_held - before, 64 * static_cast<int64_t>(kBytes)) << path;
   }
 }

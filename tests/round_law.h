@@ -1,5 +1,5 @@
-// One round of speculation, enumerated whole: each drafted path, each region of the coins and each
-// outcome of the draws with its probability, through a judge.
+// One round of speculation, enumerated completely through a judge: each drafted path, each region
+// of the coins and each outcome of the draws, with its probability.
 #ifndef TANDEM_TESTS_ROUND_LAW_H_
 #define TANDEM_TESTS_ROUND_LAW_H_
 
@@ -52,7 +52,7 @@ inline TokenId ArgMaxOf(const Row& row) {
 
 // ---- One round, enumerated ----
 
-// Either Judge or an impostor.
+// Judge, or a faulty replacement.
 using EnumeratedJudge =
     std::function<Verdict(AcceptanceRule, const Tokens&, const std::vector<Distribution>& target,
                           const std::vector<Distribution>& draft, const RoundNoise&)>;
@@ -66,13 +66,14 @@ inline Verdict Production(AcceptanceRule rule, const Tokens& tokens,
   return *verdict;
 }
 
-// What a judge did with given coins: how many it kept and from what it drew the next token.
+// A judge's decision for given coins: how many tokens it kept, and the row that it drew the next
+// token from.
 struct Outcome {
   int num_accepted = 0;
   Row next;
 };
 
-// Where a slot's coin stops to accept.
+// The coin value at which a slot stops accepting.
 struct Threshold {
   double value = 0.0;
   float accepts = 0.0f;  // a coin that accepts, if value > 0
@@ -84,7 +85,7 @@ struct Path {
   double weight = 1.0;
 };
 
-// The target and the draft of a round, the draft as it records itself.
+// The target and the draft of a round. The draft's rows are those that it records.
 struct RoundWorld {
   int vocab = 0;
   RowOf p;
@@ -126,7 +127,7 @@ struct RoundWorld {
     }
     return survivals;
   }
-  // Where the page's formulas put the thresholds.
+  // Returns the thresholds by the formulas of docs/verification.md.
   Row Thresholds(AcceptanceRule rule, const Tokens& x) const {
     if (rule == AcceptanceRule::kExactMatch) return {};
     Row thresholds = Survivals(x);
@@ -149,7 +150,7 @@ struct RoundSize {
 };
 
 // Draft rows of powers of two and target rows of short fractions: products of up to four ratios of
-// 6 bits, or six of 4 bits, fit the 24 bits of f32, so nothing is rounded but the last normaliser.
+// 6 bits, or six of 4 bits, fit the 24 bits of f32, so only the last normaliser is rounded.
 inline RoundWorld ExactWorld(uint64_t seed, RoundSize size) {
   const int denominator = size.k > 4 ? 16 : 64;
   return {
@@ -158,7 +159,7 @@ inline RoundWorld ExactWorld(uint64_t seed, RoundSize size) {
       .q = RandomTable(seed + 1, [=](auto& r) { return RandomPowersOfTwo(r, size.vocab); })};
 }
 
-// All paths of `length` drafted tokens.
+// Returns all paths of `length` drafted tokens.
 inline std::vector<Path> DraftedPaths(const RowOf& q, size_t length) {
   std::vector<Path> paths;
   for (const auto& [tokens, weight] : PlainLaw(q, length)) paths.push_back({tokens, weight});
@@ -167,7 +168,7 @@ inline std::vector<Path> DraftedPaths(const RowOf& q, size_t length) {
 
 class RoundEnumerator {
  public:
-  // What becomes of an outcome after the judgement.
+  // Changes an outcome after the judgement.
   using Afterwards = std::function<Outcome(const Tokens& x, Outcome outcome)>;
 
   RoundEnumerator(const RoundWorld& world, AcceptanceRule rule, EnumeratedJudge judge = Production,
@@ -189,7 +190,7 @@ class RoundEnumerator {
 
   const Law& law() const { return law_; }
   double expected_accepted() const { return expected_accepted_; }
-  // Thresholds that lie elsewhere than the formulas say.
+  // Number of thresholds that differ from the formulas.
   int num_strange_thresholds() const { return num_strange_thresholds_; }
 
  private:
@@ -212,8 +213,8 @@ class RoundEnumerator {
     return outcome;
   }
 
-  // Bisects the judge's own threshold down to neighbouring floats. The formula's value is taken if
-  // it lies between them: then the law is exact, not rounded to f32.
+  // Bisects the judge's own threshold down to neighbouring floats. If the formula's value lies
+  // between them, it is used, so that the law is exact and not rounded to f32.
   Threshold FindThreshold(const Tokens& x, size_t slot, double formula) {
     std::vector<float> coins(x.size(), kLargestUniform);
     std::fill_n(coins.begin(), slot, kMinUniform);
@@ -222,7 +223,7 @@ class RoundEnumerator {
       return Run(x, coins).num_accepted > static_cast<int>(slot);
     };
     if (accepts(kLargestUniform)) {
-      // Nothing can be seen of this coin if a later one accepts in any case.
+      // The effect of this coin is hidden if a later one always accepts.
       num_strange_thresholds_ +=
           formula < kLargestUniform && Run(x, coins).num_accepted == static_cast<int>(slot) + 1;
       return {1.0, kLargestUniform, 1.0f};
@@ -259,7 +260,7 @@ class RoundEnumerator {
     }
   }
 
-  // Every sequence of choices that the target could make.
+  // Enumerates every sequence of choices that the target could make.
   void AddChoices(const Path& path) {
     for (const auto& [choices, weight] : Completed(
              {{{}, path.weight}},
@@ -296,7 +297,8 @@ class RoundEnumerator {
   int num_strange_thresholds_ = 0;
 };
 
-// How far the law of what a round emits, finished by the target, is from the target's own.
+// Returns the total variation distance between the law of a round's tokens, completed by the
+// target, and the target's own law.
 inline double Bias(const RoundWorld& world, const RoundEnumerator& round, size_t k) {
   return TotalVariation(Completed(round.law(), world.p, k + 1), PlainLaw(world.p, k + 1));
 }
@@ -313,7 +315,7 @@ inline double SumOverPrefixes(const RoundWorld& world, const Tokens& prefix, siz
   return sum;
 }
 
-// What the page's formulas say that a rule accepts.
+// Returns the expected number of accepted tokens by the formulas of docs/verification.md.
 inline double FormulaForAccepted(const RoundWorld& world, AcceptanceRule rule, size_t k) {
   if (rule == AcceptanceRule::kToken) {
     return SumOverPrefixes(world, {}, k, 1.0, [](double p, double q) { return std::min(p, q); });
@@ -328,7 +330,8 @@ inline double FormulaForAccepted(const RoundWorld& world, AcceptanceRule rule, s
   return sum;
 }
 
-// No lossless rule accepts more: sum over i and prefixes of min(P(prefix), Q(prefix)).
+// Returns the upper bound for every lossless rule: sum over i and prefixes of min(P(prefix),
+// Q(prefix)).
 inline double BoundForAccepted(const RoundWorld& world, size_t k) {
   double sum = 0.0;
   for (size_t i = 1; i <= k; ++i) {

@@ -1,5 +1,5 @@
-// Rounds of speculation against plain decoding of the same requests: whatever drafters propose,
-// batches do, caches lose and passes fail, the tokens are the same where they must be.
+// Rounds of speculation compared with plain decoding of the same requests: with any drafts,
+// batches, evictions and failed passes, the tokens are the same wherever they must be.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 // ---- Every drafter ----
 
-// Drafters from right to useless. `expected` is what plain decoding makes of the prompt.
+// Returns drafters from perfect to useless. `expected` is the text of plain decoding.
 struct NamedDrafter {
   std::string name;
   FunctionDrafter::Function function;
@@ -40,13 +40,13 @@ std::vector<NamedDrafter> FunctionDrafters(const Tokens* expected) {
       {"always wrong", suggest([](TokenId right, int) { return (right + 1) % kSmallVocab; })},
       {"right, then wrong",
        suggest([](TokenId right, int i) { return i < 2 ? right : (right + 3) % kSmallVocab; })},
-      {"one token again and again", suggest([](TokenId, int) { return 4; })},
+      {"one token repeatedly", suggest([](TokenId, int) { return 4; })},
       {"nothing", [](const DraftRequest&, Proposal*) {}},
-      {"a rush of one", suggest([](TokenId right, int i) { return i == 0 ? right : 6; })},
+      {"one right token", suggest([](TokenId right, int i) { return i == 0 ? right : 6; })},
   };
 }
 
-TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
+TEST(RunRound, ExactMatchEqualsPlainDecodingForEveryDrafter) {
   std::mt19937_64 random(1);
   int num_cases = 0;
   for (const SamplingParams& sampling : AllSampling()) {
@@ -69,7 +69,7 @@ TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
         const auto s = Start(&models, drafter.get(), ask);
         while (!s->finished) ASSERT_TRUE(models.Round(drafter.get(), s.get(), k).ok());
         ExpectSameCompletion(*s, *plain);
-        // The books of the rounds.
+        // The counts of the rounds agree.
         EXPECT_EQ(s->completion.stats.emitted, s->num_output());
         EXPECT_LE(s->completion.stats.accepted, s->completion.stats.proposed);
         EXPECT_EQ(s->completion.provenance.size(), s->completion.token_ids.size());
@@ -78,8 +78,8 @@ TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
   }
 }
 
-// At temperature 0 every rule is plain decoding, and an oracle is accepted whole.
-TEST(RunRound, EveryRuleIsPlainDecodingAtTemperatureZero) {
+// At temperature 0 every rule equals plain decoding, and all tokens of an oracle are accepted.
+TEST(RunRound, EveryRuleEqualsPlainDecodingAtTemperatureZero) {
   std::mt19937_64 random(2);
   for (const AcceptanceRule rule : kAllRules) {
     for (const SamplingParams& sampling :
@@ -97,9 +97,9 @@ TEST(RunRound, EveryRuleIsPlainDecodingAtTemperatureZero) {
   }
 }
 
-// The draft is the target: everything is accepted, for thousands of tokens, unless its cache lacks
-// a token or holds another one.
-TEST(RunRound, SelfDraftIsAcceptedWhole) {
+// The draft is the target, so all of its tokens are accepted for thousands of tokens, unless its
+// cache misses a token or holds a wrong one.
+TEST(RunRound, SelfDraftsAreFullyAccepted) {
   for (const AcceptanceRule rule : kAllRules) {
     for (const SamplingParams& sampling :
          {SamplingParams(), SamplingParams{.temperature = 0.7f, .top_p = 0.9f},
@@ -125,7 +125,7 @@ TEST(RunRound, SelfDraftIsAcceptedWhole) {
 
 // ---- Disturbances ----
 
-// What befalls a batch between and during rounds.
+// Disturbances of a batch between and during rounds.
 struct Disturbances {
   bool failing = false;
   bool preempting = false;
@@ -146,7 +146,7 @@ void ExpectCachesHoldCommittedTokens(RoundModels* models,
   ASSERT_TRUE(status.ok()) << status;
 }
 
-// Runs all to their ends, a random part of them together per round, in random order.
+// Runs all sessions to their ends. Each round has a random part of them in random order.
 void RunDisturbed(RoundModels* models, Drafter* drafter, const Disturbances& disturbances,
                   std::mt19937_64& random, std::vector<std::unique_ptr<Session>>* sessions) {
   models->target.options().fail_every = disturbances.failing ? 4 : 0;
@@ -191,7 +191,7 @@ void RunDisturbed(RoundModels* models, Drafter* drafter, const Disturbances& dis
   EXPECT_EQ(num_failures > 0, disturbances.failing);
 }
 
-TEST(RunRound, ExactMatchGivesPlainDecodingWhateverHappens) {
+TEST(RunRound, ExactMatchEqualsPlainDecodingUnderDisturbances) {
   std::mt19937_64 random(4);
   const Disturbances all[] = {{},
                               {.failing = true},
@@ -223,8 +223,9 @@ TEST(RunRound, ExactMatchGivesPlainDecodingWhateverHappens) {
   }
 }
 
-// A round whose verification fails leaves every session as it was; trying again gives the text of a
-// run without failures, under every rule: its random numbers are the round's, not the attempt's.
+// A round whose verification fails leaves every session unchanged. A retry gives the text of a run
+// without failures under every rule, because random numbers belong to the round and not to the
+// attempt.
 TEST(RunRound, SurvivesFailures) {
   for (const AcceptanceRule rule : kAllRules) {
     std::vector<Tokens> expected;
@@ -251,21 +252,21 @@ TEST(RunRound, SurvivesFailures) {
   }
 }
 
-TEST(RunRound, GoesOnWithoutADraftThatFails) {
+TEST(RunRound, ContinuesWithoutAFailedDraft) {
   RoundModels models;
-  models.draft.options().fail_every = 2;  // behind the first token, which goes too
+  models.draft.options().fail_every = 2;  // after the first draft token, which is dropped too
   const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}, .max_tokens = 5});
   while (!s->finished) ASSERT_TRUE(models.Round(&models.drafter, s.get(), 4).ok());
   EXPECT_EQ(s->num_output(), 5);
-  // The fourth round has room for one draft token, which one pass makes.
+  // The fourth round has room for one draft token, which takes a single pass.
   EXPECT_EQ(s->completion.stats.draft_failures, 3);
   EXPECT_EQ(s->completion.stats.proposed, 1);
   EXPECT_EQ(s->completion.provenance.substr(0, 3), "ppp");
 }
 
-// While a prompt is read in chunks the draft reads the same ones; in decoding without a draft it
-// does not run at all.
-TEST(RunRound, LetsTheDraftReadPromptsAlong) {
+// While a prompt is read in chunks, the draft reads the same chunks. In decoding without drafts it
+// does not run.
+TEST(RunRound, DraftReadsPromptsInTheSameChunks) {
   RoundModels models({.chunk_tokens = 100});
   std::mt19937_64 random(5);
   const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, kSmallVocab, 20)});
@@ -281,8 +282,8 @@ TEST(RunRound, LetsTheDraftReadPromptsAlong) {
   EXPECT_EQ(s->num_output(), 3);
 }
 
-// Whatever round it is in which a draft model first runs.
-TEST(RunRound, LearnsNoCostsWhileWeightsArePacked) {
+// Holds in whichever round a draft model first runs.
+TEST(RunRound, DoesNotLearnCostsWhileWeightsArePacked) {
   // Only the last of these rounds with drafts would be measured.
   constexpr int kRounds = RoundCosts::kUnmeasuredRounds + 1;
   for (const bool packs : {true, false}) {
@@ -301,7 +302,7 @@ TEST(RunRound, LearnsNoCostsWhileWeightsArePacked) {
   }
 }
 
-TEST(RunRound, FailsOnlyTheSessionWhoseRowIsNone) {
+TEST(RunRound, InvalidRowFailsOnlyItsSession) {
   RoundModels models;
   models.target.options().poisoned = [](absl::Span<const TokenId> context) {
     return context[0] == 1 && context.size() == 9;
@@ -323,9 +324,9 @@ TEST(RunRound, FailsOnlyTheSessionWhoseRowIsNone) {
   EXPECT_EQ(sessions[1]->num_output(), 30);
 }
 
-// A row that is none fails the generations that get there, behind what they had said, and no
-// others: a draft that looks further, behind a rejection or a stop token, does not.
-TEST(RunRound, FailsWherePlainDecodingDoes) {
+// A NaN row fails only the generations that reach it, after their earlier tokens. A draft that
+// merely looks ahead, past a rejection or a stop token, does not fail its generation.
+TEST(RunRound, FailsAtTheSameTokenAsPlainDecoding) {
   int num_failed = 0;
   int num_stopped = 0;
   for (const AcceptanceRule rule : kAllRules) {
@@ -356,9 +357,9 @@ TEST(RunRound, FailsWherePlainDecodingDoes) {
   EXPECT_GT(num_stopped, 50);
 }
 
-// A stop token ends the text where plain decoding would, at every offset of the round and under
-// every limit; drafted stop tokens that are not accepted mean nothing.
-TEST(RunRound, StopsWherePlainDecodingDoes) {
+// A stop token ends the text at the same token as in plain decoding, at every offset of the round
+// and under every limit. Drafted stop tokens that are not accepted have no effect.
+TEST(RunRound, StopsAtTheSameTokenAsPlainDecoding) {
   RoundModels models;
   FunctionDrafter spam([](const DraftRequest& request, Proposal* proposal) {
     for (int i = 0; i < request.granted; ++i) Suggest(5, proposal);

@@ -1,5 +1,5 @@
-// A target, a draft model and their caches, all fakes, and generations that run on them by the
-// production's rounds. For tests.
+// For tests: a fake target, a fake draft model and their caches, and generations that run on them
+// in the production code's rounds.
 #ifndef TANDEM_TESTS_ROUND_WORLD_H_
 #define TANDEM_TESTS_ROUND_WORLD_H_
 
@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// Proposes what a function says.
+// Proposes the tokens that a function chooses.
 class FunctionDrafter final : public Drafter {
  public:
   using Function = std::function<void(const DraftRequest& request, Proposal* proposal)>;
@@ -70,7 +70,7 @@ struct RoundModels {
         drafter(&draft, draft_cache.get(), options.target.vocab, options.chunk_tokens),
         verifier(&target) {}
 
-  // A generation with this drafter, or none.
+  // Returns a new generation with this drafter, or without one if `with` is null.
   std::unique_ptr<Session> NewSession(Tokens prompt, int max_tokens, Drafter* with) {
     auto session = std::make_unique<Session>();
     session->prompt_length = static_cast<int>(prompt.size());
@@ -84,7 +84,7 @@ struct RoundModels {
   absl::Status Round(Drafter* with, absl::Span<const RoundStep> steps) {
     return RunRound(with, &verifier, steps, &policy);
   }
-  // A round of one session that reads all it lacks.
+  // Runs a round of one session that reads all its pending tokens.
   absl::Status Round(Drafter* with, Session* session, int k) {
     const RoundStep step{.session = session,
                          .num_fed = session->num_pending(),
@@ -101,7 +101,7 @@ struct RoundModels {
   SpeculationPolicy policy;
 };
 
-// Makes a session that has said nothing yet draw its tokens in this way.
+// Sets the sampling parameters of a session that has not written any tokens yet.
 inline void SetSampling(const SamplingParams& sampling, Session* session) {
   session->sampling = sampling;
   session->history = TokenHistory(sampling.constraint.get());
@@ -112,9 +112,9 @@ inline Tokens OutputOf(const Session& session) {
   return {session.tokens.begin() + session.prompt_length, session.tokens.end()};
 }
 
-// ---- Requests, and what plain decoding makes of them ----
+// ---- Requests, and their outputs with plain decoding ----
 
-// A request to a world of rounds.
+// A request for RoundModels.
 struct Ask {
   Tokens prompt;
   int max_tokens = 30;
@@ -124,7 +124,8 @@ struct Ask {
   LogprobOptions logprobs = {};
 };
 
-// Every way to shape the distribution of the fakes' seven tokens, alone and together.
+// Returns every way to shape the distribution of the fakes' seven tokens, each alone and all
+// together.
 inline std::vector<SamplingParams> AllSampling() {
   return {{},
           {.temperature = 0.0f},
@@ -157,14 +158,14 @@ inline std::unique_ptr<Session> Start(RoundModels* models, Drafter* drafter, con
   return s;
 }
 
-// The whole generation without a draft.
+// Returns the whole generation without a draft.
 inline std::unique_ptr<Session> Plain(const Ask& ask, RoundModels* models) {
   auto s = Start(models, nullptr, ask);
   while (!s->finished) EXPECT_TRUE(models->Round(nullptr, s.get(), 0).ok());
   return s;
 }
 
-// Rounds of all sessions until each has ended, with up to `k` tokens of this option drafted.
+// Runs rounds of all sessions until each has ended, drafting up to `k` tokens of this option.
 inline void RunAll(RoundModels* models, Drafter* drafter,
                    const std::vector<std::unique_ptr<Session>>& sessions, int k,
                    const DraftOption& option = {}) {
@@ -183,8 +184,8 @@ inline void RunAll(RoundModels* models, Drafter* drafter,
   }
 }
 
-// Whether two generations said the same, ended alike and report the same log-probabilities, bit for
-// bit.
+// Returns whether two generations have the same tokens, the same finish reason and status, and the
+// same log-probabilities bit for bit.
 inline bool SameCompletion(const Session& a, const Session& b) {
   const std::vector<TokenLogprobs>& x = a.completion.logprobs;
   const std::vector<TokenLogprobs>& y = b.completion.logprobs;

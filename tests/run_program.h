@@ -9,12 +9,12 @@
 
 namespace tandem {
 
-// What the program's exit says.
+// Exit statuses of the program.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitWrongLine = 2;
 
-// Arguments, and more of them.
+// Returns two lists of arguments as one.
 inline std::vector<std::string> Joined(std::vector<std::string> first,
                                        const std::vector<std::string>& second) {
   first.insert(first.end(), second.begin(), second.end());
@@ -33,10 +33,10 @@ ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::stri
 ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
                      const std::string& input = "");
 
-// What `tandem` prints with these arguments and --json: one line.
+// Returns the one line that `tandem` prints with these arguments and --json.
 JsonValue RunJson(const std::vector<std::string>& arguments, const std::string& input = "");
 
-// Expects one of these exit statuses, nothing on standard output and one line of error.
+// Expects one of these exit statuses, empty standard output and a one-line error.
 void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses);
 
 }  // namespace tandem

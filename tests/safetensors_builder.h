@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-// A file's tensors by name, each of which can be changed or taken out.
+// A file's tensors by name. Each can be changed or removed.
 class SafetensorsBuilder {
  public:
   struct Tensor {

@@ -1,7 +1,7 @@
 """The cost model of scaling out, benchmarks/scale_out_model.py: scale_out_model_test.py [unittest's arguments]
 
-Its formulas are compared with known closed forms, and with the simulation of the same system; the simulation with closed
-forms of its own. Everything is seeded. Each comparison sees a planted fault, too.
+Its formulas are compared with known closed forms and with a simulation of the same system, and the simulation with other closed
+forms. Everything is seeded. Each comparison also sees a planted fault.
 """
 import contextlib
 import copy
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "benchmarks"))
 import queueing  # noqa: E402
 import scale_out_model as model  # noqa: E402
@@ -22,7 +22,7 @@ import scale_out_simulation as simulation  # noqa: E402
 
 
 def document(**changes):
-    """The example with members replaced: load_x, engine_x and so on, or a whole one."""
+    """The example with replaced members: load_x, engine_x and so on, or a whole section."""
     found = copy.deepcopy(model.EXAMPLE)
     for key, value in changes.items():
         group, _, member = key.partition("_")
@@ -38,7 +38,7 @@ def system(**changes):
 
 
 def batch_means(values, batches=20):
-    """The mean and its standard error, where neighbours depend on each other."""
+    """The mean and its standard error, if neighbouring values depend on each other."""
     size = len(values) // batches
     means = [sum(values[i * size:(i + 1) * size]) / size for i in range(batches)]
     mean = sum(means) / batches
@@ -61,7 +61,7 @@ class ClosedForms(unittest.TestCase):
 
     def test_waits_of_one_server(self):
         for utilization in (0.1, 0.5, 0.9):
-            exact = utilization / (1 - utilization) * 2.0  # M/M/1, a service of 2 s
+            exact = utilization / (1 - utilization) * 2.0  # M/M/1 with a service time of 2 s
             for scv, wanted in ((1.0, exact), (0.0, exact / 2), (4.0, exact * 2.5)):  # M/M/1, M/D/1, M/G/1
                 for routing in ("random", "round_robin", "shortest", "power_of_two"):
                     wait = queueing.station_wait("x", utilization / 2, 2.0, scv, 1, routing)
@@ -85,21 +85,21 @@ class ClosedForms(unittest.TestCase):
     def test_regular_arrivals_of_equal_prompts_do_not_wait(self):
         self.assertEqual(queueing.station_wait("x", 0.9, 1.0, 0.0, 1, "random", arrivals=0.0).beyond(0), 0.0)
 
-    def test_points_have_the_law_of_the_wait(self):
+    def test_points_have_the_distribution_of_the_wait(self):
         wait = queueing.Wait(0.6, 3.0)
         points = wait.points()
-        self.assertAlmostEqual(sum(points) / len(points), 3.0, delta=0.03)  # the last of 200 points is cut
+        self.assertAlmostEqual(sum(points) / len(points), 3.0, delta=0.03)  # the last of the 200 points is truncated
         self.assertAlmostEqual(sum(point > 0 for point in points) / len(points), 0.6, delta=1 / queueing.POINTS)
 
     def test_rounds_that_do_not_slow_down_are_independent(self):
-        """The number of jobs, each at its own speed, has Poisson's law."""
+        """The number of jobs, each with its own speed, has a Poisson distribution."""
         for routing in ("random", "shortest"):
             shares = batch_shares(routing, 0.4, lambda k: 1.0, 400, 1)
             for k in range(12):
                 self.assertAlmostEqual(shares[k], math.exp(-4) * 4 ** k / math.factorial(k), places=5)
 
     def test_rounds_as_long_as_their_batch_share_one_processor(self):
-        """The number of jobs has the law of M/M/1; that of the shorter of two queues, Mitzenmacher's."""
+        """The number of jobs has the distribution of M/M/1, or Mitzenmacher's for the shorter of two queues."""
         shares = batch_shares("random", 0.07, lambda k: float(k), 50, 10)
         for k in range(12):
             self.assertAlmostEqual(shares[k], 0.3 * 0.7 ** k, places=4)
@@ -107,13 +107,13 @@ class ClosedForms(unittest.TestCase):
         for k in range(5):
             self.assertAlmostEqual(sum(shares[k:]), 0.7 ** (2 ** k - 1), places=3)
 
-    def test_an_overload_says_where(self):
+    def test_an_overload_names_its_place(self):
         with self.assertRaisesRegex(queueing.Overloaded, "prefill"):
             queueing.station_wait("prefill", 2.0, 0.5, 1.0, 1, "random")
         with self.assertRaisesRegex(queueing.Overloaded, "decoding"):
             queueing.batch_occupancy("decoding", 0.4, 10, lambda k: 1.0, 4, 1, "random")
 
-    def test_laws_are_added_and_cut_into_points(self):
+    def test_distributions_are_added_and_split_into_points(self):
         coin = queueing.points_of([(0.0, 0.5), (1.0, 0.5)])
         both = queueing.added(coin, coin)
         for value, share in ((0.0, 0.25), (1.0, 0.5), (2.0, 0.25)):
@@ -123,17 +123,17 @@ class ClosedForms(unittest.TestCase):
 
 
 def prefill_times(scv, seed=5):
-    """Prompts alone: a service of 1 s on average, 0.7 of one worker, and a wait that M/G/1 knows exactly."""
+    """Only prompts: a mean service time of 1 s, a utilization of 0.7 of one worker, and a wait that M/G/1 gives exactly."""
     alone = system(load_prompt_tokens={"mean": 8000, "scv": scv}, load_output_tokens=1, load_requests_per_second=0.7,
                    engine_round_ms={"16": 1e-6}, link={"bytes_per_second": 1e18}, routing="random")
     firsts, _ = simulation.simulate(alone, "disaggregated", (1, 1), 40000, seed)
-    # The service's law is that of the points that prompts are drawn from.
+    # The service time's distribution is that of the points that prompts are drawn from.
     exact = 0.7 / (2 * (1 - 0.7)) * (1 + model.scv_of(alone.prompts)) + 1
     return batch_means(firsts), exact
 
 
 class Simulation(unittest.TestCase):
-    def test_keeps_to_closed_forms(self):
+    def test_matches_closed_forms(self):
         for scv in (0.0, 1.0, 3.0):  # M/D/1, M/M/1 and M/G/1
             (mean, error), exact = prefill_times(scv)
             self.assertLess(abs(mean - exact), 4 * error, f"scv {scv}: {mean} +- {error}, not {exact}")
@@ -141,10 +141,10 @@ class Simulation(unittest.TestCase):
 
     def test_sees_a_wrong_closed_form(self):
         (mean, error), exact = prefill_times(0.0)
-        self.assertGreater(abs(mean - (2 * exact - 1)), 4 * error)  # M/M/1's wait, twice that of M/D/1
+        self.assertGreater(abs(mean - (2 * exact - 1)), 4 * error)  # the wait of M/M/1, which is twice that of M/D/1
 
     def test_decodes_as_processor_sharing_does(self):
-        """Rounds as long as their batch: the time in the system is that of M/M/1, whatever the law of the lengths."""
+        """Rounds take time in proportion to their batch, so the time in the system is that of M/M/1, whatever the distribution of lengths."""
         sizes = {str(k): 10.0 * k for k in range(1, 65)}
         shared = system(load_prompt_tokens=1, load_output_tokens={"values": [50, 150]}, load_requests_per_second=0.6,
                         engine_round_ms=sizes, engine_max_batch=64, engine_tokens_per_round=1,
@@ -163,11 +163,11 @@ class Simulation(unittest.TestCase):
     def test_every_request_gets_its_tokens(self):
         one = system(load_requests_per_second=4, load_output_tokens=24, engine_tokens_per_round=2, routing="random")
         firsts, gaps = simulation.simulate(one, "aggregated", (2,), 400, 2)
-        self.assertEqual((len(firsts), len(gaps)), (360, 400 * 12 * 9 // 10))  # 23 tokens after the first, two a round
+        self.assertEqual((len(firsts), len(gaps)), (360, 400 * 12 * 9 // 10))  # 23 tokens after the first, two per round
 
 
 def errors_of(one, form, counts, requests, seed=7):
-    """The formulas' errors against the simulation, for each time and percentile."""
+    """The formulas' errors relative to the simulation, for each time and percentile."""
     prediction = model.PREDICT[form](one, *counts)
     firsts, gaps = simulation.simulate(one, form, counts, requests, seed)
     found = model.Prediction(firsts, [(gap, 1) for gap in gaps], {})
@@ -180,20 +180,20 @@ class Formulas(unittest.TestCase):
         for name, error in errors_of(one, form, counts, requests).items():
             self.assertLess(abs(error), ttft if name.startswith("ttft") else itl, f"{form} {counts} {name}")
 
-    def test_keep_to_the_simulation_of_separate_workers(self):
+    def test_match_the_simulation_of_separate_workers(self):
         for routing in model.ROUTINGS:
             with self.subTest(routing):
                 self.check(system(load_requests_per_second=6, routing=routing), "disaggregated", (4, 3), itl=0.13)
         self.check(system(load_requests_per_second=40, routing="power_of_two"), "disaggregated", (27, 16), 8000)
 
-    def test_keep_to_the_simulation_of_replicas(self):
+    def test_match_the_simulation_of_replicas(self):
         for routing in ("random", "round_robin"):
             for rate in (1.0, 2.0):
                 with self.subTest(f"{routing} {rate}"):
                     self.check(system(load_requests_per_second=rate, routing=routing), "aggregated", (4,), 3000)
 
-    def test_promise_replicas_no_shorter_queues_than_they_have(self):
-        """A router that looks at queues spreads prompts better than the formulas take for granted."""
+    def test_overestimate_queues_of_replicas_with_smart_routers(self):
+        """A router that looks at queues spreads prompts better than the formulas assume."""
         for routing in ("power_of_two", "shortest"):
             errors = errors_of(system(load_requests_per_second=2, routing=routing), "aggregated", (4,), 5000)
             self.assertGreater(errors["ttft_ms p95"], 0)
@@ -201,7 +201,7 @@ class Formulas(unittest.TestCase):
             self.assertLess(abs(errors["itl_ms p95"]), 0.1)
 
     def test_streams_next_to_long_prompts(self):
-        """Four streams, and prompts of 4,000 tokens that arrive regularly: only replicas make the streams wait."""
+        """Four streams, and prompts of 4,000 tokens that arrive regularly: the streams wait only with replicas."""
         streams = system(load_requests_per_second=0.3, load_prompt_tokens=4000, load_output_tokens=1,
                          load_background_streams=4, load_arrivals="regular")
         for form, counts in (("aggregated", (1,)), ("disaggregated", (1, 1))):
@@ -218,7 +218,7 @@ class Formulas(unittest.TestCase):
 
 
 class Plans(unittest.TestCase):
-    def test_have_no_worker_too_many(self):
+    def test_use_no_more_workers_than_needed(self):
         _, targets, plans = model.plan(document())
         one = system()
         for found in plans:
@@ -241,7 +241,7 @@ class Plans(unittest.TestCase):
             return min(plans, key=lambda found: found.cost).form
 
         self.assertEqual(cheaper(), "disaggregated")  # a chunk makes a round longer than the target
-        self.assertEqual(cheaper(load_requests_per_second=0.5, targets_itl_ms=70), "aggregated")  # one replica will do
+        self.assertEqual(cheaper(load_requests_per_second=0.5, targets_itl_ms=70), "aggregated")  # one replica is enough
 
     def test_reach_thousands_of_workers(self):
         _, _, plans = model.plan(document(load_requests_per_second=4000))
@@ -249,7 +249,7 @@ class Plans(unittest.TestCase):
         _, _, few = model.plan(document(load_requests_per_second=40))
         self.assertLess(sum(plans[1].counts), 105 * sum(few[1].counts))
 
-    def test_say_what_no_number_of_workers_meets(self):
+    def test_name_targets_that_no_number_of_workers_meets(self):
         for changes, aggregated, disaggregated in (
                 ({"targets_ttft_ms": 10}, "TTFT", "TTFT"), ({"targets_itl_ms": 5}, "ITL", "ITL"),
                 ({"link": {"bytes_per_second": 1e8}}, None, "the link: computing a prompt is faster")):
@@ -265,7 +265,7 @@ class Plans(unittest.TestCase):
         held = (4000 + 300) * 150000
         self.assertEqual(system(engine_cache_memory_bytes=5.5 * held).engine.max_batch, 5)
 
-    def test_the_least_number_is_found(self):
+    def test_the_minimum_is_found(self):
         for wanted in (*range(1, 20), 1000, 12345, 100_000):
             self.assertEqual(model.least(lambda n, w=wanted: n >= w), wanted)
         self.assertIsNone(model.least(lambda n: False))
@@ -321,7 +321,7 @@ class Input(unittest.TestCase):
         with self.assertRaisesRegex(model.BadInput, r"runs: must be a list of runs, got \[\]"):
             list(model.compare(document(runs=[])))
 
-    def test_a_gamma_law_has_its_moments(self):
+    def test_a_gamma_distribution_has_its_moments(self):
         for scv in (0.25, 1.0, 4.0):
             points = system(load_prompt_tokens={"mean": 3000, "scv": scv}).prompts
             self.assertAlmostEqual(sum(points) / len(points), 3000, delta=3)
@@ -344,8 +344,8 @@ class Program(unittest.TestCase):
         for wanted in ("aggregated: ", "disaggregated: ", "simulated p95", "bound with one worker less", "cheaper: "):
             self.assertIn(wanted, shown)
 
-    def test_compares_runs_with_what_was_measured(self):
-        """Here the simulation stands for the machine."""
+    def test_compares_predictions_with_measured_runs(self):
+        """Here the simulation takes the place of measurements."""
         base = {"requests_per_second": 4, "prompt_tokens": {"mean": 4000, "scv": 0.5}}
         one = system(**{f"load_{key}": value for key, value in base.items()})
         found = model.simulated(one, "disaggregated", (3, 2))
@@ -356,7 +356,7 @@ class Program(unittest.TestCase):
         self.assertEqual([row[1:3] for row in rows], [("ttft_ms", "p50"), ("ttft_ms", "p95"), ("itl_ms", "p95")])
         for *_, predicted, measured in rows:
             self.assertAlmostEqual(predicted / measured, 1, delta=0.25)
-        runs[0]["ttft_ms"]["p50"] *= 2  # an error shows
+        runs[0]["ttft_ms"]["p50"] *= 2  # an error that must show
         shown = self.run_it(json.dumps(example), "--measured")
         self.assertRegex(shown, r"0 TTFT    p50 .* -[34]\d\.\d%\n")
         self.assertIn("mean absolute error", shown)

@@ -35,7 +35,7 @@ TEST(SelfDrafts, WriteThePlainTextInEveryFamily) {
       proposed += drafted.stats.proposed;
     }
   }
-  EXPECT_GT(accepted * 2, proposed);  // chance would be one in three hundred
+  EXPECT_GT(accepted * 2, proposed);  // by chance it would be one in three hundred
 }
 
 }  // namespace

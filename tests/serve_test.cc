@@ -1,4 +1,4 @@
-// `tandem serve` as a process: it says where it listens, serves, and ends when it is asked to.
+// `tandem serve` as a process: it logs its address, serves, and ends on request.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -33,7 +33,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The program with its standard error in a file, or in a pipe that the test reads.
+// The program, with its standard error in a file or in a pipe that the test reads.
 class ServeProcess {
  public:
   enum class Log { kFile, kPipe };
@@ -82,9 +82,9 @@ class ServeProcess {
     }
     return piped_;
   }
-  // The pipe has room for little: nobody reads it while log() is not called.
+  // Shrinks the pipe. It is read only in log().
   void NarrowLog() const { TANDEM_CHECK(fcntl(pipe_, F_SETPIPE_SZ, 4096) > 0); }
-  // Nobody reads the pipe any more.
+  // Closes the reading end of the pipe.
   void LeaveLog() { close(std::exchange(pipe_, -1)); }
   struct Memory {
     int64_t virtual_bytes = 0;
@@ -97,7 +97,7 @@ class ServeProcess {
     const int64_t page_bytes = sysconf(_SC_PAGESIZE);
     return {pages.virtual_bytes * page_bytes, pages.resident_bytes * page_bytes};
   }
-  // The port that it says it listens at, however long that takes; 0 if it ends before.
+  // Waits for the log line with the port and returns the port, or 0 if the process ends first.
   int AwaitPort() {
     while (IsRunning()) {
       const std::string text = log();
@@ -119,7 +119,8 @@ class ServeProcess {
     return info.si_pid == 0;
   }
   void Signal(int number) const { kill(process_, number); }
-  // Its exit status; less than 0 if a signal ended it: that signal's number, negated.
+  // Waits for the process and returns its exit status, or the negated number of the signal that
+  // ended it.
   int AwaitEnd() {
     int status = 0;
     TANDEM_CHECK(waitpid(process_, &status, 0) == process_);
@@ -134,7 +135,7 @@ class ServeProcess {
   std::string piped_;
 };
 
-// What a command line that is wrong makes the program say.
+// Returns the error for a wrong command line.
 std::string Refusal(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "serve");
   const ProgramRun run = RunProgram(arguments);
@@ -142,7 +143,7 @@ std::string Refusal(std::vector<std::string> arguments) {
   return run.err;
 }
 
-TEST(Serve, EndsWellOnSignals) {
+TEST(Serve, ShutsDownOnSignals) {
   for (const int number : {SIGTERM, SIGINT}) {
     ServeProcess process;
     const int port = process.AwaitPort();
@@ -154,8 +155,8 @@ TEST(Serve, EndsWellOnSignals) {
   }
 }
 
-// Before it serves, a signal ends it as it ends any program; from then on it stops by itself.
-TEST(Serve, EndsOnASignalThatComesWhileItStarts) {
+// Before the program serves, a signal kills it by default. After that it shuts down by itself.
+TEST(Serve, EndsOnASignalDuringStartup) {
   for (int milliseconds = 1; milliseconds < 300; milliseconds *= 2) {
     ServeProcess process;
     absl::SleepFor(absl::Milliseconds(milliseconds));
@@ -164,8 +165,8 @@ TEST(Serve, EndsOnASignalThatComesWhileItStarts) {
   }
 }
 
-TEST(Serve, FinishesWhatRunsAndLogsEveryRequest) {
-  // However slow the machine is, what runs has the time it takes.
+TEST(Serve, FinishesRunningRequestsAndLogsEveryRequest) {
+  // Running requests can finish even on a slow machine.
   ServeProcess process({"--api-key", "secret", "--drain-seconds", "3600"});
   const int port = process.AwaitPort();
   ASSERT_NE(port, 0) << process.log();
@@ -185,8 +186,8 @@ TEST(Serve, FinishesWhatRunsAndLogsEveryRequest) {
   EXPECT_THAT(log, ::testing::Not(HasSubstr("secret")));
 }
 
-// The signal of a pipe that nobody reads ends whoever does not say otherwise.
-TEST(Serve, GoesOnWhenNobodyReadsItsLog) {
+// SIGPIPE, from a pipe without a reader, ends a process by default.
+TEST(Serve, GoesOnIfItsLogPipeIsClosed) {
   ServeProcess process({}, ServeProcess::Log::kPipe);
   const int port = process.AwaitPort();
   ASSERT_NE(port, 0) << process.log();
@@ -198,8 +199,8 @@ TEST(Serve, GoesOnWhenNobodyReadsItsLog) {
   EXPECT_EQ(process.AwaitEnd(), 0);
 }
 
-// A pipe whose reader holds it open and reads nothing takes 64 KiB, and whoever writes more waits.
-TEST(Serve, GoesOnWhenTheReaderOfItsLogStands) {
+// A pipe that is open but not read holds 64 KiB. Writes beyond that block.
+TEST(Serve, GoesOnIfItsLogPipeIsFull) {
   ServeProcess process({}, ServeProcess::Log::kPipe);
   const int port = process.AwaitPort();
   ASSERT_NE(port, 0) << process.log();
@@ -213,7 +214,8 @@ TEST(Serve, GoesOnWhenTheReaderOfItsLogStands) {
   EXPECT_EQ(process.AwaitEnd(), 0);
 }
 
-// A body may come to a hundred times its size while it is worked on, and then to nothing.
+// A request can take a hundred times the size of its body while it is processed. That memory must
+// be returned.
 TEST(Serve, GivesMemoryBack) {
   ServeProcess process;
   const int port = process.AwaitPort();
@@ -223,18 +225,18 @@ TEST(Serve, GivesMemoryBack) {
       Client(port).Ask("POST", "/v1/completions", small + std::string(100'000, 'x') + "\"}").status,
       200);
   const ServeProcess::Memory before = process.memory();
-  if (before.virtual_bytes > int64_t{1} << 40) GTEST_SKIP() << "sanitizers keep what is freed";
+  if (before.virtual_bytes > int64_t{1} << 40) GTEST_SKIP() << "sanitizers keep freed memory";
   std::string body = R"({"prompt": "A", "nobody_knows": [)";
   while (body.size() < (4 << 20) - 20) body += "[1,[2]],";
   EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", body + "1]}").status, 200);
-  // It happens after the answer, at some time; ctest ends a test that waits in vain.
+  // Memory is returned some time after the answer. ctest ends a test that waits forever.
   while (process.memory().resident_bytes - before.resident_bytes >= 32 << 20) {
     absl::SleepFor(absl::Milliseconds(10));
   }
 }
 
-// A target whose publisher recommends to sample it greedily.
-TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
+// A target whose publisher recommends greedy sampling.
+TEST(Serve, FollowsTheSamplingOfModelAndRequest) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_greedy_", getpid());
   std::filesystem::remove_all(folder);
   std::filesystem::copy(ShippedModelPath("storyteller-7m"), folder);
@@ -255,7 +257,7 @@ TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
     ASSERT_NE(port, 0) << process.log();
     greedy = ask(port, "")["choices"][0]["token_ids"];
     EXPECT_EQ(ask(port, R"(, "temperature": 0)")["choices"][0]["token_ids"], greedy);
-    // Whatever drafts for others, a request may name any that can run.
+    // A request can name any available drafter, whatever the default is.
     for (const char* drafter : {"model", "ngram", "model+ngram", "none"}) {
       const auto answer =
           ask(port, absl::StrCat(R"(, "speculation": {"drafter": ")", drafter, "\"}"));
@@ -277,7 +279,7 @@ TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Serve, DraftsByAHead) {
+TEST(Serve, DraftsWithAHead) {
   const std::string target = ShippedModelPath("storyteller-7m");
   const HeadFolder head(target, TextsOf(target, {"Once upon a time"}, 48), {.is_one_layer = true});
   ServeProcess process({"--draft", head.path()});
@@ -293,7 +295,7 @@ TEST(Serve, DraftsByAHead) {
   };
   const auto plain = ask(R"({"drafter": "none"})");
   for (const std::string drafter : {"eagle3", "model"}) {
-    // A fixed length: `auto` may find that this head does not pay where the program runs slowly.
+    // A fixed length, because `auto` can find that this head does not pay on a slow machine.
     const auto answer = ask(R"({"drafter": ")" + drafter + R"(", "draft_tokens": 2})");
     EXPECT_EQ(answer["choices"][0]["text"], plain["choices"][0]["text"]);
     EXPECT_EQ(answer["speculation"]["drafter"], "eagle3");
@@ -303,7 +305,7 @@ TEST(Serve, DraftsByAHead) {
   EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
 }
 
-TEST(Serve, IsAsStrictAndNamesItsMetricsAsItIsTold) {
+TEST(Serve, FollowsOptionsForUnknownFieldsAndMetricNames) {
   const std::string body = R"({"prompt": "A", "no_such_field": 1, "max_tokens": 1})";
   {
     ServeProcess process;
@@ -335,7 +337,7 @@ TEST(Serve, IsAsStrictAndNamesItsMetricsAsItIsTold) {
   EXPECT_THAT(Refusal({"--generation-config", "x"}), HasSubstr("--generation-config"));
 }
 
-TEST(Serve, TakesItsKeyFromAFileOrTheEnvironment) {
+TEST(Serve, ReadsItsKeyFromAFileOrTheEnvironment) {
   const std::string file = absl::StrCat(testing::TempDir(), "/tandem_key_", getpid());
   std::ofstream(file) << "of-the-file\n";
   setenv("TANDEM_API_KEY", "of-the-environment", 1);
@@ -357,8 +359,8 @@ TEST(Serve, TakesItsKeyFromAFileOrTheEnvironment) {
   std::filesystem::remove(file);
 }
 
-// No key at all is another matter: that is said by leaving it out.
-TEST(Serve, RefusesKeysThatNobodyCanSend) {
+// An empty key is an error. To serve without a key, leave the option out.
+TEST(Serve, RefusesKeysThatCannotBeSent) {
   const std::string file = absl::StrCat(testing::TempDir(), "/tandem_no_key_", getpid());
   for (const std::string& text : {std::string(), std::string("\n"), std::string(" \r\n")}) {
     std::ofstream(file) << text;

@@ -1,4 +1,4 @@
-// Engines that come and go over one store, or exchange pages.
+// Engines that start and stop over one store, or exchange pages.
 #ifndef TANDEM_TESTS_STORE_WORLD_H_
 #define TANDEM_TESTS_STORE_WORLD_H_
 
@@ -21,7 +21,7 @@ namespace tandem {
 
 // ---- Prompts whose pages outlive their engine ----
 
-// The first `length` tokens of a text that goes on as the pair does.
+// Returns `length` tokens: the pair's prompt, then its output, repeated.
 inline std::vector<TokenId> PromptOf(const GoldenPair& pair, int length) {
   std::vector<TokenId> prompt = pair.prompt_ids;
   for (size_t i = 0; static_cast<int>(prompt.size()) < length; ++i) {
@@ -40,22 +40,22 @@ inline Request RequestFor(std::vector<TokenId> prompt) {
           .logprobs = {.num_top = 2}};
 }
 
-// Tokens of the whole pages before a prompt's last token.
+// Returns the number of tokens in the whole pages before a prompt's last token.
 inline int WholePages(int num_tokens, int page_size) {
   return (num_tokens - 1) / page_size * page_size;
 }
 
 // ---- Stores ----
 
-// Another store, with what tests want to happen. Its pools were computed at a speed of the test's:
-// how long prompts wait for pages depends on it.
+// Wraps a store with hooks for tests. Its pools report the test's speed of computation, which
+// determines how long prompts wait for pages.
 class WatchedStore final : public WrappedStore {
  public:
   WatchedStore(std::shared_ptr<PageStore> store, double tokens_per_second)
       : WrappedStore(std::move(store)), tokens_per_second_(tokens_per_second) {}
 
-  std::function<void()> before_page;  // called before each page is given
-  absl::Status write_error;           // of every write
+  std::function<void()> before_page;  // called before each page is delivered
+  absl::Status write_error;           // returned by every write
 
   int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
            absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
@@ -78,7 +78,7 @@ class WatchedStore final : public WrappedStore {
   const double tokens_per_second_;
 };
 
-// A folder with a store, and a clock that stands still: no request waits in vain.
+// A folder with a store, and a clock that stands still, so that no wait for pages times out.
 class StoreWorld {
  public:
   static constexpr double kTokensPerSecond = 100.0;
@@ -88,7 +88,7 @@ class StoreWorld {
     TANDEM_CHECK(store.ok());
     return std::make_shared<WatchedStore>(*std::move(store), kTokensPerSecond);
   }
-  // A new engine. Its published pages are in the store when it has been destroyed.
+  // Starts a new engine. Its published pages are in the store once it has been destroyed.
   std::unique_ptr<Engine> Start(const EngineOptions& options) { return Start(options, Open()); }
   static std::unique_ptr<Engine> Start(const EngineOptions& options,
                                        std::shared_ptr<PageStore> store) {
@@ -113,8 +113,8 @@ inline Request PrefillOf(Request request) {
   return request;
 }
 
-// The request that a router sends to the decode worker after `prefill` has answered. By a clock
-// that stands still it waits for pages until they have come, or will not come.
+// Returns the request that a router sends to the decode worker after `prefill` has answered. With a
+// clock that stands still it waits until its pages have arrived or can no longer arrive.
 inline Request DecodeAfter(Engine* prefill, const Request& request) {
   const Completion read = Generate(prefill, PrefillOf(request));
   Request decode = request;

@@ -1,4 +1,4 @@
-// What passes of a target leave for draft heads to read.
+// The states that a target's passes leave for draft heads.
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -29,7 +29,7 @@ class TargetStates : public testing::Test {
   }
   int hidden() const { return model_->config().hidden_size; }
 
-  // The states of all tokens, read in chunks.
+  // Returns the states of all tokens, read in chunks.
   std::vector<float> StatesIn(size_t chunk_tokens) {
     KvSequence kv = cache_->NewSequence();
     std::vector<float> states;
@@ -51,13 +51,13 @@ class TargetStates : public testing::Test {
   std::vector<TokenId> tokens_ = std::vector<TokenId>(40);
 };
 
-TEST_F(TargetStates, AreNoneUnlessAskedFor) {
+TEST_F(TargetStates, AreEmptyUnlessRequested) {
   EXPECT_EQ(model_->state_size(), 0);
   EXPECT_THAT(StatesIn(40), testing::IsEmpty());
 }
 
-TEST_F(TargetStates, BeginWithTheEmbedding) {
-  model_->LeaveStates({0});
+TEST_F(TargetStates, LayerZeroIsTheEmbedding) {
+  model_->KeepStates({0});
   const std::vector<float> states = StatesIn(40);
   const ConstMatrixView embedding = Embedding();
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -69,9 +69,9 @@ TEST_F(TargetStates, BeginWithTheEmbedding) {
   }
 }
 
-// The head of this model is its embedding.
-TEST_F(TargetStates, EndWithWhatTheHeadReads) {
-  model_->LeaveStates({model_->config().num_layers});
+// This model's output head is its embedding.
+TEST_F(TargetStates, TheLastLayerIsTheInputOfTheHead) {
+  model_->KeepStates({model_->config().num_layers});
   KvSequence kv = cache_->NewSequence();
   const ForwardRequest pass{.tokens = tokens_, .kv = &kv, .num_logits = 40};
   const MatrixView logits = *model_->Forward({&pass, 1});
@@ -82,10 +82,11 @@ TEST_F(TargetStates, EndWithWhatTheHeadReads) {
   EXPECT_EQ(std::memcmp(computed.data(), logits.data, computed.size() * sizeof(float)), 0);
 }
 
-// Layers in any order, each in its columns; and no row depends on the others of its pass.
+// Layers can be in any order, each in its own columns, and a row does not depend on the other rows
+// of its pass.
 TEST_F(TargetStates, AreTheSameInEveryChunking) {
   const int last = model_->config().num_layers;
-  model_->LeaveStates({last, 1, 0});
+  model_->KeepStates({last, 1, 0});
   const std::vector<float> whole = StatesIn(40);
   for (const size_t chunk_tokens : {1, 7, 16}) {
     const std::vector<float> chunked = StatesIn(chunk_tokens);
@@ -95,7 +96,7 @@ TEST_F(TargetStates, AreTheSameInEveryChunking) {
   }
   int column = 0;
   for (const int layer : {last, 1, 0}) {
-    model_->LeaveStates({layer});
+    model_->KeepStates({layer});
     const std::vector<float> alone = StatesIn(40);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       ASSERT_EQ(std::memcmp(&whole[i * 3 * hidden() + column], &alone[i * hidden()],

@@ -1,4 +1,4 @@
-// What requests of one tenant leave to those of another: nothing.
+// Requests of one tenant must not affect those of another.
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,12 +28,12 @@ std::vector<Request> RequestsOf(const GoldenPair& pair, const std::string& salt,
 
 struct World {
   DrafterKind drafter;
-  std::string before;  // the salt of the requests that are made first; none are made with "-"
+  std::string before;  // the salt of the requests that run first; "-" for no such requests
   std::string salt;
   float temperature = 0.0f;
 };
 
-// With a clock that stands still a round's choices depend on the texts alone.
+// The clock stands still, so that a round's choices depend on the texts alone.
 std::vector<Completion> CompletionsIn(const GoldenPair& pair, const World& world) {
   const FakeClock clock;
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
@@ -61,7 +61,7 @@ int64_t Sum(const std::vector<Completion>& completions,
 }
 
 // Rows 178 and 179 of the bug catalogue.
-TEST(TenantIsolation, WhatOneWroteChangesNothingForAnother) {
+TEST(TenantIsolation, TextsOfOneTenantDoNotAffectAnother) {
   const GoldenPair pair("perturbed");
   for (const DrafterKind drafter :
        {DrafterKind::kNgram, DrafterKind::kModel, DrafterKind::kModelAndNgram}) {
@@ -82,9 +82,9 @@ TEST(TenantIsolation, WhatOneWroteChangesNothingForAnother) {
   }
 }
 
-// The other half: the same requests of the same tenant do find what was left, with and without a
-// salt, and say the same.
-TEST(TenantIsolation, WhatOneWroteServesItself) {
+// The other half: the same requests of the same tenant do use its earlier state, with and without a
+// salt, and give the same text.
+TEST(TenantIsolation, TextsOfATenantHelpItsOwnRequests) {
   const GoldenPair pair("perturbed");
   for (const std::string salt : {"", "b"}) {
     const auto alone =
@@ -99,7 +99,7 @@ TEST(TenantIsolation, WhatOneWroteServesItself) {
   }
 }
 
-TEST(TenantIsolation, NoMemoryRemembersNothing) {
+TEST(TenantIsolation, WithoutMemoryNothingIsRemembered) {
   const GoldenPair pair("perturbed");
   const FakeClock clock;
   EngineOptions options = CpuOptionsFor(pair.target, "");

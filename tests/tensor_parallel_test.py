@@ -16,7 +16,7 @@ MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
 
 
 def children(process):
-    """Process ids, by the rank that is their last word."""
+    """Process ids by rank, which is the last word of their command lines."""
     found = {}
     for task in pathlib.Path(f"/proc/{process}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -55,7 +55,7 @@ class Server:
             self.news.notify_all()
 
     def address(self, number=1):
-        """The address that it logs when it serves for the `number`th time."""
+        """The address that the server logs when it starts serving for the `number`th time."""
         def found():
             return [match[1] for line in self.lines if (match := re.search(r"serving address=(\S+)", line))]
         with self.news:
@@ -91,7 +91,7 @@ class TensorParallel(unittest.TestCase):
         self.assertTrue(text)
         ranks = children(server.process.pid)
         self.assertEqual(sorted(ranks), [1, 2])
-        # A terminal's Ctrl-C reaches all processes, which do not end before the first one.
+        # A terminal's Ctrl-C reaches all processes. The other ranks must not end before the first.
         for process in [*ranks.values(), server.process.pid]:
             os.kill(process, signal.SIGINT)
         status, log = server.end()
@@ -105,7 +105,7 @@ class TensorParallel(unittest.TestCase):
         os.kill(ranks[2], signal.SIGKILL)
         status, log = server.end()
         self.assertEqual(status, 1, log)
-        self.assertIn("tandem: error: --tensor-parallel: rank 2 was ended by signal 9 (Killed)", log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 2 was terminated by signal 9 (Killed)", log)
         self.nothing_is_left(ranks.values())
 
     def test_a_rank_that_hangs_ends_the_server(self):
@@ -117,10 +117,10 @@ class TensorParallel(unittest.TestCase):
             complete(address)
         status, log = server.end()
         self.assertEqual(status, 1, log)
-        self.assertIn("tandem: error: --tensor-parallel: rank 1 has said nothing for 10s", log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 1 has been silent for 10s", log)
         self.nothing_is_left(ranks.values())
 
-    def test_the_server_starts_again_where_it_is_told_to(self):
+    def test_the_server_restarts_if_configured(self):
         server = Server("--on-rank-failure", "restart")
         text = complete(server.address())
         first = children(server.process.pid)
@@ -144,7 +144,7 @@ class TensorParallel(unittest.TestCase):
                 pass
         self.nothing_is_left(ranks.values())
 
-    def test_nobody_types_the_command_of_a_rank(self):
+    def test_the_rank_command_refuses_to_run_by_hand(self):
         done = subprocess.run([TANDEM, "rank", "1"], capture_output=True, text=True, close_fds=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("is not the memory of a group", done.stderr)

@@ -15,10 +15,10 @@
 
 namespace tandem {
 
-// The program on a terminal of its own.
+// The program on its own terminal.
 class Terminal {
  public:
-  // `program`: its path.
+  // `program` is its path.
   Terminal(const char* program, const std::vector<std::string>& words,
            const char* variable = "TANDEM_NOTHING=") {
     process_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
@@ -40,7 +40,8 @@ class Terminal {
     close(terminal_);
   }
 
-  // Reads until this text has come after the texts awaited before. False if it never does.
+  // Reads until this text appears after the texts awaited before. Returns false if the output ends
+  // first.
   bool Await(const std::string& text) {
     for (;;) {
       const size_t at = seen_.find(text, awaited_);
@@ -54,7 +55,7 @@ class Terminal {
   void Type(const std::string& keys) const {
     ASSERT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
-  // Its exit status; -1 if a signal ended it.
+  // Waits for the program and returns its exit status, or -1 if a signal ended it.
   int AwaitEnd() {
     while (ReadMore()) {
     }

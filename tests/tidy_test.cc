@@ -1,5 +1,5 @@
-// The rules that a machine can check of how this tree is laid out and written. Each has cases that
-// see it fail. That every header compiles alone is checked by tests/CMakeLists.txt.
+// The layout and style rules of this tree that a machine can check. Each rule has cases that see it
+// fail. tests/CMakeLists.txt checks that every header compiles alone.
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Text that the rules forbid stands here in two parts, so that this file keeps them.
+// Text that the rules forbid is written in two parts here, so that this file follows the rules.
 std::string Include(const std::string& path) { return "#include \"" + path + "\"\n"; }
 
 Violations CheckAll(const SourceTree& tree) {
@@ -53,7 +53,7 @@ Violations CheckAll(const SourceTree& tree) {
   return all;
 }
 
-TEST(Tidy, ThisTreeKeepsAllRules) {
+TEST(Tidy, ThisTreeFollowsAllRules) {
   const SourceTree tree = ReadSourceTree(TANDEM_SOURCE_DIR);
   ASSERT_TRUE(tree.files.contains("base/philox.h"));
   ASSERT_TRUE(tree.files.contains("dev"));
@@ -68,7 +68,7 @@ TEST(SourceText, CodeOnlyBlanksCommentsAndLiteralsAndKeepsLines) {
   EXPECT_EQ(CodeOnly("\"// no comment\" d"), "\"             \" d");
 }
 
-TEST(SourceText, HasWordWantsBothEndsFree) {
+TEST(SourceText, HasWordMatchesWholeWordsOnly) {
   EXPECT_TRUE(HasWord("std::rand()", "rand"));
   EXPECT_TRUE(HasWord("brand rand", "rand"));
   EXPECT_FALSE(HasWord("operand rand_", "rand"));
@@ -119,7 +119,7 @@ TEST(FolderChain, SeesUnknownFoldersAndPathsNotFromTheRoot) {
               ElementsAre(HasSubstr("not in the chain")));
 }
 
-TEST(FolderChain, KnowsThePlacesOfPublicHeaders) {
+TEST(FolderChain, KnowsTheFoldersOfPublicHeaders) {
   EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("tandem/engine.h")},
                                 {"text/a.cc", Include("tandem/types.h")},
                                 {"include/tandem/engine.h",
@@ -148,7 +148,7 @@ TEST(FolderChain, LetsThePythonModuleSeePublicHeadersOnly) {
                                             Include("absl/status/status.h")}}),
       IsEmpty());
   EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("engine/engine.h")}}),
-              ElementsAre(HasSubstr("python/ stands on <tandem/...> only")));
+              ElementsAre(HasSubstr("python/ includes <tandem/...> only")));
   EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("tests/b.h")}}), SizeIs(1));
   EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("python/b.h")}}), SizeIs(1));
 }
@@ -237,7 +237,7 @@ TEST(Layout, CountsCharactersAndForgivesUrlsAndDocuments) {
               IsEmpty());
 }
 
-TEST(Layout, WrapsDocumentsButForTablesCodeAndUrls) {
+TEST(Layout, WrapsDocumentsExceptTablesCodeAndUrls) {
   const std::string url =
       "https:"
       "//";
@@ -254,7 +254,7 @@ TEST(Layout, WrapsDocumentsButForTablesCodeAndUrls) {
   EXPECT_THAT(CheckDocumentWidth({{"a.md", "`a` and `b`" + wide + "\n"}}), SizeIs(1));
 }
 
-TEST(Glossary, KeepsTheWordsThatItReplacesOutOfTheTree) {
+TEST(Glossary, ForbidsTheWordsThatItReplaces) {
   const std::string glossary =
       "| term | meaning | in code | not |\n|---|---|---|---|\n"
       "| epilogue | `meaning` | `Epilogue` | `ProductTail`, `tail of products` |\n";
@@ -276,7 +276,7 @@ TEST(Layout, SeesFilesThatAreTooLong) {
 
 TEST(Headers, AreGuardedByTheirPath) {
   const auto guarded = [](const std::string& name) {
-    return "// What it is.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
+    return "// A header.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
   };
   EXPECT_THAT(
       CheckIncludeGuards({{"server/api/a.h", guarded("TANDEM_SERVER_API_A_H_")},
@@ -349,7 +349,7 @@ TEST(RandomNumbers, ComeFromPhilox) {
 }
 
 // Row 2 of the bug catalogue.
-TEST(RandomNumbers, AreReadByTheirOwnFolderAlone) {
+TEST(RandomNumbers, EachStreamIsReadByOneFolder) {
   EXPECT_THAT(CheckRandomStreamsHaveOneReader(
                   {{"draft/a_drafter.cc", "RandomPlace{.stream = RandomStream::kDraft};\n"},
                    {"verify/verifier.cc", "f(RandomStream::kAccept, RandomStream::kResidual);\n"},
@@ -387,7 +387,7 @@ TEST(TimeOfDay, IsForStampsOnly) {
 }
 
 // Row 201 of the bug catalogue.
-TEST(Atomics, WakeAfterStoresThatAreSeenFirst) {
+TEST(Atomics, StoresBeforeWakingAreSequential) {
   const std::string wake = "x.notify_all();\n";
   EXPECT_THAT(CheckWakingStoresAreSequential(
                   {{"base/a.cc", "x.store(1, std::memory_order_seq_cst);\n" + wake},
@@ -398,7 +398,7 @@ TEST(Atomics, WakeAfterStoresThatAreSeenFirst) {
               ElementsAre(HasSubstr("base/a.cc:2:")));
 }
 
-// A page with all rows, of which the first is this.
+// Returns a page with all rows, starting with this one.
 Files CataloguePage(const std::string& first_row) {
   std::string page = "| 1 | " + first_row + " |\n";
   for (int row = 2; row <= 80; ++row) page += "| " + std::to_string(row) + " | waits for x |\n";
@@ -419,7 +419,7 @@ TEST(BugCataloguePage, NamesTestsThatExist) {
   EXPECT_THAT(CheckBugCatalogue(with_python), ElementsAre(HasSubstr("has no test Other.test_it")));
 }
 
-TEST(BugCataloguePage, NamesTestsOfPythonToo) {
+TEST(BugCataloguePage, NamesPythonTestsToo) {
   for (const std::string path : {"tests/a_test.py", "tests/page/a_cases.py"}) {
     Files files = CataloguePage("`" + path + ": test_a`");
     files[path] = "    def test_ab(self):\n";
@@ -438,7 +438,7 @@ TEST(BugCataloguePage, HasEveryRowAndEveryTestOfTheCatalogue) {
 }
 
 // Row 135 of the bug catalogue.
-TEST(Patience, IsEndlessInTests) {
+TEST(Patience, TestsDoNotUseTimeouts) {
   EXPECT_THAT(CheckTestsNeverGiveUp(
                   {{"engine/engine.cc", "mutex_.AwaitWithTimeout(done, timeout);\n"},
                    {"tests/a_test.cc", "mutex.Await(done);  // AwaitWithTimeout\nwait_format();\n"},
@@ -476,7 +476,7 @@ TEST(Text, HasNoNotesToOneself) {
               SizeIs(3));
 }
 
-TEST(Text, NamesNoMachineAndNoRegistry) {
+TEST(Text, DoesNotNameMachinesOrRegistries) {
   EXPECT_THAT(CheckNoMachinePathsOrRegistries({{"a.md", "see framework/a and build/release\n"}}),
               IsEmpty());
   for (const std::string text : {"cd /wo"
@@ -493,7 +493,7 @@ TEST(Text, NamesNoMachineAndNoRegistry) {
   }
 }
 
-TEST(Text, StartsNoPythonThatIsNotIsolated) {
+TEST(Text, StartsPythonIsolatedOnly) {
   EXPECT_THAT(
       CheckPythonIsIsolated({{"a.sh", "python3 -I -m pip list\npython3 tools/a.py -c x\n"},
                              {"a.py", "run([sys.executable, \"-I\", \"-c\", code])\n"},

@@ -1,4 +1,4 @@
-// A target with its verifier, and sequences with proposals to be verified.
+// A target with its verifier, and sequences with proposals to verify.
 #ifndef TANDEM_TESTS_VERIFY_WORLD_H_
 #define TANDEM_TESTS_VERIFY_WORLD_H_
 
@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// A sequence that the target reads, with a proposal behind it.
+// A sequence that the target reads, followed by a proposal.
 struct VerifySequence {
   std::vector<TokenId> context;
   SamplingParams sampling = {};
@@ -91,7 +91,7 @@ class VerifyWorld {
     EXPECT_TRUE(status.ok()) << status;
     return results[0];
   }
-  // The target's distribution after a context and the first `count` proposed tokens.
+  // Returns the target's distribution after the context and the first `count` proposed tokens.
   Distribution TargetRow(const VerifySequence& s, int count) const {
     std::vector<TokenId> context = s.context;
     TokenHistory history = s.history;

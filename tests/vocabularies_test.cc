@@ -1,5 +1,5 @@
-// Whole engines whose draft has other tokens than the target: models and tokenizers of the golden
-// pairs, rewritten.
+// Whole engines whose draft has another vocabulary than the target: rewritten models and tokenizers
+// of the golden pairs.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -23,12 +23,12 @@ namespace {
 
 using testing::HasSubstr;
 using Json = nlohmann::json;
-// Of each token of the new vocabulary, which it was in the old one.
+// For each token of the new vocabulary, its id in the old one.
 using OldIds = std::vector<TokenId>;
 
 // ---- Folders with another vocabulary ----
 
-// Moves the rows that stand for tokens.
+// Rearranges the weight rows that belong to tokens.
 void RewriteWeights(const ModelCopy& model, const OldIds& old_ids) {
   const std::string file = model.Read("model.safetensors");
   const auto entries = ParseSafetensors(
@@ -59,8 +59,8 @@ void RewriteWeights(const ModelCopy& model, const OldIds& old_ids) {
   model.SetConfig("vocab_size", old_ids.size());
 }
 
-// The ids of tokenizer.json and the end tokens; a token that is not in `old_ids` is none any more,
-// and neither are the merges that make it.
+// Changes the ids in tokenizer.json and the end tokens. Removes tokens that are not in `old_ids`,
+// and the merges that form them.
 void RewriteTokenizer(const ModelCopy& model, const OldIds& old_ids) {
   std::map<TokenId, TokenId> new_ids;
   for (size_t id = 0; id < old_ids.size(); ++id) new_ids[old_ids[id]] = static_cast<TokenId>(id);
@@ -116,8 +116,8 @@ const SamplingParams kSampled[] = {
     {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f},
     {.temperature = 1.2f, .repetition_penalty = 1.2f, .presence_penalty = 0.4f}};
 
-// Speculation with this draft says what the target says alone, greedily and with seeds, alone and
-// among others. Returns the share of drafted tokens that was accepted.
+// Expects that speculation with this draft gives the target's own text, greedily and with seeds,
+// alone and in batches. Returns the fraction of draft tokens that was accepted.
 double ExpectPlainOutput(const std::string& target, const std::string& draft,
                          const std::vector<TokenId>& prompt_ids) {
   EngineOptions options = DraftModelOptionsFor(target, draft);
@@ -156,9 +156,9 @@ double ExpectPlainOutput(const std::string& target, const std::string& draft,
   return static_cast<double>(accepted) / static_cast<double>(proposed);
 }
 
-// ---- The same tokens by other ids ----
+// ---- The same tokens with other ids ----
 
-// A draft whose ids are shuffled is the same draft: the reference's counts come out.
+// A draft whose ids are shuffled is the same draft, so it gives the reference's counts.
 TEST(Vocabularies, ShuffledIdsChangeNothing) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
@@ -182,9 +182,9 @@ TEST(Vocabularies, ShuffledIdsChangeNothing) {
   }
 }
 
-// The same of sampled drafts under every rule, with the noise of ids: token for token and count for
-// count what the pair does whose ids agree.
-TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
+// Under every rule, sampled drafts with shuffled ids give the same tokens and counts as the pair
+// whose ids agree, because noise follows the target's ids.
+TEST(Vocabularies, ShuffledIdsAreSampledTheSame) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RewriteVocabulary(draft, ShuffledIds(kPairVocab, 2));
@@ -215,7 +215,7 @@ TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
 
 // ---- Other tokens ----
 
-// Of the draft's merges a few are left: what it does not have it reads in pieces.
+// Only a few of the draft's merges are left. It reads the missing tokens in pieces.
 TEST(Vocabularies, ASmallerDraftIsLossless) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
@@ -236,14 +236,14 @@ TEST(Vocabularies, ALargerDraftIsLossless) {
   EXPECT_GT(ExpectPlainOutput(target.path(), pair.draft, prompt), 0.02);
 }
 
-// The same tokenizer, of which the draft's head has no rows for the last tokens.
+// The tokenizers are the same, but the draft's head does not have rows for the last tokens.
 TEST(Vocabularies, ADraftWithoutTheLastTokensReadsThemInPieces) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RewriteWeights(draft, AllIds(300));
   const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, 300);
-  // A prompt of nothing else.
+  // A prompt of missing tokens only.
   const Completion got = Generate(engine.get(), {.prompt_ids = {319, 318, 310, 305},
                                                  .max_tokens = 8,
                                                  .sampling = kGreedy,
@@ -253,8 +253,8 @@ TEST(Vocabularies, ADraftWithoutTheLastTokensReadsThemInPieces) {
   EXPECT_GT(ExpectPlainOutput(pair.target, draft.path(), pair.prompt_ids), 0.02);
 }
 
-// Two golden models that were never meant for each other.
-TEST(Vocabularies, StrangersAreLossless) {
+// Pairs of unrelated golden models.
+TEST(Vocabularies, UnrelatedPairsAreLossless) {
   const GoldenPair pair("shallow");
   ExpectPlainOutput(GoldenModelPath("llama-gqa"), GoldenModelPath("qwen3-shallow"),
                     pair.prompt_ids);
@@ -270,7 +270,7 @@ void RemoveTokenizer(const ModelCopy& model) {
   model.Remove("tokenizer_config.json");
 }
 
-TEST(Vocabularies, ADraftWithoutATokenizerHasItsTargets) {
+TEST(Vocabularies, ADraftWithoutATokenizerUsesTheTargets) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RemoveTokenizer(draft);
@@ -285,8 +285,8 @@ TEST(Vocabularies, ADraftWithoutATokenizerHasItsTargets) {
   EXPECT_GT(got.stats.accepted, 0);
 }
 
-// The same of GGUF files, whose key gets another name.
-TEST(Vocabularies, AGgufDraftWithoutATokenizerHasItsTargets) {
+// The same with a GGUF file whose tokenizer key is renamed.
+TEST(Vocabularies, AGgufDraftWithoutATokenizerUsesTheTargets) {
   const ModelCopy draft(GoldenModelPath("llama-gqa"));  // for its folder
   std::string bytes = *ReadFile(GoldenGgufPath("llama-small.Q8_0.gguf"));
   const std::string key = "tokenizer.ggml.model";
@@ -298,13 +298,13 @@ TEST(Vocabularies, AGgufDraftWithoutATokenizerHasItsTargets) {
   const Completion got =
       Generate(engine.get(), {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy});
   EXPECT_GT(got.stats.accepted, 0);
-  // As a target it is none.
+  // As a target the file is refused.
   const auto refused = Engine::Create(CpuOptionsFor(draft.FilePath("draft.gguf"), ""));
   EXPECT_THAT(std::string(refused.status().message()),
               testing::AllOf(HasSubstr("draft.gguf"), HasSubstr(key)));
 }
 
-TEST(Vocabularies, RefusesADraftWithoutATokenizerWhoseVocabularyIsAnothers) {
+TEST(Vocabularies, RefusesADraftWithoutATokenizerOfAnotherVocabularySize) {
   const GoldenPair pair("perturbed");
   const std::string file = pair.target + "/tokenizer.json";
   for (const int rows : {kPairVocab - 1, kPairVocab + 1025}) {
@@ -316,7 +316,7 @@ TEST(Vocabularies, RefusesADraftWithoutATokenizerWhoseVocabularyIsAnothers) {
     ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
     EXPECT_EQ(std::string(engine.status().message()),
               absl::StrCat(draft.path(),
-                           ": has no tokenizer, and cannot speak its target's: vocabulary: found ",
+                           ": has no tokenizer, and cannot use its target's: vocabulary: found ",
                            rows, ", allowed: from 320 to 1344, for the 320 tokens of ", file));
   }
 }
@@ -330,7 +330,7 @@ TEST(Vocabularies, RefusesATargetWithoutATokenizer) {
   EXPECT_THAT(std::string(engine.status().message()), HasSubstr("tokenizer.json"));
 }
 
-TEST(Vocabularies, NamesTheFileWhoseTokensTheModelHasNotRowsFor) {
+TEST(Vocabularies, NamesTheTokenizerWithMoreTokensThanTheModelHasRows) {
   const ModelCopy target(GoldenModelPath("mistral-full"));
   RewriteWeights(target, AllIds(300));
   const auto engine = Engine::Create(CpuOptionsFor(target.path(), ""));
@@ -349,9 +349,9 @@ TEST(Vocabularies, RefusesADraftThatSharesBytesOnly) {
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_EQ(std::string(engine.status().message()),
             absl::StrCat(draft.path(), ": cannot draft for ", target,
-                         ": only 256 tokens are the same text; 241 of the target's 497 and 0 of "
+                         ": only 256 tokens have the same text; 241 of the target's 497 and 0 of "
                          "the draft's 256 have no counterpart"));
-  // The other way round every token of the target is one of the draft's.
+  // The other way round, every token of the target is also one of the draft's.
   const auto reverse = MakeEngine(DraftModelOptionsFor(draft.path(), target));
   EXPECT_EQ(reverse->draft_info()->mapped_tokens, kNumSmallest);
 }
@@ -370,7 +370,7 @@ TEST(Vocabularies, RefusesADraftWithoutACommonToken) {
       Engine::Create(DraftModelOptionsFor(GoldenModelPath("mistral-full"), draft.path()));
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_THAT(std::string(engine.status().message()),
-              HasSubstr("only 0 tokens are the same text; 317 of the target's 317 and 320 of the "
+              HasSubstr("only 0 tokens have the same text; 317 of the target's 317 and 320 of the "
                         "draft's 320 have no counterpart"));
 }
 

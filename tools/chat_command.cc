@@ -31,10 +31,9 @@
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
-#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -344,7 +343,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
                 : absl::StatusOr<std::optional<Completion>>(conversation_.Say(message, callbacks));
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    Tell(absl::StrCat("tandem: ", tools_option_.InItsNames(answer.status()).message()));
+    Tell(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());

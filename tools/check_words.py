@@ -36,7 +36,7 @@ RULES = [
     Rule("who", "things are which, that or it; name the thing",
          re.compile(r"\b(?:who|whoever|whom|nobody|somebody)\b", re.IGNORECASE)),
     Rule("is no", "write 'is not a'",
-         re.compile(r"\b(?:is|are|was|were|be|been) no (?!(?:longer|more|less|such|different|need|way)\b)[a-z]+")),
+         re.compile(r"(?<![Tt]here )\b(?:is|are|was|were|be|been) no (?!(?:longer|more|less|such|different|need|way)\b)[a-z]+")),
     Rule("what", "name the thing",
          re.compile(r"(?:^|[.:;,(]\s*|\b(?:of|for|from|than|to|with|by|in|on|all|and|or) )[Ww]hat "
                     rf"(?:{'|'.join(THING_VERBS.split())})\b")),

@@ -165,7 +165,7 @@ absl::Status Run(const FeaturesFlags& flags) {
     lengths.push_back(static_cast<int32_t>(text.size()));
     texts.push_back(std::move(text));
   }
-  runtime.target->LeaveStates(layers);
+  runtime.target->KeepStates(layers);
   const bool as_half = flags.type == "f16";
   StateReader reader(&runtime, &texts, as_half);
   Progress progress("read", static_cast<int64_t>(ids.size()));

@@ -18,17 +18,15 @@
 #include "tandem/answer_reader.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
-#include "tools/constraint_options.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/report.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
-#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -72,8 +70,8 @@ struct GenerateFlags {
   absl::StatusOr<Request> OnlyRequest() const;
   ChatFormat::Turn Turn() const { return {.system = system, .tools = tools}; }
   // Returns an engine's error with the names of command-line options.
-  absl::Status InItsNames(const absl::Status& status) const {
-    return tools_option.InItsNames(constraint_flags.InItsNames(status));
+  absl::Status WithOptionNames(const absl::Status& status) const {
+    return tools_option.WithOptionNames(constraint_flags.WithOptionNames(status));
   }
   bool is_batch() const { return !prompts_file.empty(); }
 };
@@ -213,12 +211,12 @@ absl::Status RunOne(const GenerateFlags& flags) {
   if (flags.chat) {
     ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
-    RETURN_IF_ERROR(flags.InItsNames(put.status()));
+    RETURN_IF_ERROR(flags.WithOptionNames(put.status()));
     reading = *std::move(put);
   }
   absl::StatusOr<Completion> shown =
       flags.json ? engine->Generate(request) : RunShown(engine.get(), request, reading);
-  RETURN_IF_ERROR(flags.InItsNames(shown.status()));
+  RETURN_IF_ERROR(flags.WithOptionNames(shown.status()));
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
     ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
@@ -253,7 +251,7 @@ absl::Status RunBatch(const GenerateFlags& flags) {
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
-       .in_its_names = [&](const absl::Status& status) { return flags.InItsNames(status); }},
+       .in_its_names = [&](const absl::Status& status) { return flags.WithOptionNames(status); }},
       &reader, engine.get());
 }
 

@@ -14,7 +14,7 @@
 #include "server/api/api_request.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 
 namespace tandem {
 namespace {

@@ -12,14 +12,14 @@
 namespace tandem {
 namespace {
 
-// Probability of `token`; 0 for tokens beyond the row.
+// Returns the probability of `token`; 0 for tokens outside the row.
 float ProbabilityOf(const Distribution& distribution, TokenId token) {
   if (distribution.only >= 0) return token == distribution.only ? 1.0f : 0.0f;
   if (token < 0 || token >= static_cast<TokenId>(distribution.probs.size())) return 0.0f;
   return distribution.probs[token];
 }
 
-// A slot's pair of rows: max(0, scale * target - draft) as weights over the target's vocabulary.
+// The residual of a slot: weights max(0, scale * target - draft) over the target's vocabulary.
 class Residual {
  public:
   Residual(const Distribution& target, const Distribution& draft, double scale)
@@ -65,7 +65,7 @@ class Residual {
   }
 
  private:
-  // Adds what is positive of weight(v) for v in [begin, end) to the chain of v's lane.
+  // Adds max(0, weight(v)) for v in [begin, end) to the partial sum of v's lane.
   template <typename Weight>
   static void AddStretch(size_t begin, size_t end, const Weight& weight, double* sums) {
     const auto add = [&](size_t v, size_t lane) { sums[lane] += std::max(0.0, weight(v)); };
@@ -101,15 +101,16 @@ absl::StatusOr<Verdict> JudgeByToken(int num_tokens, Slots& slots) {
     RETURN_IF_ERROR(slots.Reach(i));
     if (i == num_tokens) return Verdict{.num_accepted = i, .next = slots.DrawTarget(i)};
     const float ratio = slots.TargetOf(i) / slots.DraftOf(i);
-    // Strict, with u inside (0, 1): p = 0 is never accepted, p = q always.
+    // The comparison is strict and u is in (0, 1): p = 0 is never accepted, p = q always is.
     if (slots.AcceptUniform(i) < ratio) continue;
     return Verdict{.num_accepted = i, .next = slots.DrawResidual(i, 1.0)};
   }
 }
 
-// pi_i = min(1, pi_{i-1} p_i / q_i) is the chance that slot i survives given the draft. Every slot
-// is tested, and the last success counts: h_i = S_i / (S_i + 1 - pi_i) with S_i the mass of the
-// residual behind slot i, h = pi at the last slot. A failed test is no reason to stop.
+// pi_i = min(1, pi_{i-1} p_i / q_i) is the chance that slot i survives given the draft. Slot i
+// passes with probability h_i = S_i / (S_i + 1 - pi_i), where S_i is the mass of the residual after
+// slot i; the last slot passes with probability pi. The last pass counts, so a failed test does not
+// end the loop.
 absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
   RETURN_IF_ERROR(slots.Reach(0));
   double survival = 1.0;
@@ -117,7 +118,7 @@ absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
   int kept = 0;
   for (int i = 0; i < num_tokens; ++i) {
     const double p = slots.TargetOf(i);
-    // Nothing survives behind a token that the target never says: there pi = 0 and S = 0.
+    // No slot survives after a token with probability 0 for the target: there pi = 0 and S = 0.
     if (p == 0.0) break;
     const double q = slots.DraftOf(i);
     survival = std::min(1.0, survival * (p / q));

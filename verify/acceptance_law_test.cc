@@ -1,5 +1,5 @@
-// The law of what a round emits under every rule, enumerated whole through the production judge.
-// Planted mistakes show that the same check sees them.
+// Enumerates the law of the tokens that a round emits, under every rule, through the production
+// judge. Planted mistakes show that the same check detects them.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,7 +36,7 @@ void ExpectLossless(const RoundWorld& world, size_t k, double tolerance, const s
   EXPECT_LE(accepted_by_block, BoundForAccepted(world, k) + k * tolerance) << label;
 }
 
-// Ratios are rounded here.
+// Makes a world whose ratios are rounded.
 RoundWorld RoundedWorld(uint64_t seed, RoundSize size) {
   return {.vocab = size.vocab,
           .p = RandomTable(seed, [=](auto& r) { return RandomRow(r, size.vocab, 64, 0.2); }),
@@ -64,7 +64,7 @@ TEST(Judge, EmitsTheTargetsLawUpToRounding) {
 }
 
 // Known values: token 10/9, block 11/9, bound 12/9.
-TEST(Judge, AcceptsWhatIsKnownForTwoTokens) {
+TEST(Judge, MatchesKnownValuesForTwoTokens) {
   const double third = 1.0 / 3.0;
   const RoundWorld world{.vocab = 2,
                          .p =
@@ -80,7 +80,7 @@ TEST(Judge, AcceptsWhatIsKnownForTwoTokens) {
   RoundEnumerator by_block(world, AcceptanceRule::kBlock);
   by_token.AddAll(paths);
   by_block.AddAll(paths);
-  // Thirds are rounded to f32, and so are the ratios: 2 slots of 2 roundings each.
+  // Thirds and ratios are rounded to f32: 2 slots with 2 roundings each.
   EXPECT_NEAR(by_token.expected_accepted(), 10.0 / 9.0, 4 * 0x1p-24);
   EXPECT_NEAR(by_block.expected_accepted(), 11.0 / 9.0, 4 * 0x1p-24);
   EXPECT_NEAR(BoundForAccepted(world, 2), 12.0 / 9.0, 1e-12);
@@ -88,8 +88,8 @@ TEST(Judge, AcceptsWhatIsKnownForTwoTokens) {
   EXPECT_LT(Bias(world, by_block, 2), RoundedTolerance(2));
 }
 
-// A deterministic drafter: one-hot, written as `only`. Every rule accepts p(x) there, the most that
-// is possible.
+// A deterministic drafter has one-hot rows, written as `only`. Every rule accepts such a token with
+// probability p(x), the highest that is possible.
 TEST(Judge, IsLosslessForDeterministicDrafts) {
   for (uint64_t seed = 50; seed < 56; seed += 2) {
     RoundWorld world = ExactWorld(seed, {4, 3});
@@ -105,7 +105,7 @@ TEST(Judge, IsLosslessForDeterministicDrafts) {
   }
 }
 
-// Two sampled tokens, then one that was looked up.
+// Two sampled tokens, then a looked-up one.
 TEST(Judge, IsLosslessForMixedDrafts) {
   for (uint64_t seed = 60; seed < 66; seed += 2) {
     RoundWorld world = ExactWorld(seed, {3, 3});
@@ -118,7 +118,7 @@ TEST(Judge, IsLosslessForMixedDrafts) {
   }
 }
 
-TEST(Judge, IsLosslessForADraftOfFewerTokens) {
+TEST(Judge, IsLosslessForADraftWithASmallerVocabulary) {
   for (uint64_t seed = 70; seed < 76; seed += 2) {
     RoundWorld world = ExactWorld(seed, {5, 3});
     world.q = RandomTable(seed + 1, [](auto& r) { return RandomPowersOfTwo(r, 3); });
@@ -129,7 +129,7 @@ TEST(Judge, IsLosslessForADraftOfFewerTokens) {
 TEST(Judge, IsLosslessForRaggedAndEmptyDrafts) {
   const RoundWorld world = ExactWorld(80, {3, 3});
   for (const AcceptanceRule rule : kAllRules) {
-    // The length may depend on the drafted prefix, as long as the last token stays.
+    // The length may depend on the drafted prefix, if the last drawn token stays.
     RoundEnumerator round(world, rule);
     for (const Path& first : DraftedPaths(world.q, 1)) {
       if (first.tokens[0] == 1) {
@@ -157,14 +157,14 @@ TEST(Judge, IsLosslessForRaggedAndEmptyDrafts) {
 
 enum class Mistake {
   kNone,
-  kResidualIsTarget,     // after a rejection p itself is drawn from
+  kResidualIsTarget,     // draws from p itself after a rejection
   kUnscaledResidual,     // block with the token rule's residual
-  kStopsAtFirstFailure,  // block in a loop like token's
-  kInnerFormulaAtEnd,    // block's last slot treated as if the draft went on
-  kNeighboursDraftRow,   // q of the slot before
+  kStopsAtFirstFailure,  // block with the token rule's loop
+  kInnerFormulaAtEnd,    // block's last slot treated as if the draft continued
+  kNeighboursDraftRow,   // q of the previous slot
 };
 
-// The rules written a second time, straight from their formulas, with a mistake if wanted.
+// A second implementation of the rules, directly from their formulas, with an optional mistake.
 class SecondJudge {
  public:
   explicit SecondJudge(Mistake mistake) : mistake_(mistake) {}
@@ -219,7 +219,7 @@ class SecondJudge {
   Mistake mistake_;
 };
 
-// The bias of a round judged by the second judge, the largest over some worlds.
+// Returns the largest bias of the second judge over some worlds.
 double LargestBias(AcceptanceRule rule, Mistake mistake) {
   double largest = 0.0;
   for (uint64_t seed = 100; seed < 110; seed += 2) {
@@ -231,12 +231,12 @@ double LargestBias(AcceptanceRule rule, Mistake mistake) {
   return largest;
 }
 
-TEST(PlantedMistakes, AreNotSeenWhereThereIsNone) {
+TEST(PlantedMistakes, NothingIsSeenWithoutAMistake) {
   EXPECT_LT(LargestBias(AcceptanceRule::kToken, Mistake::kNone), RoundedTolerance(3));
   EXPECT_LT(LargestBias(AcceptanceRule::kBlock, Mistake::kNone), RoundedTolerance(3));
 }
 
-// Each is at least a hundred times what rounding may do.
+// Each bias is at least a hundred times the effect of rounding.
 constexpr double kVisible = 1e-4;
 TEST(PlantedMistakes, ResidualReplacedByTheTargetIsSeen) {
   EXPECT_GT(LargestBias(AcceptanceRule::kToken, Mistake::kResidualIsTarget), kVisible);
@@ -256,7 +256,7 @@ TEST(PlantedMistakes, DraftRowOffByOneIsSeen) {
   EXPECT_GT(LargestBias(AcceptanceRule::kBlock, Mistake::kNeighboursDraftRow), kVisible);
 }
 
-// Mistakes of whoever makes the proposal; the judge is the production one.
+// Mistakes in making the proposal. The judge is the production one.
 TEST(PlantedMistakes, DroppingATokenForItsOwnLowProbabilityIsSeen) {
   const RoundWorld world = RoundedWorld(120, {3, 2});
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
@@ -265,7 +265,7 @@ TEST(PlantedMistakes, DroppingATokenForItsOwnLowProbabilityIsSeen) {
       RoundEnumerator round(world, rule);
       for (const Path& first : DraftedPaths(world.q, 1)) {
         const double highest = world.Q({}, ArgMaxOf(world.q({})));
-        if (world.Q({}, first.tokens[0]) < highest) {  // the draft ends here, with it or before it
+        if (world.Q({}, first.tokens[0]) < highest) {  // ends the draft after or before this token
           round.Add({keeps_the_token ? first.tokens : Tokens(), first.weight});
           continue;
         }
@@ -323,10 +323,11 @@ TEST(PlantedMistakes, GreedyDraftRecordedWithItsSoftmaxIsSeen) {
   for (TokenId v = 0; v < 3; ++v) EXPECT_NEAR(law.at({v}), expected[v], 4 * 0x1p-24);
 }
 
-// Cutting a judged run to c tokens: right is to judge as if only c had been proposed.
+// Cutting a judged run to c tokens is wrong. The right way is to judge as if only c had been
+// proposed.
 TEST(PlantedMistakes, CuttingAJudgedRunIsSeen) {
   const RoundWorld world = RoundedWorld(130, {3, 3});
-  // What was drawn behind the first token stays: the residual of slot 1, if that was rejected.
+  // A token drawn after the first one stays: from the residual of slot 1, if that was rejected.
   const auto cut = [&](const Tokens& x, Outcome outcome) {
     if (outcome.num_accepted > 1) outcome = {1, world.p(Prefix(x, 1))};
     return outcome;
@@ -341,8 +342,8 @@ TEST(PlantedMistakes, CuttingAJudgedRunIsSeen) {
   }
 }
 
-// `<=` in place of `<`: a coin of 0 would let a forbidden token through, so coins are never 0 and
-// the comparison is strict. That the production comparison is: RejectsAtTheThresholdItself.
+// With `<=` in place of `<` a coin of 0 would accept a forbidden token. So coins are never 0 and
+// the comparison is strict (for production see RejectsAtTheThresholdItself).
 TEST(PlantedMistakes, AcceptingAtACoinOfZeroIsSeen) {
   const std::vector<Distribution> target(2, {.only = -1, .probs = {0.0f, 1.0f}});
   const std::vector<Distribution> draft(1, {.only = -1, .probs = {0.5f, 0.5f}});
@@ -359,8 +360,9 @@ TEST(PlantedMistakes, AcceptingAtACoinOfZeroIsSeen) {
 
 // ---- Noise that is not independent ----
 
-// Rounds with the production's random numbers, each finished by the target's own choices; `of`
-// tells from which stream a purpose takes its numbers.
+// Runs rounds with production's random numbers, and completes each with the target's own choices.
+// `accept` and `residual`: the streams that coins and residuals use. Returns the score of the fit
+// to the target's law.
 double ScoreOfTrials(AcceptanceRule rule, RandomStream accept, RandomStream residual) {
   constexpr int kTrials = 60000;
   constexpr size_t kDraftLength = 2;
@@ -395,7 +397,7 @@ double ScoreOfTrials(AcceptanceRule rule, RandomStream accept, RandomStream resi
   return FitScore(counts, PlainLaw(world.p, kDraftLength + 1));
 }
 
-// The seeds are fixed, so these are decided once for all; 4 is passed by chance once in 30,000.
+// The seeds are fixed, so the results never change. By chance a score exceeds 4 once in 30,000.
 constexpr double kLimit = 4.0;
 
 TEST(SeededRounds, FollowTheTargetsLaw) {
@@ -404,13 +406,13 @@ TEST(SeededRounds, FollowTheTargetsLaw) {
         << NameOf(rule);
   }
 }
-TEST(SeededRounds, ShowCoinsSharedWithTheDraft) {
+TEST(SeededRounds, DetectCoinsSharedWithTheDraft) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
     EXPECT_GT(ScoreOfTrials(rule, RandomStream::kDraft, RandomStream::kResidual), 3 * kLimit)
         << NameOf(rule);
   }
 }
-TEST(SeededRounds, ShowResidualNoiseSharedWithTheDraft) {
+TEST(SeededRounds, DetectResidualNoiseSharedWithTheDraft) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
     EXPECT_GT(ScoreOfTrials(rule, RandomStream::kAccept, RandomStream::kDraft), 3 * kLimit)
         << NameOf(rule);

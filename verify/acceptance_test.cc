@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A judgement with fixed coins and real draws.
+// Judges with fixed coins and real draws.
 struct FixedNoise {
   float coin = 0.5f;
   RandomSource random{1};
@@ -45,7 +45,7 @@ struct FixedNoise {
   }
 };
 
-// Rows as sampling makes them, in f32, not exact in any way.
+// Makes rows as sampling does, with rounding to f32.
 std::vector<Distribution> RoughRows(std::mt19937_64& random, int count, int vocab) {
   std::vector<Distribution> rows(count);
   for (Distribution& row : rows) {
@@ -56,7 +56,7 @@ std::vector<Distribution> RoughRows(std::mt19937_64& random, int count, int voca
   return rows;
 }
 
-TEST(Judge, AcceptsEverythingWhereTargetAndDraftAgreeBitForBit) {
+TEST(Judge, AcceptsAllTokensIfTargetAndDraftAreEqual) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 200; ++trial) {
     const int vocab = 1 + static_cast<int>(random() % 50);
@@ -76,8 +76,8 @@ TEST(Judge, AcceptsEverythingWhereTargetAndDraftAgreeBitForBit) {
   }
 }
 
-// A coin outside of (0, 1) forces the rejection that cannot be: the residual is empty, and the
-// target's own row is drawn from.
+// A coin outside of (0, 1) forces an impossible rejection. The residual is empty, so the token is
+// drawn from the target's own row.
 TEST(Judge, EmitsAPossibleTokenEvenIfTheResidualIsEmpty) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 200; ++trial) {
@@ -92,7 +92,7 @@ TEST(Judge, EmitsAPossibleTokenEvenIfTheResidualIsEmpty) {
       ASSERT_GE(verdict->next, 10);
       ASSERT_LT(verdict->next, 20);
     }
-    // The same with a target that has a single token.
+    // The same for a target row with a single token.
     const std::vector<Distribution> only = {{.only = 7, .probs = {}}, {.only = 3, .probs = {}}};
     for (const AcceptanceRule rule : {AcceptanceRule::kBlock, AcceptanceRule::kToken}) {
       FixedNoise noise{.coin = 2.0f, .rows_asked = {}};
@@ -101,7 +101,7 @@ TEST(Judge, EmitsAPossibleTokenEvenIfTheResidualIsEmpty) {
   }
 }
 
-TEST(Judge, NeverAcceptsWhatTheTargetForbids) {
+TEST(Judge, NeverAcceptsForbiddenTokens) {
   const std::vector<Distribution> target(3, {.only = -1, .probs = {0.0f, 0.5f, 0.5f}});
   const std::vector<Distribution> draft(2, {.only = -1, .probs = {0.5f, 0.25f, 0.25f}});
   for (const AcceptanceRule rule : kAllRules) {
@@ -118,7 +118,7 @@ TEST(Judge, NeverAcceptsWhatTheTargetForbids) {
   }
 }
 
-// Comparisons are strict: at u = p / q, a number of f32 here, the token is rejected.
+// The comparison is strict: at u = p / q, which is exact in f32 here, the token is rejected.
 TEST(Judge, RejectsAtTheThresholdItself) {
   const std::vector<Distribution> target(2, {.only = -1, .probs = {0.25f, 0.75f}});
   const std::vector<Distribution> draft(1, {.only = -1, .probs = {0.5f, 0.5f}});
@@ -130,7 +130,7 @@ TEST(Judge, RejectsAtTheThresholdItself) {
   }
 }
 
-TEST(Judge, LeavesItsInputsAsTheyAre) {
+TEST(Judge, LeavesItsInputsUnchanged) {
   std::mt19937_64 random(3);
   const std::vector<Distribution> target = RoughRows(random, 5, 30);
   const std::vector<Distribution> draft = RoughRows(random, 4, 20);
@@ -150,7 +150,7 @@ TEST(Judge, LeavesItsInputsAsTheyAre) {
   }
 }
 
-// At temperature 0 all rules are one, whatever the coins and however the draft was made.
+// At temperature 0 all rules agree, whatever the coins and the source of the draft.
 TEST(Judge, MatchesTheArgMaxAtTemperatureZero) {
   const std::vector<Distribution> target = {
       {.only = 1, .probs = {}}, {.only = 2, .probs = {}}, {.only = 0, .probs = {}}};
@@ -175,7 +175,7 @@ TEST(Judge, MatchesTheArgMaxAtTemperatureZero) {
   }
 }
 
-TEST(Judge, AsksForNoRowPastTheRejectionUnlessTheRuleMust) {
+TEST(Judge, ReadsRowsAfterTheRejectionOnlyIfTheRuleMust) {
   const std::vector<Distribution> target(4, {.only = -1, .probs = {0.1f, 0.9f}});
   const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
   const auto rows_of = [&](AcceptanceRule rule) {
@@ -185,10 +185,10 @@ TEST(Judge, AsksForNoRowPastTheRejectionUnlessTheRuleMust) {
   };
   EXPECT_THAT(rows_of(AcceptanceRule::kToken), ElementsAre(0, 1));
   EXPECT_THAT(rows_of(AcceptanceRule::kExactMatch), ElementsAre(0, 1));
-  EXPECT_THAT(rows_of(AcceptanceRule::kBlock), ElementsAre(0, 1, 2));  // the last is lost
+  EXPECT_THAT(rows_of(AcceptanceRule::kBlock), ElementsAre(0, 1, 2));  // not the last row
 }
 
-TEST(Judge, AsksForNoRowBehindAForbiddenToken) {
+TEST(Judge, ReadsNoRowAfterAForbiddenToken) {
   const std::vector<Distribution> target(4, {.only = -1, .probs = {0.0f, 1.0f}});
   const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
   for (const AcceptanceRule rule : kAllRules) {
@@ -200,7 +200,7 @@ TEST(Judge, AsksForNoRowBehindAForbiddenToken) {
   }
 }
 
-TEST(Judge, FailsAsTheTargetsRowsDo) {
+TEST(Judge, ReturnsTheErrorOfAnInvalidRow) {
   const std::vector<Distribution> target(4, {.only = -1, .probs = {0.1f, 0.9f}});
   const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
   for (const AcceptanceRule rule : kAllRules) {

@@ -1,6 +1,6 @@
-// The law of several rounds whose lengths adapt, enumerated whole through the production judge: to
-// the tokens drafted so far within a round, and between rounds to all that came before, rejected
-// tokens included. A plan that looks at what it drew last is seen.
+// Enumerates the law of several rounds with adaptive draft lengths through the production judge.
+// Within a round the length depends on the tokens drafted so far; between rounds on all earlier
+// tokens, including rejected ones. A plan that depends on the token drawn last must be detected.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -28,21 +28,20 @@ uint64_t Mixed(uint64_t hash, const Tokens& tokens) {
   return hash;
 }
 
-// What a plan has learnt from all rounds so far, folded into few values so that there are few
-// states.
+// A plan's knowledge from all rounds so far, folded into few values so that there are few states.
 using Mood = uint64_t;
 constexpr Mood kNumMoods = 3;
 Mood NextMood(Mood mood, const Tokens& drafted, const Tokens& emitted) {
   return Mixed(Mixed(mood + 77, drafted) * 31, emitted) % kNumMoods;
 }
 
-// How a round drafts.
+// Decides how many tokens a round drafts.
 struct Plan {
   size_t longest = 0;
   uint64_t salt = 0;
-  bool looks_ahead = false;  // a mistake: whether to keep a token depends on the token
+  bool looks_ahead = false;  // a mistake: whether a token is kept depends on the token
 
-  // Whether one more is drafted behind `prefix`. In one mood nothing is drafted at all.
+  // Whether one more token is drafted after `prefix`. In one mood nothing is drafted.
   bool GoesOn(Mood mood, const Tokens& prefix) const {
     if (prefix.empty()) return mood != 1;
     return prefix.size() < longest && Mixed(salt * 8 + mood, prefix) % 5 != 0;
@@ -52,7 +51,7 @@ struct Plan {
   }
 };
 
-// All drafts of a round that begin with `prefix`.
+// Adds all drafts of a round that begin with `prefix`.
 void AddDrafts(const RoundWorld& world, const Plan& plan, Mood mood, const Path& prefix,
                std::vector<Path>* drafts) {
   if (!plan.GoesOn(mood, prefix.tokens)) return drafts->push_back(prefix);
@@ -68,11 +67,12 @@ void AddDrafts(const RoundWorld& world, const Plan& plan, Mood mood, const Path&
   }
 }
 
-// What the formulas say that the round accepts. Depth i of a draft is accepted with
+// Returns the expected number of accepted tokens by formula. Depth i of a draft is accepted with
+// probability
 //   token        prod_{j <= i} min(1, p_j / q_j)
-//   block        pi_i, averaged over how the draft goes on
+//   block        pi_i, averaged over the continuations of the draft
 //   exact_match  prod_{j <= i} p_j
-// whatever made the draft go on to i.
+// whatever made the draft reach depth i.
 double FormulaForDrafts(const RoundWorld& world, AcceptanceRule rule, const Plan& plan, Mood mood,
                         const Tokens& prefix, double weight, double survival) {
   if (!plan.GoesOn(mood, prefix)) return 0.0;
@@ -90,14 +90,14 @@ double FormulaForDrafts(const RoundWorld& world, AcceptanceRule rule, const Plan
 }
 
 struct Outcomes {
-  Law law;  // of what all rounds emit
+  Law law;  // of the tokens that all rounds emit
   double accepted = 0.0;
   double accepted_by_formula = 0.0;
   int num_strange_thresholds = 0;
   size_t num_drafts = 0;
 };
 
-// The target and draft behind `context`.
+// Returns the world after `context`.
 RoundWorld Behind(const RoundWorld& world, const Tokens& context) {
   const auto behind = [&context](const RowOf& rows) {
     return [rows, context](Tokens tokens) {
@@ -153,7 +153,7 @@ double Bias(const RoundWorld& world, const Case& c, const Outcomes& outcomes) {
                         PlainLaw(world.p, c.length()));
 }
 
-// Some places of the draft looked up, in between drawn ones.
+// A world where some draft tokens are looked up and the others drawn.
 RoundWorld MixedWorld(uint64_t seed, RoundSize size) {
   RoundWorld world = ExactWorld(seed, size);
   world.one_hot_as_only = true;
@@ -190,7 +190,7 @@ TEST(Judge, IsLosslessOverRoundsOfAdaptiveLengths) {
   }
 }
 
-// Exact matching alone allows a plan to look at what it drew: its output is the target's own.
+// Only exact matching allows a plan to depend on drawn tokens: its output is the target's own.
 TEST(PlantedMistakes, LengthsThatDependOnTheTokenDroppedAreSeen) {
   for (const Case& c : kCases) {
     for (const AcceptanceRule rule : kAllRules) {

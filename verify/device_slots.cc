@@ -13,8 +13,8 @@ bool DeviceSlots::CanHold(const Proposal& proposal) {
                         [](const Distribution& d) { return d.only >= 0 || d.device_size > 0; });
 }
 
-// The scale of residuals under kBlock, and what is drawn from, are what the rule will ask for: the
-// kernel follows the survival of the slots before.
+// Makes the device's task for `slot`: the draw and, under kBlock, the scale of the residual that
+// the rule will use. The kernel tracks the survival of the earlier slots for that.
 SlotTask DeviceSlots::TaskOf(int slot, int first_slot) const {
   SlotTask task{.target = LogitsOf(rows_, draft_.first_row + slot),
                 .target_size = rows_.logits.cols,
@@ -92,7 +92,7 @@ const Distribution& DeviceSlots::TargetRow(int slot) {
 
 const Distribution& DeviceSlots::DraftRow(int slot) {
   if (draft_rows_.empty()) draft_rows_ = draft_.proposal->drawn_from;
-  BringToHost(rows_.backend, &draft_rows_[slot]);
+  MoveToHost(rows_.backend, &draft_rows_[slot]);
   return draft_rows_[slot];
 }
 

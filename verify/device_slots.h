@@ -14,26 +14,27 @@
 
 namespace tandem {
 
-// Where the random numbers of one round lie.
+// The places of the random numbers of one round.
 struct RoundPlaces {
-  uint32_t committed = 0;  // tokens when it began
+  uint32_t committed = 0;  // committed tokens at the start of the round
 
   RandomPlace At(RandomStream stream, int slot) const {
     return {.stream = stream, .position = committed, .slot = static_cast<uint32_t>(slot)};
   }
-  // Of the target's own choice.
+  // The place of the target's own choice.
   RandomPlace Target(int slot) const {
     return {.stream = RandomStream::kTarget, .position = committed + slot};
   }
 };
 
-// A round's slots whose rows are on a device. What rules may ask about each is computed there in
-// one go, before they ask, so that it is one small copy to the host for all drafts of a pass. Their
-// decisions are made here, by the rules themselves.
+// The slots of a round whose rows are on a device. The device computes all values that the rule can
+// read in one call, before the rule runs, so that one small copy to the host serves all drafts of a
+// pass. The rules still decide on the host.
 class DeviceSlots final : public Slots {
  public:
-  // One draft, whose rows are the last pass's from `first_row` on, `num_rows` of them, and each on
-  // the device or of one token. All must outlive this.
+  // One draft. Its target rows are the last pass's rows [first_row, first_row + num_rows). Each
+  // draft row is on the device or has all its mass on one token. The pointers must outlive this
+  // object.
   struct Draft {
     const Proposal* proposal = nullptr;
     const SamplingParams* sampling = nullptr;
@@ -44,9 +45,10 @@ class DeviceSlots final : public Slots {
     int num_rows = 0;
   };
 
-  // Whether rows for this draft can stay on the device.
+  // Whether the rows for this draft can stay on the device.
   static bool CanHold(const Proposal& proposal);
-  // One for each draft, in one call of the sampler. Rows of logits become distributions in place.
+  // Makes the slots of all drafts with one call of the sampler. Turns the rows of logits into
+  // distributions in place.
   static absl::StatusOr<std::vector<DeviceSlots>> Ask(const DeviceRows& rows,
                                                       absl::Span<const Draft> drafts);
 
@@ -70,8 +72,8 @@ class DeviceSlots final : public Slots {
   DeviceRows rows_;
   Draft draft_;
   std::vector<RowState> states_;                        // [num_rows]
-  std::vector<SlotAnswer> answers_;                     // likewise
-  std::vector<Distribution> target_rows_, draft_rows_;  // brought to the host
+  std::vector<SlotAnswer> answers_;                     // [num_rows]
+  std::vector<Distribution> target_rows_, draft_rows_;  // rows copied to the host
 };
 
 }  // namespace tandem

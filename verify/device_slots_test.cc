@@ -18,8 +18,8 @@ using testing::SizeIs;
 using World = VerifyWorld;
 using Sequence = VerifySequence;
 
-// Rounds whose rows stay on a device have the verdicts of those on the host: by every rule, behind
-// drafts of rows and of single tokens, with unknown tokens and rows that are no distribution.
+// Rounds with rows on a device have the same verdicts as on the host: under every rule, for drafts
+// with rows and with single tokens, with unknown tokens and invalid rows.
 TEST(DeviceSlots, JudgesRowsOnADeviceAsOnTheHost) {
   int num_failed = 0, num_accepted = 0;
   for (const AcceptanceRule rule : kAllRules) {
@@ -58,8 +58,8 @@ TEST(DeviceSlots, JudgesRowsOnADeviceAsOnTheHost) {
   EXPECT_GT(num_accepted, 50);
 }
 
-// Who looks at rows gets them, and the same verdict; drafts' rows come along.
-TEST(DeviceSlots, BringsRowsThatAreLookedAt) {
+// If a request needs rows on the host, it gets them, with the draft's rows and the same verdict.
+TEST(DeviceSlots, MovesRowsToTheHostIfNeeded) {
   Worlds worlds;
   VerifyResult results[2];
   for (World* world : {&worlds.on_host, worlds.on_device.get()}) {
@@ -80,8 +80,8 @@ TEST(DeviceSlots, BringsRowsThatAreLookedAt) {
   }
 }
 
-// Penalties and drafts on the host want rows on the host, too.
-TEST(DeviceSlots, LeavesRowsOnADeviceOnlyWhereItCanMakeThem) {
+// Penalties, greedy decoding and draft rows on the host do not use the device's sampler.
+TEST(DeviceSlots, KeepsRowsOnADeviceOnlyIfItCanSample) {
   Worlds worlds;
   World& world = *worlds.on_device;
   Sequence* penalized = world.Add({1, 2, 3}, Penalized());
@@ -94,8 +94,8 @@ TEST(DeviceSlots, LeavesRowsOnADeviceOnlyWhereItCanMakeThem) {
   }
 }
 
-// A judge that computes from rows gets those of the device, and draws with the round's noise.
-TEST(DeviceSlots, ShowsJudgesTheRowsThatTheHostHas) {
+// A judge that computes from rows gets the device's rows, and draws with the round's noise.
+TEST(DeviceSlots, GivesJudgesTheSameRowsAsTheHost) {
   struct Seen {
     std::vector<float> target, draft;
     TokenId only = -1;
@@ -128,8 +128,8 @@ TEST(DeviceSlots, ShowsJudgesTheRowsThatTheHostHas) {
   EXPECT_THAT(seen[0], SizeIs(3));
 }
 
-// Several sequences of a pass, some of them still reading, are asked about in one call.
-TEST(DeviceSlots, AsksADeviceOnceForAPass) {
+// One call serves all sequences of a pass, even if some of them are still reading.
+TEST(DeviceSlots, CallsTheDeviceOncePerPass) {
   Worlds worlds;
   std::vector<VerifyResult> results[2];
   for (World* world : {&worlds.on_host, worlds.on_device.get()}) {
@@ -155,7 +155,7 @@ TEST(DeviceSlots, AsksADeviceOnceForAPass) {
   }
 }
 
-TEST(DeviceSlots, ADevicesFailureLeavesNoTrace) {
+TEST(DeviceSlots, DeviceFailureLeavesNoTrace) {
   Worlds worlds;
   World& world = *worlds.on_device;
   worlds.sampler.set_fail_at(0);

@@ -13,7 +13,7 @@ TEST(RoundStats, CountsRoundsAndDepths) {
   stats.Add(4, 2, 3);
   stats.Add(4, 4, 5);
   stats.Add(0, 0, 1);
-  stats.Add(2, 1, 1);  // a stop cut the round
+  stats.Add(2, 1, 1);  // a stop condition cut the round short
   EXPECT_EQ(stats.rounds, 4);
   EXPECT_EQ(stats.proposed, 10);
   EXPECT_EQ(stats.accepted, 7);

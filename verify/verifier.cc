@@ -15,7 +15,7 @@ namespace {
 // The logits of one request's pass.
 struct Rows {
   MatrixView logits;
-  int first = 0;  // row of the pass
+  int first = 0;  // index of the first row in `logits`
   absl::Span<const float> operator[](int i) const {
     return {static_cast<const float*>(logits.data) + (first + i) * logits.stride,
             static_cast<size_t>(logits.cols)};
@@ -26,7 +26,7 @@ bool WantsPromptLogprobs(const VerifyRequest& request) {
   return request.prompt_logprobs.num_top >= 0 && request.kv->length() + 1 < request.prompt_length;
 }
 
-// Whether anybody but the rule looks at rows.
+// Whether rows are used by anything but the rule.
 bool IsWatched(const VerifyRequest& request) {
   return request.logprobs.num_top >= 0 || WantsPromptLogprobs(request) ||
          request.on_rows != nullptr;
@@ -40,16 +40,16 @@ LogitsToHost WantedOf(const VerifyRequest& request, const DeviceRows& rows) {
   return can_stay ? LogitsToHost::kNothing : LogitsToHost::kWhole;
 }
 
-// The draft tokens to be read: those before the first that the target does not know, behind which
-// every rule rejects.
+// Returns the draft tokens to feed: those before the first token outside the target's vocabulary.
+// Every rule rejects that token.
 absl::Span<const TokenId> KnownPart(const Proposal& proposal, int vocab_size) {
   const absl::Span<const TokenId> tokens = proposal.tokens;
   const auto known = [vocab_size](TokenId token) { return 0 <= token && token < vocab_size; };
   return tokens.first(std::find_if_not(tokens.begin(), tokens.end(), known) - tokens.begin());
 }
 
-// The target's distributions behind the parts of a draft, made when they are asked for: a row past
-// the rejection is one that plain decoding never sees.
+// The target's distributions along a draft, made on demand. Plain decoding never sees a row after a
+// rejection, so such a row must not cause a failure.
 class LazyRows {
  public:
   LazyRows(const VerifyRequest& request, const Rows& logits, std::vector<Distribution>* rows)
@@ -57,7 +57,8 @@ class LazyRows {
     rows_.resize(kMaxDraftTokens + 1);
   }
 
-  // MakeDistribution's error for a row that is no distribution, and for all behind it.
+  // Returns the distribution after `slot` draft tokens, or MakeDistribution's error for an invalid
+  // row and for all rows after it.
   absl::StatusOr<const Distribution*> Row(int slot) {
     while (num_made_ <= slot && failure_.ok()) {
       const int i = num_made_;
@@ -103,9 +104,10 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
   }
 }
 
-// A row that is no distribution stands for one whose mass is on a symbol of its own, the failure:
-// whoever gets there fails, as in plain decoding, and the draft token at its place is rejected. So
-// the draft is judged up to there; if all of it is accepted the failure is what follows.
+// Judges a draft. A row that is not a distribution is treated as one with all its mass on a special
+// symbol, the failure: the draft token at its place is rejected, and a request that gets there
+// fails, as in plain decoding. So the draft is judged up to that row; if all of that part is
+// accepted, the request fails.
 void Conclude(const VerifyRequest& request, const JudgeFunction& judge, Slots& slots,
               VerifyResult* result) {
   result->judged = true;
@@ -118,7 +120,7 @@ void Conclude(const VerifyRequest& request, const JudgeFunction& judge, Slots& s
   }
   const int num_good = slots.num_reached();
   result->verdict = {.num_accepted = num_good, .next = -1};
-  if (!FieldOf(verdict.status()).empty()) {  // of the request, not of the row
+  if (!FieldOf(verdict.status()).empty()) {  // an error of the request, not of the row
     result->status = verdict.status();
     return;
   }
@@ -128,7 +130,7 @@ void Conclude(const VerifyRequest& request, const JudgeFunction& judge, Slots& s
       absl::StrCat("the target's row for position ", position, ": ", verdict.status().message())};
 }
 
-// `num_rows`: of `logits`.
+// `num_rows`: the number of this request's rows in `logits`.
 void JudgeOnHost(const VerifyRequest& request, const Rows& logits, int num_rows,
                  const JudgeFunction& judge, std::vector<Distribution>* rows,
                  VerifyResult* result) {
@@ -163,7 +165,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
   TANDEM_CHECK(results.size() == requests.size());
   std::vector<std::vector<TokenId>> fed(requests.size());
   std::vector<ForwardRequest> passes;
-  // Rows of prompt log-probabilities before the judged ones, and of both.
+  // The number of rows for prompt log-probabilities, and of the judged rows that follow them.
   std::vector<int> num_prompt_rows(requests.size());
   std::vector<int> num_judged_rows(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -177,7 +179,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
       fed[i].insert(fed[i].end(), drafted.begin(), drafted.end());
       num_judged_rows[i] = static_cast<int>(drafted.size()) + 1;
     }
-    // The row of the context's last token is a judged one.
+    // The row of the context's last token is a judged row.
     if (WantsPromptLogprobs(r)) num_prompt_rows[i] = r.num_fed - (r.judges() ? 1 : 0);
     passes.push_back({.tokens = fed[i],
                       .kv = r.kv,
@@ -187,7 +189,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
   std::vector<int> lengths_before;
   for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());
   ASSIGN_OR_RETURN(const MatrixView logits, target_->Forward(passes));
-  absl::StatusOr<std::vector<DeviceSlots>> on_device = AskDevice(requests, passes);
+  absl::StatusOr<std::vector<DeviceSlots>> on_device = SampleOnDevice(requests, passes);
   if (!on_device.ok()) {
     for (size_t i = 0; i < requests.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
     return on_device.status();
@@ -220,9 +222,9 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
   return absl::OkStatus();
 }
 
-// Of the requests whose rows stay on the device, in order. Drafts' rows of the others come to the
-// host.
-absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
+// Makes the slots of the requests whose rows stay on the device, in order. Moves the draft rows of
+// the other judged requests to the host.
+absl::StatusOr<std::vector<DeviceSlots>> Verifier::SampleOnDevice(
     absl::Span<const VerifyRequest> requests, absl::Span<const ForwardRequest> passes) {
   const DeviceRows rows = target_->device_rows();
   std::vector<DeviceSlots::Draft> drafts;
@@ -239,7 +241,7 @@ absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
                         .num_rows = passes[i].num_logits});
     } else if (passes[i].num_logits > 0) {
       for (size_t j = 0; j < r.proposal->tokens.size(); ++j) {
-        BringToHost(rows.backend, &r.proposal->drawn_from[j]);
+        MoveToHost(rows.backend, &r.proposal->drawn_from[j]);
       }
     }
     row += passes[i].num_logits;

@@ -36,8 +36,8 @@ bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
 
 // ---- Verdicts ----
 
-// The judgement with the rows that each prefix implies and the noise of the places that
-// base/philox.h gives. `places` collects them.
+// Judges with the rows that each prefix implies, and with noise from the places that base/philox.h
+// defines. Collects these in `places`.
 using Place = std::tuple<uint32_t, uint32_t, uint32_t>;
 Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* places) {
   std::vector<Distribution> rows;
@@ -63,9 +63,9 @@ Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* pl
                     s.proposal.drawn_from, {coin, residual, choose});
 }
 
-// Long generations under every rule and setting: each verdict is the judge's with the right rows,
-// history and noise; and no random number is read twice, draft's included.
-TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
+// Long generations under every rule and setting: each verdict equals the judge's with the right
+// rows, history and noise. No random number is read twice, including those of drafts.
+TEST(Verifier, JudgesWithTheRightRowsAndNoise) {
   const SamplingParams params[] = {
       {}, {.temperature = 0.0f}, {.temperature = 0.6f, .top_k = 4}, {.top_p = 0.7f}, Penalized()};
   std::mt19937_64 random(1);
@@ -91,7 +91,7 @@ TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
         ASSERT_EQ(result.verdict.next, expected.next);
         EXPECT_TRUE(SameHistory(s->history, history));
         EXPECT_THAT(result.logprobs, IsEmpty());
-        // The cache holds all that was fed; then the rejected ones go.
+        // The cache holds all tokens fed, before rejected ones are truncated.
         Tokens fed = s->context;
         fed.insert(fed.end(), s->proposal.tokens.begin(), s->proposal.tokens.end());
         ASSERT_EQ(FakeModel::Contents(s->kv), fed);
@@ -110,7 +110,7 @@ TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
   EXPECT_GT(num_rejected, 500);
 }
 
-TEST(Verifier, FeedsOnlyWhatTheCacheLacks) {
+TEST(Verifier, FeedsOnlyTokensThatTheCacheLacks) {
   World world;
   Sequence* s = world.Add({1, 2, 3, 4, 5});
   EXPECT_FALSE(world.Verify(s, 2).judged);
@@ -124,8 +124,9 @@ TEST(Verifier, FeedsOnlyWhatTheCacheLacks) {
   EXPECT_EQ(rows, (std::vector{0, 0, 4}));
 }
 
-// One pass for sessions that decode, speculate and read their prompts, each as if alone.
-TEST(Verifier, JudgesABatchInOnePassAsIfEachWereAlone) {
+// One pass serves sequences that decode, speculate and read their prompts. Each has the same result
+// as alone.
+TEST(Verifier, JudgesTheSameInABatchAsAlone) {
   std::mt19937_64 random(2);
   std::vector<Tokens> contexts;
   for (int i = 0; i < 6; ++i) contexts.push_back(RandomTokens(random, kSmallVocab, 2 + i));
@@ -140,7 +141,7 @@ TEST(Verifier, JudgesABatchInOnePassAsIfEachWereAlone) {
     }
     return sequences;
   };
-  // The fifth reads only a part of its prompt.
+  // The fifth sequence reads only a part of its prompt.
   const auto fed = [&](int i) { return i == 4 ? 3 : static_cast<int>(contexts[i].size()); };
   World alone;
   std::vector<VerifyResult> expected;
@@ -238,7 +239,7 @@ TEST(Verifier, ReportsPromptLogprobsOnceForEveryChunking) {
 
 // ---- Failures ----
 
-TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
+TEST(Verifier, InvalidRowFailsOnlyItsRequest) {
   int num_seen = 0;
   for (uint64_t seed = 0; seed < 30 * 12; ++seed) {
     const AcceptanceRule rule = kAllRules[seed % 3];
@@ -261,8 +262,8 @@ TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
     EXPECT_EQ(bad->kv.length(), 7);
     EXPECT_EQ(good->kv.length(), 7);
     EXPECT_TRUE(results[1].status.ok() && results[1].judged);
-    // A row behind the rejection is one that plain decoding never sees; what stands before the
-    // bad one is judged as if no more had been proposed.
+    // Plain decoding never sees a row after the rejection. The tokens before the bad row are judged
+    // as if no more had been proposed.
     world.model().options().poisoned = nullptr;
     std::multiset<Place> unused;
     bad->proposal.tokens.resize(std::min<size_t>(bad_row, 3));
@@ -284,8 +285,8 @@ TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
   EXPECT_GT(num_seen, 60);
 }
 
-// A drafter may be wrong at any price but speed: an id that is none is rejected by every rule, as
-// if the draft ended in a token that the target never says, and is not fed.
+// A wrong draft must only cost speed. Every rule rejects an invalid id like a token with
+// probability 0 for the target, and the id is not fed.
 TEST(Verifier, RejectsDraftTokensOutsideTheVocabulary) {
   const SamplingParams params[] = {{}, {.temperature = 0.0f}, Penalized()};
   const TokenId illegal[] = {-1, -5, kSmallVocab, kSmallVocab + 1000, INT_MIN, INT_MAX};
@@ -314,10 +315,10 @@ TEST(Verifier, RejectsDraftTokensOutsideTheVocabulary) {
       }
     }
   }
-  EXPECT_GT(num_kept, 50);  // what stands before it may be kept
+  EXPECT_GT(num_kept, 50);  // tokens before it may be kept
 }
 
-TEST(Verifier, RefusesMoreDraftTokensThanThereIsRoomFor) {
+TEST(Verifier, ChecksTheNumberOfDraftTokens) {
   World world;
   Sequence* s = world.Add({1, 2, 3});
   world.Propose(s, 1);
@@ -326,7 +327,7 @@ TEST(Verifier, RefusesMoreDraftTokensThanThereIsRoomFor) {
   EXPECT_DEATH(world.Verify(s), "check failed");
 }
 
-TEST(Verifier, LeavesEveryCacheAsItWasOnErrors) {
+TEST(Verifier, LeavesEveryCacheUnchangedOnErrors) {
   for (const int cause : {0, 1, 2}) {
     World world({.context_length = cause == 1 ? 7 : 100}, cause == 2 ? 4 : 100);
     Sequence* first = world.Add({1, 2, 3});
@@ -346,15 +347,15 @@ TEST(Verifier, LeavesEveryCacheAsItWasOnErrors) {
   }
 }
 
-TEST(Verifier, RefusesToFeedNothingOrMoreThanThereIs) {
+TEST(Verifier, ChecksTheNumberOfTokensToFeed) {
   World world;
   Sequence* s = world.Add({1, 2, 3});
   EXPECT_DEATH(world.Verify(s, 0), "check failed");
   EXPECT_DEATH(world.Verify(s, 4), "check failed");
 }
 
-// Rows after a rejection are not part of the text, but they do tell which token follows.
-TEST(Verifier, TellsTheLikeliestAfterRejectedTokensIfAsked) {
+// Rows after a rejection are not part of the text, but they show which token would follow.
+TEST(Verifier, ReportsTheLikeliestTokensAfterRejectedOnes) {
   std::mt19937_64 random(2);
   World world;
   Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 4), {.temperature = 0.0f}, 1);

@@ -15,10 +15,11 @@ using Kind = Node::Kind;
 
 constexpr int kDeepest = 100;
 
-// Operators of two sides, the weakest first. Those of a level form one node from the left.
+// Binary operators, the weakest first. A chain of one level's operators becomes one node, which is
+// evaluated from the left.
 struct Level {
   Kind kind;
-  bool has_names;  // operators are names
+  bool has_names;  // whether the operators are names
   std::array<std::string_view, 4> operators;
 };
 constexpr std::array<Level, 6> kLevels = {{{Kind::kOr, true, {"or"}},
@@ -27,7 +28,7 @@ constexpr std::array<Level, 6> kLevels = {{{Kind::kOr, true, {"or"}},
                                            {Kind::kConcat, false, {"~"}},
                                            {Kind::kChain, false, {"*", "/", "//", "%"}},
                                            {Kind::kChain, false, {"**"}}}};
-constexpr size_t kNotLevel = 2;  // `not` and comparisons stand in front of this level
+constexpr size_t kNotLevel = 2;  // `not` and comparisons bind just weaker than this level
 
 std::string Described(const Token& token) {
   switch (token.kind) {
@@ -115,16 +116,16 @@ absl::StatusOr<NodePtr> TokenStream::Measured(NodePtr node) {
   }
   node->depth = depth + 1;
   if (node->depth <= kDeepest) return node;
-  return SyntaxError(node->line, absl::StrCat("found parts inside one another more than ", kDeepest,
-                                              " deep, allowed: less"));
+  return SyntaxError(
+      node->line, absl::StrCat("found expressions or blocks nested more than ", kDeepest, " deep"));
 }
 
 absl::Status TokenStream::Enter() {
-  // A pair of brackets enters twice.
+  // A pair of brackets calls Enter twice.
   if (++depth_ <= 2 * kDeepest) return absl::OkStatus();
   --depth_;
-  return SyntaxError(current().line, absl::StrCat("found parts inside one another more than ",
-                                                  kDeepest, " deep, allowed: less"));
+  return SyntaxError(current().line, absl::StrCat("found expressions or blocks nested more than ",
+                                                  kDeepest, " deep"));
 }
 
 // ---- Expressions ----
@@ -383,7 +384,7 @@ absl::Status ExpressionParser::ParseArguments(CallArguments* arguments) {
     } else if (!has_rest && arguments->named.empty() && !is_list && !is_dict) {
       ASSIGN_OR_RETURN(arguments->positional.emplace_back(), ParseExpression());
     } else {
-      return tokens_.Error("arguments by position, then those by name, then ** of a dictionary");
+      return tokens_.Error("positional arguments, then named arguments, then **dictionary");
     }
     if (!tokens_.TakeOperator(",")) break;
   }
@@ -443,7 +444,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseTest(NodePtr value) {
   if (tokens_.IsOperator("(")) {
     RETURN_IF_ERROR(ParseArguments(&node->arguments));
   } else if (tokens_.IsName("is")) {
-    return tokens_.Error("one test behind another with `and`");
+    return tokens_.Error("two tests joined with `and`");
   } else if (is_operand()) {
     ASSIGN_OR_RETURN(NodePtr operand, ParsePrimary());
     ASSIGN_OR_RETURN(node->arguments.positional.emplace_back(), ParsePostfix(std::move(operand)));
@@ -461,7 +462,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseTarget(TargetStyle style) {
                         (!style.end.empty() && tokens_.current().text == style.end);
     if (is_end && has_comma) break;
     ASSIGN_OR_RETURN(tuple->parts.emplace_back(), ParseOneTarget(style.has_members));
-    // (a, b = 1, 2 of `with` would be two targets; of `set` it is one.)
+    // `with a = 1, b = 2` has two targets, while `set a, b = 1, 2` has one.
     if (style.end == "=" || !tokens_.TakeOperator(",")) break;
     has_comma = true;
   } while (true);
@@ -482,7 +483,7 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseOneTarget(bool has_members) {
   for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
     if (node->name == constant) {
       return SyntaxError(node->line, absl::StrCat("found an assignment to ", node->name,
-                                                  ", allowed: to a name of your own"));
+                                                  ", allowed: any other name"));
     }
   }
   if (has_members && tokens_.TakeOperator(".")) {

@@ -1,4 +1,4 @@
-// How an interpreter evaluates expressions.
+// The part of the interpreter that evaluates expressions.
 #include <algorithm>
 #include <string>
 
@@ -69,7 +69,7 @@ Interpreter::ValueOr Interpreter::EvaluateKind(const Node& node) {
     case Kind::kChoice:
       return EvaluateChoice(node);
     default:
-      return Wrong("found a statement for an expression");  // the parser makes none
+      return Wrong("found a statement where an expression is expected");  // a bug of the parser
   }
 }
 
@@ -160,7 +160,7 @@ Interpreter::ValueOr Interpreter::CallValue(const Value& callee, const Arguments
   return callee.object()->Call(&runtime_, arguments);
 }
 
-// `in_place_of_first` stands for what a filter without a value works on: what its block writes.
+// `in_place_of_first` is the value of a filter without an operand: the text that its block writes.
 Interpreter::ValueOr Interpreter::EvaluateFilter(const Node& node, const Value* in_place_of_first) {
   Value value;
   const Node* first = node.parts[0].get();
@@ -171,14 +171,14 @@ Interpreter::ValueOr Interpreter::EvaluateFilter(const Node& node, const Value* 
   } else {
     ASSIGN_OR_RETURN(value, Evaluate(*first));
   }
-  if (node.builtin == nullptr) return Wrong(absl::StrCat("there is no filter ", Quoted(node.name)));
+  if (node.builtin == nullptr) return Wrong(absl::StrCat("unknown filter ", Quoted(node.name)));
   ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(node.arguments));
   return CallBuiltin(&runtime_, *node.builtin, value, arguments);
 }
 
 Interpreter::ValueOr Interpreter::EvaluateTest(const Node& node) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*node.parts[0]));
-  if (node.builtin == nullptr) return Wrong(absl::StrCat("there is no test ", Quoted(node.name)));
+  if (node.builtin == nullptr) return Wrong(absl::StrCat("unknown test ", Quoted(node.name)));
   ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(node.arguments));
   ASSIGN_OR_RETURN(const Value result, CallBuiltin(&runtime_, *node.builtin, value, arguments));
   return Value::Bool(result.IsTrue() != node.flag);
@@ -253,7 +253,7 @@ Interpreter::ValueOr Interpreter::EvaluateChoice(const Node& node) {
   ASSIGN_OR_RETURN(const Value condition, Evaluate(*node.parts[1]));
   if (condition.IsTrue()) return Evaluate(*node.parts[0]);
   if (node.parts[2] != nullptr) return Evaluate(*node.parts[2]);
-  return Value::Missing("an inline if without else has no value where its condition is false");
+  return Value::Missing("an inline if without else has no value when its condition is false");
 }
 
 }  // namespace tandem::jinja

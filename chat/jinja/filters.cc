@@ -1,4 +1,4 @@
-// Jinja's filters of one value; those of many are in sequence_filters.cc.
+// Jinja's filters of single values. Those of sequences are in sequence_filters.cc.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -17,8 +17,8 @@
 namespace tandem::jinja {
 namespace {
 
-// Lower case ASCII, without space around it. Digits of other scripts become ASCII's: each script
-// has ten in a row.
+// Returns the text in lower case ASCII, without surrounding white space. Decimal digits of other
+// scripts become ASCII digits, and other characters '?'.
 std::string Plain(std::string_view text) {
   text.remove_prefix(LeadingSpace(text));
   text.remove_suffix(TrailingSpace(text));
@@ -36,7 +36,8 @@ std::string Plain(std::string_view text) {
   return plain;
 }
 
-// Takes out underscores; false if one is not between two characters that `is_digit` takes.
+// Removes underscores. Returns false if an underscore is not between two characters for which
+// `is_digit` is true.
 template <typename IsDigit>
 bool TakeUnderscores(std::string* text, IsDigit is_digit) {
   for (size_t i = 0; i < text->size(); ++i) {
@@ -54,9 +55,9 @@ int BaseOfPrefix(absl::string_view digits) {
   return digits[1] == 'x' ? 16 : digits[1] == 'o' ? 8 : digits[1] == 'b' ? 2 : 10;
 }
 
-// int(text, base): allows white space around it, a sign, the base's prefix, single underscores and
-// decimal digits of any script. Base 0 is the prefix's. Nothing where Python raises an error, and
-// for numbers of more than 64 bits.
+// Python's int(text, base): allows surrounding white space, a sign, the base's prefix, single
+// underscores and decimal digits of any script. Base 0 means that the prefix gives the base.
+// Returns nullopt where Python raises an error, and for numbers of more than 64 bits.
 std::optional<int64_t> ParseInteger(std::string_view text, int base) {
   std::string digits = Plain(text);
   const bool has_sign = !digits.empty() && (digits[0] == '-' || digits[0] == '+');
@@ -69,7 +70,7 @@ std::optional<int64_t> ParseInteger(std::string_view text, int base) {
     base = prefix_base;
     if (!digits.empty() && digits[0] == '_') digits.erase(0, 1);
   }
-  // The function below would take a prefix of its own.
+  // The function below would accept a second prefix.
   if (base == 16 && BaseOfPrefix(digits) == 16) return std::nullopt;
   const auto is_alphanumeric = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c));
@@ -86,11 +87,11 @@ std::optional<int64_t> ParseInteger(std::string_view text, int base) {
   return is_read ? std::optional<int64_t>(integer) : std::nullopt;
 }
 
-// float(text), which takes the same, "inf" and "nan", and no other base.
+// Python's float(text): allows the same as ParseInteger, "inf" and "nan", but only base 10.
 std::optional<double> ParseFloat(std::string_view text) {
   std::string digits = Plain(text);
   if (!TakeUnderscores(&digits, IsAsciiDigit)) return std::nullopt;
-  // The function below takes other bases, and NaN with more text after it; Python does not.
+  // The function below accepts other bases, and "nan(text)". Python does not.
   if (digits.find_first_of("x(") != digits.npos) return std::nullopt;
   double number = 0;
   return absl::SimpleAtod(digits, &number) ? std::optional<double>(number) : std::nullopt;
@@ -98,10 +99,10 @@ std::optional<double> ParseFloat(std::string_view text) {
 
 using Result = absl::StatusOr<Value>;
 
-// In bytes; 0 unless it is a string.
+// The size in bytes; 0 unless the value is a string.
 size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
 
-// A method of the value's text.
+// Calls a string method on the value's text.
 Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
                       const Arguments& arguments) {
   ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
@@ -129,7 +130,7 @@ Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments)
 Result Format(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText format, ToText(runtime, value));
   if (!arguments.named.empty() && !arguments.positional.empty()) {
-    return Wrong("format takes values by position or by name, and not both");
+    return Wrong("format takes values by position or by name, not both");
   }
   if (arguments.named.empty()) {
     return FormatPercent(runtime, format, Value::OfList(arguments.positional, List::Kind::kTuple));
@@ -139,7 +140,7 @@ Result Format(Runtime* runtime, const Value& value, const Arguments& arguments) 
   return FormatPercent(runtime, format, Value::OfDict(std::move(named)));
 }
 
-// As Jinja cuts words: behind white space, hyphens and opening brackets.
+// Jinja starts words after white space, hyphens and opening brackets.
 Result Title(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
   RETURN_IF_ERROR(runtime->ChargeBytes(8 * text.size()));
@@ -254,13 +255,13 @@ Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
   return Calculate(runtime, "-", Value::Int(0), value);
 }
 
-// As Python, exactly: to a multiple of 10^digits, of two that are as near the even one.
+// Rounds to a multiple of 10^digits, exactly and with ties to even, as Python does.
 Result RoundInteger(int64_t number, int64_t digits) {
-  constexpr int64_t kMaxDigits = 18;  // of a power of ten in 64 bits
+  constexpr int64_t kMaxDigits = 18;  // 10^18 is the largest power of ten in 64 bits
   if (digits > kMaxDigits + 1) return Value::Int(0);
-  int64_t tenth = 1;  // of the unit
+  int64_t tenth = 1;  // a tenth of the unit, which is 10^digits
   for (int64_t i = 1; i < digits; ++i) tenth *= 10;
-  // In tenths of the unit, and whether anything is left over, so that 10^19 need not be held.
+  // Work in tenths of the unit, because a unit of 10^19 does not fit in 64 bits.
   const int64_t last = number / tenth % 10;
   const bool has_rest = number % tenth != 0;
   const int64_t units = number / tenth / 10;
@@ -269,7 +270,7 @@ Result RoundInteger(int64_t number, int64_t digits) {
   int64_t rounded = units + (is_away ? (number < 0 ? -1 : 1) : 0);
   if (__builtin_mul_overflow(rounded, tenth, &rounded) ||
       __builtin_mul_overflow(rounded, int64_t{10}, &rounded)) {
-    return Wrong("found an integer of more than 64 bits, allowed: smaller");
+    return Wrong("found an integer of more than 64 bits");
   }
   return Value::Int(rounded);
 }
@@ -282,7 +283,7 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
     ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "method"));
     method = given->text();
   }
-  if (precision < -300 || precision > 300) return Wrong("precision is not within -300 and 300");
+  if (precision < -300 || precision > 300) return Wrong("precision must be from -300 to 300");
   const double number = value.number();
   if (method == "common") {
     if (value.is_integer() && precision >= 0) return Value::Int(value.integer());
@@ -291,7 +292,7 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
       const double unit = std::pow(10.0, static_cast<double>(-precision));
       return Value::Float(std::nearbyint(number / unit) * unit);
     }
-    // As Python, from the decimal digits, so that 2.675 becomes 2.67.
+    // Round the decimal digits, as Python does: 2.675 becomes 2.67.
     ASSIGN_OR_RETURN(
         const Value text,
         FormatPercent(runtime,
@@ -307,7 +308,8 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return Wrong(absl::StrCat("method is ", Quoted(method), ", allowed: common, ceil, floor"));
 }
 
-// Four spaces, or what the argument says: a number of them, or a string.
+// Returns the indentation that `width` gives: a string, a number of spaces, or `otherwise` spaces
+// if it is undefined.
 absl::StatusOr<std::string> Indentation(Runtime* runtime, const Value& width, int64_t otherwise) {
   if (width.text() != nullptr) return width.text()->text();
   ASSIGN_OR_RETURN(const int64_t count, IntegerOr(width, otherwise, "width"));
@@ -322,7 +324,7 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
   const bool first = arguments.positional[1].IsTrue();
   const bool blank = arguments.positional[2].IsTrue();
   RETURN_IF_ERROR(runtime->Charge(text.size()));
-  text.Append("\n", kOwn);  // Jinja's own way
+  text.Append("\n", kOwn);  // as Jinja does
   const std::vector<MarkedText> lines =
       SplitLines(text, /*keeps_ends=*/false, runtime->room() / kElementBytes);
   RETURN_IF_ERROR(runtime->CheckRoom(lines.size() * kElementBytes));
@@ -337,7 +339,7 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
   return Value::Text(std::move(out));
 }
 
-// json.dumps with the arguments that transformers gives it.
+// json.dumps with the arguments that transformers passes.
 Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
   std::array<Value, 4> given;
@@ -346,7 +348,7 @@ Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
   for (const auto& [name, argument] : arguments.named) {
     const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
     if (found == std::end(kNames)) {
-      return Wrong(absl::StrCat("tojson takes no argument ", Quoted(name)));
+      return Wrong(absl::StrCat("tojson does not accept the argument ", Quoted(name)));
     }
     given[static_cast<size_t>(found - std::begin(kNames))] = argument;
   }
@@ -359,7 +361,7 @@ Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (!separators.is_undefined() && !separators.is_none()) {
     const List* pair = separators.list();
     if (pair == nullptr || pair->items.size() != 2) {
-      return Wrong("separators are not two strings");
+      return Wrong("separators must be two strings");
     }
     ASSIGN_OR_RETURN(const MarkedText* comma, TextArgument(pair->items[0], "a separator"));
     ASSIGN_OR_RETURN(const MarkedText* colon, TextArgument(pair->items[1], "a separator"));
@@ -376,7 +378,7 @@ Result Attribute(Runtime* runtime, const Value& value, const Arguments& argument
   RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
   ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
   const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;
-  return is_item ? Value::Missing("a dict has such an item, and no such attribute") : attribute;
+  return is_item ? Value::Missing("a dict has this item but no such attribute") : attribute;
 }
 
 Result WordCount(Runtime* runtime, const Value& value, const Arguments&) {

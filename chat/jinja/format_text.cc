@@ -18,22 +18,22 @@
 namespace tandem::jinja {
 namespace {
 
-constexpr int kMaxDigits = 100;  // of a precision
+constexpr int kMaxDigits = 100;  // largest precision of a number
 
-// How one value is to be written.
+// The format of one value.
 struct Field {
   std::string fill = " ";
-  char align = '\0';  // one of < > ^ =; '\0': that of the type
-  char sign = '\0';   // one of + - and space
+  char align = '\0';  // one of < > ^ =; '\0' for the type's default
+  char sign = '\0';   // one of + - and space; '\0' if absent
   bool is_alternate = false;
   bool has_zeros = false;
-  char grouping = '\0';  // a comma or an underscore
+  char grouping = '\0';  // a comma or an underscore; '\0' if absent
   int64_t width = 0;
   std::optional<int64_t> precision;
   char type = '\0';
 };
 
-// Takes a number from the front of `text`; 0 without digits.
+// Removes a number from the front of `text` and returns it; 0 without digits.
 absl::StatusOr<int64_t> TakeNumber(std::string_view* text) {
   size_t size = 0;
   while (size < text->size() && IsAsciiDigit((*text)[size])) ++size;
@@ -126,7 +126,7 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
   return field.grouping != '\0' ? Grouped(text, field.grouping) : text;
 }
 
-// Fills before the text, after it, or on both sides; with `=`, after its sign and its prefix.
+// Pads the text before it, after it or on both sides, or with `=` after its sign and prefix.
 absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, const Field& field,
                                   char usual_align) {
   const MarkedText fill(field.fill, kOwn);
@@ -162,7 +162,7 @@ absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const
     if (value.is_undefined()) return Wrong(value.what());
     if (!value.is_number()) {
       return Wrong(
-          absl::StrCat("found a ", View(value.type_name()), " for a number's place in a format"));
+          absl::StrCat("found a ", View(value.type_name()), " where the format needs a number"));
     }
     ASSIGN_OR_RETURN(const std::string number, NumberText(value, field));
     return Padded(runtime, MarkedText(number, kOwn), field, field.has_zeros ? '=' : '>');
@@ -222,7 +222,7 @@ absl::StatusOr<Field> ParseSpec(std::string_view spec) {
   return field;
 }
 
-// INVALID_ARGUMENT if values of the kind have no such format.
+// INVALID_ARGUMENT if the format is not allowed for values of this type.
 absl::Status CheckSpec(const Value& value, const Field& field) {
   const auto is_one_of = [&](std::string_view types) {
     return field.type != '\0' && types.find(field.type) != types.npos;
@@ -241,7 +241,7 @@ absl::Status CheckSpec(const Value& value, const Field& field) {
   return Wrong(absl::StrCat("a ", View(value.type_name()), " has no such format"));
 }
 
-// The value that a field names: by number, by name, or, without either, the next.
+// Finds the value of a field: by number, by name, or, without either, the next value.
 struct FieldCount {
   size_t next = 0;
   bool has_numbers = false;
@@ -255,7 +255,7 @@ absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments,
     for (const auto& [given, value] : arguments.named) {
       if (given == name) return value;
     }
-    return Wrong(absl::StrCat("the format's field ", Quoted(View(name)), " is given no value"));
+    return Wrong(absl::StrCat("the format's field ", Quoted(View(name)), " has no value"));
   } else {
     count->has_numbers = true;
   }
@@ -263,7 +263,7 @@ absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments,
     return Wrong("some of the format's fields have numbers and others do not");
   }
   if (index < arguments.positional.size()) return arguments.positional[index];
-  return Wrong(absl::StrCat("the format's field ", index, " is given no value"));
+  return Wrong(absl::StrCat("the format's field ", index, " has no value"));
 }
 
 // ---- % ----
@@ -288,7 +288,7 @@ class PercentFormatter {
     }
     const size_t num_given = is_tuple_ ? values_.list()->items.size() : 1;
     if (next_ < num_given && values_.dict() == nullptr) {
-      return Wrong("not all values have a place in the format");
+      return Wrong("the format has fewer fields than values");
     }
     return Value::Text(std::move(out_));
   }
@@ -298,7 +298,7 @@ class PercentFormatter {
     const size_t index = next_++;
     if (!is_tuple_ && index == 0) return values_;
     if (is_tuple_ && index < values_.list()->items.size()) return values_.list()->items[index];
-    return Wrong("the format has more places than values");
+    return Wrong("the format has more fields than values");
   }
 
   absl::Status WriteField() {
@@ -307,12 +307,12 @@ class PercentFormatter {
     if (at_ < text.size() && text[at_] == '(') {
       const size_t end = text.find(')', at_);
       if (end == std::string::npos || values_.dict() == nullptr) {
-        return Wrong("a format with names wants a dictionary");
+        return Wrong("a format with names needs a dictionary");
       }
       const std::string name = text.substr(at_ + 1, end - at_ - 1);
       const Value* found = values_.dict()->Find(std::string_view(name));
       if (found == nullptr)
-        return Wrong(absl::StrCat("the format's ", Quoted(name), " is not given"));
+        return Wrong(absl::StrCat("the format's field ", Quoted(name), " has no value"));
       named = *found;
       at_ = end + 1;
     }
@@ -331,7 +331,7 @@ class PercentFormatter {
       rest.remove_prefix(1);
       ASSIGN_OR_RETURN(field.precision, TakeNumber(&rest));
     }
-    if (rest.empty()) return Wrong("the format ends in a %");
+    if (rest.empty()) return Wrong("the format ends within a % field");
     field.type = rest[0];
     at_ = text.size() - rest.size() + 1;
     if (field.type == '%') {
@@ -348,7 +348,7 @@ class PercentFormatter {
     const bool is_text = field.type == 's' || field.type == 'r';
     if (field.has_zeros && !is_text && field.align == '\0') field.fill = "0";
     if (!is_text && value.is_none()) {
-      return Wrong("found none for a number's place in a format");
+      return Wrong("found none where the format needs a number");
     }
     ASSIGN_OR_RETURN(const MarkedText formatted, Formatted(runtime_, value, field, '>'));
     out_.Append(formatted);

@@ -1,4 +1,4 @@
-// The functions that every template has, and the methods of dictionaries and lists.
+// The functions that every template can call, the methods of dictionaries and lists, and the tests.
 #include <algorithm>
 #include <string>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// As Jinja's sandbox has it.
+// The same limit as in Jinja's sandbox.
 constexpr int64_t kLongestRange = 100'000;
 
 Result MakeRange(Runtime* runtime, const Value&, const Arguments& arguments) {
@@ -24,13 +24,12 @@ Result MakeRange(Runtime* runtime, const Value&, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const int64_t first, IntegerOr(given[0], 0, "start"));
   ASSIGN_OR_RETURN(const int64_t stop, IntegerOr(has_stop ? given[1] : given[0], 0, "stop"));
   ASSIGN_OR_RETURN(const int64_t step, IntegerOr(given[2], 1, "step"));
-  if (step == 0) return Wrong("step is 0, allowed: another");
+  if (step == 0) return Wrong("step must not be 0");
   std::vector<Value> items;
   int64_t i = has_stop ? first : 0;
   while (step > 0 ? i < stop : i > stop) {
     if (static_cast<int64_t>(items.size()) == kLongestRange) {
-      return Wrong(
-          absl::StrCat("found a range of more than ", kLongestRange, " numbers, allowed: fewer"));
+      return Wrong(absl::StrCat("found a range of more than ", kLongestRange, " numbers"));
     }
     items.push_back(Value::Int(i));
     if (__builtin_add_overflow(i, step, &i)) break;
@@ -70,10 +69,10 @@ Result MakeDict(Runtime* runtime, const Value&, const Arguments& arguments) {
 Result RaiseException(Runtime* runtime, const Value&, const Arguments& arguments) {
   const MarkedText* message = arguments.positional[0].text();
   runtime->is_raised = true;
-  return Wrong(message != nullptr ? message->text() : "the template refuses the messages");
+  return Wrong(message != nullptr ? message->text() : "the template rejects the messages");
 }
 
-Result TellTime(Runtime* runtime, const Value&, const Arguments& arguments) {
+Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments.positional[0], "format"));
   RETURN_IF_ERROR(runtime->Charge(format->size() * 16));
   return Value::Own(absl::FormatTime(format->text(), runtime->now, absl::UTCTimeZone()));
@@ -133,7 +132,7 @@ constexpr Builtin kFunctions[] = {
     {"range", MakeRange, 1, {"start", "stop", "step"}},
     {"dict", MakeDict, Builtin::kAny},
     {"raise_exception", RaiseException, 1, {"message"}},
-    {"strftime_now", TellTime, 1, {"format"}},
+    {"strftime_now", StrftimeNow, 1, {"format"}},
 };
 
 constexpr Builtin kDictMethods[] = {
@@ -198,7 +197,7 @@ bool IsSequence(const Value& value) {
   return list == nullptr ? IsIterable(value) : list->is_sequence();
 }
 bool IsCallable(const Value& value) {
-  // Python calls the undefined too, to say that it is.
+  // An undefined value is callable in Python: the call raises the error.
   return value.is_undefined() || (value.object() != nullptr && value.object()->is_callable());
 }
 
@@ -208,7 +207,7 @@ Result IsEqual(Runtime* runtime, const Value& value, const Arguments& arguments)
   return Value::Bool(Equal(value, arguments.positional[0]) == kWanted);
 }
 
-// kIs(value, other), the other way round if kSwaps.
+// kIs(value, other), or kIs(other, value) if kSwaps.
 template <absl::StatusOr<bool> (*kIs)(const Value&, const Value&), bool kSwaps>
 Result IsOrdered(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
@@ -244,7 +243,7 @@ Result IsDivisible(Runtime* runtime, const Value& value, const Arguments& argume
   return Value::Bool(is_divisible);
 }
 
-// The method of the same meaning, of the value's text.
+// Calls isupper or islower on the value's text.
 template <bool kIsUpper>
 Result IsTextInCase(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));

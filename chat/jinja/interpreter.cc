@@ -23,7 +23,7 @@
 namespace tandem::jinja {
 namespace {
 
-// namespace(a=1): the only thing that assignments change.
+// namespace(a=1): the only value that assignments can change.
 class Namespace : public Object {
  public:
   std::string_view type_name() const override { return "namespace"; }
@@ -72,14 +72,14 @@ class Macro : public Object {
   Scope* const scope_;
 };
 
-// loop.cycle(a, b): one of them after another.
+// loop.cycle(a, b): returns the arguments in turn, one for each iteration.
 class Cycle : public Object {
  public:
   explicit Cycle(size_t index) : index_(index) {}
   std::string_view type_name() const override { return "function"; }
   bool is_callable() const override { return true; }
   absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
-    if (arguments.positional.empty()) return Wrong("cycle is given nothing");
+    if (arguments.positional.empty()) return Wrong("cycle needs at least one argument");
     return arguments.positional[index_ % arguments.positional.size()];
   }
 
@@ -87,10 +87,10 @@ class Cycle : public Object {
   const size_t index_;
 };
 
-// `loop` in the body of a loop.
+// The variable `loop` in the body of a loop.
 class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
-  // `items`: elements of a value of this extent.
+  // `items` are the elements of a value with the extent `extent`.
   Loop(std::vector<Value> items, const Extent& extent)
       : Object(extent), items_(std::move(items)), items_held_(items_.capacity() * sizeof(Value)) {}
 
@@ -116,14 +116,14 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
 
   const std::vector<Value>& items() const { return items_; }
   void GoTo(size_t index) { index_ = index; }
-  // Afterwards it holds its elements alone: an argument of loop.changed may be the loop itself.
+  // Drops the arguments of loop.changed, one of which may be the loop itself.
   void Finish() {
     is_finished_ = true;
-    told_.reset();
+    last_changed_.reset();
   }
 
  private:
-  // loop.changed(a, b): whether it was told something else before, or nothing.
+  // loop.changed(a, b): whether the arguments differ from those of the call before, if any.
   class Changed : public Object {
    public:
     explicit Changed(std::shared_ptr<const Loop> loop)
@@ -133,8 +133,8 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
       const Value now = Value::OfList(arguments.positional);
       RETURN_IF_ERROR(runtime->Charge(now.extent().weight));
-      const bool changes = !loop_->told_.has_value() || !Equal(*loop_->told_, now);
-      if (!loop_->is_finished_) loop_->told_ = now;
+      const bool changes = !loop_->last_changed_.has_value() || !Equal(*loop_->last_changed_, now);
+      if (!loop_->is_finished_) loop_->last_changed_ = now;
       return Value::Bool(changes);
     }
 
@@ -146,19 +146,20 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   const MemoryHold items_held_;
   size_t index_ = 0;
   bool is_finished_ = false;
-  mutable std::optional<Value> told_;
+  mutable std::optional<Value> last_changed_;
 };
 
 using Kind = Node::Kind;
 
 constexpr size_t kLongestTemplate = size_t{1} << 20;  // bytes
-constexpr size_t kNamesPerStep = 8;                   // compared with a name that is looked for
+constexpr size_t kNamesPerStep = 8;                   // comparisons that cost one step
 
 }  // namespace
 
 absl::StatusOr<Template> Template::Parse(std::string_view source) {
   if (source.size() > kLongestTemplate) {
-    return Wrong(absl::StrCat("has ", source.size(), " bytes, allowed: ", kLongestTemplate));
+    return Wrong(
+        absl::StrCat("has ", source.size(), " bytes, allowed: at most ", kLongestTemplate));
   }
   if (const size_t invalid = FindInvalidUtf8(source); invalid != source.npos) {
     return Wrong(absl::StrCat("is not UTF-8 (at byte ", invalid, ")"));
@@ -253,13 +254,12 @@ absl::Status Interpreter::At(const Node& node, absl::Status status) {
 absl::Status Interpreter::CheckExtent(const Value& value) const {
   const Extent extent = value.extent();
   if (extent.depth > runtime_.limits.value_depth) {
-    return absl::ResourceExhaustedError(absl::StrCat("makes values more than ",
-                                                     runtime_.limits.value_depth,
-                                                     " inside one another, allowed: fewer"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("makes values nested more than ", runtime_.limits.value_depth, " deep"));
   }
   if (extent.weight > runtime_.limits.value_weight) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "makes a value of more than ", runtime_.limits.value_weight, " elements, allowed: fewer"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("makes a value of more than ", runtime_.limits.value_weight, " elements"));
   }
   return absl::OkStatus();
 }
@@ -269,7 +269,7 @@ absl::Status Interpreter::Write(const MarkedText& text) {
   RETURN_IF_ERROR(runtime_.CheckRoom(text.memory_bytes()));
   if (out_->size() + text.size() > runtime_.limits.output_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("writes more than ", runtime_.limits.output_bytes, " bytes, allowed: fewer"));
+        absl::StrCat("writes more than ", runtime_.limits.output_bytes, " bytes"));
   }
   out_->Append(text);
   return absl::OkStatus();
@@ -325,7 +325,7 @@ Interpreter::FlowOr Interpreter::ExecuteNode(const Node& node) {
     case Kind::kContinue:
       return Flow::kContinue;
     default:
-      return Wrong("found an expression for a statement");  // the parser makes none
+      return Wrong("found an expression where a statement is expected");  // a bug of the parser
   }
 }
 
@@ -376,7 +376,7 @@ Interpreter::FlowOr Interpreter::ExecuteFor(const Node& node) {
   const Value loop_value = Value::OfObject(loop);
   for (size_t i = 0; i < loop->items().size(); ++i) {
     loop->GoTo(i);
-    RETURN_IF_ERROR(runtime_.Charge(8));  // what a scope costs
+    RETURN_IF_ERROR(runtime_.Charge(8));  // the cost of a scope
     PushScope(scopes_.back().get());
     const absl::Cleanup pop = [this] { PopScope(); };
     RETURN_IF_ERROR(SetVariable("loop", loop_value));
@@ -416,7 +416,7 @@ absl::StatusOr<Value> Interpreter::Capture(const Nodes& body) {
   MarkedText* const outer = std::exchange(out_, &captured);
   const absl::Cleanup restore = [this, outer] { out_ = outer; };
   ASSIGN_OR_RETURN(const Flow flow, ExecuteScoped(body));
-  if (flow != Flow::kOn) return Wrong("found break or continue out of a block that is captured");
+  if (flow != Flow::kOn) return Wrong("break or continue leaves a set, filter or macro block");
   return Value::Text(std::move(captured));
 }
 
@@ -451,8 +451,8 @@ absl::Status Interpreter::Assign(const Node& target, Value value) {
     ASSIGN_OR_RETURN(const Value* found, FindVariable(target.name));
     auto* space = found == nullptr ? nullptr : dynamic_cast<Namespace*>(found->object());
     if (space == nullptr) {
-      return Wrong(absl::StrCat("members can be set of a namespace only, which ",
-                                Quoted(target.name), " is not"));
+      return Wrong(absl::StrCat("only members of namespaces can be set, and ", Quoted(target.name),
+                                " is not a namespace"));
     }
     space->Set(target.names[0], std::move(value));
     return absl::OkStatus();
@@ -460,7 +460,7 @@ absl::Status Interpreter::Assign(const Node& target, Value value) {
   ASSIGN_OR_RETURN(const std::vector<Value> items, Elements(&runtime_, value));
   if (items.size() != target.parts.size()) {
     return Wrong(absl::StrCat("found ", items.size(), " values for ", target.parts.size(),
-                              " names, allowed: as many"));
+                              " names, allowed: the same number"));
   }
   for (size_t i = 0; i < items.size(); ++i) RETURN_IF_ERROR(Assign(*target.parts[i], items[i]));
   return absl::OkStatus();
@@ -482,7 +482,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     return Wrong(absl::StrCat("the macro ", macro.name, " takes at most ", num_names,
                               " arguments, found ", arguments.positional.size()));
   }
-  // Each argument is looked for among the names.
+  // Each named argument is compared with the parameters' names.
   RETURN_IF_ERROR(runtime_.Charge(num_names + num_names * arguments.named.size() / kNamesPerStep));
   PushScope(scope);
   const absl::Cleanup pop = [this] { PopScope(); };
@@ -496,8 +496,8 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     } else if (name == "caller") {
       RETURN_IF_ERROR(SetVariable("caller", value));
     } else {
-      return Wrong(absl::StrCat("the macro ", macro.name, " takes no argument ", Quoted(name),
-                                found == macro.names.end() ? "" : " twice"));
+      return Wrong(absl::StrCat("the macro ", macro.name, " does not accept the argument ",
+                                Quoted(name), found == macro.names.end() ? "" : " twice"));
     }
   }
   const size_t first_default = num_names - macro.defaults.size();

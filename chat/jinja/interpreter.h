@@ -16,17 +16,17 @@
 
 namespace tandem::jinja {
 
-// Names and their values. A name that is not here is looked for in the scope around.
+// Variables and their values. A name that is not found here is looked up in the parent scope.
 class Scope {
  public:
   explicit Scope(Scope* parent) : parent_(parent) {}
 
-  void Set(std::string_view name, Value value);  // `name` is the syntax tree's
-  // Null if there is none. Adds to `num_compared` how many names it compared.
+  void Set(std::string_view name, Value value);  // `name` must outlive the scope
+  // Returns null if the name has no value. Adds the number of names compared to `num_compared`.
   const Value* Find(std::string_view name, size_t* num_compared) const;
   Scope* parent() const { return parent_; }
   size_t size() const { return variables_.size(); }
-  // Macros of this scope may outlive it.
+  // Whether a macro refers to this scope, which must then be kept until the rendering ends.
   bool is_kept = false;
 
  private:
@@ -44,7 +44,7 @@ class Interpreter {
 
   absl::StatusOr<MarkedText> Run(const Nodes& body);
 
-  // What the objects of this rendering call.
+  // Called by the objects of this rendering.
   absl::StatusOr<Value> CallMacro(const Node& macro, Scope* scope, const Arguments& arguments);
   absl::StatusOr<Value> MakeNamespace(const Arguments& arguments);
 
@@ -81,7 +81,7 @@ class Interpreter {
   FlowOr ExecuteFor(const Node& node);
   FlowOr ExecuteWith(const Node& node);
   FlowOr ExecuteScoped(const Nodes& body);
-  // The elements of `iterable` that the loop goes through.
+  // Returns the elements of `iterable` that pass the loop's filter.
   absl::StatusOr<std::vector<Value>> LoopItems(const Node& node, const Value& iterable);
   absl::Status ExecuteOutput(const Node& node);
   absl::Status ExecuteSet(const Node& node);
@@ -90,23 +90,24 @@ class Interpreter {
   absl::Status ExecuteFilterBlock(const Node& node);
   absl::Status Assign(const Node& target, Value value);
   absl::Status Write(const MarkedText& text);
-  // What a body writes, in a scope of its own.
+  // Returns the text that a body writes. The body gets its own scope.
   absl::StatusOr<Value> Capture(const Nodes& body);
   Value MacroOf(const Node& node);
 
   void PushScope(Scope* parent);
   void PopScope();
-  // In the current scope, and from it outwards; null if there is none.
+  // Set a variable in the current scope, and find one in it or the scopes around it; null if the
+  // name has no value.
   absl::Status SetVariable(std::string_view name, Value value);
   absl::StatusOr<const Value*> FindVariable(std::string_view name);
-  // `status`, whose line is that of `node` unless it has one.
+  // Returns `status`, and makes the line of `node` the error's line unless there is one already.
   absl::Status At(const Node& node, absl::Status status);
   absl::Status CheckExtent(const Value& value) const;
 
   Runtime runtime_;
-  std::vector<std::unique_ptr<Scope>> scopes_;  // the last is the current one
+  std::vector<std::unique_ptr<Scope>> scopes_;  // the last one is current
   std::vector<std::unique_ptr<Scope>> kept_scopes_;
-  // Whatever refers to itself does so through one of these.
+  // Every reference cycle goes through a namespace: the destructor clears these to break them.
   std::vector<Value> namespaces_;
   MarkedText* out_ = nullptr;
   int error_line_ = 0;

@@ -15,23 +15,24 @@
 
 namespace tandem::jinja {
 
-// A template in the part of Jinja that chat templates are written in, with what transformers adds:
-// raise_exception, strftime_now, break, continue and generation blocks. It is parsed once and may
-// be rendered at any time by any thread.
+// A template in the part of Jinja that chat templates use, with the additions of transformers:
+// raise_exception, strftime_now, break, continue and generation blocks. It is parsed once and can
+// be rendered any number of times. Thread-safe.
 //
 //   ASSIGN_OR_RETURN(const Template greeting, Template::Parse("Hello {{ name | trim }}!"));
 //   ASSIGN_OR_RETURN(const MarkedText text, greeting.Render({{"name", name}}, now));
 //
-// Text of the template is marked kParse, and so is what it makes of numbers; words keep the marks
-// of the values that they came in with.
+// The template's own text and the numbers that it writes are marked kParse. The text of variables
+// keeps its marks.
 class Template {
  public:
-  // Errors: ParseTemplate's, INVALID_ARGUMENT for what is no UTF-8 or longer than 1 MiB.
+  // Errors are those of ParseTemplate, and INVALID_ARGUMENT if the source is not UTF-8 or longer
+  // than 1 MiB.
   static absl::StatusOr<Template> Parse(std::string_view source);
 
   using Variables = std::vector<std::pair<std::string, Value>>;
-  // INVALID_ARGUMENT "line 3: what", or what the template raised, with "(line 3)" behind it.
-  // RESOURCE_EXHAUSTED naming the limit that it goes beyond.
+  // INVALID_ARGUMENT with "line 3: message", or with the message that the template raised, followed
+  // by "(line 3)". RESOURCE_EXHAUSTED names the limit that was exceeded.
   absl::StatusOr<MarkedText> Render(const Variables& variables, absl::Time now,
                                     const Limits& limits = Limits()) const;
 

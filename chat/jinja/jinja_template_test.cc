@@ -47,7 +47,7 @@ std::string ErrorOf(const std::string& source, const Limits& limits = Limits()) 
   return std::string(text.status().message());
 }
 
-// Words in [brackets], the template's own text as it is.
+// Shows the text of variables in [brackets], and the template's own text as it is.
 std::string Marked(const MarkedText& text) {
   std::string shown;
   size_t begin = 0;
@@ -62,8 +62,8 @@ std::string Marked(const MarkedText& text) {
 
 bool IsGreek(char32_t c) { return c >= 0x370 && c < 0x400; }
 
-// What tests/data/chat/make_jinja_cases.py says of letters: Greek ones are somebody's words, others
-// the template's, unless keys and words of the case have some.
+// Checks the convention of tests/data/chat/make_jinja_cases.py: Greek letters come from variables,
+// and other letters from the template, unless the case's variables contain some too.
 void ExpectMarks(const MarkedText& text, bool has_other_words, const std::string& source) {
   size_t at = 0;
   for (const MarkedText::Run& run : text.runs()) {
@@ -90,7 +90,7 @@ JsonValue ReadCases() {
 
 class JinjaCases : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(JinjaCases, AreAsTheReference) {
+TEST_P(JinjaCases, MatchTheReference) {
   int count = 0;
   for (const JsonValue& one : ReadCases()) {
     if (one.at("area") != GetParam()) continue;
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(All, JinjaCases,
                                            "marks"),
                          [](const auto& info) { return info.param; });
 
-TEST(JinjaMarks, FollowWordsThroughWhatChatTemplatesDo) {
+TEST(JinjaMarks, SurviveTheOperationsOfChatTemplates) {
   const JsonValue words = {{"m", {{"role", "user"}, {"content", " <|end|> "}}}, {"t", "</x>a"}};
   const std::pair<const char*, const char*> cases[] = {
       {"<|{{ m.role }}|>{{ m.content | trim }}<|end|>", "<|[user]|>[<|end|>]<|end|>"},
@@ -144,14 +144,14 @@ TEST(JinjaMarks, FollowWordsThroughWhatChatTemplatesDo) {
   }
 }
 
-TEST(JinjaTemplate, IsParsedOnceAndRenderedAtAnyTime) {
+TEST(JinjaTemplate, CanBeRenderedSeveralTimes) {
   const absl::StatusOr<Template> parsed = Template::Parse("{{ strftime_now('%d %b %Y') }}{{ x }}");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Render({{"x", Value::Int(1)}}, absl::UnixEpoch())->text(), "01 Jan 19701");
   EXPECT_EQ(parsed->Render({}, absl::FromUnixSeconds(1700000000))->text(), "14 Nov 2023");
 }
 
-TEST(JinjaTemplate, NamesTheLineOfAnError) {
+TEST(JinjaTemplate, ErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf("a\n{{ 1 +\n }}"), StartsWith("line 3: found the end of the tag, allowed: "));
   EXPECT_THAT(ErrorOf("\n{% iff x %}"), StartsWith("line 2: found \"iff\", allowed: if, for"));
   EXPECT_THAT(ErrorOf("{% if x %}\n{% for y in z %}"), HasSubstr("a tag endfor"));
@@ -161,15 +161,15 @@ TEST(JinjaTemplate, NamesTheLineOfAnError) {
               StartsWith("line 2: \"nope\" is undefined"));
   EXPECT_THAT(ErrorOf("{{ messages['x' * 999].more }}"),
               HasSubstr(absl::StrCat("has no \"", std::string(64, 'x'), "\"...")));
-  EXPECT_THAT(ErrorOf("{{ 1 | nope }}"), HasSubstr("there is no filter \"nope\""));
-  EXPECT_THAT(ErrorOf("{{ 1 is nope }}"), HasSubstr("there is no test \"nope\""));
+  EXPECT_THAT(ErrorOf("{{ 1 | nope }}"), HasSubstr("unknown filter \"nope\""));
+  EXPECT_THAT(ErrorOf("{{ 1 is nope }}"), HasSubstr("unknown test \"nope\""));
   EXPECT_EQ(ErrorOf("\n{{ raise_exception('Roles must alternate') }}"),
             "Roles must alternate (line 2)");
   EXPECT_THAT(ErrorOf("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
               StartsWith("line 2: found a division by zero"));
 }
 
-TEST(JinjaTemplate, NamesTheTypeThatIsWrong) {
+TEST(JinjaTemplate, ErrorsNameTheWrongType) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ {[1]: 2} }}", "a list is not a valid dictionary key"},
       {"{{ {(1, 2): 3} | tojson }}", "a tuple is not a valid JSON key"},
@@ -190,7 +190,7 @@ TEST(JinjaTemplate, NamesTheTypeThatIsWrong) {
   }
 }
 
-// As Python's round of integers, which are exact at any size; 64 bits have to hold the result.
+// Python rounds integers exactly at any size. Here the result must fit in 64 bits.
 TEST(JinjaTemplate, RoundsIntegersExactly) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"15|round(-1)", "20"},
@@ -218,7 +218,7 @@ TEST(JinjaTemplate, RoundsIntegersExactly) {
   }
 }
 
-TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
+TEST(JinjaTemplate, RejectsFeaturesThatChatTemplatesDoNotUse) {
   for (const char* source :
        {"{% include 'x' %}", "{% extends 'x' %}", "{% block x %}{% endblock %}",
         "{% import 'x' as y %}", "{% autoescape true %}{% endautoescape %}",
@@ -229,7 +229,7 @@ TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
   }
   EXPECT_THAT(ErrorOf("{{ messages.append(1) }}"), HasSubstr("may not change a list"));
   EXPECT_THAT(ErrorOf("\xFF"), HasSubstr("not UTF-8"));
-  EXPECT_THAT(ErrorOf("{{ 007 }}"), HasSubstr("allowed: integers without zeros in front"));
+  EXPECT_THAT(ErrorOf("{{ 007 }}"), HasSubstr("allowed: integers without leading zeros"));
   EXPECT_THAT(ErrorOf("{{ 7.real }}{{ (7).real }}"), HasSubstr("has no \"real\""));
   for (const char* shown : {"{{ range(3) }}", "{{ range(3)[1:] | string }}", "{{ dict }}",
                             "{{ namespace() }}", "{{ [1].index }}", "{{ 'a'.upper ~ '' }}"}) {
@@ -244,7 +244,7 @@ std::string Repeat(const std::string& text, int times) {
   return all;
 }
 
-TEST(JinjaLimits, OfDepthInTheText) {
+TEST(JinjaLimits, SyntaxDepthIsLimited) {
   for (const int times : {50, 5000}) {
     const std::string nests[] = {
         "{{ " + Repeat("(", times) + "1" + Repeat(")", times) + " }}",
@@ -264,17 +264,17 @@ TEST(JinjaLimits, OfDepthInTheText) {
       }
     }
   }
-  // What only is long is no deeper than what is short.
+  // Long expressions and blocks are not deeper than short ones.
   EXPECT_TRUE(RenderText("{{ 1" + Repeat(" + 1", 5000) + " }}").ok());
   EXPECT_TRUE(RenderText("{% if 0 %}" + Repeat("{% elif 0 %}", 5000) + "{% endif %}").ok());
 }
 
-TEST(JinjaLimits, OfCalls) {
+TEST(JinjaLimits, CallDepthIsLimited) {
   EXPECT_THAT(ErrorOf("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
               HasSubstr("calls more than 400 deep"));
 }
 
-TEST(JinjaLimits, OfSteps) {
+TEST(JinjaLimits, StepsAreLimited) {
   const Limits few{.steps = 20'000, .memory_bytes = size_t{1} << 60};
   for (const char* source :
        {"{% for i in range(100000) %}{% endfor %}",
@@ -308,8 +308,8 @@ TEST(JinjaLimits, OfSteps) {
   }
 }
 
-// Names are looked for one after the other, in one scope after the other.
-TEST(JinjaLimits, NamesComparedAreSteps) {
+// Variables are found by linear search, scope by scope.
+TEST(JinjaLimits, NameComparisonsCountAsSteps) {
   std::string sets;
   for (int i = 0; i < 4000; ++i) absl::StrAppend(&sets, "{% set v", i, " = 1 %}");
   absl::StrAppend(&sets, "{% set last = namespace() %}");
@@ -331,8 +331,8 @@ TEST(JinjaLimits, NamesComparedAreSteps) {
               HasSubstr("a name of 257 bytes, allowed: at most 256"));
 }
 
-// Keys that are not strings are found as fast as those that are.
-TEST(JinjaLimits, KeysOfAnyKindAreFoundAtOnce) {
+// Keys that are not strings are found as fast as strings.
+TEST(JinjaLimits, KeysOfAnyTypeAreFoundInConstantTime) {
   std::string dict = "{% set d = {0: 0";
   for (int i = 1; i < 20'000; ++i) absl::StrAppend(&dict, ",", i, ":", i);
   const auto text =
@@ -344,8 +344,8 @@ TEST(JinjaLimits, KeysOfAnyKindAreFoundAtOnce) {
   EXPECT_EQ(text->text(), "1999919998TrueFalseTrue20000");
 }
 
-// Destroying them recurses, and so do comparing and printing.
-TEST(JinjaLimits, DeepObjectsAreRefused) {
+// Destroying, comparing and printing objects is recursive.
+TEST(JinjaLimits, DeepObjectsAreRejected) {
   const std::pair<const char*, const char*> cases[] = {
       {"a method of a dictionary", "{% set ns.f = {'a': ns.f}.get %}"},
       {"a method of a list", "{% set ns.f = [ns.f].index %}"},
@@ -357,10 +357,10 @@ TEST(JinjaLimits, DeepObjectsAreRefused) {
   for (const auto& [what, body] : cases) {
     EXPECT_THAT(ErrorOf(absl::StrCat("{% set ns = namespace(f=1) %}{% for i in range(100000) %}",
                                      body, "{% endfor %}")),
-                HasSubstr("more than 100 inside one another"))
+                HasSubstr("values nested more than 100 deep"))
         << what;
   }
-  // Loops forget the arguments of loop.changed, and namespaces are emptied one by one.
+  // Finished loops drop the arguments of loop.changed, and namespaces are cleared one by one.
   EXPECT_TRUE(RenderText("{% set ns = namespace(f=1) %}{% for i in range(50000) %}"
                          "{% for x in [1] %}{{ loop.changed(loop, ns.f) }}{% set ns.f = loop %}"
                          "{% endfor %}{{ ns.f.changed(ns.f) }}{% set ns.n = namespace(n=ns.n) %}"
@@ -375,7 +375,7 @@ TEST(JinjaLimits, FiltersThatCallFiltersCountAsCalls) {
               HasSubstr("holds more than 268435456 bytes"));
 }
 
-// Each within the steps allowed, but for the memory.
+// Each case stays within the limit on steps, but not within that on memory.
 TEST(JinjaLimits, MemoryIsLimited) {
   const Limits limits{.steps = 50'000'000, .memory_bytes = size_t{4} << 20};
   const std::string_view keeps = "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}";
@@ -430,7 +430,7 @@ TEST(JinjaLimits, MemoryIsLimited) {
                 HasSubstr("holds more than 524288 bytes"))
         << kept;
   }
-  // Values that are gone count no longer, and those of the caller do not count.
+  // Destroyed values do not count, and neither do the caller's values.
   const JsonValue words = {{"w", std::string(9'000'000, 'w')}};
   const auto text = RenderText(
       "{% for i in range(99) %}{% set s = ('a' * 999) * 999 %}{% endfor %}{{ w is string }}"
@@ -440,10 +440,10 @@ TEST(JinjaLimits, MemoryIsLimited) {
   EXPECT_EQ(text->text(), "True10000");
 }
 
-TEST(JinjaLimits, OfValuesAndOutput) {
+TEST(JinjaLimits, ValuesAndOutputAreLimited) {
   EXPECT_THAT(ErrorOf("{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] "
                       "%}{% endfor %}"),
-              HasSubstr("more than 100 inside one another"));
+              HasSubstr("values nested more than 100 deep"));
   EXPECT_THAT(ErrorOf("{% set ns = namespace(s=[1]) %}{% for i in range(90) %}{% set ns.s = [ns.s, "
                       "ns.s] %}{% endfor %}"),
               HasSubstr("more than 10000000 elements"));
@@ -454,13 +454,13 @@ TEST(JinjaLimits, OfValuesAndOutput) {
   EXPECT_THAT(ErrorOf("{{ 10 ** 30 }}"), HasSubstr("more than 64 bits"));
 }
 
-TEST(JinjaValues, OfNamespacesThatHoldThemselvesAreFreed) {
+TEST(JinjaValues, CyclesThroughNamespacesAreFreed) {
   EXPECT_TRUE(RenderText("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = [b] %}"
                          "{% set a.a = a %}{% for i in [a] %}{% set a.l = loop %}{% endfor %}")
                   .ok());
 }
 
-TEST(JinjaValues, OfJsonAreRefusedWhereTheyAreNoText) {
+TEST(JinjaValues, UnsupportedJsonIsRejected) {
   EXPECT_THAT(std::string(FromJson(nlohmann::json("a\xFF")).status().message()),
               HasSubstr("not UTF-8 (at byte 1"));
   EXPECT_THAT(std::string(FromJson(nlohmann::json(~uint64_t{0})).status().message()),

@@ -21,9 +21,9 @@ constexpr std::array<std::string_view, 28> kOperators = {
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
     "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";", "!", "&"};
 
-constexpr size_t kLongestName = 256;  // bytes; names are compared while templates run
+constexpr size_t kLongestName = 256;  // bytes; limits the time of comparing names
 
-// One spelling of line ends, and none at the end.
+// Makes all line ends "\n" and removes one at the end of the template.
 std::string Normalized(std::string_view source) {
   std::string text;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -41,12 +41,12 @@ std::string Normalized(std::string_view source) {
 bool IsNameStart(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool IsNamePart(char c) { return IsNameStart(c) || IsAsciiDigit(c); }
 
-// The escapes of Python's strings; unknown ones stay as they are. Empty if one is not a character.
+// Replaces the escapes of Python's strings. Unknown escapes are kept as they are.
 class Unescaper {
  public:
   explicit Unescaper(std::string_view text) : text_(text) {}
 
-  // False for a code that is not a character.
+  // Returns false if an escape is malformed or not a character.
   bool Run(std::string* out) {
     while (at_ < text_.size()) {
       const char c = text_[at_++];
@@ -96,7 +96,7 @@ class Unescaper {
   size_t at_ = 0;
 };
 
-// Whether a character is a digit of numbers of this base, at most 16.
+// Whether a character is a digit in `base`, which is at most 16.
 struct DigitOf {
   int base;
   bool operator()(char c) const {
@@ -148,12 +148,13 @@ class Lexer {
     if (!text.empty()) Add(Token::Kind::kData, text);
   }
 
-  // The text in front of the tag at `tag`, which `sign` may tell to give up its white space.
+  // Returns the text before the tag at `tag`. The tag's `sign` and position decide whether trailing
+  // white space is dropped.
   std::string_view TextBefore(size_t tag, char sign, bool is_variable) const {
     const std::string_view text = source_.substr(at_, tag - at_);
     if (sign == '-') return text.substr(0, text.size() - TrailingSpace(text));
     if (sign == '+' || is_variable) return text;
-    const size_t line = text.rfind('\n') + 1;  // 0 if there is none
+    const size_t line = text.rfind('\n') + 1;  // 0 without a line end
     if (line == 0 && !starts_line_) return text;
     const bool is_blank = LeadingSpace(text.substr(line)) == text.size() - line;
     return is_blank ? text.substr(0, line) : text;
@@ -173,7 +174,7 @@ class Lexer {
     return ReadInside(kind == '{' ? "}}" : "%}");
   }
 
-  // Behind "%}" or "#}": the line end goes, or with a minus all white space.
+  // Called after "%}" or "#}": skips the line end, or all white space if the sign is a minus.
   void EndTag(char sign) {
     if (sign == '-') return SkipSpace();
     if (sign != '+' && IsAt("\n")) Advance(1);
@@ -182,14 +183,15 @@ class Lexer {
   absl::Status SkipComment() {
     const int line = line_;
     const size_t end = source_.find("#}", at_);
-    if (end == source_.npos) return SyntaxError(line, "found a comment without end, allowed: #}");
+    if (end == source_.npos) return SyntaxError(line, "found an unterminated comment, allowed: #}");
     const char sign = end > at_ ? source_[end - 1] : '\0';
     Advance(end + 2 - at_);
     EndTag(sign);
     return absl::OkStatus();
   }
 
-  // The bytes from behind "{%" to behind the "%}" of the tag `name` without anything else, or 0.
+  // If at_, which is after "{%", begins the tag `name` without arguments: returns the number of
+  // bytes up to and including its "%}". Otherwise returns 0.
   size_t RawTagSize(std::string_view name) const {
     std::string_view rest = source_.substr(at_);
     rest.remove_prefix(LeadingSpace(rest));
@@ -218,10 +220,10 @@ class Lexer {
       EndTag(source_[at_ - 3]);
       return absl::OkStatus();
     }
-    return SyntaxError(line, "found raw without end, allowed: endraw");
+    return SyntaxError(line, "found an unterminated raw block, allowed: endraw");
   }
 
-  // The tokens up to and with `end`.
+  // Reads the tokens up to and including `end`.
   absl::Status ReadInside(std::string_view end) {
     const int line = line_;
     const bool is_block = end[0] == '%';
@@ -229,7 +231,7 @@ class Lexer {
     for (;;) {
       SkipSpace();
       if (at_ == source_.size()) {
-        return SyntaxError(line, absl::StrCat("found a tag without end, allowed: ", View(end)));
+        return SyntaxError(line, absl::StrCat("found an unterminated tag, allowed: ", View(end)));
       }
       const char c = source_[at_];
       const bool has_sign = c == '-' || (is_block && c == '+');
@@ -281,7 +283,7 @@ class Lexer {
     if (index == kClosing.npos) return absl::OkStatus();
     if (open->empty() || open->back() != kOpening[index]) {
       return SyntaxError(line_, absl::StrCat("found ", std::string(1, bracket),
-                                             " that closes nothing, allowed: pairs"));
+                                             " without its opening bracket, allowed: pairs"));
     }
     open->pop_back();
     return absl::OkStatus();
@@ -291,7 +293,7 @@ class Lexer {
     size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) {
-      return SyntaxError(line_, "found a string without end, allowed: a quote behind it");
+      return SyntaxError(line_, "found an unterminated string, allowed: a closing quote");
     }
     std::string text;
     if (!Unescaper(source_.substr(at_ + 1, end - at_ - 1)).Run(&text)) {
@@ -303,7 +305,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Digits that are `is_digit` with single underscores between them, from `at` on.
+  // Returns the end of the digits from `at` on, with single underscores between them.
   template <typename IsDigit>
   size_t DigitsEnd(size_t at, IsDigit is_digit) const {
     while (at < source_.size() &&
@@ -315,7 +317,7 @@ class Lexer {
   }
   size_t DigitsEnd(size_t at) const { return DigitsEnd(at, IsAsciiDigit); }
 
-  // The base that 0x and the like mean, if digits follow; else 10.
+  // Returns the base of a prefix such as 0x if digits follow it, else 10.
   int BaseAt(size_t at) const {
     if (at + 1 >= source_.size() || source_[at] != '0') return 10;
     const char letter = static_cast<char>(source_[at + 1] | 0x20);
@@ -355,11 +357,11 @@ class Lexer {
     const bool has_extra_zeros = !is_float && base == 10 && digits[0] == '0' && token.integer != 0;
     if (has_extra_zeros) {
       return SyntaxError(line_, absl::StrCat("found the number ", Quoted(digits),
-                                             ", allowed: integers without zeros in front"));
+                                             ", allowed: integers without leading zeros"));
     }
     if (!is_read) {
       return SyntaxError(
-          line_, absl::StrCat("found the number ", Quoted(digits), ", allowed: those of 64 bits"));
+          line_, absl::StrCat("found the number ", Quoted(digits), ", allowed: 64-bit numbers"));
     }
     tokens_.push_back(std::move(token));
     Advance(end - at_);
@@ -369,7 +371,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool starts_line_ = true;  // at_ is where a line begins
+  bool starts_line_ = true;  // whether at_ is at the beginning of a line
   std::vector<Token> tokens_;
 };
 

@@ -1,4 +1,4 @@
-// What expressions do with values.
+// The operations of expressions on values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,13 +14,13 @@
 namespace tandem::jinja {
 namespace {
 
-absl::Status TooLarge() { return Wrong("found an integer of more than 64 bits, allowed: smaller"); }
+absl::Status TooLarge() { return Wrong("found an integer of more than 64 bits"); }
 
 absl::Status NoOperation(std::string_view operation, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) return Wrong(value->what());
   }
-  return Wrong(absl::StrCat("there is no ", View(operation), " of ", View(a.type_name()), " and ",
+  return Wrong(absl::StrCat("cannot apply ", View(operation), " to ", View(a.type_name()), " and ",
                             View(b.type_name())));
 }
 
@@ -29,7 +29,7 @@ bool IsListOrTuple(const Value& value) {
   return list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple);
 }
 
-// The index in [0, size) that `index` means, which counts from the end if it is negative.
+// Converts an index, which counts from the end if it is negative, to one in [0, size).
 std::optional<size_t> IndexIn(size_t size, int64_t index) {
   const auto length = static_cast<int64_t>(size);
   if (index < -length || index >= length) return std::nullopt;
@@ -62,10 +62,10 @@ absl::StatusOr<Value> CalculateIntegers(std::string_view operation, int64_t a, i
     overflows = __builtin_sub_overflow(a, b, &result);
   } else if (operation == "*") {
     overflows = __builtin_mul_overflow(a, b, &result);
-  } else if (b == -1) {  // the least integer has no opposite
+  } else if (b == -1) {  // the smallest integer cannot be negated
     overflows = operation == "//" && __builtin_sub_overflow(0, a, &result);
   } else {
-    // Rounded down, and what is left with the divisor's sign.
+    // As in Python, quotients are rounded down, and remainders have the divisor's sign.
     result = operation == "//" ? a / b : a % b;
     const bool is_inexact = a % b != 0 && (a < 0) != (b < 0);
     if (is_inexact) result += operation == "//" ? -1 : b;
@@ -79,7 +79,8 @@ absl::StatusOr<Value> CalculateFloats(std::string_view operation, double a, doub
   if (operation == "-") return Value::Float(a - b);
   if (operation == "*") return Value::Float(a * b);
   if (operation == "/") return Value::Float(a / b);
-  // As in Python, the rest has the divisor's sign, even if it is zero, and goes off the dividend.
+  // As in Python, the remainder has the divisor's sign, even if it is zero, and the quotient is
+  // rounded down.
   double rest = std::fmod(a, b);
   double quotient = (a - rest) / b;
   if (rest == 0) {
@@ -122,7 +123,7 @@ absl::StatusOr<Value> Joined(Runtime* runtime, const Value& a, const Value& b) {
     return Value::Text(std::move(out));
   }
   if (!IsListOrTuple(a) || !IsListOrTuple(b) || a.list()->kind != b.list()->kind) {
-    return NoOperation("sum", a, b);
+    return NoOperation("+", a, b);
   }
   const std::vector<Value>& more = b.list()->items;
   const size_t size = a.list()->items.size() + more.size();
@@ -138,7 +139,7 @@ std::string HasNo(const Value& value, std::string_view name) {
   return absl::StrCat("a ", View(value.type_name()), " has no ", Shortened(name));
 }
 
-// The numbers that a slice means, as Python's slice.indices.
+// The indices of a slice, as Python's slice.indices gives them.
 struct SliceBounds {
   int64_t start = 0;
   int64_t stop = 0;
@@ -148,12 +149,12 @@ absl::StatusOr<SliceBounds> RangeOf(size_t size, const Value& start, const Value
                                     const Value& step) {
   for (const Value* bound : {&start, &stop, &step}) {
     if (!bound->is_integer() && !bound->is_none()) {
-      return Wrong(absl::StrCat("a slice is of integers, found ", View(bound->type_name())));
+      return Wrong(absl::StrCat("slice bounds must be integers, found ", View(bound->type_name())));
     }
   }
   SliceBounds range;
   if (!step.is_none()) range.step = step.integer();
-  if (range.step == 0) return Wrong("found the slice step 0, allowed: another");
+  if (range.step == 0) return Wrong("the slice step must not be 0");
   const auto length = static_cast<int64_t>(size);
   const int64_t low = range.step > 0 ? 0 : -1;
   const int64_t high = range.step > 0 ? length : length - 1;
@@ -197,7 +198,7 @@ absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value&
   if (where.is_undefined()) return false;
   if (const MarkedText* text = where.text()) {
     if (what.text() == nullptr) {
-      return Wrong(absl::StrCat("a string holds strings only, and no ", View(what.type_name())));
+      return Wrong(absl::StrCat("a string contains only strings, found ", View(what.type_name())));
     }
     RETURN_IF_ERROR(ChargeSearch(runtime, *text, *what.text()));
     return text->text().find(what.text()->text()) != std::string::npos;
@@ -211,7 +212,7 @@ absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value&
   }
   const List* list = where.list();
   if (list == nullptr) {
-    return Wrong(absl::StrCat("a ", View(where.type_name()), " holds nothing to look for"));
+    return Wrong(absl::StrCat("a ", View(where.type_name()), " has no elements to search"));
   }
   RETURN_IF_ERROR(runtime->Charge(list->extent.weight));
   return std::any_of(list->items.begin(), list->items.end(),
@@ -239,7 +240,7 @@ absl::StatusOr<std::vector<Value>> Elements(Runtime* runtime, const Value& value
     }
     return items;
   }
-  return Wrong(absl::StrCat("a ", View(value.type_name()), " has no elements to go through"));
+  return Wrong(absl::StrCat("a ", View(value.type_name()), " is not iterable"));
 }
 
 absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
@@ -255,7 +256,7 @@ absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
   if (const Object* object = value.object()) {
     if (std::optional<Value> found = object->Attribute(name)) return *std::move(found);
   }
-  // The attributes of Python's numbers that are not methods, which no template needs.
+  // Python's numbers have these attributes, but no template needs them.
   const bool is_of_number = value.is_number() && (name == "real" || name == "imag" ||
                                                   name == "numerator" || name == "denominator");
   if (is_of_number) return Wrong(HasNo(value, name));

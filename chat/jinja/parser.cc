@@ -28,8 +28,8 @@ class Parser {
     return tokens_.Is(Token::Kind::kName) && tokens_.current().text == name;
   }
 
-  // Up to a tag of one of `ends`, whose name is then the current token; without any, to the end of
-  // the template.
+  // Parses up to a tag with one of the names `ends`, which is then the current token. If `ends` is
+  // empty, parses to the end of the template.
   absl::StatusOr<Nodes> ParseBody(Names ends) {
     RETURN_IF_ERROR(tokens_.Enter());
     const absl::Cleanup leave = [this] { tokens_.Leave(); };
@@ -61,13 +61,13 @@ class Parser {
     }
   }
 
-  // The rest of a tag, and what stands between it and a tag of one of `ends`.
+  // Parses the rest of a tag, and the body between it and a tag with one of the names `ends`.
   absl::StatusOr<Nodes> ParseBlock(Names ends) {
     tokens_.TakeOperator(":");
     RETURN_IF_ERROR(tokens_.Expect(Token::Kind::kBlockEnd, "%}"));
     return ParseBody(ends);
   }
-  // The same, with the only end taken.
+  // Parses such a body with a single end tag, and moves past the end tag's name.
   absl::StatusOr<NodePtr> ParseLastBlock(std::string_view end, NodePtr node) {
     ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({end}));
     tokens_.Next();
@@ -110,7 +110,7 @@ class Parser {
       return ParseOutput(Token::Kind::kBlockEnd);
     }
     if (name == "break" || name == "continue") {
-      if (num_loops_ == 0) return tokens_.Error("this tag in a loop");
+      if (num_loops_ == 0) return tokens_.Error("this tag only inside a loop");
       tokens_.Next();
       return tokens_.Make(name == "break" ? Kind::kBreak : Kind::kContinue);
     }
@@ -144,7 +144,7 @@ class Parser {
     }
     if (IsStatement("recursive")) {
       return absl::UnimplementedError(
-          absl::StrCat("line ", node->line, ": found a recursive loop, allowed: others"));
+          absl::StrCat("line ", node->line, ": found a recursive loop, allowed: plain loops"));
     }
     ++num_loops_;
     ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({"else", "endfor"}));
@@ -179,7 +179,7 @@ class Parser {
     return ParseMacroBody("endmacro", std::move(node));
   }
 
-  // A loop around a macro is none around its body.
+  // A macro's body is not inside the loops around the macro.
   absl::StatusOr<NodePtr> ParseMacroBody(std::string_view end, NodePtr node) {
     const int num_loops = std::exchange(num_loops_, 0);
     ASSIGN_OR_RETURN(node, ParseLastBlock(end, std::move(node)));
@@ -195,7 +195,7 @@ class Parser {
       if (tokens_.TakeOperator("=")) {
         ASSIGN_OR_RETURN(node->defaults.emplace_back(), expressions_.ParseExpression());
       } else if (!node->defaults.empty()) {
-        return tokens_.Error("a parameter with a default value, as those before it");
+        return tokens_.Error("a parameter with a default value, like those before it");
       }
     }
     return tokens_.ExpectOperator(")");
@@ -237,7 +237,7 @@ class Parser {
 
   TokenStream tokens_;
   ExpressionParser expressions_;
-  int num_loops_ = 0;  // around the current tag
+  int num_loops_ = 0;  // loops around the current tag
 };
 
 }  // namespace

@@ -26,24 +26,24 @@ struct Token {
     kInteger,
     kFloat,
     kOperator,
-    kEnd,  // of the template
+    kEnd,  // the end of the template
   };
   Kind kind = Kind::kEnd;
-  std::string text;  // of strings without quotes and escapes
+  std::string text;  // of a string: without quotes, with its escapes replaced
   int64_t integer = 0;
   double number = 0;
   int line = 1;
 };
 
-// Cuts a template as Jinja 3 does with trim_blocks and lstrip_blocks, as transformers sets it: a
-// line end after a tag, white space before a tag that begins a line, and the template's last line
-// end are dropped. INVALID_ARGUMENT naming the line.
+// Splits a template into tokens as Jinja 3 does with trim_blocks and lstrip_blocks, which
+// transformers sets: line ends after block tags and comments, white space before those that begin a
+// line, and the template's last line end are dropped. INVALID_ARGUMENT names the line.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
-// "line 3: `what`".
+// INVALID_ARGUMENT with "line 3: `what`".
 absl::Status SyntaxError(int line, std::string_view what);
 
-// The tokens of a template, one after another.
+// Reads the tokens of a template one after another. Thread-compatible.
 class TokenStream {
  public:
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -61,22 +61,22 @@ class TokenStream {
   bool IsOperator(std::string_view name) const {
     return Is(Token::Kind::kOperator) && current().text == name;
   }
-  // Goes on if the current token is this one, and says whether it was.
+  // Moves past the current token if it is this one, and returns whether it was.
   bool TakeName(std::string_view name);
   bool TakeOperator(std::string_view name);
   absl::Status Expect(Token::Kind kind, std::string_view allowed);
   absl::Status ExpectOperator(std::string_view name);
   absl::StatusOr<std::string> ExpectName(std::string_view allowed);
-  // INVALID_ARGUMENT: the current token is not `allowed` here.
+  // INVALID_ARGUMENT: "found [the current token], allowed: `allowed`".
   absl::Status Error(std::string_view allowed) const;
 
-  // A node of the current line.
+  // Returns a node with the current line.
   NodePtr Make(Node::Kind kind) const;
-  // The same, and goes on.
+  // Does the same, and moves to the next token.
   NodePtr Begin(Node::Kind kind);
-  // A node that has all its parts, with its depth. INVALID_ARGUMENT if it is too deep.
+  // Sets the depth of a node that has all its parts. INVALID_ARGUMENT if it is too deep.
   static absl::StatusOr<NodePtr> Measured(NodePtr node);
-  // Around what calls itself.
+  // Called around recursive functions. INVALID_ARGUMENT if they nest too deep.
   absl::Status Enter();
   void Leave() { --depth_; }
 
@@ -86,32 +86,32 @@ class TokenStream {
   int depth_ = 0;
 };
 
-// Parses expressions, with the precedence that Jinja gives its operators. Nodes are of the line in
-// which they begin.
+// Parses expressions with Jinja's operator precedence. A node's line is the one in which it begins.
+// Thread-compatible.
 class ExpressionParser {
  public:
   // `tokens` must outlive this object.
   explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
 
   struct TupleStyle {
-    bool has_choice = true;     // a if b else c, without brackets
-    std::string_view end = "";  // a name that ends it too
+    bool has_choice = true;     // whether `a if b else c` is allowed without brackets
+    std::string_view end = "";  // a name that also ends the tuple
     bool may_be_empty = false;
   };
-  // An expression, or several with commas between them.
+  // Parses an expression, or several separated by commas.
   absl::StatusOr<NodePtr> ParseTuple(TupleStyle style);
   absl::StatusOr<NodePtr> ParseExpression();
 
   struct TargetStyle {
-    std::string_view end = "";  // a name or an operator that ends it
-    bool has_members = false;   // those of namespaces may be set
+    std::string_view end = "";  // a name or an operator that ends the target
+    bool has_members = false;   // whether members of namespaces are allowed
   };
-  // The target of an assignment: names, perhaps in tuples.
+  // Parses the target of an assignment: a name, or a tuple of targets.
   absl::StatusOr<NodePtr> ParseTarget(TargetStyle style);
 
-  // "| name(arguments)" as often as it is there.
+  // Parses any number of "| name(arguments)".
   absl::StatusOr<NodePtr> ParseFilters(NodePtr value);
-  // "name(arguments)".
+  // Parses "name(arguments)".
   absl::StatusOr<NodePtr> ParseFilter(NodePtr value);
 
  private:
@@ -136,9 +136,9 @@ class ExpressionParser {
   TokenStream& tokens_;
 };
 
-// Parses a template. INVALID_ARGUMENT naming the line, what was found and what is allowed;
-// UNIMPLEMENTED, naming the line, for what chat templates do without: inheritance, imports,
-// recursive loops. So deep, at most, may expressions and blocks nest: 100.
+// Parses a template. Expressions and blocks may nest 100 deep. INVALID_ARGUMENT names the line, the
+// token found and the tokens allowed. UNIMPLEMENTED names the line of a feature that chat templates
+// do not use: inheritance, imports, recursive loops.
 absl::StatusOr<Nodes> ParseTemplate(std::string_view source);
 
 }  // namespace tandem::jinja

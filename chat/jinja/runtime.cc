@@ -13,7 +13,7 @@
 namespace tandem::jinja {
 namespace {
 
-// A method, or a function.
+// A function, or a method with its object.
 class BoundBuiltin : public Object {
  public:
   BoundBuiltin(const Builtin* builtin, Value self)
@@ -37,8 +37,8 @@ size_t Runtime::room() const {
 
 absl::Status Runtime::CheckRoom(size_t bytes) const {
   if (memory.bytes() <= limits.memory_bytes && bytes <= room()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("holds more than ", limits.memory_bytes,
-                                                   " bytes of values at once, allowed: fewer"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("holds more than ", limits.memory_bytes, " bytes of values at once"));
 }
 
 absl::Status Runtime::ChargeBytes(size_t bytes) {
@@ -49,7 +49,7 @@ absl::Status Runtime::ChargeBytes(size_t bytes) {
 absl::Status Runtime::Enter() {
   if (++depth <= limits.call_depth) return Charge(1);
   return absl::ResourceExhaustedError(
-      absl::StrCat("calls more than ", limits.call_depth, " deep, allowed: less"));
+      absl::StrCat("nests calls more than ", limits.call_depth, " deep"));
 }
 
 absl::Status Runtime::Charge(size_t steps) {
@@ -58,8 +58,7 @@ absl::Status Runtime::Charge(size_t steps) {
     return CheckRoom(0);
   }
   steps_left = 0;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("needs more than ", limits.steps, " steps, allowed: fewer"));
+  return absl::ResourceExhaustedError(absl::StrCat("needs more than ", limits.steps, " steps"));
 }
 
 absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, const Value& self,
@@ -80,7 +79,7 @@ absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, cons
         static_cast<size_t>(std::find(builtin.parameters.begin(), end, std::string_view(name)) -
                             builtin.parameters.begin());
     if (index == num_parameters || is_given[index]) {
-      return Wrong(absl::StrCat(View(builtin.name), " takes no argument ", Quoted(name),
+      return Wrong(absl::StrCat(View(builtin.name), " does not accept the argument ", Quoted(name),
                                 index == num_parameters ? "" : " twice"));
     }
     bound.positional[index] = value;
@@ -89,7 +88,7 @@ absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, cons
   for (int i = 0; i < builtin.num_required; ++i) {
     if (is_given[i]) continue;
     return Wrong(
-        absl::StrCat(View(builtin.name), " lacks the argument ", View(builtin.parameters[i])));
+        absl::StrCat(View(builtin.name), " needs the argument ", View(builtin.parameters[i])));
   }
   return builtin.run(runtime, self, bound);
 }
@@ -107,7 +106,7 @@ Value Callable(const Builtin* builtin, Value self) {
 absl::StatusOr<bool> RunTest(Runtime* runtime, std::string_view name, const Value& value,
                              const Arguments& arguments) {
   const Builtin* test = FindTest(name);
-  if (test == nullptr) return Wrong(absl::StrCat("there is no test ", Quoted(View(name))));
+  if (test == nullptr) return Wrong(absl::StrCat("unknown test ", Quoted(View(name))));
   ASSIGN_OR_RETURN(const Value result, CallBuiltin(runtime, *test, value, arguments));
   return result.IsTrue();
 }

@@ -1,4 +1,4 @@
-// What a rendering may use, and what the functions that templates call are given and declared as.
+// The limits and state of a rendering, and the declaration of the functions that templates call.
 #ifndef TANDEM_CHAT_JINJA_RUNTIME_H_
 #define TANDEM_CHAT_JINJA_RUNTIME_H_
 
@@ -18,63 +18,65 @@
 
 namespace tandem::jinja {
 
-// What a rendering may use, so that no template and no words keep a thread busy or fill the memory.
+// The limits of a rendering, so that no template and no message keeps a thread busy or fills
+// memory.
 struct Limits {
-  // Expressions and statements done, elements and 16 bytes of strings made or looked at, a step
-  // each. Some seconds; a thousand messages take the templates that are published one million.
+  // One step is an expression or statement evaluated, or an element or 16 bytes of a string made or
+  // read. The default takes a few seconds; published templates need a million steps for a thousand
+  // messages.
   size_t steps = 50'000'000;
   size_t output_bytes = size_t{64} << 20;
-  // Held at once by all values and texts that the rendering makes.
+  // Memory held at once by all values and texts that the rendering makes.
   size_t memory_bytes = size_t{256} << 20;
-  int call_depth = 400;   // of expressions, statements, macros and filters inside one another
-  int value_depth = 100;  // of lists, dictionaries and objects inside one another
-  size_t value_weight = 10'000'000;  // elements of one value, all that is inside counted
+  int call_depth = 400;              // nesting of expressions, statements, macros and filters
+  int value_depth = 100;             // nesting of lists, dictionaries and objects
+  size_t value_weight = 10'000'000;  // elements of one value, those of inner values included
 };
 
-// What goes along with a rendering.
+// The state of a rendering. Thread-compatible.
 struct Runtime {
   Limits limits;
   absl::Time now;
   size_t steps_left = limits.steps;
-  bool is_raised = false;  // the error is one that the template raised itself
-  int depth = 0;           // of calls
+  bool is_raised = false;  // whether the template raised the error itself
+  int depth = 0;           // nesting of calls
   MemoryMeter memory = {};
 
-  // RESOURCE_EXHAUSTED if fewer than so many steps are left, or too much memory is held.
+  // Uses up `steps`. RESOURCE_EXHAUSTED if fewer are left, or if too much memory is held.
   absl::Status Charge(size_t steps);
-  // To be called before so many bytes are made or read: RESOURCE_EXHAUSTED also if they do not fit
-  // into the memory that is left.
+  // Call before making or reading `bytes` bytes. Also RESOURCE_EXHAUSTED if they do not fit in the
+  // memory that is left.
   absl::Status ChargeBytes(size_t bytes);
-  // The check alone, without steps.
+  // Only checks the memory, and uses no steps.
   absl::Status CheckRoom(size_t bytes) const;
-  size_t room() const;
-  // Around calls that may nest: RESOURCE_EXHAUSTED if they are too deep.
+  size_t room() const;  // bytes of memory left
+  // Called around calls that may nest. RESOURCE_EXHAUSTED if they nest too deep.
   absl::Status Enter();
   void Leave() { --depth; }
 };
 
-// The size of a string of one character as an element of a list.
+// The memory of a string of one character as an element of a list.
 inline constexpr size_t kElementBytes = sizeof(MarkedText) + sizeof(Value) + 64;
 
-// A filter, a test, a method or a function.
+// A built-in filter, test, method or function.
 struct Builtin {
   using Run = absl::StatusOr<Value> (*)(Runtime*, const Value& self, const Arguments&);
-  static constexpr int kAny = -1;  // takes what it is given
+  static constexpr int kAny = -1;  // as num_required: `run` checks the arguments itself
 
   std::string_view name;
   Run run = nullptr;
   int num_required = 0;
-  // The names of its parameters. `run` is given a value for each by position, undefined if absent.
+  // The names of the parameters. `run` gets a value for each by position, undefined if absent.
   std::array<std::string_view, 4> parameters = {};
 };
 
-// Calls it after a check of the arguments. INVALID_ARGUMENT if they are too few or too many.
+// Checks the arguments and calls `builtin`. INVALID_ARGUMENT if there are too few or too many.
 absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, const Value& self,
                                   const Arguments& arguments);
-// Null if there is none of the name.
+// Returns null if no builtin of the table has the name.
 const Builtin* FindBuiltin(absl::Span<const Builtin> table, std::string_view name);
 
-// Tables of their files.
+// Look up a builtin in the table of its source file; null if it has no such name.
 const Builtin* FindFilter(std::string_view name);
 const Builtin* FindSequenceFilter(std::string_view name);  // filters of lists, objects and texts
 const Builtin* FindTest(std::string_view name);
@@ -83,46 +85,47 @@ const Builtin* FindTextMethod(std::string_view name);  // of strings
 const Builtin* FindDictMethod(std::string_view name);  // of dictionaries
 const Builtin* FindListMethod(std::string_view name);  // of lists and tuples
 
-// A builtin as a value: a function, or a method of `self`.
+// Returns a builtin as a value: a function, or a method of `self`.
 Value Callable(const Builtin* builtin, Value self);
 
-// The result of a test.
+// Runs the test `name` on `value`. INVALID_ARGUMENT if there is no such test.
 absl::StatusOr<bool> RunTest(Runtime* runtime, std::string_view name, const Value& value,
                              const Arguments& arguments);
 
-// ---- What functions do with their arguments ----
+// ---- Arguments and operations ----
 
-// `value`, or `otherwise` if it is undefined. INVALID_ARGUMENT if it is something else.
+// Returns the integer `value`, or `otherwise` if it is undefined. INVALID_ARGUMENT for other types.
 absl::StatusOr<int64_t> IntegerOr(const Value& value, int64_t otherwise, std::string_view name);
 absl::StatusOr<const MarkedText*> TextArgument(const Value& value, std::string_view name);
-// In quotes, for errors that values keep: cut if it is long.
+// Returns the name in quotes, cut to 64 bytes, for messages that are stored in values.
 std::string Shortened(std::string_view name);
-// Before a search of `what` in `text`, which may look at every byte as often as `what` has some.
+// Call before searching `text` for `what`, which may read each byte of `text` what.size() times.
 absl::Status ChargeSearch(Runtime* runtime, const MarkedText& text, const MarkedText& what);
-// What a loop over the value goes through: elements, keys, characters; nothing for undefined.
+// Returns the values that a loop over `value` visits: elements, keys or characters; none for an
+// undefined value.
 absl::StatusOr<std::vector<Value>> Elements(Runtime* runtime, const Value& value);
-// value.name, value[key]; undefined, saying so, if there is none.
+// Return value.name and value[key]; an undefined value with a reason if it does not exist.
 absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name);
 absl::StatusOr<Value> GetItem(Runtime* runtime, const Value& value, const Value& key);
-// value[start:stop:step]; none or undefined for what is left out.
+// Returns value[start:stop:step]. Omitted bounds are none or undefined.
 absl::StatusOr<Value> GetSlice(Runtime* runtime, const Value& value, const Value& start,
                                const Value& stop, const Value& step);
-// Whether `what` is in `where`.
+// Returns whether `what` is in `where`.
 absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value& what);
-// a + b and the like: "+", "-", "*", "/", "//", "%", "**".
+// Returns the result of an operation: "+", "-", "*", "/", "//", "%", "**".
 absl::StatusOr<Value> Calculate(Runtime* runtime, std::string_view operation, const Value& a,
                                 const Value& b);
-// Python's format % values.
+// Python's `format % values`.
 absl::StatusOr<Value> FormatPercent(Runtime* runtime, const MarkedText& format,
                                     const Value& values);
 
-// The text with `fill`, one character, on the sides named until it has `width` characters; on both
-// sides as str.center does.
+// Pads a text to `width` characters with `fill`, which is one character, on the given sides.
+// Padding both sides works like str.center.
 absl::StatusOr<Value> PadText(Runtime* runtime, const MarkedText& text, int64_t width,
                               const MarkedText& fill, Sides sides);
 
-// format.format(arguments): fields {}, {0} and {name} with [[fill]align][sign][0][width][,]
-// [.precision][type]. UNIMPLEMENTED for other fields.
+// Python's format.format(arguments), with fields {}, {0} and {name}, and formats
+// [[fill]align][sign][#][0][width][grouping][.precision][type]. UNIMPLEMENTED for other formats.
 absl::StatusOr<Value> FormatBraces(Runtime* runtime, const MarkedText& format,
                                    const Arguments& arguments);
 

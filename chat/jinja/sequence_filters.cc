@@ -1,4 +1,4 @@
-// Jinja's filters of lists, dictionaries and what else has elements.
+// Jinja's filters of values with elements: lists, dictionaries, strings.
 #include <algorithm>
 #include <string>
 
@@ -20,8 +20,8 @@ using Values = std::vector<Value>;
 
 Value Iterator(Values items) { return Value::OfList(std::move(items), List::Kind::kIterator); }
 
-// item.a.b, item[0] for "a.b" and "0"; the item itself without a name. `otherwise`, if it is
-// defined, stands for each that is not.
+// Returns item.a.b for the name "a.b", item[0] for "0", and the item itself without a name.
+// `otherwise`, if it is defined, replaces undefined attributes.
 Result AttributeOf(Runtime* runtime, Value item, const Value& name,
                    const Value& otherwise = Value()) {
   if (name.is_undefined() || name.is_none()) return item;
@@ -41,7 +41,7 @@ Result AttributeOf(Runtime* runtime, Value item, const Value& name,
   return item;
 }
 
-// What elements are ordered and told apart by: without regard to case unless asked for.
+// Returns the key by which elements are sorted and compared: in lower case unless `has_case`.
 Result KeyOf(Runtime* runtime, const Value& item, const Value& attribute, bool has_case,
              const Value& otherwise) {
   ASSIGN_OR_RETURN(Value key, AttributeOf(runtime, item, attribute, otherwise));
@@ -133,7 +133,7 @@ Result Unique(Runtime* runtime, const Value& value, const Arguments& arguments) 
   return Iterator(std::move(items));
 }
 
-// Pairs of a key and the list of its elements, in the order of the keys.
+// Returns pairs of a key and the list of its elements, in the order of the keys.
 Result GroupBy(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const Values& given = arguments.positional;  // attribute, default, case_sensitive
   ASSIGN_OR_RETURN(std::vector<Keyed> keyed,
@@ -154,17 +154,17 @@ Result GroupBy(Runtime* runtime, const Value& value, const Arguments& arguments)
   return Value::OfList(std::move(groups));
 }
 
-template <bool kWantsMost>
+template <bool kIsMax>
 Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(
       const std::vector<Keyed> keyed,
       KeyedItems(runtime, value, arguments.positional[1], arguments.positional[0].IsTrue()));
-  if (keyed.empty()) return Value::Missing("there is none of no elements");
+  if (keyed.empty()) return Value::Missing("an empty sequence has no minimum or maximum");
   const Keyed* best = keyed.data();
   for (const Keyed& item : keyed) {
     RETURN_IF_ERROR(runtime->Charge(item.key.extent().weight));
     ASSIGN_OR_RETURN(const bool is_better,
-                     kWantsMost ? Less(best->key, item.key) : Less(item.key, best->key));
+                     kIsMax ? Less(best->key, item.key) : Less(item.key, best->key));
     if (is_better) best = &item;
   }
   return best->item;
@@ -230,7 +230,7 @@ Result Reverse(Runtime* runtime, const Value& value, const Arguments&) {
   return Value::Text(std::move(out));
 }
 
-// Lists of `size` elements; the last is filled up if there is something to fill it with.
+// Splits the elements into lists of `size`. The last is filled up with `fill_with` if it is given.
 Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
   ASSIGN_OR_RETURN(const int64_t size, IntegerOr(arguments.positional[0], 0, "linecount"));
@@ -254,9 +254,9 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return Iterator(std::move(batches));
 }
 
-// ---- What is done for every element ----
+// ---- Filters that apply a filter or test to every element ----
 
-// The arguments from `begin` on.
+// Returns the named arguments, and the positional ones from `begin` on.
 Arguments Rest(const Arguments& arguments, size_t begin) {
   Arguments rest{.positional = {}, .named = arguments.named};
   for (size_t i = begin; i < arguments.positional.size(); ++i) {
@@ -265,7 +265,7 @@ Arguments Rest(const Arguments& arguments, size_t begin) {
   return rest;
 }
 
-// What is nothing, none too, has no elements for these filters.
+// As in Jinja, a false value, none included, has no elements for `map` and `select`.
 Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (!value.IsTrue()) return Iterator({});
   ASSIGN_OR_RETURN(Values items, Elements(runtime, value));
@@ -273,11 +273,11 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
     Value attribute, otherwise;
     for (const auto& [name, given] : arguments.named) {
       if (name != "attribute" && name != "default") {
-        return Wrong(absl::StrCat("map takes no argument ", Quoted(name)));
+        return Wrong(absl::StrCat("map does not accept the argument ", Quoted(name)));
       }
       (name == "attribute" ? attribute : otherwise) = given;
     }
-    if (attribute.is_undefined()) return Wrong("map lacks the name of a filter or an attribute");
+    if (attribute.is_undefined()) return Wrong("map needs the name of a filter or an attribute");
     for (Value& item : items) {
       ASSIGN_OR_RETURN(item, AttributeOf(runtime, std::move(item), attribute, otherwise));
     }
@@ -285,8 +285,8 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
   }
   ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "filter"));
   const Builtin* filter = FindFilter(name->text());
-  if (filter == nullptr) return Wrong(absl::StrCat("there is no filter ", Quoted(name->text())));
-  // A filter with arguments may be `map` again.
+  if (filter == nullptr) return Wrong(absl::StrCat("unknown filter ", Quoted(name->text())));
+  // The filter may be `map` again, so this nests.
   RETURN_IF_ERROR(runtime->Charge(arguments.positional.size()));
   const Arguments rest = Rest(arguments, 1);
   const MemoryHold held((items.size() + rest.positional.size()) * sizeof(Value));
@@ -299,7 +299,7 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return Iterator(std::move(items));
 }
 
-// select, reject, and with an attribute in front selectattr, rejectattr.
+// select and reject; selectattr and rejectattr if the first argument is an attribute.
 template <bool kWanted, bool kHasAttribute>
 Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (!value.IsTrue()) return Iterator({});

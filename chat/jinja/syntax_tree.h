@@ -13,9 +13,9 @@ namespace tandem::jinja {
 
 struct Node;
 using NodePtr = std::unique_ptr<Node>;
-using Nodes = std::vector<NodePtr>;  // elements are null where they may be left out
+using Nodes = std::vector<NodePtr>;  // optional parts that are absent are null
 
-// What a call is given, as it is written.
+// The arguments of a call, unevaluated.
 struct CallArguments {
   Nodes positional;
   std::vector<std::pair<std::string, NodePtr>> named;
@@ -23,13 +23,13 @@ struct CallArguments {
   NodePtr dict;  // **dict
 };
 
-// A part of a template. What of its members has a meaning depends on its kind:
+// A part of a template. Its kind decides which members are used; "?" marks optional ones:
 //
 //   kind        | members
 //   ------------|------------------------------------------------------------------
 //   kConstant   | value
 //   kName       | name
-//   kList       | parts: elements; kTuple alike
+//   kList       | parts: elements; the same for kTuple
 //   kDict       | parts: key, value, key, value ...
 //   kAttribute  | parts: the object; name
 //   kItem       | parts: the object, the key
@@ -37,24 +37,24 @@ struct CallArguments {
 //   kCall       | parts: the callee; arguments
 //   kFilter     | parts: the value, null in filter and set blocks; name, builtin?, arguments
 //   kTest       | parts: the value; name, builtin?, arguments; flag: negated
-//   kNegative   | parts: the operand; kPositive, kNot alike
-//   kChain      | parts: n operands; names: n - 1 of + - * / // % **, from the left
+//   kNegative   | parts: the operand; the same for kPositive and kNot
+//   kChain      | parts: n operands; names: n - 1 of + - * / // % **, evaluated from the left
 //   kConcat     | parts: operands of ~
 //   kCompare    | parts: n operands; names: n - 1 of == != < <= > >= in, not in
 //   kAnd, kOr   | parts: operands
 //   kChoice     | parts: the value, the condition, the other value?
 //   kOutput     | parts: expressions
 //   kText       | value: the template's own text
-//   kIf         | parts: conditions; bodies: of each, and of else
-//   kFor        | parts: target, what is gone through, the filter?; bodies: the loop's, of else
+//   kIf         | parts: conditions; bodies: one for each, and one for else?
+//   kFor        | parts: target, iterable, filter?; bodies: the loop's, and that of else
 //   kSet        | parts: target, value
 //   kSetBlock   | parts: target, filter?; bodies: one
-//   kMacro      | name; names: parameters; defaults: of the last ones; bodies: one
-//   kCallBlock  | parts: a kCall; names, defaults, bodies: as of kMacro
+//   kMacro      | name; names: parameters; defaults: of the last parameters; bodies: one
+//   kCallBlock  | parts: a kCall; names, defaults, bodies: as in kMacro
 //   kFilterBlock| parts: a kFilter; bodies: one
 //   kWith       | parts: target, value, target, value ...; bodies: one
-//   kBody       | bodies: one, as it stands
-//   kMember     | a target: name.names[0], of a namespace
+//   kBody       | bodies: one, which is executed in its own scope
+//   kMember     | the target name.names[0], a member of a namespace
 //   kBreak, kContinue
 struct Node {
   enum class Kind {
@@ -104,7 +104,7 @@ struct Node {
   CallArguments arguments;
   const Builtin* builtin = nullptr;
   bool flag = false;
-  int depth = 1;  // of nodes inside one another
+  int depth = 1;  // levels of nested nodes, this one included
 };
 
 }  // namespace tandem::jinja

@@ -1,4 +1,4 @@
-// The methods of strings.
+// Python's methods of strings.
 #include <algorithm>
 #include <string>
 
@@ -51,11 +51,11 @@ Result SplitText(Runtime* runtime, const Value& self, const Arguments& arguments
   RETURN_IF_ERROR(runtime->Charge(text.size()));
   if (!IsAbsent(arguments.positional[0])) {
     ASSIGN_OR_RETURN(separator, TextArgument(arguments.positional[0], "sep"));
-    if (separator->empty()) return Wrong("sep is empty, allowed: a string that is not");
+    if (separator->empty()) return Wrong("sep is empty, allowed: a non-empty string");
     RETURN_IF_ERROR(ChargeSearch(runtime, text, *separator));
   }
   ASSIGN_OR_RETURN(int64_t most, IntegerOr(arguments.positional[1], -1, "maxsplit"));
-  // One part more than there is room for is seen to be too many.
+  // ListOf rejects one part more than fits in memory.
   const size_t affordable = runtime->room() / kElementBytes;
   if (most < 0 || static_cast<size_t>(most) > affordable) most = static_cast<int64_t>(affordable);
   const std::string* by = separator == nullptr ? nullptr : &separator->text();
@@ -72,7 +72,7 @@ template <bool kFromRight>
 Result Partition(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
   ASSIGN_OR_RETURN(const MarkedText* separator, TextArgument(arguments.positional[0], "sep"));
-  if (separator->empty()) return Wrong("sep is empty, allowed: a string that is not");
+  if (separator->empty()) return Wrong("sep is empty, allowed: a non-empty string");
   RETURN_IF_ERROR(ChargeSearch(runtime, text, *separator));
   RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
   const size_t at =
@@ -86,12 +86,13 @@ Result Partition(Runtime* runtime, const Value& self, const Arguments& arguments
                 List::Kind::kTuple);
 }
 
-// The text from character `start` to `stop`, and the bytes in front of it.
+// Bytes [begin, end) of a text.
 struct Part {
   size_t begin = 0;
   size_t end = 0;
 };
-// Nothing if it begins after the end of the text or its own end: not even "" is in it.
+// Returns the bytes of the characters [start, stop). Returns nullopt if it begins after the end of
+// the text or after its own end: such a part does not even contain "".
 absl::StatusOr<std::optional<Part>> PartOf(Runtime* runtime, const MarkedText& text,
                                            const Value& start, const Value& stop) {
   if (IsAbsent(start) && IsAbsent(stop)) return Part{.begin = 0, .end = text.size()};
@@ -107,7 +108,7 @@ absl::StatusOr<std::optional<Part>> PartOf(Runtime* runtime, const MarkedText& t
   return Part{.begin = offsets[from], .end = offsets[to]};
 }
 
-// startswith, endswith: one string or a tuple of them.
+// startswith, endswith: the argument is a string or a tuple of strings.
 template <bool kAtStart>
 Result HasAffix(Runtime* runtime, const Value& self, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const std::optional<Part> part,
@@ -142,7 +143,8 @@ Result WithoutAffix(Runtime* runtime, const Value& self, const Arguments& argume
   return self;
 }
 
-// find, rfind, index and rindex: the character at which a string begins, or -1.
+// find, rfind, index and rindex: the index of the character at which the substring begins. If it is
+// not found, find and rfind return -1, and index and rindex fail.
 template <bool kFromRight, bool kMustBe>
 Result FindText(Runtime* runtime, const Value& self, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText* what, TextArgument(arguments.positional[0], "sub"));
@@ -157,7 +159,7 @@ Result FindText(Runtime* runtime, const Value& self, const Arguments& arguments)
     if (at != std::string_view::npos && at < part->begin) at = std::string_view::npos;
   }
   if (at == std::string_view::npos) {
-    if (kMustBe) return Wrong("the string is not in the other");
+    if (kMustBe) return Wrong("the substring was not found");
     return Value::Int(-1);
   }
   return Value::Int(static_cast<int64_t>(NumCharacters(text.substr(0, at))));
@@ -184,7 +186,7 @@ Result ReplaceText(Runtime* runtime, const Value& self, const Arguments& argumen
   RETURN_IF_ERROR(runtime->ChargeBytes(2 * text.size()));
   size_t num_places = NumPlaces(text.text(), from->text());
   if (most >= 0) num_places = std::min(num_places, static_cast<size_t>(most));
-  // A part of another mark breaks up a run.
+  // Replacing by a text with another mark splits a run in two.
   const bool is_uniform = to->empty() || (text.runs().size() <= 1 && to->runs().size() == 1 &&
                                           (text.empty() || text.MarkAt(0) == to->MarkAt(0)));
   const size_t place_bytes = to->appended_bytes() + (is_uniform ? 0 : 2 * sizeof(MarkedText::Run));
@@ -217,7 +219,7 @@ Result Justify(Runtime* runtime, const Value& self, const Arguments& arguments) 
   return PadText(runtime, *self.text(), width, fill, {.left = kLeft, .right = kRight});
 }
 
-// Zeros between the sign and the rest.
+// zfill: inserts zeros after the sign.
 Result FillZeros(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
   ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 0, "width"));
@@ -232,7 +234,7 @@ Result FillZeros(Runtime* runtime, const Value& self, const Arguments& arguments
   return Value::Text(std::move(out));
 }
 
-// Spaces up to the next column that is a multiple of the width.
+// expandtabs: replaces tabs by spaces up to the next column that is a multiple of `tabsize`.
 Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
   const std::string_view whole = text.text();
@@ -257,7 +259,7 @@ Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& argument
   return Value::Text(std::move(out));
 }
 
-// isdigit and the like: true for a text that is not empty and whose characters all are so.
+// isdigit, isalpha and so on: true if the text is not empty and kIs is true for every character.
 template <bool (*kIs)(char32_t)>
 Result AreAll(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
@@ -269,14 +271,14 @@ bool IsAsciiCharacter(char32_t c) { return c < 0x80; }
 bool IsUpperOrTitleCase(char32_t c) { return IsUpperCase(c) || IsTitleCase(c); }
 bool IsLowerOrTitleCase(char32_t c) { return IsLowerCase(c) || IsTitleCase(c); }
 
-// isascii, isprintable: the empty text too.
+// isascii, isprintable: true for the empty text, too.
 template <bool (*kIs)(char32_t)>
 Result AreAllOrNone(Runtime* runtime, const Value& self, const Arguments& arguments) {
   if (self.text()->empty()) return Value::Bool(true);
   return AreAll<kIs>(runtime, self, arguments);
 }
 
-// istitle: capital letters begin words, and no others do.
+// istitle: every word begins with a capital letter and has no other capital letters.
 Result IsTitleText(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
@@ -293,7 +295,7 @@ Result IsTitleText(Runtime* runtime, const Value& self, const Arguments&) {
   return Value::Bool(has_no_other && has_some);
 }
 
-// isupper, islower: some letter is so, and none is of another case.
+// isupper, islower: kIs is true for some character, and kIsOther for none.
 template <bool (*kIs)(char32_t), bool (*kIsOther)(char32_t)>
 Result IsInCase(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();

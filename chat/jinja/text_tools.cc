@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// The bytes of the last character.
+// Returns the size in bytes of the last character.
 size_t LastCharacter(std::string_view text) {
   size_t size = 1;
   while (size < text.size() && (text[text.size() - size] & 0xC0) == 0x80) ++size;
@@ -31,7 +31,8 @@ bool IsStripped(std::string_view character, const std::string* chars) {
   return chars->find(character) != std::string::npos;
 }
 
-// The first byte of white space from `at` on, or of what is none.
+// Returns the first offset from `at` on at which there is white space, or another character if
+// `is_space` is false; the text's size if there is none.
 size_t FindSpace(std::string_view text, size_t at, bool is_space) {
   while (at < text.size()) {
     const Utf8Prefix next = ReadUtf8(text.substr(at));
@@ -201,7 +202,8 @@ struct Range {
   char32_t last;
 };
 
-// Unicode's Other_Uppercase and Other_Lowercase: cased characters that are not letters.
+// Unicode's Other_Uppercase and Other_Lowercase: cased characters that are not in categories Lu and
+// Ll.
 constexpr Range kOtherUpperCase[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
 constexpr Range kOtherLowerCase[] = {
@@ -217,7 +219,7 @@ constexpr Range kDigits[] = {
     {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
     {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
     {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
-// Ideographs that are numbers.
+// Ideographs with a numeric value.
 constexpr Range kNumericIdeographs[] = {
     {0x3405, 0x3405},   {0x3483, 0x3483},   {0x382A, 0x382A},   {0x3B4D, 0x3B4D},
     {0x4E00, 0x4E00},   {0x4E03, 0x4E03},   {0x4E07, 0x4E07},   {0x4E09, 0x4E09},
@@ -251,7 +253,7 @@ bool IsIn(absl::Span<const Range> ranges, char32_t c) {
 utf8proc_category_t CategoryOf(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
-// The mappings of one character to one.
+// Simple case mappings: one character to one.
 char32_t ToUpper(char32_t c) {
   return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
 }
@@ -270,8 +272,8 @@ std::u32string Folded(char32_t c) {
   return {folded.begin(), folded.begin() + size};
 }
 
-// A character that folds to several characters has several in upper case too, except for capital
-// letters. Compared with Python for all of Unicode 14.
+// A character that folds to several characters also has several in upper case, unless it is a
+// capital letter. This was compared with Python for all of Unicode 14.
 std::u32string Upper(char32_t c) {
   std::u32string upper = Folded(c);
   if (upper.size() < 2 || CategoryOf(c) == UTF8PROC_CATEGORY_LU) return {ToUpper(c)};
@@ -282,7 +284,7 @@ std::u32string Upper(char32_t c) {
 bool IsCased(char32_t c) { return IsUpperCase(c) || IsLowerCase(c) || IsTitleCase(c); }
 
 std::u32string Title(char32_t c) {
-  constexpr char32_t kCapitalSharpS = 0x1E9E;  // utf8proc's for the sharp s
+  constexpr char32_t kCapitalSharpS = 0x1E9E;  // utf8proc's title case of the sharp s
   constexpr char32_t kIota = 0x3B9;
   constexpr char32_t kIotaBelow = 0x345;
   const char32_t title = ToTitle(c);
@@ -310,7 +312,7 @@ bool IsIgnorable(char32_t c) {
   }
 }
 
-// Whether a sigma at `at` of so many bytes ends a word.
+// Whether the sigma of `size` bytes at offset `at` ends a word.
 bool IsFinalSigma(std::string_view text, size_t at, size_t size) {
   const auto ends_in_cased = [&text](size_t end) {
     while (end > 0) {
@@ -406,7 +408,7 @@ bool IsNumeric(char32_t c) {
 int DecimalDigitOf(char32_t c) {
   TANDEM_CHECK(IsDecimalDigit(c));
   char32_t zero = c;
-  // Each kind has ten in a row; rows may touch.
+  // Each script has ten digits in a row, and rows may be adjacent.
   while (IsDecimalDigit(zero - 1)) --zero;
   return static_cast<int>(c - zero) % 10;
 }

@@ -63,8 +63,9 @@ bool SameEntries(const Dict& a, const Dict& b) {
   });
 }
 
-// Appends a text that keys share if and only if they are equal, as 1, 1.0 and true are. False for
-// values that cannot be keys: lists, dictionaries, objects, undefined ones, and tuples with any.
+// Appends a text that two keys share if and only if they are equal, as 1, 1.0 and true are. Returns
+// false for values that cannot be keys: lists, dictionaries, objects, undefined values, and tuples
+// that contain one of these.
 bool AppendKeyText(const Value& key, std::string* out) {
   if (const MarkedText* text = key.text()) {
     absl::StrAppend(out, "s", text->size(), ":", text->text());
@@ -94,7 +95,7 @@ bool AppendKeyText(const Value& key, std::string* out) {
   return true;
 }
 
-enum class Order { kLess, kEqual, kGreater, kNone };  // NaN has none
+enum class Order { kLess, kEqual, kGreater, kNone };  // kNone: one of the two is NaN
 
 Order Reversed(Order order) {
   return order == Order::kLess ? Order::kGreater : order == Order::kGreater ? Order::kLess : order;
@@ -105,7 +106,7 @@ Order OrderOf(const T& a, const T& b) {
   return a < b ? Order::kLess : a > b ? Order::kGreater : a == b ? Order::kEqual : Order::kNone;
 }
 
-// An integer and a float are compared as they are: not every integer is a float.
+// Compares an integer and a float exactly: converting the integer to a float would round it.
 Order OrderOfNumbers(const Value& a, const Value& b) {
   if (a.is_integer() && b.is_integer()) return OrderOf(a.integer(), b.integer());
   if (a.is_float() == b.is_float()) return OrderOf(a.number(), b.number());
@@ -117,10 +118,10 @@ Order OrderOfNumbers(const Value& a, const Value& b) {
   return order == Order::kEqual && other != whole ? Order::kLess : order;
 }
 
-// One pass through both, however deep they are. Elements without an order may still be equal.
+// Compares two values in one pass. List elements that cannot be ordered may still be equal.
 absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b);
-  // The order of UTF-8 is that of code points.
+  // Strings in UTF-8 sort in the order of their code points.
   if (a.text() != nullptr && b.text() != nullptr) {
     return OrderOf(a.text()->text().compare(b.text()->text()), 0);
   }
@@ -274,7 +275,7 @@ const Value* Dict::Find(std::string_view key) const {
 }
 
 absl::Status Dict::Set(Value key, Value value) {
-  constexpr size_t kNodeBytes = 96;  // of an index, without the key's text
+  constexpr size_t kNodeBytes = 96;  // an entry of an index, without the key's text
   std::optional<std::string> other;
   if (key.text() == nullptr) {
     other = KeyText(key);

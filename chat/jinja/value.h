@@ -1,5 +1,5 @@
-// The values of a template's expressions, those of Python that chat templates have to do with, and
-// how many bytes those of a rendering hold.
+// The values of a template's expressions, which behave like Python's, and the memory that the
+// values of a rendering hold.
 #ifndef TANDEM_CHAT_JINJA_VALUE_H_
 #define TANDEM_CHAT_JINJA_VALUE_H_
 
@@ -20,8 +20,9 @@
 
 namespace tandem::jinja {
 
-// Counts for the thread that makes it, until it is destroyed there. Every value that is made on the
-// thread meanwhile must be destroyed, or leave the meter, before the meter is destroyed.
+// Counts the bytes held by the values that are made on the thread that made the meter, while the
+// meter exists. Those values must be destroyed, or leave the meter, before the meter is destroyed,
+// which must happen on the same thread.
 class MemoryMeter {
  public:
   MemoryMeter();
@@ -33,14 +34,15 @@ class MemoryMeter {
 
  private:
   friend class MemoryHold;
-  static MemoryMeter* OfThread();  // null if there is none
+  static MemoryMeter* OfThread();  // null if the thread has no meter
 
   MemoryMeter* const outer_;
   size_t bytes_ = 0;
 };
 
-// A member of whatever counts: so many bytes, added to the meter of the thread that made it and
-// taken off again by the destructor. A copy counts as much, for the thread that makes the copy.
+// A member of each object whose memory is counted. It adds bytes to the meter of the thread that
+// made it, and the destructor subtracts them. A copy adds the same bytes to the copying thread's
+// meter.
 class MemoryHold {
  public:
   explicit MemoryHold(size_t bytes = 0) : meter_(MemoryMeter::OfThread()) { Set(bytes); }
@@ -59,7 +61,7 @@ class MemoryHold {
     bytes_ = bytes;
   }
   void Add(size_t bytes) { Set(bytes_ + bytes); }
-  // For an owner that outlives the meter.
+  // Stops counting, for an owner that outlives the meter.
   void LeaveMeter() {
     if (meter_ != nullptr) meter_->bytes_ -= bytes_;
     meter_ = nullptr;
@@ -73,12 +75,13 @@ class MemoryHold {
 // The mark of the template's own text.
 inline constexpr SpecialTokens kOwn = SpecialTokens::kParse;
 
-// A string of which every byte knows where it came from: kParse for the template's own text,
-// kPlain for text from outside. Operations on strings are made of Append and Slice, which keep the
-// marks. Thread-compatible.
+// A string that records where each byte came from: kParse marks the template's own text, and kPlain
+// the text of variables. All string operations are built on Append and Slice, which keep the marks.
+// Thread-compatible.
 class MarkedText {
  public:
-  // `[end of the one before, end)` of the text; neighbours differ in `special`, and none is empty.
+  // Bytes [end of the run before, end) of the text. Neighbours differ in `special`; no run is
+  // empty.
   struct Run {
     size_t end = 0;
     SpecialTokens special = SpecialTokens::kPlain;
@@ -90,21 +93,21 @@ class MarkedText {
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
-  // Its size in memory, marks included.
+  // The size in memory, marks included.
   size_t memory_bytes() const {
     return sizeof(MarkedText) + text_.capacity() + runs_.capacity() * sizeof(Run);
   }
-  // By how much a text grows each time that this one is appended.
+  // The bytes by which another text grows each time this one is appended.
   size_t appended_bytes() const {
     return text_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0);
   }
-  // For the result of a rendering: it outlives the meter.
+  // Stops counting, for the result of a rendering, which outlives the meter.
   void LeaveMeter() { held_.LeaveMeter(); }
   const std::vector<Run>& runs() const { return runs_; }
 
   void Append(std::string_view text, SpecialTokens special);
   void Append(const MarkedText& other) { Append(other, 0, other.size()); }
-  // Bytes [begin, end) of `other`, which is not this object.
+  // Appends bytes [begin, end) of `other`, which must not be this object.
   // REQUIRES: begin <= end <= other.size().
   void Append(const MarkedText& other, size_t begin, size_t end);
 
@@ -123,42 +126,44 @@ class Dict;
 class Object;
 class Value;
 
-// What a name or an attribute that is not there is: prints as nothing, and is an error to use.
+// The value of a name or an attribute that does not exist: prints as nothing, and using it is an
+// error.
 struct Undefined {
-  std::shared_ptr<const MarkedText> what;  // "'x' is undefined"; null: of no name
+  std::shared_ptr<const MarkedText> what;  // the error, such as "'x' is undefined"; may be null
 };
 struct None {};
 
-// How large a value is when everything inside it is counted as often as it is there.
+// The size of a value. A shared inner value counts each time it occurs.
 struct Extent {
-  int depth = 0;      // of lists, dictionaries and objects inside one another
-  size_t weight = 1;  // values, and 64 bytes of strings; no more than kMaxWeight
+  int depth = 0;      // levels of nested lists, dictionaries and objects
+  size_t weight = 1;  // number of values and of 64-byte units of strings; at most kMaxWeight
   static constexpr size_t kMaxWeight = size_t{1} << 40;
 
-  // With another value inside.
+  // Adds an inner value.
   void Add(const Extent& inner);
 };
 
-// Elements in order. They do not change once a Value has them.
+// A sequence of elements. Immutable once it belongs to a Value.
 struct List {
   enum class Kind {
     kList,
     kTuple,
-    kRange,  // of range(): is indexed as a list, and no text
-    kKeys,   // of dict.keys(); this and the next two have a length, and no elements by index
+    kRange,  // range(): indexed like a list, but cannot be printed
+    kKeys,   // dict.keys(); this and the next two have a length but no index
     kValues,
     kItems,
-    kIterator,  // what filters such as map are: neither, and always true
+    kIterator,  // the result of filters such as map: has neither, and is always true
   };
   Kind kind = Kind::kList;
   std::vector<Value> items;
   Extent extent;
   MemoryHold held;
 
-  bool is_sequence() const { return kind <= Kind::kRange; }  // has elements by index
+  bool is_sequence() const { return kind <= Kind::kRange; }  // whether it can be indexed
 };
 
-// Cheap to copy: what is large is shared, and never changes, but for namespaces. Thread-compatible.
+// A value of a template. Cheap to copy: large data is shared and immutable, except namespaces.
+// Thread-compatible.
 class Value {
  public:
   Value() = default;  // undefined
@@ -171,7 +176,7 @@ class Value {
   static Value OfList(std::vector<Value> items, List::Kind kind = List::Kind::kList);
   static Value OfDict(Dict dict);
   static Value OfObject(std::shared_ptr<Object> object) { return Value(std::move(object)); }
-  static Value Missing(std::string_view reason);  // undefined; errors give the reason
+  static Value Missing(std::string_view reason);  // undefined; errors quote the reason
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<jinja::None>(); }
@@ -180,7 +185,7 @@ class Value {
   bool is_integer() const { return Is<int64_t>() || is_bool(); }  // as Python has it
   bool is_number() const { return is_integer() || is_float(); }
 
-  // Null if the value is something else.
+  // Null if the value has another type.
   const MarkedText* text() const { return Pointer<MarkedText>(); }
   const List* list() const { return Pointer<List>(); }
   const Dict* dict() const { return Pointer<Dict>(); }
@@ -190,14 +195,14 @@ class Value {
   int64_t integer() const;
   // REQUIRES: is_number().
   double number() const;
-  // Of the undefined: what an error says.
+  // The error of using an undefined value.
   std::string what() const;
 
   bool IsTrue() const;
   Extent extent() const;
-  // "str", "int", "dict" and so on, as Python's errors have them.
+  // "str", "int", "dict" and so on, as in Python's errors.
   std::string_view type_name() const;
-  // The same object, or the same scalar.
+  // Whether both are the same object or equal scalars.
   bool IsSame(const Value& other) const;
 
  private:
@@ -218,17 +223,17 @@ class Value {
   Variant value_;
 };
 
-// Keys and values in the order in which they came.
+// A dictionary that keeps the order of insertion.
 class Dict {
  public:
   using Entry = std::pair<Value, Value>;
 
-  // Null if there is none. Time is that of reading the key, here and in Set.
+  // Returns null if there is no such key. Find and Set take time proportional to the key's size.
   const Value* Find(const Value& key) const;
   const Value* Find(std::string_view key) const;
-  // An old value of the key gives way. INVALID_ARGUMENT if `key` cannot be one.
+  // Adds or replaces a value. INVALID_ARGUMENT if `key` cannot be a key.
   absl::Status Set(Value key, Value value);
-  void Set(std::string_view key, Value value);  // a key of the template's own
+  void Set(std::string_view key, Value value);  // the key is the template's own text
 
   const std::vector<Entry>& entries() const { return entries_; }
   size_t size() const { return entries_.size(); }
@@ -238,25 +243,26 @@ class Dict {
   std::optional<size_t> IndexOf(const Value& key) const;
 
   std::vector<Entry> entries_;
-  absl::flat_hash_map<std::string, size_t> texts_;   // where keys that are strings stand
-  absl::flat_hash_map<std::string, size_t> others_;  // where others do, by their KeyText
+  absl::flat_hash_map<std::string, size_t> texts_;   // string key -> index in entries_
+  absl::flat_hash_map<std::string, size_t> others_;  // KeyText of another key -> index
   Extent extent_{.depth = 1};
   MemoryHold held_{sizeof(std::vector<Entry>)};
 };
 
-// What a call is given.
+// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
-  MemoryHold held = MemoryHold();  // of those that lists and dictionaries were taken apart for
+  MemoryHold held = MemoryHold();  // of the arguments that *list and **dictionary expand to
 };
 
 struct Runtime;
 
-// What has attributes of its own, or can be called: namespaces, `loop`, macros, functions, methods.
+// A value with attributes or one that can be called: a namespace, `loop`, a macro, a function, a
+// method.
 class Object {
  public:
-  // `held`: the extent of the values that are destroyed with it.
+  // `held` is the extent of the values that are destroyed with this object.
   explicit Object(const Extent& held = {}) { extent_.Add(held); }
   virtual ~Object() = default;
   const Extent& extent() const { return extent_; }
@@ -266,7 +272,7 @@ class Object {
   virtual absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments);
 
  private:
-  static constexpr size_t kBytes = 128;  // the largest, with its reference count
+  static constexpr size_t kBytes = 128;  // size of the largest subclass with its reference count
 
   Extent extent_;
   MemoryHold held_{kBytes};
@@ -274,11 +280,11 @@ class Object {
 
 // Python's ==.
 bool Equal(const Value& a, const Value& b);
-// Python's < and <=. INVALID_ARGUMENT for values that have no order.
+// Python's < and <=. INVALID_ARGUMENT for values that cannot be ordered.
 absl::StatusOr<bool> Less(const Value& a, const Value& b);
 absl::StatusOr<bool> LessOrEqual(const Value& a, const Value& b);
 
-// INVALID_ARGUMENT with these words; the interpreter adds the line.
+// INVALID_ARGUMENT with the message `what`; the interpreter adds the line.
 absl::Status Wrong(std::string_view what);
 
 }  // namespace tandem::jinja

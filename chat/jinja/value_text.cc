@@ -55,7 +55,7 @@ MarkedText QuotedAsPython(const MarkedText& text) {
   return out;
 }
 
-// As UTF-16, as JSON escapes it.
+// JSON's escape: the code units of UTF-16.
 std::string JsonEscape(char32_t code_point) {
   const auto value = static_cast<uint32_t>(code_point);
   if (value < 0x10000) return absl::StrFormat("\\u%04x", value);
@@ -79,7 +79,8 @@ MarkedText QuotedAsJson(const MarkedText& text, bool is_ascii) {
   return out;
 }
 
-// Before a text is quoted: a byte may become six, first on their own and then with all others.
+// Call before quoting a text. A byte may become six, and the quoted text exists twice: on its own
+// and as a part of the output.
 absl::Status ChargeEscapes(Runtime* runtime, const MarkedText& text) {
   RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
   return runtime->CheckRoom(2 * (text.memory_bytes() + 6 * text.size()));
@@ -273,7 +274,7 @@ absl::StatusOr<Value> FromJsonAt(const Json& json, int depth) {
   if (json.is_number_float()) return Value::Float(json.template get<double>());
   if (json.is_number_unsigned() && json.template get<uint64_t>() > uint64_t{INT64_MAX}) {
     return Wrong(absl::StrCat("found the integer ", json.template get<uint64_t>(),
-                              ", allowed: those of 64 bits with a sign"));
+                              ", allowed: signed 64-bit integers"));
   }
   if (json.is_number()) return Value::Int(json.template get<int64_t>());
   if (json.is_array()) {
@@ -283,7 +284,7 @@ absl::StatusOr<Value> FromJsonAt(const Json& json, int depth) {
     }
     return Value::OfList(std::move(items));
   }
-  if (!json.is_object()) return Wrong("found bytes, allowed: what JSON has");
+  if (!json.is_object()) return Wrong("found binary data, allowed: the types of JSON");
   Dict dict;
   for (const auto& [key, element] : json.items()) {
     ASSIGN_OR_RETURN(Value name, Words(key));
@@ -304,7 +305,7 @@ std::string FloatText(double value) {
   const std::string_view text(buffer.data(), static_cast<size_t>(written.ptr - buffer.data()));
   const size_t e = text.find('e');
   int exponent = 0;
-  // from_chars takes no plus.
+  // from_chars does not accept a plus sign.
   const std::string_view power = text.substr(e + (text[e + 1] == '+' ? 2 : 1));
   std::from_chars(power.data(), power.data() + power.size(), exponent);
   std::string digits;

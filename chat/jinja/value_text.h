@@ -1,4 +1,4 @@
-// Values as text: as templates print them, as Python shows them, and as JSON.
+// Converts values to text: as templates print them, as Python's repr shows them, and as JSON.
 #ifndef TANDEM_CHAT_JINJA_VALUE_TEXT_H_
 #define TANDEM_CHAT_JINJA_VALUE_TEXT_H_
 
@@ -15,26 +15,26 @@
 
 namespace tandem::jinja {
 
-// The shortest decimal number that reads back the same, as Python writes it.
+// Returns the shortest decimal number that reads back to the same value, as Python writes it.
 std::string FloatText(double value);
 
-// Python's str() and repr(). Strings inside keep their marks.
+// Python's str() and repr(). Inner strings keep their marks.
 absl::StatusOr<MarkedText> ToText(Runtime* runtime, const Value& value);
 absl::StatusOr<MarkedText> ToRepr(Runtime* runtime, const Value& value);
 
-// Python's json.dumps.
+// The options of Python's json.dumps.
 struct JsonStyle {
-  std::optional<std::string> indent = std::nullopt;  // of one level
+  std::optional<std::string> indent = std::nullopt;  // indentation of one level
   std::string comma = ", ";
   std::string colon = ": ";
   bool sorts_keys = false;
-  bool is_ascii = false;  // other characters are escaped
+  bool is_ascii = false;  // whether other characters are escaped
 };
 absl::StatusOr<MarkedText> ToJson(Runtime* runtime, const Value& value, const JsonStyle& style);
 
-// JSON as a value whose strings are all somebody's words. INVALID_ARGUMENT for what is no UTF-8,
-// for integers of more than 64 bits and for values inside one another more than 100 deep. `Json`:
-// JsonValue, or nlohmann's json, whose keys are in the order of the alphabet.
+// Converts JSON to a value. Its strings are marked kPlain: they are not the template's own text.
+// INVALID_ARGUMENT for strings that are not UTF-8, for integers beyond signed 64 bits, and for
+// values nested more than 100 deep. `Json` is JsonValue or nlohmann::json, which sorts keys.
 template <typename Json>
 absl::StatusOr<Value> FromJson(const Json& json);
 

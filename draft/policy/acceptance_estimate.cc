@@ -8,13 +8,13 @@ namespace {
 
 // A half-life of 100 tests.
 constexpr double kAcceptanceMemory = 0.99309;
-// What is believed before anything is seen, as so many tests would have shown it: of models that
-// were trained alike, of lookups, and of what is forced or predicted.
+// Prior acceptance, with the weight of kPriorTests tests: of models trained on similar data, of
+// lookups, and of forced or predicted tokens.
 constexpr double kModelAcceptance = 0.7;
 constexpr double kLookupAcceptance = 0.4;
 constexpr double kGivenAcceptance = 0.9;
 constexpr double kPriorTests = 4.0;
-// A sequence starts from the wider estimate as from so many tests of its own.
+// A sequence starts from the wider estimate with the weight of this many tests of its own.
 constexpr double kWiderTests = 24.0;
 constexpr double kDoubt = 0.5;  // standard deviations
 
@@ -54,15 +54,15 @@ void AcceptanceEstimate::Serialize(StateArchive* archive) {
 void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
                                   absl::Span<double> survival) const {
   const int index = IndexOf(kind);
-  // A depth that was hardly tested is taken for like the one before it.
+  // The prior of each depth is the rate of the depth before it.
   double general = PriorOf(kind.source);
   double product = 1.0;
   for (size_t i = 0; i < survival.size(); ++i) {
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);
     const KeptCounts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
     general = all.Rate(general, kPriorTests);
-    // What was hardly tried gets the benefit of the doubt: the first token only, because tokens
-    // behind it are tried anyway where it pays.
+    // A draft that was hardly tried gets the benefit of the doubt. This raises the first token
+    // only, because later ones are tried anyway when the first pays.
     double rate = general;
     if (i == 0) {
       rate += kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));

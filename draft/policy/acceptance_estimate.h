@@ -9,19 +9,19 @@
 
 namespace tandem {
 
-// The chance that draft token i is kept once those before it were, by depth i and by what speaks
-// for the draft, from the rounds so far: counts with exponential forgetting, shrunk to a wider
-// estimate. Thread-compatible.
+// Estimates the chance that draft token i is kept if those before it were, by depth i and by source
+// and evidence of the draft. Learned from rounds: counts with exponential forgetting, shrunk
+// towards a wider estimate. Thread-compatible.
 class AcceptanceEstimate {
  public:
-  static constexpr int kNumDepths = 16;  // deeper tokens are taken for like the last
+  static constexpr int kNumDepths = 16;  // deeper tokens are treated like the last
 
-  // A draft of this kind of which `num_verified` tokens were verified and `num_accepted` kept:
-  // token i was tested if those before it were kept.
+  // Records a draft of this kind: `num_verified` tokens were verified and `num_accepted` kept.
+  // Token i was tested if those before it were kept.
   void Observe(const DraftOption& kind, int num_verified, int num_accepted);
 
-  // Chances of keeping the first 1, 2, ..., `survival.size()` tokens, never rising. `wider` is what
-  // this estimate is shrunk to; null for a general one.
+  // Fills in the chances of keeping the first 1, 2, ..., `survival.size()` tokens, which never
+  // rise. Shrinks this estimate towards `wider`; null for an estimate without a wider one.
   void Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
                 absl::Span<double> survival) const;
 

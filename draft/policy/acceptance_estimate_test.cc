@@ -21,7 +21,7 @@ std::vector<double> SurvivalOf(const AcceptanceEstimate& estimate, const DraftOp
   return survival;
 }
 
-// Rounds of drafts of `length` tokens, token i of which is kept with chance rates[i].
+// Observes rounds of drafts of rates.size() tokens, in which token i is kept with chance rates[i].
 void Observe(const std::vector<double>& rates, int num_rounds, const DraftOption& kind,
              AcceptanceEstimate* estimate) {
   std::mt19937_64 random(1);
@@ -46,12 +46,12 @@ TEST(AcceptanceEstimate, LearnsTheSurvivalOfEveryDepth) {
     // 289 tests with forgetting: a deviation of 0.03 each, less than 0.1 in the product.
     EXPECT_NEAR(survival[i], expected, 0.1) << i;
   }
-  // Never tested: as the depth before.
+  // An untested depth is like the one before it.
   EXPECT_NEAR(survival[5] / survival[4], survival[4] / survival[3], 1e-9);
   for (int i = 1; i < 8; ++i) EXPECT_LE(survival[i], survival[i - 1]);
 }
 
-TEST(AcceptanceEstimate, ForgetsWhatWasLongAgo) {
+TEST(AcceptanceEstimate, ForgetsOldRounds) {
   AcceptanceEstimate estimate;
   Observe({0.95}, 1000, kByModel, &estimate);
   EXPECT_GT(SurvivalOf(estimate, kByModel)[0], 0.9);
@@ -59,7 +59,7 @@ TEST(AcceptanceEstimate, ForgetsWhatWasLongAgo) {
   EXPECT_LT(SurvivalOf(estimate, kByModel)[0], 0.2);
 }
 
-TEST(AcceptanceEstimate, StartsFromTheWiderOne) {
+TEST(AcceptanceEstimate, StartsFromTheWiderEstimate) {
   AcceptanceEstimate wider;
   Observe({0.3, 0.3}, 2000, kByModel, &wider);
   AcceptanceEstimate own;
@@ -70,7 +70,7 @@ TEST(AcceptanceEstimate, StartsFromTheWiderOne) {
   EXPECT_GT(SurvivalOf(own, kByModel, &wider)[0], 0.8);
 }
 
-TEST(AcceptanceEstimate, KeepsKindsApart) {
+TEST(AcceptanceEstimate, LearnsKindsSeparately) {
   AcceptanceEstimate estimate;
   const double untouched = SurvivalOf(estimate, ByLookup(2))[0];
   Observe({0.05}, 500, kByModel, &estimate);
@@ -80,7 +80,7 @@ TEST(AcceptanceEstimate, KeepsKindsApart) {
   EXPECT_GT(SurvivalOf(estimate, ByLookup(3))[0], 0.8);
 }
 
-TEST(AcceptanceEstimate, LearnsNothingOfTokensBehindARejection) {
+TEST(AcceptanceEstimate, IgnoresTokensAfterARejection) {
   AcceptanceEstimate once;
   AcceptanceEstimate longer;
   once.Observe(kByModel, 1, 0);

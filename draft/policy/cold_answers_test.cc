@@ -1,5 +1,5 @@
-// Answers of real pairs, replayed. tests/data/acceptance says for every position of an answer how
-// much of a draft would have been kept there, so every policy sees the same luck.
+// Replays answers of real pairs. tests/data/acceptance records for every position of an answer how
+// many draft tokens would have been kept there, so every policy sees the same acceptance.
 #include <algorithm>
 #include <fstream>
 #include <random>
@@ -18,12 +18,12 @@ constexpr int kLongestDraft = 9;
 struct RecordedAnswer {
   int prompt_tokens = 0;
   int num_tokens = 0;
-  // By position, from the second token on, how many tokens of the model's draft are kept, at most
-  // 9; and two characters about a lookup: its evidence and the same, or "--".
+  // Per position, from the second token on. `model`: how many tokens of the model's draft are kept,
+  // at most 9. `lookup`: two characters, its evidence and the same number for a lookup, or "--".
   std::string model;
   std::string lookup;
-  // By position and draft token the confidence of the draft's row, in two digits of a percentage;
-  // "-" where it was not recorded.
+  // The confidence of the draft's row per position and draft token, as a percentage of two digits;
+  // "-" if it was not recorded.
   std::string confidence;
 
   bool has_confidence() const { return confidence != "-"; }
@@ -36,10 +36,10 @@ struct RecordedAnswer {
 // All times are in plain passes of one row.
 struct RecordedPair {
   std::string name;
-  double step;          // of the draft model
-  double reading;       // of a token by the draft model
-  double row;           // one more in the target's pass
-  double least = 0.98;  // of the best fixed length's speed
+  double step;          // a step of the draft model
+  double reading;       // reading a token with the draft model
+  double row;           // one more row in the target's pass
+  double least = 0.98;  // required share of the speed of the best fixed length
 };
 
 constexpr double kNoise = 0.03;
@@ -55,13 +55,14 @@ std::vector<RecordedAnswer> AnswersOf(const std::string& pair) {
   return answers;
 }
 
-// One request after the other on an engine of its own.
+// Replays one request after the other on its own engine.
 class Replay {
  public:
   Replay(RecordedPair pair, uint64_t seed, const SpeculationPolicy& policy = {})
       : pair_(std::move(pair)), random_(seed), policy_(policy) {}
 
-  // The time of an answer, without its prompt's; `fixed` in place of the policy's choices if given.
+  // Returns the time of an answer without its prompt, with drafts of `fixed` tokens or the policy's
+  // choices.
   double Answer(const RecordedAnswer& answer, int fixed) {
     Begin(answer, fixed);
     double time = 0.0;
@@ -110,7 +111,7 @@ class Replay {
     return options;
   }
 
-  // The tokens accepted. `option` is null for a plain round.
+  // Runs a round and returns the number of accepted tokens. `option` is null for a plain round.
   int Round(const RecordedAnswer& answer, int at, const DraftOption* option,
             const DraftChoice& choice, double* time) {
     int k = choice.num_tokens;
@@ -153,7 +154,7 @@ class Replay {
     return accepted;
   }
 
-  // What ModelDrafter does.
+  // Drafts like ModelDrafter.
   void Draft(const RecordedAnswer& answer, int at, const DraftChoice& choice, int* k,
              int* num_steps, bool* has_stopped) const {
     DraftSurvival survival(choice.stop);
@@ -180,7 +181,7 @@ class Replay {
   int unread_ = 0;
 };
 
-// Tokens per time over all answers, each on an engine that has seen nothing yet.
+// Returns tokens per time over all answers, each on a fresh engine.
 double SpeedOfColdAnswers(const RecordedPair& pair, const std::vector<RecordedAnswer>& answers,
                           int fixed) {
   double tokens = 0.0;
@@ -194,15 +195,14 @@ double SpeedOfColdAnswers(const RecordedPair& pair, const std::vector<RecordedAn
   return tokens / time;
 }
 
+// The second entry reaches only 0.988 without confidences. In the last one answers repeat
+// themselves early, and the best is to draft eight tokens from the start.
 std::vector<RecordedPair> Pairs() {
-  return {
-      // Less without what confidences say: 0.988 of the second.
-      {.name = "smollm2", .step = 0.12, .reading = 0.01, .row = 0.06, .least = 1.0},
-      {.name = "smollm2", .step = 0.09, .reading = 0.01, .row = 0.03, .least = 1.0},
-      {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.05},
-      {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.12},
-      // Answers that repeat themselves from early on: eight tokens at once from the start are best.
-      {.name = "gemma3_smollm2", .step = 0.5, .reading = 0.06, .row = 0.08, .least = 0.88}};
+  return {{.name = "smollm2", .step = 0.12, .reading = 0.01, .row = 0.06, .least = 1.0},
+          {.name = "smollm2", .step = 0.09, .reading = 0.01, .row = 0.03, .least = 1.0},
+          {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.05},
+          {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.12},
+          {.name = "gemma3_smollm2", .step = 0.5, .reading = 0.06, .row = 0.08, .least = 0.88}};
 }
 
 TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
@@ -219,7 +219,7 @@ TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
   }
 }
 
-// A new process that starts with what an earlier one has written.
+// Returns the policy of a new process that restores the statistics of an earlier one.
 SpeculationPolicy Restored(SpeculationPolicy* policy) {
   StateArchive written;
   policy->Serialize(&written);
@@ -230,8 +230,8 @@ SpeculationPolicy Restored(SpeculationPolicy* policy) {
   return restored;
 }
 
-// Each answer in a process of its own, after the answers before it.
-TEST(ColdAnswers, LoseNothingWhereTheProcessBeforeHasLearned) {
+// Runs each answer in its own process, which restores the statistics of the answers before it.
+TEST(ColdAnswers, LoseNothingWithRestoredStatistics) {
   for (const RecordedPair& pair : Pairs()) {
     const std::vector<RecordedAnswer> answers = AnswersOf(pair.name);
     double in_session = 0.0;
@@ -250,7 +250,7 @@ TEST(ColdAnswers, LoseNothingWhereTheProcessBeforeHasLearned) {
   }
 }
 
-// What is written last is what was read first.
+// Serializing a restored policy gives the same numbers.
 TEST(ColdAnswers, RestoreEverythingThatIsWritten) {
   const RecordedPair pair = Pairs().front();
   Replay replay(pair, 1);

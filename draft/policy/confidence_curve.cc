@@ -7,9 +7,9 @@ namespace {
 
 // A half-life of 200 tests of a bucket.
 constexpr double kConfidenceMemory = 0.99654;
-// What the confidence itself says counts as much as so many tests.
+// The weight, in tests, of the confidence as a prior.
 constexpr double kConfidenceTests = 8.0;
-// What a token whose row is not known is taken for at first, as in AcceptanceEstimate.
+// The prior for a token whose row is not known, as in AcceptanceEstimate.
 constexpr double kMeanAcceptance = 0.7;
 
 }  // namespace

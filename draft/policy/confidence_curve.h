@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-// How many draft tokens were tested and kept, with exponential forgetting: each test multiplies the
-// weight of those before it by `memory`, the same in all calls.
+// Counts how many draft tokens were tested and kept, with exponential forgetting: each test
+// multiplies the weight of those before it by `memory`, which must be the same in all calls.
 struct KeptCounts {
   double tested = 0.0;
   double accepted = 0.0;
@@ -17,7 +17,7 @@ struct KeptCounts {
     tested = memory * tested + 1.0;
     accepted = memory * accepted + (is_accepted ? 1.0 : 0.0);
   }
-  // The share that was kept, with `prior` believed as if so many tests had shown it.
+  // Returns the share that was kept, with a `prior` that has the weight of `prior_tests` tests.
   double Rate(double prior, double prior_tests) const {
     return (accepted + prior_tests * prior) / (tested + prior_tests);
   }
@@ -27,22 +27,23 @@ struct KeptCounts {
   }
 };
 
-// How often the target keeps a draft model's token, by the confidence of the draft's row: the
-// softmax probability of its most likely token. Learned with exponential forgetting; before
-// anything was seen, a token is kept as often as the confidence says. Thread-compatible.
+// Learns how often the target keeps a draft model's token, by the confidence of the draft's row:
+// the softmax probability of its most likely token. Forgets exponentially. Before any observation
+// the chance of being kept is the confidence itself. Thread-compatible.
 class ConfidenceCurve {
  public:
-  // A token drawn from a row of this confidence, in [0, 1], was tested: those before it were kept.
+  // Records a test of a token drawn from a row of this confidence, in [0, 1]. A token is tested if
+  // those before it were kept.
   void Observe(float confidence, bool is_accepted);
-  // The chance that such a token is kept once those before it were.
+  // Returns the chance that such a token is kept if those before it were.
   double Acceptance(float confidence) const;
-  // The same of a token whose row is not known yet.
+  // The same for a token whose row is not known yet.
   double MeanAcceptance() const;
 
   void Serialize(StateArchive* archive);
 
  private:
-  // Where the next bucket begins.
+  // The lower edges of all buckets but the first.
   static constexpr std::array<float, 11> kEdges = {0.1f, 0.2f, 0.3f, 0.4f,  0.5f, 0.6f,
                                                    0.7f, 0.8f, 0.9f, 0.95f, 0.98f};
   static size_t BucketOf(float confidence);
@@ -51,32 +52,32 @@ class ConfidenceCurve {
   KeptCounts all_{};
 };
 
-// Where a draft model's draft ends early: at a row whose tokens the target would hardly keep. It
-// looks at rows, never at a token drawn from the row in question, so that the output keeps its law
-// (docs/verification.md). One sequence's, for one round.
+// Decides where a draft model ends a draft early: at a row whose tokens the target is unlikely to
+// keep. It depends on rows, never on a token drawn from the row in question, so the output keeps
+// its law (docs/verification.md). Holds for one sequence and one round.
 struct DraftStop {
   const ConfidenceCurve* curve = nullptr;  // null: no draft ends early
-  // The least chance of being kept at which a token is worth its row of the target's pass, and
-  // at which a token is worth that and its step of the draft model.
-  double least_for_row = 0.0;
-  double least_for_step = 0.0;
+  // The minimum chance of being kept at which a token is worth its row in the target's pass, and at
+  // which it is worth both the row and its step of the draft model.
+  double min_for_row = 0.0;
+  double min_for_step = 0.0;
 };
 
-// How the tokens of one draft have survived so far.
+// Tracks the chance that all tokens of one draft so far are kept.
 class DraftSurvival {
  public:
   explicit DraftSurvival(const DraftStop& stop) : stop_(stop) {}
 
-  // Whether a token is to be drawn from a row of this confidence.
+  // Whether to draw a token from a row of this confidence.
   bool Takes(float confidence) {
     if (stop_.curve == nullptr) return true;
     survival_ *= stop_.curve->Acceptance(confidence);
-    return survival_ >= stop_.least_for_row;
+    return survival_ >= stop_.min_for_row;
   }
-  // Whether another row is to be computed.
+  // Whether to compute another row.
   bool GoesOn() const {
     return stop_.curve == nullptr ||
-           survival_ * stop_.curve->MeanAcceptance() >= stop_.least_for_step;
+           survival_ * stop_.curve->MeanAcceptance() >= stop_.min_for_step;
   }
 
  private:

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST(ConfidenceCurve, BelievesTheConfidenceAtFirst) {
+TEST(ConfidenceCurve, StartsWithTheConfidenceItself) {
   const ConfidenceCurve curve;
   for (const float confidence : {0.0f, 0.05f, 0.45f, 0.97f, 1.0f}) {
     EXPECT_DOUBLE_EQ(curve.Acceptance(confidence), confidence);
@@ -21,17 +21,17 @@ TEST(ConfidenceCurve, LearnsByConfidence) {
   EXPECT_NEAR(curve.Acceptance(0.96f), 0.5, 0.03);
   EXPECT_NEAR(curve.Acceptance(0.21f), 0.1, 0.03);
   EXPECT_NEAR(curve.MeanAcceptance(), 0.3, 0.03);
-  EXPECT_DOUBLE_EQ(curve.Acceptance(0.55f), 0.55f);  // never seen
+  EXPECT_DOUBLE_EQ(curve.Acceptance(0.55f), 0.55f);  // not observed
 }
 
-TEST(ConfidenceCurve, FollowsWhatChanges) {
+TEST(ConfidenceCurve, FollowsChanges) {
   ConfidenceCurve curve;
   for (int i = 0; i < 2000; ++i) curve.Observe(0.5f, true);
   for (int i = 0; i < 1000; ++i) curve.Observe(0.5f, false);
   EXPECT_LT(curve.Acceptance(0.5f), 0.1);
 }
 
-TEST(ConfidenceCurve, IsTheSameAfterAnArchive) {
+TEST(ConfidenceCurve, SurvivesSerialization) {
   ConfidenceCurve curve;
   for (int i = 0; i < 100; ++i) curve.Observe(static_cast<float>(i) / 100, i % 3 != 0);
   StateArchive written;
@@ -47,16 +47,16 @@ TEST(ConfidenceCurve, IsTheSameAfterAnArchive) {
   EXPECT_EQ(restored.MeanAcceptance(), curve.MeanAcceptance());
 }
 
-TEST(DraftSurvival, TakesEverythingWithoutACurve) {
+TEST(DraftSurvival, NeverEndsWithoutACurve) {
   DraftSurvival survival(DraftStop{});
   EXPECT_TRUE(survival.Takes(0.0f));
   EXPECT_TRUE(survival.GoesOn());
 }
 
-// Confidences multiply: .5 * .5 is worth its row at .2, a third one is not.
+// Confidences multiply: with a threshold of .2, .5 * .5 is worth its row, a third factor is not.
 TEST(DraftSurvival, EndsWhereTokensAreNotWorthTheirRow) {
   const ConfidenceCurve curve;
-  DraftSurvival survival({.curve = &curve, .least_for_row = 0.2, .least_for_step = 0.2});
+  DraftSurvival survival({.curve = &curve, .min_for_row = 0.2, .min_for_step = 0.2});
   EXPECT_TRUE(survival.Takes(0.5f));
   EXPECT_TRUE(survival.GoesOn());  // .5 times the mean of .7
   EXPECT_TRUE(survival.Takes(0.5f));

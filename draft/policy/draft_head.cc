@@ -13,19 +13,19 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxInterval = 32768;
-// Counts beyond this many tokens are halved, so that what texts are about now counts more.
+// When more tokens than this were counted, counts are halved, so that recent texts weigh more.
 constexpr double kMaxCounted = 1 << 18;
-// Of the tokens counted, the least share that a new head has to find and the old one does not.
+// The minimum share of the counted tokens that a new head has to add to the old one.
 constexpr double kWorthMaking = 0.002;
-// The least that another size has to gain.
+// The minimum gain of a change of size.
 constexpr double kWorthResizing = 0.01;
-// Tokens of a file of what was learned: those beyond were seldom seen.
+// The number of tokens kept in a file. Further ones were seldom seen.
 constexpr int kMaxKept = 16384;
 
-// Coverage before anything was observed, by the share of the vocabulary, and the tokens that it
-// counts as. Of SmolLM2's 49,152 tokens the first 8,192 had .90 of its answers, and the first
-// 16,384 .94; of Qwen2.5-Coder's 151,936 the first 16,384 had .83 of what the draft was right
-// about, and the first 32,768 .92.
+// The prior coverage by share of the vocabulary, and its weight in tokens. With SmolLM2 (49,152
+// tokens) the first 8,192 tokens covered .90 of its answers, and the first 16,384 covered .94. With
+// Qwen2.5-Coder (151,936 tokens) the first 16,384 covered .83 of the tokens that the draft got
+// right, and the first 32,768 covered .92.
 constexpr double kPriorTokens = 256.0;
 double PriorCoverage(double share) { return 1.0 - std::min(1.0, std::pow(64.0 * share, -0.9)); }
 
@@ -73,7 +73,7 @@ void DraftHead::ObserveOutput(absl::Span<const TokenId> tokens) {
   }
 }
 
-// Tokens never seen keep their places among each other.
+// Tokens that were never seen keep their order.
 void DraftHead::Rank() {
   ranking_ = prior_;
   std::stable_sort(ranking_.begin() + num_fixed_, ranking_.end(),
@@ -92,7 +92,7 @@ double DraftHead::CoverageOf(int size) const {
   return found / all;
 }
 
-// The size of the greatest gain. A token that would have been accepted is lost where it has no row.
+// Returns the size with the greatest gain. An acceptable token without a row is lost.
 int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain) const {
   std::array<double, kMaxGainTokens> survival;
   acceptance.Survival({.source = DraftSource::kModel}, nullptr, absl::MakeSpan(survival));
@@ -131,7 +131,7 @@ bool DraftHead::Update(const AcceptanceEstimate& acceptance) {
     for (float& count : count_) count *= 0.5f;
     num_counted_ *= 0.5;
   }
-  // The ranking is another now, so that what its places were matters less.
+  // The ranking has changed, so places in the old one count less.
   for (double& found : found_) found *= 0.5;
   if (size == size_ && newly_found < kWorthMaking * num_counted_) return false;
   size_ = size;

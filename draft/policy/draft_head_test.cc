@@ -14,7 +14,7 @@ using testing::Contains;
 using testing::Not;
 
 constexpr int kHeadVocab = 40000;
-// As Qwen2.5-Coder 1.5B and 0.5B: a head that takes a third of a step.
+// Like Qwen2.5-Coder 1.5B and 0.5B: the head takes a third of a step.
 constexpr DraftHead::Bytes kHeadBytes = {.body = 250e6, .row = 952.0 * 3.8, .target = 1000e6};
 
 std::vector<TokenId> AllHeadIds() {
@@ -24,7 +24,7 @@ std::vector<TokenId> AllHeadIds() {
   return ids;
 }
 
-// An estimate of a draft of which so many tokens of ten are accepted.
+// Returns an estimate after `tenths` of ten draft tokens were accepted.
 AcceptanceEstimate AcceptanceOf(int tenths) {
   AcceptanceEstimate acceptance;
   for (int round = 0; round < 300; ++round) {
@@ -33,7 +33,7 @@ AcceptanceEstimate AcceptanceOf(int tenths) {
   return acceptance;
 }
 
-TEST(DraftHead, StartsWithTheFirstOfTheRanking) {
+TEST(DraftHead, StartsWithTheTopOfTheRanking) {
   const DraftHead head(AllHeadIds(), 1, kHeadBytes);
   EXPECT_EQ(head.size(), 16384);
   const std::vector<TokenId> ids = head.Ids();
@@ -44,14 +44,14 @@ TEST(DraftHead, StartsWithTheFirstOfTheRanking) {
   EXPECT_EQ(head.CoverageOf(kHeadVocab), 1.0);
 }
 
-TEST(DraftHead, StaysWholeWhereItCostsNothing) {
+TEST(DraftHead, StaysWholeIfRowsAreCheap) {
   const DraftHead head(AllHeadIds(), 1, {.body = 300e6, .row = 1.0, .target = 1000e6});
   EXPECT_EQ(head.size(), kHeadVocab);
   EXPECT_EQ(head.coverage(), 1.0);
 }
 
-// A rare token comes into the head once it was seen, and one that is common stays.
-TEST(DraftHead, TakesInWhatWasSeen) {
+// A rare token enters the head after it was seen, and a common one stays.
+TEST(DraftHead, AddsTokensThatWereSeen) {
   constexpr TokenId kRare = 37000;
   DraftHead head(AllHeadIds(), 1, kHeadBytes);
   EXPECT_THAT(head.Ids(), Not(Contains(kRare)));
@@ -64,7 +64,7 @@ TEST(DraftHead, TakesInWhatWasSeen) {
   EXPECT_THAT(head.Ids(), Contains(kRare));
   EXPECT_THAT(head.Ids(), Contains(5));
   EXPECT_THAT(head.Ids(), Contains(kHeadVocab - 1));
-  // Such a text needs few tokens. Once the head is as small, nothing is worth making anew.
+  // Such a text needs few tokens. After the head has shrunk, it is not worth rebuilding.
   bool is_made = true;
   for (int update = 0; update < 4; ++update) {
     for (int i = 0; i < 600; ++i) head.ObserveOutput(std::vector<TokenId>{5 + i % 7, kRare});
@@ -74,8 +74,8 @@ TEST(DraftHead, TakesInWhatWasSeen) {
   EXPECT_LT(head.size(), 16384);
 }
 
-// Coverage is of tokens that the ranking did not know yet.
-TEST(DraftHead, CoverageIsNotOfWhatItWasLearnedFrom) {
+// Coverage is measured before tokens are counted, so it predicts unseen text.
+TEST(DraftHead, MeasuresCoverageBeforeLearning) {
   DraftHead head(AllHeadIds(), 1, kHeadBytes);
   for (TokenId id = 20000; id < 24000; ++id) head.ObserveOutput({&id, 1});
   EXPECT_LT(head.CoverageOf(16384), 0.1);
@@ -97,7 +97,7 @@ TEST(DraftHead, IsAsLargeAsTheTextNeeds) {
   EXPECT_GE(wide.size(), 32768);
 }
 
-TEST(DraftHead, OutlivesItsProcess) {
+TEST(DraftHead, SurvivesSerialization) {
   DraftHead head(AllHeadIds(), 1, kHeadBytes);
   for (int i = 0; i < 3000; ++i) head.ObserveOutput(std::vector<TokenId>{i * i % 30000, 17});
   head.Update(AcceptanceOf(6));
@@ -111,7 +111,7 @@ TEST(DraftHead, OutlivesItsProcess) {
   again.Update(AcceptanceOf(6));
   EXPECT_EQ(again.Ids(), head.Ids());
   EXPECT_EQ(again.coverage(), head.coverage());
-  // Ids that are not there are refused.
+  // Ids out of range are rejected.
   std::vector<double> numbers = written.numbers();
   *(numbers.end() - 2) = kHeadVocab;
   StateArchive damaged(numbers);

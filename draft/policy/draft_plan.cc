@@ -6,11 +6,11 @@
 namespace tandem {
 namespace {
 
-// The most that is drafted by a model unless k is fixed; lookups cost nothing but their rows.
+// The longest draft of a model unless k is fixed. Lookups cost only their rows.
 constexpr int kLongestModelDraft = 16;
 
-// Of all plans within this share of the best the shortest is taken: near the optimum rates are flat
-// and estimates noisy, and of noisy estimates the largest is mostly one that is too large.
+// The shortest plan within this share of the best rate is chosen: rates are flat near the optimum,
+// and the largest of several noisy estimates is usually too large.
 constexpr double kNearlyBest = 0.99;
 
 // One candidate's chosen option and its survival curve.
@@ -21,11 +21,12 @@ struct Prospect {
   int length = 0;  // of the curve
 };
 
-// What decoding costs in this round without any auto draft, and what more costs. Rows that are not
-// the candidates' are paid for anyway: a token is worth what it costs in a round without them, not
-// the more the longer this round takes. Nor do more rows cost less for them: where prompts are read
-// passes are not measured, and so large ones seldom (eight streams of the shipped pair, served: 24
-// rows took a quarter more than the curve had it, and drafts beside prompts promised 1.2 and more).
+// The cost of decoding in this round without auto drafts, and the extra cost of draft rows. Rows
+// that are not the candidates' are paid for anyway, so the base cost leaves them out: otherwise a
+// token would be worth more the longer the round takes. Nor may these rows make draft rows cheaper.
+// Passes that read prompts are not measured, so large passes seldom are (eight streams of the
+// shipped pair, served: 24 rows took a quarter longer than the curve predicted, and drafts next to
+// prompts promised a gain of 1.2 and more).
 class RoundCost {
  public:
   RoundCost(const RoundCosts& costs, int num_rows, int other_rows, int num_sequences)
@@ -57,14 +58,14 @@ int LengthLimit(const DraftCandidate& candidate, const DraftOption& option) {
   return option.source == DraftSource::kModel ? std::min(limit, kLongestModelDraft) : limit;
 }
 
-// Reading is done once and serves all later rounds, of two tokens or so each. The first step reads
-// one token anyway.
+// Returns the cost of reading per round: reading is done once and serves all later rounds, which
+// emit about two tokens each. The first step reads one token anyway.
 double ReadingCost(const RoundCosts& costs, const DraftCandidate& candidate,
                    const DraftOption& option) {
   return costs.Reading(std::max(option.num_unread - 1, 0)) / std::max(1, candidate.num_wanted / 2);
 }
 
-// The tokens per time that an option could bring to one sequence's share of the round.
+// Returns the best rate, in tokens per time, of an option in one sequence's share of the round.
 double BestRate(const RoundCosts& costs, const RoundCost& cost, int num_sequences,
                 const DraftCandidate& candidate, const Prospect& prospect) {
   const DraftOption& option = candidate.options[prospect.option];
@@ -104,11 +105,11 @@ Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_se
   return best;
 }
 
-// The depth beyond which no draft step can pay, because all tokens of the next one together bring
-// less than `min_gain`: without them time falls by a step at least, and the rate rises. Deeper
-// tokens bring less still. Steps up to `fixed_steps` are taken anyway.
-int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Prospect> prospects,
-              int fixed_steps, double min_gain) {
+// Returns the depth beyond which no draft step can pay, because all tokens of the next step
+// together gain at most `min_gain`: without them the round is at least a step shorter, and the rate
+// higher. Deeper tokens gain even less. Steps up to `fixed_steps` are taken anyway.
+int MaxUsefulDepth(absl::Span<const DraftCandidate> candidates,
+                   absl::Span<const Prospect> prospects, int fixed_steps, double min_gain) {
   for (int d = 0; d < kLongestModelDraft; ++d) {
     double gain = 0.0;
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -120,7 +121,7 @@ int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Pros
   return kLongestModelDraft;
 }
 
-// A draft token that could be proposed: whose, how deep, and how likely it is kept.
+// A possible draft token: its candidate, its depth, and its chance of being kept.
 struct Slot {
   double survival;
   int candidate;
@@ -128,8 +129,8 @@ struct Slot {
   bool is_model;
 };
 
-// The slots of all auto candidates, the most likely first. A slot never comes before those it
-// stands behind.
+// Returns the slots of all auto candidates, the most likely first. A slot never comes before the
+// shallower slots of its draft.
 std::vector<Slot> SortedSlots(absl::Span<const DraftCandidate> candidates,
                               absl::Span<const Prospect> prospects, int max_depth) {
   std::vector<Slot> slots;
@@ -162,7 +163,7 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   const RoundCost first_cost(costs, num_sequences, other_rows, num_sequences);
   int num_model = 0;
   int num_rows = num_sequences;
-  int fixed_steps = 0;  // draft steps that are taken anyway
+  int fixed_steps = 0;  // draft steps of candidates with a fixed length
   double emitted = num_sequences;
   double reading = 0.0;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -186,14 +187,14 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   const double plain_time = cost.base() + fixed_steps * cost.step();
   const double plain_rate = emitted / plain_time;
   const int max_depth =
-      MostDepth(candidates, prospects, fixed_steps, /*min_gain=*/plain_rate * cost.step());
+      MaxUsefulDepth(candidates, prospects, fixed_steps, /*min_gain=*/plain_rate * cost.step());
   const std::vector<Slot> slots = SortedSlots(candidates, prospects, max_depth);
   std::vector<double> rows_time(slots.size() + 1);
   for (size_t i = 0; i <= slots.size(); ++i) rows_time[i] = cost.MoreRows(static_cast<int>(i));
   double best_rate = plain_rate;
   int best_depth = 0;
   int best_count = 0;
-  // Visits every depth and count with its rate; a depth only once a slot reaches it.
+  // Visits every depth and count with its rate. A depth is visited only if a slot reaches it.
   const auto for_each = [&](auto visit) {
     for (int depth = 0; depth <= max_depth; ++depth) {
       const double time =
@@ -231,7 +232,7 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
                                     .num_tokens = slot.depth};
     --best_count;
   }
-  // What may be tried where nothing is worth it.
+  // Name an option even where no draft pays, so that the policy can try it.
   for (size_t i = 0; i < candidates.size(); ++i) plan.choices[i].option = prospects[i].option;
   plan.gain = best_rate / plain_rate;
   return plan;

@@ -15,18 +15,18 @@ class TenantSpeculation;
 // A sequence that decodes in the next round.
 struct DraftCandidate {
   absl::Span<const DraftOption> options;
-  int draft_tokens = 0;  // as asked for: a fixed k, or kAutoDraftTokens
-  int room = 0;          // the most tokens that fit its length limits
-  int num_wanted = 0;    // tokens it may still emit: what reading for a draft can pay off in
+  int draft_tokens = 0;  // as requested: a fixed k, or kAutoDraftTokens
+  int room = 0;          // draft tokens that fit its length limits
+  int num_wanted = 0;    // tokens it may still emit, over which reading for a draft pays off
   const AcceptanceEstimate* own = nullptr;
   const AcceptanceEstimate* wider = nullptr;
-  const ConfidenceCurve* confidence = nullptr;  // of models' drafts; null if they never stop early
-  TenantSpeculation* tenant = nullptr;          // whose it is; null for requests without a tenant
+  const ConfidenceCurve* confidence = nullptr;  // of model drafts; null if they never stop early
+  TenantSpeculation* tenant = nullptr;          // null for requests without a salt
 
   bool is_auto() const { return draft_tokens == kAutoDraftTokens; }
 };
 
-// What a candidate does: `num_tokens` by options[option], or nothing.
+// The choice for one candidate: `num_tokens` from options[option], or no draft.
 struct DraftChoice {
   int option = -1;
   int num_tokens = 0;
@@ -35,18 +35,18 @@ struct DraftChoice {
 
 struct DraftPlan {
   std::vector<DraftChoice> choices;
-  double gain = 1.0;  // expected tokens per time, relative to the same round with no auto draft
-  // The least chance of being kept at which a token pays for its row of the target's pass, and
+  double gain = 1.0;  // expected tokens per time, relative to the same round without auto drafts
+  // The minimum chance of being kept at which a token pays for its row in the target's pass, and
   // for its step of the draft model.
   double worth_a_row = 0.0;
   double worth_a_step = 0.0;
 };
 
-// The choices that make the round's expected tokens per time the largest, or the shortest drafts
-// within 1 % of it: of all prefixes of all survival curves the best set for every number of rows
-// and every number of draft steps. Exact while a draft step costs the same for all numbers of
-// sequences (docs/draft_length.md).
-// `other_rows`: rows of the pass beside the candidates'.
+// Chooses draft lengths that maximise the round's expected tokens per time, or the shortest drafts
+// within 1 % of the maximum. Tries every number of rows and every number of draft steps, each with
+// the best set of prefixes of the survival curves. Exact if a draft step costs the same for all
+// numbers of sequences (docs/draft_length.md).
+// `other_rows`: rows of the pass that are not the candidates'.
 DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
                      int other_rows);
 

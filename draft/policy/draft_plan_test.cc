@@ -11,8 +11,8 @@ namespace {
 
 constexpr absl::Duration kPlain = absl::Milliseconds(10);
 
-// Each row costs `row` plain passes more, a draft step `step`. Known for up to 64 rows, between
-// which costs lie on straight lines.
+// Costs of a machine where each further row costs `row` plain passes and a draft step costs `step`.
+// Measured for up to 64 rows, with straight lines in between.
 RoundCosts Costs(double step, double row) {
   RoundCosts costs;
   for (int trial = 0; trial < 3; ++trial) {
@@ -28,7 +28,7 @@ RoundCosts Costs(double step, double row) {
   return costs;
 }
 
-// An estimate that has seen drafts be accepted at this rate.
+// Returns an estimate after observing drafts that are accepted at this rate.
 AcceptanceEstimate Accepting(double rate, const DraftOption& kind) {
   AcceptanceEstimate estimate;
   double owed = 0.0;
@@ -60,7 +60,8 @@ DraftCandidate Candidate(const std::vector<DraftOption>& options, const Acceptan
           .wider = wider};
 }
 
-// The optimum of (1 - alpha^(k+1)) / (1 - alpha) / (1 + k c), by trying every k.
+// Compares with the optimum of (1 - alpha^(k+1)) / (1 - alpha) / (1 + k c), found by trying every
+// k.
 TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
   for (const double alpha : {0.3, 0.6, 0.8, 0.9}) {
     for (const double c : {0.02, 0.05, 0.1, 0.2}) {
@@ -82,7 +83,7 @@ TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
           best = k;
         }
       }
-      // Costs come through exponentials and logarithms of their level.
+      // The learned costs pass through exponentials and logarithms.
       EXPECT_NEAR(plan.gain, best_speed, 1e-3) << alpha << " " << c;
       // The shortest draft within 2 %.
       EXPECT_LE(plan.choices[0].num_tokens, best) << alpha << " " << c;
@@ -93,7 +94,7 @@ TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
   }
 }
 
-// Every combination of lengths of every candidate.
+// Compares with all combinations of lengths of all candidates.
 TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> uniform;
@@ -120,7 +121,7 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
       candidates.push_back(Candidate(options, &own, &estimates[i]));
       own.Survival(options[0], &estimates[i], absl::MakeSpan(survival[i]));
     }
-    // Steps were measured for one sequence: they cost more for several, by the curve.
+    // Steps were measured for one sequence; the curve makes them cost more for several.
     const int num_model = static_cast<int>(std::count(is_model.begin(), is_model.end(), true));
     const double step_cost = costs.Step(std::max(num_model, 1));
     const auto rate_of = [&](const std::vector<int>& lengths) {
@@ -148,8 +149,8 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
   }
 }
 
-// Large passes are seldom measured, and may be believed to be cheap.
-TEST(PlanDrafts, ExpectsNoMoreBesidePromptsThanWithoutThem) {
+// Large passes are seldom measured, so their estimated cost may be too low.
+TEST(PlanDrafts, PromptsInThePassDoNotRaiseTheExpectedGain) {
   RoundCosts costs = Costs(0.1, 0.25);
   for (const int rows : {1, 32, 1, 32, 1, 32}) {
     costs.Observe(
@@ -162,7 +163,7 @@ TEST(PlanDrafts, ExpectsNoMoreBesidePromptsThanWithoutThem) {
   EXPECT_LE(PlanDrafts(costs, candidates, 20).gain, PlanDrafts(costs, candidates, 0).gain);
 }
 
-TEST(PlanDrafts, TakesTheOptionThatBringsMore) {
+TEST(PlanDrafts, ChoosesTheBetterOption) {
   const std::vector<DraftOption> both = {
       {.source = DraftSource::kModel, .max_tokens = 32, .num_unread = 1},
       {.source = DraftSource::kLookup, .evidence = 5, .max_tokens = 32}};
@@ -184,7 +185,7 @@ TEST(PlanDrafts, TakesTheOptionThatBringsMore) {
   }
 }
 
-TEST(PlanDrafts, LeavesFixedLengthsAsTheyAreWithinTheirLimits) {
+TEST(PlanDrafts, KeepsFixedLengthsWithinTheirLimits) {
   const AcceptanceEstimate estimate = Accepting(0.01, {});
   DraftCandidate candidate = Candidate(ModelOption(), &estimate, &estimate);
   const RoundCosts costs = Costs(5.0, 1.0);
@@ -201,8 +202,8 @@ TEST(PlanDrafts, LeavesFixedLengthsAsTheyAreWithinTheirLimits) {
   EXPECT_TRUE(PlanDrafts(costs, {}, 7).choices.empty());
 }
 
-// What is read for a draft has to pay off within the tokens that are still wanted.
-TEST(PlanDrafts, WeighsWhatTheDraftHasToReadFirst) {
+// Reading for a draft must pay off within the tokens that are still wanted.
+TEST(PlanDrafts, CountsTheCostOfUnreadTokens) {
   const AcceptanceEstimate wider = Accepting(0.8, {});
   const AcceptanceEstimate own;
   const std::vector<DraftOption> unread = {{.max_tokens = 32, .num_unread = 1000}};

@@ -9,15 +9,15 @@
 namespace tandem {
 namespace {
 
-// Rows are looked at every few rounds in the beginning, later seldom: each look costs ten
+// Rounds between observations: few at first, more later, because an observation costs ten
 // softmaxes.
 constexpr int kFewestRounds = 4;
 constexpr int kMaxRounds = 64;
 constexpr double kDraftTemperatureMemory = 0.99;
 constexpr double kMaxLooks = 1.0 / (1.0 - kDraftTemperatureMemory);
-// A depth starts from the mean of all depths as from so many looks of its own.
+// A depth starts from the mean of all depths with the weight of this many observations of its own.
 constexpr double kPriorLooks = 8.0;
-// Before so many looks the request's own temperature is kept.
+// With fewer observations the request's own temperature is kept.
 constexpr int kMinLooks = 4;
 
 int Clamped(int depth) { return std::min(depth, DraftTemperature::kNumDepths - 1); }

@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// A pair of rows with the target's logits, and the same divided by `flatness` and drawn with
-// `factor`.
+// The target's distribution, and a draft's that is made from the same logits divided by `flatness`
+// and scaled by `factor`.
 struct Rows {
   Distribution target;
   Distribution draft;
@@ -37,7 +37,7 @@ void Learn(float flatness, int num_rounds, DraftTemperature* draft_temperature) 
   }
 }
 
-TEST(DraftTemperature, FindsTheFactorThatMakesUpForADraftThatIsTooFlatOrTooSharp) {
+TEST(DraftTemperature, FindsTheFactorForAFlatOrSharpDraft) {
   for (const float factor : {0.7f, 1.0f, 1.25f, 1.6f}) {
     DraftTemperature draft_temperature;
     for (int depth = 0; depth < 10; ++depth) EXPECT_EQ(draft_temperature.At(depth), 1.0f);
@@ -47,7 +47,7 @@ TEST(DraftTemperature, FindsTheFactorThatMakesUpForADraftThatIsTooFlatOrTooSharp
   }
 }
 
-TEST(DraftTemperature, LearnsNothingFromRowsThatAreNone) {
+TEST(DraftTemperature, IgnoresInvalidRows) {
   DraftTemperature draft_temperature;
   Learn(1.25f, 600, &draft_temperature);
   std::mt19937_64 random(2);
@@ -61,7 +61,7 @@ TEST(DraftTemperature, LearnsNothingFromRowsThatAreNone) {
   }
 }
 
-// The expected acceptance sum_v min(p, q) of another factor is found from rows drawn with this one.
+// The expected acceptance sum_v min(p, q) of every factor follows from rows drawn with one factor.
 TEST(DraftTemperature, ScoresAreExpectedAcceptances) {
   std::mt19937_64 random(2);
   const Rows rows = RandomRows(random, 1.4f, 1.0f);
@@ -80,7 +80,7 @@ TEST(DraftTemperature, ScoresAreExpectedAcceptances) {
   }
 }
 
-TEST(DraftTemperature, LearnsDepthsApart) {
+TEST(DraftTemperature, LearnsDepthsSeparately) {
   DraftTemperature draft_temperature;
   std::mt19937_64 random(3);
   for (int round = 0; round < 3000; ++round) {
@@ -94,7 +94,7 @@ TEST(DraftTemperature, LearnsDepthsApart) {
   EXPECT_GT(draft_temperature.At(1), 1.0f);
 }
 
-TEST(DraftTemperature, LooksSeldomAndAtOneDepthAtATime) {
+TEST(DraftTemperature, ObservesSeldomAndOneDepthAtATime) {
   DraftTemperature draft_temperature;
   std::mt19937_64 random(4);
   const Rows rows = RandomRows(random, 1.0f, 1.0f);
@@ -111,7 +111,7 @@ TEST(DraftTemperature, LooksSeldomAndAtOneDepthAtATime) {
   EXPECT_LT(num_looks, 200);
 }
 
-TEST(DraftTemperature, LearnsNothingOfRowsThatWereNotDrawn) {
+TEST(DraftTemperature, IgnoresRowsWithoutADraw) {
   DraftTemperature draft_temperature;
   const Distribution certain{.only = 3, .probs = {}};
   for (int i = 0; i < 20; ++i) draft_temperature.Observe(0, certain, certain);
@@ -120,8 +120,9 @@ TEST(DraftTemperature, LearnsNothingOfRowsThatWereNotDrawn) {
   EXPECT_EQ(draft_temperature.Scores(0)[0], 0.0);
 }
 
-// Learning changes nothing before Update: the rows of a round were all drawn with one factor.
-TEST(DraftTemperature, ChangesBetweenRoundsOnly) {
+// Observations have no effect before Update, so all rows of a round are drawn with the same
+// factors.
+TEST(DraftTemperature, ChangesOnlyBetweenRounds) {
   DraftTemperature draft_temperature;
   std::mt19937_64 random(5);
   const Rows rows = RandomRows(random, 1.6f, 1.0f);

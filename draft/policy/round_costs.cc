@@ -13,29 +13,30 @@
 namespace tandem {
 namespace {
 
-// Every size up to here has a knot; from there on there are four for each doubling.
+// Every size up to kDense has a knot. Beyond it there are kPerDoubling knots per doubling.
 constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
-// Samples of a size that count, in comparison with other sizes.
+// The maximum weight of a size, in samples, relative to other sizes.
 constexpr int kMaxWeight = 64;
 // The range of costs that a file may hold.
 constexpr double kSmallestCost = 1e-9;
 constexpr double kLargestCost = 1e9;
 
-// How fast the machine is changes within some ten rounds, and so does what a step costs. Rounds of
-// one size say nothing of relations: those show where the size changes, against the round before.
+// The speed of the machine changes within some ten rounds, and so does the cost of a step. Rounds
+// of one size say nothing about relations. These show where the size changes, compared with the
+// round before.
 constexpr double kLevelWeight = 0.25;
 constexpr double kLevelWeightAtChange = 0.1;
 constexpr double kStepWeight = 0.1;
 constexpr double kRelationWeight = 0.1;
-// On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
-// so much more than what was expected, or less; in logarithms. Of relations that were seldom seen
-// nothing is expected yet.
+// On a shared machine disturbances make times much longer. So a measurement is clamped to this
+// distance from the expected time, as a logarithm. The bound is wider for relations that were
+// seldom compared.
 constexpr double kMaxSurprise = 0.25;
 constexpr double kMaxSurpriseWhenNew = 1.0;
 constexpr int kNewComparisons = 8;
 constexpr double kMaxDisturbance = 1.5;
-// Bounds of what a file may say.
+// Bounds of the numbers in a file.
 constexpr double kLargestReading = 1e9;
 constexpr int kManySeen = std::numeric_limits<int>::max() - 1;
 
@@ -66,7 +67,7 @@ int CostCurve::NearestKnot(int size) {
 void CostCurve::Add(int size, double cost, double weight) {
   const int nearest = NearestKnot(size);
   Knot& knot = knots_[nearest];
-  cost *= At(SizeAt(nearest)) / At(size);  // as it would have been at the knot
+  cost *= At(SizeAt(nearest)) / At(size);  // the equivalent cost at the knot
   ++knot.num_samples;
   if (knot.num_samples == 1) {
     knot.measured = cost;
@@ -78,7 +79,7 @@ void CostCurve::Add(int size, double cost, double weight) {
   Fit();
 }
 
-// Changes there and back move a size by the same share, so that what every change takes cancels
+// Changes in both directions move a size by the same share, so an overhead of every change cancels
 // out.
 void CostCurve::Compare(int last, int size, double surprise, double min_weight) {
   Knot& a = knots_[NearestKnot(last)];
@@ -95,8 +96,8 @@ void CostCurve::Compare(int last, int size, double surprise, double min_weight) 
   Fit();
 }
 
-// The nondecreasing sequence closest to the measured knots, by least squares weighted with the
-// observations of each: adjacent violators are pooled (Ayer et al. 1955).
+// Fits the nondecreasing sequence that is closest to the measured knots, by least squares weighted
+// with the observations of each. Pools adjacent violators (Ayer et al. 1955).
 void CostCurve::FitMeasured() {
   struct Pool {
     double weight;
@@ -181,12 +182,12 @@ void RoundCosts::Observe(const Round& round) {
   if (round.num_steps == 0 || !CanBeElapsed(round.draft_time)) return;
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;
   const double reading = num_readings_ > 0 ? reading_ * round.num_unread : 0.0;
-  // A draft that was mostly reading says little of the steps.
+  // A draft that mostly read says little about its steps.
   if (num_steps_seen_ > 0 && reading > 0.5 * draft) return;
   double step = num_readings_ > 0 ? std::max(draft - reading, 0.0) / round.num_steps
                                   : draft / (round.num_steps + kGuessedReading * round.num_unread);
   if (step <= 0.0)
-    return;  // a cost of nothing would be believed forever: all later ones are limited
+    return;  // a cost of 0 would stay forever, because later costs are limited relative to it
   if (step_.is_measured(round.num_draft_sequences)) {
     step = std::min(step, kMaxDisturbance * step_.At(round.num_draft_sequences));
   }

@@ -12,18 +12,18 @@ namespace {
 
 constexpr double kWeight = 0.1;
 
-TEST(CostCurve, BelievesItsSlopeBeforeAnythingIsMeasured) {
+TEST(CostCurve, UsesItsSlopeBeforeAnythingIsMeasured) {
   const CostCurve curve(0.1);
   EXPECT_DOUBLE_EQ(curve.At(1), 1.0);
   EXPECT_DOUBLE_EQ(curve.At(11), 2.0);
   EXPECT_FALSE(curve.is_measured(1));
 }
 
-TEST(CostCurve, DrawsAStraightLineBetweenMeasuredSizes) {
+TEST(CostCurve, InterpolatesBetweenMeasuredSizes) {
   CostCurve curve(0.1);
   curve.Add(1, 2.0, kWeight);
   EXPECT_DOUBLE_EQ(curve.At(1), 2.0);
-  EXPECT_DOUBLE_EQ(curve.At(6), 3.0);  // its slope, of the cost of one
+  EXPECT_DOUBLE_EQ(curve.At(6), 3.0);  // the slope, relative to the cost of one row
   curve.Add(5, 2.4, kWeight);
   EXPECT_TRUE(curve.is_measured(5));
   EXPECT_FALSE(curve.is_measured(3));
@@ -36,7 +36,7 @@ TEST(CostCurve, DrawsAStraightLineBetweenMeasuredSizes) {
 TEST(CostCurve, NeverFalls) {
   CostCurve curve(0.1);
   for (int i = 0; i < 3; ++i) curve.Add(1, 5.0, kWeight);
-  curve.Add(4, 3.0, kWeight);  // seen once: it hardly moves what was seen three times
+  curve.Add(4, 3.0, kWeight);  // one sample hardly moves the mean of three
   EXPECT_DOUBLE_EQ(curve.At(1), 4.5);
   EXPECT_DOUBLE_EQ(curve.At(2), 4.5);
   EXPECT_DOUBLE_EQ(curve.At(4), 4.5);
@@ -50,7 +50,7 @@ TEST(CostCurve, NeverFalls) {
   }
 }
 
-TEST(CostCurve, TakesTheLesserOfTheFirstTwoThenTheMeanAndThenFollows) {
+TEST(CostCurve, StartsWithTheLesserOfTwoSamplesAndThenAverages) {
   CostCurve curve(0.0);
   for (const double cost : {9.0, 2.0}) curve.Add(1, cost, kWeight);
   EXPECT_DOUBLE_EQ(curve.At(1), 2.0);
@@ -60,7 +60,7 @@ TEST(CostCurve, TakesTheLesserOfTheFirstTwoThenTheMeanAndThenFollows) {
   EXPECT_NEAR(curve.At(1), 3.0, 1e-6);
 }
 
-TEST(CostCurve, SharesAKnotAmongLargeSizes) {
+TEST(CostCurve, LargeSizesShareKnots) {
   CostCurve curve(0.1);
   curve.Add(1, 1.0, kWeight);
   curve.Add(128, 8.0, kWeight);
@@ -72,7 +72,7 @@ TEST(CostCurve, SharesAKnotAmongLargeSizes) {
   EXPECT_GT(curve.At(100000), 1000.0);
 }
 
-// Against the plain search.
+// Compares with a linear search.
 TEST(CostCurve, FindsTheNearestKnot) {
   std::vector<int> sizes;
   for (int size = 1; size <= 16; ++size) sizes.push_back(size);
@@ -90,13 +90,14 @@ TEST(CostCurve, FindsTheNearestKnot) {
   }
 }
 
-// A comparison moves a size more the fewer it has had; a cost of every change cancels out.
-TEST(CostCurve, MovesSizesApartByWhatChangesShow) {
+// The fewer comparisons a size has, the more each new one moves it. An overhead of every change
+// cancels out.
+TEST(CostCurve, LearnsRelationsFromChangesOfSize) {
   CostCurve curve(0.0);
   for (const int size : {1, 4}) curve.Add(size, 1.0, kWeight);
   const double weight = 0.1;
   const double truth = std::log(2.0);
-  const double change = 0.1;  // that every change takes
+  const double change = 0.1;  // overhead of every change
   for (int i = 0; i < 4; ++i) {
     const double wrong = truth - std::log(curve.At(4) / curve.At(1));
     curve.Compare(1, 4, change + wrong, weight);
@@ -110,7 +111,7 @@ TEST(CostCurve, MovesSizesApartByWhatChangesShow) {
   EXPECT_NEAR(std::log(curve.At(4) / curve.At(1)), truth, weight * change);
   const double before = curve.At(4) / curve.At(1);
   curve.Add(9, curve.At(4), kWeight);
-  curve.Compare(4, 9, 0.2, weight);  // nearly all of it is the new size's
+  curve.Compare(4, 9, 0.2, weight);  // moves mainly the new size
   EXPECT_NEAR(curve.At(4) / curve.At(1), before, 0.01 * before);
   EXPECT_NEAR(std::log(curve.At(9) / curve.At(4)), 0.5 * 0.2, 1e-9);
 }
@@ -142,7 +143,7 @@ TEST(RoundCosts, AreRelativeToAPlainPass) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
 }
 
-TEST(RoundCosts, LearnNothingFromTimesThatCannotBe) {
+TEST(RoundCosts, IgnoreImpossibleTimes) {
   const auto observe_all = [](RoundCosts* costs) {
     costs->ObserveReading(100, absl::Milliseconds(10));
     costs->Observe(RoundOf(5, 4, 8.0, 15.0));
@@ -170,8 +171,8 @@ TEST(RoundCosts, LearnNothingFromTimesThatCannotBe) {
   }
 }
 
-// A draft may take less time than its reading is thought to.
-TEST(RoundCosts, NeverTakeAStepForNothing) {
+// A draft may take less time than the estimate for its reading alone.
+TEST(RoundCosts, AStepNeverCostsNothing) {
   RoundCosts costs;
   for (int i = 0; i < 3; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
   costs.ObserveReading(1, absl::Milliseconds(50));
@@ -188,7 +189,7 @@ TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
     costs.Observe(RoundOf(5, 4, 8.0, 15.0));
     costs.Observe(RoundOf(1, 0, 0.0, 10.0));
   }
-  // Twice as slow, and only the larger pass is seen.
+  // The machine slows down to half its speed, and only the larger pass is observed.
   for (int i = 0; i < 60; ++i) costs.Observe(RoundOf(5, 4, 16.0, 30.0));
   EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 20.0, 2.0);
   EXPECT_NEAR(costs.Pass(5), 1.5, 0.15);
@@ -207,8 +208,8 @@ TEST(RoundCosts, AreHardlyMovedByADisturbance) {
   EXPECT_LT(absl::ToDoubleMilliseconds(costs.PlainPass()), 11.1);  // 10 times 1.5^(1/4)
 }
 
-// What was once measured wrong comes right although sizes hardly ever change, and although every
-// first round of a size takes longer than those after it.
+// A wrong measurement is corrected even if sizes seldom change, and even if the first round of each
+// size takes longer than the following ones.
 TEST(RoundCosts, LearnRelationsWhereSizesChange) {
   RoundCosts costs;
   for (int i = 0; i < 2; ++i) {
@@ -225,9 +226,9 @@ TEST(RoundCosts, LearnRelationsWhereSizesChange) {
   EXPECT_NEAR(costs.Pass(3) / costs.Pass(2), 15.0 / 11.0, 0.02);
 }
 
-// Neither times that are now and then much larger, nor that the first round of a size takes less
-// than those after it, change the relation of a size to others.
-TEST(RoundCosts, KeepWhatIsHardlyEverSeenInItsPlace) {
+// Occasional outliers, and first rounds of a size that take less time than the following ones, do
+// not change the relation of a size to others.
+TEST(RoundCosts, KeepTheRelationOfSeldomSeenSizes) {
   RoundCosts costs;
   for (int i = 0; i < 20; ++i) {
     for (const int rows : {1, 2, 9}) costs.Observe(RoundOf(rows, 0, 0.0, 10.0 + rows));
@@ -241,8 +242,8 @@ TEST(RoundCosts, KeepWhatIsHardlyEverSeenInItsPlace) {
   EXPECT_NEAR(costs.Pass(2), 12.0 / 11.0, 0.05);
 }
 
-// Reading is told apart from drafting: a draft that has much to read does not make steps dear.
-TEST(RoundCosts, TellReadingFromDrafting) {
+// A draft with many unread tokens does not raise the cost of a step.
+TEST(RoundCosts, SeparateReadingFromDrafting) {
   RoundCosts costs;
   for (int i = 0; i < 5; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
   costs.ObserveReading(100, absl::Milliseconds(20));

@@ -9,35 +9,38 @@
 namespace tandem {
 namespace {
 
-// Speculation starts at this predicted gain, and stops where none is left.
+// Speculation starts at this predicted gain, and stops at a gain of 1.
 constexpr double kStartingGain = 1.03;
-// The first rounds draft this many tokens in all, at least one for each sequence, and then none, to
-// measure both costs. They are few because the beginning of an answer says little about its rest:
-// 48 draft tokens there, none of them accepted, kept drafting off for the whole answer.
+// Calibration: the first rounds draft this many tokens in all, at least one per sequence, and the
+// next ones draft nothing, to measure both costs. It is short because the beginning of an answer
+// says little about the rest: 48 draft tokens there, none of them accepted, kept drafting off for
+// the whole answer.
 constexpr int kCalibrationRounds = 8;
 constexpr int kCalibrationTokens = 2;
-// A draft step of unknown cost counts as a whole pass, so a model is never tried where lookups
-// match from the first round on. After kRoundsOfPatience rounds without it this many more rounds,
-// at most, draft with it until a step has been measured.
+// A draft step of unknown cost counts as a whole pass, so the plan never tries the model if lookups
+// match from the first round on. After kMaxRoundsWithoutModel rounds without the model, at most
+// this many rounds draft with it until a step has been measured.
 constexpr int kRoundsForAStep = 24;
-// Rounds in a row that try or look at something: the first of them are not measured.
+// The number of consecutive rounds in a trial. The first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
 constexpr int kMaxCalibrationRounds = kCalibrationRounds + kRoundsOfTrial + kRoundsForAStep;
-// Every so often drafts are a token longer or shorter than planned, to learn of depths and of
-// passes that are never seen else. In the beginning more often, and of all lengths up to this or
-// to about twice the longest planned: what is far from paying costs the more the larger the batch.
+// Exploration: at these intervals drafts are a token longer or shorter than planned, to measure
+// depths and passes that would otherwise never occur. The first explorations come sooner. They try
+// lengths up to kFirstExplorations, but at most about twice the longest planned length, because
+// drafts that do not pay cost more the larger the batch.
 constexpr int kRoundsBetweenExplorations = 64;
 constexpr int kRoundsBetweenFirstExplorations = 16;
 constexpr int kFirstExplorations = 8;
-// Where speculation is off, this share of the time goes into trying it.
+// While speculation is off, this share of the time is spent on probes.
 constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
-// What was saved for probes is at most the next probe's cost, or this.
+// The saved budget, per round of a trial, is at most the cost of the cheapest probe or this,
+// whichever is larger.
 constexpr double kMaxBudget = 1.0;
-// A draft whose rows stay sure of their tokens may be this much longer than the plan says.
+// A draft whose rows stay confident may be this many times longer than planned.
 constexpr int kMaxTimesPlanned = 3;
 
-// The index of the draft model's option; -1 without one.
+// Returns the index of the draft model's option, or -1 without one.
 int ModelOptionOf(const DraftCandidate& candidate) {
   const auto option = absl::c_find_if(candidate.options, [](const DraftOption& one) {
     return one.source == DraftSource::kModel && one.max_tokens > 0;
@@ -54,7 +57,7 @@ void SpeculationPolicy::Serialize(StateArchive* archive) {
   unsalted_.Serialize(archive);
 }
 
-// Whose rounds the next one is counted among.
+// Returns the statistics that the next round counts towards.
 TenantSpeculation* SpeculationPolicy::TenantOf(absl::Span<const DraftCandidate> candidates) {
   TenantSpeculation* tenant = &unsalted_;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -106,7 +109,7 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
       tenant.rounds_without_model_ = 0;
     }
   }
-  if (!measures()) {  // nothing would be learned
+  if (!measures()) {  // exploring would teach nothing
     LetStop(plan, candidates, &choices);
     return choices;
   }
@@ -122,8 +125,8 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
   return choices;
 }
 
-// What a model drafts may be longer than planned while its rows are sure of their tokens, and ends
-// where they are not.
+// Lets drafts of a model grow beyond the plan while their rows are confident, and end where they
+// are not.
 void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
                                 std::vector<DraftChoice>* choices) {
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -135,12 +138,13 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
     choice.num_tokens =
         std::min({kMaxTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
     choice.stop = {.curve = candidate.confidence,
-                   .least_for_row = plan.worth_a_row,
-                   .least_for_step = plan.worth_a_row + plan.worth_a_step};
+                   .min_for_row = plan.worth_a_row,
+                   .min_for_step = plan.worth_a_row + plan.worth_a_step};
   }
 }
 
-// The first rounds, until the costs of drafting and of not drafting are known.
+// Plans calibration rounds, until the costs of rounds with and without drafts are known. Returns
+// whether the next round is one.
 bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
   if (!measures()) return false;
@@ -173,8 +177,8 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   return true;
 }
 
-// Other lengths than planned for all; a sequence that drafts nothing begins only if there is little
-// to read for it.
+// Changes the planned lengths of all candidates. A sequence without a draft begins one only if it
+// has few unread tokens.
 void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                                 const TenantSpeculation& tenant,
                                 std::vector<DraftChoice>* choices) {
@@ -193,8 +197,8 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
   }
 }
 
-// Lets the sequence that has the least to read draft a little, and again in the rounds after it, if
-// the budget allows a whole trial.
+// Lets the cheapest sequence draft a few tokens, for all rounds of a trial, if the budget allows
+// it. Returns whether the next round drafts.
 bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
                               TenantSpeculation* tenant, std::vector<DraftChoice>* choices) {
   int best = -1;

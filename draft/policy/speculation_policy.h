@@ -12,27 +12,28 @@
 
 namespace tandem {
 
-// Decides round by round how much each sequence drafts, and never lets speculation cost more than
-// it brings: plans with measurements so far, stops when no gain is expected, and tries again now
-// and then within a bounded share of the time (docs/draft_length.md). One per engine. What rounds
-// cost is learned from the rounds of all tenants, acceptance from each tenant's own.
-// Thread-compatible.
+// Decides in each round how many tokens each sequence drafts, so that speculation never costs more
+// than it gains. Plans with the measurements so far, stops drafting when no gain is expected, and
+// probes again within a bounded share of the time (docs/draft_length.md). One per engine. Costs of
+// rounds are learned from all tenants, acceptance from each tenant's own rounds. Thread-compatible.
 class SpeculationPolicy {
  public:
-  // The choices for the next round's decoding sequences; `other_rows` of the pass are not theirs.
+  // Returns the choices for the decoding sequences of the next round. `other_rows`: rows of the
+  // pass that belong to other sequences.
   std::vector<DraftChoice> Plan(absl::Span<const DraftCandidate> candidates, int other_rows);
 
-  // Learned from requests without a salt; it is kept for the next process.
+  // Statistics of requests without a salt. Only these are saved for the next process.
   TenantSpeculation& unsalted() { return unsalted_; }
   const TenantSpeculation& unsalted() const { return unsalted_; }
-  // Whether the round last planned only tries what is not believed to pay.
+  // Whether the last planned round drafts only to see whether drafts pay.
   bool is_probing() const { return is_probing_; }
 
-  // Whether the next round's times tell what its rows cost. Those of the first rounds after a long
-  // reading do not: processor caches hold other things (three rows after a prompt of 190 tokens
-  // took 1041, 696, 503, and then 430 us). Where prompts never cease, they have to do.
+  // Whether the times of the next round are measured. The first rounds after a long read are not,
+  // because processor caches hold other data then (three rows after a prompt of 190 tokens took
+  // 1041, 696, 503, and then 430 us). If prompts keep coming, some of these rounds are measured
+  // after all.
   bool measures() const {
-    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
+    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kMaxRoundsWithoutModel;
   }
   struct RoundEnd {
     bool has_read_much = false;
@@ -40,7 +41,7 @@ class SpeculationPolicy {
     Instant start = Instant();
     Instant end = Instant();
   };
-  // After every round: what it showed may be used from the next one on.
+  // Call after every round. Its observations count from the next round on.
   void EndRound(const RoundEnd& round) {
     const bool has_read_much = round.has_read_much;
     if (check_ != nullptr) check_->Observe(round.num_tokens, TimeOf(round));
@@ -49,8 +50,8 @@ class SpeculationPolicy {
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
   }
-  // What outlives the process: costs, acceptance, and whether speculation paid, without that of
-  // tenants.
+  // Saves or restores costs, acceptance, and whether speculation paid; without the statistics of
+  // tenants that have a salt.
   void Serialize(StateArchive* archive);
   // Rounds since the start of the process.
   int64_t num_rounds() const { return num_rounds_; }
@@ -58,10 +59,10 @@ class SpeculationPolicy {
   const RoundCosts& costs() const { return costs_; }
 
  private:
-  static constexpr int kRoundsOfPatience = TenantSpeculation::kRoundsOfPatience;
+  static constexpr int kMaxRoundsWithoutModel = TenantSpeculation::kMaxRoundsWithoutModel;
   static constexpr int kRoundsToWarm = 4;
 
-  // With the time since the round before, unless there was nothing to do for long.
+  // Returns the time of the round, plus the time since the previous one unless that is longer.
   absl::Duration TimeOf(const RoundEnd& round) const {
     const absl::Duration own = round.end - round.start;
     const absl::Duration between = round.start - last_end_;
@@ -79,8 +80,8 @@ class SpeculationPolicy {
 
   RoundCosts costs_;
   TenantSpeculation unsalted_;
-  TenantSpeculation mixed_;  // of rounds with sequences of several tenants; not their acceptance
-  SpeedupMonitor* check_ = nullptr;  // that was asked for the round
+  TenantSpeculation mixed_;  // for rounds that several tenants share; without their acceptance
+  SpeedupMonitor* check_ = nullptr;  // the monitor that allowed or refused the current round
   Instant last_end_;
   int64_t num_rounds_ = 0;
   int rounds_since_reading_ = 0;

@@ -13,21 +13,21 @@
 namespace tandem {
 namespace {
 
-// A machine and a pair of models of known costs and acceptance, on which a policy decides for
-// `num_sequences` sequences that decode for ever. All times are in plain passes of one row.
+// A simulated machine and pair of models with known costs and acceptance, and `num_sequences`
+// sequences that decode for ever. All times are in plain passes of one row.
 struct SimulatedPair {
   int num_sequences = 1;
   double step = 0.1;      // of the draft model
-  double reading = 0.02;  // of a token by the draft model
+  double reading = 0.02;  // per token that the draft model reads
   std::function<double(int rows)> pass = [](int rows) { return 1.0 + 0.02 * (rows - 1); };
   std::function<double(int depth)> by_model = [](int) { return 0.8; };  // acceptance
   std::function<double(int evidence)> by_lookup = nullptr;              // null for no lookup
-  double lookups = 0.3;  // the share of rounds that have one
-  double noise = 0.05;   // of every time, and now and then much
-  double flips = 0.0;    // chance of the machine turning slow, or fast again, at each measurement
-  // Whether the target reads the prompts too: rows beside the others', a round long.
+  double lookups = 0.3;  // the share of rounds with a lookup
+  double noise = 0.05;   // relative noise of every time, plus rare outliers
+  double flips = 0.0;    // chance that the machine turns slow, or fast again, at each measurement
+  // Whether the target reads prompts too, in extra rows of one round.
   bool reads_prompts = false;
-  double sending = 0.0;  // time that a token takes of the next round
+  double sending = 0.0;  // time in the next round to send a token
 };
 
 class Simulation {
@@ -38,7 +38,8 @@ class Simulation {
   SimulatedPair& world() { return world_; }
   SpeculationPolicy& policy() { return policy_; }
 
-  // Tokens per time over so many rounds; `fixed` in place of the policy's choices if given.
+  // Returns tokens per time over `num_rounds`, with drafts of `fixed` tokens or the policy's
+  // choices.
   double Run(int num_rounds, int fixed = kAutoDraftTokens) {
     double tokens = 0.0;
     double time = 0.0;
@@ -56,7 +57,7 @@ class Simulation {
     int unread = 0;
     int length = 0;
   };
-  // Sequences end, and others take their places.
+  // Sequences end and are replaced by new ones.
   static constexpr int kLength = 256;
   static constexpr int kPrompt = 20;
 
@@ -140,7 +141,7 @@ class Simulation {
                       .start = now_,
                       .end = now_ + absl::Milliseconds(draft + verify)});
     now_ = now_ + absl::Milliseconds(draft + verify);
-    // Measured with disturbances, judged without.
+    // The policy measures disturbed times; the test judges undisturbed ones.
     *time += costs.num_steps * world_.step + unread * world_.reading + pass;
     return tokens;
   }
@@ -163,7 +164,7 @@ struct Speeds {
   double plain = 0.0;
   double best_fixed = 0.0;
 };
-// The policy's speed is the mean of four runs: what it tries first is partly chance.
+// The policy's speed is the mean of four runs, because its first trials depend on chance.
 Speeds SpeedsIn(const SimulatedPair& world, int num_rounds = kRounds) {
   constexpr int kRuns = 4;
   Speeds speeds;
@@ -179,14 +180,14 @@ Speeds SpeedsIn(const SimulatedPair& world, int num_rounds = kRounds) {
 }
 
 // Row 203 of the bug catalogue.
-TEST(SpeculationPolicy, MeasuresTheModelWhereLookupsAreThereFromTheFirstRoundOn) {
+TEST(SpeculationPolicy, MeasuresTheModelEvenIfLookupsMatchFromTheStart) {
   Simulation simulation({.by_lookup = [](int) { return 0.2; }, .lookups = 1.0}, 5);
   simulation.Run(160);
   EXPECT_TRUE(simulation.policy().costs().knows_step());
   EXPECT_GT(simulation.Run(1000), 1.5);
 }
 
-// From the first round on, calibration and all.
+// Counts from the first round on, calibration included.
 TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
   const auto flat = [](int rows) { return 1.0 + 0.01 * (rows - 1); };
   const auto steep = [](int rows) { return 1.0 + 0.25 * (rows - 1); };
@@ -206,7 +207,7 @@ TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
   }
 }
 
-// As machines do that are shared with others.
+// Shared machines change their speed.
 TEST(SpeculationPolicy, IsNotMisledByAMachineThatChangesItsSpeed) {
   for (const double row : {0.02, 0.15}) {
     const SimulatedPair world{.step = 0.17,
@@ -224,9 +225,9 @@ TEST(SpeculationPolicy, FollowsAcceptanceThatFallsWithDepth) {
   EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
 }
 
-TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
+TEST(SpeculationPolicy, HandlesBatchesBoundByArithmetic) {
   for (const int num_sequences : {2, 8, 32}) {
-    // Bound by arithmetic from 16 rows on.
+    // Passes are bound by arithmetic from 16 rows on.
     const auto pass = [](int rows) { return rows <= 16 ? 1.0 : rows / 16.0; };
     const SimulatedPair world{.num_sequences = num_sequences, .step = 0.1, .pass = pass};
     const Speeds speeds = SpeedsIn(world, 2000);
@@ -235,8 +236,8 @@ TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
   }
 }
 
-// The shipped pair on two cores, where batches are bound by arithmetic: nothing is to be gained, or
-// little, while times are disturbed and prompts come all the time.
+// The shipped pair on two cores, where batches are bound by arithmetic: drafts gain little or
+// nothing, times are disturbed, and prompts keep coming.
 TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
   for (const int num_sequences : {2, 4, 8, 16}) {
     for (const double acceptance : {0.7, 0.8}) {
@@ -259,7 +260,7 @@ TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
   }
 }
 
-TEST(SpeculationPolicy, UsesLookupsWhereTheyAreGood) {
+TEST(SpeculationPolicy, UsesGoodLookups) {
   const SimulatedPair world{.step = 0.3,
                             .by_model = [](int) { return 0.5; },
                             .by_lookup = [](int evidence) { return 0.3 * evidence; }};
@@ -279,7 +280,7 @@ TEST(SpeculationPolicy, SpendsLittleOnTryingWhatDoesNotPay) {
   }
 }
 
-TEST(SpeculationPolicy, GoesBackOnceDraftsAreRightAgain) {
+TEST(SpeculationPolicy, ResumesWhenDraftsAreAcceptedAgain) {
   Simulation simulation({.step = 0.05, .by_model = [](int) { return 0.02; }}, 6);
   simulation.Run(3000);
   simulation.world().by_model = [](int) { return 0.9; };
@@ -288,7 +289,7 @@ TEST(SpeculationPolicy, GoesBackOnceDraftsAreRightAgain) {
   EXPECT_TRUE(simulation.policy().unsalted().reads_prompts());
 }
 
-TEST(SpeculationPolicy, GivesUpOnceTheyAreWrong) {
+TEST(SpeculationPolicy, StopsWhenDraftsAreRejected) {
   Simulation simulation({.step = 0.2}, 7);
   simulation.Run(3000);
   simulation.world().by_model = [](int) { return 0.02; };
@@ -300,13 +301,13 @@ TEST(SpeculationPolicy, FollowsTheMachinesSpeed) {
   Simulation simulation({.step = 0.1}, 8);
   simulation.Run(2000);
   const double before = simulation.Run(2000);
-  simulation.world().step = 0.2;  // everything takes twice as long
+  simulation.world().step = 0.2;  // everything is half as fast
   simulation.world().pass = [](int rows) { return 2.0 + 0.04 * (rows - 1); };
   simulation.Run(100);
   EXPECT_GE(simulation.Run(2000), 0.97 * before / 2);
 }
 
-TEST(SpeculationPolicy, MeasuresOnlyWhereCachesAreWarmUnlessPromptsNeverCease) {
+TEST(SpeculationPolicy, MeasuresWithWarmCachesUnlessPromptsKeepComing) {
   SpeculationPolicy policy;
   EXPECT_FALSE(policy.measures());
   for (int i = 0; i < 4; ++i) policy.EndRound({.has_read_much = false});
@@ -342,7 +343,7 @@ TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {
   }
 }
 
-TEST(SpeculationPolicy, KeepsTemperaturesApart) {
+TEST(SpeculationPolicy, LearnsTemperaturesSeparately) {
   SpeculationPolicy policy;
   const DraftOption kind{.max_tokens = 4};
   for (int i = 0; i < 500; ++i) policy.unsalted().ObserveAcceptance(0.0f, kind, 4, 4);
@@ -353,12 +354,12 @@ TEST(SpeculationPolicy, KeepsTemperaturesApart) {
   EXPECT_GT(greedy[0], warm[0]);
 }
 
-// A machine whose costs earlier rounds have shown.
+// Rounds of tenants on a machine with known costs.
 class TenantsRounds {
  public:
   TenantsRounds() { Run(&machine_, 0.5, 2000, /*learns_costs=*/true); }
 
-  // Rounds with a sequence of each tenant, which keep no draft token.
+  // Runs rounds with a sequence of each tenant, without accepting a draft token.
   void RunShared(const std::vector<TenantSpeculation*>& tenants, int num_rounds) {
     for (int round = 0; round < num_rounds; ++round) {
       std::vector<DraftCandidate> candidates;
@@ -374,7 +375,8 @@ class TenantsRounds {
     }
   }
 
-  // How many tokens `tenant` drafts in each round, of which it keeps this share.
+  // Runs rounds of one tenant, which accepts draft tokens at this rate. Returns the number of
+  // tokens drafted in each round.
   std::vector<int> Run(TenantSpeculation* tenant, double acceptance, int num_rounds,
                        bool learns_costs = false) {
     std::mt19937 random(3);
@@ -423,9 +425,9 @@ class TenantsRounds {
   TenantSpeculation machine_;
 };
 
-// Row 179 of the bug catalogue: with costs that are known, another tenant's texts change no plan,
-// whether drafts were always kept there or never. The tenant's own would.
-TEST(SpeculationPolicy, PlansOfATenantDependOnItsOwnTextsAlone) {
+// Row 179 of the bug catalogue: with known costs another tenant's texts change no plan, whether its
+// drafts were always accepted or never. The tenant's own texts do.
+TEST(SpeculationPolicy, PlansOfATenantDependOnlyOnItsOwnTexts) {
   const auto plans_after = [](double acceptance, bool is_own) {
     TenantsRounds rounds;
     TenantSpeculation other;
@@ -441,9 +443,8 @@ TEST(SpeculationPolicy, PlansOfATenantDependOnItsOwnTextsAlone) {
   EXPECT_NE(plans_after(0.0, true), alone);
 }
 
-// Rounds that sequences of several tenants share tell nothing of either's, but for what each of
-// them accepted.
-TEST(SpeculationPolicy, SharedRoundsChangeNoPlanOfATenantAlone) {
+// From rounds that several tenants share, each tenant learns only its own acceptance.
+TEST(SpeculationPolicy, SharedRoundsDoNotChangePlansOfOneTenant) {
   const auto plans_after = [](int num_shared) {
     TenantsRounds rounds;
     TenantSpeculation other;

@@ -8,16 +8,17 @@
 
 namespace tandem {
 
-// Numbers in a fixed order. A class has one function, Serialize(StateArchive*), which passes each
-// number that outlives the process: to be written, or to be replaced by the one read.
+// A sequence of numbers that outlives the process. A class has one function,
+// Serialize(StateArchive*), for both directions. It passes each number in a fixed order, and the
+// archive writes the number or replaces it by the one read.
 class StateArchive {
  public:
   StateArchive() = default;  // to write
   explicit StateArchive(std::vector<double> numbers)
       : is_reading_(true), numbers_(std::move(numbers)) {}
 
-  // Writes what is nearest to `*number` between `least` and `most`. A number read that is missing
-  // or outside of them fails the whole archive, and `*number` stays as it is.
+  // Writing: clamps `*number` to [least, most] and writes it. Reading: a number that is missing or
+  // out of range makes the whole archive fail, and `*number` stays as it is.
   void Pass(double least, double most, double* number) {
     if (!is_reading_) return numbers_.push_back(std::clamp(*number, least, most));
     has_failed_ = has_failed_ || next_ == numbers_.size() ||
@@ -36,7 +37,7 @@ class StateArchive {
   }
 
   bool is_reading() const { return is_reading_; }
-  // Whether all that was read is valid, and nothing is left.
+  // Whether all numbers read were valid and none are left.
   bool is_complete() const { return !has_failed_ && next_ == numbers_.size(); }
   const std::vector<double>& numbers() const { return numbers_; }
 

@@ -34,14 +34,14 @@ TEST(StateArchive, ReadsWhatItWrote) {
   EXPECT_EQ(copy.flag, state.flag);
 }
 
-TEST(StateArchive, WritesOnlyWhatCanBeRead) {
+TEST(StateArchive, ClampsNumbersThatItWrites) {
   State state = {.real = -5.0, .count = 12, .flag = false};
   StateArchive written;
   state.Serialize(&written);
   EXPECT_EQ(written.numbers(), (std::vector<double>{-1.0, 9.0, 0.0}));
 }
 
-TEST(StateArchive, RefusesWhatIsMissingTooMuchOrOutOfBounds) {
+TEST(StateArchive, RejectsMissingExtraAndInvalidNumbers) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const std::vector<double>& numbers : std::vector<std::vector<double>>{{},
                                                                              {0.0, 0.0},

@@ -12,36 +12,36 @@ namespace {
 
 // The first rounds after a change still show the state before it.
 constexpr int kUncounted = RoundCosts::kUnmeasuredRounds;
-// Speculation begins to pay at this mean gain, and ceases to at none.
+// Speculation is turned on at this mean gain, and off at a gain of 1.
 constexpr double kMinGain = 1.02;
-// At first exceptions come sooner. A machine that changes its speed spoils comparisons: none counts
-// for more than this, as a logarithm, and the last twelve count most.
+// The first comparisons come sooner. A machine that changes its speed distorts comparisons, so each
+// is clamped to kMaxLogGain, as a logarithm, and the last twelve count most.
 constexpr int kFirstComparisons = 4;
-constexpr double kMaxGainPerRound = 0.3;
+constexpr double kMaxLogGain = 0.3;
 constexpr double kMinWeight = 1.0 / 12;
-// Stretches between exceptions: where there is a gain, by how large it is; and where there is none.
+// Stretches between exceptions: with a gain, by its size, and without one (rest).
 constexpr int kBetweenFirst = 3;
 constexpr int kBetweenFirstIfClear = 5;
 constexpr int kBetweenIfClose = 7;
 constexpr int kBetweenIfClear = 127;
 constexpr int kShortestRest = 15;
 constexpr int kLongestRest = 255;
-// Predictions of the last thirty rounds or so count.
+// The predicted gain is averaged over about thirty rounds.
 constexpr double kPredictionWeight = 1.0 / 32;
 // The range of predicted gains that a file may hold.
 constexpr double kSmallestGain = 1e-3;
 constexpr double kLargestGain = 1e3;
 
-// What a file may say of the budget for probes.
+// Bounds of the numbers in a file: the budget for probes,
 constexpr double kLargestBudget = 1e6;
-// And of the rounds since an exploration, which come sooner.
+// and the rounds since an exploration.
 constexpr int kMaxRoundsSince = 64;
 
 }  // namespace
 
 bool SpeedupMonitor::Allows(double predicted_gain) {
-  if (belief_left_ < 0) {
-    belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
+  if (rounds_before_checks_ < 0) {
+    rounds_before_checks_ = predicted_gain >= kClearGain ? kRoundsBeforeChecks : 0;
     predicted_ = predicted_gain;
   }
   predicted_ += kPredictionWeight * (predicted_gain - predicted_);
@@ -51,8 +51,8 @@ bool SpeedupMonitor::Allows(double predicted_gain) {
 }
 
 void SpeedupMonitor::Observe(int num_tokens, absl::Duration time) {
-  if (belief_left_ > 0) {
-    --belief_left_;
+  if (rounds_before_checks_ > 0) {
+    --rounds_before_checks_;
     return;
   }
   if (++num_rounds_ > kUncounted && CanBeElapsed(time)) {
@@ -81,9 +81,8 @@ void SpeedupMonitor::EndStretch() {
 void SpeedupMonitor::Compare(const Sum& after) {
   const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
   const double ratio = usual / (exception_.tokens / exception_.seconds);
-  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // of a stretch without tokens or times
-  const double gain =
-      std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxGainPerRound, kMaxGainPerRound);
+  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // a stretch without tokens or times
+  const double gain = std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMaxLogGain, kMaxLogGain);
   ++num_compared_;
   mean_ += std::max(1.0 / num_compared_, kMinWeight) * (gain - mean_);
   if (num_compared_ < kFirstComparisons) return;
@@ -106,16 +105,16 @@ int SpeedupMonitor::StretchesUntilException() {
 
 void SpeedupMonitor::Serialize(StateArchive* archive) {
   archive->Pass(&pays_);
-  archive->Pass(-1, kRoundsOfBelief, &belief_left_);
+  archive->Pass(-1, kRoundsBeforeChecks, &rounds_before_checks_);
   archive->Pass(kSmallestGain, kLargestGain, &predicted_);
   archive->Pass(kSmallestGain, kLargestGain, &refused_);
-  archive->Pass(-kMaxGainPerRound, kMaxGainPerRound, &mean_);
+  archive->Pass(-kMaxLogGain, kMaxLogGain, &mean_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
   archive->Pass(0, kLongestRest, &rest_);
   archive->Pass(0, kLongestRest, &usual_left_);
   if (!archive->is_reading() || pays_) return;
-  // The machine may have done other things when speculation was refused, so that the comparisons
-  // were spoiled: a refusal that is read is looked at soon, and few comparisons change it.
+  // The machine may have been busy when speculation was turned off, which distorts comparisons. So
+  // a restored refusal is checked soon, and few comparisons can change it.
   num_compared_ = std::min(num_compared_, kFirstComparisons / 2);
   usual_left_ = std::min(usual_left_, 1);
   rest_ = std::min(rest_, kShortestRest);
@@ -133,11 +132,11 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   }
   for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
   archive->Pass(&is_on_);
-  // Answers may be shorter than what lies between two explorations or probes.
+  // Kept because answers may be shorter than the interval between two explorations or probes.
   archive->Pass(0, kMaxRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
   archive->Pass(0.0, kLargestBudget, &probe_budget_);
-  archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);
+  archive->Pass(0, kMaxRoundsWithoutModel, &rounds_without_model_);
 }
 
 }  // namespace tandem

@@ -11,30 +11,31 @@
 
 namespace tandem {
 
-// Decides whether speculation pays, by measured speed and not by a prediction. While speculation is
-// on it is turned off now and then for a stretch of rounds, and while it is off it is turned on for
-// one. The tokens per time of such a stretch are compared with those of the stretches around it, so
-// everything counts that slows rounds down, in them and between them. Thread-compatible.
+// Decides whether speculation pays, by measured speed rather than a prediction. While speculation
+// is on, it is turned off now and then for a stretch of rounds, and vice versa. The tokens per time
+// of such an exception are compared with those of the stretches around it, so everything counts
+// that slows rounds down, in them and between them. Thread-compatible.
 class SpeedupMonitor {
  public:
-  // Whether the next round may draft. Asked where drafting is believed to be faster by the factor
-  // `predicted_gain`. Follow it by Observe.
+  // Returns whether the next round may draft. Call it when drafting is expected to be faster by the
+  // factor `predicted_gain`, and call Observe after the round.
   bool Allows(double predicted_gain);
   // Observes the tokens and the time of the round allowed or refused last, including the time since
   // the round before. Ignores impossible times.
   void Observe(int num_tokens, absl::Duration time);
-  // The mean gain of speculation that was seen, as a logarithm.
+  // The mean measured gain of speculation, as a logarithm.
   double mean_gain() const { return mean_; }
-  // The verdict so far, without the stretch under way.
+  // Saves or restores the verdict so far, without the current stretch.
   void Serialize(StateArchive* archive);
 
   // Rounds in a stretch; the first two of each do not count.
   static constexpr int kStretch = 16;
-  // A clear gain is believed for so many rounds before it is checked.
+  // If the first predicted gain is at least kClearGain, checks start after kRoundsBeforeChecks
+  // rounds.
   static constexpr double kClearGain = 1.25;
-  static constexpr int kRoundsOfBelief = 64;
-  // Where speculation rests, it begins anew once so much more is predicted, over some thirty
-  // rounds, than when that began.
+  static constexpr int kRoundsBeforeChecks = 64;
+  // While speculation is off, it starts again when the predicted gain, averaged over some thirty
+  // rounds, has grown by this factor.
   static constexpr double kMuchMore = 1.25;
 
  private:
@@ -47,30 +48,30 @@ class SpeedupMonitor {
   void Compare(const Sum& after);
   int StretchesUntilException();
 
-  bool pays_ = true;        // the usual choice, apart from trial stretches
-  int belief_left_ = -1;    // rounds; negative before the first
-  double predicted_ = 1.0;  // in the mean
-  double refused_ = 1.0;    // predicted when speculation was last found not to pay
+  bool pays_ = true;               // the usual choice, apart from exceptions
+  int rounds_before_checks_ = -1;  // rounds before checks start; negative before the first round
+  double predicted_ = 1.0;         // mean predicted gain
+  double refused_ = 1.0;           // `predicted_` when the verdict last changed
   double mean_ = 0.0;
   int num_compared_ = 0;  // exceptions in `mean_`
-  int rest_ = 0;          // stretches until the next exception, where speculation rests
+  int rest_ = 0;          // stretches until the next exception while speculation is off
 
   int usual_left_ = 1;          // stretches before the next exception
-  int num_rounds_ = 0;          // of the stretch under way
-  bool has_exception_ = false;  // the stretch just before
+  int num_rounds_ = 0;          // rounds of the current stretch so far
+  bool has_exception_ = false;  // whether the previous stretch was an exception
   Sum current_;
   Sum before_;
   Sum exception_;
 };
 
-// What speculation learns from texts: how much of its drafts one tenant accepts, and whether they
-// paid. Each tenant has its own, so that none can tell from its own speed what others wrote
-// (docs/draft_length.md). Thread-compatible.
+// The statistics that speculation learns from the texts of one tenant: how many draft tokens are
+// accepted, and whether drafts paid. Each tenant has its own, so that the speed of its requests
+// reveals nothing about other tenants' texts (docs/draft_length.md). Thread-compatible.
 class TenantSpeculation {
  public:
-  static constexpr int kRoundsOfPatience = 64;
+  static constexpr int kMaxRoundsWithoutModel = 64;
 
-  // What sequences of this temperature accept in general.
+  // The acceptance of all sequences of similar temperature.
   const AcceptanceEstimate& AcceptanceAt(float temperature) const {
     return general_[TemperatureBucket(temperature)];
   }
@@ -78,30 +79,30 @@ class TenantSpeculation {
                          int num_accepted) {
     general_[TemperatureBucket(temperature)].Observe(kind, num_verified, num_accepted);
   }
-  // How sharply drafts are drawn for sequences of this temperature.
+  // How sharply drafts are drawn for sequences of similar temperature.
   DraftTemperature& DraftTemperatureAt(float temperature) {
     return draft_temperature_[TemperatureBucket(temperature)];
   }
-  // How often tokens of draft models are kept for sequences of this temperature.
+  // How often tokens of draft models are kept for sequences of similar temperature.
   ConfidenceCurve& ConfidenceAt(float temperature) {
     return confidence_[TemperatureBucket(temperature)];
   }
-  // Whether a draft model should read prompts along: where it was of use lately.
-  bool reads_prompts() const { return rounds_without_model_ < kRoundsOfPatience; }
+  // Whether a draft model should read prompts together with the target: if it drafted recently.
+  bool reads_prompts() const { return rounds_without_model_ < kMaxRoundsWithoutModel; }
 
-  // After each round: its observations count from the next one on.
+  // Call after each round. Its observations count from the next round on.
   void EndRound() {
     for (DraftTemperature& draft_temperature : draft_temperature_) draft_temperature.Update();
   }
   void Serialize(StateArchive* archive);
 
  private:
-  friend class SpeculationPolicy;  // decides by it
+  friend class SpeculationPolicy;  // uses and updates the decision state
   static constexpr int kNumTemperatureBuckets = 4;
   static constexpr int kNumBatches = 8;
   static int TemperatureBucket(float temperature);
 
-  std::array<SpeedupMonitor, kNumBatches> checks_;  // of 1, 2, up to 4, up to 8 sequences and so on
+  std::array<SpeedupMonitor, kNumBatches> checks_;  // for 1, 2, up to 4, up to 8 sequences, ...
   std::array<AcceptanceEstimate, kNumTemperatureBuckets> general_;
   std::array<DraftTemperature, kNumTemperatureBuckets> draft_temperature_;
   std::array<ConfidenceCurve, kNumTemperatureBuckets> confidence_;

@@ -8,8 +8,9 @@
 namespace tandem {
 namespace {
 
-// Rounds of one token without speculation and of `gain` with it, each a millisecond long but for
-// noise and a machine that is now fast and now slow. Returns the share of rounds that drafted.
+// Runs rounds of the same number of tokens that take about a millisecond, or 1 / `gain` of one with
+// speculation. Times are noisy, and the machine changes its speed. Returns the share of rounds that
+// drafted.
 double ShareOfWork(SpeedupMonitor* check, double gain, double predicted, int num_rounds,
                    uint64_t seed = 1) {
   std::mt19937_64 random(seed);
@@ -24,7 +25,7 @@ double ShareOfWork(SpeedupMonitor* check, double gain, double predicted, int num
   return static_cast<double>(worked) / num_rounds;
 }
 
-TEST(SpeedupMonitor, LetsWorkWhatPays) {
+TEST(SpeedupMonitor, AllowsDraftsThatPay) {
   for (const double predicted : {1.05, 1.5}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       SpeedupMonitor check;
@@ -35,8 +36,8 @@ TEST(SpeedupMonitor, LetsWorkWhatPays) {
   }
 }
 
-// Of every seventh round nothing is known but that it was.
-TEST(SpeedupMonitor, LearnsNothingFromTimesThatCannotBe) {
+// Every seventh round, and the first 500, have an impossible time.
+TEST(SpeedupMonitor, IgnoresImpossibleTimes) {
   for (const absl::Duration impossible : {absl::ZeroDuration(), -absl::Hours(1),
                                           absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
     for (const double gain : {0.8, 1.3}) {
@@ -54,7 +55,7 @@ TEST(SpeedupMonitor, LearnsNothingFromTimesThatCannotBe) {
   }
 }
 
-TEST(SpeedupMonitor, RefusesWhatCostsMoreThanPredicted) {
+TEST(SpeedupMonitor, RefusesDraftsThatCostMoreThanPredicted) {
   for (const double predicted : {1.05, 1.5}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       SpeedupMonitor check;
@@ -64,15 +65,15 @@ TEST(SpeedupMonitor, RefusesWhatCostsMoreThanPredicted) {
   }
 }
 
-TEST(SpeedupMonitor, ReturnsOnceItPays) {
+TEST(SpeedupMonitor, ResumesOnceDraftsPay) {
   SpeedupMonitor check;
   ShareOfWork(&check, 0.8, 1.1, 20000);
   ShareOfWork(&check, 1.5, 1.1, 100000);
   EXPECT_GE(ShareOfWork(&check, 1.5, 1.1, 2000), 0.9);
 }
 
-// A refusal of a process that was disturbed does not hold for long in the next one.
-TEST(SpeedupMonitor, SoonLooksAgainAtARefusalThatWasRead) {
+// A refusal by a disturbed process does not last long in the next one.
+TEST(SpeedupMonitor, SoonRechecksARestoredRefusal) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SpeedupMonitor check;
     ShareOfWork(&check, 0.6, 1.1, 4000, seed);
@@ -84,7 +85,7 @@ TEST(SpeedupMonitor, SoonLooksAgainAtARefusalThatWasRead) {
     ASSERT_TRUE(read.is_complete());
     ShareOfWork(&next, 1.5, 1.1, 800, seed);
     EXPECT_GE(ShareOfWork(&next, 1.5, 1.1, 800, seed), 0.8) << seed;
-    // Where it was right, looking costs little.
+    // If the refusal was right, the check costs little.
     SpeedupMonitor same;
     StateArchive again(written.numbers());
     same.Serialize(&again);
@@ -92,14 +93,15 @@ TEST(SpeedupMonitor, SoonLooksAgainAtARefusalThatWasRead) {
   }
 }
 
-TEST(SpeedupMonitor, BeginsAnewWhereMuchMoreIsPredicted) {
+TEST(SpeedupMonitor, RestartsWhenThePredictedGainIsMuchLarger) {
   SpeedupMonitor check;
   ShareOfWork(&check, 0.8, 1.1, 20000);
   EXPECT_GE(ShareOfWork(&check, 1.5, 1.6, 4000), 0.9);
 }
 
-// Eight streams, served: drafts beside prompts promised 1.5 now and then, and brought nothing.
-TEST(SpeedupMonitor, DoesNotBeginAnewForASingleRound) {
+// Eight streams, served: drafts next to prompts sometimes promised a gain of 1.5, but gained
+// nothing.
+TEST(SpeedupMonitor, DoesNotRestartForASingleRound) {
   SpeedupMonitor check;
   ShareOfWork(&check, 0.8, 1.1, 20000);
   double worked = 0.0;
@@ -109,7 +111,7 @@ TEST(SpeedupMonitor, DoesNotBeginAnewForASingleRound) {
   EXPECT_LE(worked / 100, 0.02);
 }
 
-TEST(SpeedupMonitor, GivesUpWhatNoLongerPays) {
+TEST(SpeedupMonitor, StopsWhenDraftsCeaseToPay) {
   SpeedupMonitor check;
   ShareOfWork(&check, 1.1, 1.1, 20000);
   ShareOfWork(&check, 0.85, 1.1, 2000);

@@ -7,12 +7,14 @@
 
 namespace tandem {
 
-// Who of a draft stays. Each leaves the output distributed exactly as the target's own. At
-// temperature 0 they are one rule: accept while the draft is the target's argmax.
+// Decides which draft tokens are kept. With each rule the output has exactly the target's
+// distribution. At temperature 0 all rules are the same: accept while the draft token is the
+// target's argmax.
 enum class AcceptanceRule {
-  kAuto,        // in options alone: chosen for each request, as docs/verification.md says
-  kExactMatch,  // the target chooses with noise keyed by position; accept what it would have chosen
-  kBlock,  // block verification (Sun et al. 2024): accepts the most that is possible in a chain
+  kAuto,        // only in options: chosen for each request (docs/verification.md)
+  kExactMatch,  // the target samples with noise keyed by position; accept the tokens that it
+                // samples
+  kBlock,  // block verification (Sun et al. 2024): accepts the most tokens possible for a chain
   kToken,  // rejection sampling (Leviathan et al. 2023; Chen et al. 2023)
 };
 inline constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,

@@ -6,19 +6,19 @@
 
 namespace tandem {
 
-// An answer, or the addition of one piece of its text.
+// An answer, or the part of it that one piece of text adds.
 struct AnswerDelta {
   struct Call {
     int index = 0;
-    std::string name{};       // of a call that begins here, else empty
-    std::string arguments{};  // a JSON object, or the next part of one
+    std::string name{};       // set if the call begins here, else empty
+    std::string arguments{};  // a JSON object, or its next part
   };
   std::string reasoning{};
   std::string content{};
   std::vector<Call> calls{};
 
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
-  // Adds what comes next.
+  // Appends the delta that follows this one.
   void Append(const AnswerDelta& next) {
     reasoning += next.reasoning;
     content += next.content;

@@ -15,9 +15,9 @@
 
 namespace tandem {
 
-// Takes the text of a chat's answer apart, however it is cut into pieces: reasoning, content and
-// calls, as far as the options have them. Calls come after the reasoning. `ChatAnswer::Of`
-// (chat_answer.h) makes the options of a conversation. Thread-compatible.
+// Splits the text of a chat answer into reasoning, content and calls, as far as the options ask for
+// them, however the text is cut into pieces. Calls come after the reasoning. `ChatAnswer::Of`
+// (chat_answer.h) makes the options for a conversation. Thread-compatible.
 //
 //   AnswerReader reader(chat_answer.reading);
 //   AnswerDelta answer = reader.Push(piece.text);  // per piece
@@ -26,24 +26,25 @@ class AnswerReader {
  public:
   struct Reasoning {
     ReasoningSplitter::Options splitter{};
-    bool is_shown = true;     // else it is left out
-    bool is_streamed = true;  // as it comes, else at once when it is whole
+    bool is_shown = true;     // otherwise dropped
+    bool is_streamed = true;  // piece by piece, else at once when it is complete
   };
   struct Options {
     std::optional<Reasoning> reasoning{};
     std::optional<ToolCallParser::Options> tools{};
 
-    // Reads `given` too, where the answer may begin with reasoning, unless a constraint stands
-    // against its markers, which are special tokens then; what follows it keeps to the constraint.
-    // Appends markers to `shown_special_tokens`.
+    // Adds reading of the reasoning `given`, if the answer may begin with reasoning. Does nothing
+    // if there is a constraint and the markers are special tokens, which constraints cannot
+    // contain. Otherwise changes the constraint to apply to the text after the reasoning. Appends
+    // markers to `shown_special_tokens`.
     void AddReasoning(const Reasoning& given, const Tokenizer& tokenizer,
                       std::optional<OutputConstraint>* constraint,
                       std::vector<TokenId>* shown_special_tokens);
-    // Whether there is more than content to tell apart.
+    // Whether the reader separates anything from the content.
     bool TakesApart() const { return reasoning.has_value() || tools.has_value(); }
   };
   explicit AnswerReader(const Options& options);
-  // A whole answer.
+  // Reads a whole answer.
   static AnswerDelta Read(const Options& options, std::string_view text);
 
   AnswerDelta Push(std::string_view text);
@@ -53,13 +54,13 @@ class AnswerReader {
   int num_calls() const { return tools_.has_value() ? tools_->num_calls() : 0; }
 
  private:
-  // The part of the reasoning that is shown, now or later.
+  // Returns the delta without the reasoning that is dropped or held back.
   AnswerDelta Shown(AnswerDelta delta, bool is_last);
 
   std::optional<Reasoning> reasoning_{};
   std::optional<ReasoningSplitter> splitter_{};
   std::optional<ToolCallParser> tools_{};
-  std::string held_reasoning_{};  // until it is whole
+  std::string held_reasoning_{};  // until it is complete
 };
 
 }  // namespace tandem

@@ -17,7 +17,7 @@
 
 namespace tandem {
 
-// How the answer to a conversation is asked for and read.
+// The parameters for requesting and reading the answer to a conversation.
 //
 //   ASSIGN_OR_RETURN(request.prompt_ids, EncodeChat(chat, tokenizer, input));
 //   ASSIGN_OR_RETURN(const ChatAnswer answer,
@@ -29,23 +29,23 @@ namespace tandem {
 //   input.messages.push_back(AssistantMessage(said));
 struct ChatAnswer {
   AnswerReader::Options reading{};
-  // Markers of reasoning and calls, for Request::shown_special_tokens: without them the text would
-  // not show where these begin.
+  // Markers of reasoning and calls, for Request::shown_special_tokens. Without them the text would
+  // not show where reasoning and calls begin.
   std::vector<TokenId> shown_special_tokens{};
-  // For Request::constraint, where a function is strict: its calls keep to its schema.
+  // For Request::constraint, if a function is strict: its calls must match its schema.
   std::optional<OutputConstraint> constraint{};
 
-  // `prompt`: the tokens of `input`. `is_constrained`: the request has a constraint of its own,
-  // which holds the whole text. INVALID_ARGUMENT naming the member of `tools` that is wrong, or
-  // strict next to a constraint.
+  // `prompt`: the tokens of `input`. `is_constrained`: the request has its own constraint on the
+  // whole text. INVALID_ARGUMENT naming the member of `tools` that is invalid, or that is strict
+  // although the request has a constraint.
   static absl::StatusOr<ChatAnswer> Of(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                        const ChatInput& input, absl::Span<const TokenId> prompt,
                                        bool is_constrained = false);
 };
 
-// The answer as a message of the conversation that goes on, as OpenAI's API has them, except that
-// the arguments of calls are objects, as templates expect. Each call has an id, "call00000" for the
-// first: nine letters and digits are the form that every template takes.
+// Returns the answer as a message for the next turn of the conversation, in the form of OpenAI's
+// API except that the arguments of calls are objects, as templates expect. Each call has an id,
+// "call00000" for the first: every template accepts ids of nine letters and digits.
 JsonValue AssistantMessage(const AnswerDelta& answer);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// What a chat template is given.
+// The input of a chat template.
 #ifndef TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
 #define TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
 
@@ -7,11 +7,11 @@
 
 namespace tandem {
 
-// A conversation as transformers' apply_chat_template takes it. Every string in `messages`, `tools`
-// and `kwargs` is somebody's words: it never becomes a special token, whatever it spells. Members
-// of objects come in their order, in which templates write them.
+// A conversation as the arguments of transformers' apply_chat_template. Strings in `messages`,
+// `tools` and `kwargs` are untrusted: they never become special tokens, whatever they spell.
+// Members of objects keep their order, in which templates write them.
 struct ChatInput {
-  // Objects with "role", "content" (a string) and whatever else the template reads: "name",
+  // Objects with "role", "content" (a string) and any other member that the template reads: "name",
   // "tool_calls", "tool_call_id", "reasoning_content".
   JsonValue messages = JsonValue::array();
   // A list of functions as OpenAI's API has them, or null.
@@ -19,9 +19,10 @@ struct ChatInput {
   // Further variables, such as enable_thinking.
   JsonValue kwargs = JsonValue::object();
   bool add_generation_prompt = true;
-  // The prompt ends in the last message's content, without its end. Not with a generation prompt.
+  // The prompt ends in the last message's content, without its end token. Not allowed together with
+  // a generation prompt.
   bool continue_final_message = false;
-  absl::Time now = absl::UnixEpoch();  // for templates that tell the day
+  absl::Time now = absl::UnixEpoch();  // for templates that write the date
 };
 
 }  // namespace tandem

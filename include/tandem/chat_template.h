@@ -20,20 +20,20 @@ namespace jinja {
 struct Limits;
 }  // namespace jinja
 
-// How a template wants the calls of an assistant's message. DeepSeek-R1's writes those of messages
-// without content only, and its arguments are texts.
+// The form in which a template expects calls in an assistant's message. DeepSeek-R1's template
+// writes calls only for messages without content, and expects arguments as text.
 struct CallStyle {
-  bool replaces_content = false;    // an empty content is none
-  bool has_text_arguments = false;  // arguments are written as json.dumps writes them
+  bool replaces_content = false;    // empty content becomes null
+  bool has_text_arguments = false;  // arguments are the text that json.dumps writes
 };
-// The message in that style.
+// Returns the message in that style.
 absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle& style);
 
-// Makes the prompt of a conversation, as the model was trained to read it: its `chat_template`, a
-// program in Jinja, is run as transformers runs it. Every byte is known to be the template's
-// or a message's, through all that the template does with it. Roles are the template's
-// where they are of the usual ones: some templates make a token of them. Without a template what
-// text begins with stands in front, questions begin lines, and answers go on where the model did.
+// Writes the prompt of a conversation in the form that the model was trained on. It runs the
+// model's `chat_template`, a Jinja program, as transformers does. Each byte of the result is
+// tracked as the template's or a message's, whatever the template does with it. The usual roles
+// count as the template's text, because some templates turn them into a token. A model without a
+// template gets plain text: the BOS token first, each question on a new line, and answers in place.
 // Thread-safe.
 //
 //   ASSIGN_OR_RETURN(const ChatTemplate chat, ChatTemplate::Load(path));
@@ -41,51 +41,51 @@ absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle&
 //   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, EncodeChat(chat, tokenizer, input));
 class ChatTemplate {
  public:
-  // A model's templates and tokens, as its files have them; empty where they are missing.
+  // A model's templates and tokens from its files; missing ones are empty.
   struct Source {
     std::string jinja;
-    std::string tool_use;  // in its place where tools are given
+    std::string tool_use;  // used instead of `jinja` if there are tools
     std::string bos_token, eos_token;
     std::vector<std::pair<std::string, std::string>> other_tokens = {};  // "pad_token" and so on
   };
-  // Reads a GGUF file, which `model` is or means, or a Hugging Face folder. A file has
-  // `tokenizer.chat_template`, the same with ".tool_use", and the tokens that begin and end texts.
-  // In a folder the template of conversations is chat_template.jinja, else
-  // `chat_template` of tokenizer_config.json (of a list the one named default), else that of
-  // chat_template.json. The one for tools: tool_use.jinja in additional_chat_templates, else the
-  // one named tool_use of the list. Tokens: of tokenizer_config.json, else special_tokens_map.json.
+  // Reads a GGUF file (`model` or the one in its folder) or a Hugging Face folder. A GGUF file has
+  // `tokenizer.chat_template`, the same key with ".tool_use", and the BOS and EOS tokens. In a
+  // folder the chat template is chat_template.jinja, else `chat_template` of tokenizer_config.json
+  // (in a list, the one named default), else that of chat_template.json. The template for tools is
+  // tool_use.jinja in additional_chat_templates, else the one named tool_use in the list. Tokens
+  // come from tokenizer_config.json, else from special_tokens_map.json.
   static absl::StatusOr<Source> ReadSource(const std::string& model);
 
-  // ReadSource, then Parse. Errors: those of the files, and Parse's.
+  // Calls ReadSource, then Parse. Errors: those of the files, and Parse's.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model);
-  // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, for a text that is not
-  // a template.
+  // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, if the text is not a
+  // template that can be run.
   static absl::StatusOr<ChatTemplate> Parse(const Source& source);
   static absl::StatusOr<ChatTemplate> Parse(std::string_view jinja, std::string_view bos_token,
                                             std::string_view eos_token);
 
-  // The whole prompt. INVALID_ARGUMENT naming `messages`, or a part of them, for what the template
-  // refuses or cannot do, and for what goes beyond jinja::Limits.
+  // Returns the whole prompt. INVALID_ARGUMENT naming `messages`, or a part of it, if the template
+  // rejects or cannot process the input, or if it exceeds jinja::Limits.
   absl::StatusOr<std::vector<MarkedText>> Render(const ChatInput& input) const;
 
-  // Whether the model has no template of its own.
+  // Whether the model lacks its own template.
   bool is_plain() const;
-  // Whether the template writes the name of a message of this role: system, user or assistant. True
-  // of other roles, and where a message with a name could not be tried.
+  // Whether the template writes the name of a message with this role: system, user or assistant.
+  // True for other roles, and if a message with a name could not be tried.
   bool WritesNameOf(std::string_view role) const;
-  // How the template writes calls of tools; nothing if it does not write them. Render takes
-  // messages as they are; InCallStyle changes them.
+  // How the template writes tool calls; nothing if it does not write them. Render uses messages
+  // unchanged; InCallStyle converts them.
   const std::optional<CallStyle>& call_style() const { return call_style_; }
-  // Whether a template of the model's own contains `text`.
+  // Whether one of the model's own templates contains `text`.
   bool Mentions(std::string_view text) const;
   // Whether the template reads the functions that a model may call (see generic_tools.h).
   bool HasPlaceForTools() const;
-  // Whether the template writes what a system message in front says.
+  // Whether the template writes the content of a leading system message.
   bool HasPlaceForSystem() const { return has_place_for_system_; }
   // "jinja" or "plain".
   std::string_view name() const;
-  // The text that the template writes after an answer: the token that ends it, and perhaps more.
-  // Empty if it writes nothing.
+  // The text that the template writes after an answer: its end token, and perhaps more. Empty if it
+  // writes nothing.
   const std::string& answer_end() const { return answer_end_; }
 
  private:
@@ -93,14 +93,14 @@ class ChatTemplate {
   absl::StatusOr<std::vector<MarkedText>> Render(const ChatInput& input,
                                                  const jinja::Limits& limits) const;
   std::optional<CallStyle> FindCallStyle() const;
-  // Whether the template writes the probe that is somewhere in this message; nothing if it refuses
-  // the message.
+  // Whether the template writes the probe text that is somewhere in this message; nothing if it
+  // rejects the message.
   std::optional<bool> WritesProbe(const JsonValue& message) const;
   static absl::StatusOr<Source> ReadGgufSource(const std::string& path);
 
   std::shared_ptr<const Programs> programs_;
   std::string answer_end_;
-  std::vector<std::string> unnamed_roles_;  // whose messages' names it does not write
+  std::vector<std::string> unnamed_roles_;  // roles whose names the template does not write
   std::optional<CallStyle> call_style_;
   bool has_place_for_system_ = false;
 };
@@ -109,17 +109,17 @@ struct ChatMessage {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
 };
-// A conversation without anything else, to be answered.
+// Makes a conversation of these messages that asks for an answer.
 ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now);
 
-// The tokens of a conversation's prompt, as RenderChat (generic_tools.h) writes it. In what
-// messages say special tokens do not count. Errors: RenderChat's, and INVALID_ARGUMENT naming
-// `messages` for text that is not UTF-8, or none at all.
+// Returns the tokens of a conversation's prompt, as RenderChat (generic_tools.h) writes it. Special
+// tokens in the text of messages are read as ordinary text. Errors: RenderChat's, and
+// INVALID_ARGUMENT naming `messages` if the prompt is not UTF-8 or is empty.
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer, const ChatInput& input);
 
-// The token with which the template ends an answer, for Request::stop_tokens; none if it ends
-// answers without a token of their own. The model's own list of end tokens may lack it.
+// Returns the token with which the template ends an answer, for Request::stop_tokens; empty if it
+// does not end answers with a token. The model's own list of end tokens may lack it.
 std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& tokenizer);
 
 }  // namespace tandem

@@ -10,20 +10,20 @@
 
 namespace tandem {
 
-// Turns a stream of tokens into text as it comes. Only complete characters are let out: bytes that
-// may still become one are held back, bytes that no longer can come out as U+FFFD (one for each
-// maximal invalid part, as the Unicode standard recommends; for byte tokens see TextRules). The
-// pieces and Flush() joined are the decoding of the whole. Constant work per token.
-// Thread-compatible.
+// Turns a stream of tokens into text. Returns only complete characters: bytes that may still become
+// a character are held back, and bytes that cannot become U+FFFD (one for each maximal invalid
+// part, as the Unicode standard recommends; for byte tokens see TextRules). The pieces and Flush()
+// joined equal the decoding of all tokens. Constant work per token. Thread-compatible.
 class Detokenizer {
  public:
   virtual ~Detokenizer() = default;
   // The text that `id` completes; often empty.
   virtual std::string Push(TokenId id) = 0;
-  // At the end of the text: what is held back, as U+FFFD. Afterwards nothing is held.
+  // Ends the text: returns the bytes held back, as U+FFFD, and clears them.
   virtual std::string Flush() = 0;
-  // Continues after `context`, whose own text is not let out. Of special tokens that are skipped
-  // those in `shown` are let out. `tokenizer` must outlive the result.
+  // Returns a detokenizer that continues after `context`, whose own text is not returned. If
+  // special tokens are skipped, those in `shown` are still returned. `tokenizer` must outlive the
+  // result.
   static std::unique_ptr<Detokenizer> New(const Tokenizer* tokenizer,
                                           absl::Span<const TokenId> context, bool skip_special,
                                           absl::Span<const TokenId> shown = {});

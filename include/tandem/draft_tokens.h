@@ -5,15 +5,15 @@
 
 namespace tandem {
 
-// The most tokens a drafter may propose in one round.
+// The maximum number of tokens that a drafter may propose in one round.
 inline constexpr int kMaxDraftTokens = 32;
-// In place of a number of draft tokens: as many as pay off, round by round.
+// In place of a number of draft tokens: as many as pay off, chosen for each round.
 inline constexpr int kAutoDraftTokens = -1;
 inline constexpr Limits kDraftTokenLimits = {
     .low = 0, .high = kMaxDraftTokens, .unset = kAutoDraftTokens, .word = "auto"};
-// In place of a number of tokens of the draft's head: those that are worth computing.
+// In place of the size of the draft's head: the tokens that are worth computing.
 inline constexpr int kAutoDraftHeadTokens = -1;
-// In place of a draft's window: one that keeps the prompt's reading short.
+// In place of a draft's window: a size that keeps reading prompts cheap.
 inline constexpr int kAutoDraftWindow = -1;
 
 }  // namespace tandem

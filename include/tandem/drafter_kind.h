@@ -7,30 +7,31 @@
 
 namespace tandem {
 
-// What proposes (docs/drafters.md).
+// The source of proposals (docs/drafters.md).
 enum class DrafterKind {
-  kAuto,   // in options alone: kModelAndNgram or kHeadAndNgram as there is a draft, else kNgram
-  kNone,   // nothing: plain decoding
-  kModel,  // a draft model
-  kNgram,  // what followed last time, in prompt or output
-  kModelAndNgram,  // either, as pays off
+  kAuto,           // only in options: kModelAndNgram or kHeadAndNgram with a draft, else kNgram
+  kNone,           // nothing: plain decoding
+  kModel,          // a draft model
+  kNgram,          // tokens that followed earlier in the prompt or output
+  kModelAndNgram,  // whichever pays off
   kHead,           // a draft head, which reads the target's states (docs/draft_heads.md)
-  kHeadAndNgram,   // either, as pays off
+  kHeadAndNgram,   // whichever pays off
 };
 
-// The kinds of drafts.
+// The kinds of draft.
 enum class DraftForm { kNone, kModel, kHead };
 
 // "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram".
 std::string_view NameOf(DrafterKind kind);
-// What kAuto stands for with such a draft; with a head also what kModel and kModelAndNgram stand
-// for, which name the draft whatever its form. Returns other kinds as they are.
+// Replaces kAuto with the kind for this form of draft. With a head, kModel and kModelAndNgram
+// become kHead and kHeadAndNgram, because these names mean the draft whatever its form. Returns
+// other kinds unchanged.
 DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft);
-// The kind of draft that it needs. REQUIRES: not kAuto.
+// The form of draft that `kind` needs. REQUIRES: not kAuto.
 DraftForm DraftFormOf(DrafterKind kind);
-// Whether a draft model or a head is part of it. REQUIRES: not kAuto.
+// Whether `kind` uses a draft model or head. REQUIRES: not kAuto.
 bool HasModel(DrafterKind kind);
-// Whether it looks up what followed last time. REQUIRES: not kAuto.
+// Whether `kind` uses n-gram lookup. REQUIRES: not kAuto.
 bool HasLookup(DrafterKind kind);
 // INVALID_ARGUMENT naming the field `drafter` for other names.
 absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name);

@@ -14,22 +14,22 @@
 
 namespace tandem {
 
-// Where an engine's callbacks run.
+// The threads on which an engine's callbacks run.
 enum class CallbackThread {
-  kOwn,     // threads that do nothing else: a callback may take its time and use the engine
-  kEngine,  // the engine's, which saves a change of threads per round: a callback must return at
-            // once, and must neither wait for the engine nor destroy it
+  kOwn,     // dedicated threads: a callback may block and may use the engine
+  kEngine,  // the engine's thread, which saves a thread switch per round: a callback must return
+            // at once, and must neither wait for the engine nor destroy it
 };
 
-// What each option means and may be: engine_parameters.h. Here stands what a library has beyond
-// that.
+// engine_parameters.h has the meaning and allowed values of each option. Comments here add what
+// only users of the library need.
 struct EngineOptions {
-  // A name brings the draft that is known for it (model_places.h); a path stands for itself alone.
+  // A model's name also selects the draft that is known for it (model_places.h); a path does not.
   std::string target{};
   std::string draft{};  // empty for none
   DrafterKind drafter = DrafterKind::kAuto;
-  // Whether requests may name any other drafter that can run: the draft is loaded even where
-  // `drafter` does without. Else only kNone.
+  // Whether requests may name any drafter that can run; the draft is then loaded even if `drafter`
+  // does not need it. Otherwise requests may name only `drafter` and kNone.
   bool all_drafters = false;
   int draft_tokens = kAutoDraftTokens;
   AcceptanceRule verifier = AcceptanceRule::kAuto;
@@ -41,48 +41,49 @@ struct EngineOptions {
   int draft_head_tokens = kAutoDraftHeadTokens;
   int draft_window = kAutoDraftWindow;  // docs/draft_length.md
   std::string kv_cache = "auto";
-  std::string draft_kv_cache{};  // empty for the same
+  std::string draft_kv_cache{};  // empty: the same as kv_cache
   int64_t kv_memory_bytes = 0;   // 0: a quarter of the free memory
   int64_t draft_memory_bytes = int64_t{16} << 20;
   int page_size = 16;
-  int context = 0;  // 0 does not limit it
+  int context = 0;  // 0: no limit
   int max_batch = 8;
-  int max_generations = 1024;  // not ended yet, or ended and not waited for
+  int max_generations = 1024;  // limit of generations that have not ended or were not waited for
   int chunk_tokens = 0;        // 0: 1024 on a CUDA device, else 256
-  bool prefix_cache = true;    // keep prompts' pages for later requests
-  // Packed weights are kept where memory is the host's, next to what speculation has learned
-  // (engine/learned_speculation.h); empty for nowhere. Files that are no longer used stay until
-  // they are removed.
+  bool prefix_cache = true;    // keep pages of prompts for later requests
+  // Folder for packed weights, which are kept if the backend uses host memory, and for what
+  // speculation has learned (engine/learned_speculation.h). Empty: nothing is kept. Unused files
+  // are not removed automatically.
   std::string packed_weights{};
-  // The stores and the exchange of pages want the prefix cache. Empty for none.
+  // kv_store, kv_transfer and kv_events require the prefix cache. Empty turns each off.
   std::string kv_store{};  // docs/kv_store.md
   int64_t kv_store_bytes = int64_t{10} << 30;
   std::string kv_transfer{};         // docs/scale_out.md
-  std::string kv_transfer_secret{};  // that all workers share; empty only for a loopback address
+  std::string kv_transfer_secret{};  // of all workers; may be empty only for a loopback address
   int64_t kv_transfer_bytes = int64_t{1} << 30;
   int kv_transfer_lease_seconds = 30;
   std::string kv_events{};  // docs/kv_events.md
   std::string kv_events_replay{};
   std::string kv_events_topic{};
-  // Ranks (docs/tensor_parallel.md). This process starts the others; `threads` are those of each,
-  // where 0 shares the cores out.
+  // Ranks (docs/tensor_parallel.md). This process starts the others. `threads` counts per rank; 0
+  // divides the cores among them.
   int tensor_parallel = 1;
   bool draft_tensor_parallel = false;
-  // The program whose command `rank` the others run: "" for this one if it is tandem, else for the
-  // first `tandem` in the path.
+  // The program that runs the other ranks, with its command `rank`. Empty: this program if it is
+  // tandem, else the first `tandem` in PATH.
   std::string rank_program{};
-  // Ranks on several machines. Rank 0 has the engine, and starts no process; the others follow it.
+  // Ranks on several machines. Rank 0 has the engine and does not start processes; the others
+  // follow it.
   int rank = 0;
-  std::string rendezvous{};         // empty where all are on this machine
-  std::string rendezvous_secret{};  // that all ranks share; empty only for a loopback address
-  // Called once, on a thread that does nothing else, if one of them ends too early. All requests
-  // fail from then on.
+  std::string rendezvous{};         // empty: all ranks are on this machine
+  std::string rendezvous_secret{};  // of all ranks; may be empty only for a loopback address
+  // Called once, on a dedicated thread, if a rank ends too early. All requests fail from then on.
   std::function<void(const absl::Status& why)> on_rank_failure{};
-  std::vector<std::string> allow_unknown_config{};  // as the error names them
-  // Called on the calling thread of Engine::Create while the weights of a model are written to
-  // `packed_weights`: with how many of its parameters have been, last with all.
+  std::vector<std::string> allow_unknown_config{};  // as errors name them
+  // Called on the calling thread of Engine::Create while a model's weights are written to
+  // `packed_weights`. `packed` counts the parameters written so far; in the last call it equals
+  // `total`.
   std::function<void(int64_t packed, int64_t total)> on_packing{};
-  bool warm_up = false;  // pack weights at load, not in the first request's pass
+  bool warm_up = false;  // pack weights at load rather than in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 
   const std::string& kv_cache_of_draft() const {

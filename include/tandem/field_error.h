@@ -1,5 +1,5 @@
-// Errors that name a field, for programs as well: the field is a payload of the status, and the
-// message begins with it. So is a code, which says what kind of error it is.
+// Errors that name a field in a machine-readable way. The message begins with the field, which is
+// also a payload of the status. Another payload may hold a code for the kind of error.
 #ifndef TANDEM_INCLUDE_TANDEM_FIELD_ERROR_H_
 #define TANDEM_INCLUDE_TANDEM_FIELD_ERROR_H_
 
@@ -13,17 +13,17 @@ namespace tandem {
 // INVALID_ARGUMENT "`field`: `what`", for instance "max_tokens: must be at least 1, got 0".
 absl::Status FieldError(absl::string_view field, absl::string_view what);
 
-// The field that the status names; empty if it names none.
+// Returns the field that the status names, or an empty string.
 std::string FieldOf(const absl::Status& status);
 
-// `status`, naming `field` in place of the field that it names, if it names one; its other payloads
-// are kept.
+// Returns `status` with `field` in place of the field that it names, if any. Keeps its other
+// payloads.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
 
-// The same status with a `code` for programs, such as "model_not_found".
+// Returns the same status with a machine-readable `code`, such as "model_not_found".
 absl::Status WithCode(absl::Status status, absl::string_view code);
 
-// The code of the status; empty if it has none.
+// Returns the code of the status, or an empty string.
 std::string CodeOf(const absl::Status& status);
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// Functions, calls and results in conversations whose chat template has no place for them: they
-// become texts of the system, the assistant and the user, in a generic form, which is Hermes'.
+// Functions, calls and results in conversations whose chat template does not support them. They
+// become text of the system, the assistant and the user, in a generic form, which is Hermes'.
 //
 //   You may call one or more functions ... <tools> {...} </tools>          (the system)
 //   <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         (the assistant)
@@ -15,18 +15,19 @@
 
 namespace tandem {
 
-// Whether this conversation has to be put in the generic form: the template has no place for tools,
-// and there are functions, or there are calls or results that it does not write either.
+// Whether this conversation needs the generic form: the template does not support tools, and there
+// are functions, or calls or results that it does not write.
 bool NeedsGenericTools(const ChatTemplate& chat, const ChatInput& input);
 
-// The conversation without tools, calls and results, which become texts. Functions go to the end of
-// the system message; where the template writes no system message, to the beginning of the first
-// question. Results, and a question after them, become one message, since some templates want roles
-// to alternate. INVALID_ARGUMENT naming the message that is not as OpenAI's API has it.
+// Returns the conversation with tools, calls and results turned into text. Functions are appended
+// to the system message or, if the template does not write system messages, put before the first
+// question. Results and a question after them become one message, because some templates require
+// roles to alternate. INVALID_ARGUMENT naming the message that does not have the form of OpenAI's
+// API.
 absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatInput& input);
 
-// ChatTemplate::Render, of WithGenericTools where that is needed, else of calls in the template's
-// own style (CallStyle).
+// Calls ChatTemplate::Render: on WithGenericTools if NeedsGenericTools, else with calls in the
+// template's own style (CallStyle).
 absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
                                                    const ChatInput& input);
 

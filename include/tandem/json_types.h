@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// A set of the types that JSON values have.
+// A set of JSON types.
 class JsonTypes {
  public:
   enum Type : uint8_t {
@@ -25,8 +25,8 @@ class JsonTypes {
 
   // The type of one value.
   static JsonTypes Of(const JsonValue& value);
-  // The types that a schema allows its values, as far as each keyword tells by itself. References
-  // lead into the document `root`; one that cannot be followed allows all types.
+  // The types that a schema allows, as far as each keyword determines them by itself. References
+  // are resolved in the document `root`; one that cannot be resolved allows all types.
   static JsonTypes AllowedBy(const JsonValue& schema, const JsonValue& root);
 
   constexpr bool Has(Type type) const { return (types_ & type) != 0; }

@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-// JSON as requests, schemas and answers have it: members of objects keep their order, and finding
-// one looks at all of them.
+// JSON values of requests, schemas and answers. Members of objects keep their order; finding one is
+// a linear search.
 using JsonValue = nlohmann::ordered_json;
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// Models that `tandem fetch` knows by name, and the drafts that are known for models. The lists are
-// the tables in known_models.cc.
+// Models that `tandem fetch` knows by name, and the known drafts for models. known_models.cc has
+// the tables.
 #ifndef TANDEM_INCLUDE_TANDEM_KNOWN_MODELS_H_
 #define TANDEM_INCLUDE_TANDEM_KNOWN_MODELS_H_
 
@@ -12,38 +12,38 @@
 namespace tandem {
 
 struct KnownModel {
-  const char* name;  // as it is asked for, and that of its folder
-  const char* what;  // in a few words
+  const char* name;  // also the name of its folder
+  const char* what;  // short description
   const char* maker;
-  const char* licence;  // its SPDX name
+  const char* licence;  // SPDX identifier
   int64_t bytes;        // of the file
-  // The Python package that it is published in, by name and version, and the file in its wheel.
+  // The Python package that contains it (name and version), and the file in the wheel.
   const char* package;
   const char* version;
   const char* member;
-  const char* file;    // its name in the model's folder
+  const char* file;    // file name in the model's folder
   const char* sha256;  // of the file, in hexadecimal
   const char* draft;   // the shipped model that drafts for it
   bool draft_is_head = false;
 };
 
 absl::Span<const KnownModel> KnownModels();
-// The model of this name; null if there is none.
+// Returns the model of this name, or null if there is none.
 const KnownModel* FindKnownModel(absl::string_view name);
 
-// A target and the draft that is known for it, by their names.
+// The names of a target and of its known draft.
 struct KnownPair {
   const char* target;
   const char* draft;
   bool draft_is_head = false;
 
-  // The draft where so many ranks share the target out; "" if it is a head and there are several,
-  // which run none (docs/draft_heads.md#limits).
+  // The draft to use when `ranks` ranks share the target; "" for a head with several ranks, which
+  // cannot run heads (docs/draft_heads.md#limits).
   const char* DraftFor(int ranks) const { return draft_is_head && ranks > 1 ? "" : draft; }
 };
-// The pair of this target; nothing if there is none.
+// Returns the pair of this target, or nothing if there is none.
 std::optional<KnownPair> FindKnownPair(absl::string_view target);
-// The pair that comes with the program and tells stories.
+// The story-telling pair that comes with the program.
 inline constexpr KnownPair kStoryPair = {"storyteller-7m", "storyteller-1m"};
 // Whether a model of this name comes with the program.
 bool IsShipped(absl::string_view name);

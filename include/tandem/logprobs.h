@@ -9,20 +9,21 @@
 
 namespace tandem {
 
-// How many likely tokens log-probabilities can be reported of; -1 for none at all.
+// How many of the most likely tokens to report log-probabilities for; -1 reports no
+// log-probabilities.
 inline constexpr Limits kLogprobLimits = {.low = 0, .high = 100, .unset = -1};
 
 // Which log-probabilities to report with a token.
 struct LogprobOptions {
-  int num_top = -1;        // kLogprobLimits; 0 for the token's own
-  bool processed = false;  // of the distribution drawn from, rather than of the raw logits
+  int num_top = -1;        // kLogprobLimits; 0 reports only the token's own
+  bool processed = false;  // from the distribution sampled from, rather than the raw logits
 };
 
 // Natural log-probabilities of one row.
 struct TokenLogprobs {
   TokenId id = 0;
   float logprob = 0.0f;
-  std::vector<std::pair<TokenId, float>> top;  // the most likely first, of equals the lowest id
+  std::vector<std::pair<TokenId, float>> top;  // most likely first; ties by lowest id
 };
 
 }  // namespace tandem

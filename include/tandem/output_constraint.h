@@ -8,25 +8,25 @@
 
 namespace tandem {
 
-// What the whole text of an output must be (docs/constraints.md).
+// A constraint on the whole text of an output (docs/constraints.md).
 struct OutputConstraint {
   enum class Kind {
     kJsonObject,  // any JSON object
-    kJsonSchema,  // what the schema in `text` describes
-    kRegex,       // what matches the expression in `text` from beginning to end
+    kJsonSchema,  // an instance of the schema in `text`
+    kRegex,       // a full match of the expression in `text`
     kChoice,      // one of `choices`
-    kGrammar,     // what the rule `root` of the grammar in `text` derives, in EBNF as GBNF has it
-    // What the format in `text` describes: one of XGrammar's structural tags. Parts of the type
-    // json_schema may say "strict": false, as `is_strict` does for a whole schema.
+    kGrammar,     // derived from the rule `root` of the grammar in `text`, in GBNF's EBNF
+    // The format described by `text`, one of XGrammar's structural tags. Parts of the type
+    // json_schema may set "strict": false, as `is_strict` does for a whole schema.
     kStructuralTag,
   };
   Kind kind = Kind::kJsonObject;
   std::string text{};
   std::vector<std::string> choices{};
-  // Special tokens that a structural tag names, in ascending order: the output has them where the
-  // tag says so. It has no others, but for the one that ends it.
+  // Special tokens that a structural tag names, in ascending order. The output contains them where
+  // the tag requires them, and no other special tokens except the final end token.
   std::vector<TokenId> tokens{};
-  // Of a schema: objects have no properties but those that it names, unless it says otherwise.
+  // For a schema: objects have only the properties that it names, unless it allows others.
   bool is_strict = true;
 };
 

@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// A Piece that owns its text and tokens, to keep after the callback.
+// A Piece that owns its text and tokens, so that it can outlive the callback.
 struct OwnedPiece {
   std::string text{};
   std::vector<TokenId> token_ids{};
@@ -18,11 +18,11 @@ struct OwnedPiece {
   RoundReport round{};
 
   static OwnedPiece Of(const Piece& piece);
-  // Adds the next piece to the end.
+  // Appends the next piece.
   void Append(const Piece& next);
-  // Valid as long as this object, unchanged.
+  // Valid until this object is changed or destroyed.
   Piece View() const;
-  size_t SizeInBytes() const;  // about what it occupies
+  size_t SizeInBytes() const;  // approximate memory use
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// What models think before they answer, between two markers in an answer's text.
+// The reasoning that models write before their answer, between two markers.
 #ifndef TANDEM_INCLUDE_TANDEM_REASONING_H_
 #define TANDEM_INCLUDE_TANDEM_REASONING_H_
 
@@ -23,29 +23,29 @@ struct ReasoningFormat {
   std::string_view begin = "<think>";
   std::string_view end = "</think>";
 
-  // The format of a model whose template mentions such markers, or whose vocabulary has a token for
+  // The format of a model whose template mentions its markers, or whose vocabulary has a token for
   // each.
   static std::optional<ReasoningFormat> Of(const ChatTemplate& chat, const Tokenizer& tokenizer);
-  // Its markers that are special tokens: constraints cannot have them, and texts show them only
-  // where a request has them in `shown_special_tokens`.
+  // The markers that are special tokens. Constraints cannot contain them, and texts show them only
+  // if they are in the request's `shown_special_tokens`.
   std::vector<TokenId> SpecialTokenIds(const Tokenizer& tokenizer) const;
 };
 
-// Where an answer stands to its reasoning at its first token.
+// The state of the reasoning at an answer's first token.
 enum class ReasoningStart {
-  kNone,      // after it: all is content
-  kMayBegin,  // before a marker, if one comes
-  kInside,    // the prompt ends with the first marker; the answer may say it again
-  kGoesOn,    // the prompt ends within the reasoning
+  kNone,       // reasoning is over: everything is content
+  kMayBegin,   // reasoning may begin with a marker
+  kInside,     // the prompt ends with the first marker; the answer may repeat it
+  kContinues,  // the prompt ends within the reasoning
 };
 
-// Decided by the end of the prompt.
+// Returns the state that the end of the prompt implies.
 ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
                                 absl::Span<const TokenId> prompt);
 
-// Parts reasoning and what follows it, however the text is cut into pieces. White space around
-// either is left out, except at the end of what follows. Without a marker after it all is
-// reasoning; without one before it all is content. Thread-compatible.
+// Separates reasoning from the content that follows it, however the text is cut into pieces. White
+// space around either is dropped, except at the end of the content. Without an end marker
+// everything is reasoning; without a begin marker everything is content. Thread-compatible.
 //
 //   ReasoningSplitter splitter({.format = *format, .start = ReasoningStart::kMayBegin});
 //   AnswerDelta answer = splitter.Push("<think>Easy.</think>4");  // reasoning, then content
@@ -63,42 +63,42 @@ class ReasoningSplitter {
   // Ends the text: returns the part that was held back.
   AnswerDelta Finish();
 
-  // Whether there was reasoning, be it empty.
+  // Whether there was reasoning, even if it was empty.
   bool has_reasoned() const { return has_reasoned_; }
-  // How text that goes on from here starts.
+  // The state for a splitter that continues from here.
   ReasoningStart StartOfRest() const;
-  // Whether only content can come any more.
+  // Whether all further text is content.
   bool is_over() const { return place_ == Place::kAfter || place_ == Place::kContent; }
 
  private:
   enum class Place {
-    kBefore,  // where the first marker may come
+    kBefore,  // before the first marker
     kReasoning,
-    kAfter,  // the last marker, before content
+    kAfter,  // after the last marker, before content
     kContent,
   };
   void Read(char byte, AnswerDelta* delta);
   void ReadBefore(char byte, AnswerDelta* delta);
   void ReadReasoning(char byte, AnswerDelta* delta);
-  void LetOutReasoning(std::string_view text, AnswerDelta* delta);
-  // The first marker will not come.
-  void GoOnWithoutMarker(AnswerDelta* delta);
+  void EmitReasoning(std::string_view text, AnswerDelta* delta);
+  // Continues when the text does not begin with the first marker.
+  void ContinueWithoutMarker(AnswerDelta* delta);
 
   const Options options_;
   Place place_ = Place::kBefore;
   std::string spaces_{};  // held back
-  std::string marker_{};  // the part of a marker that came after them
+  std::string marker_{};  // the beginning of a marker, after the spaces
   bool has_reasoned_ = false;
-  bool has_let_out_ = false;  // some of the reasoning
+  bool has_emitted_ = false;  // part of the reasoning was returned
 };
 
-// The tokens of an answer from its first up to the last marker; 0 if it does not reason.
-// `detokenizer`: at the answer's beginning.
+// Counts the tokens of an answer from its first up to the last marker; 0 without reasoning.
+// `detokenizer` must be at the answer's beginning.
 int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,
                              absl::Span<const TokenId> answer);
 
-// The constraint on a whole answer whose part after the reasoning is to keep to `constraint`.
-// REQUIRES: markers are not special, and the answer may begin with reasoning.
+// Returns the constraint on a whole answer whose part after the reasoning must match `constraint`.
+// REQUIRES: the markers are not special tokens, and the answer may begin with reasoning.
 OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
                                 OutputConstraint constraint);
 

@@ -18,39 +18,40 @@
 
 namespace tandem {
 
-// One generation to be made.
+// A request for one generation.
 struct Request {
-  std::string prompt{};               // text, which gets the tokens the tokenizer's template adds
-  std::vector<TokenId> prompt_ids{};  // or ids, taken as they are
-  // How special tokens written in `prompt` are read: kPlain for text from others.
+  std::string prompt{};               // text; the tokenizer's template adds its tokens
+  std::vector<TokenId> prompt_ids{};  // or ids, used unchanged
+  // How special tokens written in `prompt` are read. Use kPlain for untrusted text.
   SpecialTokens special = SpecialTokens::kParse;
-  // With 0 the prompt is read, and scored if `prompt_logprobs` asks for that.
+  // 0 only reads the prompt, and scores it if `prompt_logprobs` is set.
   int max_tokens = 256;
-  // From Submit on; then the generation ends as kDeadline, with the tokens so far.
+  // Time limit from Submit on. When it passes, the generation ends as kDeadline with the tokens so
+  // far.
   absl::Duration time_limit = absl::InfiniteDuration();
   SamplingParams sampling{};
-  std::optional<OutputConstraint> constraint{};  // what the text must be; not with ignore_eos
-  // With a seed the output is a function of model, prompt, parameters and seed alone, unless
-  // `verifier` asks for another rule than exact_match. Without, every request draws afresh.
+  std::optional<OutputConstraint> constraint{};  // the text must match it; not with ignore_eos
+  // With a seed the output depends only on model, prompt, parameters and seed, unless `verifier` is
+  // a rule other than exact_match. Without a seed every request uses fresh random numbers.
   std::optional<uint64_t> seed{};
-  uint32_t sequence = 0;  // which of several sequences under one seed
+  uint32_t sequence = 0;  // index among several sequences with one seed
   std::vector<std::string> stop{};
   std::vector<TokenId> stop_tokens{};  // in addition to the model's own
-  bool ignore_eos = false;             // go on past the model's own end tokens
-  // Whether the text shows the stop string or stop token that ended it, and special tokens.
+  bool ignore_eos = false;             // continue after the model's own end tokens
+  // Whether the text includes the stop string or stop token that ended it.
   bool include_stop = false;
   bool skip_special_tokens = true;
-  std::vector<TokenId> shown_special_tokens{};  // which it shows where others are skipped
-  std::optional<int> draft_tokens{};            // in place of the engine's
-  // In place of the engine's; one of Engine::drafters() or kNone.
+  std::vector<TokenId> shown_special_tokens{};  // shown even if others are skipped
+  std::optional<int> draft_tokens{};            // overrides the engine's
+  // Overrides the engine's; one of Engine::drafters() or kNone.
   std::optional<DrafterKind> drafter{};
   std::optional<AcceptanceRule> verifier{};
-  std::string prediction{};  // a text that the output may say much of again: drafts for nothing
-  // Whose request it is: prefixes, remembered texts and what speculation learns from them are
-  // shared among requests of the same salt alone. Those without one are a tenant, too.
+  std::string prediction{};  // text that the output is likely to repeat: a source of free drafts
+  // Identifies the tenant. Prefixes, remembered texts and the statistics that speculation learns
+  // are shared only among requests with the same salt. Requests without a salt form one tenant.
   std::string cache_salt{};
   KvTransferParams kv_transfer_params{};
-  std::string request_id{};  // in log lines
+  std::string request_id{};  // appears in log lines
   LogprobOptions logprobs{};
   LogprobOptions prompt_logprobs{};
 };

@@ -9,29 +9,31 @@
 
 namespace tandem {
 
-// Counts over rounds: passes of the target that emitted tokens. Plain sums, so the stats of
-// sessions, threads and runs add up.
+// Counts over rounds, which are passes of the target that emitted tokens. All counts are plain
+// sums, so the stats of sessions, threads and runs can be added.
 struct RoundStats {
   int64_t rounds = 0;
   int64_t proposed = 0;  // draft tokens that the target verified
-  int64_t accepted = 0;  // of those, kept
-  int64_t emitted = 0;   // accepted, and the corrections, bonus and plain tokens
+  int64_t accepted = 0;  // draft tokens that were kept
+  int64_t emitted = 0;   // accepted, correction, bonus and plain tokens
   std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
-  std::array<int64_t, kMaxDraftTokens> accepted_at{};  // and kept it
-  int64_t predicted = 0;        // of `proposed`, from the request's own prediction
-  int64_t predicted_kept = 0;   // of `accepted`, the same
+  std::array<int64_t, kMaxDraftTokens> accepted_at{};  // rounds that kept draft token i
+  int64_t predicted = 0;        // part of `proposed` from the request's prediction
+  int64_t predicted_kept = 0;   // part of `accepted` from the request's prediction
   int64_t draft_failures = 0;   // rounds whose draft failed and was dropped
-  int64_t probes = 0;           // rounds that drafted only to see whether it pays
-  absl::Duration probe_time;    // their time beyond that of plain rounds
+  int64_t probes = 0;           // rounds that drafted only to see whether drafts pay off
+  absl::Duration probe_time;    // extra time of probes over plain rounds
   absl::Duration prefill_time;  // passes up to the one that completes the prompt
   absl::Duration draft_time;    // of all rounds
-  absl::Duration verify_time;   // passes after that one
+  absl::Duration verify_time;   // passes after the prompt is complete
 
-  // A round that verified `num_proposed` tokens, kept `num_accepted` and emitted `num_emitted`.
+  // Adds a round that verified `num_proposed` tokens, kept `num_accepted` and emitted
+  // `num_emitted`.
   void Add(int num_proposed, int num_accepted, int num_emitted);
   RoundStats& operator+=(const RoundStats& other);
 
-  // accepted / proposed. Falls as k grows even if the draft is no worse; compare AcceptanceAt().
+  // accepted / proposed. Falls as k grows even if the draft is equally good; compare
+  // AcceptanceAt().
   double AcceptanceRate() const {
     return proposed == 0 ? 0.0 : static_cast<double>(accepted) / static_cast<double>(proposed);
   }

@@ -1,4 +1,4 @@
-// What the tokens of an output keep to, whatever says so.
+// Constraints on the tokens of an output, whatever their source.
 #ifndef TANDEM_INCLUDE_TANDEM_TOKEN_CONSTRAINT_H_
 #define TANDEM_INCLUDE_TANDEM_TOKEN_CONSTRAINT_H_
 
@@ -13,34 +13,35 @@
 
 namespace tandem {
 
-// The most bytes that ConstraintState::Forced gives: more than drafts can use, however long a
-// literal is.
+// Maximum bytes that ConstraintState::Forced returns: more than drafts can use. It bounds the work
+// on long literals.
 inline constexpr size_t kMaxForcedBytes = 512;
 
-// Where one output is. Thread-compatible.
+// The state of the constraint on one output. Thread-compatible.
 class ConstraintState {
  public:
   virtual ~ConstraintState() = default;
   virtual std::unique_ptr<ConstraintState> Clone() const = 0;
 
-  // Takes in the next token. False, and nothing changes, if it may not come next. A token that
-  // takes more to follow than it may is taken in as well, and status() tells.
+  // Adds the next token. Returns false and changes nothing if it is not allowed next. A token that
+  // exceeds the work limit is accepted, and status() then reports the error.
   virtual bool Accept(TokenId token) = 0;
-  // Takes back the last token that was accepted. REQUIRES: there is one, and it is not committed.
+  // Removes the last accepted token. REQUIRES: there is one, and it is not committed.
   virtual void Undo() = 0;
-  // All accepted tokens are final. Only the time that these took counts against the output's limit:
-  // work on tokens that are taken back never ends an output.
+  // Makes all accepted tokens final. Only the time spent on committed tokens counts against the
+  // output's limit: work on tokens that are undone never ends an output.
   virtual void Commit() {}
-  // Bit v % 32 of word v / 32 tells whether token v may come next. Valid until the next call of any
-  // method. All zero behind an end.
+  // Returns a bit mask: bit v % 32 of word v / 32 says whether token v is allowed next. Valid until
+  // the next call of any method. All zero after the end.
   virtual absl::Span<const uint32_t> Allowed() = 0;
-  // The bytes that must come next, as far as they are certain, at most kMaxForcedBytes; empty after
-  // an end. They may end within a character.
+  // Returns the bytes that must come next, as far as they are determined, at most kMaxForcedBytes;
+  // empty after the end. They may end within a character.
   virtual std::string Forced() = 0;
-  // INVALID_ARGUMENT where it takes more to follow the output than it may: then nothing is
-  // accepted, allowed or forced, until the token that led there is taken back.
+  // INVALID_ARGUMENT if following the output exceeds the work limit. Then nothing is accepted,
+  // allowed or forced until the token that led there is undone.
   virtual absl::Status status() const { return absl::OkStatus(); }
-  // False where drafts have taken so much to follow that the output goes on without for now.
+  // False if following drafts has taken so much work that the output continues without drafts for
+  // now.
   virtual bool may_draft() const { return true; }
 };
 
@@ -48,7 +49,7 @@ class ConstraintState {
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
-  // Of an empty output.
+  // Returns the state for an empty output.
   virtual std::unique_ptr<ConstraintState> Begin() const = 0;
 };
 

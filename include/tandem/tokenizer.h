@@ -13,13 +13,13 @@
 
 namespace tandem {
 
-// What special tokens written out in a text are.
+// How special tokens written in a text are read.
 enum class SpecialTokens {
-  kParse,  // their ids
-  kPlain,  // ordinary text
+  kParse,  // as their ids
+  kPlain,  // as ordinary text
 };
 
-// A part of a text that is encoded as a whole.
+// A part of a text; the parts of a text are encoded together.
 struct MarkedText {
   std::string text;
   SpecialTokens special = SpecialTokens::kPlain;
@@ -27,12 +27,13 @@ struct MarkedText {
 
 // How the bytes of tokens become text.
 struct TextRules {
-  // Bytes of an invalid run of byte tokens become a U+FFFD each, and a run ends with the next other
-  // token; else each maximal invalid part of all the bytes becomes one. (The reference replaces all
-  // bytes of a run that is not valid as a whole, which would not be known before its end.)
+  // Whether there are byte tokens. If so, each byte of an invalid run of byte tokens becomes a
+  // U+FFFD, and a run ends with the next other token. Otherwise each maximal invalid part of the
+  // bytes becomes one U+FFFD. (The reference replaces all bytes of a run that is invalid as a
+  // whole, which would be known only at its end.)
   bool has_byte_tokens = false;
-  std::string separator;  // what stands between two tokens
-  // How many of which character the beginning of a text loses.
+  std::string separator;  // between two tokens
+  // How many leading copies of `stripped` are removed from a text.
   int num_stripped = 0;
   std::string stripped;
 };
@@ -42,54 +43,55 @@ struct TextRules {
 // Thread-safe.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.json or a tokenizer.model, a model folder with one of them, the first
-  // if it has both (and perhaps a tokenizer_config.json), or a model's GGUF file or its folder.
-  // NOT_FOUND or INVALID_ARGUMENT naming the file, the field, what was found and what is allowed; a
-  // component that is not implemented is an error, never ignored.
+  // `path` is a tokenizer.json, a tokenizer.model, a model folder that contains one of them (with
+  // both, the first is used) and perhaps a tokenizer_config.json, or a model's GGUF file or its
+  // folder. NOT_FOUND or INVALID_ARGUMENT naming the file, the field, the value found and the
+  // values allowed. A component that is not implemented is an error; it is never ignored.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
-  // The file that Load reads. Empty if the model has no tokenizer of its own: a folder without any
-  // of a tokenizer's files, a GGUF file whose "tokenizer.ggml.model" is absent, "none" or
+  // Returns the file that Load reads. Empty if the model does not have its own tokenizer: a folder
+  // without tokenizer files, or a GGUF file whose "tokenizer.ggml.model" is absent, "none" or
   // "no_vocab". Errors: GgufIn's, and those of a GGUF file.
   static absl::StatusOr<std::string> FileOf(const std::string& path);
-  // From the contents of two JSON files; `config` may be empty. `name` stands for the first in
-  // errors.
+  // Makes a tokenizer from the contents of tokenizer.json and tokenizer_config.json; `config` may
+  // be empty. Errors call the first one `name`.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(std::string_view contents,
                                                           std::string_view config,
                                                           const std::string& name);
   virtual ~Tokenizer() = default;
 
-  // Adds nothing at either end. INVALID_ARGUMENT naming the field `text`, with the offset,
-  // if it is not UTF-8, and if a part of it cannot be cut or has no token.
+  // Encodes `text` without adding tokens at either end. INVALID_ARGUMENT naming the field `text`,
+  // with the offset, if it is not UTF-8, or if a part of it cannot be split or does not have a
+  // token.
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                                       SpecialTokens special) const = 0;
-  // The same of the parts joined, but that a special token counts only where none of it is written
-  // in a kPlain part: text from others cannot pose as a template's own tokens. (Special
-  // tokens that are looked for in the normalised text count only between such parts.)
+  // Encodes the joined parts. A special token is recognised only if no byte of it is in a kPlain
+  // part, so untrusted text cannot imitate a template's own tokens. (Special tokens that are
+  // matched in the normalised text are recognised only between kPlain parts.)
   virtual absl::StatusOr<std::vector<TokenId>> EncodeMarked(
       absl::Span<const MarkedText> parts) const = 0;
-  // A text prompt's tokens with what the post-processor's template, else `add_bos_token` and
-  // `add_eos_token` of tokenizer_config.json, put around them.
+  // Adds the tokens that surround a text prompt: those of the post-processor's template, else those
+  // that `add_bos_token` and `add_eos_token` of tokenizer_config.json add.
   virtual std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const = 0;
-  // No clean-up of spaces. Bytes that are no UTF-8 become U+FFFD. Ids outside the vocabulary have
-  // no text.
+  // Decodes without cleaning up spaces. Invalid UTF-8 becomes U+FFFD. Ids outside the vocabulary
+  // have no text.
   virtual std::string Decode(absl::Span<const TokenId> ids, bool skip_special = false) const = 0;
 
   virtual int vocab_size() const = 0;  // the highest id plus one
   virtual bool IsSpecial(TokenId id) const = 0;
-  // The id of a token by its exact written form (special ones too), or -1.
+  // The id of the token with exactly this text (special tokens included), or -1.
   virtual TokenId IdOf(std::string_view token) const = 0;
 
-  // The bytes that a token adds to a text, `is_first`: as the first of it. Nothing for ids outside
-  // the vocabulary.
+  // The bytes that a token adds to a text; `is_first`: as the first token of the text. Nothing for
+  // ids outside the vocabulary.
   struct TokenText {
-    std::string_view bytes;  // the tokenizer's
-    bool is_byte = false;    // one byte of a character, by a token of its own
+    std::string_view bytes;  // owned by the tokenizer
+    bool is_byte = false;    // a byte token: one byte of a character
   };
   virtual std::optional<TokenText> TextOf(TokenId id, bool is_first) const = 0;
   virtual const TextRules& text_rules() const = 0;
 
-  // Every id that has a token, the commonest first as far as the vocabulary tells: special tokens
-  // and single bytes, then tokens in the order of the merges that make them, then the rest.
+  // Every id that has a token, the most common first as far as the vocabulary shows it: special
+  // tokens and single bytes, then tokens in the order of their merges, then the rest.
   virtual std::vector<TokenId> TokensByMerges() const = 0;
 };
 

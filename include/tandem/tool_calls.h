@@ -1,4 +1,4 @@
-// The calls of functions in an answer's text.
+// Parses function calls in an answer's text.
 #ifndef TANDEM_INCLUDE_TANDEM_TOOL_CALLS_H_
 #define TANDEM_INCLUDE_TANDEM_TOOL_CALLS_H_
 
@@ -23,20 +23,21 @@ class CallReader;
 // A function that the model may call.
 struct CallableFunction {
   std::string name;
-  std::map<std::string, JsonTypes> parameters{};  // where the form does not show what is a string
+  // Only for formats that do not show which values are strings.
+  std::map<std::string, JsonTypes> parameters{};
 };
 
-// The functions of `tools` as OpenAI's API has them, [{"type": "function", "function": {"name":
-// ..., "parameters": ...}}, ...]; none for null. INVALID_ARGUMENT names the member, the value
-// found and the values allowed. Further members are for the template alone.
+// Returns the functions of `tools`, which has the form of OpenAI's API, [{"type": "function",
+// "function": {"name": ..., "parameters": ...}}, ...]; empty for null. INVALID_ARGUMENT names the
+// member, the value found and the values allowed. Other members are used only by the template.
 absl::StatusOr<std::vector<CallableFunction>> CallableFunctions(const JsonValue& tools,
                                                                 const ToolFormat& format);
 
-// Takes an answer's text apart, however it is cut into pieces: content, and the calls that the
-// model makes. Text that only begins as a call, or that calls an unknown function, is content. A
-// call counts once its name and the first byte of its arguments are known; its arguments are then
-// let out as they come. White space before calls, and at the end of an answer with calls, is left
-// out. Thread-compatible.
+// Splits an answer's text into content and function calls, however the text is cut into pieces.
+// Text that only begins like a call, or calls an unknown function, is content. A call is recognised
+// when its name and the first byte of its arguments are known; its arguments are then returned as
+// they arrive. White space before calls, and at the end of an answer with calls, is dropped.
+// Thread-compatible.
 //
 //   ToolCallParser parser({.format = ToolFormat::Of(chat), .functions = {{.name = "f"}}});
 //   AnswerDelta answer = parser.Push(text);
@@ -46,8 +47,8 @@ class ToolCallParser {
   struct Options {
     ToolFormat format{};
     std::vector<CallableFunction> functions{};
-    bool must_call = false;  // then the marker before the calls may be missing
-    bool parallel = true;    // else calls after the first are left out
+    bool must_call = false;  // the marker before the calls may then be missing
+    bool parallel = true;    // else calls after the first are dropped
   };
   explicit ToolCallParser(Options options);
   ~ToolCallParser();
@@ -63,13 +64,14 @@ class ToolCallParser {
  private:
   enum class Place {
     kText,   // outside calls
-    kOpen,   // after a marker, before its call
-    kCall,   // in it
-    kAfter,  // after it
+    kOpen,   // after a marker, before the call
+    kCall,   // in a call
+    kAfter,  // after a call
   };
-  // Whether the text that came since a marker's beginning, and then `byte`, is a part or the whole
-  // of one of `markers`, in which case it is held and in marker_. The first byte of a marker occurs
-  // in it but once: what fails to be one holds no other's beginning.
+  // Whether the text since the beginning of a possible marker, followed by `byte`, is a prefix of
+  // or equal to one of `markers`. If so, it is held back in marker_. A marker's first byte occurs
+  // only once in it, so text that turns out not to be a marker does not contain the beginning of
+  // another.
   enum class Match { kNone, kPart, kWhole };
   Match Extend(char byte, absl::Span<const std::string_view> markers);
   void Read(char byte, AnswerDelta* delta);
@@ -78,30 +80,30 @@ class ToolCallParser {
   void ReadCall(char byte, AnswerDelta* delta);
   void ReadAfter(char byte, AnswerDelta* delta);
   void ReadEnd(char byte, AnswerDelta* delta);
-  // Whether calls without a marker may come.
+  // Whether a call may begin here without a marker.
   bool MayBeginBare() const;
-  // After a whole marker that calls begin with.
+  // Called after a complete marker that begins calls.
   void OnMarker();
   void BeginCall(char byte);
-  // The text that was held back is content after all.
+  // Returns the text that was held back as content.
   void GiveUp(AnswerDelta* delta);
   void GiveUpAndRead(char byte, AnswerDelta* delta);
-  void LetOutCall(AnswerDelta* delta);
+  void EmitCall(AnswerDelta* delta);
 
   const Options options_;
-  std::string_view call_begin_;               // the text that needs no marker in front of it
-  std::vector<std::string_view> beginnings_;  // the markers of calls
-  std::vector<std::string_view> after_;       // those that may follow a call
+  std::string_view call_begin_;               // text that begins a call even without a marker
+  std::vector<std::string_view> beginnings_;  // the markers that begin calls
+  std::vector<std::string_view> after_;       // the markers that may follow a call
   Place place_ = Place::kText;
   std::string held_{};    // text that may belong to a call
-  std::string marker_{};  // the part of a marker that has come
-  bool in_list_ = false;  // of calls
-  bool has_said_ = false;
+  std::string marker_{};  // the prefix of a marker read so far
+  bool in_list_ = false;  // in a list of calls
+  bool has_content_ = false;
   std::unique_ptr<CallReader> reader_{};
-  bool is_call_ = false;      // what reader_ reads
-  bool is_left_out_ = false;  // and that comes after the first
-  size_t num_let_out_ = 0;    // bytes of its arguments
-  int num_calls_ = 0;         // that were let out
+  bool is_call_ = false;      // whether reader_ reads a recognised call
+  bool is_left_out_ = false;  // whether that call is dropped, because it is not the first
+  size_t num_emitted_ = 0;    // bytes of its arguments returned so far
+  int num_calls_ = 0;         // calls returned so far
 };
 
 }  // namespace tandem

@@ -1,12 +1,15 @@
-// Attention of one unit over the paged cache; include after a simd_*.h.
+// Attention of one unit over the paged cache. Include it after a simd_*.h.
 //
-// A query vector is one (row, head). Its softmax runs online over tiles of kAttendTile absolute
-// positions in increasing order, begins anew with every chunk of kAttendChunk, and chunks are
-// merged in increasing order. Scores have lanes over positions and one chain over the head's
-// dimensions, mixes of values lanes over dimensions and one chain over the visible positions, so a
-// vector's bits do not depend on the other vectors of the unit. Lanes that it may not see are
-// replaced before the softmax and left out after it, never multiplied by zero: the cache may hold
-// NaN there.
+// A query vector is one row and head. Its softmax runs online over tiles of kAttendTile absolute
+// positions, in increasing order. It starts anew with every chunk of kAttendChunk positions, and
+// the chunks are merged in increasing order.
+//
+// A score has lanes over positions and one chain over the head's dimensions. A sum of values has
+// lanes over dimensions and one chain over the visible positions. So a vector's bits do not depend
+// on the other vectors of the unit.
+//
+// Lanes that a vector does not see are replaced before the softmax and left out after it. They are
+// never multiplied by zero, because the cache may hold NaN there.
 #ifndef TANDEM_KERNELS_CPU_ATTENTION_KERNELS_H_
 #define TANDEM_KERNELS_CPU_ATTENTION_KERNELS_H_
 
@@ -21,13 +24,13 @@ namespace {
 
 // ---- Groups of vectors ----
 
-// f(first, size) for one group of `count` <= kMost vectors; size() is a constant.
+// Calls f(first, size) for one group of `count` <= kMost vectors. size() is a constant.
 template <int kMost, class F>
 void ForGroup(int first, int count, const F& f) {
   if (count == kMost) return f(first, std::integral_constant<int, kMost>());
   if constexpr (kMost > 1) ForGroup<kMost - 1>(first, count, f);
 }
-// For groups of kMost of `num_vectors`, the last perhaps smaller.
+// Calls f for each group of kMost of `num_vectors` vectors. The last group may be smaller.
 template <int kMost, class F>
 void ForGroups(int num_vectors, const F& f) {
   for (int first = 0; first < num_vectors; first += kMost) {
@@ -79,10 +82,10 @@ void ScoreGroup(const AttendState& s, const Tile& tile, int first_vector) {
   }
 }
 
-// Lays the unit's queries out as ScoreGroup reads them.
+// Copies the unit's queries into the layout that ScoreGroup reads.
 template <class Kv>
 void PackQueries(const AttendState& s) {
-  constexpr int kStep = Kv::kPerWord / Kv::kParts;  // elements that a factor is made of
+  constexpr int kStep = Kv::kPerWord / Kv::kParts;  // elements of a query in a factor
   float* packed = s.queries;
   for (int first = 0; first < s.num_vectors; first += kScoreRows) {
     const int count = s.num_vectors - first < kScoreRows ? s.num_vectors - first : kScoreRows;
@@ -102,9 +105,10 @@ void PackQueries(const AttendState& s) {
 
 inline constexpr float kReferenceSlack = 8.0f;
 
-// Scores become exponentials of what they are above a reference. Sums follow a new reference only
-// when a score exceeds it by more than `slack`, and weights are up to e^slack: nearly always the
-// largest score of a chunk's first tile will do, and branches are foreseen.
+// Computes the softmax weights of a tile: the exponentials of the scores minus a reference. The
+// reference changes, and the sums are rescaled, only if a score exceeds it by more than `slack`, so
+// weights are at most e^slack. Nearly always the largest score of a chunk's first tile stays the
+// reference, which makes the branch predictable.
 //   weights: [kHalves], 0 in lanes that are not seen
 inline void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes, float slack,
                         Floats* weights) {
@@ -122,7 +126,7 @@ inline void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes, floa
   float* sums = s.sums + static_cast<int64_t>(vector) * s.sum_stride;
   float* totals = sums + s.padded_dim;
   float reference = before;
-  // At first, when sums are zeros, `before` is -infinity.
+  // In a chunk's first tile `before` is -infinity, and the sums are zeros.
   if (AtMost(Sub(most, Splat(before)), Splat(slack)) != 0xFFFF) {
     reference = Largest(most);
     const Floats shrink = Exp(Splat(before - reference));
@@ -138,7 +142,7 @@ inline void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes, floa
   Store(totals, total);
 }
 
-// The weights of a tile, where its scores were.
+// Replaces the scores of a tile by its weights.
 template <class Kv>
 void WeighTile(const AttendState& s, int first) {
   for (int vector = 0; vector < s.num_vectors; ++vector) {
@@ -158,8 +162,8 @@ void WeighTile(const AttendState& s, int first) {
 
 // ---- Sums of values ----
 
-// sums += exponentials times values of lanes [lanes), for kVectors vectors and kWide * 16
-// dimensions from `d`, or if kPart for `count` < 16.
+// sums += weights times values of lanes [lanes), for kVectors vectors and kWide * 16 dimensions
+// from `d` on, or for `count` < 16 dimensions if kPart.
 template <class Kv, int kVectors, int kWide, bool kPart>
 void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRange lanes, int d,
               int count) {
@@ -179,8 +183,8 @@ void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRan
     const int end = lanes.end < (h + 1) * kLanes ? lanes.end : (h + 1) * kLanes;
     const int first = begin / Kv::kPositions * Kv::kPositions;
     const std::byte* values = half.values + (first - h * kLanes) * half.value_stride + d * kBytes;
-    // One pointer for all vectors' factors: of an index each the compiler made registers of its
-    // own.
+    // One pointer for the factors of all vectors: with an index for each vector, the compiler used
+    // a register for each.
     const float* factors = weights + first / Kv::kPositions;
     for (int lane = first; lane < end;
          lane += Kv::kPositions, values += Kv::kPositions * half.value_stride, ++factors) {
@@ -218,8 +222,9 @@ void MixAllDimensions(const AttendState& s, const Tile& tile, int first_vector, 
   }
 }
 
-// Vectors see nearly the same lanes: together those that all see, one by one the rest before and
-// after, so that each adds its own lanes in increasing order.
+// The vectors of a group see nearly the same lanes. The lanes that all of them see are mixed for
+// all vectors at once. The lanes before and after these are mixed for each vector alone, so that
+// each vector adds its lanes in increasing order.
 template <class Kv, int kVectors>
 void MixVectors(const AttendState& s, const Tile& tile, int vector, int first) {
   if (s.AllSee(first)) {
@@ -284,7 +289,7 @@ inline void UseSums(AttendState& s, float* state) {
   s.references = state + static_cast<int64_t>(s.num_vectors) * s.sum_stride;
 }
 
-// `tile` holds what the cache does, of format Kv, as Read.
+// Attends to one tile of a cache of format Kv. `tile` holds its elements in format Read.
 template <class Kv, class Read>
 void AttendTile(const AttendState& s, int first, const Tile& tile) {
   ForGroups<kScoreRows>(
@@ -295,7 +300,8 @@ void AttendTile(const AttendState& s, int first, const Tile& tile) {
   });
 }
 
-// The softmax of positions [first, end) by themselves, into s.sums and s.references.
+// Computes the softmax of positions [first, end), which are in one chunk, into s.sums and
+// s.references.
 template <class Kv>
 void AttendChunk(const AttendState& s, int first, int end) {
   for (int64_t i = 0; i < static_cast<int64_t>(s.num_vectors) * s.sum_stride; ++i) s.sums[i] = 0.0f;
@@ -317,7 +323,7 @@ void AttendChunk(const AttendState& s, int first, int end) {
     return;
   }
   const bool widens = Kv::kWidens && Kv::kPerWord > 1 && s.num_vectors > kScoreRows;
-  Tile tiles[2];  // the one whose turn it is and the one after it
+  Tile tiles[2];  // the current tile and the next one
   int turn = 0;
   FindTile<Kv>(s, first, &tiles[turn]);
   for (; first < end; first += kAttendTile) {
@@ -339,7 +345,7 @@ void AttendChunk(const AttendState& s, int first, int end) {
   }
 }
 
-// Whether a vector sees a position of chunk `chunk`, and whether one before it.
+// Whether a vector sees a position in chunk `chunk`; below, whether it sees one before the chunk.
 inline bool SeesChunk(const AttendState& s, int vector, int chunk) {
   const IndexRange visible = Visible(s.position(vector), s.task->form);
   return visible.begin < (chunk + 1) * kAttendChunk && visible.end > chunk * kAttendChunk;
@@ -348,8 +354,8 @@ inline bool SeesBeforeChunk(const AttendState& s, int vector, int chunk) {
   return Visible(s.position(vector), s.task->form).begin < chunk * kAttendChunk;
 }
 
-// Adds what a chunk found to what the chunks before it found.
-//   merged, state: as s.sums with s.references behind them
+// Merges the state of a chunk into that of the chunks before it.
+//   merged, state: laid out as s.sums, followed by s.references
 inline void MergeChunk(const AttendState& s, int chunk, const float* state, float* merged) {
   const int64_t num_sums = static_cast<int64_t>(s.num_vectors) * s.sum_stride;
   for (int vector = 0; vector < s.num_vectors; ++vector) {

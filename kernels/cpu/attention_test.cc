@@ -1,4 +1,5 @@
-// Attention over the paged cache: right, and the same bits whatever surrounds a row.
+// Tests of attention over the paged cache: results are right, and the bits of a row depend on
+// nothing else in the pass.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -28,10 +29,12 @@ struct Shape {
   }
 };
 
-// Sequences' keys and values, in double what attention should give, and the cache that holds them.
+// Sequences with random queries, the cache that holds their keys and values, and the expected
+// attention in double.
 class World {
  public:
-  // `garbage` fills what no position of [0, length) owns, pages of other sequences included.
+  // `garbage` fills all parts of the cache that do not belong to a position in [0, length),
+  // including unused pages.
   World(const Shape& shape, std::vector<int> lengths, int page_size, float garbage, uint32_t seed)
       : shape_(shape), lengths_(std::move(lengths)), page_size_(page_size) {
     std::mt19937 random(seed);
@@ -42,7 +45,7 @@ class World {
     FillCache(garbage, random);
   }
 
-  // The last `counts[i]` rows of each sequence's first `lengths[i]` tokens in one call.
+  // Attends with the last `counts[i]` of each sequence's first `lengths[i]` tokens, in one call.
   TestMatrix Attend(Backend& backend, const std::vector<int>& counts,
                     const std::vector<int>& lengths) {
     std::vector<int32_t> starts = {0};
@@ -64,12 +67,12 @@ class World {
   }
   TestMatrix AttendLast(Backend& backend, int count) { return Attend(backend, {count}, lengths_); }
 
-  // Forgets where the pages that lie wholly before `position` are.
+  // Invalidates the table entries of the pages that are completely before `position`.
   void ForgetPagesBefore(int position) {
     std::fill_n(page_tables_.begin(), position / page_size_, 1 << 30);
   }
 
-  // Makes the value of a sequence's token NaN as the backend would cache it.
+  // Replaces a token's value by NaN, in the form in which the backend would cache it.
   void SpoilValue(int sequence, int position, float key_element = 1.0f) {
     const std::vector<float> key(shape_.head_dim, key_element), value(shape_.head_dim, NAN);
     const int page = page_tables_[sequence * max_pages_ + position / page_size_];
@@ -101,15 +104,15 @@ class World {
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
-  // What row `position` of head `h` should be, and how far f32 may be off, element by element.
+  // Computes the expected row `position` of head `h`, and the tolerance of f32 for each element.
   //
-  // Keys and values are what the cache holds, so what it rounds does not count. A score errs by at
-  // most head_dim + 3 roundings of sum |q k| * scale (one for the key's scale), which enters its
-  // weight as a factor, as do exp's 2 units in the last place (2^-22) and the shrinking at each of
-  // the `position / 32` tiles and `position / 256` chunks, of which the largest score's error is
-  // common to all weights and the sum and cancels; then the sum of values has `position` roundings
-  // and one of the value's scale. Twice that for the quotient. A cap shrinks a score's error and
-  // adds 5 roundings.
+  // Keys and values are read from the cache, so their rounding does not count. The error of a score
+  // is at most head_dim + 3 roundings of sum |q k| * scale (one for the key's scale). It is a
+  // factor of the weight, as are exp's 2 units in the last place (2^-22) and the rescaling at each
+  // of the `position / 32` tiles and `position / 256` chunks. The error of the largest score is
+  // common to all weights and to their sum, and cancels. The sum of values then has `position`
+  // roundings, and one for the value's scale. Twice all that covers the quotient. A cap reduces the
+  // error of a score and adds 5 roundings.
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
               std::vector<double>* tolerance, const TestBackend& test) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
@@ -153,17 +156,17 @@ class World {
     double relative =
         2.0 * eps *
         ((d + 10) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
-    // Where queries and weights are rounded to bf16, by 2^-9 of their size: scores err by that of
-    // sum |q k| * scale, and so do weights as factors, which then round themselves.
+    // If queries and weights are rounded to bf16, each by 2^-9 of its size: the error of a score is
+    // 2^-9 * sum |q k| * scale, which is a factor of the weight, and the weight is rounded as well.
     if (test.rounds_to_bf16 && shape_.dtype == KvDType::kBF16) {
       relative += 2.0 * 0x1p-9 * (magnitude + 1);
     }
-    // Where they are rounded to integers: queries by half of a step of their largest / 32512,
-    // and eight roundings of scales and sums; weights, times the scales of their values, by half of
-    // a step of e times the largest scale of the tile / 65535, where the reference, which is no
-    // more than the largest score, weighs 1.
+    // If they are rounded to integers: queries by half a step, which is their largest element /
+    // 32512, and by eight roundings of scales and sums. Weights times the scales of their values
+    // are rounded by half a step, which is e * (the largest scale of the tile) / 65535 if the
+    // reference, which is at most the largest score, has weight 1.
     double step = 0.0;
-    if (test.rounds_to_whole && shape_.dtype == KvDType::kInt8) {
+    if (test.rounds_to_int16 && shape_.dtype == KvDType::kInt8) {
       double largest_query = 0.0;
       for (int i = 0; i < d; ++i) largest_query = std::max(largest_query, std::abs(double{q[i]}));
       relative += 2.0 * (0.5 * largest_query / 32512 * key_size + 8 * eps * (magnitude + 1));
@@ -201,7 +204,7 @@ class World {
     return TestKvRow(view(), is_key, page, kv_head, position % page_size_);
   }
 
-  // Pages in random order with others between them; tables end in a page that is not there.
+  // Pages are in random order, with unused pages between them. Unused table entries are invalid.
   void FillCache(float garbage, std::mt19937& random) {
     const int row_words = KvRowWords(shape_.dtype, shape_.head_dim);
     page_stride_ = shape_.num_kv_heads * (int64_t{page_size_} * row_words + 3) + 7;
@@ -214,7 +217,7 @@ class World {
     std::shuffle(free_pages.begin(), free_pages.end(), random);
     page_tables_.assign(size_t(sequences) * max_pages_, 1 << 30);
     for (int s = 0; s < sequences; ++s) {
-      std::mt19937 content(s + 17 * lengths_[s]);  // whatever the pages
+      std::mt19937 content(s + 17 * lengths_[s]);  // independent of the pages
       for (int t = 0; t < lengths_[s]; ++t) {
         if (t % page_size_ == 0) {
           page_tables_[s * max_pages_ + t / page_size_] = free_pages.back();
@@ -239,15 +242,15 @@ class World {
   std::vector<int32_t> page_tables_;
 };
 
-// One of each instruction set that computes exactly, and one that rounds queries and weights where
-// there is that for a cache of `dtype`.
+// For each instruction set, a backend that keeps queries and weights exact and, if the instruction
+// set supports it for a cache of `dtype`, one that rounds them.
 std::vector<TestBackend> OneOfEachIsa(KvDType dtype = KvDType::kF32, int threads = 2) {
   std::vector<TestBackend> backends;
   for (const std::string& isa : CpuIsas()) {
     backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
     TestBackend rounding = MakeTestBackend(isa, CpuCompute::kAuto, threads);
     if ((rounding.rounds_to_bf16 && dtype == KvDType::kBF16) ||
-        (rounding.rounds_to_whole && dtype == KvDType::kInt8)) {
+        (rounding.rounds_to_int16 && dtype == KvDType::kInt8)) {
       backends.push_back(std::move(rounding));
     }
   }
@@ -300,9 +303,9 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
   }
 }
 
-// Rows of 1 to 9 queries, around every edge of tiles and pages, with pages of every kind and
-// garbage of every kind, against the rows one by one in pages of 16.
-TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
+// Passes of 1 to 9 rows around every edge of tiles and pages, with several page sizes and kinds of
+// garbage, have the same bits as single rows in pages of 16.
+TEST_P(AttentionOf, RowBitsDoNotDependOnOtherRowsPagesOrGarbage) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const auto& [window, first] :
          {std::pair{0, 0}, {1, 0}, {7, 0}, {32, 0}, {40, 0}, {0, 1}, {7, 1}, {40, 18}}) {
@@ -330,9 +333,9 @@ TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage)
   }
 }
 
-// Chunks end at 256 and 512, the window's edges run through them, and pages of 16, 32 and 48 are
-// read in place.
-TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
+// Chunks end at 256 and 512, and the edges of windows are around these positions. Pages of 16, 32
+// and 48 are read in place.
+TEST_P(AttentionOf, RowBitsAtChunkEdgesDoNotDependOnOtherRows) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const auto& [window, first] : {std::pair{0, 0},
                                         {9, 0},
@@ -391,8 +394,8 @@ TEST_P(AttentionOf, ReadsNoPageBeforeTheFirstPosition) {
   }
 }
 
-// A draft head's cache has no row of the first token.
-TEST_P(AttentionOf, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+// A draft head's cache does not have a row for the first token.
+TEST_P(AttentionOf, IgnoresThePositionsBeforeTheFirst) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const auto& [window, first] : {std::pair{0, 1}, {3, 1}, {0, 40}, {300, 270}}) {
       World world({4, 2, 24, window, dtype, 0.0f, first}, {300}, 16, NAN, 5);
@@ -415,8 +418,8 @@ TEST_P(AttentionOf, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
   }
 }
 
-// Later tokens of the same sequence are garbage too for a row that stands before them.
-TEST_P(AttentionOf, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
+// For a row, later tokens of its sequence are garbage too.
+TEST_P(AttentionOf, PassesInChunksOfEverySizeHaveTheSameBits) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const int window : {0, 37}) {
       const int length = 150;
@@ -435,9 +438,9 @@ TEST_P(AttentionOf, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
   }
 }
 
-TEST_P(AttentionOf, AValueThatIsNoNumberReachesTheRowsThatSeeItAndNoOthers) {
+TEST_P(AttentionOf, NanValueReachesOnlyTheRowsThatSeeIt) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
-    for (const int spoilt : {31, 64, 290}) {  // the edge of a tile, within one, in another chunk
+    for (const int spoilt : {31, 64, 290}) {  // last and first of a tile, in another chunk
       World world({4, 2, 24, 0, dtype}, {300}, 16, 0.0f, 5);
       const TestMatrix before = world.AttendLast(*test.backend, 300);
       world.SpoilValue(0, spoilt);
@@ -455,9 +458,10 @@ TEST_P(AttentionOf, AValueThatIsNoNumberReachesTheRowsThatSeeItAndNoOthers) {
   }
 }
 
-// Where neighbours among f32 are far apart, what is above the reference still is weighed as such,
-// and values mix to nothing larger than they are, but for the rounding of weights to 2^-9.
-TEST_P(AttentionOf, ScoresOfAnySizeMixValues) {
+// Scores may be so large that neighbouring f32 numbers are far apart. Scores above the reference
+// still get the right weights, and outputs are not larger than the largest value, except for the
+// rounding of weights to 2^-9.
+TEST_P(AttentionOf, OutputsAreBoundedByTheValuesForScoresOfAnySize) {
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const float factor : {0x1p-110f, 1e3f, 3e7f, 1e12f}) {
       World world({4, 2, 24, 0, dtype}, {300}, 16, NAN, 6);
@@ -490,8 +494,8 @@ TEST_P(AttentionOf, BatchesAndThreadsDoNotChangeBits) {
   }
 }
 
-// Few heads and several sequences: chunks of one head are shared out.
-TEST_P(AttentionOf, ContextsSharedOutOverThreadsKeepTheirBits) {
+// With few heads and several sequences, threads share the chunks of a head.
+TEST_P(AttentionOf, ThreadsSharingAContextDoNotChangeBits) {
   const std::vector<int> lengths = {1500, 40, 777};
   for (const std::string& isa : CpuIsas()) {
     for (const int heads : {1, 3, 7}) {
@@ -509,7 +513,7 @@ TEST_P(AttentionOf, ContextsSharedOutOverThreadsKeepTheirBits) {
   }
 }
 
-TEST(Attention, MoreQueryHeadsThanAUnitHoldsAreRight) {
+TEST(Attention, HandlesMoreQueryHeadsThanAUnitHolds) {
   for (TestBackend& test : OneOfEachIsa()) {
     World world({71, 1, 8, 0}, {40}, 16, NAN, 13);
     const TestMatrix out = world.AttendLast(*test.backend, 3);

@@ -1,7 +1,7 @@
-// Where a unit of attention finds the keys and values of a tile, and how it brings them into the
-// form that it reads; include after a simd_*.h. Here every element becomes the f32 that it stands
-// for (of int8 without its scale), exactly, so that a sum has the same bits whether elements are
-// widened where they are used or before.
+// Finds the keys and values of a tile of attention, and converts them to the form that the kernels
+// read. Include it after a simd_*.h. Each element is converted exactly to the f32 that it
+// represents (for int8, without its scale). So a sum has the same bits whether elements are widened
+// in advance or where they are used.
 #ifndef TANDEM_KERNELS_CPU_ATTENTION_TILES_H_
 #define TANDEM_KERNELS_CPU_ATTENTION_TILES_H_
 
@@ -14,20 +14,21 @@
 namespace tandem {
 namespace {
 
-// Each format has
-//   kPerWord: elements of a word
-//   kParts: multiplications that a word of keys takes
+// A format of a cache has these members:
+//   kPerWord: elements in a word
+//   kParts: multiplications for each word of keys
 //   kPositions: positions whose values are multiplied at once
-//   Part(words, j): what multiplication j takes of each of 16 words
-//   Values<kWide, kPart>(p, stride, visible, count, out): what kWide multiplications take of 16
-//     dimensions each, or one of the first `count`, of positions p, p + stride, ..., of which those
-//     in `visible` are seen
-//   Factor(x, y): the factor of one element, or of two, of a query
-//   StoreWeights(out, weights): kAttendTile weights as factors
-//   SplatFactor(p): a factor for every lane
-//   kWidens: whether elements may be widened before they are used, by
-//     Widen(elements): 16 elements in a row
-//     Element(p): one
+//   Part(words, j): the operand of multiplication j, from 16 words of keys
+//   Values<kWide, kPart>(p, stride, visible, count, out): the operands of kWide multiplications,
+//     each of 16 dimensions (if kPart, of the first `count`), from the values of kPositions
+//     positions at p, p + stride, ... Only the positions in `visible` are used.
+//   Factor(x, y): the factor for one element, or for two, of a query
+//   StoreWeights(out, weights): stores kAttendTile weights as factors
+//   SplatFactor(p): the factor at p in every lane
+//   Accumulate(sum, elements, factor): sum + elements * factor
+//   kWidens: whether elements may be widened in advance, with
+//     Widen(elements): 16 consecutive elements
+//     Element(p): one element
 struct F32Factors {
   using Elements = Floats;
   static constexpr int kPositions = 1;
@@ -42,7 +43,7 @@ struct F32Factors {
   }
 };
 
-// The first `count` of 16 elements in a row; no others are touched.
+// Widens the first `count` of 16 consecutive elements. Does not touch the others.
 template <class Kv>
 Floats WidenPart(const std::byte* elements, int count) {
   constexpr int kBytes = 4 / Kv::kPerWord;
@@ -123,22 +124,23 @@ namespace {
 
 inline constexpr int kHalves = kAttendTile / kLanes;
 
-// 16 positions of a tile: word w of their keys from keys + w * key_stride, elements of value i from
-// values + i * value_stride. Zeros, with strides of 0, where the unit sees none of them.
+// 16 positions of a tile. Word w of their keys is at keys + w * key_stride, and the elements of
+// value i are at values + i * value_stride. If the unit sees none of the positions, all point to
+// zeros, with strides of 0.
 struct HalfTile {
   const std::byte* keys;
   const std::byte* values;
-  const std::byte* key_scales;  // of 16 positions, if the cache has scales
-  const std::byte* value_scales;
-  int64_t key_stride;  // bytes
+  const std::byte* key_scales;    // [16], if the cache has scales
+  const std::byte* value_scales;  // [16], if the cache has scales
+  int64_t key_stride;             // bytes
   int64_t value_stride;
 };
 struct Tile {
   HalfTile halves[kHalves];
 };
 
-// The cache lines of the tile after the one whose turn it is, fetched a few at a time: pages are
-// too short for the hardware to follow, and a core waits for no more than some 24 lines at once.
+// Prefetches the cache lines of the next tile, a few at a time: pages are too short for the
+// hardware's prefetcher, and a core has at most about 24 lines in flight.
 struct Fetcher {
   const std::byte** lines;  // [AttendTileLines]
   int next;
@@ -150,32 +152,33 @@ struct Fetcher {
   }
 };
 
-// What a unit works on: `num_vectors` vectors, those of a row next to each other.
+// The working state of a unit: `num_vectors` query vectors, in the order of rows and then heads.
 struct AttendState {
   const AttendTask* task;
   const AttendUnit* unit;
-  int num_heads;  // of the unit
+  int num_heads;  // query heads of the unit
   int num_vectors;
   int head_dim;
   int padded_dim;
-  IndexRange visible;      // positions that any vector sees
-  IndexRange seen_by_all;  // empty: begin >= end
+  IndexRange visible;      // positions that at least one vector sees
+  IndexRange seen_by_all;  // positions that all vectors see; empty if begin >= end
 
   float* sums;  // [num_vectors, sum_stride]: weighted values so far, then lanes of exponentials
-  float* references;  // [num_vectors]: what scores are compared with
+  float* references;  // [num_vectors]: subtracted from scores before the exponential
   int sum_stride;
 
   float* queries;       // [groups of up to kScoreRows vectors][head_dim, vectors of the group]
-  float* scores;        // [num_vectors, kAttendTile]: of this tile, then their exponentials
+  float* scores;        // [num_vectors, kAttendTile]: scores of this tile, then its weights
   float* wide_keys;     // [head_dim, kAttendTile]
   float* wide_values;   // [kAttendTile, padded_dim]
   float* zeros;         // [padded_dim]
-  float* key_scales;    // [kAttendTile]: what scores are multiplied by
+  float* key_scales;    // [kAttendTile]: the factors of scores
   float* value_scales;  // [kAttendTile], if the cache has scales
 
   Fetcher* fetcher;
 
-  bool AllSee(int first) const {  // the tile at `first`
+  // Whether all vectors see the whole tile at position `first`.
+  bool AllSee(int first) const {
     return first >= seen_by_all.begin && first + kAttendTile <= seen_by_all.end;
   }
   int row(int vector) const { return unit->rows.begin + vector / num_heads; }
@@ -185,13 +188,13 @@ struct AttendState {
   }
 };
 
-// The positions that one standing at `position` sees; none: begin >= end.
+// The positions that a row at `position` sees; empty if begin >= end.
 inline IndexRange Visible(int position, const AttentionForm& form) {
   const int begin = form.window > 0 && position >= form.window ? position - form.window + 1 : 0;
   return {begin > form.first ? begin : form.first, position + 1};
 }
 
-// Lanes of `lanes` of half h of a tile, `other` elsewhere.
+// Keeps the lanes of half h of a tile that are in `lanes` (of the tile); `other` elsewhere.
 inline Floats KeepOfHalf(Floats x, int h, IndexRange lanes, float other) {
   const int begin = lanes.begin - h * kLanes;
   const int end = lanes.end - h * kLanes;
@@ -205,7 +208,7 @@ inline Floats KeepOfHalf(Floats x, int h, IndexRange lanes, float other) {
                    Splat(other));
 }
 
-// The lanes of the tile at `first` that a vector sees; empty ones have begin >= end.
+// The lanes of the tile at `first` that a vector sees; empty if begin >= end.
 inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
   const IndexRange visible = Visible(s.position(vector), s.task->form);
   if (visible.begin >= visible.end) return {0, 0};
@@ -215,7 +218,7 @@ inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
 
 // ---- Where a tile is ----
 
-// The block of words of the unit's head in the page that holds `position`.
+// The offset, in bytes, of the unit's head in the page that holds `position`.
 inline int64_t BlockOf(const AttendState& s, int position) {
   const PagedKvView& kv = s.task->kv;
   const int64_t page = kv.page_tables[static_cast<int64_t>(s.unit->sequence) * kv.max_pages +
@@ -223,7 +226,7 @@ inline int64_t BlockOf(const AttendState& s, int position) {
   return 4 * kv.BlockOf(page, s.unit->kv_head);
 }
 
-// REQUIRES: page_size % kLanes == 0, so that 16 positions share a page.
+// Finds the tile at `first`. REQUIRES: page_size % kLanes == 0, so that 16 positions share a page.
 template <class Kv>
 void FindTile(const AttendState& s, int first, Tile* tile) {
   const PagedKvView& kv = s.task->kv;
@@ -252,7 +255,8 @@ void FindTile(const AttendState& s, int first, Tile* tile) {
   }
 }
 
-// The scales of visible positions; those of others may be anything.
+// Copies the scales of the tile at `first` for visible positions. Other entries of `scales` are
+// unspecified.
 inline void GatherScalesOf(const AttendState& s, const void* cache, int first, float* scales) {
   const PagedKvView& kv = s.task->kv;
   const int64_t skipped = int64_t{4} * kv.page_size * KvElementWords(kv.dtype, kv.head_dim);
@@ -271,7 +275,7 @@ inline void GatherScalesOf(const AttendState& s, const void* cache, int first, f
   }
 }
 
-// Sets key_scales and value_scales of the tile at `first`, whatever the page size.
+// Sets key_scales and value_scales for the tile at `first`, for any page size.
 template <class Kv>
 void GatherScales(const AttendState& s, int first) {
   const Floats scale = Splat(s.task->form.scale);
@@ -286,7 +290,7 @@ void GatherScales(const AttendState& s, int first) {
   }
 }
 
-// The same of a tile of FindTile.
+// The same for a tile that FindTile has found.
 template <class Kv>
 void FindScales(const AttendState& s, const Tile& tile) {
   const Floats scale = Splat(s.task->form.scale);
@@ -300,8 +304,8 @@ void FindScales(const AttendState& s, const Tile& tile) {
   }
 }
 
-// The steps of computing a tile: one for each word of keys and for each slice of values that are
-// multiplied at once, of each group of vectors.
+// The number of steps in which a tile is computed: for each group of vectors, one for each word of
+// keys and one for each slice of values that is multiplied at once.
 template <class Kv>
 int FetchSteps(const AttendState& s) {
   const int groups = (s.num_vectors + kScoreRows - 1) / kScoreRows;
@@ -310,7 +314,7 @@ int FetchSteps(const AttendState& s) {
          (KvElementWords(Kv::kDType, s.head_dim) + slices * (kAttendTile / Kv::kPositions));
 }
 
-// Has `tile` fetched in the steps of computing another.
+// Plans the prefetches of `tile`, which are made in the steps of computing another tile.
 template <class Kv>
 void FetchMeanwhile(const AttendState& s, const Tile& tile) {
   Fetcher& fetcher = *s.fetcher;
@@ -334,7 +338,7 @@ void FetchMeanwhile(const AttendState& s, const Tile& tile) {
   fetcher.per_step = (count + steps - 1) / steps;
 }
 
-// ---- Keys and values as f32, for many vectors and for pages that 16 positions do not share ----
+// ---- Keys and values as f32: for many vectors, or if 16 positions are in several pages ----
 
 inline void UseWideTile(const AttendState& s, Tile* tile) {
   for (int h = 0; h < kHalves; ++h) {
@@ -376,7 +380,8 @@ void WidenTile(const AttendState& s, const Tile& tile) {
   }
 }
 
-// Position by position; zeros where the unit sees none.
+// Widens the tile at `first` position by position, for any page size. Positions that the unit does
+// not see become zeros.
 template <class Kv>
 void GatherTile(const AttendState& s, int first) {
   const PagedKvView& kv = s.task->kv;
@@ -403,7 +408,7 @@ void GatherTile(const AttendState& s, int first) {
   }
 }
 
-// The same as the cache's words, for formats that are not widened.
+// The same for formats that are not widened: gathers the cache's words.
 template <class Kv>
 void GatherWords(const AttendState& s, int first, Tile* tile) {
   const PagedKvView& kv = s.task->kv;

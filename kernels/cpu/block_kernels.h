@@ -1,9 +1,9 @@
-// Products with weights of block formats; include after a simd_*.h.
+// Products with weights of block formats. Include it after a simd_*.h.
 //
-// Inside a group, or the half of one that has a scale of its own, integers accumulate exactly.
-// The sum, times the scales of both sides, joins the output's one chain of sums in increasing
-// input, then the minimum times the sum of the activations: that alone rounds, so rows are
-// independent here as in products of floats.
+// Within a group, or within a half of one if halves have scales, the products of integers are
+// summed exactly. That sum times the scales of both sides, and then the minimum times the sum of
+// the activations, are added to the output's only chain of sums, in increasing input. Nothing else
+// rounds, so rows are independent here as in products of floats.
 #ifndef TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
 #define TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
 
@@ -15,17 +15,16 @@
 namespace tandem {
 namespace {
 
-// ---- How all products go through panels ----
+// ---- Constants of all products ----
 
 inline constexpr int kPanelVectors = kPanelOutputs / kLanes;
 inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
-// The lines of a step, all of which a single group of rows fetches.
+// The cache lines of a step. If there is only one group of rows, it prefetches all of them.
 inline constexpr int kStepLines = kStepBytes / 64;
 
-// How far ahead of itself a product fetches. One that reads its weights once fetches just in time
-// into the L1 cache; one that goes over a block several times, into the L2
-// cache, for in the first it would drive out the block: 8 rows then took 2.0 instead of 1.2 times
-// as long as one.
+// How far ahead a product prefetches if it reads its weights once: just in time, into the L1 cache.
+// A product that goes over a block several times prefetches into the L2 cache, because lines in the
+// L1 cache would evict the block: 8 rows then took 2.0 instead of 1.2 times as long as one row.
 inline constexpr int kNearFetchBytes = 5120;
 
 // ---- Weights of block formats ----
@@ -36,23 +35,23 @@ inline Words LoadStep(const std::byte* p) {
 
 inline constexpr int kGroupSteps = kGroupOfBlock / 4;
 
-// The numbers of IQ4_NL and IQ4_XS (blocks.cc), 128 more than they are.
+// The numbers of IQ4_NL and IQ4_XS (kIq4Numbers in blocks.h) plus 128.
 alignas(16) inline constexpr uint8_t kIq4Table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                       129, 141, 153, 166, 181, 197, 217, 241};
 
 static_assert(8 * 2 * 15 * 127 < 32768 && 4 * 2 * 31 * 127 < 32768 && 2 * 2 * 63 * 127 < 32768);
 
-// Of a group, or of half of one, for 16 outputs.
+// The scales of a group, or of half of one, for 16 outputs.
 struct GroupScales {
   Floats scales;
-  Floats minimums;  // zeros in formats without
+  Floats minimums;  // zeros in formats without minimums
 };
 
 template <typename DotProduct, DType kDType>
 struct BlockFormat : DotProduct {
   static constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
 
-  // Inputs [4 step, 4 step + 4) of 16 outputs.   group: from the outputs' first word on
+  // The codes of inputs [4 step, 4 step + 4) of 16 outputs.   group: at the first output's word
   static Words Numbers(const std::byte* group, int step) {
     if constexpr (kLayout.bits == 8) {
       return LoadStep(group + step * kStepBytes);
@@ -72,16 +71,17 @@ struct BlockFormat : DotProduct {
       return low;
     }
   }
-  // How many steps' products lanes of 16 bits hold: two of them at most 2^bits - 1 times 127 each.
+  // The number of steps whose products fit the lanes of 16 bits that DotPairs adds to: each step
+  // adds two products of at most (2^bits - 1) * 127. 0: DotPairs is not used.
   static constexpr int kPairSteps = kLayout.has_table || kLayout.bits == 8 || !DotProduct::kHasPairs
                                         ? 0
                                     : kLayout.bits == 4 ? 8
                                     : kLayout.bits == 5 ? 4
                                                         : 2;
-  // Whether numbers, 128 more than they are, are brought back to what they are first.
+  // Whether codes, which are numbers plus 128, are first turned into the signed numbers.
   static constexpr bool kIsCentred = kLayout.zero == 128 && DotProduct::kIsSigned;
   static constexpr int kZero = kIsCentred ? 0 : kLayout.zero;
-  // Of 16 outputs from `lane` on.
+  // The scales of 16 outputs from `lane` on.
   static GroupScales Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
     GroupScales scales = {Part<0>(unit, group, half, lane), Zero()};
     if constexpr (kLayout.has_minimums) scales.minimums = Part<1>(unit, group, half, lane);
@@ -103,15 +103,16 @@ struct BlockFormat : DotProduct {
   }
 };
 
-// What a row's sums begin with: numbers are `zero` more than they are.
+// The initial value of a row's sums, which corrects for `zero`: codes are numbers plus `zero`.
 template <typename Format>
 inline Words BeginningOf(const ActivationGroup& row, int half) {
   const int32_t whole = Format::kLayout.halves() == 2 ? row.sums[half] : row.sums[0] + row.sums[1];
   return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
 }
 
-// Adds a row's whole sums with 16 outputs, times the scales of both sides, to the outputs' totals,
-// then the minimums times its activations; or starts the totals.
+// Adds a row's integer sums for 16 outputs, times the scales of both sides, to the outputs' totals,
+// and then the minimums times the sum of the row's activations. If `start`, the totals start from
+// 0.
 template <typename Format>
 inline void AddProducts(const Words& products, const ActivationGroup& row, int half,
                         const GroupScales& scales, bool start, float* totals) {
@@ -125,14 +126,14 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
   Store(totals, total);
 }
 
-// The integers of a half of a group, or of all of it, times those of the rows.
-//   w: the group, from the slice's first word on; ahead: as MultiplyUnit's, moved on
+// Multiplies the integers of a group, or of half of one, by those of the rows.
+//   w: the group, at the slice's first word; ahead: as for MultiplyUnit, and advanced
 template <typename Format, int kRows, int kVectors = SliceVectors(kRows)>
 inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations, int half,
                          const std::byte** ahead, Words (&sum)[kRows][kVectors]) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kSteps = kGroupSteps / kLayout.halves();
-  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // of a group
+  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // in a group
   constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
   const auto first = [&](int r) {
     return BeginningOf<Format>(activations[r * kLayout.unit_groups()], half);
@@ -179,8 +180,8 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
   }
 }
 
-// As MultiplyFloats, of one unit's groups, of which the rows have `activations`,
-// [kRows, unit_groups].   ahead: what to fetch meanwhile, or null
+// The same as MultiplyFloats, for the groups of one unit.
+//   activations: [kRows, unit_groups]; ahead: the bytes to prefetch, or null
 template <typename Format, int kRows>
 void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int groups, bool start,
                   const std::byte* ahead, float* sums) {
@@ -220,9 +221,9 @@ UnitFunction UnitFunctionFor(int rows) {
   return MultiplyUnit<Format, kRows>;
 }
 
-// Calls multiply(unit, activations, groups, start, ahead) for each unit of a panel, as MultiplyUnit
-// takes them, from row `first_row` on.
-//   fetch_end: what lies behind it is not wanted in the cache
+// Calls multiply(unit, activations, groups, start, ahead) for each unit of a panel. The arguments
+// are those of MultiplyUnit, for the rows from `first_row` on.
+//   fetch_end: the end of the bytes to prefetch
 template <typename Format, typename MultiplyRows>
 inline void ForEachUnit(const ProductTask& task, const std::byte* panel, int first_row,
                         const std::byte* fetch_end, const MultiplyRows& multiply) {
@@ -246,8 +247,8 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
                         const std::byte* fetch_end, float* sums) {
   const int num_rows = rows.end - rows.begin;
   const int row_groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
-  const int small = num_rows / row_groups;           // rows of a group of rows
-  const int larger = num_rows - small * row_groups;  // groups of one more, which go first
+  const int small = num_rows / row_groups;           // rows in a group of rows
+  const int larger = num_rows - small * row_groups;  // groups with one row more, which come first
   ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
                       [&](const std::byte* unit, const ActivationGroup* activations, int groups,
                           bool start, const std::byte* ahead) {
@@ -262,20 +263,20 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
                       });
 }
 
-// To the nearest integer, to even between two. REQUIRES: |x| < 2^22.
+// Rounds to the nearest integer, ties to even. REQUIRES: |x| < 2^22.
 inline Floats Round(Floats x) {
-  const Floats large = Splat(0x1.8p23f);  // from here on, all that a float holds are integers
+  const Floats large = Splat(0x1.8p23f);  // floats of this size are integers
   return Sub(Add(x, large), large);
 }
 
-// Activations all below this in magnitude count as zeros: 127 over them might be infinite.
+// If all activations of a group are smaller, they count as zeros: 127 / largest might be infinite.
 inline constexpr float kNoActivation = 0x1p-100f;
 
 // Quantises kGroupOfBlock activations.
 inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
   Floats value[2];
   Floats most = Zero();
-  Floats nothing = Zero();  // or NaN
+  Floats nothing = Zero();  // sums of 0 * x: 0, or NaN if an x is not finite
   for (int i = 0; i < 2; ++i) {
     value[i] = Load(x + i * kLanes);
     most = Max(most, Max(value[i], Sub(Zero(), value[i])));
@@ -294,7 +295,7 @@ inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
   out->sum = out->scale * static_cast<float>(out->sums[0] + out->sums[1]);
 }
 
-// out: [units, num_rows, kUnitGroups]
+// Quantises the activations of rows [rows).   packed: [units, num_rows, kUnitGroups]
 template <int kUnitGroups>
 void PackActivationGroups(const float* x, int64_t stride, int inputs, int num_rows, IndexRange rows,
                           void* packed) {

@@ -1,5 +1,4 @@
-// How panels hold the weights of block formats (kernels/blocks.h); for who packs and who
-// multiplies.
+// The layout of block formats (kernels/blocks.h) in panels, for packing and for products.
 #ifndef TANDEM_KERNELS_CPU_BLOCK_LAYOUT_H_
 #define TANDEM_KERNELS_CPU_BLOCK_LAYOUT_H_
 
@@ -10,26 +9,30 @@
 
 namespace tandem {
 
-// Inputs of a group, which have a scale in common or two, and groups of a block of the K formats.
+// The inputs of a group, which has one scale or two.
 inline constexpr int kGroupOfBlock = 32;
+// The groups of a block of the K formats.
 inline constexpr int kSuperBlockGroups = 8;
 
-// What stands beside the numbers of a group.
+// The scale (and minimum) of a group.
 enum class BlockScales {
   kF16,          // an f16
-  kFactors,      // a factor of 8 bits, of an f16 that 8 groups have in common
-  kHalfFactors,  // the same for each half of it
+  kFactors,      // a factor of 8 bits, times an f16 that 8 groups share
+  kHalfFactors,  // such a factor for each half of the group
 };
 
 // A panel is a sequence of units of `unit_groups` groups; the last unit may have fewer. A unit is
-//   head: with factors the f16 scales of the 64 outputs, and then their f16 minimums, if any
-//   its groups, each
-//     numbers, unsigned, `zero` more than they are (with a table: indices). Steps of 256 bytes hold
-//       a word for each output: of 8 bits 4 inputs k to k + 3, else the low 4 bits of 8 inputs,
-//       byte i those of inputs k + i, and k + 4 + i in its high half;
-//     of 5 bits a step of fifth bits: bit s of byte i of a word is that of input 4 s + i;
-//     of 6 bits two steps, each of 16 inputs: bits 2 s and 2 s + 1 of byte i are those of 4 s + i;
-//     scales of the 64 outputs as `scales` says, for halves one after the other; minimums alike.
+//   a head, only with factors: the f16 scales of the 64 outputs, then their f16 minimums, if any;
+//   its groups, each of which is
+//     codes: unsigned, a number plus `zero`, or with a table an index. They are in steps of 256
+//       bytes, which have a word for each output. With 8 bits a word holds the codes of inputs k to
+//       k + 3. Otherwise it holds the low 4 bits of 8 inputs: byte i has those of input k + i in
+//       its low half, and those of input k + 4 + i in its high half;
+//     with 5 bits, a step of fifth bits: bit s of byte i of a word is that of input 4 s + i;
+//     with 6 bits, two steps of upper bits, one for each 16 inputs: bits 2 s and 2 s + 1 of byte i
+//       are those of input 4 s + i;
+//     the scales of the 64 outputs, as `scales` says; with half factors, those of the first half
+//       and then those of the second; then the minimums, if any, in the same layout.
 struct BlockLayout {
   int bits = 0;
   bool has_table = false;
@@ -42,7 +45,7 @@ struct BlockLayout {
   constexpr int unit_groups() const { return scales == BlockScales::kF16 ? 4 : kSuperBlockGroups; }
   constexpr int head_bytes() const { return scales == BlockScales::kF16 ? 0 : 128 * parts(); }
   constexpr int number_bytes() const { return bits * 256; }
-  // Of a group's scales, or of its minimums.
+  // The bytes of a group's scales, or of its minimums, for the 64 outputs.
   constexpr int scale_bytes() const { return scales == BlockScales::kFactors ? 64 : 128; }
   constexpr int group_bytes() const { return number_bytes() + scale_bytes() * parts(); }
   constexpr size_t panel_bytes(int inputs) const {
@@ -52,7 +55,7 @@ struct BlockLayout {
   }
 };
 
-// Q2_K and Q3_K have their numbers in 4 bits.
+// The layout of each format. The codes of Q2_K and Q3_K take 4 bits.
 constexpr BlockLayout BlockLayoutOf(DType dtype) {
   switch (dtype) {
     case DType::kQ8_0:
@@ -84,12 +87,12 @@ constexpr BlockLayout BlockLayoutOf(DType dtype) {
   }
 }
 
-// kGroupOfBlock activations of a row: integers in [-127, 127] times `scale`, NaN if one of
-// them is not finite.
+// kGroupOfBlock activations of a row, quantised to integers in [-127, 127] times `scale`. The scale
+// is NaN if one of the activations is not finite.
 struct ActivationGroup {
   int8_t values[kGroupOfBlock];
   float scale;
-  int32_t sums[2];  // of each half's values
+  int32_t sums[2];  // the sum of the values of each half
   float sum;        // scale * the sum of all values, rounded
 };
 

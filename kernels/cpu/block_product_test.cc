@@ -1,5 +1,5 @@
-// Products with weights of block formats: as defined, near the exact product, and the same bits for
-// a row whatever surrounds it.
+// Tests of products with weights of block formats: they match the definition and are near the exact
+// product, and the bits of a row depend on nothing else in the pass.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -39,7 +39,7 @@ class BlockProduct : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Formats, BlockProduct, testing::ValuesIn(kAllBlockDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(BlockProduct, IsWhatIsDefinedToTheBit) {
+TEST_P(BlockProduct, MatchesTheDefinitionBitForBit) {
   std::mt19937 random(1);
   for (const int inputs : InputsOf(GetParam())) {
     for (const int outputs : {1, 64, 65, 150}) {
@@ -63,8 +63,8 @@ TEST_P(BlockProduct, IsWhatIsDefinedToTheBit) {
   }
 }
 
-// An activation is off by at most half its scale; what is rounded besides is far smaller.
-TEST_P(BlockProduct, IsNearTheExactOne) {
+// The error of an activation is at most half its scale. All other roundings are far smaller.
+TEST_P(BlockProduct, IsNearTheExactProduct) {
   std::mt19937 random(2);
   TestBackend test = std::move(CpuBackends().front());
   const RandomBlocks weight(GetParam(), 80, 768, random);
@@ -85,7 +85,7 @@ TEST_P(BlockProduct, IsNearTheExactOne) {
         }
       }
       ASSERT_NEAR(out.at(r, c), exact, allowed * (1 + 1e-4));
-      // And far nearer than it need be: errors are as often up as down.
+      // In fact it is far nearer, because the errors have both signs.
       ASSERT_NEAR(out.at(r, c), exact, allowed * 0.25);
     }
   }
@@ -119,7 +119,7 @@ TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
   }
 }
 
-// More rows than a tile holds, and so few panels that threads share rows too.
+// There are more rows than a tile holds, and so few panels that threads share rows too.
 TEST_P(BlockProduct, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   std::mt19937 random(4);
   const TestMatrix x = TestMatrix::Random(600, 256, random);
@@ -134,7 +134,7 @@ TEST_P(BlockProduct, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   }
 }
 
-TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
+TEST_P(BlockProduct, NonFiniteActivationsStayInTheirRow) {
   std::mt19937 random(5);
   for (TestBackend& test : CpuBackends()) {
     const RandomBlocks weight(GetParam(), 80, 256, random);
@@ -157,7 +157,7 @@ TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
   }
 }
 
-TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
+TEST_P(BlockProduct, GatedProductMatchesGateAndUpAlone) {
   std::mt19937 random(6);
   for (TestBackend& test : CpuBackends()) {
     const RandomBlocks gate(GetParam(), 100, 256, random);
@@ -173,7 +173,7 @@ TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
       for (int c = 0; c < 100; ++c) {
         const double g = gates.at(r, c), u = ups.at(r, c);
         const double expected = g / (1.0 + std::exp(-g)) * u;
-        // As in product_test.cc.
+        // The tolerance of product_test.cc.
         ASSERT_NEAR(out.at(r, c), expected,
                     std::abs(expected) * 0x1p-21 + 0x1p-121 * (1 + std::abs(u)));
       }

@@ -22,20 +22,23 @@
 namespace tandem {
 namespace {
 
-// Below these an operation stays on one thread: starting the team and passing it what other cores
-// wrote costs 1.5 to 3 us. Elements that are touched, elements of a product's weights, elements of
-// keys times the heads that meet them. Who multiplies with a weight, or attends to a part of a
-// cache, does not depend on the rows: what one core has read is slow to come by for another. Where
-// it did, a plain pass of the shipped target between passes of several rows took 348 instead of
-// 219 us.
+// Smaller operations stay on one thread, because starting the team and transferring data that other
+// cores wrote costs 1.5 to 3 us. The sizes are the elements of a product's weights, and the
+// elements of attention's keys times the query heads that read them.
+//
+// The size does not count rows, so that the same thread always multiplies with a given weight or
+// attends to a given part of a cache: data that one core has read is slow to reach from another.
+// When the rows counted, a plain pass of the shipped target between passes of several rows took 348
+// us instead of 219 us.
 constexpr int64_t kSmallWeight = 32 * 1024;
 constexpr int64_t kSmallAttention = 32 * 1024;
-// Activations up to this size every thread packs for itself: it then waits for the lines that other
-// cores wrote all at once, instead of one after the other in the product.
+// Up to this size of activations, every thread packs all of them for itself. It then waits for the
+// cache lines that other cores wrote all at once, instead of one by one during the product.
 constexpr size_t kOwnActivationBytes = 128 * 1024;
-// Query vectors (rows times heads) of a unit of attention: enough to make reading the keys cheap,
-// few enough for their sums to stay in the L2 cache; and up to how many of a sequence are
-// one unit whose place is fixed.
+// Query vectors (rows times heads) of a unit of attention: enough of them to make reading the keys
+// cheap, and few enough for their sums to stay in the L2 cache. If no sequence has more than
+// kFixedVectors, each sequence and key/value head is one unit, whose chunks have fixed threads
+// (PlanFewRows).
 constexpr int kUnitVectors = 64;
 constexpr int kFixedVectors = 2 * kUnitVectors;
 
@@ -73,7 +76,7 @@ IndexRange RangeOf(int count, int parts, int index) {
   return {static_cast<int>(share.begin), static_cast<int>(share.end)};
 }
 
-// The sequence of `row`, searched from `sequence` on.
+// Returns the sequence of `row`. Searches from `sequence` on.
 int SequenceOf(const RaggedRows& rows, int row, int sequence) {
   while (row >= rows.starts[sequence + 1]) ++sequence;
   return sequence;
@@ -243,10 +246,10 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogue
   const int units = (out.cols + kPanelOutputs - 1) / kPanelOutputs;
   const int64_t size = static_cast<int64_t>(x.cols) * weight.outputs;
   const int threads = size < kSmallWeight ? 1 : pool_.num_threads();
-  // Short of panels, threads share rows too.
+  // If there are fewer panels than threads, threads share rows too.
   const int row_parts = std::min(x.rows, (threads + units - 1) / units);
   const int unit_parts = threads / row_parts;
-  // Each thread packs the panels it will read, where one thread reads a panel.
+  // If only one thread reads each panel, it packs the panel just before. Otherwise pack all now.
   if (row_parts > 1) PackWhole(weight);
   const bool packs = !weight.unpacked.empty();
   const int panels_per_unit = IsGated(end) ? 2 : 1;
@@ -290,7 +293,7 @@ void CpuBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
   CheckRagged(rows);
   TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
   const int half = out.cols / 2;
-  // A cosine takes as long as some 16 elements of other work.
+  // A cosine takes as long as about 16 elements of other work.
   ForShares(out.rows, int64_t{16} * out.rows * out.cols, [&](int begin, int end) {
     int sequence = 0;
     for (int r = begin; r < end; ++r) {
@@ -342,15 +345,15 @@ void CpuBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const He
   });
 }
 
-// The chunks that rows from `first` to before `end` (positions) see; at least one, in which the
-// rows that see nothing get their zeros.
+// The chunks that rows at positions [first, end) see. There is at least one chunk, so that rows
+// that see no position still get their zeros.
 IndexRange VisibleChunks(int first, int end, const AttentionForm& form) {
   const int seen = std::max(form.window > 0 ? first - form.window + 1 : 0, form.first);
   return {std::min(seen, end - 1) / kAttendChunk, (end + kAttendChunk - 1) / kAttendChunk};
 }
 
-// Many rows: units of about kUnitVectors vectors, later rows first because they take longest, for
-// whichever thread is free.
+// For many rows: makes units of about kUnitVectors vectors, which threads take when they are free.
+// Later rows come first, because they take longest.
 void CpuBackend::PlanManyRows(const AttendTask& task, const RaggedRows& rows) {
   const int block = std::max(1, kUnitVectors / task.heads_per_kv_head);
   for (int s = 0; s < rows.batch; ++s) {
@@ -369,8 +372,8 @@ void CpuBackend::PlanManyRows(const AttendTask& task, const RaggedRows& rows) {
   }
 }
 
-// Few rows: the chunks of all sequences and key/value heads, one after the other, are cut into as
-// many parts as there are threads. Heads that lie in several parts are merged afterwards.
+// For few rows: puts the chunks of all sequences and key/value heads in a row and cuts it into one
+// part for each thread. Heads that are in several parts are merged afterwards.
 void CpuBackend::PlanFewRows(const AttendTask& task, const RaggedRows& rows) {
   std::vector<AttendUnit> whole;
   int64_t num_chunks = 0;
@@ -399,8 +402,8 @@ void CpuBackend::PlanFewRows(const AttendTask& task, const RaggedRows& rows) {
   PlaceStates(task);
 }
 
-// Adds the parts of `unit`, whose first chunk is `*done` of `num_chunks`, to those of its threads.
-// Returns whether there are several.
+// Cuts `unit`, whose first chunk is number `*done` of `num_chunks`, into the parts of its threads,
+// and adds them to units_. Returns whether there are several parts. Advances `*done`.
 bool CpuBackend::CutUnit(const AttendUnit& unit, int64_t num_chunks, int64_t* done) {
   const auto end_of_share = [&] {
     return ShareOf(num_chunks, pool_.num_threads(), static_cast<int>(thread_units_.size()) - 1).end;
@@ -417,7 +420,7 @@ bool CpuBackend::CutUnit(const AttendUnit& unit, int64_t num_chunks, int64_t* do
   return units_.back().chunks.begin != unit.chunks.begin;
 }
 
-// Gives the parts of cut units, which stand in the order of cut_units_, room for their states.
+// Allocates the states of the parts of cut units. The parts are in the order of cut_units_.
 void CpuBackend::PlaceStates(const AttendTask& task) {
   const auto floats_of = [&](const AttendUnit& unit) {
     return AttendStateFloats(unit.num_vectors(task.heads_per_kv_head), task.kv.head_dim);
@@ -467,7 +470,7 @@ void CpuBackend::AttendAll(const AttendTask& task, const RaggedRows& rows) {
   cut_units_.clear();
   thread_units_.assign(1, 0);
   int max_rows = 0;
-  int64_t work = 0;  // of one row a sequence
+  int64_t work = 0;  // with one row for each sequence
   for (int s = 0; s < rows.batch; ++s) {
     const int count = rows.starts[s + 1] - rows.starts[s];
     const int length = task.kv.lengths[s];
@@ -518,7 +521,7 @@ void CpuBackend::AttendUnitOn(int thread, const AttendTask& task, const AttendUn
   attend(task, unit, AttendScratch(thread, task, unit));
 }
 
-// ---- Making one ----
+// ---- Construction ----
 
 std::vector<std::string> CpuIsas() {
   std::vector<std::string> names;
@@ -534,19 +537,18 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
       });
   if (chosen == runnable.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cpu: instruction set \"", options.isa,
-                     "\" is not one of this machine's: ", absl::StrJoin(CpuIsas(), ", ")));
+        absl::StrCat("cpu: this machine does not support instruction set \"", options.isa,
+                     "\"; allowed: ", absl::StrJoin(CpuIsas(), ", ")));
   }
   const CpuKernels& kernels = **chosen;
   if (options.compute == CpuCompute::kBF16 && !HasBf16Products(kernels)) {
     return FieldError("compute",
-                      absl::StrCat("bf16 is not possible, instruction set \"", kernels.name,
+                      absl::StrCat("bf16 is not possible: instruction set \"", kernels.name,
                                    "\" has no bf16 dot product; allowed: auto, f32"));
   }
   if (options.num_threads < 0 || options.num_threads > 4096) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cpu: num_threads ", options.num_threads,
-                     " is not in [0, 4096], 0 for the cores that may be used"));
+    return absl::InvalidArgumentError(absl::StrCat("cpu: num_threads: found ", options.num_threads,
+                                                   ", allowed: 0 to 4096 (0: all usable cores)"));
   }
   const int num_threads = options.num_threads == 0 ? NumUsableCores() : options.num_threads;
   try {

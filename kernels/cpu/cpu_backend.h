@@ -12,11 +12,13 @@
 
 namespace tandem {
 
-// Operations run before they return, shared out over a team of threads in ways that no result
-// depends on; small ones stay on the calling thread. Scratch memory grows to the largest call.
+// The CPU's backend. Operations are complete when they return. A team of threads shares the work in
+// ways that do not affect the results; small operations run on the calling thread. Scratch memory
+// grows to the needs of the largest call.
 class CpuBackend final : public Backend {
  public:
-  // `rounds`: computes with rounded activations what `kernels` can. REQUIRES: num_threads >= 1.
+  // `rounds`: round activations in the operations for which `kernels` support it (CpuCompute).
+  // REQUIRES: num_threads >= 1.
   CpuBackend(const CpuKernels& kernels, int num_threads, bool rounds);
 
   std::string_view name() const override { return "cpu"; }
@@ -60,8 +62,8 @@ class CpuBackend final : public Backend {
               const AttentionForm& form, MatrixView out) override;
 
  private:
-  // Elements that are touched, below which the rest of kSmallWeight's reasons hold
-  // (cpu_backend.cc).
+  // Operations that touch fewer elements than this run on one thread, for the reasons given at
+  // kSmallWeight (cpu_backend.cc).
   static constexpr int64_t kSmallWork = 16 * 1024;
 
   void Free(void* data, size_t bytes) override { FreeAligned(data, bytes); }
@@ -73,8 +75,8 @@ class CpuBackend final : public Backend {
     return static_cast<float*>(x.data) + row * x.stride;
   }
 
-  // body(begin, end) over [0, count) in shares, on one thread if `work` (elements touched) is
-  // small.
+  // Calls body(begin, end) for shares of [0, count), one for each thread; on one thread if `work`
+  // (elements touched) is small.
   template <typename Body>
   void ForShares(int count, int64_t work, Body body) {
     if (work < kSmallWork || pool_.num_threads() == 1) return body(0, count);
@@ -87,8 +89,9 @@ class CpuBackend final : public Backend {
   }
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
-  // use(choice, output) for every row that chose one of `experts`, expert after expert; by many
-  // threads, but for rows of one expert only.   choice: an index of ExpertChoices
+  // Calls use(choice, output) for every choice of one of `experts`, one expert after the other.
+  // Several threads call it, but only for rows of the same expert at a time.
+  //   choice: an index into the arrays of ExpertChoices; output: [x.cols], the expert's output
   template <typename Use>
   void ForExpertOutputs(ConstMatrixView x, const ExpertChoices& choices,
                         const ExpertWeights& experts, Activation activation, const Use& use);
@@ -110,14 +113,14 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   std::string description_;
 
-  Scratch activations_;                        // that threads share
+  Scratch activations_;                        // packed activations that threads share
   std::unique_ptr<Scratch[]> thread_scratch_;  // [num_threads]
-  std::vector<AttendUnit> units_;              // of the attention that runs
-  std::vector<AttendUnit> cut_units_;          // whole units that are parts in units_
-  std::vector<size_t> thread_units_;  // [num_threads + 1]: who has which of few rows' units_
-  Scratch chunk_states_;              // of cut units
-  Scratch expert_rows_;               // of one expert: its input, gated, and output
-  std::vector<std::vector<int>> rows_of_expert_;  // indices of ExpertChoices
+  std::vector<AttendUnit> units_;              // of the current attention
+  std::vector<AttendUnit> cut_units_;          // units that units_ contains in several parts
+  std::vector<size_t> thread_units_;  // [num_threads + 1]: first index in units_ of each thread
+  Scratch chunk_states_;              // states of the chunks of cut units
+  Scratch expert_rows_;               // one expert's input, output and gated rows
+  std::vector<std::vector<int>> rows_of_expert_;  // indices into the arrays of ExpertChoices
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Feed-forwards of which each row goes through some.
+// The operations on experts: feed-forward networks of which each row goes through some.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-// The indices of the largest numbers, of equals the first, in increasing order. A NaN is none.
+// Finds the indices of the `count` largest entries (among equals, the first), in increasing order.
+// If x contains a NaN, the indices are valid and distinct, but arbitrary.
 void IndicesOfLargest(const float* x, int size, int count, int32_t* found) {
   for (int i = 0; i < count; ++i) {
     int best = -1;

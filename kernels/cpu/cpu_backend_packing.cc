@@ -1,4 +1,4 @@
-// How weights take their layout on the CPU, and when.
+// When and how the CPU packs weights.
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +19,8 @@ absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts
 absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> parts,
                                                    PartOrder order, std::optional<DType> dtype) {
   ASSIGN_OR_RETURN(PackedWeight weight, Describe(parts, order, dtype));
-  // Taken at once, so that a shortage shows; touched by who packs.
+  // Allocate at once, so that a lack of memory is reported here. Threads first touch the memory
+  // when they pack.
   ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
   weight.unpacked.assign(parts.begin(), parts.end());
   for (WeightPart& part : weight.unpacked) part.bias = nullptr;
@@ -32,15 +33,15 @@ absl::StatusOr<PackedWeight> CpuBackend::UsePacked(absl::Span<const WeightPart> 
   ASSIGN_OR_RETURN(PackedWeight weight, Describe(parts, order, dtype));
   if (packed.size() != weight.bytes_read) {
     return absl::InvalidArgumentError(absl::StrCat("packed weight: found ", packed.size(),
-                                                   " bytes, allowed: ", weight.bytes_read));
+                                                   " bytes, expected ", weight.bytes_read));
   }
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(packed.data()) % kPackedAlignment == 0);
-  // Products read it; nothing writes where there is nothing unpacked.
+  // The cast is safe: products write to a weight only while it has unpacked parts.
   weight.data = Buffer(nullptr, const_cast<std::byte*>(packed.data()), packed.size());
   return weight;
 }
 
-// A weight without its data.
+// Makes a weight without its data.
 absl::StatusOr<PackedWeight> CpuBackend::Describe(absl::Span<const WeightPart> parts,
                                                   PartOrder order, std::optional<DType> dtype) {
   TANDEM_CHECK(!parts.empty());
@@ -64,7 +65,7 @@ void CpuBackend::PackWhole(const PackedWeight& weight) {
   if (weight.unpacked.empty()) return;
   const int num_panels =
       static_cast<int>(weight.data.size_bytes() / PanelShapeOf(weight.dtype, weight.inputs).bytes);
-  // As products share panels out, so that a thread's memory is near it.
+  // The same division as in products, so that a thread's memory is near it.
   pool_.Run([&](int thread) {
     const Share share = ShareOf(num_panels, pool_.num_threads(), thread);
     PackPanels(weight, {static_cast<int>(share.begin), static_cast<int>(share.end)});

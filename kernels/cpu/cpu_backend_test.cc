@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(CpuIsas, EndWithThePortableOneAndTheFirstIsTheDefault) {
+TEST(CpuIsas, StartWithTheDefaultAndEndWithPortable) {
   const std::vector<std::string> isas = CpuIsas();
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.back(), "portable");
@@ -23,7 +23,7 @@ TEST(CpuIsas, EndWithThePortableOneAndTheFirstIsTheDefault) {
   EXPECT_THAT(std::string((*backend)->description()), HasSubstr(isas.front()));
 }
 
-TEST(MakeCpuBackend, RefusesAnUnknownInstructionSetAndListsThose) {
+TEST(MakeCpuBackend, RejectsAnUnknownInstructionSetAndListsTheAllowedOnes) {
   const absl::Status status = MakeCpuBackend({.isa = "sse9"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("sse9"));
@@ -32,19 +32,19 @@ TEST(MakeCpuBackend, RefusesAnUnknownInstructionSetAndListsThose) {
   }
 }
 
-TEST(MakeCpuBackend, RefusesBf16ProductsWithoutTheirInstruction) {
+TEST(MakeCpuBackend, RejectsBf16ProductsWithoutTheInstruction) {
   const absl::Status status =
       MakeCpuBackend({.compute = CpuCompute::kBF16, .isa = "portable"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no bf16 dot product"));
 }
 
-TEST(MakeCpuBackend, RefusesNegativeThreads) {
+TEST(MakeCpuBackend, RejectsANegativeNumberOfThreads) {
   EXPECT_EQ(MakeCpuBackend({.num_threads = -1}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(MakeCpuBackend, ChoosesBf16ProductsWhereThereAreSome) {
+TEST(MakeCpuBackend, ChoosesBf16ProductsWhereTheCpuHasThem) {
   for (const std::string& isa : CpuIsas()) {
     const auto description = [&](CpuCompute compute) {
       return std::string((*MakeCpuBackend({.compute = compute, .isa = isa}))->description());
@@ -56,7 +56,7 @@ TEST(MakeCpuBackend, ChoosesBf16ProductsWhereThereAreSome) {
   }
 }
 
-TEST(CpuBackend, RefusesMemoryThatIsNotThere) {
+TEST(CpuBackend, ReportsThatMemoryIsExhausted) {
   auto backend = MakeCpuBackend({.num_threads = 1});
   for (const size_t bytes : {size_t{1} << 60, SIZE_MAX}) {
     const absl::Status status = (*backend)->Allocate(bytes).status();
@@ -94,7 +94,7 @@ TEST(CpuBackend, MemoryOfEverySizeIsAlignedAndWritable) {
   }
 }
 
-TEST(CpuBackend, CopiesUpDownAndWithin) {
+TEST(CpuBackend, UploadsCopiesAndDownloads) {
   auto backend = MakeCpuBackend({.num_threads = 1});
   auto first = (*backend)->Allocate(100), second = (*backend)->Allocate(100);
   std::vector<std::byte> sent(100, std::byte{7}), received(100);
@@ -105,7 +105,7 @@ TEST(CpuBackend, CopiesUpDownAndWithin) {
   EXPECT_TRUE((*backend)->Synchronize().ok());
 }
 
-TEST(CpuBackend, ImportsAViewAsItIs) {
+TEST(CpuBackend, ImportReturnsTheHostView) {
   auto backend = MakeCpuBackend({.num_threads = 1});
   const TestWeight weight(TestMatrix(3, 5), DType::kF16);
   Buffer storage;
@@ -115,8 +115,8 @@ TEST(CpuBackend, ImportsAViewAsItIs) {
   EXPECT_EQ(storage.data(), nullptr);
 }
 
-// The layout that every instruction set reads, spelt out.
-TEST(PanelLayout, PutsStepsOf64OutputsOneAfterTheOther) {
+// Spells out the layout that the kernels of every instruction set read.
+TEST(PanelLayout, StoresStepsOf64OutputsInInputOrder) {
   for (const CpuKernels* kernels : RunnableCpuKernels()) {
     for (const int inputs : {1, 2, 31, 32, 33, 70}) {
       TestMatrix values(100, inputs);
@@ -157,7 +157,7 @@ TEST(PanelLayout, PutsStepsOf64OutputsOneAfterTheOther) {
   }
 }
 
-TEST(MakeBackend, KnowsItsDevices) {
+TEST(MakeBackend, AcceptsOnlyKnownDevices) {
   EXPECT_TRUE(MakeBackend("cpu", {}).ok());
   EXPECT_TRUE(MakeBackend("auto", {}).ok());
   EXPECT_EQ(MakeBackend("tpu", {}).status().code(), absl::StatusCode::kInvalidArgument);

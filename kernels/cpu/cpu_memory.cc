@@ -28,7 +28,7 @@ void* MapHuge(size_t bytes) {
       RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
   if (before > 0) munmap(begin, before);
   if (mapped > before + wanted) munmap(begin + before + wanted, mapped - before - wanted);
-  madvise(begin + before, wanted, MADV_HUGEPAGE);  // refused, it is slower but right
+  madvise(begin + before, wanted, MADV_HUGEPAGE);  // only faster: a failure is harmless
   return begin + before;
 }
 

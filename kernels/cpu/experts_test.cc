@@ -1,4 +1,5 @@
-// Experts: which a row goes through, and what comes out, against double precision and alone.
+// Tests of experts: the choice of experts against double precision, and their mix against the same
+// row alone.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -44,7 +45,8 @@ TEST(ChooseExperts, TakesTheLargestAndTheirSoftmax) {
           const int at = r * kChosen + i;
           ASSERT_EQ(choices.experts[at], order[i]) << test.label;
           const double expected = std::exp(double{row[order[i]]}) / total;
-          // exp's 2 units in the last place twice, of differences rounded at up to 20, and a sum.
+          // Two exps of 2 units in the last place each, of differences up to 20 that are rounded,
+          // and a sum.
           ASSERT_NEAR(choices.weights[at], expected, 64 * 0x1p-24 * expected) << test.label;
         }
       }
@@ -79,8 +81,8 @@ struct Experts {
   ExpertWeights weights;
 };
 
-// Every row is the weighted sum of what its experts make of it alone, added in increasing order,
-// whatever other rows chose the same.
+// Checks that every row is the weighted sum of the outputs of its experts for this row alone, added
+// in increasing order. Other rows that chose the same experts do not matter.
 void ExpectRowsHaveTheBitsTheyHaveAlone(int hidden, int size, DType dtype, DType down_dtype) {
   constexpr int kRows = 40, kExperts = 6, kChosen = 3;
   std::mt19937 random(2);
@@ -112,7 +114,8 @@ TEST(MixExperts, RowsHaveTheBitsTheyHaveAlone) {
   ExpectRowsHaveTheBitsTheyHaveAlone(70, 33, DType::kBF16, DType::kBF16);
 }
 
-// As files have them: the two halves often in two formats, rows that end within a K format's block.
+// As in files: the two matrices often have different formats, and rows may end within a block of a
+// K format.
 TEST(MixExperts, RowsHaveTheBitsTheyHaveAloneInBlocks) {
   constexpr DType kFormats[][2] = {{DType::kQ8_0, DType::kQ8_0}, {DType::kQ4K, DType::kQ6K},
                                    {DType::kQ5K, DType::kQ5_1},  {DType::kQ4_0, DType::kQ4_1},

@@ -1,4 +1,4 @@
-// exp and tanh of 16 lanes; include after a simd_*.h.
+// exp and tanh of 16 lanes. Include it after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 #define TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 
@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// Of x = n ln 2 + r (kernels/exponential_series.h).
+// The parts of exp(x) for x = n ln 2 + r (kernels/exponential_series.h).
 struct ReducedExponential {
   Floats n;
   Floats less_one;  // exp(r) - 1
@@ -26,24 +26,25 @@ inline ReducedExponential ReduceExponential(Floats x) {
   return {n, MulAdd(Mul(r, r), p, r)};
 }
 
-// exp(x) to 2 units in the last place: 0 below -104, infinity above 88.73, NaN only for NaN.
+// exp(x), accurate to 2 units in the last place: 0 below -104, infinity above 88.73, NaN only for
+// NaN.
 //
-// 2^n is multiplied in by two halves, so that results may be subnormal, or overflow, and are
-// rounded once.
+// Multiplies by 2^n in two factors, so that a result may be subnormal or overflow, and is rounded
+// only once.
 inline Floats Exp(Floats x) {
   const ReducedExponential e =
       ReduceExponential(Min(Splat(kExpHighest), Max(Splat(kExpLowest), x)));
   return TimesPowerOfTwo(Add(Splat(1.0f), e.less_one), e.n);
 }
 
-// exp(x) of scores for x <= 80 to 2 units in the last place, exp(-86) of all below that: no power
-// of two is subnormal. NaN only for NaN.
+// exp(x) of scores for x <= 80, accurate to 2 units in the last place. Smaller x count as -86, so
+// that 2^n is never subnormal. NaN only for NaN.
 //
-// As above, but exp(r) is 1 + r + r^2 P(r) with a P of degree 4 through the Chebyshev points, off
-// by at most 1.1e-8; 2^n multiplies in the last rounding.
+// As above, but exp(r) = 1 + r + r^2 P(r), with a P of degree 4 through the Chebyshev points and an
+// error of at most 1.1e-8. The multiplication by 2^n is part of the last rounding.
 inline Floats ExpOfScore(Floats x) {
   x = Max(Splat(-86.0f), x);
-  // As above, and with the bias of exponents in the low bits.
+  // Rounds as above, and leaves n plus the exponents' bias (127) in the low bits.
   const Floats rounder = Splat(kIntegerRounder + 127.0f);
   const Floats rounded = MulAdd(x, Splat(kLog2OfE), rounder);
   const Floats n = Sub(rounded, rounder);
@@ -57,10 +58,10 @@ inline Floats ExpOfScore(Floats x) {
   return MulAdd(MulAdd(Mul(r, r), p, r), power, power);
 }
 
-// tanh(x) to 3 units in the last place; NaN only for NaN.
+// tanh(x), accurate to 3 units in the last place; NaN only for NaN.
 //
-// tanh(x) = m / (m + 2) with m = exp(2 x) - 1 = 2^n (exp(r) - 1) + (2^n - 1), which is exact near
-// 0.
+// tanh(x) = m / (m + 2) with m = exp(2 x) - 1 = 2^n (exp(r) - 1) + (2^n - 1). Near 0, n is 0 and
+// the second term vanishes, so nothing cancels.
 inline Floats Tanh(Floats x) {
   x = Min(Splat(10.0f), Max(Splat(-10.0f), x));
   const ReducedExponential e = ReduceExponential(Add(x, x));

@@ -1,4 +1,4 @@
-// The table of the kernels that every instruction set has; include after a simd_*.h.
+// Makes an instruction set's table of kernels. Include it after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
 #define TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
 
@@ -15,15 +15,15 @@
 namespace tandem {
 namespace {
 
-// Packing of weights (packing.h): how far ahead of itself it fetches the rows of weights: 64 rows a
-// page apart are more streams than hardware follows.
+// How far ahead packing (packing.h) prefetches the rows of weights. The hardware does not prefetch
+// 64 rows a page apart by itself: these are more streams than it follows.
 inline constexpr int kPackFetchBytes = 512;
 
 inline void TransposeOutputsOf(const std::byte* const* outputs, int words, std::byte* out) {
-  constexpr int kLineWords = 16;  // of a cache line
+  constexpr int kLineWords = 16;  // words of a cache line
   const float* rows[kPanelOutputs];
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
-    rows[lane] = reinterpret_cast<const float*>(outputs[lane]);  // words, whatever they hold
+    rows[lane] = reinterpret_cast<const float*>(outputs[lane]);  // words of any type
   }
   int word = 0;
   for (; word + kLineWords <= words; word += kLineWords) {
@@ -55,7 +55,7 @@ constexpr void AddBlockFormat(CpuKernels* kernels) {
   kernels->pack_activations[kFormat] = PackActivationGroups<kUnitGroups>;
 }
 
-// DotProduct: how integers are multiplied.
+// DotProduct: the dot product of integers, as PlainDot.
 template <typename DotProduct = PlainDot>
 constexpr CpuKernels MakeKernelTable(const char* name) {
   CpuKernels kernels;

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Where the words of a row are: word w at words + w * stride, a scale behind the page's words.
+// The place of a row in the cache: word w is at words + w * stride. The scale is separate.
 struct RowPlace {
   uint32_t* words;
   int64_t stride;
@@ -40,13 +40,13 @@ void StoreInt8(const float* row, int head_dim, const RowPlace& to) {
     finite = finite && std::isfinite(row[d]);
   }
   *to.scale = finite ? largest / 127.0f : NAN;
-  // The scale of rows below 2^-119 has few bits or none: they are zeros.
+  // If the largest element is at most 2^-119, the scale is subnormal, or nearly: store zeros.
   const float inverse = finite && largest > 0x1p-119f ? 127.0f / largest : 0.0f;
   for (int d = 0; d < head_dim; d += 4) {
     uint32_t word = 0;
     for (int j = 0; j < 4 && d + j < head_dim; ++j) {
       const float scaled = finite ? row[d + j] * inverse : 0.0f;
-      // Adding 1.5 * 2^23 leaves no place for a fraction: the integer is in the low bits.
+      // The sum with 1.5 * 2^23 has no fraction bits, so the integer is in its low bits.
       const float rounded = scaled + 0x1.8p23f;
       uint32_t bits;
       std::memcpy(&bits, &rounded, sizeof(bits));

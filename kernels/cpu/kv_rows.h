@@ -5,9 +5,10 @@
 
 namespace tandem {
 
-// Writes one token's key and value of one head, head_dim elements each, into place `place` of page
-// `page`, rounded to the cache's dtype: bf16 to nearest even; int8 to nearest even of x * (127 /
-// largest |x|), the scale being largest / 127. A row with a NaN or an infinity becomes NaN.
+// Writes the key and the value of one token and head, head_dim elements each, into place `place` of
+// page `page`. Rounds to the cache's dtype: to the nearest bf16 (ties to even), or for int8 to the
+// nearest integer (ties to even) of x * (127 / largest |x|), with the scale largest |x| / 127. In
+// an int8 cache a row that contains a NaN or an infinity becomes NaN.
 void StoreKvRow(const PagedKvView& kv, int64_t page, int kv_head, int place, const float* key,
                 const float* value);
 

@@ -16,14 +16,14 @@ namespace {
 
 static_assert(kGroupOfBlock == kBlockGroup);
 
-// A step of an output is a word: one f32, or two inputs of 16 bits.
+// The bytes of one output in a step: one f32 input, or two 16-bit inputs.
 constexpr int kWordBytes = 4;
 
-// The words of one output of a group, kStepBytes from each to the next.
+// Writes the words of one output of a group, which are kStepBytes apart.
 inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
-  uint32_t codes[kGroupOfBlock / 4];  // four each, in increasing input
+  uint32_t codes[kGroupOfBlock / 4];  // four codes each, in increasing input
   std::memcpy(codes, group.codes, sizeof(codes));
-  uint32_t words[8] = {};  // as many as layout.bits
+  uint32_t words[8] = {};  // layout.bits words are used
   if (layout.bits == 8) {
     std::memcpy(words, codes, sizeof(words));
   } else {
@@ -31,7 +31,7 @@ inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std
     for (int k = 0; k < 8; k += 2) {
       words[k / 2] = (codes[k] & kHalves) | (codes[k + 1] & kHalves) << 4;
     }
-    // The bits above the lowest four.
+    // The upper bits, above the lowest four.
     for (int k = 0; k < 8; ++k) {
       const uint32_t rest = codes[k] >> 4 & kHalves;
       if (layout.bits == 5) words[4] |= rest << k;
@@ -47,7 +47,7 @@ void PlaceF16(uint16_t value, int lane, std::byte* out) {
   std::memcpy(out + lane * sizeof(value), &value, sizeof(value));
 }
 
-// A group's scales or minimums of one output: those that stand in the group.
+// Writes a group's scales or minimums for one output.
 inline void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayout& layout, int lane,
                         std::byte* out) {
   if (layout.scales == BlockScales::kF16) return PlaceF16(common, lane, out);
@@ -56,11 +56,11 @@ inline void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayou
   }
 }
 
-// Writes a panel (block_layout.h) of 64 rows of blocks, null for outputs that do not exist.
+// Writes a panel (block_layout.h) from 64 rows of blocks. A row is null for padding.
 template <DType kDType>
 void PackPanelOf(const std::byte* const* rows, int inputs, std::byte* out) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
-  constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a head
+  constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a unit's head
   const BlockShape shape = BlockShapeOf(kDType);
   const int groups_of_block = shape.inputs / kBlockGroup;
   const int groups = inputs / kBlockGroup;
@@ -156,7 +156,7 @@ void PanelLayout::PackPanelOfBlocks(int panel, std::byte* out) const {
     if (source.part == nullptr) continue;
     rows[lane] = BlockRow(source.part->matrix, source.row, dtype_, &storage[lane]);
   }
-  // The dispatch by format is done once a panel, not once a group.
+  // Dispatches by format once for each panel, not for each group.
   WithBlockFormat(dtype_, [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs(), out); });
 }
 

@@ -10,26 +10,26 @@
 
 namespace tandem {
 
-// The panels of weights of some dtype.
+// The size of a panel of weights.
 struct PanelShape {
   int num_steps = 0;
   size_t bytes = 0;
 };
 PanelShape PanelShapeOf(DType dtype, int inputs);
 
-// Where each of the 64 outputs of a packed weight's panels comes from (cpu_kernels.h).
+// Packs weights into panels of 64 outputs (cpu_kernels.h).
 class PanelLayout : public OutputOrder {
  public:
-  // As OutputOrder, whose groups are panels. These hold `dtype`: the parts' own, or one to which
-  // they are quantised.
+  // As OutputOrder, with a panel as a group. The panels hold weights of `dtype`: that of the parts,
+  // or a block format, to which they are quantised.
   PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DType dtype);
 
   int num_panels() const { return (num_places() + kPanelOutputs - 1) / kPanelOutputs; }
   size_t panel_bytes() const { return shape_.bytes; }
 
-  // Writes panel `panel`, wholly.
+  // Writes all bytes of panel `panel`.   out: [panel_bytes()]
   void PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
-  // out: [64]
+  // Writes the bias of a panel.   out: [64]
   void PackBias(int panel, float* out) const;
 
  private:

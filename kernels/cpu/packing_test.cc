@@ -1,4 +1,5 @@
-// Packing: the same bits by every instruction set, at once or by the first product.
+// Tests of packing: the bits are the same with every instruction set, and whether Pack or the first
+// product packs.
 #include "kernels/cpu/packing.h"
 
 #include <cstring>
@@ -36,10 +37,10 @@ bool HasSameBits(const PackedWeight& a, const PackedWeight& b) {
          std::memcmp(a.data.data(), b.data.data(), a.data.size_bytes()) == 0;
 }
 
-// Weights of so many panels that threads share these out, the rows (too few panels), or nothing.
-// Sizes do not fill the last panel, and those of floats not the last step. Three rows, and more
-// than a tile of them.
-TEST(PackLater, TheFirstProductPacks) {
+// With these sizes and numbers of threads, threads share the panels, or the rows if there are too
+// few panels, or nothing. The sizes leave the last panel partly empty and, for floats, the last
+// step. There are three rows, or more rows than a tile holds.
+TEST(PackLater, FirstProductPacks) {
   std::mt19937 random(2);
   struct Size {
     int outputs;  // of each of two parts
@@ -72,7 +73,7 @@ TEST(PackLater, TheFirstProductPacks) {
           ASSERT_TRUE(now.ok());
           EXPECT_TRUE(now->unpacked.empty());
           for (const TestMatrix* x : {&few, &many}) {
-            if (x == &many && b % num_ways != 0) continue;  // the best alone: it takes long
+            if (x == &many && b % num_ways != 0) continue;  // only the best: this is slow
             const auto later = backend.PackLater(parts, order, kind.packed);
             ASSERT_TRUE(later.ok());
             EXPECT_FALSE(later->unpacked.empty());
@@ -90,7 +91,7 @@ TEST(PackLater, TheFirstProductPacks) {
   }
 }
 
-TEST(PackLater, AProductOfNoRowsPacksNothing) {
+TEST(PackLater, ProductWithoutRowsPacksNothing) {
   std::mt19937 random(3);
   const TestWeight weight(TestMatrix::Random(200, 300, random), DType::kBF16);
   auto backend = MakeCpuBackend({.num_threads = 1});
@@ -100,7 +101,7 @@ TEST(PackLater, AProductOfNoRowsPacksNothing) {
   EXPECT_FALSE(packed->unpacked.empty());
 }
 
-// Numbers that are the same everywhere, with large and small ones in every block.
+// Numbers that are the same on every machine, with large and small ones in every block.
 std::vector<float> PlainNumbers(int count) {
   std::mt19937 random(7);
   std::vector<float> numbers(count);
@@ -119,7 +120,7 @@ uint64_t HashOf(const Buffer& buffer) {
   return hash;
 }
 
-// Files keep what Pack made. Where a number below changes, kPackedVersion must, too.
+// Files keep the bytes that Pack made. If a hash below changes, raise kPackedVersion too.
 TEST(Pack, MakesTheBitsOfItsVersion) {
   EXPECT_EQ(kPackedVersion, 2);
   constexpr int kOutputs = 70;
@@ -151,7 +152,7 @@ TEST(Pack, MakesTheBitsOfItsVersion) {
   }
 }
 
-TEST(UsePacked, MultipliesByWhatPackMade) {
+TEST(UsePacked, MultipliesByPackedBytesInPlace) {
   std::mt19937 random(5);
   const TestMatrix first = TestMatrix::Random(70, 512, random);
   const TestMatrix bias = TestMatrix::Random(1, 70, random);

@@ -1,6 +1,6 @@
-// Stands in for peak_x86.cc on other machines.
+// Replaces peak_x86.cc on other architectures.
 #include "kernels/cpu/isa/simd_portable.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/peak.h"
 
 namespace tandem {
@@ -13,7 +13,7 @@ int64_t RunMultiplyAdds(DotInput input, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
     for (Floats& sum : sums) {
       sum = MulAdd(x, x, sum);
-      asm volatile("" : "+m"(sum));  // so that no two steps become one
+      asm volatile("" : "+m"(sum));  // keeps the compiler from merging steps
     }
   }
   return steps * kChains * kLanes;

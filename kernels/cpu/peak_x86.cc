@@ -1,5 +1,5 @@
-// Each function brings the instruction set that it needs, so that one file holds them all; only the
-// one that this machine can run is called.
+// Each function is compiled for the instruction set that it uses, so all of them can be in one
+// file. Only functions that this machine can run are called.
 #include <immintrin.h>
 
 #include "base/check.h"
@@ -9,11 +9,11 @@
 namespace tandem {
 namespace {
 
-// Sums in flight: more than the instructions' latency times their number per cycle (4 to 6 cycles,
-// 2 at a time), and all in registers.
+// Independent sums: at least the instructions' latency (4 to 6 cycles) times their throughput (2 a
+// cycle), and few enough for the registers.
 constexpr int kChains = 12;
 
-// An empty instruction that may have changed `sum`, so that no two steps become one.
+// Empty instructions that might change `sum`, which keep the compiler from merging steps.
 #define TANDEM_KEEP(sum) asm volatile("" : "+x"(sum))
 #define TANDEM_KEEP_WIDE(sum) asm volatile("" : "+v"(sum))
 

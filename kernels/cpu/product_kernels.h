@@ -1,9 +1,9 @@
-// Products with packed panels; include after a simd_*.h.
+// Products with packed panels. Include it after a simd_*.h.
 //
-// Lanes run over outputs, and each (row, output) has one chain of sums in increasing input,
-// whatever the number of rows: that alone makes rows independent. Rows are taken in groups whose
-// sums fit the registers; several groups take turns at a block of a panel that fits the L1
-// cache, and each fetches its part of a later block.
+// Lanes run over outputs. Each row and output has one chain of sums, in increasing input, for every
+// number of rows: that is what makes rows independent. Rows are processed in groups whose sums fit
+// the registers. All groups process a block of a panel, which fits the L1 cache, before the next
+// block, and each group prefetches its part of a later block.
 #ifndef TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
 #define TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
 
@@ -19,12 +19,12 @@ namespace {}  // namespace
 
 namespace {
 
-// A format of floats says how a step's 64 bytes of one vector of outputs meet a row's activations:
-// kInputsPerStep inputs in kSubsteps multiplications.
+// A format of floats defines how the 64 bytes of a step that belong to one vector of outputs are
+// multiplied with a row's activations: kInputsPerStep inputs in kSubsteps multiplications.
 template <typename Format>
 inline constexpr int kBlockInputs = kFloatBlockSteps* Format::kInputsPerStep;
 
-// Floats have no structure but steps.
+// The blocks of formats of floats.
 struct FloatBlocks {
   static constexpr int kBlockSteps = kFloatBlockSteps;
   static constexpr int kBlockBytes = kFloatBlockSteps * kStepBytes;
@@ -58,9 +58,9 @@ struct BF16Format : FloatBlocks {
   static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
 };
 
-// Adds `steps` steps of a panel to the sums [kRows, 64], or starts them, and fetches kFetchLines
-// cache lines a step of `ahead`.
-//   x: [kRows, kBlockInputs<Format>]
+// Adds the products of `steps` steps of a panel to `sums`, which start from 0 if `start`.
+// Prefetches kFetchLines cache lines from `ahead` in each step.
+//   activations: [kRows, kBlockInputs<Format>]; sums: [kRows, 64]
 template <typename Format, int kRows, int kFetchLines>
 void MultiplyFloats(const std::byte* weights, const void* activations, int steps, bool start,
                     const std::byte* ahead, float* sums) {
@@ -140,7 +140,8 @@ GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
   }
 }
 
-// The lines that each of `groups` groups fetches a step: kStepLines in all.
+// The cache lines that group `group` of `groups` prefetches in a step. All groups together prefetch
+// kStepLines.
 inline int FetchLines(int groups, int group) {
   if (groups == 1) return kStepLines;
   if (groups == 2) return 2;
@@ -148,15 +149,15 @@ inline int FetchLines(int groups, int group) {
   return group < 4 ? 1 : 0;
 }
 
-// sums = the rows' products with one panel.   sums: [rows, 64]
-//   fetch_end: what lies behind it is not wanted in the cache
+// sums = the products of the rows with one panel.   sums: [rows, 64]
+//   fetch_end: the end of the bytes to prefetch
 template <typename Format>
 void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                    const std::byte* fetch_end, float* sums) {
   const int num_rows = rows.end - rows.begin;
   const int groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
-  const int small = num_rows / groups;           // rows of a group
-  const int larger = num_rows - small * groups;  // groups of one more, which go first
+  const int small = num_rows / groups;           // rows in a group
+  const int larger = num_rows - small * groups;  // groups with one row more, which come first
   const bool once = groups == 1 && SliceVectors(num_rows) == kPanelVectors;
   constexpr int kSteps = Format::kBlockSteps;
   constexpr size_t kRowBytes = kBlockInputs<Format> * sizeof(typename Format::Activation);
@@ -197,7 +198,7 @@ inline void FinishPanel(const ProductTask& task, int panel, IndexRange rows, con
   }
 }
 
-// The activations of Activation, by the ends that have them.
+// The activation function of an epilogue, applied to the gate.
 inline Floats Activated(Epilogue end, Floats gate) {
   Floats steepness = gate;
   if (end == Epilogue::kGeGlu) {
@@ -258,7 +259,7 @@ void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float*
   }
 }
 
-// Zeros follow the last input as far as a whole step wants them.
+// Copies the activations of rows [rows) into blocks of inputs. Zeros complete the last step.
 template <typename Format>
 void PackF32Activations(const float* x, int64_t stride, int inputs, int num_rows, IndexRange rows,
                         void* packed) {

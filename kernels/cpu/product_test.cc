@@ -1,4 +1,5 @@
-// Products over packed weights: right, and the same bits for a row whatever surrounds it.
+// Tests of products with packed weights: results are right, and the bits of a row depend on nothing
+// else in the pass.
 #include <algorithm>
 #include <cmath>
 
@@ -12,10 +13,11 @@ namespace {
 constexpr int kInputs[] = {1, 2, 3, 7, 24, 32, 40, 127, 130, 704};
 constexpr int kOutputs[] = {1, 8, 63, 64, 65, 293, 509};
 
-// The product of x and the weight's values in double, and how far f32 may be off.
+// The product of x and the weight's values in double, and the tolerance of f32.
 //
-// A chain of K roundings (the dot product of bf16 rounds at most twice a pair) errs by at most
-// K * eps * sum |x w| to first order; twice that covers the higher orders, the bias and the end.
+// To first order, the error of a chain of K roundings (the dot product of bf16 rounds at most twice
+// for each pair) is at most K * eps * sum |x w|. Twice that covers the higher orders, the bias and
+// the epilogue.
 struct Expected {
   double value = 0.0;
   double tolerance = 0.0;
@@ -53,8 +55,8 @@ TEST(Product, MatchesDoublePrecisionForEveryShape) {
   }
 }
 
-// Sums of up to 300 ones are exact in every format, so one dropped or doubled input shows.
-TEST(Product, OfOnesCountsEveryInput) {
+// Sums of up to 300 ones are exact in every format, so a single dropped or doubled input shows.
+TEST(Product, CountsEveryInputOnce) {
   for (TestBackend& test : AllBackends()) {
     for (const DType dtype : kAllDTypes) {
       for (int inputs = 1; inputs <= 300; ++inputs) {
@@ -107,7 +109,7 @@ TEST(Product, RowsHaveTheBitsTheyHaveAlone) {
   }
 }
 
-// More rows than a tile holds, and so many threads that rows are shared out too.
+// There are more rows than a tile holds, and so many threads that they share rows too.
 TEST(Product, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   std::mt19937 random(3);
   const TestMatrix x = TestMatrix::Random(1100, 96, random);
@@ -127,7 +129,7 @@ TEST(Product, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   }
 }
 
-// Lanes of f32 products are rounded alike by all instruction sets with a fused multiply-add.
+// All instruction sets with a fused multiply-add round f32 products in the same way.
 TEST(Product, HasTheSameBitsOnEveryFusedInstructionSet) {
   std::mt19937 random(4);
   const TestMatrix x = TestMatrix::Random(9, 333, random);
@@ -149,11 +151,11 @@ TEST(Product, HasTheSameBitsOnEveryFusedInstructionSet) {
   }
 }
 
-TEST(Product, WeightsOfSpecialValuesAreWidenedExactly) {
-  // Subnormal, largest and infinite weights times one; a NaN stays one.
+TEST(Product, WidensSpecialValuesExactly) {
+  // Multiplies subnormal, largest and infinite weights by one. A NaN stays a NaN.
   for (TestBackend& test : AllBackends()) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
-      if (test.rounds_to_bf16 && dtype == DType::kBF16) continue;  // takes subnormals as zeros
+      if (test.rounds_to_bf16 && dtype == DType::kBF16) continue;  // flushes subnormals to 0
       TestMatrix values(1, 6);
       const float special[] = {0x1p-24f, -0x1.8p-15f, 65504.0f, -0.0f, INFINITY, NAN};
       std::copy_n(special, 6, values.row(0));
@@ -198,8 +200,8 @@ TEST(Product, NanStaysInItsRow) {
   }
 }
 
-// A step of two 16-bit inputs reaches one place behind an odd number of activations.
-TEST(Product, ForgetsTheActivationsOfEarlierCalls) {
+// With an odd number of activations, the last step of two 16-bit inputs reads one place after them.
+TEST(Product, IgnoresTheActivationsOfEarlierCalls) {
   std::mt19937 random(10);
   for (TestBackend& test : AllBackends()) {
     for (const DType dtype : kAllDTypes) {
@@ -218,7 +220,7 @@ TEST(Product, ForgetsTheActivationsOfEarlierCalls) {
   }
 }
 
-TEST(Product, PartsLieOneAfterTheOther) {
+TEST(Product, ConcatenatesTheOutputsOfItsParts) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     const TestWeight query(TestMatrix::Random(32, 24, random), DType::kBF16);
@@ -266,9 +268,9 @@ TEST(ProductAdd, AddsTheProductToTheResidualWithOneRounding) {
   }
 }
 
-// gate / (1 + exp(-gate)) * up of the rounded gate and up: exp errs by 2 units in the last place,
-// which are at most 2^-22 of it, and three more operations by 2^-24 each; where exp is infinite,
-// from gates of -88.8 on, the value is within 89 * 2^-128 of zero, times up.
+// gate / (1 + exp(-gate)) * up, from the rounded gate and up: the error of exp is 2 units in the
+// last place, at most 2^-22 of it, and three more operations round by 2^-24 each. If exp is
+// infinite, for gates below about -88.8, the result is within 89 * 2^-128 * |up| of zero.
 TEST(ProductGated, IsSiluOfTheGateTimesUp) {
   std::mt19937 random(8);
   for (TestBackend& test : AllBackends()) {
@@ -297,7 +299,8 @@ TEST(ProductGated, IsSiluOfTheGateTimesUp) {
             ASSERT_NEAR(out.at(r, c), expected,
                         std::abs(expected) * 0x1p-21 + 0x1p-121 * (1 + std::abs(u)))
                 << test.label << " gate " << g;
-            // Five roundings of what exp is taken of are as many of its size in the result.
+            // Five roundings of the argument f of exp change the result by 5 * 2^-24 * |f|,
+            // relatively.
             const double f = std::sqrt(8 / M_PI) * (g + 0.044715 * g * g * g);
             const double other = g / (1.0 + std::exp(-f)) * u;
             ASSERT_NEAR(gelu.at(r, c), other,
@@ -332,7 +335,7 @@ TEST(ProductGated, RowsHaveTheBitsTheyHaveAlone) {
   }
 }
 
-TEST(ProductDeathTest, RefusesAWeightPackedForAnotherOperation) {
+TEST(ProductDeathTest, RejectsAWeightPackedForAnotherOperation) {
   TestBackend test = MakeTestBackend("portable", CpuCompute::kF32, 1);
   const TestWeight weight(TestMatrix(64, 8), DType::kF32);
   auto gate_and_up = test.backend->Pack({{weight.view()}, {weight.view()}}, PartOrder::kGateAndUp);

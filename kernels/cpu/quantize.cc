@@ -12,16 +12,16 @@
 namespace tandem {
 namespace {
 
-constexpr int kMaxGroups = 8;  // of a block
+constexpr int kMaxGroups = 8;  // in a block
 constexpr int kHalf = kBlockGroup / 2;
 
-// To the nearest integer, to even between two, of |x| < 2^22.
+// Rounds to the nearest integer, ties to even. REQUIRES: |x| < 2^22.
 float Rounded(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-// 1 / x where that is a number to multiply with, else 0.
+// 1 / x, or 0 if x is so small that the quotient might overflow.
 float InverseOf(float x) { return std::abs(x) > 0x1p-120f ? 1.0f / x : 0.0f; }
 
-// The one of largest magnitude.
+// The entry of largest magnitude.
 float Largest(const float* x, int count) {
   float largest = 0.0f;
   for (int i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ float Largest(const float* x, int count) {
 
 // ---- Numbers with a scale ----
 
-// The integers from `low` to `high`.
+// Numbers that are the integers from `low` to `high`.
 struct IntegerRange {
   float low;
   float high;
@@ -46,9 +46,9 @@ struct IntegerRange {
   }
 };
 
-// Those of kIq4Numbers.
+// The numbers in kIq4Numbers.
 struct TableNumbers {
-  // How many lie below, by the middles between neighbours.
+  // The index of the nearest number: counts the midpoints between neighbours that are below x.
   static uint8_t CodeOf(float x, int /*zero*/) {
     uint8_t code = 0;
     for (int i = 0; i < 15; ++i) {
@@ -57,9 +57,9 @@ struct TableNumbers {
     return code;
   }
 
-  // As search_scale.
+  // The same search as CpuKernels::search_scale.
   static float SearchScale(const float* x, int count) {
-    constexpr int kSteps = 6;  // to each side
+    constexpr int kSteps = 6;  // on each side
     const float largest = Largest(x, count);
     if (std::abs(largest) < 0x1p-100f) return 0.0f;
     float best_gain = -1.0f;
@@ -114,7 +114,7 @@ void SetLineCodes(const float* x, int count, const Line& line, float most, uint8
 
 // ---- Blocks ----
 
-// 127 for the largest: of 8 bits the search gains nothing.
+// Maps the largest weight to 127: with 8 bits a search gains nothing.
 void QuantizeQ8_0(const float* x, BlockGroup* group) {
   const float largest = std::abs(Largest(x, kBlockGroup));
   group->zero = 128;
@@ -140,7 +140,7 @@ void QuantizeLine(const float* x, float most, BlockGroup* group) {
                group->codes);
 }
 
-// A common f16 and whole factors that come to some values.
+// Values as products of a common f16 with integer factors.
 struct Factors {
   uint16_t common = 0;
   int8_t factors[2 * kMaxGroups] = {};
@@ -148,7 +148,7 @@ struct Factors {
   float ValueOf(int i) const { return F16ToFloat(common) * static_cast<float>(factors[i]); }
 };
 
-// The value of largest magnitude gets the factor that is farthest from 0.
+// Finds the factors of `values`. The one of largest magnitude gets the factor farthest from 0.
 Factors FactorsOf(const float* values, int count, const IntegerRange& numbers) {
   Factors result;
   const float farthest = numbers.low < 0.0f ? numbers.low : numbers.high;
@@ -160,7 +160,7 @@ Factors FactorsOf(const float* values, int count, const IntegerRange& numbers) {
   return result;
 }
 
-// Blocks of kMaxGroups groups have a scale for each `part` weights, 16 or 32.
+// Sets the scales of a block of kMaxGroups groups, with one for each `part` (16 or 32) weights.
 void SetFactors(const Factors& scales, const Factors& minimums, int part, BlockGroup* out) {
   const int halves = kBlockGroup / part;
   for (int g = 0; g < kMaxGroups; ++g) {
@@ -217,7 +217,7 @@ constexpr IntegerRange kSixBits{0, 63};
 constexpr IntegerRange kSixSignedBits{-32, 31};
 constexpr IntegerRange kEightSignedBits{-128, 127};
 
-// The groups of one block.
+// Quantises one block.   x: [the block's inputs]; groups: [the block's groups]
 void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
   switch (dtype) {
     case DType::kQ8_0:
@@ -249,7 +249,7 @@ void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
   }
 }
 
-// Searches have nothing to say of such weights.
+// Whether all weights are finite, which the searches require.
 bool AllFinite(const float* x, int count) {
   float sum = 0.0f;
   for (int i = 0; i < count; ++i) sum += x[i] * 0.0f;

@@ -1,4 +1,4 @@
-// Normalisation, scaling and rotation of one row; include after a simd_*.h.
+// Normalisation, scaling and rotation of one row. Include it after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_ROW_KERNELS_H_
 #define TANDEM_KERNELS_CPU_ROW_KERNELS_H_
 
@@ -9,8 +9,8 @@ namespace {
 
 inline int LanesLeft(int size, int i) { return size - i < kLanes ? size - i : kLanes; }
 
-// A sum over a row in 64 chains, by index modulo 64, added by one tree. `add(values, sum)`: a
-// chain's next sum.
+// A sum over a row: one chain for each index modulo 64, and a tree that adds the 64 chains.
+// add(values, sum) returns the next sum of 16 chains.
 template <typename AddTo>
 inline float SumOverRow(const float* x, int size, AddTo add) {
   Floats sum[4] = {Zero(), Zero(), Zero(), Zero()};
@@ -60,7 +60,7 @@ inline void AddScaledOf(const float* x, float scale, int size, float* sum) {
   }
 }
 
-// Three roundings an element, as the reference computes it: x cos + rotated(x) sin.
+// Rounds three times for each element, as the reference does: x cos + rotated(x) sin.
 inline void RotateHead(const float* angles, int head_dim, float* head) {
   const int half = head_dim / 2;
   for (int i = 0; i < half; i += kLanes) {

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Entries handled at a time: their candidates fit on the stack.
+// Entries that are processed at a time. Their candidates fit on the stack.
 constexpr int kStretch = 1024;
 
 }  // namespace
@@ -19,8 +19,8 @@ float LargestOrNan(absl::Span<const float> row) {
   return BestCpuKernels().largest_or_nan(row.data(), static_cast<int>(row.size()));
 }
 
-// One pass over memory: of stretches that fit into the nearest cache only the first with the
-// largest is looked at again.
+// One pass over memory, in stretches that fit into the L1 cache. Only the first stretch that
+// contains the largest entry is read again.
 int32_t ArgMaxOf(absl::Span<const float> row) {
   float largest = -std::numeric_limits<float>::infinity();
   size_t found = 0;

@@ -1,4 +1,4 @@
-// Operations that take rows one by one: embedding, norms, rotation, the cache's writes, exp.
+// Tests of operations on single rows: embedding, norms, rotation, writes to the cache, exp.
 #include <algorithm>
 #include <cmath>
 
@@ -70,7 +70,7 @@ TEST(Embed, ConvertsEveryDType) {
   }
 }
 
-TEST(GatherRows, CopiesTheRowsNamed) {
+TEST(GatherRows, CopiesTheIndexedRows) {
   std::mt19937 random(2);
   for (TestBackend& test : AllBackends()) {
     const TestMatrix x = TestMatrix::Random(9, 13, random);
@@ -81,12 +81,12 @@ TEST(GatherRows, CopiesTheRowsNamed) {
   }
 }
 
-// Among many columns, so that stretches, vectors and what is left of them all count.
-TEST(ArgMax, TakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
+// The sizes cover stretches, whole vectors and the remainder after them.
+TEST(ArgMax, TakesTheFirstOfEqualsAndRejectsNanAndInfinity) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     for (const int cols : {1, 5, 63, 1024, 1025, 5000}) {
-      const LargestCase rows(cols, random);
+      const ArgMaxCase rows(cols, random);
       std::vector<int32_t> largest(rows.x.rows(), 77);
       test.backend->ArgMax(rows.x.view(), largest.data());
       EXPECT_EQ(largest, rows.largest) << cols;
@@ -94,8 +94,8 @@ TEST(ArgMax, TakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
   }
 }
 
-// The mean of squares has at most cols / 64 + 8 roundings of positive terms, halved by the square
-// root; then a root, a quotient and two products.
+// The mean of squares has at most cols / 64 + 8 roundings of positive terms, which the square root
+// halves. Then a root, a quotient and two products round.
 TEST(RmsNorm, MatchesDoublePrecision) {
   std::mt19937 random(3);
   for (TestBackend& test : AllBackends()) {
@@ -121,7 +121,7 @@ TEST(RmsNorm, MatchesDoublePrecision) {
   }
 }
 
-TEST(RmsNorm, ManyRowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
+TEST(RmsNorm, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
   std::mt19937 random(4);
   for (TestBackend& test : AllBackends(3)) {
     TestMatrix x = TestMatrix::Random(100, 300, random);
@@ -138,7 +138,7 @@ TEST(RmsNorm, ManyRowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
   }
 }
 
-TEST(SubtractMean, MatchesDoublePrecisionWhateverTheRowsAround) {
+TEST(SubtractMean, MatchesDoublePrecisionAndRowsHaveTheBitsTheyHaveAlone) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     for (const int cols : {1, 15, 16, 17, 64, 100, 2049}) {
@@ -162,8 +162,8 @@ TEST(SubtractMean, MatchesDoublePrecisionWhateverTheRowsAround) {
   }
 }
 
-// A cap's error is tanh's 3 units in the last place and two roundings.
-TEST(ScaleAndCap, ScalesAndBendsTowardsTheCap) {
+// The error of a cap is tanh's 3 units in the last place, and two roundings.
+TEST(ScaleAndCap, MatchesDoublePrecision) {
   std::mt19937 random(7);
   for (TestBackend& test : AllBackends()) {
     for (const float cap : {0.0f, 0.3f, 30.0f}) {
@@ -201,7 +201,7 @@ TEST(AddScaled, AddsARoundedProduct) {
   }
 }
 
-// Sequences of 5, 0 and 300 rows that end at positions 8, 3 and 299.
+// Three sequences, of 5, 0 and 300 rows, whose last positions are 8, 3 and 299.
 struct Ragged {
   std::vector<int32_t> starts = {0, 5, 5, 305};
   std::vector<int32_t> lengths = {9, 4, 300};
@@ -212,7 +212,7 @@ struct Ragged {
 
 TEST(RotaryAngles, AreTheCosinesAndSinesOfF32Products) {
   const Ragged ragged;
-  // Of three tables, of which the sequences have the second, the third and the first.
+  // Three tables. The sequences use the second, the third and the first.
   const std::vector<float> frequencies = {0.5f, 0.2f,        0.1f, 0.05f,   0.0f,   //
                                           1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f,  //
                                           2.0f, 2.0f,        2.0f, 2.0f,    2.0f};
@@ -236,7 +236,8 @@ TEST(RotaryAngles, AreTheCosinesAndSinesOfF32Products) {
   }
 }
 
-// A cache of bytes that nothing written consists of, whose pages of 4 lie backwards.
+// A cache full of a pattern that is never written, so that writes can be counted. Its pages of 4
+// positions are in reverse order.
 struct Cache {
   static constexpr int kPageSize = 4, kPages = 80;
   static constexpr uint32_t kUntouched = 0x80808080;  // int8 -128, and a subnormal
@@ -285,8 +286,9 @@ struct Cache {
   std::vector<int32_t> tables;
 };
 
-// What the cache should hold of a row: f32 as it is, bf16 rounded to nearest, int8 within half a
-// step and the rounding of the quotient (2 of the 24 bits of up to 127 steps), the largest exactly.
+// Checks a row in the cache: f32 is exact, and bf16 is rounded to nearest. int8 is within half a
+// step and the rounding of the quotient (2 of the 24 bits of up to 127 steps), and exact for the
+// largest element.
 void ExpectStored(const TestKvRow& stored, KvDType dtype, const float* row, int head_dim) {
   float largest = 0.0f;
   for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::abs(row[i]));
@@ -311,7 +313,7 @@ class RotateAndCacheAs : public testing::TestWithParam<KvDType> {};
 INSTANTIATE_TEST_SUITE_P(EveryKvDType, RotateAndCacheAs, testing::ValuesIn(kAllKvDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(RotateAndCacheAs, RotatesHalvesAndWritesTheRowsPositionsOnly) {
+TEST_P(RotateAndCacheAs, RotatesHalvesAndWritesOnlyThePositionsOfItsRows) {
   std::mt19937 random(5);
   const Ragged ragged;
   for (TestBackend& test : AllBackends()) {
@@ -363,7 +365,7 @@ TEST_P(RotateAndCacheAs, RotatesHalvesAndWritesTheRowsPositionsOnly) {
   }
 }
 
-TEST(StoreKvRow, RowsThatAreNoNumbersBecomeNoNumbersAndTinyOnesZeros) {
+TEST(StoreKvRow, NonFiniteRowsBecomeNanAndTinyRowsZeros) {
   const struct {
     std::vector<float> row;
     bool is_nan;
@@ -387,9 +389,9 @@ TEST(StoreKvRow, RowsThatAreNoNumbersBecomeNoNumbersAndTinyOnesZeros) {
   }
 }
 
-// Whether a token is written before or after others, and over what, it is stored as it is alone:
-// what is read after a rollback is what would have been written without one.
-TEST(StoreKvRow, WritingAgainLeavesTheBytesOfWritingOnce) {
+// The stored bytes of a token do not depend on the order of writes or on earlier contents. So the
+// cache after a rollback is the same as without the rejected tokens.
+TEST(StoreKvRow, RewritingATokenGivesTheSameBytes) {
   std::mt19937 random(8);
   const Ragged ragged;
   for (const KvDType dtype : kAllKvDTypes) {

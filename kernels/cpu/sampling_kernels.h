@@ -1,4 +1,4 @@
-// Rows of probabilities and races for tokens; include after a simd_*.h.
+// Kernels on rows of probabilities, and races for tokens. Include it after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_SAMPLING_KERNELS_H_
 #define TANDEM_KERNELS_CPU_SAMPLING_KERNELS_H_
 
@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// The largest of x, or a NaN if there is one.
+// The largest entry of x, or a NaN if x contains one.
 inline float LargestOrNan(const float* x, int size) {
   Floats largest = Splat(-__builtin_inff());
   uint32_t nan = 0;
@@ -28,7 +28,8 @@ inline float LargestOrNan(const float* x, int size) {
   return nan != 0 ? __builtin_nanf("") : best;
 }
 
-// row = exp(row * scale - largest) over its sum, for `largest` = max(row * scale), finite.
+// row = exp(row * scale - largest), divided by its sum. REQUIRES: largest, the maximum of
+// row * scale, is finite.
 inline void SoftmaxOf(float* row, int size, float scale, float largest) {
   const Floats scales = Splat(scale);
   const Floats shift = Splat(largest);
@@ -52,9 +53,9 @@ inline void SoftmaxOf(float* row, int size, float scale, float largest) {
   }
 }
 
-// The random bits of 64 entries in their order: 16 Philox blocks from lane `first_lane` on.
+// The random bits of 64 entries, in order: the 16 Philox blocks from lane `first_lane` on.
 inline void PhiloxOf64(const RaceTask& task, uint32_t first_lane, Words bits[4]) {
-  // The order of lanes that TransposeWords undoes.
+  // The order of lanes that TransposeWords expects.
   static constexpr uint32_t kOrder[kLanes] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
   Words c0 = SplatWord(task.counter[0]);
   Words c1 = SplatWord(task.counter[1]);

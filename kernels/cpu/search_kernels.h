@@ -1,5 +1,5 @@
-// Searches for the scales of quantised weights (quantize.h); include after a simd_*.h. No sum is
-// fused, so that weights become the same blocks on every machine.
+// Searches for the scales of quantised weights (quantize.h). Include it after a simd_*.h.
+// Multiply-adds are not fused, so that the same weights become the same blocks on every machine.
 #ifndef TANDEM_KERNELS_CPU_SEARCH_KERNELS_H_
 #define TANDEM_KERNELS_CPU_SEARCH_KERNELS_H_
 
@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-// 16 or 32 weights; zeros follow.
+// 16 or 32 weights, padded with zeros.
 struct SearchedWeights {
   Floats part[2];
   float low;   // at most 0
@@ -27,14 +27,14 @@ inline SearchedWeights LoadWeights(const float* x, int count) {
   return weights;
 }
 
-// Weights below this in magnitude count as zeros: what they are divided by might be no number.
+// If the range of the weights is smaller than this, the scale is 0: its inverse might be infinite.
 inline constexpr float kNoWeight = 0x1p-100f;
 
-// Of each assignment of numbers q the best scale is x * q / q * q, and takes (x * q)^2 / q * q from
-// the squared error. Assignments tried are those of scales around the ones with which the weight of
-// largest magnitude is the lowest or the highest number.
+// For given numbers q the best scale is (x . q) / (q . q), which reduces the squared error by (x .
+// q)^2 / (q . q). Tries the numbers that result from scales around the two that map the weight of
+// largest magnitude to the lowest and to the highest number.
 inline float SearchScaleOf(const float* x, int count, float low, float high) {
-  constexpr int kSteps = 6;  // to each side
+  constexpr int kSteps = 6;  // on each side
   constexpr float kStep = 0.025f;
   const SearchedWeights weights = LoadWeights(x, count);
   const float largest = weights.high >= -weights.low ? weights.high : weights.low;
@@ -64,7 +64,8 @@ inline float SearchScaleOf(const float* x, int count, float low, float high) {
   return best;
 }
 
-// The sums over codes q and weights y that say which line a * q + b comes closest, and how close.
+// The sums over codes q and weights y that determine the line a * q + b closest to y, and its
+// error.
 struct LineSums {
   double y, yy, q, qq, yq;
   double count;
@@ -93,11 +94,11 @@ inline Line FitLine(const LineSums& s, double highest_minimum) {
   return line;
 }
 
-// Codes tried are those of lines from the lowest weight to somewhat below and above the highest.
-// Sums are of y = x - low: they cancel less.
+// Tries the codes that result from lines from the lowest weight to slightly below and above the
+// highest one. Sums use y = x - lowest, to reduce cancellation.
 inline void SearchLineOf(const float* x, int count, float most, bool minimum_is_negative,
                          float* scale, float* minimum) {
-  constexpr int kSteps = 10;  // to each side
+  constexpr int kSteps = 10;  // on each side
   constexpr float kStep = 0.1f;
   const Floats first = Load(x);
   const Floats second = count > kLanes ? Load(x + kLanes) : first;
@@ -106,7 +107,7 @@ inline void SearchLineOf(const float* x, int count, float most, bool minimum_is_
   if (minimum_is_negative && lowest > 0.0f) lowest = 0.0f;
   const float range = highest - lowest;
   *minimum = lowest;
-  *scale = range >= kNoWeight ? range / most : 0.0f;  // that it is unless there is a better one
+  *scale = range >= kNoWeight ? range / most : 0.0f;  // the result if the search finds none better
   if (*scale == 0.0f) return;
   const int parts = count > kLanes ? 2 : 1;
   const Floats y[2] = {Sub(first, Splat(lowest)), Sub(second, Splat(lowest))};

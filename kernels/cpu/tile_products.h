@@ -1,7 +1,8 @@
-// Products of many rows with block formats on a unit of tiles; include after a simd_*.h.
+// Products of many rows with block formats on a unit of tiles, such as AMX.
+// Include it after a simd_*.h.
 //
-// Tiles multiply integers alone, exactly, and each sum then joins its output's chain as in
-// block_kernels.h: the bits are the same.
+// Tiles multiply only the integers, exactly. Each sum is then added to its output's chain as in
+// block_kernels.h, so the bits are the same.
 #ifndef TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
 #define TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
 
@@ -13,26 +14,28 @@
 namespace tandem {
 namespace {
 
-// Rows of a tile. With fewer, a tile takes as long.
+// Rows of a tile. A tile with fewer rows takes as long.
 inline constexpr int kTileRows = 16;
 
-// For formats whose dot products are the tiles'.
+// The DotProduct of formats whose integers are multiplied by tiles.
 struct NoDot {
   static constexpr bool kHasPairs = false;
   static constexpr bool kIsSigned = false;
 };
 
-// TileUnit:
-//   Configure(rows, steps)  of what Multiply takes from now on: rows <= kTileRows; until Release()
-//   Multiply(a, a_stride, b, c)  c = a * b. a: [rows, 4 steps] signed bytes, rows a_stride apart;
-//       b: [steps, 64, 4] unsigned, inputs of 64 outputs by fours, as a panel's steps have them;
-//       c: [rows, 64] of 32 bits
+// TileUnit has these members:
+//   Configure(rows, steps): sets the shapes for Multiply until Release(); rows <= kTileRows
+//   Multiply(a, a_stride, b, c): c = a * b, with
+//     a: [rows, 4 * steps] signed bytes, rows a_stride bytes apart
+//     b: [steps, 64, 4] unsigned bytes: four inputs of each of 64 outputs, as in a panel's steps
+//     c: [rows, 64] of 32 bits
 template <typename TileUnit, DType kDType>
 struct TileFormat : BlockFormat<NoDot, kDType> {
   using Unit = TileUnit;
 };
 
-// A half of a group's numbers as bytes: where they are, or expanded.   expanded: [steps, 256]
+// Returns the codes of a group, or of half of one, as bytes: in place if they have 8 bits, else in
+// `expanded`.   expanded: [steps, 256]
 template <typename Format>
 const std::byte* NumbersAsBytes(const std::byte* group, int half, std::byte* expanded) {
   constexpr int kSteps = kGroupSteps / Format::kLayout.halves();
@@ -47,7 +50,7 @@ const std::byte* NumbersAsBytes(const std::byte* group, int half, std::byte* exp
   return expanded;
 }
 
-// As MultiplyUnit, of any number of rows, with fetches from `ahead` on unless it is null.
+// The same as MultiplyUnit, for any number of rows.
 template <typename Format>
 void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activations, int groups,
                          int num_rows, bool start, const std::byte* ahead, float* sums) {
@@ -91,7 +94,7 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
   Format::Unit::Release();
 }
 
-// As MultiplyBlockPanel.
+// The same as MultiplyBlockPanel.
 template <typename Format>
 void MultiplyTilePanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                        const std::byte* fetch_end, float* sums) {

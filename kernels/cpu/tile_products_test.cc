@@ -1,6 +1,7 @@
-// Products by tiles, on a plain unit that needs no hardware: the bits are those of vectors.
+// Tests that products by tiles have the same bits as those by vectors. Uses a plain unit of tiles
+// that needs no special hardware.
 #include "kernels/cpu/isa/simd_portable.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include <cstring>
 #include <random>
 
@@ -37,7 +38,7 @@ struct PlainUnit {
   }
 };
 
-// A product as a backend calls it, with all rows at once.
+// Compares the two on a product as a backend calls it, with all rows at once.
 template <DType kDType>
 void ExpectTheSame(const PackedWeight& weight, const TestMatrix& x, Epilogue end) {
   constexpr int kFormat = static_cast<int>(BlockProductFormat(kDType));
@@ -92,7 +93,7 @@ void TestFormat(Backend& backend) {
   }
 }
 
-TEST(TileProducts, HaveTheBitsOfVectors) {
+TEST(TileProducts, HaveTheSameBitsAsVectorProducts) {
   const std::unique_ptr<Backend> backend =
       *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kAuto, .isa = "portable"});
   ForEachBlockFormat([&]<DType kDType>() { TestFormat<kDType>(*backend); });

@@ -71,7 +71,7 @@ Error EnqueueFew(const AttendTask& task, Stream stream) {
 Error Launch(const AttendTask& task, Stream stream) {
   if (task.out.rows == 0) return kNoError;
   if (!HasPrompts(task)) return EnqueueFew(task, stream);
-  if (task.rows_beside == 0) return EnqueuePrompts(task, stream);
+  if (task.decode_rows == 0) return EnqueuePrompts(task, stream);
   AttendTask prompts = task, others = task;
   prompts.min_vectors = kPromptVectors;
   others.max_vectors = kPromptVectors - 1;

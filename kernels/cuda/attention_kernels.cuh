@@ -1,12 +1,12 @@
-// Attention over the paged cache: what its two ways to compute a tile (attention_plain.cuh for
-// caches of f32 and int8, attention_tensor.cuh for bf16) and that of prompts (attention_prompt.cuh)
-// share.
+// Attention over the paged cache: the parts shared by the two ways to compute a tile
+// (attention_plain.cuh for caches of f32 and int8, attention_tensor.cuh for bf16) and by the kernel
+// for prompts (attention_prompt.cuh).
 //
-// A unit is some query vectors (rows of one sequence times heads of one group), so that keys and
-// values are read once for all of them. A split of 256 absolute positions has a tile of 32 for each
-// warp. Tiles are merged in order
-// within a split, splits in order within the context, and what a vector does not see is left out
-// rather than multiplied by 0: the bits of a vector depend on its own position alone.
+// A unit is a set of query vectors (rows of one sequence times heads of one group), for which keys
+// and values are read once. A split of 256 absolute positions has a tile of 32 for each warp. Tiles
+// are merged in order within a split, and splits in order within the context. Positions that a
+// vector does not see are left out rather than multiplied by 0, so the bits of a vector depend only
+// on its own position.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_
 
@@ -15,25 +15,26 @@
 
 namespace tandem::cuda {
 
-inline constexpr float kNothingSeen = -__builtin_huge_valf();  // the largest of no scores
+inline constexpr float kNoScore = -__builtin_huge_valf();  // the largest of zero scores
 
-// What attention gives: 0 of nothing. It has no -0, which sums that underflow may have or not:
-// adding a tile that is not seen makes it 0.
+// Returns the result of attention: 0 for a vector that sees no position. Adding 0 turns -0 into 0:
+// a sum that underflows to -0 becomes 0 in any case if a tile that is not seen is added to it.
 TANDEM_DEVICE float Quotient(float sum, float total) {
   return total == 0.0f ? 0.0f : sum / total + 0.0f;
 }
 
-// What a tile contributes beside what has been found before: exp(score - largest), 0 for nothing.
+// Returns the factor of a tile or split whose largest score is `score`: exp(score - largest), or 0
+// if no position is seen.
 TANDEM_DEVICE float Factor(float score, float largest) {
-  return score == kNothingSeen ? 0.0f : Exponential(score - largest);
+  return score == kNoScore ? 0.0f : Exponential(score - largest);
 }
 
-// Merges a split into the splits before it: the one place where these sums are rounded.
+// Merges a split into the splits before it. Only here are these sums rounded.
 struct RunningState {
-  float largest = kNothingSeen;
+  float largest = kNoScore;
   float total = 0.0f;
 
-  // Returns the factors of the sums of values so far and of the split's.
+  // Sets the factors for the sums of values so far and for those of the split.
   TANDEM_DEVICE void Merge(float split_largest, float split_total, float* before, float* now) {
     const float new_largest = Larger(largest, split_largest);
     *before = Factor(largest, new_largest);
@@ -43,19 +44,19 @@ struct RunningState {
   }
 };
 
-// Where a split's states of some vectors are, in shared memory.
+// The states of vectors in a split, in shared memory.
 struct AttendStates {
   const float* largest;  // [tiles][vectors]
-  const float* totals;   // likewise
-  float* factors;        // likewise
+  const float* totals;   // [tiles][vectors]
+  float* factors;        // [tiles][vectors]
   float* running;        // [2][vectors]: the largest score and the sum of weights so far
-  float* merging;        // [2][vectors]: the factors of what is before and of the split
+  float* merging;        // [2][vectors]: the factors of the sums so far and of the split's
 };
 
-// The factors of vector v's tiles in the split, and of the split and those before it.
+// Computes the factors of vector v's tiles in the split, of the split, and of those before it.
 template <int kVectors>
 TANDEM_DEVICE void MergeSplit(const AttendStates& states, int v) {
-  float largest = kNothingSeen;
+  float largest = kNoScore;
   TANDEM_UNROLL
   for (int tile = 0; tile < kSplitTiles; ++tile) {
     largest = Larger(largest, Load(states.largest + tile * kVectors + v));
@@ -81,7 +82,7 @@ TANDEM_DEVICE void MergeSplit(const AttendStates& states, int v) {
 
 // The query vectors of a block. Vector v of a sequence is row v / heads, head v % heads of a group.
 struct AttendUnit {
-  int sequence = -1;  // none: no such unit
+  int sequence = -1;  // -1: the batch does not have this unit
   int first_row = 0;  // of the sequence, in the pass
   int first_vector = 0;
   int num_vectors = 0;
@@ -93,7 +94,7 @@ struct AttendUnit {
   TANDEM_DEVICE int PositionOf(int v) const { return first_position + (first_vector + v) / heads; }
 };
 
-// Whether sequences with so many vectors are this launch's.
+// Whether this launch processes sequences with so many vectors.
 TANDEM_DEVICE bool TakesSequence(const AttendTask& task, int vectors) {
   return task.min_vectors <= vectors && vectors <= task.max_vectors;
 }
@@ -120,7 +121,7 @@ TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors
   return unit;
 }
 
-// Where the key and the value of a position begin, in words.
+// The offsets of a position's key and value, in words.
 struct KvPlace {
   int64_t key;
   int64_t value;
@@ -143,14 +144,14 @@ TANDEM_DEVICE PositionRange VisibleTo(int position, const AttentionForm& form) {
   return {begin > form.first ? begin : form.first, position + 1};
 }
 
-// What some vector of a unit sees, and what every one does.
+// The positions that at least one vector of a unit sees, and those that every vector sees.
 TANDEM_DEVICE PositionRange SeenByAny(const AttendUnit& unit, const AttentionForm& form) {
   return {VisibleTo(unit.PositionOf(0), form).begin, unit.PositionOf(unit.num_vectors - 1) + 1};
 }
 TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, const AttentionForm& form) {
   return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), form).begin, unit.PositionOf(0) + 1};
 }
-// Those of the `count` positions from `tile` on that are in `all`: perhaps none.
+// Returns those of the `count` positions from `tile` on that are in `all`. May be empty.
 TANDEM_DEVICE PositionRange InTile(const PositionRange& all, int tile, int count = kAttendTile) {
   return {tile > all.begin ? tile : all.begin, tile + count < all.end ? tile + count : all.end};
 }
@@ -158,15 +159,15 @@ TANDEM_DEVICE bool Includes(const PositionRange& outer, const PositionRange& inn
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-// Where the splits of a row and head leave what they found.
+// Returns the results of the splits of a row and head.
 TANDEM_DEVICE float* PartsOfRow(const AttendTask& task, int64_t row, int head) {
   return task.parts + (row * task.num_heads + head) * task.num_splits * (task.kv.head_dim + 2);
 }
 
-// The whole of attention but for a warp's tile: Tile finds positions, weighs them and sums values.
-// It is made before it may read what kernels write. It says how many vectors and elements it takes
-// (kVectors, kHeadDim), how many elements of values it sums at a time (kPassDims) and how far apart
-// vectors' sums lie then (AttendSharedOf).
+// Attention except for a warp's tile. Tile finds positions, weighs them and sums values. It is
+// constructed before WaitForKernelsBefore, so its constructor must not read memory that kernels
+// write. It defines its numbers of vectors and elements (kVectors, kHeadDim), how many elements of
+// values it sums in one pass (kPassDims), and the layout of shared memory (kAt).
 template <typename Tile>
 struct AttendKernel {
   using Task = AttendTask;
@@ -175,7 +176,7 @@ struct AttendKernel {
   static constexpr int kHeadDim = Tile::kHeadDim;
   static constexpr int kPassDims = Tile::kPassDims;
   static constexpr AttendShared kAt = Tile::kAt;
-  // Elements of the running sums of values that a thread keeps: of each pass as many.
+  // Elements of the running sums of values that a thread keeps, for each pass.
   static constexpr int kPassKept = kVectors * kPassDims / kThreads;
   static constexpr int kPasses = kHeadDim / kPassDims;
   static constexpr int kKept = kPasses * kPassKept;
@@ -192,9 +193,9 @@ struct AttendKernel {
     do {
       Tile tile(task, unit, all, TileOf(split), shared);
       if (split == first) {
-        WaitForKernelsBefore();  // what the tables say was known before
+        WaitForKernelsBefore();  // kernels do not write the tables that were read so far
         if (!has_unit) return;
-        // Where one block has all splits it gives zeros to rows that see nothing.
+        // A block that has all splits goes on, to store zeros for rows that see no position.
         if (task.parts != nullptr &&
             InTile(all, split * kSplitPositions, kSplitPositions).is_empty()) {
           return;
@@ -213,11 +214,11 @@ struct AttendKernel {
             shared + kAt.merging};
   }
 
-  // The queries, and running states of nothing.
+  // Loads the queries, and initialises the running states.
   TANDEM_DEVICE static void LoadQueries(const Task& task, const AttendUnit& unit, float* shared) {
     Tile::LoadQueries(task, unit, shared);
     if (ThreadIndex() < kVectors) {
-      Store(shared + kAt.running + ThreadIndex(), kNothingSeen);
+      Store(shared + kAt.running + ThreadIndex(), kNoScore);
       Store(shared + kAt.running + kVectors + ThreadIndex(), 0.0f);
     }
     Barrier();
@@ -263,7 +264,7 @@ struct AttendKernel {
     return sum;
   }
 
-  // What this thread keeps, element by element: store(v, d, sum).
+  // Calls store(v, d, sum) for each element that this thread keeps.
   template <typename StoreSum>
   TANDEM_DEVICE static void ForKept(const Task& task, const AttendUnit& unit,
                                     const float (&kept)[kKept], StoreSum store) {
@@ -287,9 +288,9 @@ struct AttendKernel {
 
   TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int split) {
     const int head = BlockY() * unit.heads + unit.HeadOf(v);
-    const int64_t row = task.rows_beside == 0
+    const int64_t row = task.decode_rows == 0
                             ? unit.RowOf(v)
-                            : unit.sequence * task.rows_beside + (unit.RowOf(v) - unit.first_row);
+                            : unit.sequence * task.decode_rows + (unit.RowOf(v) - unit.first_row);
     return PartsOfRow(task, row, head) + int64_t{split} * (task.kv.head_dim + 2);
   }
   TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int split,
@@ -303,7 +304,7 @@ struct AttendKernel {
   }
 };
 
-// The splits of a row and head, in order.
+// Merges the splits of a row and head, in order.
 struct MergeSplitsKernel {
   using Task = AttendTask;
   static constexpr int kThreads = kMergeThreads;
@@ -312,13 +313,13 @@ struct MergeSplitsKernel {
     const int head = BlockY();
     int row = BlockX();
     RowPlace place = {-1, 0};
-    if (task.rows_beside == 0) {
+    if (task.decode_rows == 0) {
       place = PlaceOf(task.rows, task.kv.lengths, row);
     } else {
-      const int sequence = BlockX() / task.rows_beside;
+      const int sequence = BlockX() / task.decode_rows;
       const int begin = Load(task.rows.starts + sequence);
       const int end = Load(task.rows.starts + sequence + 1);
-      row = begin + BlockX() % task.rows_beside;
+      row = begin + BlockX() % task.decode_rows;
       const int vectors = (end - begin) * (task.num_heads / task.kv.num_kv_heads);
       if (row < end && TakesSequence(task, vectors)) {
         place = {sequence, Load(task.kv.lengths + sequence) - (end - row)};

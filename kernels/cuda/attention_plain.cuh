@@ -1,5 +1,5 @@
-// A tile of attention in f32, to caches of f32 or int8: lanes over positions for scores, over
-// elements for values.
+// A tile of attention in f32, to caches of f32 or int8. For scores each lane has a position; for
+// values each lane has elements.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
 
@@ -7,7 +7,7 @@
 
 namespace tandem::cuda {
 
-// How a cache's words hold elements of f32, and of int8 with a scale of each row behind the page.
+// Read elements from words of a cache: f32, and int8 with a scale for each row after the rows.
 struct F32Cache {
   static constexpr int kPerWord = 1;
   TANDEM_DEVICE static float Element(uint32_t word, int) { return BitsToFloat(word); }
@@ -29,7 +29,7 @@ class PlainTile {
   static constexpr int kPassDims = kHeadDim;
   static constexpr AttendShared kAt = AttendSharedOf({kVectors, kHeadDim, false});
 
-  // [head_dim][vectors], zeros where there is nothing.
+  // Loads queries as [head_dim][vectors], with zeros for missing vectors and elements.
   TANDEM_DEVICE static void LoadQueries(const AttendTask& task, const AttendUnit& unit,
                                         float* shared) {
     const int head_dim = task.kv.head_dim;
@@ -62,7 +62,7 @@ class PlainTile {
     all_see_ = Includes(SeenByAll(unit_, task_.form), in_tile_);
   }
 
-  // The tile's sums of values, into shared memory.
+  // Stores the tile's sums of values in shared memory.
   TANDEM_DEVICE void SumValues(int) const {
     float sums[kVectors][kLaneWords] = {};
     if (all_see_) {
@@ -76,7 +76,8 @@ class PlainTile {
  private:
   static constexpr int kLaneWords = kHeadDim / kWarpSize;
 
-  // A lane's position: its place, and its scores, each one chain in increasing element.
+  // Finds the place of a lane's position and computes its scores, each as one chain in increasing
+  // order of elements.
   TANDEM_DEVICE static void Score(const AttendTask& task, const AttendUnit& unit, int position,
                                   const float* queries, int64_t* places, float* scales,
                                   float (&scores)[kVectors]) {
@@ -115,7 +116,7 @@ class PlainTile {
     }
   }
 
-  // Weights of a tile, -1 for a position that a vector does not see.
+  // Stores the weights of a tile: -1 for a position that a vector does not see.
   TANDEM_DEVICE static void Weigh(const AttendTask& task, const AttendUnit& unit, int position,
                                   bool in_tile, float* shared, const float (&scores)[kVectors]) {
     float* const weights = shared + kAt.weights + (WarpIndex() * kAttendTile + Lane()) * kVectors;
@@ -124,7 +125,7 @@ class PlainTile {
       const PositionRange visible = VisibleTo(unit.PositionOf(v), task.form);
       const bool sees =
           in_tile && v < unit.num_vectors && visible.begin <= position && position < visible.end;
-      const float largest = WarpMax(sees ? scores[v] : kNothingSeen);
+      const float largest = WarpMax(sees ? scores[v] : kNoScore);
       const float weight = sees ? Exponential(scores[v] - largest) : 0.0f;
       const float total = WarpSum(weight);
       Store(weights + v, sees ? weight : -1.0f);
@@ -135,7 +136,7 @@ class PlainTile {
     }
   }
 
-  // sums[v] += weight * value, one chain in increasing position. A NaN weight is none of -1.
+  // sums[v] += weight * value, as one chain in increasing position. A NaN weight counts as seen.
   template <bool kEdge>
   TANDEM_DEVICE static void AddValues(const AttendTask& task, int tile, int begin, int end,
                                       const float* shared, float (&sums)[kVectors][kLaneWords]) {
@@ -167,7 +168,7 @@ class PlainTile {
     }
   }
 
-  // Elements lane, lane + 32, ...
+  // Loads elements lane, lane + 32, ...
   TANDEM_DEVICE static void LoadValues(const uint32_t* row, int head_dim, float scale,
                                        float (&values)[kLaneWords]) {
     TANDEM_UNROLL

@@ -1,9 +1,9 @@
-// Attention of prompts to a cache of bf16: each warp has 16 query vectors and all positions, in
-// tiles of 32 that the block's warps read together, so that keys and values are read once for 64
+// Attention of prompts to a cache of bf16. Each warp has 16 query vectors and all positions, in
+// tiles of 32 that the warps of a block read together, so keys and values are read once for 64
 // vectors.
 //
-// The order is that of few rows (attention_kernels.cuh): a split's scores first, then the factors
-// of its tiles, then its values, tile after tile. Bits are the same.
+// The order is the same as for few rows (attention_kernels.cuh): first a split's scores, then the
+// factors of its tiles, then its values, tile after tile. The bits are the same too.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_PROMPT_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_PROMPT_CUH_
 
@@ -35,7 +35,7 @@ class PromptAttendKernel {
   static constexpr int kTileWords = kAttendTile * kHeadWords;
   static constexpr int kGroups = kLargestHead / 16;  // of 16 elements
   static constexpr PromptShared kAt = PromptSharedOf(kLargestHead);
-  // Of this lane's vectors lane / 4 and 8 more, four elements of each group.
+  // Sums of this lane's vectors lane / 4 and lane / 4 + 8: four elements of each group.
   using Sums = float[kGroups][2][4];
 
   TANDEM_DEVICE PromptAttendKernel(const Task& task, const AttendUnit& block, float* shared)
@@ -47,15 +47,15 @@ class PromptAttendKernel {
     TensorMath::LoadQueries(task, unit_, Lane(), kWarpSize, queries());
     if (Lane() < kVectors) {
       const AttendStates states = StatesOfWarp();
-      Store(states.running + Lane(), kNothingSeen);
+      Store(states.running + Lane(), kNoScore);
       Store(states.running + kVectors + Lane(), 0.0f);
     }
     SyncWarp();
   }
   TANDEM_DEVICE bool is_used() const { return unit_.num_vectors > 0; }
 
-  // Tiles 0 to 7 of keys, then of values, have two places by turns: while one is computed with, the
-  // next is on its way.
+  // Tiles 0 to 7 of keys, then of values, alternate between two places: while one tile is used, the
+  // next one is in flight.
   TANDEM_DEVICE void AttendSplit(const PositionRange& all, int split) {
     FindPlaces(all, split);
     Barrier();
@@ -95,7 +95,7 @@ class PromptAttendKernel {
     }
   }
 
-  // ---- What the block reads together ----
+  // ---- Reads shared by the block ----
 
   TANDEM_DEVICE int64_t* places() const { return reinterpret_cast<int64_t*>(shared_ + kAt.places); }
   TANDEM_DEVICE uint32_t* StageAt(int stage) const {
@@ -111,8 +111,9 @@ class PromptAttendKernel {
     }
   }
 
-  // Begins to copy a stage, zeros for what nobody sees. Neighbours copy what lies side by side: of
-  // keys a word of each position, of values the words of a position.
+  // Starts to copy a stage, with zeros for positions that no vector sees. Neighbouring threads copy
+  // adjacent words: for keys, the same word of consecutive positions; for values, the words of one
+  // position.
   TANDEM_DEVICE void CopyStage(const PositionRange& all, int split, int stage) const {
     const bool of_keys = stage < kSplitTiles;
     const int words = KvElementWords(KvDType::kBF16, task_.kv.head_dim);
@@ -136,13 +137,13 @@ class PromptAttendKernel {
     }
     CopyCommit();
   }
-  // Behind this all have what was copied, and nobody reads the stage before any more.
+  // After this call all threads can read the copied stage, and none reads the previous one.
   TANDEM_DEVICE static void Arrive() {
     CopyWait<0>();
     Barrier();
   }
 
-  // ---- What each warp computes ----
+  // ---- Computations of each warp ----
 
   TANDEM_DEVICE Words4* queries() const {
     return reinterpret_cast<Words4*>(shared_ + kAt.queries + WarpIndex() * kAt.query_words);
@@ -168,7 +169,7 @@ class PromptAttendKernel {
     const TensorMath math(task_, unit_, position, InTile(seen_, position));
     if (math.is_empty()) {
       if (Lane() >= kVectors) return;
-      Store(largest + Lane(), kNothingSeen);
+      Store(largest + Lane(), kNoScore);
       Store(totals + Lane(), 0.0f);
       return;
     }
@@ -249,8 +250,8 @@ class PromptAttendKernel {
 
   const Task& task_;
   float* const shared_;
-  AttendUnit unit_;              // of the warp: perhaps without vectors
-  PositionRange seen_ = {0, 0};  // by some vector of it
+  AttendUnit unit_;              // of the warp; may have no vectors
+  PositionRange seen_ = {0, 0};  // by at least one of its vectors
   Sums kept_;
 };
 

@@ -1,5 +1,5 @@
-// A tile of attention to a cache of bf16 for few rows: the warps of a block have the tiles of a
-// split, and words go from the cache straight into the order of tensor cores.
+// A tile of attention to a cache of bf16 for few rows. Each warp of a block has one tile of a
+// split, and loads words from the cache directly in the order of the tensor cores.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_CUH_
 
@@ -44,7 +44,7 @@ class TensorTile {
     }
   }
 
-  // The tile's sums of elements [pass * kPassDims, (pass + 1) * kPassDims), into shared memory.
+  // Stores the tile's sums of elements [pass * kPassDims, (pass + 1) * kPassDims) in shared memory.
   TANDEM_DEVICE void SumValues(int pass) const {
     if (math_.has_edge()) {
       SumPass<true>(pass);
@@ -57,7 +57,7 @@ class TensorTile {
   static constexpr int kAtATime = 4;  // groups of 16 elements of values
   static_assert(kPassDims % (16 * kAtATime) == 0);
 
-  // Where positions' keys and values begin: [2][warps][tile].
+  // Offsets of positions' keys, or values: [2][warps][tile].
   TANDEM_DEVICE int64_t* PlacesOf(bool of_values) const {
     return reinterpret_cast<int64_t*>(shared_ + kAt.places) +
            ((of_values ? kAttendWarps : 0) + WarpIndex()) * kAttendTile;
@@ -92,7 +92,7 @@ class TensorTile {
     }
     float* const to = shared_ + kAt.sums + WarpIndex() * kVectors * kAt.sum_stride;
     for (int d = 0; d < kPassDims; d += 16 * kAtATime) {
-      // All on their way before the first is used.
+      // Issue all loads before the first value is used.
       TensorMath::Values values[kAtATime];
       TANDEM_UNROLL
       for (int i = 0; i < kAtATime * TensorMath::kPlaces; ++i) {
@@ -112,7 +112,7 @@ class TensorTile {
     }
   }
 
-  // Elements 4t to 4t + 3 of vectors lane / 4 and 8 more.
+  // Stores elements 4t to 4t + 3 of vectors lane / 4 and lane / 4 + 8, with t = lane % 4.
   TANDEM_DEVICE static void StoreSums(const float (&even)[4], const float (&odd)[4], float* to) {
     TANDEM_UNROLL
     for (int half = 0; half < 2; ++half) {

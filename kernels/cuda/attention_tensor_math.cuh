@@ -1,8 +1,8 @@
-// A tile of attention on tensor cores as one warp computes it: 16 query vectors by 32 positions.
+// A tile of attention that one warp computes on tensor cores: 16 query vectors by 32 positions.
 //
-// Queries and weights are rounded to bf16; what they multiply is bf16 already. A word of a key is
-// two elements of one position, as scores want them; of values two positions' words make the pairs
-// of an even and of an odd element. Where words come from is the caller's to say.
+// Queries and weights are rounded to bf16; keys and values are already bf16. A word of a key is two
+// elements of one position, as scores need them. For values, the words of two positions are
+// combined into a pair of even elements and a pair of odd elements. The caller provides the words.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_MATH_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_MATH_CUH_
 
@@ -13,14 +13,14 @@ namespace tandem::cuda {
 class TensorMath {
  public:
   static constexpr int kDepth = 16;                   // of an instruction
-  static constexpr int kColumns = kAttendTile / 8;    // of scores: instructions side by side
-  static constexpr int kDeep = kAttendTile / kDepth;  // of values: instructions one after the other
-  static constexpr int kPlaces = 4 * kDeep;           // of a lane's values
+  static constexpr int kColumns = kAttendTile / 8;    // instructions across the scores
+  static constexpr int kDeep = kAttendTile / kDepth;  // instructions in sequence over the values
+  static constexpr int kPlaces = 4 * kDeep;           // positions of a lane's values
   using Scores = float[kColumns][4];
-  using Weights = uint32_t[kColumns][2];  // of a lane's two vectors, as they lie in scores
+  using Weights = uint32_t[kColumns][2];  // of a lane's two vectors, in the layout of scores
   using Values = uint32_t[kPlaces];
 
-  // The tile at `tile`, of which positions `in_tile` count.
+  // The tile of 32 positions from `tile` on. Only positions in `in_tile` count.
   TANDEM_DEVICE TensorMath(const AttendTask& task, const AttendUnit& unit, int tile,
                            const PositionRange& in_tile)
       : task_(task), unit_(unit), tile_(tile), in_tile_(in_tile) {
@@ -31,8 +31,8 @@ class TensorMath {
     }
   }
 
-  // The unit's queries, [head_dim / 16][lanes]: the first factor of scores, zeros where there is
-  // nothing. Thread `thread` of `num_threads` does its share.
+  // Loads the unit's queries as [head_dim / 16][lanes], the first factor of scores, with zeros for
+  // missing vectors and elements. Thread `thread` of `num_threads` does its share.
   TANDEM_DEVICE static void LoadQueries(const AttendTask& task, const AttendUnit& unit, int thread,
                                         int num_threads, Words4* queries) {
     const int used = CeilDiv(task.kv.head_dim, kDepth) * kWarpSize;
@@ -53,15 +53,15 @@ class TensorMath {
   TANDEM_DEVICE bool IsIn(int place) const {
     return in_tile_.begin <= tile_ + place && tile_ + place < in_tile_.end;
   }
-  // A lane's places in the tile: of its scores' columns, and of its values, of instruction i / 4
-  // the positions 2t, 2t + 1, 2t + 8, 2t + 9.
+  // A lane's places in the tile: of the columns of its scores, and of its values. For values,
+  // instruction i / 4 has positions 2t, 2t + 1, 2t + 8, 2t + 9, with t = lane % 4.
   TANDEM_DEVICE static int ColumnPlace(int column) { return column * 8 + Lane() / 4; }
   TANDEM_DEVICE static int ValuePlace(int i) {
     return i / 4 * kDepth + Lane() % 4 * 2 + i % 2 + i / 2 % 2 * 8;
   }
 
-  // A score is one chain of instructions of 16 elements. key_of(column, w) is word w of the key at
-  // ColumnPlace(column), which counts only if it IsIn.
+  // Computes scores, each as one chain of instructions of 16 elements. key_of(column, w) is word w
+  // of the key at ColumnPlace(column), which counts only if it IsIn.
   template <typename KeyOf>
   TANDEM_DEVICE void Score(const Words4* queries, const KeyOf& key_of, Scores& scores) const {
     TANDEM_UNROLL_BY(8)
@@ -76,15 +76,15 @@ class TensorMath {
     }
   }
 
-  // The weights of this lane's vector lane / 4 + 8 * half, 0 for what it does not see, and into
-  // [16] the largest scores and the sums of weights. They are rounded before they are added up, so
-  // that they still add up to 1 in the end.
+  // Computes the weights of this lane's vector lane / 4 + 8 * half (0 for positions that it does
+  // not see), and stores its largest score and its sum of weights, each [16]. Weights are rounded
+  // before they are summed, so that they still add up to 1 after the division.
   template <bool kCaps>
   TANDEM_DEVICE void Weigh(int half, const Scores& scores, Weights& rounded, float* all_largest,
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
     const PositionRange sees = VisibleTo(positions_[half], task_.form);
-    float largest = kNothingSeen;
+    float largest = kNoScore;
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
       if (!Sees(sees, i)) continue;
@@ -117,14 +117,14 @@ class TensorMath {
     return ScoreOf<kCaps>(task_.form, task_.form.scale, product);
   }
 
-  // Whether some vector does not see some position that counts.
+  // Whether any vector does not see one of the positions that count.
   TANDEM_DEVICE bool has_edge() const {
     return !is_empty() && !Includes(SeenByAll(unit_, task_.form), in_tile_);
   }
 
-  // Sums of values, 16 elements at a time: of elements 4t to 4t + 3 of vectors lane / 4 and 8 more
-  // the even and the odd. Values are words of ValuePlace(i), 0 if it is not IsIn; of these, words
-  // (16 elements' first) / 2 + lane / 4. kEdge: has_edge().
+  // Sums values, 16 elements at a time: the even and the odd ones of elements 4t to 4t + 3, for
+  // vectors lane / 4 and lane / 4 + 8. values[i] is word (first of the 16 elements) / 2 + lane / 4
+  // of the position ValuePlace(i), or 0 if that is not IsIn. kEdge: has_edge().
   template <bool kEdge>
   TANDEM_DEVICE void Sum(const Weights& weights, const Values& values, float (&even)[4],
                          float (&odd)[4]) const {
@@ -167,10 +167,11 @@ class TensorMath {
     }
   }
 
-  // Whether values that some vector does not see are such that a weight of 0 does not silence them:
-  // infinities and NaN, and all from 2 on. Terms of a sum are aligned to the largest exponent,
-  // which a product with 0 has too, 126 less than its other factor's. Below 2 that is no more than
-  // the exponent of the sum so far, which is at least -126, and changes nothing.
+  // Whether any value that some vector does not see could change a sum even with a weight of 0:
+  // infinities, NaN, and all magnitudes from 2 on. Tensor cores align the terms of a sum to the
+  // largest exponent. A product with 0 also has an exponent, which is 126 less than that of its
+  // other factor. For values below 2 it is at most -126, which the exponent of the sum so far never
+  // falls below, so the product changes nothing.
   TANDEM_DEVICE bool HasWildUnseen(const Values& values) const {
     constexpr uint32_t kFromTwoOn = 0x40004000u;  // the high bits of both exponents
     const PositionRange for_all = SeenByAll(unit_, task_.form);
@@ -183,7 +184,8 @@ class TensorMath {
     return (bits & kFromTwoOn) != 0;
   }
 
-  // As Multiply where a weight of 0 times any value is 0: row after row, with what it sees.
+  // Same as Multiply if a weight of 0 times any value were 0: multiplies row after row, with only
+  // the values that the row sees.
   TANDEM_DEVICE void MultiplyOneByOne(const Weights& weights, const Values& values,
                                       float (&even)[4], float (&odd)[4]) const {
     const int last = unit_.PositionOf(unit_.num_vectors - 1);
@@ -210,7 +212,7 @@ class TensorMath {
   const AttendUnit& unit_;
   const int tile_;
   const PositionRange in_tile_;
-  int positions_[2];  // of this lane's vectors lane / 4 and 8 more, -1 for none
+  int positions_[2];  // of this lane's vectors lane / 4 and lane / 4 + 8; -1 for a missing vector
 };
 
 }  // namespace tandem::cuda

@@ -1,4 +1,5 @@
-// Attention over the paged cache on a device: right, and the same bits whatever surrounds a row.
+// Attention over the paged cache on a device: its results, and that a row's bits do not depend on
+// the other rows or on the pages.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,8 +24,8 @@ struct Shape {
   }
 };
 
-// Sequences' queries, and a cache with their keys and values. What no position of [0, length) owns
-// is `garbage`, and so are the page tables' ends.
+// The queries of several sequences, and a cache with their keys and values. Cache memory outside of
+// positions [0, length) is `garbage`; the ends of page tables are invalid pages.
 struct World {
   World(const Shape& shape, std::vector<int> lengths, int page_size, float garbage)
       : shape(shape), lengths(std::move(lengths)), page_size(page_size) {
@@ -58,7 +59,7 @@ struct World {
   }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape.head_dim)); }
 
-  // Pages in random order with others between them.
+  // Fills pages in random order, with unused pages between them.
   void FillCache(float garbage) {
     const int sequences = static_cast<int>(lengths.size());
     const int num_pages = 2 * sequences * max_pages + 1;
@@ -70,7 +71,7 @@ struct World {
     std::shuffle(free_pages.begin(), free_pages.end(), random);
     page_tables.assign(size_t(sequences) * max_pages, 1 << 30);
     for (int s = 0; s < sequences; ++s) {
-      std::mt19937 content(17 * lengths[s]);  // whatever the pages
+      std::mt19937 content(17 * lengths[s]);  // independent of the pages
       for (int t = 0; t < lengths[s]; ++t) {
         if (t % page_size == 0) {
           page_tables[s * max_pages + t / page_size] = free_pages.back();
@@ -94,15 +95,15 @@ struct World {
   std::vector<int32_t> page_tables;
 };
 
-// What row `position` of head `h` should be, and how far f32 may be off, element by element.
+// Computes the expected row `position` of head `h`, and the tolerance of f32, for each element.
 //
-// A score errs by at most head_dim + 2 roundings of sum |q k| * scale, which enters its weight as a
-// factor, as do exp's 2 units in the last place and the shrinking when 8 tiles and position / 256
-// splits are merged; then the sum of values has `position` roundings and those of merging. Twice
-// that for the quotient. Beside a cache of bf16 queries count as rounded to it; tensor cores cut
-// sums off instead of rounding them, which doubles those, and weights are rounded by 2^-9. Scales
-// of int8 are two roundings of a score and one of a value. A cap shrinks a score's error and adds 5
-// roundings.
+// A score errs by at most head_dim + 2 roundings of sum |q k| * scale. This error enters its weight
+// as a factor, as do the 2 units in the last place of exp and the scaling when 8 tiles and position
+// / 256 splits are merged. The sum of values has `position` roundings, plus those of merging. All
+// of this counts twice for the quotient. With a cache of bf16, the expected queries are rounded to
+// bf16; tensor cores truncate sums instead of rounding them, which doubles these errors, and
+// weights are rounded by 2^-9. Scales of int8 add two roundings to a score and one to a value. A
+// cap reduces a score's error and adds 5 roundings.
 void Expect(World& world, int sequence, int position, int h, std::vector<double>* expected,
             std::vector<double>* tolerance) {
   const Shape& shape = world.shape;
@@ -155,8 +156,9 @@ void Expect(World& world, int sequence, int position, int h, std::vector<double>
 
 class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
  protected:
-  // The last `counts[i]` rows of each sequence's first `lengths[i]` tokens in one call, and rows of
-  // padding. `table_pages`: pages that tables have room for, of which those behind are garbage.
+  // Attends in one call to the last `counts[i]` rows of the first `lengths[i]` tokens of each
+  // sequence, and to rows of padding. `table_pages` is the length of page tables, whose remaining
+  // entries are garbage; 0 for as many as needed.
   TestMatrix Attend(World& world, const std::vector<int>& counts, const std::vector<int>& lengths,
                     int num_padding = 0, int table_pages = 0) {
     std::vector<int32_t> starts = {0};
@@ -199,10 +201,10 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
                      out.view());
     return out.Get();
   }
-  // Rows before `row`, of the last `count`, have the bits they have where `row` and those after it
-  // are small, with large numbers in these and small ones before: 0 times a number weighs what its
-  // exponent does when tensor cores align terms.
-  void ExpectNoRowFeelsLargeOnesAfter(World& world, int row, int count) {
+  // Attends to the last `count` rows, and expects that those before `row` have the same bits
+  // whether the keys and values from `row` on are small or large. Tensor cores align terms by
+  // exponent, and 0 times a large number counts with a large exponent.
+  void ExpectLargeLaterRowsChangeNothing(World& world, int row, int count) {
     const Shape& shape = world.shape;
     const int length = world.lengths[0], first_large = length - count + row;
     for (const auto& [spread, large] : {std::pair{0x1p-40f, 1e30f},
@@ -233,7 +235,7 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
     }
   }
   TestMatrix AttendLast(World& world, int count) { return Attend(world, {count}, world.lengths); }
-  // Row after row, each in a call of its own.
+  // Attends to row after row, each in its own call.
   TestMatrix Alone(World& world, int first, int end) {
     TestMatrix rows(end - first, world.shape.num_heads * world.shape.head_dim);
     for (int t = first; t < end; ++t) {
@@ -280,9 +282,9 @@ TEST_P(Attention, MatchesDoublePrecision) {
   }
 }
 
-// Queries of zeros weigh all they see alike, and sums of integers are exact (of int8 for its
-// scale is 1): one position too few or too many shows.
-TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
+// Queries of zeros give equal weights, and sums of integers are exact (for int8, because the scale
+// is 1), so one position too few or too many is detected.
+TEST_P(Attention, EqualScoresGiveTheMeanOfVisibleValues) {
   for (const int head_dim : {6, 160}) {
     for (const int window : {0, 37}) {
       const Shape shape = {4, 2, head_dim, window, GetParam()};
@@ -314,9 +316,9 @@ TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
   }
 }
 
-// Rows of 1 to 9 queries, around edges of tiles and pages, with pages of every kind and garbage of
-// every kind, against the rows one by one in pages of 16.
-TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
+// Compares calls of 1 to 9 rows, at edges of tiles and pages, with various page sizes and garbage,
+// with single rows in pages of 16.
+TEST_P(Attention, RowBitsDoNotDependOnOtherRowsPagesOrGarbage) {
   for (const auto& [window, seen_from] : {std::pair{0, 0}, {7, 0}, {0, 1}, {7, 30}}) {
     const Shape shape = {2, 1, 10, window, GetParam(), 0.0f, seen_from};
     for (const int length : {1, 17, 32, 65}) {
@@ -338,9 +340,9 @@ TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
   }
 }
 
-// Splits end at 256 and 512; one block for all of them and one for each give the same bits, and
-// so do tables that have room for many more pages.
-TEST_P(Attention, RowsAroundTheEdgesOfSplitsHaveTheBitsTheyHaveAlone) {
+// Splits end at 256 and 512. One block for all splits and one block for each give the same bits,
+// and so do tables with many more entries.
+TEST_P(Attention, RowsAtSplitEdgesHaveTheSameBitsAsAlone) {
   for (const auto& [window, first] : {std::pair{0, 0}, {256, 0}, {0, 1}, {300, 256}, {0, 510}}) {
     const Shape shape = {2, 1, 6, window, GetParam(), 0.0f, first};
     for (const int length : {257, 514}) {
@@ -360,7 +362,7 @@ TEST_P(Attention, RowsAroundTheEdgesOfSplitsHaveTheBitsTheyHaveAlone) {
   }
 }
 
-TEST_P(Attention, SequencesOfABatchHaveTheBitsTheyHaveAlone) {
+TEST_P(Attention, BatchedSequencesHaveTheSameBitsAsAlone) {
   const Shape shape = {6, 2, 16, 0, GetParam()};
   const std::vector<int> lengths = {40, 3, 300, 17};
   World world(shape, lengths, 4, NAN);
@@ -378,8 +380,8 @@ TEST_P(Attention, SequencesOfABatchHaveTheBitsTheyHaveAlone) {
   for (; row < out.rows(); ++row) EXPECT_EQ(out.at(row, 0), 0.0f) << "padding was written";
 }
 
-// A later row's NaN, of a draft say, does not reach the rows before it.
-TEST_P(Attention, RowsDoNotFeelLaterRowsNan) {
+// NaN in a later row, for example of a draft, does not affect the rows before it.
+TEST_P(Attention, NanInLaterRowsDoesNotAffectEarlierRows) {
   for (const int length : {20, 260}) {
     World world({4, 2, 12, 0, GetParam()}, {length}, 16, NAN);
     const TestMatrix before = AttendLast(world, 5);
@@ -400,13 +402,13 @@ TEST_P(Attention, RowsDoNotFeelLaterRowsNan) {
   }
 }
 
-TEST_P(Attention, RowsDoNotFeelLargeNumbersOfLaterRows) {
+TEST_P(Attention, LargeNumbersInLaterRowsDoNotAffectEarlierRows) {
   for (const int device : {0, 1}) {
     if (!Open(device)) continue;
     World world({4, 2, 12, 0, GetParam()}, {85}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(world, 3, 5);
+    ExpectLargeLaterRowsChangeNothing(world, 3, 5);
     World rare({2, 1, 40, 7, GetParam()}, {290}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(rare, 4, 9);
+    ExpectLargeLaterRowsChangeNothing(rare, 4, 9);
   }
 }
 
@@ -420,8 +422,8 @@ TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
   }
 }
 
-// A draft head's cache has no row of the first token.
-TEST_P(Attention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+// The cache of a draft head does not have a row for the first token.
+TEST_P(Attention, IgnoresPositionsBeforeTheFirst) {
   for (const auto& [length, first] : {std::pair{5, 1}, {20, 17}, {20, 20}, {300, 298}, {9, 300}}) {
     World world({4, 2, 12, 0, GetParam(), 0.0f, first}, {length}, 16, NAN);
     const TestMatrix before = AttendLast(world, 5);
@@ -441,7 +443,7 @@ TEST_P(Attention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
   }
 }
 
-// Scores far apart: the largest alone counts.
+// The scores are far apart, so that only the largest counts.
 TEST_P(Attention, LargeScoresDoNotOverflow) {
   World world({2, 1, 8, 0, GetParam()}, {50}, 16, NAN);
   for (int r = 0; r < 50; ++r) {
@@ -453,12 +455,11 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 
 // ---- Prompts ----
 
-// Rows so many that they are attended to in blocks of their own (HasPrompts), where the device has
-// one processor as the host's does.
+// Enough rows for the prompt kernel (HasPrompts), on a device with one SM like the host's.
 class PromptAttention : public Attention {
  protected:
-  // Some of the rows of `out`, the last `count` of sequence `s` from row `first` on, have the bits
-  // they have five at a time.
+  // `out` has the last `count` rows of sequence `s` from row `first` on. Expects that several of
+  // them have the same bits as in calls of five rows.
   void ExpectBitsOfFew(World& world, size_t s, const TestMatrix& out, int first, int count) {
     World one(world.shape, {world.lengths[s]}, 16, 0.0f);
     const int length = world.lengths[s];
@@ -478,7 +479,7 @@ class PromptAttention : public Attention {
 INSTANTIATE_TEST_SUITE_P(OnTensorCores, PromptAttention, testing::Values(KvDType::kBF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFew) {
+TEST_P(PromptAttention, RowsHaveTheSameBitsAsInSmallCalls) {
   struct Case {
     Shape shape;
     int length, count, page_size;
@@ -499,7 +500,7 @@ TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFew) {
   }
 }
 
-TEST_P(PromptAttention, RowsOfABatchHaveTheBitsTheyHaveInFew) {
+TEST_P(PromptAttention, BatchedRowsHaveTheSameBitsAsInSmallCalls) {
   const std::vector<int> lengths = {80, 9, 300, 40, 600};
   const std::vector<int> counts = {80, 5, 100, 40, 5};
   World world({8, 2, 20, 0, GetParam()}, lengths, 16, NAN);
@@ -513,8 +514,8 @@ TEST_P(PromptAttention, RowsOfABatchHaveTheBitsTheyHaveInFew) {
   }
 }
 
-// So many rows that they fill any device.
-TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFewOnAnyDevice) {
+// Enough rows to fill any device.
+TEST_P(PromptAttention, RowsHaveTheSameBitsAsInSmallCallsOnAnyDevice) {
   World world({32, 8, 8, 0, GetParam()}, {208, 300}, 16, NAN);
   World alone({32, 8, 8, 0, GetParam()}, {208}, 16, NAN);
   ExpectBitsOfFew(alone, 0, AttendLast(alone, 208), 0, 208);
@@ -523,14 +524,16 @@ TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFewOnAnyDevice) {
   ExpectBitsOfFew(world, 1, out, 208, 5);
 }
 
-// Padding makes them many; who has too few of their own for a prompt's block has one all the same.
-TEST_P(PromptAttention, FewRowsAndMuchPaddingAreAttendedTo) {
+// Padding makes the rows count as many. A sequence with too few rows for a prompt's block still
+// gets one.
+TEST_P(PromptAttention, AttendsToFewRowsWithMuchPadding) {
   World world({8, 2, 24, 0, GetParam()}, {10}, 16, NAN);
   ExpectBitsOfFew(world, 0, Attend(world, {10}, {10}, 20), 0, 10);
 }
 
-// Of the second shape the vectors of a warp are of one row, and no tile has an edge for them.
-TEST_P(PromptAttention, RowsDoNotFeelLaterRowsNan) {
+// In the second shape, the vectors of a warp belong to one row, so that no tile has an edge for
+// them.
+TEST_P(PromptAttention, NanInLaterRowsDoesNotAffectEarlierRows) {
   for (const Shape& shape : {Shape{8, 2, 24, 0, GetParam()}, {16, 1, 24, 0, GetParam()}}) {
     World world(shape, {100}, 16, NAN);
     const TestMatrix before = AttendLast(world, 100);
@@ -551,7 +554,7 @@ TEST_P(PromptAttention, RowsDoNotFeelLaterRowsNan) {
   }
 }
 
-TEST_P(PromptAttention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
+TEST_P(PromptAttention, IgnoresPositionsBeforeTheFirst) {
   World world({8, 2, 24, 0, GetParam(), 0.0f, 3}, {100}, 16, NAN);
   const TestMatrix before = AttendLast(world, 100);
   const std::vector<float> spoilt(24, NAN);
@@ -566,15 +569,15 @@ TEST_P(PromptAttention, DoesNotFeelWhatLiesBeforeTheFirstPosition) {
   for (int r = 0; r < 100; ++r) EXPECT_EQ(after.at(r, 0) != 0.0f, r >= 3) << r;
 }
 
-TEST_P(PromptAttention, RowsDoNotFeelLargeNumbersOfLaterRows) {
+TEST_P(PromptAttention, LargeNumbersInLaterRowsDoNotAffectEarlierRows) {
   for (const Shape& shape : {Shape{8, 2, 24, 0, GetParam()}, {16, 1, 24, 30, GetParam()}}) {
     World world(shape, {100}, 16, NAN);
-    ExpectNoRowFeelsLargeOnesAfter(world, 41, 100);
+    ExpectLargeLaterRowsChangeNothing(world, 41, 100);
   }
 }
 
 using AttentionLimits = CudaTest;
-TEST_F(AttentionLimits, HeadsThatAreTooLongAreRefusedWithAWord) {
+TEST_F(AttentionLimits, RefusesHeadsThatAreTooLong) {
   DeviceMatrix q(backend(), TestMatrix(1, 258)), out(backend(), TestMatrix(1, 258));
   PagedKvView kv;
   kv.batch = kv.max_pages = kv.page_size = kv.num_kv_heads = 1;
@@ -583,7 +586,7 @@ TEST_F(AttentionLimits, HeadsThatAreTooLongAreRefusedWithAWord) {
   const absl::Status status = backend().Synchronize();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(std::string(status.message()).find("heads of 258"), std::string::npos);
-  EXPECT_TRUE(backend().Synchronize().ok());  // forgotten
+  EXPECT_TRUE(backend().Synchronize().ok());  // the failure was cleared
 }
 
 }  // namespace

@@ -1,23 +1,25 @@
 // Products with packed weights of block formats and rows quantised to integers of 8 bits.
 //
-// The numbers of a step, or of a half of it that has a scale of its own, are multiplied and added
-// exactly; the sum, times the scales of both sides, joins its chain in increasing input, then the
-// minimum times the sum of the row's numbers. The inputs of an output are cut into kChains chains,
-// which are then added in order: neither rows nor blocks, few or many, have a say in its bits.
+// The numbers of a step, or of each half of it if halves have their own scales, are multiplied and
+// added exactly. The sum, times the scales of both sides, is added to its chain in increasing order
+// of inputs; then the minimum times the sum of the row's numbers is added. The inputs of an output
+// are divided into kChains chains, which are added in order. So its bits do not depend on the
+// number of rows, or on whether blocks are for few or many rows.
 #include "kernels/cuda/block_numbers.cuh"
 #include "kernels/cuda/product_math.cuh"
 
 namespace tandem::cuda {
 
-// An integer n of less than 22 bits added to these bits makes those of the f32 number
-// 1.5 * 2^23 + n, from which a difference, which is exact, is n: converting costs no more.
+// Adding an integer n of less than 22 bits to these bits gives the bits of the f32 number 1.5 *
+// 2^23 + n. Subtracting kWholeOffset from that gives n exactly, so the conversion costs one
+// subtraction.
 inline constexpr uint32_t kWholeBits = 0x4B400000;
 inline constexpr float kWholeOffset = 0x1.8p23f;
 
 // A lane's part of a step of a tile of rows (product_layout.h).
 struct WholeRow {
   Words2 numbers;
-  Words4 notes;  // scales, then sums of numbers, of rows lane % 4 * 2 and one more
+  Words4 notes;  // scales, then sums of numbers, of rows lane % 4 * 2 and the next one
 
   // Loads the `step`th step after the start of the lane's numbers and notes.
   TANDEM_DEVICE void Load(const unsigned char* numbers_at, const unsigned char* notes_at,
@@ -29,7 +31,7 @@ struct WholeRow {
   TANDEM_DEVICE static int NotesAt() { return kWholeRowsNumberBytes + Lane() % 4 * 16; }
 
   TANDEM_DEVICE float scale(int i) const { return BitsToFloat(notes.words[i]); }
-  // For the numbers of a half, or of both.
+  // Returns the sum of the numbers of a half, or of both halves.
   template <int kHalves>
   TANDEM_DEVICE int Sum(int i, int half) const {
     const uint32_t sums = notes.words[2 + i];
@@ -38,11 +40,11 @@ struct WholeRow {
   }
 };
 
-// What all outputs have in common of a step of a tile of rows.
+// The terms of a step of a tile of rows that all outputs share.
 template <typename Weight>
 struct RowTerms {
-  uint32_t first[Weight::kHalves][2];  // what whole sums begin with
-  float sums[Weight::kHalves][2];      // that minimums are multiplied with
+  uint32_t first[Weight::kHalves][2];  // initial values of integer sums
+  float sums[Weight::kHalves][2];      // factors of minimums
 
   TANDEM_DEVICE void Set(const WholeRow& row) {
     TANDEM_UNROLL
@@ -75,7 +77,7 @@ TANDEM_DEVICE void MultiplyHalf(const Words4& numbers, const WholeRow& row,
   }
 }
 
-// Adds a step, the `step`th of the tiles' pieces, which are contiguous.
+// Adds step `step` of the tiles' pieces, which are contiguous.
 template <typename Weight, int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void MultiplyBlocks(const unsigned char* pieces, int step,
                                   const WholeRow (&rows)[kRowTiles],
@@ -102,7 +104,8 @@ TANDEM_DEVICE void MultiplyBlocks(const unsigned char* pieces, int step,
   }
 }
 
-// Begins to copy kBytes, a multiple of 16, from where the lane's 16 bytes of each 512 begin.
+// Starts to copy kBytes, a multiple of 16. `to` and `from` are the addresses of the lane's 16 bytes
+// in the first 512.
 template <int kBytes>
 TANDEM_DEVICE void CopyBytes(unsigned char* to, const unsigned char* from) {
   TANDEM_UNROLL
@@ -111,20 +114,20 @@ TANDEM_DEVICE void CopyBytes(unsigned char* to, const unsigned char* from) {
   }
 }
 
-// The first piece of a weight's tile; after the last tile comes the last once more (WeightTile).
+// Returns the first piece of a weight's tile, clamped to the last tile (WeightTile).
 template <typename Weight>
 TANDEM_DEVICE const unsigned char* PiecesOf(const TileProductTask& task, int tile) {
   const int num_pieces = CeilDiv(NumSteps(task.x.cols), Weight::kPieceSteps);
   return static_cast<const unsigned char*>(task.weight) +
          int64_t{WeightTile(task, tile)} * num_pieces * Weight::kPieceBytes;
 }
-// The first step of tile `tile` of rows.
+// Returns the first step of tile `tile` of rows.
 TANDEM_DEVICE const unsigned char* StepsOfRows(const TileProductTask& task, int tile) {
   return static_cast<const unsigned char*>(task.rows) +
          int64_t{RowTile(task, tile)} * NumWholeRowsSteps(task.x.cols) * kWholeRowsStepBytes;
 }
 
-// Few rows: a warp has a chain. Its lanes copy the chain's pieces for each other.
+// Few rows: each warp has one chain. Its lanes copy the chain's pieces for each other.
 template <typename Weight, int kRowTiles>
 struct BlockProductKernel {
   using Task = TileProductTask;
@@ -134,7 +137,7 @@ struct BlockProductKernel {
   static constexpr int kStageBytes = kOutputTiles * Weight::kPieceBytes;
   static_assert(kBlockChainSteps % kPieceSteps == 0);
 
-  // Weights are on their way before the kernels before have ended.
+  // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     Sums sums = {};
     MultiplyChain(task, shared + WarpIndex() * (kBlockStages * kStageBytes), sums);
@@ -150,12 +153,12 @@ struct BlockProductKernel {
   using Sums = TileSums<kOutputTiles, kRowTiles>;
   using End = ChainEnd<kOutputTiles, kRowTiles>;
 
-  // The pieces of a chain that are still to be copied.
+  // The pieces of a chain that have not been copied yet.
   struct Copies {
     const unsigned char* from[kOutputTiles];  // the lane's part
     int left;
 
-    // One group of copies, which may be empty.
+    // Issues one group of copies, which may be empty.
     TANDEM_DEVICE void Next(unsigned char* stage) {
       if (left > 0) {
         TANDEM_UNROLL
@@ -170,7 +173,7 @@ struct BlockProductKernel {
     }
   };
 
-  // The rows of a chain that are still to be read, a step before they are needed.
+  // The rows of a chain that have not been read yet. They are read one step ahead.
   struct Rows {
     const unsigned char* numbers[kRowTiles];  // the lane's part
     const unsigned char* notes[kRowTiles];
@@ -219,7 +222,7 @@ struct BlockProductKernel {
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
-      SyncWarp();  // after it all lanes have the stage, and none reads the previous one
+      SyncWarp();  // all lanes have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
       copies.Next(ring + free_slot * kStageBytes);
       TANDEM_UNROLL
@@ -237,8 +240,8 @@ struct BlockProductKernel {
   }
 };
 
-// Many rows: warps share tiles of both, and each goes through the chains one after the other
-// (product.cu).
+// Many rows: warps share tiles of weights and of rows, and each processes all chains one after the
+// other (product.cu).
 template <typename Weight>
 struct ManyRowsBlockProductKernel {
   using Task = TileProductTask;
@@ -268,7 +271,7 @@ struct ManyRowsBlockProductKernel {
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
-      Barrier();  // after it all threads have the stage, and none reads the previous one
+      Barrier();  // all threads have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
       copies.Next(shared + free_slot * kStageBytes);
       MultiplyStage(shared + slot * kStageBytes, chain);
@@ -301,7 +304,7 @@ struct ManyRowsBlockProductKernel {
                  Lane() * 16),
           rows(StepsOfRows(task, BlockX() * kBlockManyRowTiles + WarpIndex()) + Lane() * 16),
           left(num_pieces) {}
-    // One group of copies, which may be empty.
+    // Issues one group of copies, which may be empty.
     TANDEM_DEVICE void Next(unsigned char* stage) {
       if (left > 0) {
         unsigned char* const lane = stage + Lane() * 16;

@@ -12,7 +12,7 @@ namespace tandem::cuda {
 inline constexpr uint32_t kPlusInfinity = 0x7F800000u;
 inline constexpr uint32_t kMinusInfinity = 0xFF800000u;
 
-// Where a collective of CUB's has what threads tell each other: free again after a barrier.
+// Returns the temporary storage for a collective of CUB. It can be reused after a barrier.
 template <typename Collective>
 TANDEM_DEVICE typename Collective::TempStorage& StorageOf(BlockScratch* scratch) {
   using Storage = typename Collective::TempStorage;
@@ -24,7 +24,8 @@ TANDEM_DEVICE typename Collective::TempStorage& StorageOf(BlockScratch* scratch)
 
 TANDEM_DEVICE bool IsFinite(float x) { return (FloatToBits(x) & kPlusInfinity) != kPlusInfinity; }
 
-// All threads' values combined, in every thread; `combine` must not mind the order.
+// Combines the values of all threads and returns the result in every thread. `combine` must not
+// depend on the order.
 template <typename T, typename Combine>
 TANDEM_DEVICE T OfBlock(T value, BlockScratch* scratch, const Combine& combine) {
   using Reduce = cub::BlockReduce<T, kScratchThreads>;
@@ -37,7 +38,7 @@ TANDEM_DEVICE T OfBlock(T value, BlockScratch* scratch, const Combine& combine) 
   return value;
 }
 
-// The largest of what was seen and its place, of equals the lowest. A NaN is one of +inf.
+// The largest value seen, with its index; the lowest index among equals. NaN counts as +inf.
 struct Largest {
   float value;
   int index;

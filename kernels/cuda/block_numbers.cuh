@@ -1,4 +1,4 @@
-// How lanes read weights of block formats from their tiles (product_layout.h).
+// Functions by which lanes read weights of block formats from tiles (product_layout.h).
 #ifndef TANDEM_KERNELS_CUDA_BLOCK_NUMBERS_CUH_
 #define TANDEM_KERNELS_CUDA_BLOCK_NUMBERS_CUH_
 
@@ -10,7 +10,7 @@ namespace tandem::cuda {
 inline constexpr uint32_t kLowHalves = 0x0F0F0F0F;
 inline constexpr uint32_t kLowPairs = 0x03030303;
 
-// The numbers of the low, and the high, halves of bytes.
+// Numbers from the low and from the high halves of bytes.
 struct HalvesOfBytes {
   uint32_t low;
   uint32_t high;
@@ -18,9 +18,9 @@ struct HalvesOfBytes {
 TANDEM_DEVICE HalvesOfBytes Halves(uint32_t word) {
   return {word & kLowHalves, word >> 4 & kLowHalves};
 }
-// The same as indices of kTableWords.
+// The same, with the halves as indices in kTableWords.
 TANDEM_DEVICE HalvesOfBytes LookUp(uint32_t word) {
-  uint32_t found[2];  // of the halves of two bytes each, in their order
+  uint32_t found[2];  // each for the halves of two bytes, in their order
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
     const uint32_t four = word >> 16 * i;
@@ -43,7 +43,7 @@ TANDEM_DEVICE float ByteToFloat(uint32_t word, int i) {
 }
 TANDEM_DEVICE float F16Of(uint32_t pair, int i) { return F16ToFloat(pair >> 16 * i & 0xFFFF); }
 
-// A step's scales, or minimums, of outputs g and g + 8.
+// A step's scales, or minimums, for outputs g and g + 8.
 template <int kHalves>
 struct PairScales {
   float of[kHalves][2];
@@ -60,7 +60,7 @@ struct BlockWeight {
   static constexpr int kZero = kTiles.zero;
   static constexpr bool kHasMinimums = kTiles.has_minimums;
 
-  // A lane's registers of a step of the piece at `piece`: [16 outputs, 32 inputs].
+  // Returns a lane's registers for a step of the piece at `piece`: [16 outputs, 32 inputs].
   TANDEM_DEVICE static Words4 Numbers(const unsigned char* piece, int step) {
     const unsigned char* const at = piece + Tiles().numbers_at(step, Lane());
     if constexpr (kTiles.bits == 8) {
@@ -78,7 +78,7 @@ struct BlockWeight {
         const auto high = LoadAt<uint32_t>(piece + Tiles().high_bits_at(step, Lane()));
         TANDEM_UNROLL
         for (int i = 0; i < 4; ++i) {
-          // Shifted by 4 - 2 i, and not as a shift back and forth.
+          // One shift by 4 - 2 i, rather than one in each direction.
           const uint32_t pairs = i < 2 ? high << (4 - 2 * i) : high >> (2 * i - 4);
           numbers.words[i] |= pairs & kLowPairs << 4;
         }
@@ -87,7 +87,7 @@ struct BlockWeight {
     }
   }
 
-  // Those that begin at `scales`, for outputs lane / 4 and 8 more.
+  // Returns the scales, or minimums, at `scales`, for outputs lane / 4 and lane / 4 + 8.
   TANDEM_DEVICE static PairScales<kHalves> Scales(const unsigned char* scales, int step) {
     const int pair = Lane() / 4;
     const unsigned char* const at = scales + Tiles().record_at(step, pair);
@@ -113,7 +113,7 @@ struct BlockWeight {
   }
 
  private:
-  // For what takes a reference.
+  // For member functions, which take `this` by reference.
   TANDEM_DEVICE static BlockTiles Tiles() { return BlockTilesOf(kDType); }
 };
 

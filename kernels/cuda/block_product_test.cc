@@ -1,5 +1,5 @@
-// Products with weights of block formats on a device: as defined, and the same bits for a row
-// whatever surrounds it.
+// Products with weights of block formats on a device: that they match their definition, and that a
+// row's bits do not depend on the other rows.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace tandem::cuda {
 namespace {
 
-// Eight chains, each of whole units of four groups, added in order.
+// Adds eight chains in order. Each chain consists of whole units of four groups.
 float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
   const int groups = weight.cols() / kBlockGroup;
   float total = 0.0f;
@@ -30,7 +30,7 @@ class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> 
   enum class Kind { kStore, kAdd, kSwiGlu };
 
   DType dtype() const { return GetParam(); }
-  // `sum` is what kAdd adds to, and the shape of the result.
+  // `sum` gives the shape of the result, and the values that kAdd adds to.
   TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
                       Kind kind = Kind::kStore) {
     DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
@@ -55,10 +55,10 @@ class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> 
 INSTANTIATE_TEST_SUITE_P(Formats, BlockProduct, testing::ValuesIn(kAllBlockDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-// Shapes of one piece that is not full, of several chains, of long ones; of few rows and, on the
-// host's device, of many. K formats have widths that are no multiple of 256 where floats were
-// quantised.
-TEST_P(BlockProduct, IsAsDefined) {
+// Shapes with one piece that is not full, with several chains, and with long chains; with few rows
+// and, on the host's device, many. K formats have widths that are not a multiple of 256 if floats
+// were quantised.
+TEST_P(BlockProduct, MatchesItsDefinition) {
   std::mt19937 random(1);
   for (const auto& [inputs, outputs, rows] :
        {std::tuple{32, 1, 1}, {96, 17, 9}, {1440, 19, 3}, {800, 40, 20}, {288, 33, 70}}) {
@@ -78,8 +78,8 @@ TEST_P(BlockProduct, IsAsDefined) {
   }
 }
 
-// What decoding reads: the bits of numbers, of scales and of what these are factors of.
-TEST_P(BlockProduct, WeightsTakeTheirBits) {
+// Bits per weight that decoding reads: numbers, scales and the f16 that scales share.
+TEST_P(BlockProduct, PackedSizeMatchesTheFormat) {
   const auto bits = [&]() -> double {
     switch (dtype()) {
       case DType::kQ8_0:
@@ -115,7 +115,7 @@ TEST_P(BlockProduct, WeightsTakeTheirBits) {
   EXPECT_EQ(packed.data.size_bytes(), packed.bytes_read);
 }
 
-TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
+TEST_P(BlockProduct, RowsHaveTheSameBitsAsAlone) {
   std::mt19937 random(3);
   constexpr int kRows = 66, kOutputs = 33;
   const RandomBlocks weight(dtype(), kOutputs, 288, random);
@@ -143,7 +143,7 @@ TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
   }
 }
 
-TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
+TEST_P(BlockProduct, NonFiniteValuesStayInTheirRow) {
   std::mt19937 random(4);
   const RandomBlocks weight(dtype(), 20, 96, random);
   const PackedWeight packed = PackBlocks(backend(), weight);
@@ -161,7 +161,7 @@ TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
   }
 }
 
-TEST_P(BlockProduct, OfPartsAndSumsAreOfTheSameProducts) {
+TEST_P(BlockProduct, PartsAndSumsHaveTheSameProducts) {
   std::mt19937 random(5);
   const RandomBlocks first(dtype(), 11, 96, random);
   const RandomBlocks second(dtype(), 22, first.cols(), random);
@@ -183,8 +183,8 @@ TEST_P(BlockProduct, OfPartsAndSumsAreOfTheSameProducts) {
   }
 }
 
-// As of weights of floats (product_test.cc): few rows and many.
-TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
+// Same as for weights of floats (product_test.cc), with few and many rows.
+TEST_P(BlockProduct, GatedProductMatchesThoseOfGateAndUp) {
   std::mt19937 random(6);
   const RandomBlocks gate(dtype(), 13, 96, random);
   const RandomBlocks up(dtype(), 13, gate.cols(), random);
@@ -201,7 +201,7 @@ TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
       for (int c = 0; c < 13; ++c) {
         const double value = g.at(r, c);
         const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
-        // Beyond gates of -88 the sigmoid is 0 in f32.
+        // For gates below -88 the sigmoid is 0 in f32.
         ASSERT_NEAR(
             out.at(r, c), expected,
             std::abs(expected) * 8 * 0x1p-24 + 0x1p-119 * (1 + std::abs(double{u.at(r, c)})));
@@ -210,9 +210,9 @@ TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
   }
 }
 
-// Rows are quantised times the norm's weights, and sums multiplied with the root, which errs by
-// half of what the sum of squares does, and three roundings.
-TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
+// Rows are multiplied with the norm's weights and quantised, and sums are multiplied with the
+// inverse root. Its error is half that of the sum of squares, plus three roundings.
+TEST_P(BlockProduct, NormedProductIsScaledByTheInverseRoot) {
   std::mt19937 random(7);
   constexpr int kOutputs = 9;
   const RandomBlocks weight(dtype(), kOutputs, 288, random);
@@ -238,8 +238,8 @@ TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
   }
 }
 
-// Other weights become the blocks that the host makes of them.
-TEST_P(BlockProduct, OfOtherWeightsIsThatOfTheirBlocks) {
+// Weights of other types become the same blocks as on the host.
+TEST_P(BlockProduct, QuantisesOtherWeightsAsTheHostDoes) {
   std::mt19937 random(9);
   const TestMatrix values = TestMatrix::Random(19, 96, random);
   const TestMatrix x = TestMatrix::Random(3, 96, random);
@@ -257,12 +257,13 @@ TEST_P(BlockProduct, OfOtherWeightsIsThatOfTheirBlocks) {
   }
 }
 
-// So many blocks that every device computes them as many rows, and the last 32 alone as few.
+// Enough blocks that every device uses the kernel for many rows, and for the last 32 rows alone the
+// kernel for few rows.
 class BlockProductOfManyRows : public BlockProduct {};
 INSTANTIATE_TEST_SUITE_P(Formats, BlockProductOfManyRows, testing::Values(DType::kQ4_0),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-TEST_P(BlockProductOfManyRows, HasTheBitsOfFewOnAnyDevice) {
+TEST_P(BlockProductOfManyRows, HasTheSameBitsAsFewRowsOnAnyDevice) {
   std::mt19937 random(8);
   constexpr int kRows = 1024, kOutputs = 2112;
   const RandomBlocks weight(dtype(), kOutputs, 32, random);

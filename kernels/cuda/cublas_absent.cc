@@ -4,7 +4,7 @@
 namespace tandem::cuda {
 
 absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
-  return absl::UnavailableError("this build does without cuBLASLt");
+  return absl::UnavailableError("this build does not include cuBLASLt");
 }
 
 }  // namespace tandem::cuda

@@ -1,6 +1,6 @@
-// What of cuBLASLt is called, as its published binary interface has it: the same in versions 12 and
-// 13. Declared here so that the build needs no toolkit; tests/simt/cublas_abi.cc holds it against
-// NVIDIA's header where there is one.
+// The functions of cuBLASLt that are called, as its published binary interface defines them, which
+// is the same in versions 12 and 13. They are declared here so that the build does not need the
+// toolkit. tests/simt/cublas_abi.cc compares them with NVIDIA's header if it is installed.
 #ifndef TANDEM_KERNELS_CUDA_CUBLAS_ENTRIES_H_
 #define TANDEM_KERNELS_CUDA_CUBLAS_ENTRIES_H_
 
@@ -17,7 +17,7 @@ inline constexpr int kLtDescTransposesA = 3;
 inline constexpr int kLtPreferWorkspaceBytes = 1;  // uint64_t
 inline constexpr int kLtPreferReductions = 3;      // uint32_t: a mask, 0 for none
 
-// Opaque, and copied as it is.
+// Opaque; copied bit for bit.
 struct LtAlgorithm {
   uint64_t data[8];
 };

@@ -10,7 +10,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kMaxAlgorithms = 8;  // asked for: the heuristic's order is one of speed
+constexpr int kMaxAlgorithms = 8;  // requested from the heuristic, which orders them by speed
 
 absl::Status FindEntries(const LoadedLibrary& library, LtEntries* lt) {
   absl::Status status;
@@ -92,7 +92,7 @@ class LoadedCublasLt final : public CublasLt {
     return absl::InternalError(absl::StrCat("cuBLASLt: ", lt_.cublasLtGetStatusName(status)));
   }
 
-  // Matrices are column-major there, so a row-major one is described as its transpose.
+  // cuBLASLt's matrices are column-major, so a row-major one is described as its transpose.
   template <typename Use>
   absl::Status Describe(const LtShape& shape, const Use& use) const {
     Described of;
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
       LoadedLibrary::Open("TANDEM_CUBLAS_LT", {"libcublasLt.so.13", "libcublasLt.so.12"}));
   LtEntries lt = {};
   RETURN_IF_ERROR(FindEntries(library, &lt));
-  // 130100 is 13.1.0. Versions before 12 were numbered otherwise, and are below 120000.
+  // 130100 is 13.1.0. Versions before 12 are numbered in another way, below 120000.
   const size_t version = lt.cublasLtGetVersion();
   const std::string text =
       absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);

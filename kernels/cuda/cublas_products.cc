@@ -24,8 +24,8 @@ int MostRows(int outputs) {
                     CublasProducts::kRowsUnit, CublasProducts::kMaxRows);
 }
 
-// Numbers of f32 of magnitudes 2^-8 to 2, so that every order of sums has bits of its own; repeated
-// at a distance, a prime, that keeps rows apart.
+// Returns random f32 numbers of magnitudes 2^-8 to 2, so that different orders of summation give
+// different bits. At most a prime number of them, which the caller repeats so that rows differ.
 std::vector<uint32_t> RandomFloats(size_t wanted, uint64_t* random) {
   std::vector<uint32_t> bits(std::min<size_t>(wanted, 1048573));
   for (uint32_t& one : bits) {
@@ -47,12 +47,12 @@ void Repeat(const std::vector<T>& values, size_t wanted, void* to, Backend* back
 }  // namespace
 
 bool CublasProducts::Open() {
-  if (library_ != nullptr || !why_none_.empty()) return library_ != nullptr;
+  if (library_ != nullptr || !unavailable_reason_.empty()) return library_ != nullptr;
   absl::StatusOr<std::unique_ptr<CublasLt>> library = CublasLt::Open();
   if (library.ok()) {
     library_ = *std::move(library);
   } else {
-    why_none_ = std::string(library.status().message());
+    unavailable_reason_ = std::string(library.status().message());
   }
   Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
   return library_ != nullptr;
@@ -83,7 +83,7 @@ absl::Status CublasProducts::ReserveScratch(const LtShape& most) {
 void CublasProducts::Add(const void* packed, int num_tiles, int inputs) {
   if (!Open()) return;
   const WeightShape shape(num_tiles, NumSteps(inputs));
-  is_adding_ = true;  // others' memory is not wanted for this
+  is_adding_ = true;  // allocations for this must not release the copies of other weights
   const absl::Cleanup added = [&] { is_adding_ = false; };
   auto found = verdicts_.find(shape);
   if (found == verdicts_.end()) {
@@ -175,8 +175,8 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
 
 bool CublasProducts::Release() {
   if (library_ == nullptr || is_adding_) return false;
-  why_none_ =
-      absl::StrCat("memory is wanted elsewhere, where copies took ", copy_bytes(), " bytes");
+  unavailable_reason_ =
+      absl::StrCat("memory was needed elsewhere; copies took ", copy_bytes(), " bytes");
   library_.reset();
   std::exchange(copies_, {}).clear();
   for (Buffer* scratch : {&rows_, &factors_, &sums_, &workspace_}) *scratch = Buffer();
@@ -203,8 +203,9 @@ std::string CublasProducts::Line(const WeightShape& shape, const Verdict& verdic
 }
 
 std::vector<std::string> CublasProducts::Report() const {
-  if (library_ == nullptr && why_none_.empty()) return {};
-  if (library_ == nullptr) return {absl::StrCat("cublas=none reason=\"", why_none_, "\"")};
+  if (library_ == nullptr && unavailable_reason_.empty()) return {};
+  if (library_ == nullptr)
+    return {absl::StrCat("cublas=none reason=\"", unavailable_reason_, "\"")};
   std::vector<std::string> lines = {
       absl::StrCat("cublas=", library_->version(), " copy_bytes=", copy_bytes())};
   for (const auto& [shape, verdict] : verdicts_) lines.push_back(Line(shape, verdict));
@@ -252,14 +253,14 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
                             .factors = static_cast<float*>(factors_.data())};
     RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
     RETURN_IF_ERROR(Multiply(*plan, weight));
-    RETURN_IF_ERROR(Check(Launch(end, stream_), "ending a product"));
+    RETURN_IF_ERROR(Check(Launch(end, stream_), "finishing a product"));
     first += rows;
   }
   return absl::OkStatus();
 }
 
-absl::Status CublasProducts::MultiplyAnyhow(const LtShape& shape, const void* x, const void* weight,
-                                            float* sums) {
+absl::Status CublasProducts::MultiplyInAnyOrder(const LtShape& shape, const void* x,
+                                                const void* weight, float* sums) {
   if (!Open()) return absl::UnimplementedError(Report()[0]);
   RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
   ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,

@@ -14,40 +14,43 @@
 
 namespace tandem::cuda {
 
-// Products of many rows with weights of bf16, by cuBLASLt where it has the bits of our kernels.
+// Products of many rows with weights of bf16, computed by cuBLASLt where it gives the same bits as
+// our kernels.
 //
-// The first weight of a shape starts a check: for each multiple of 128 rows the library's
-// algorithms run on random numbers, and the first whose sums equal ours is kept. Products have rows
-// of padding after the last one, so that only checked plans run. The library needs plain copies of
-// weights. These give way: an allocation that does not fit releases all of them, and our kernels go
-// on.
+// The first weight of a shape starts a check: for each multiple of 128 rows, the library's
+// algorithms run on random numbers, and the first whose sums equal ours is kept. Products are
+// padded with rows to such a multiple, so that only checked plans run. The library needs plain
+// copies of weights. These are dispensable: an allocation that does not fit releases all of them,
+// and our kernels take over.
 class CublasProducts {
  public:
-  // `backend` must outlive this. The library is looked for when it is first of use.
+  // `backend` must outlive this. The library is loaded when it is first needed.
   CublasProducts(Backend* backend, Stream stream, int num_sms)
       : backend_(*backend), stream_(stream), num_sms_(num_sms) {}
 
-  // Copies a weight that was packed, if its shape is accepted. May wait.
+  // Copies a packed weight if its shape is accepted. May block.
   void Add(const void* packed, int num_tiles, int inputs);
   void Remove(const void* packed) { copies_.extract(packed); }
-  // Gives all memory back, for good. False if there is none to give.
+  // Releases all memory, for good. Returns false if there was none.
   bool Release();
   int64_t copy_bytes() const;
 
   bool Has(const TileProductTask& product) const;
-  // REQUIRES: Has(product). Neither waits nor allocates.
+  // Neither blocks nor allocates.  REQUIRES: Has(product).
   absl::Status Multiply(const TileProductTask& product);
 
-  // sums = x * transpose(weight), plain rows of bf16, by the algorithm that the library finds best,
-  // whatever its bits. UNIMPLEMENTED without a library.
-  absl::Status MultiplyAnyhow(const LtShape& shape, const void* x, const void* weight, float* sums);
+  // sums = x * transpose(weight), with plain rows of bf16, by the algorithm that the library
+  // considers best, whatever its bits. Returns UNIMPLEMENTED without the library.
+  absl::Status MultiplyInAnyOrder(const LtShape& shape, const void* x, const void* weight,
+                                  float* sums);
 
-  // The library's version and the verdict on each shape, for people; nothing before the first use.
+  // Returns the library's version and the verdict on each shape, for people. Empty before the first
+  // use.
   std::vector<std::string> Report() const;
 
   static constexpr int kRowsUnit = 128;
   static constexpr int kMaxRows = 1024;
-  static constexpr size_t kMaxSumBytes = size_t{128} << 20;    // fewer rows of wide products
+  static constexpr size_t kMaxSumBytes = size_t{128} << 20;    // limits the rows of wide products
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
 
  private:
@@ -55,15 +58,15 @@ class CublasProducts {
     LtShape shape;
     LtAlgorithm algorithm;
   };
-  // On a shape of weights: the plans that were accepted, by rows, or why there is none.
+  // The result of checking a shape of weights: the accepted plans by rows, or why none was.
   struct Verdict {
     std::vector<Plan> plans;
     std::string refusal = "";
-    int num_refused = 0;  // algorithms
+    int num_refused = 0;  // refused algorithms
   };
   using WeightShape = std::pair<int, int>;  // tiles and steps
 
-  bool Open();  // whether there is a library
+  bool Open();  // returns whether the library is available
   static std::string Line(const WeightShape& shape, const Verdict& verdict);
   absl::Status Check(Error error, absl::string_view what) const;
   absl::Status Reserve(Buffer* scratch, size_t bytes);
@@ -76,10 +79,10 @@ class CublasProducts {
   Stream stream_;
   const int num_sms_;
   std::unique_ptr<CublasLt> library_;
-  std::string why_none_ = "";  // said once there is none to use
+  std::string unavailable_reason_ = "";  // why the library is not used
   bool is_adding_ = false;
   std::map<WeightShape, Verdict> verdicts_;
-  std::map<const void*, Buffer> copies_;  // by the packed weight
+  std::map<const void*, Buffer> copies_;  // keyed by the packed weight
   Buffer rows_, factors_, sums_, workspace_;
 };
 

@@ -17,7 +17,7 @@
 namespace tandem::cuda {
 namespace {
 
-// The least compute capability: Ampere brought products of bf16 and asynchronous copies.
+// The minimum compute capability: Ampere introduced products of bf16 and asynchronous copies.
 constexpr int kMinMajor = 8;
 
 void CheckF32(const ConstMatrixView& x) {
@@ -26,10 +26,10 @@ void CheckF32(const ConstMatrixView& x) {
 
 std::string Description(const DeviceProperties& device) {
   return absl::StrCat(device.name, ", sm_", device.major, device.minor, ", ", device.num_sms,
-                      " processors, ", device.memory_bytes >> 30, " GiB");
+                      " SMs, ", device.memory_bytes >> 30, " GiB");
 }
 
-// Whether products with such weights are those of tensor cores.
+// Whether products with weights of this type use tensor cores.
 bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
 
 std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
@@ -78,8 +78,8 @@ void CudaBackend::Note(Error error, absl::string_view operation) {
 
 std::optional<int64_t> CudaBackend::free_memory_bytes() {
   size_t bytes = 0;
-  Note(FreeMemoryOn(device_, &bytes), "asking for free memory");
-  return static_cast<int64_t>(bytes) + products_->copy_bytes();  // which give way
+  Note(FreeMemoryOn(device_, &bytes), "querying free memory");
+  return static_cast<int64_t>(bytes) + products_->copy_bytes();  // released on demand
 }
 
 absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
@@ -214,7 +214,7 @@ void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVi
 
 void CudaBackend::ArgMax(ConstMatrixView x, int32_t* largest) {
   CheckF32(x);
-  Note(Launch(ArgMaxTask{.x = x, .largest = largest}, stream_), "finding the largest");
+  Note(Launch(ArgMaxTask{.x = x, .largest = largest}, stream_), "argmax");
 }
 
 void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
@@ -289,7 +289,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                        .end = end,
                        .out = out};
   const bool quantizes = IsBlocks(weight.dtype);
-  if (quantizes || x.rows > kRowsRoundedOnTheWay) {
+  if (quantizes || x.rows > kMaxFusedRoundingRows) {
     void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
                                                         : PackedRowsBytes(x.rows, x.cols));
     float* factors = nullptr;
@@ -297,7 +297,8 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
     }
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
-    // With that memory at hand, so that recordings can do without the library once it is gone.
+    // Called after that memory is reserved, so that later recordings work without the library once
+    // it has been released.
     if (products_->Has(task)) return Note(products_->Multiply(task));
     const PackRowsTask pack{
         .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
@@ -320,9 +321,8 @@ void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
 
 bool CudaBackend::CanCache(const PagedKvView& kv) {
   if (kv.head_dim <= kMaxHeadDim) return true;
-  Note(
-      absl::UnimplementedError(absl::StrCat(name_, ": key-value cache with heads of ", kv.head_dim,
-                                            ", but this device has heads of up to ", kMaxHeadDim)));
+  Note(absl::UnimplementedError(absl::StrCat(name_, ": key-value cache with heads of ", kv.head_dim,
+                                             ", but this device supports at most ", kMaxHeadDim)));
   return false;
 }
 
@@ -368,7 +368,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
   const bool has_prompts = HasPrompts(task);
   if (has_prompts && rows.batch > 1) {
-    task.rows_beside = RowsBesidePrompts(num_heads / kv.num_kv_heads);
+    task.decode_rows = MaxDecodeRows(num_heads / kv.num_kv_heads);
   }
   const size_t bytes = sizeof(float) * SplitPartsFloats(task);
   const bool is_prompt_alone = has_prompts && rows.batch == 1;
@@ -382,7 +382,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
 
 // ---- Sampling ----
 
-// One table: rows and slots, then answers and states, which come back.
+// Uses one table: rows and slots, then answers and states, which are copied back.
 absl::Status CudaBackend::Prepare(absl::Span<const RowTask> rows,
                                   absl::Span<const SlotTask> slots) {
   std::vector<std::byte> asked(rows.size() * sizeof(RowTask) + slots.size() * sizeof(SlotTask));
@@ -390,7 +390,7 @@ absl::Status CudaBackend::Prepare(absl::Span<const RowTask> rows,
   if (!rows.empty()) std::memcpy(asked.data(), rows.data(), rows.size() * sizeof(RowTask));
   if (!slots.empty()) std::memcpy(slot_bytes, slots.data(), slots.size() * sizeof(SlotTask));
   const size_t told = slots.size() * sizeof(SlotAnswer) + rows.size() * sizeof(RowState);
-  // Not by Reserve: no recording uses it, so none need be forgotten when it grows.
+  // Does not use Reserve: recordings do not use the table, so none is invalid when it grows.
   if (sampling_tables_.size_bytes() < asked.size() + told) {
     ASSIGN_OR_RETURN(sampling_tables_, Allocate(asked.size() + told));
   }
@@ -410,13 +410,13 @@ void CudaBackend::Run(int num_rows, int num_slots) {
   next_rows_.rows += num_rows;
   next_rows_.states += num_rows;
   next_slots_.num_slots = num_slots;
-  Note(Launch(next_slots_, stream_), "judging");
+  Note(Launch(next_slots_, stream_), "judging slots");
   next_slots_.begin += num_slots;
 }
 
 void CudaBackend::TakeDrawn(const int32_t* sources, int count, int32_t* ids) {
   const TakeDrawnTask task{.answers = answers_, .sources = sources, .ids = ids, .count = count};
-  Note(Launch(task, stream_), "taking what was drawn");
+  Note(Launch(task, stream_), "copying drawn tokens");
 }
 
 absl::Status CudaBackend::Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
@@ -440,7 +440,7 @@ absl::Status CudaBackend::Open() {
 
 absl::StatusOr<std::string> CudaBackend::NewGroup() {
   TANDEM_CHECK(nccl_ != nullptr);
-  StreamOfToolkit(stream_);  // makes the device the thread's
+  StreamOfToolkit(stream_);  // sets the current device of the thread
   return nccl_->NewGroup();
 }
 
@@ -452,7 +452,7 @@ absl::Status CudaBackend::Join(const std::string& group, int rank, int world, Te
   return absl::OkStatus();
 }
 
-// NCCL's parts lie next to each other and are of one size: that of the widest rank's columns.
+// NCCL's parts are adjacent and have one size: that of the widest rank's columns.
 void CudaBackend::GatherColumns(MatrixView whole, absl::Span<const int> bounds) {
   CheckF32(whole);
   const int world = static_cast<int>(bounds.size()) - 1;
@@ -498,7 +498,7 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
   TANDEM_CHECK(replays > 0);
   RETURN_IF_ERROR(Synchronize());
   ASSIGN_OR_RETURN(const Recording recording, Record(enqueue));
-  Repeat(recording);  // the first brings it to the device
+  Repeat(recording);  // the first replay also uploads the recording to the device
   Note(Wait(stream_), "waiting");
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < replays; ++i) Repeat(recording);
@@ -512,8 +512,8 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
 absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView weight,
                                            MatrixView out) {
   TANDEM_CHECK(x.stride == x.cols && weight.stride == x.cols && out.stride == weight.rows);
-  return products_->MultiplyAnyhow({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
-                                   x.data, weight.data, static_cast<float*>(out.data));
+  return products_->MultiplyInAnyOrder({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
+                                       x.data, weight.data, static_cast<float*>(out.data));
 }
 
 }  // namespace tandem::cuda
@@ -531,7 +531,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
     cuda::CloseDevice(stream);
     return absl::UnavailableError(absl::StrCat(
         "cuda:", device, ": ", properties.name, " has compute capability ", properties.major, ".",
-        properties.minor, ", and ", cuda::kMinMajor, ".0 or later is needed"));
+        properties.minor, ", but ", cuda::kMinMajor, ".0 or later is required"));
   }
   return std::make_unique<cuda::CudaBackend>(device, properties, stream);
 }

@@ -13,16 +13,17 @@
 
 namespace tandem::cuda {
 
-// Operations are kernels on one stream. Products with weights of bf16 round activations to bf16,
-// row by row, those with weights of blocks quantise them; attention to caches of bf16 rounds
-// queries and weights. Products with f32 and f16 weights and attention to caches of f32 and int8
-// compute in f32. Scratch memory grows to the largest call.
+// The backend for CUDA devices. Operations are kernels on one stream. Products with weights of bf16
+// round activations to bf16, row by row; products with weights of block formats quantise them.
+// Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32 and
+// f16 weights, and attention to caches of f32 and int8, compute in f32. Scratch memory grows to the
+// largest call.
 class CudaBackend final : public Backend,
                           public ColumnGatherer,
                           public DeviceMeter,
                           public Sampler {
  public:
-  // Takes the stream.
+  // Takes ownership of the stream.
   CudaBackend(int device, const DeviceProperties& properties, Stream stream);
   ~CudaBackend() override;
 
@@ -77,21 +78,22 @@ class CudaBackend final : public Backend,
   // Whether it has joined a group.
   bool has_ranks() const { return has_ranks_; }
 
-  // What `enqueue` enqueues, none of which is done. Its first failure, or that of recording.
+  // Records the work that `enqueue` enqueues, without doing it. Returns the first failure of an
+  // operation or of the recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
   void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
   // Remembers the first failure.
   void Note(absl::Status status);
-  // Grows whenever scratch memory that recordings may use is gone.
+  // Changes whenever scratch memory that recordings may use has been freed.
   int64_t scratch_generation() const { return scratch_generation_; }
 
  private:
   void Free(void* data, size_t bytes) override;
 
   void Note(Error error, absl::string_view operation);
-  // Memory of at least so many bytes until the next call; null, and a failure noted, if there is
-  // none.
+  // Returns scratch memory of at least `bytes`, valid until the next call. Returns null, and notes
+  // the failure, if it cannot be allocated.
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
@@ -112,16 +114,17 @@ class CudaBackend final : public Backend,
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;
   Buffer packed_rows_;
-  Buffer row_factors_;  // of packed_rows_
+  Buffer row_factors_;  // the factors of packed_rows_
   Buffer split_parts_;
   Buffer sampling_tables_;
   std::unique_ptr<Nccl> nccl_;
   bool has_ranks_ = false;
   bool has_recorded_ = false;
   Buffer gathered_parts_;
-  // Scratch memory that was too small: recordings use it, and ranks cannot forget them alone.
+  // Scratch memory that became too small. It is kept because recordings use it, and a rank cannot
+  // forget its recordings alone.
   std::vector<Buffer> kept_scratch_;
-  // What Run is to launch next, and where all answers are.
+  // The tasks that Run launches next, and all answers.
   DistributionsTask next_rows_;
   SlotsTask next_slots_;
   SlotAnswer* answers_ = nullptr;

@@ -11,7 +11,7 @@
 namespace tandem::cuda {
 
 void CudaGraphCache::Run(absl::Span<const int64_t> key, absl::FunctionRef<void()> enqueue) {
-  if (backend_.is_recording()) return enqueue();  // part of what somebody else records
+  if (backend_.is_recording()) return enqueue();  // part of an outer recording
   if (scratch_generation_ != backend_.scratch_generation()) Forget();
   std::vector<int64_t> words(key.begin(), key.end());
   const auto found = entries_.find(words);
@@ -27,7 +27,7 @@ void CudaGraphCache::Run(absl::Span<const int64_t> key, absl::FunctionRef<void()
     if (recording.ok()) {
       entry.recording = *recording;
     } else if (backend_.has_ranks()) {
-      return backend_.Note(recording.status());  // the other ranks repeat
+      return backend_.Note(recording.status());  // the other ranks replay their recordings
     } else {
       entry.cannot_be_recorded = true;
       Log(LogLevel::kWarning,

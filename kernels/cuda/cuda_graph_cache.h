@@ -9,20 +9,21 @@
 
 namespace tandem::cuda {
 
-// Records work that comes for the second time, and replays it from then on: by then scratch memory
-// is there, and work that comes only once is not worth the milliseconds of making a graph of it.
+// Records work when it comes for the second time, and replays it from then on. By then its scratch
+// memory is allocated, and work that comes only once is not worth the milliseconds that building a
+// graph takes.
 class CudaGraphCache final : public GraphCache {
  public:
-  // `backend` must outlive it.
+  // `backend` must outlive this.
   explicit CudaGraphCache(CudaBackend* backend) : backend_(*backend) {}
   ~CudaGraphCache() override { Forget(); }
 
   void Run(absl::Span<const int64_t> key, absl::FunctionRef<void()> enqueue) override;
-  void Forget() override;  // recordings, not which keys were seen
+  void Forget() override;  // drops the recordings, but remembers which keys came before
 
   int num_recordings() const;
 
-  // So many keys are kept, those that were used last.
+  // The most recently used keys are kept, up to this many.
   static constexpr int kMaxKeys = 64;
 
  private:

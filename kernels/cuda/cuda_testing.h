@@ -1,5 +1,5 @@
-// What the tests of the CUDA backend share. They run on a device where there is one, and everywhere
-// on the host (tests/simt), which also sees races and accesses outside of memory.
+// Shared parts of the tests of the CUDA backend. The tests run on a device if there is one, and
+// always on the host (tests/simt), which also detects races and out-of-bounds accesses.
 #ifndef TANDEM_KERNELS_CUDA_CUDA_TESTING_H_
 #define TANDEM_KERNELS_CUDA_CUDA_TESTING_H_
 
@@ -14,13 +14,13 @@
 
 namespace tandem::cuda {
 
-// Skipped where there is no device. Fails if an operation does.
+// Skips its tests without a device. Fails a test if an operation fails.
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!Open(0)) GTEST_SKIP() << "no device";
   }
-  // The host has two, with Hopper's and with Ampere's tensor cores (tests/simt/launches.h).
+  // The host has two devices, with the tensor cores of Hopper and Ampere (tests/simt/launches.h).
   bool Open(int device) {
     auto made = MakeCudaBackend(device);
     if (made.ok()) backend_ = *std::move(made);
@@ -52,7 +52,7 @@ class CudaTest : public testing::Test {
   std::unique_ptr<Backend> backend_;
 };
 
-// A TestMatrix of at least one row on the device, the gaps between its rows too.
+// A TestMatrix of at least one row, with the gaps between its rows, on the device.
 class DeviceMatrix {
  public:
   DeviceMatrix(Backend& backend, TestMatrix matrix) : backend_(backend), host_(std::move(matrix)) {
@@ -67,14 +67,14 @@ class DeviceMatrix {
     return view;
   }
   const float* data() const { return static_cast<const float*>(buffer_.data()); }
-  // What is on the device now. Nothing may have been written between its rows.
+  // Downloads the matrix. Expects that the gaps between its rows were not written.
   TestMatrix Get() {
     TestMatrix got = host_;
     backend_.Download(buffer_.data(), {reinterpret_cast<std::byte*>(got.row(0)), bytes()});
     const int gap = static_cast<int>(got.view().stride) - got.cols();
     for (int r = 0; r + 1 < got.rows(); ++r) {
       for (int c = 0; c < gap; ++c) {
-        EXPECT_TRUE(std::isnan(got.row(r)[got.cols() + c])) << "written behind row " << r;
+        EXPECT_TRUE(std::isnan(got.row(r)[got.cols() + c])) << "written after row " << r;
       }
     }
     return got;

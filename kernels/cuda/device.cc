@@ -6,8 +6,8 @@ namespace tandem::cuda {
 
 namespace {
 
-// The stream, whose device is the thread's from here on, as calls on it want. If it cannot be, the
-// call fails.
+// Sets the stream's device as the current device of the thread, as calls on the stream require, and
+// returns the stream. If that fails, the next call fails.
 cudaStream_t Selected(Stream stream) {
   cudaSetDevice(Of(stream).device);
   return Of(stream).stream;
@@ -21,7 +21,7 @@ bool HasDriver() {
 }
 
 std::string ErrorText(Error error) {
-  // A machine without any driver has one that is too old, in the toolkit's words.
+  // Without a driver, the toolkit says that the driver is too old.
   if (error == cudaErrorInsufficientDriver && !HasDriver()) {
     return "this machine has no NVIDIA driver";
   }
@@ -107,7 +107,7 @@ Error EndRecording(Stream stream, Recording* recording) {
     cudaGraphDestroy(graph);
     if (error == cudaSuccess) *recording = made;
   }
-  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would return it
+  if (error != cudaSuccess) cudaGetLastError();  // clears it, or the next launch would return it
   return error;
 }
 

@@ -1,5 +1,5 @@
-// A device's memory and stream, as plain functions. Each makes the device that it concerns the
-// calling thread's. tests/simt/cuda_runtime_api.h is the runtime of devices that are the host.
+// Functions for a device's memory and stream. Each sets its device as the current device of the
+// calling thread. tests/simt/cuda_runtime_api.h is the runtime of devices simulated on the host.
 #ifndef TANDEM_KERNELS_CUDA_DEVICE_H_
 #define TANDEM_KERNELS_CUDA_DEVICE_H_
 
@@ -12,7 +12,7 @@ namespace tandem::cuda {
 
 std::string ErrorText(Error error);
 
-// Whether this machine has a driver for devices of this kind, which may be one that does not work.
+// Whether this machine has a CUDA driver, whether or not the driver works.
 bool HasDriver();
 
 struct DeviceProperties {
@@ -21,10 +21,10 @@ struct DeviceProperties {
   int minor = 0;
   int num_sms = 0;
   size_t memory_bytes = 0;
-  int shared_bytes = 0;  // that a block may have
+  int shared_bytes = 0;  // maximum shared memory of a block
 };
 
-// Makes a stream on `device`. Fails without a driver or such a device.
+// Creates a stream on `device`. Fails without a driver or without that device.
 Error OpenDevice(int device, DeviceProperties* properties, Stream* stream);
 void CloseDevice(Stream stream);
 
@@ -33,11 +33,11 @@ Error AllocateOn(int device, size_t bytes, void** data);
 void FreeOn(int device, void* data);
 bool IsOutOfMemory(Error error);
 
-// In the order of the stream. The host may change `host` when CopyIn returns; CopyOut waits.
+// Copy in stream order. The caller may change `host` once CopyIn returns. CopyOut blocks.
 Error CopyIn(const void* host, void* device, size_t bytes, Stream stream);
 Error CopyOut(const void* device, void* host, size_t bytes, Stream stream);
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream);
-// Rows within the device, so many bytes of each.
+// Copies `row_bytes` of each row within the device.
 struct StridedRows {
   void* data = nullptr;
   size_t stride_bytes = 0;
@@ -46,13 +46,13 @@ Error CopyRows(const StridedRows& from, const StridedRows& to, size_t row_bytes,
                Stream stream);
 Error Wait(Stream stream);
 
-// The toolkit's own stream, for its libraries.
+// Returns the toolkit's own stream, for its libraries.
 void* StreamOfToolkit(Stream stream);
 
-// What was enqueued, to be enqueued again at the cost of one call.
+// Recorded work, which can be enqueued again at the cost of one call.
 using Recording = void*;
-// Between these the stream takes down what is enqueued instead of doing it: launches and copies
-// within the device.
+// Between these calls the stream records the work that is enqueued (launches, and copies within the
+// device) instead of doing it.
 Error BeginRecording(Stream stream);
 Error EndRecording(Stream stream, Recording* recording);  // null if it fails
 Error Replay(Recording recording, Stream stream);

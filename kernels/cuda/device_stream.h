@@ -1,5 +1,5 @@
-// What a Stream is on a device: for device.cc, which makes them, and simt.h, which launches on
-// them.
+// The definition of a Stream on a device, for device.cc, which creates streams, and simt.h, which
+// launches on them.
 #ifndef TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
 #define TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
 
@@ -11,7 +11,7 @@ namespace tandem::cuda {
 
 struct DeviceStream {
   int device;
-  // Whether a kernel may begin before the one before it ends (compute capability 9.0 and later).
+  // Whether a kernel may begin before the previous one ends (compute capability 9.0 and later).
   bool overlaps_kernels;
   cudaStream_t stream;
 };

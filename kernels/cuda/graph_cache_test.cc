@@ -26,7 +26,7 @@ class GraphCacheTest : public CudaTest {
     CudaTest::TearDown();
   }
 
-  // Of bf16, so that products of many rows use scratch memory.
+  // An identity matrix in bf16, so that products of many rows use scratch memory.
   PackedWeight Identity() {
     std::vector<uint16_t> matrix(kInputs * kInputs, 0);
     for (int i = 0; i < kInputs; ++i) matrix[i * (kInputs + 1)] = 0x3F80;
@@ -42,7 +42,7 @@ class GraphCacheTest : public CudaTest {
     }
     return DeviceMatrix(backend(), matrix);
   }
-  // sum += x, and a count of how often the host was asked.
+  // sum += x. Counts how often the cache calls `enqueue`.
   void Add(int64_t key, DeviceMatrix& x, DeviceMatrix& sum) {
     graph_cache_->Run({&key, 1}, [&] {
       ++num_asked_;
@@ -56,7 +56,7 @@ class GraphCacheTest : public CudaTest {
   int num_asked_ = 0;
 };
 
-TEST_F(GraphCacheTest, AsksTwiceAndRepeatsFromThenOnWithWhatMemoryHolds) {
+TEST_F(GraphCacheTest, ReplaysFromTheThirdRunOnWithCurrentMemory) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
   for (int i = 1; i <= 5; ++i) {
@@ -69,7 +69,7 @@ TEST_F(GraphCacheTest, AsksTwiceAndRepeatsFromThenOnWithWhatMemoryHolds) {
   }
 }
 
-TEST_F(GraphCacheTest, TellsKeysApart) {
+TEST_F(GraphCacheTest, DistinguishesKeys) {
   DeviceMatrix one = Filled(1, 1.0f);
   DeviceMatrix ten = Filled(1, 10.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
@@ -81,8 +81,8 @@ TEST_F(GraphCacheTest, TellsKeysApart) {
   EXPECT_EQ(num_asked_, 4);
 }
 
-// What was recorded would use memory that is no longer there.
-TEST_F(GraphCacheTest, RecordsAnewOnceScratchMemoryHasGrown) {
+// The old recordings would use freed memory.
+TEST_F(GraphCacheTest, RecordsAgainAfterScratchMemoryHasGrown) {
   DeviceMatrix x = Filled(12, 1.0f);
   DeviceMatrix sum = Filled(12, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
@@ -95,7 +95,7 @@ TEST_F(GraphCacheTest, RecordsAnewOnceScratchMemoryHasGrown) {
   EXPECT_EQ(sum.Get().row(11)[0], 6.0f);
 }
 
-TEST_F(GraphCacheTest, ForgetsWhenToldTo) {
+TEST_F(GraphCacheTest, ForgetDropsRecordings) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);
@@ -107,7 +107,7 @@ TEST_F(GraphCacheTest, ForgetsWhenToldTo) {
   EXPECT_EQ(sum.Get().row(0)[0], 4.0f);
 }
 
-TEST_F(GraphCacheTest, KeepsTheKeysThatWereUsedLast) {
+TEST_F(GraphCacheTest, KeepsTheMostRecentlyUsedKeys) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
   for (int key = 0; key < CudaGraphCache::kMaxKeys + 6; ++key) {
@@ -123,8 +123,8 @@ TEST_F(GraphCacheTest, KeepsTheKeysThatWereUsedLast) {
   EXPECT_EQ(sum.Get().row(0)[0], 3.0f * (CudaGraphCache::kMaxKeys + 6) + 2.0f);
 }
 
-// The host cannot look while the stream takes down.
-TEST_F(GraphCacheTest, DoesWhatCannotBeRecorded) {
+// Downloads cannot be recorded.
+TEST_F(GraphCacheTest, RunsWorkThatCannotBeRecorded) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
   const int64_t key = 1;
@@ -140,7 +140,7 @@ TEST_F(GraphCacheTest, DoesWhatCannotBeRecorded) {
   EXPECT_EQ(graph_cache_->num_recordings(), 0);
 }
 
-TEST_F(GraphCacheTest, IsPartOfWhatSomebodyElseRecords) {
+TEST_F(GraphCacheTest, IsPartOfAnOuterRecording) {
   DeviceMatrix x = Filled(1, 1.0f);
   DeviceMatrix sum = Filled(1, 0.0f);
   for (int i = 0; i < 3; ++i) Add(1, x, sum);

@@ -1,4 +1,4 @@
-// Rotation of queries and keys, and the cache's writes: a warp a head.
+// Rotates queries and keys, and writes to the cache: one warp per head.
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/warp_math.cuh"
 
@@ -9,7 +9,7 @@ struct RotateAndCacheKernel {
   static constexpr int kThreads = kHeadWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    // Tables are there before the kernels before have ended.
+    // Kernels do not write the tables, so these are read before WaitForKernelsBefore.
     const PagedKvView& kv = task.kv;
     const RowPlace place = PlaceOf(task.rows, kv.lengths, BlockX());
     const int64_t page = place.sequence < 0 ? 0 : PageOf(kv, place.sequence, place.position);
@@ -38,7 +38,7 @@ struct RotateAndCacheKernel {
   }
 
  private:
-  // The squares' sum has 32 chains, by index modulo 32, added by a tree.
+  // The sum of squares has 32 chains, by index modulo 32, which are added by a tree.
   TANDEM_DEVICE static void Normalise(const float* weight, int head_dim, float epsilon,
                                       float* numbers) {
     float squares = 0.0f;
@@ -53,7 +53,7 @@ struct RotateAndCacheKernel {
     SyncWarp();
   }
 
-  // Three roundings an element, as the reference computes it: x cos + rotated(x) sin.
+  // Three roundings per element, as in the reference: x cos + rotated(x) sin.
   TANDEM_DEVICE static void Rotate(const float* angles, int head_dim, float* numbers, float* row) {
     const int half = head_dim / 2;
     struct Turn {
@@ -73,7 +73,7 @@ struct RotateAndCacheKernel {
     SyncWarp();
   }
 
-  // Into place `slot` of the page whose head lies at `first`.
+  // Writes to place `slot` of the page whose block for this head begins at `first`.
   TANDEM_DEVICE static void Cache(const PagedKvView& kv, int64_t first, int slot, bool is_value,
                                   const float* numbers) {
     const int words = KvElementWords(kv.dtype, kv.head_dim);
@@ -92,8 +92,8 @@ struct RotateAndCacheKernel {
     }
   }
 
-  // For a row of int8, with the bits of kernels/cpu/kv_rows.cc: NaN and 0 for a row that is not
-  // finite, whose elements are 0.
+  // The scale of a row of int8, with the same bits as kernels/cpu/kv_rows.cc. For a row that is not
+  // finite, the scale is NaN and the inverse 0, so that its elements are 0.
   struct RowScale {
     float scale;
     float inverse;
@@ -121,7 +121,7 @@ struct RotateAndCacheKernel {
     }
     uint32_t word = 0;
     for (int i = 0; i < 4 && 4 * w + i < kv.head_dim; ++i) {
-      // Adding 1.5 * 2^23 leaves no place for a fraction: the integer is in the low bits.
+      // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
       const float scaled = inverse == 0.0f ? 0.0f : Load(numbers + 4 * w + i) * inverse;
       word |= (FloatToBits(scaled + 0x1.8p23f) & 0xFFu) << 8 * i;
     }

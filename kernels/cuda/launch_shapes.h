@@ -1,5 +1,6 @@
-// How many blocks each kernel has and who does what: one function a kernel, of numbers that a
-// captured graph may freeze (rows and batch of a bucket, weights' sizes), never of lengths.
+// The number of blocks of each kernel, and how work is divided among them. Each kernel has one
+// function, which depends only on numbers that a captured graph may freeze (rows and batch of a
+// bucket, sizes of weights), never on lengths.
 #ifndef TANDEM_KERNELS_CUDA_LAUNCH_SHAPES_H_
 #define TANDEM_KERNELS_CUDA_LAUNCH_SHAPES_H_
 
@@ -14,27 +15,27 @@ inline constexpr int kRowThreads = 256;
 inline constexpr int kAngleThreads = 64;
 inline constexpr int kHeadWarps = 4;
 
-// A block a row; its warps' sums.
+// One block per row. Shared memory has one sum per warp.
 inline constexpr LaunchShape RowShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
 }
-// What reductions over a block of 1024 threads need: room for CUB, and for a result.
+// Shared memory of a reduction over a block of 1024 threads: storage for CUB, and the result.
 inline constexpr int kScratchThreads = 1024;
 struct BlockScratch {
   alignas(kSharedAlignment) uint64_t storage[48];
   uint64_t result;
 };
-// A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,
-// without which half a megabyte took longer than a small product.
+// One block per row of the vocabulary. Four loads of 16 bytes per thread keep 64 KB in flight;
+// without that, half a megabyte took longer than a small product.
 inline constexpr int kLargestThreads = kScratchThreads;
 inline constexpr LaunchShape ArgMaxShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(BlockScratch)};
 }
-// A block a row, or a slot, of the vocabulary.
+// One block per row of the vocabulary, or per slot.
 inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
-  // Each lane adds to a copy of its own: most entries share a few digits.
+  // Each lane adds to its own copy, because most entries share a few digits.
   uint64_t histogram[kSamplingDigits][32];
   uint64_t sums[kSamplingThreads / 16];
   uint64_t found[3];
@@ -44,7 +45,7 @@ inline constexpr LaunchShape SamplingShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
 }
 inline constexpr LaunchShape DrawnShape(int count) { return {.x = CeilDiv(count, kRowThreads)}; }
-// A warp for each head of each row, with the head's numbers.
+// One warp for each head of each row. Shared memory has the elements of the heads.
 inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
   return {.x = rows,
           .y = CeilDiv(num_heads, kHeadWarps),
@@ -54,8 +55,8 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 
 // ---- Products ----
 
-// The inputs of a product with weights of block formats are cut into as many chains, whatever the
-// rows: warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
+// The inputs of a product with weights of block formats are divided into kChains chains, whatever
+// the number of rows. Warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
 inline constexpr int kChains = 8;
 inline constexpr int ChainSteps(int num_steps) {
   return CeilDiv(num_steps, kChains * kBlockChainSteps) * kBlockChainSteps;
@@ -65,20 +66,20 @@ inline constexpr int ChainBegin(int chain, int num_steps) {
   return begin < num_steps ? begin : num_steps;
 }
 
-// Rows up to one tile are rounded to bf16 by the product itself: reading them as f32 costs each
-// block at most twice as much as reading the packed tile, and saves a kernel.
-inline constexpr int kRowsRoundedOnTheWay = kTileRows;
+// Up to one tile of rows is rounded to bf16 by the product itself. Reading the rows as f32 costs
+// each block at most twice as much as reading a packed tile, and saves a kernel.
+inline constexpr int kMaxFusedRoundingRows = kTileRows;
 
-// What a block of a product of few rows computes on tensor cores: tiles of rows times tiles of
-// outputs. Each block reads all rows, from the second cache, whose bandwidth is not many times the
-// memory's: so a block has so many outputs that up to 16 rows are half of its bytes at most.
+// The part of a product of few rows that one block computes on tensor cores: tiles of rows times
+// tiles of outputs. Each block reads all rows from L2, whose bandwidth is not many times that of
+// memory. So a block has enough outputs that up to 16 rows are at most half of its bytes.
 struct ProductTiles {
   int rows;
   int outputs;
 };
 inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
 inline constexpr int kNumRowTileChoices = 4;
-// Of weights of block formats rows take more registers.
+// With weights of block formats, rows take more registers.
 inline constexpr int kBlockOutputTiles = 2;
 inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
   const int rows = kRowTileChoices[choice];
@@ -91,22 +92,22 @@ inline constexpr int RowTilesFor(int rows) {
   return choice;
 }
 
-// Few rows and weights of bf16: each tile of outputs has a warp, which multiplies all inputs with
-// it. As many warps as rows' squares have chains prepare the rows for all of these, a chunk of
-// steps at a time and one ahead: a warp that did both would take longer than memory does.
+// Few rows and weights of bf16: each tile of outputs has one warp, which multiplies it with all
+// inputs. kRowWarps other warps, one for each chain of squares, prepare the rows for all of these,
+// one chunk of steps ahead. A warp that did both would take longer than the memory.
 inline constexpr int kSquareChains = 8;
 inline constexpr int kRowWarps = kSquareChains;
 inline constexpr int kStageSteps = 4;  // that a warp multiplies between two waits for its copies
-inline constexpr int kRowStages = 3;  // chunks: one that is read, one that is there, one on its way
+inline constexpr int kRowStages = 3;   // chunks: one being read, one ready, one in flight
 struct FewRowsShared {
   int chunk_steps;
-  int copy_stages;  // of weights, of which all but one are on their way
-  int rows;         // [row stages][chunk steps][row tiles] of 512 bytes, from here on
-  int squares;      // [chains][tile's rows]
+  int copy_stages;  // of weights; all but one are in flight
+  int rows;         // offset of [row stages][chunk steps][row tiles] of 512 bytes
+  int squares;      // offset of [chains][tile's rows]
   int num_bytes;
 };
 // A block keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared memory
-// themselves). 4.8 TB/s for 700 ns need 26 KB on each of 132 processors.
+// themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
 inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
   FewRowsShared at{};
   at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
@@ -117,8 +118,8 @@ inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
   return at;
 }
 
-// Stages that a warp keeps in flight with weights of block formats, each a piece of every tile.
-// With 64 registers a thread four blocks fit on a processor.
+// Stages that a warp keeps in flight with weights of block formats; each is one piece of every
+// tile. With 64 registers per thread, four blocks fit on an SM.
 inline constexpr int kBlockStages = 3;
 inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
   if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;
@@ -126,7 +127,7 @@ inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
   const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
-// Blocks that share a weight follow each other, so that it comes from memory once.
+// Blocks that share a weight are consecutive, so that it is read from memory once.
 inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_tiles,
                                           int shared_bytes) {
   return {.x = CeilDiv(rows, tiles.rows * kTileRows),
@@ -139,13 +140,13 @@ inline constexpr LaunchShape TileProductShape(DType dtype, ProductTiles tiles, i
   return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(dtype, tiles));
 }
 
-// Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs.
+// Many rows: the warps of a block form a grid, kWarpsAcross of them along its outputs.
 inline constexpr int kManyRowsWarps = 8;
 inline constexpr int kWarpsAcross = 2;
 inline constexpr int kManyRowsOutputTiles = 8;
 inline constexpr int kManyRowsRowTiles = 16;
-inline constexpr int kBlockManyRowTiles = 8;  // of weights of block formats, whose sums are scaled
-inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or being read
+inline constexpr int kBlockManyRowTiles = 8;  // for weights of block formats: sums are scaled
+inline constexpr int kManyRowsRingBytes = 64 * 1024;  // stages in flight or being read
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
   return {IsBlocks(dtype) ? kBlockManyRowTiles : kManyRowsRowTiles, kManyRowsOutputTiles};
 }
@@ -158,15 +159,16 @@ inline constexpr LaunchShape ManyRowsShape(DType dtype, int rows, int num_tiles)
                       IsBlocks(dtype) ? kBlockStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
                                       : kManyRowsRingBytes);
 }
-// Whether many rows' blocks take less time, which is bound by what a processor reads from the
-// second cache: blocks of few rows read more in all, but are many, and small, and share the
-// processors evenly.
-inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of a step
+// Bytes that a block reads per step.
+inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {
   if (!IsBlocks(dtype)) return tiles.rows * kRowsStepBytes + tiles.outputs * kWeightStepBytes;
   const BlockTiles weight = BlockTilesOf(dtype);
   return tiles.rows * kWholeRowsStepBytes +
          tiles.outputs * weight.piece_bytes() / weight.piece_steps();
 }
+// Whether the blocks for many rows take less time than those for few rows. The time is bound by the
+// bytes that an SM reads from L2. Blocks for few rows read more in all, but they are many and
+// small, and so spread evenly over the SMs.
 inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_sms) {
   if (RowTilesFor(rows) != kNumRowTileChoices - 1) return false;
   const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
@@ -177,8 +179,8 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
          BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
 }
 
-// A warp packs a step of a tile of rows; with a norm a block all of its steps, with a sum of
-// squares of each chain and row.
+// Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps
+// of a tile; shared memory has a sum of squares for each chain and row.
 inline constexpr int kPackWarps = 8;
 inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
   return {.x = CeilDiv(num_steps, kPackWarps),
@@ -191,12 +193,12 @@ inline constexpr LaunchShape PackNormedRowsShape(int rows) {
       .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
-// A thread for each output of a row.
+// One thread for each output of a row.
 inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
   return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};
 }
 
-// A warp for each output and few rows.
+// One warp for each output and kFloatRows rows.
 inline constexpr int kFloatWarps = 8;
 inline constexpr int kFloatRows = 4;
 inline constexpr LaunchShape FloatProductShape(int rows, int outputs) {
@@ -208,20 +210,20 @@ inline constexpr LaunchShape FloatProductShape(int rows, int outputs) {
 
 // ---- Attention ----
 
-// A split is 256 positions, of which each warp scores a tile of 32.
+// A split is 256 positions; each warp scores a tile of 32 of them.
 inline constexpr int kAttendTile = 32;
 inline constexpr int kSplitTiles = 8;
 inline constexpr int kAttendWarps = kSplitTiles;
 inline constexpr int kSplitPositions = kAttendTile * kSplitTiles;
 
-// Query vectors of a block, which are rows of one sequence times heads of one group, the largest
-// head it takes, and whether tensor cores compute it.
+// A variant of the attention kernel: the query vectors of a block (rows of one sequence times heads
+// of one group), the largest head size, and whether it uses tensor cores.
 struct AttendSize {
   int vectors;
   int head_dim;
   bool tensor;
 
-  // Elements of values that are summed at a time: their sums are to fit into shared memory.
+  // Elements of values summed in one pass: their sums must fit into shared memory.
   constexpr int pass_dims() const { return tensor && head_dim > 128 ? 128 : head_dim; }
 };
 inline constexpr AttendSize kAttendSizes[] = {{4, 64, false},   {16, 64, false}, {4, 128, false},
@@ -229,23 +231,24 @@ inline constexpr AttendSize kAttendSizes[] = {{4, 64, false},   {16, 64, false},
                                               {16, 128, true},  {16, 256, true}};
 inline constexpr int kNumAttendSizes = 8;
 inline constexpr int kMaxHeadDim = 256;
-// The one for about `vectors` vectors a sequence. Tensor cores take as many for one as for 16.
+// Returns the index in kAttendSizes of the variant for about `vectors` vectors per sequence. Tensor
+// cores always compute 16 vectors, even for one.
 inline constexpr int AttendSizeFor(KvDType dtype, int vectors, int head_dim) {
   if (dtype == KvDType::kBF16) return head_dim > 128 ? 7 : head_dim > 64 ? 6 : 5;
   if (head_dim > 128) return 4;
   return (head_dim > 64 ? 2 : 0) + (vectors > 4 ? 1 : 0);
 }
 
-// What lies where in a block's shared memory, in words of 4 bytes.
+// Layout of a block's shared memory: offsets in words of 4 bytes.
 struct AttendShared {
-  int places;      // [warps][tile] of 8 bytes: of the values; for tensor cores, of the keys as well
-  int scales;      // [warps][tile]: of the values; none for tensor cores
-  int queries;     // [head_dim][vectors]; for tensor cores, [head_dim / 16][lanes] of 16 bytes
-  int weights;     // [warps][tile][vectors]; none for tensor cores
+  int places;      // [warps][tile] of 8 bytes: of values; with tensor cores, also of keys
+  int scales;      // [warps][tile]: of values; unused with tensor cores
+  int queries;     // [head_dim][vectors]; with tensor cores, [head_dim / 16][lanes] of 16 bytes
+  int weights;     // [warps][tile][vectors]; unused with tensor cores
   int sums;        // [warps][vectors][sum_stride]
-  int sum_stride;  // with a gap for tensor cores, so that lanes store into different banks
-  int largest;     // [warps][vectors]
-  int totals;      // [warps][vectors], of weights
+  int sum_stride;  // with a gap for tensor cores, so that lanes store to different banks
+  int largest;     // [warps][vectors]: largest scores
+  int totals;      // [warps][vectors]: sums of weights
   int factors;     // [warps][vectors]
   int running;     // [2][vectors]: the largest score and the sum of weights of the splits so far
   int merging;     // [2][vectors]: the factors of the sums so far and of the split's
@@ -269,24 +272,25 @@ inline constexpr AttendShared AttendSharedOf(AttendSize size) {
   return at;
 }
 
-// Prompts' attention beside a cache of bf16: each warp has as many vectors as tensor cores take,
-// and all positions, which the block's warps read together.
+// Attention of prompts to a cache of bf16: each warp has as many vectors as tensor cores take, and
+// all positions. The warps of a block read the positions together.
 inline constexpr int kTensorVectors = 16;
 inline constexpr int kPromptWarps = 4;
 inline constexpr int kPromptVectors = kPromptWarps * kTensorVectors;
 inline constexpr int kPromptMaxHeadDim = 128;
 struct PromptShared {
-  int places;       // [2][split positions] of 8 bytes: of keys, then of values
-  int stages;       // [2][stage_words]: keys [head_dim / 2][key_stride] or values
-  int stage_words;  // [tile][value_stride], whose strides are such that lanes read different banks
-  int key_stride;
+  int places;  // [2][split positions] of 8 bytes: of keys, then of values
+  // [2][stage_words]: keys [head_dim / 2][key_stride] or values [tile][value_stride]
+  int stages;
+  int stage_words;
+  int key_stride;  // with these strides lanes read different banks
   int value_stride;
   int queries;       // [warps][head_dim / 16][lanes] of 16 bytes
-  int query_words;   // of a warp
+  int query_words;   // per warp
   int weights;       // [warps][split tiles][8][lanes]
-  int weight_words;  // of a warp
+  int weight_words;  // per warp
   int states;       // [warps]: largest, totals, factors [split tiles][16], running, merging [2][16]
-  int state_words;  // of a warp
+  int state_words;  // per warp
   int num_words;
 };
 inline constexpr PromptShared PromptSharedOf(int head_dim) {
@@ -305,9 +309,9 @@ inline constexpr PromptShared PromptSharedOf(int head_dim) {
   at.num_words = at.states + kPromptWarps * at.state_words;
   return at;
 }
-// Whether sequences have vectors for whole blocks, one with another, and these fill the device: if
-// they do not, splits with blocks of their own take less time. Sequences with fewer, which decode
-// beside a prompt, have those in any case.
+// Whether the prompt kernel is used: on average, sequences have enough vectors for whole blocks,
+// and these blocks fill the device. Otherwise splits with blocks of their own take less time.
+// Sequences with fewer vectors, which decode next to a prompt, always use such splits.
 inline constexpr bool HasPrompts(const AttendTask& task) {
   if (task.kv.dtype != KvDType::kBF16 || task.kv.head_dim > kPromptMaxHeadDim) return false;
   const int64_t vectors = int64_t{task.rows.num_rows} * (task.num_heads / task.kv.num_kv_heads);
@@ -315,24 +319,24 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
          vectors / kPromptVectors * task.kv.num_kv_heads * 4 >= int64_t{task.num_sms} * 3;
 }
 
-// Units of `size.vectors` vectors that a batch may have: no sequence has more than one that is not
-// full. Which sequence's a unit is, is found on the device; those too many leave at once.
+// Maximum number of units of `vectors` vectors in a batch: each sequence has at most one that is
+// not full. The device finds the sequence of each unit; blocks without a unit exit at once.
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
   return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
 }
-// Sequences beside a prompt have less than a prompt's block, whatever rows there are in all.
+// Sequences next to a prompt have less than a prompt's block, however many rows the batch has.
 inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask& task) {
   const int batch = task.rows.batch;
   const int units = NumAttendUnits(task.rows.num_rows, batch, task.num_heads / task.kv.num_kv_heads,
                                    size.vectors);
   const int beside = batch * CeilDiv(kPromptVectors - 1, size.vectors);
-  return {.x = task.rows_beside > 0 && beside < units ? beside : units,
+  return {.x = task.decode_rows > 0 && beside < units ? beside : units,
           .y = task.kv.num_kv_heads,
           .z = task.parts == nullptr ? 1 : task.num_splits,
           .shared_bytes = AttendSharedOf(size).num_words * 4};
 }
-// Rows that such a sequence may have.
-inline constexpr int RowsBesidePrompts(int heads_per_kv_head) {
+// Maximum number of rows of such a sequence.
+inline constexpr int MaxDecodeRows(int heads_per_kv_head) {
   return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
 }
 inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& task) {
@@ -342,17 +346,17 @@ inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& t
           .z = 1,
           .shared_bytes = PromptSharedOf(head_dim).num_words * 4};
 }
-// Rows that AttendTask::parts has room for.
+// Number of rows in AttendTask::parts.
 inline constexpr int NumPartRows(const AttendTask& task) {
-  return task.rows_beside == 0 ? task.rows.num_rows : task.rows.batch * task.rows_beside;
+  return task.decode_rows == 0 ? task.rows.num_rows : task.rows.batch * task.decode_rows;
 }
-// A block for each row and head merges what splits left.
+// One block for each row and head merges the results of the splits.
 inline constexpr int kMergeThreads = 128;
 inline constexpr LaunchShape MergeSplitsShape(const AttendTask& task) {
   return {.x = NumPartRows(task), .y = task.num_heads, .z = 1, .shared_bytes = 0};
 }
-// Splits of the context get blocks of their own up to so many, and where what they leave fits here:
-// not for prompts, which have blocks enough.
+// Splits of the context have blocks of their own only up to this number, and only if their results
+// fit here. A prompt alone does not need that: it has enough blocks.
 inline constexpr int kMaxSplits = 1024;
 inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
 inline constexpr size_t SplitPartsFloats(const AttendTask& task) {

@@ -1,4 +1,4 @@
-// Launch shapes and layouts, exhaustively: every output has exactly one place.
+// Exhaustive checks of launch shapes and layouts: every output has exactly one place.
 #include "kernels/cuda/launch_shapes.h"
 
 #include <set>
@@ -11,11 +11,11 @@
 namespace tandem::cuda {
 namespace {
 
-// What every device since sm_80 gives a block (sm_86 and sm_89 give the least).
+// Shared memory per block that every device since sm_80 has (sm_86 and sm_89 have the least).
 constexpr int kSharedBytes = 99 * 1024;
 constexpr int kMaxGridY = 65535;
 
-TEST(LaunchShapes, HeadsOfARowHaveAWarpEach) {
+TEST(LaunchShapes, EveryHeadOfARowHasAWarp) {
   for (int heads = 1; heads <= 200; ++heads) {
     const LaunchShape shape = HeadShape(3, heads, kMaxHeadDim);
     EXPECT_EQ(shape.x, 3);
@@ -38,9 +38,9 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-// Few rows of bf16 weights: enough is on its way, parts do not overlap, and two blocks, of up to 8
-// rows three, fit on a processor of Hopper.
-TEST(LaunchShapes, FewRowsHaveTheirWeightsOnTheWay) {
+// Few rows and weights of bf16: enough bytes are in flight, parts do not overlap, and two blocks
+// (three for up to 8 rows) fit on an SM of Hopper.
+TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
   constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     const ProductTiles tiles = FewRowsTiles(DType::kBF16, choice);
@@ -78,7 +78,7 @@ TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   }
 }
 
-TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
+TEST(LaunchShapes, BlocksForManyRowsCoverRowsAndTilesOnce) {
   for (const DType dtype : PackedDTypes()) {
     const ProductTiles tiles = ManyRowsTiles(dtype);
     for (int rows = 1; rows <= 600; ++rows) {
@@ -90,8 +90,8 @@ TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
   }
 }
 
-// On an H200: prompts' chunks have blocks of many rows where these fill the device.
-TEST(LaunchShapes, BlocksOfManyRowsAreTakenWhereTheyFillTheDevice) {
+// On an H200, chunks of prompts use blocks for many rows if these fill the device.
+TEST(LaunchShapes, BlocksForManyRowsAreUsedIfTheyFillTheDevice) {
   constexpr int kProcessors = 132;
   for (const DType dtype : PackedDTypes()) {
     for (const int outputs : {4096, 6144, 28672}) {
@@ -99,12 +99,12 @@ TEST(LaunchShapes, BlocksOfManyRowsAreTakenWhereTheyFillTheDevice) {
     }
     EXPECT_TRUE(HasManyRows(dtype, 256, 28672 / kTileOutputs, kProcessors));
     EXPECT_FALSE(HasManyRows(dtype, 65, 512 / kTileOutputs, kProcessors));
-    EXPECT_TRUE(HasManyRows(dtype, 1024, 132, kProcessors));  // as product_test.cc has it
+    EXPECT_TRUE(HasManyRows(dtype, 1024, 132, kProcessors));  // the shape in product_test.cc
     EXPECT_TRUE(HasManyRows(dtype, 65, 9, 1));
   }
 }
 
-TEST(LaunchShapes, SmallestTilesThatHoldTheRowsAreTaken) {
+TEST(LaunchShapes, SmallestTilesThatHoldTheRowsAreUsed) {
   for (int rows = 1; rows <= 300; ++rows) {
     const int choice = RowTilesFor(rows);
     if (choice > 0) {
@@ -135,7 +135,7 @@ TEST(LaunchShapes, AttentionHasAUnitForEveryVectorOfEverySequence) {
   for (const AttendSize size : kAttendSizes) {
     for (int heads = 1; heads <= 9; ++heads) {
       for (int batch = 1; batch <= 4; ++batch) {
-        // Every way to share few rows out over the batch.
+        // Every distribution of few rows over the batch.
         std::vector<int> counts(batch, 0);
         for (;;) {
           int rows = 0, units = 0;
@@ -154,7 +154,7 @@ TEST(LaunchShapes, AttentionHasAUnitForEveryVectorOfEverySequence) {
   }
 }
 
-TEST(LaunchShapes, AttentionFitsTheDeviceAndItsPartsDoNotOverlap) {
+TEST(LaunchShapes, AttentionFitsInSharedMemoryWithoutOverlap) {
   for (const AttendSize size : kAttendSizes) {
     const AttendShared at = AttendSharedOf(size);
     EXPECT_LE(at.num_words * 4, kSharedBytes);
@@ -175,7 +175,7 @@ TEST(LaunchShapes, AttentionFitsTheDeviceAndItsPartsDoNotOverlap) {
   }
 }
 
-TEST(LaunchShapes, PromptsAttentionFitsTheDeviceAndReadsDifferentBanks) {
+TEST(LaunchShapes, PromptAttentionFitsInSharedMemoryWithoutBankConflicts) {
   for (const int head_dim : {64, 128}) {
     const PromptShared at = PromptSharedOf(head_dim);
     EXPECT_LE(at.num_words * 4, kSharedBytes);
@@ -192,9 +192,9 @@ TEST(LaunchShapes, PromptsAttentionFitsTheDeviceAndReadsDifferentBanks) {
   }
 }
 
-// On an H200, of a model with 32 heads in 8 groups: chunks of 256 tokens are prompts, and rounds of
-// a whole batch are none.
-TEST(LaunchShapes, PromptsHaveBlocksOfTheirOwnWhereTheyFillTheDevice) {
+// On an H200, for a model with 32 heads in 8 groups: chunks of 256 tokens use the prompt kernel,
+// and rounds of a whole batch do not.
+TEST(LaunchShapes, PromptKernelIsUsedIfItFillsTheDevice) {
   const auto is_a_prompt = [](int rows, int batch, KvDType dtype, int head_dim) {
     AttendTask task;
     task.rows.num_rows = rows;
@@ -207,14 +207,14 @@ TEST(LaunchShapes, PromptsHaveBlocksOfTheirOwnWhereTheyFillTheDevice) {
     return HasPrompts(task);
   };
   EXPECT_TRUE(is_a_prompt(256, 1, KvDType::kBF16, 128));
-  EXPECT_TRUE(is_a_prompt(208, 1, KvDType::kBF16, 8));  // as attention_test.cc has it
+  EXPECT_TRUE(is_a_prompt(208, 1, KvDType::kBF16, 8));  // the shape in attention_test.cc
   EXPECT_FALSE(is_a_prompt(100, 1, KvDType::kBF16, 128));
   EXPECT_FALSE(is_a_prompt(64 * 9, 64, KvDType::kBF16, 128));
   EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kF32, 128));
   EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kBF16, 160));
 }
 
-TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
+TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
   for (const KvDType dtype : kAllKvDTypes) {
     for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {
       for (const int vectors : {1, 4, 5, 100}) {
@@ -228,7 +228,7 @@ TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
   }
 }
 
-TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
+TEST(LaunchShapes, GridsStayWithinDeviceLimits) {
   EXPECT_LE(TileProductShape(DType::kBF16, FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
   EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
@@ -257,7 +257,7 @@ TEST(ProductLayout, GivesEveryElementOfATileOnePlace) {
   EXPECT_EQ(*row_places.rbegin(), std::pair(kTileRows - 1, kStepInputs - 1));
 }
 
-// Every number of every block format, and every scale, has a place of its own in a piece.
+// Every number of every block format, and every scale, has its own place in a piece.
 TEST(ProductLayout, GivesEveryPartOfAPieceOfBlocksOnePlace) {
   for (const DType dtype : kAllBlockDTypes) {
     const BlockTiles tiles = BlockTilesOf(dtype);
@@ -294,8 +294,8 @@ TEST(ProductLayout, GivesEveryPartOfAPieceOfBlocksOnePlace) {
   }
 }
 
-// Every weight of every part is in the packed tiles once, where products look for it; the rest is
-// zero.
+// Every weight of every part is in the packed tiles once, at the place where products read it. All
+// other places are zero.
 TEST(TileLayout, HoldsEveryWeightOnceAndZerosElsewhere) {
   for (const int inputs : {1, 31, 32, 33, 70}) {
     for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {

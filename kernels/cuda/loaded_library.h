@@ -1,4 +1,4 @@
-// Libraries of the machine's that the program runs without.
+// Optional shared libraries of the machine.
 #ifndef TANDEM_KERNELS_CUDA_LOADED_LIBRARY_H_
 #define TANDEM_KERNELS_CUDA_LOADED_LIBRARY_H_
 
@@ -14,11 +14,11 @@
 
 namespace tandem::cuda {
 
-// A library that stays loaded for as long as the process lives. Messages do not name it.
+// A library that is never unloaded. Its error messages do not name it.
 class LoadedLibrary {
  public:
-  // Loads the file that the environment's `variable` names, or the first of `names` that is there.
-  // UNAVAILABLE if there is none, or `variable` is "none".
+  // Loads the file that the environment variable `variable` names or, if it is not set, the first
+  // of `names` that can be loaded. Returns UNAVAILABLE if that fails, or if `variable` is "none".
   static absl::StatusOr<LoadedLibrary> Open(const char* variable,
                                             std::initializer_list<const char*> names) {
     const char* const named = std::getenv(variable);
@@ -34,8 +34,8 @@ class LoadedLibrary {
     return LoadedLibrary(handle);
   }
 
-  // Sets a pointer to the function `name`. Without such a function `*status` becomes UNAVAILABLE,
-  // unless it is an error already.
+  // Sets a pointer to the function `name`. If the library does not have it, sets `*status` to
+  // UNAVAILABLE unless it is already an error.
   template <typename Pointer>
   void Find(const char* name, Pointer* entry, absl::Status* status) const {
     *entry = reinterpret_cast<Pointer>(dlsym(handle_, name));

@@ -13,14 +13,14 @@ class Meter : public CudaTest {
   DeviceMeter& meter() { return *backend().meter(); }
 };
 
-TEST_F(Meter, KnowsWhatCouldBeAllocated) {
+TEST_F(Meter, ReportsMemoryThatCanBeAllocated) {
   const auto free = backend().free_memory_bytes();
   ASSERT_TRUE(free.has_value());
   EXPECT_GT(*free, 1 << 20);
   EXPECT_TRUE(backend().Allocate(static_cast<size_t>(*free / 4)).ok());
 }
 
-// A stretch of one block, of a part of one, and of one and a part.
+// Stretches of one block, of parts of one, and of one block and a part.
 TEST_F(Meter, ReadsEveryWordOnce) {
   for (const int num_words4 : {kReadBlockWords4, 1, 300, kReadBlockWords4 + 257}) {
     std::vector<uint32_t> words(4 * static_cast<size_t>(num_words4));
@@ -39,8 +39,8 @@ TEST_F(Meter, ReadsEveryWordOnce) {
   }
 }
 
-// What is recorded is not done at once, but once by each replay, the first untimed.
-TEST_F(Meter, ReplaysWhatItRecorded) {
+// Recorded work does not run at once. Each replay runs it once; the first one is not timed.
+TEST_F(Meter, ReplaysRecordedWork) {
   TestMatrix ones(1, 8);
   for (int i = 0; i < 8; ++i) ones.row(0)[i] = 1.0f;
   DeviceMatrix from(backend(), ones);

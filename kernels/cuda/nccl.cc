@@ -15,9 +15,9 @@
 namespace tandem::cuda {
 namespace {
 
-// How often it is looked whether the group still lives.
+// How often the state of the group is checked.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
-// 2.9, which can be recorded in graphs, to before 3.
+// From 2.9, the first version that can be recorded in graphs, to before 3.
 constexpr int kMinVersion = 20900;
 constexpr int kVersionsEnd = 30000;
 
@@ -58,7 +58,7 @@ class LoadedNccl final : public Nccl {
     NcclGroupId id = {};
     if (group.size() != sizeof(id.bytes)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "NCCL: a group's words have ", sizeof(id.bytes), " bytes, found ", group.size()));
+          "NCCL: a group id must have ", sizeof(id.bytes), " bytes, got ", group.size()));
     }
     std::memcpy(id.bytes, group.data(), sizeof(id.bytes));
     NcclRank joined = nullptr;
@@ -98,7 +98,8 @@ class LoadedNccl final : public Nccl {
         absl::StrCat("NCCL: ", call, ": ", nccl_.ncclGetErrorString(result)));
   }
 
-  // A gathering whose other ranks are gone never ends by itself, nor does a wait for it.
+  // Leaves the group when it has failed: a gathering whose other ranks are gone never ends by
+  // itself, nor does a wait for it.
   void Watch() {
     while (!is_ending_.WaitForNotificationWithTimeout(kLook)) {
       if (tell_(OfDevice()).ok()) continue;
@@ -112,14 +113,14 @@ class LoadedNccl final : public Nccl {
     return result == kNcclInProgress ? absl::OkStatus() : Check(result, "a gathering");
   }
 
-  // Ends gatherings under way. Waits until all recordings are forgotten, as NCCL does, so the
-  // thread that forgets them does not call it before.
+  // Aborts gatherings in progress. NCCL waits until all recordings with gatherings are forgotten,
+  // so the thread that forgets them must do that before it calls Leave.
   void Leave() {
     NcclRank left = nullptr;
     {
       const absl::MutexLock lock(&mutex_);
       left = std::exchange(joined_, nullptr);
-      // A call takes microseconds, unless it waits for a rank that is gone.
+      // A call of ncclAllGather takes microseconds, unless it waits for a rank that is gone.
       mutex_.AwaitWithTimeout(absl::Condition(
                                   +[](bool* is_calling) { return !*is_calling; }, &is_calling_),
                               kLook);
@@ -131,8 +132,8 @@ class LoadedNccl final : public Nccl {
   int rank_ = 0;
   ColumnGatherer::TellGroup tell_;
   absl::Mutex mutex_;
-  NcclRank joined_ = nullptr;  // changed under the mutex, to null by the watcher or after it
-  bool is_calling_ = false;    // under the mutex
+  NcclRank joined_ = nullptr;  // written under the mutex; set to null by the watcher, or after it
+  bool is_calling_ = false;    // guarded by the mutex
   absl::Notification is_ending_;
   std::thread watcher_;
 };

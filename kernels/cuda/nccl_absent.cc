@@ -4,7 +4,7 @@
 namespace tandem::cuda {
 
 absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Open() {
-  return absl::UnavailableError("this build does without NCCL");
+  return absl::UnavailableError("this build does not include NCCL");
 }
 
 }  // namespace tandem::cuda

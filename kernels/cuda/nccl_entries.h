@@ -1,5 +1,6 @@
-// What of NCCL is called, as its published binary interface has it: the same in all of version 2.
-// tests/simt/nccl_abi.cc holds it against NVIDIA's header where there is one.
+// The functions of NCCL that are called, as its published binary interface defines them, which is
+// the same in all of version 2. tests/simt/nccl_abi.cc compares them with NVIDIA's header if it is
+// installed.
 #ifndef TANDEM_KERNELS_CUDA_NCCL_ENTRIES_H_
 #define TANDEM_KERNELS_CUDA_NCCL_ENTRIES_H_
 

@@ -1,6 +1,6 @@
-// The device's operations as the host enqueues them: what each takes, in plain numbers and pointers
-// to the device's memory. Contracts stand in kernels/backend.h. This header is read by g++ and
-// nvcc, so it includes plain views only.
+// The operations that the host enqueues on a device. Their tasks consist of plain numbers and
+// pointers to device memory. The contracts are in kernels/backend.h. Both g++ and nvcc compile this
+// header, so it includes only plain views.
 #ifndef TANDEM_KERNELS_CUDA_OPERATIONS_H_
 #define TANDEM_KERNELS_CUDA_OPERATIONS_H_
 
@@ -14,17 +14,17 @@
 
 namespace tandem::cuda {
 
-// What the toolkit says of a call: 0 for none, else a number that ErrorText (device.h) explains.
+// The toolkit's error code of a call: 0 for success. ErrorText (device.h) describes it.
 using Error = int;
 inline constexpr Error kNoError = 0;
 
-// Work that runs in order.
+// A queue of work that runs in order.
 using Stream = void*;
 
-// Bytes at which a block's shared memory is aligned: storage of CUB's collectives asks for 32.
+// Alignment of a block's shared memory, in bytes: storage of CUB's collectives requires 32.
 inline constexpr int kSharedAlignment = 32;
 
-// Blocks of a kernel, and the bytes of shared memory each has.
+// The grid of a kernel, and the bytes of shared memory per block.
 struct LaunchShape {
   int x = 1;
   int y = 1;
@@ -35,15 +35,15 @@ struct LaunchShape {
 };
 
 struct EmbedTask {
-  const int32_t* ids = nullptr;  // [out.rows]; rows of ids outside the table are left as they are
-  ConstMatrixView table;         // of blocks: in tiles (product_layout.h)
+  const int32_t* ids = nullptr;  // [out.rows]; rows with ids outside the table are left unchanged
+  ConstMatrixView table;         // block formats are in tiles (product_layout.h)
   MatrixView out;
 };
 Error Launch(const EmbedTask& task, Stream stream);
 
 struct GatherRowsTask {
   ConstMatrixView x;
-  const int32_t* indices = nullptr;  // [out.rows]; likewise
+  const int32_t* indices = nullptr;  // [out.rows]; rows with indices outside x are left unchanged
   MatrixView out;
 };
 Error Launch(const GatherRowsTask& task, Stream stream);
@@ -56,22 +56,22 @@ Error Launch(const ArgMaxTask& task, Stream stream);
 
 struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
-  RowState* states = nullptr;     // likewise
+  RowState* states = nullptr;     // [num_rows]
   int num_rows = 0;
 };
 Error Launch(const DistributionsTask& task, Stream stream);
 
 struct SlotsTask {
-  const SlotTask* slots = nullptr;  // all of them
-  SlotAnswer* answers = nullptr;    // likewise
+  const SlotTask* slots = nullptr;  // all slots
+  SlotAnswer* answers = nullptr;    // of all slots
   int begin = 0;
-  int num_slots = 0;  // from there on
+  int num_slots = 0;  // from `begin` on
 };
 Error Launch(const SlotsTask& task, Stream stream);
 
 struct TakeDrawnTask {
   const SlotAnswer* answers = nullptr;
-  const int32_t* sources = nullptr;  // [count]: of answers, or negative for none
+  const int32_t* sources = nullptr;  // [count]: indices in `answers`; negative: no change
   int32_t* ids = nullptr;            // [count]
   int count = 0;
 };
@@ -93,7 +93,7 @@ Error Launch(const SubtractMeanTask& task, Stream stream);
 
 struct ScaleAndCapTask {
   float scale = 1.0f;
-  float soft_cap = 0.0f;  // or none
+  float soft_cap = 0.0f;  // 0: no cap
   MatrixView x;
 };
 Error Launch(const ScaleAndCapTask& task, Stream stream);
@@ -116,8 +116,8 @@ Error Launch(const RotaryAnglesTask& task, Stream stream);
 struct RotateAndCacheTask {
   MatrixView qkv;
   ConstMatrixView angles;
-  const float* query_norm = nullptr;  // [head_dim], or none
-  const float* key_norm = nullptr;    // likewise
+  const float* query_norm = nullptr;  // [head_dim], or null
+  const float* key_norm = nullptr;    // [head_dim], or null
   float epsilon = 0.0f;
   RaggedRows rows;
   PagedKvView kv;
@@ -125,46 +125,46 @@ struct RotateAndCacheTask {
 };
 Error Launch(const RotateAndCacheTask& task, Stream stream);
 
-// The weights of a norm, or none.
+// A norm of rows.
 struct NormTask {
-  const float* weight = nullptr;  // [inputs]
+  const float* weight = nullptr;  // [inputs]; null: no norm
   float epsilon = 0.0f;
 };
 
 // Rounds rows to bf16, or quantises them for weights of block formats, in the order in which
-// products read them (product_layout.h), or rounds them to `plain_rows` plain rows of all steps'
-// inputs, zeros outside of x. With a norm they are multiplied with its weights, and `factors` gets
-// the factor of each row's sums.
+// products read them (product_layout.h). With `plain_rows`, rounds them to that many plain rows
+// with the inputs of all steps, with zeros outside of x. With a norm, the rows are multiplied with
+// its weights, and `factors` gets the factor of each row's sums.
 struct PackRowsTask {
   ConstMatrixView x;
   void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
-  int plain_rows = 0;  // or 0; a multiple of kTileRows
+  int plain_rows = 0;  // a multiple of kTileRows; 0: packed rows
   NormTask norm;
   float* factors = nullptr;  // [x.rows]
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
-// A product of rows, rounded to bf16, with a weight of bf16, or of quantised rows
-// with a weight of blocks (product_layout.h).
+// A product of rows rounded to bf16 with a weight of bf16, or of quantised rows with a weight of a
+// block format (product_layout.h).
 struct TileProductTask {
-  ConstMatrixView x;               // read where rows are few: rounded on the way
-  const void* rows = nullptr;      // packed; read where they are more than kRowsRoundedOnTheWay
-  NormTask norm;                   // of x where it is read
-  const float* factors = nullptr;  // of packed rows' sums, or none
+  ConstMatrixView x;               // read, and rounded, if there are few rows
+  const void* rows = nullptr;      // packed; read if there are more than kMaxFusedRoundingRows
+  NormTask norm;                   // of x, if x is read
+  const float* factors = nullptr;  // of the sums of packed rows, or null
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight
-  const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
+  const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or null
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Of a weight of blocks; called by Launch.
+// Launches a product with a weight of a block format; called by Launch.
 Error LaunchBlocks(const TileProductTask& task, Stream stream);
 
-// A packed weight of bf16 as plain rows, [num_tiles * 16, num_steps * 32].
+// Unpacks a weight of bf16 to plain rows, [num_tiles * 16, num_steps * 32].
 struct UnpackTilesTask {
   const void* packed = nullptr;
   int num_tiles = 0;
@@ -173,18 +173,18 @@ struct UnpackTilesTask {
 };
 Error Launch(const UnpackTilesTask& task, Stream stream);
 
-// The end of a product whose sums are there: [product.out.rows, product.num_tiles * 16].
+// The epilogue of a product whose sums have been computed.
 struct EndSumsTask {
   TileProductTask product;
-  ConstMatrixView sums;
+  ConstMatrixView sums;  // [product.out.rows, product.num_tiles * 16]
 };
 Error Launch(const EndSumsTask& task, Stream stream);
 
-// A product in f32 with a weight of f32 or f16 whose rows lie next to each other.
+// A product in f32 with a weight of f32 or f16 whose rows are adjacent.
 struct FloatProductTask {
   ConstMatrixView x;
-  ConstMatrixView weight;  // [outputs, inputs]; where it IsGated the gate's rows, then the other's
-  const float* bias = nullptr;  // [weight.rows], or none
+  ConstMatrixView weight;       // [outputs, inputs]; if IsGated, the rows of the gate, then of up
+  const float* bias = nullptr;  // [weight.rows], or null
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
@@ -195,26 +195,27 @@ struct AttendTask {
   ConstMatrixView q;
   RaggedRows rows;
   PagedKvView kv;
-  AttentionForm form;  // whose window is never 0: INT_MAX stands for all
+  AttentionForm form;  // its window is never 0 here: INT_MAX stands for an unlimited window
   int num_heads = 0;
   MatrixView out;
-  // Where splits leave their results, [rows, num_heads, num_splits, head_dim + 2]: then each has
-  // blocks of its own. Without, a block goes over all splits.
+  // Results of splits, [rows, num_heads, num_splits, head_dim + 2]; each split then has blocks of
+  // its own. If null, a block processes all splits.
   float* parts = nullptr;
   int num_splits = 0;
   int num_sms = 1;  // of the device
-  // Where some sequences are prompts and others not: the rows that each of these may have, which
-  // `parts` has room for, [batch, rows_beside, ...]. Else 0.
-  int rows_beside = 0;
-  // Set by Launch: a kernel attends to sequences with so many query vectors of a group.
+  // If some sequences are prompts and others are not: the maximum number of rows of each of the
+  // others. `parts` is then [batch, decode_rows, ...]. Otherwise 0.
+  int decode_rows = 0;
+  // Set by Launch: a kernel attends to the sequences that have [min_vectors, max_vectors] query
+  // vectors per group, both inclusive.
   int min_vectors = 0;
   int max_vectors = INT32_MAX;
 };
 Error Launch(const AttendTask& task, Stream stream);
 
-// The most that the device reads in a second, as kernels/peak.h has the most that a CPU computes. A
-// block reads a stretch of 64 KB, 16 bytes a thread at a time, all 16 of a thread on their way at
-// once.
+// Measures the peak read bandwidth of the device, as kernels/peak.h measures the peak of a CPU. A
+// block reads a stretch of 64 KB, 16 bytes per thread at a time, with all 16 loads of a thread in
+// flight at once.
 inline constexpr int kReadThreads = 256;
 inline constexpr int kReadsOfThread = 16;
 inline constexpr int kReadBlockWords4 = kReadThreads * kReadsOfThread;
@@ -224,7 +225,7 @@ inline constexpr LaunchShape ReadShape(int64_t num_words4) {
   return {.x = static_cast<int>((num_words4 + kReadBlockWords4 - 1) / kReadBlockWords4)};
 }
 
-// Reads 16 bytes `num_words4` times. Each warp leaves the exclusive or of its words.
+// Reads 16 bytes `num_words4` times. Each warp stores the exclusive or of its words.
 struct ReadTask {
   const void* data = nullptr;
   int64_t num_words4 = 0;

@@ -33,7 +33,7 @@ void OrWord(std::byte* at, uint32_t bits) {
   std::memcpy(at, &word, sizeof(word));
 }
 
-// The numbers of a step and output into the tile's piece, which is zero there.
+// Writes the numbers of a step and output into the tile's piece.  REQUIRES: they are zero there.
 void PlaceNumbers(const BlockGroup& group, const BlockTiles& tiles, int step, int output,
                   std::byte* piece) {
   for (int input = 0; input < kBlockGroup; input += 4) {
@@ -54,7 +54,7 @@ void PlaceNumbers(const BlockGroup& group, const BlockTiles& tiles, int step, in
 
 void PlaceF16(uint16_t bits, std::byte* at) { std::memcpy(at, &bits, sizeof(bits)); }
 
-// Likewise its scales or minimums: those that stand in the group.
+// Writes the scale or the minimum of a step and output, as stored in its group.
 void PlaceScales(uint16_t common, const int8_t* factors, const BlockTiles& tiles, int step,
                  int output, std::byte* scales) {
   const int pair = output % (kTileOutputs / 2), of_pair = output / (kTileOutputs / 2);
@@ -119,7 +119,7 @@ std::vector<std::byte> TileLayout::PackBlocks(DType dtype) const {
   TANDEM_CHECK(num_inputs() % kBlockGroup == 0);
   const BlockTiles tiles = BlockTilesOf(dtype);
   std::vector<std::byte> packed(tiles.packed_bytes(num_tiles(), num_inputs()));
-  // Where floats are quantised, scales are searched for.
+  // Uses threads, because quantising floats searches for the best scales.
   ThreadPool pool(std::clamp(num_tiles(), 1, NumUsableCores()));
   pool.Run([&](int thread) {
     const Share share = ShareOf(num_tiles(), pool.num_threads(), thread);

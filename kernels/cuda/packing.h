@@ -11,31 +11,31 @@
 
 namespace tandem::cuda {
 
-// Which output stands where in a packed weight (product_layout.h).
+// The order of outputs in a packed weight (product_layout.h).
 class TileLayout : public OutputOrder {
  public:
-  // As OutputOrder, whose groups are halves of tiles.
+  // Same as OutputOrder; its groups are halves of tiles.
   TileLayout(absl::Span<const WeightPart> parts, PartOrder order)
       : OutputOrder(parts, order, kTileOutputs / 2) {}
 
   int num_tiles() const { return CeilDiv(num_places(), kTileOutputs); }
 
-  // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
+  // Packs parts of bf16, tile after tile.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
-  // As blocks of `dtype`, which the parts have or to which they are quantised.
+  // Packs parts as blocks of `dtype`, quantising those that have another type.
   //   out: [BlockTiles::packed_bytes]
   std::vector<std::byte> PackBlocks(DType dtype) const;
-  // [num_tiles * 16], zeros where there is none.
+  // Packs biases, [num_tiles * 16]; zeros for outputs without a bias.
   std::vector<float> PackBias() const;
 
  private:
-  // Into its pieces, which are zeros before.
+  // Packs a tile into its pieces.  REQUIRES: `pieces` are zeros.
   void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
 };
 
-// The parts' rows one after the other, next to each other.
+// Returns the rows of all parts, in order and without gaps.
 std::vector<std::byte> PackPlainly(absl::Span<const WeightPart> parts);
-// Their biases, zeros where a part has none.
+// Returns the biases of all parts; zeros for a part without a bias.
 std::vector<float> PackBiasPlainly(absl::Span<const WeightPart> parts);
 
 }  // namespace tandem::cuda

@@ -3,17 +3,17 @@
 
 namespace tandem::cuda {
 
-// Products of many rows, as prompts have, with packed weights of bf16: a block computes many tiles
-// of rows by many tiles of outputs, so that each is read once for all of the others; its warps
-// share them in shared memory. Each warp has all inputs of its tiles, in the order and with the
-// bits of product_kernels.cuh.
+// Products of many rows, as in prompts, with packed weights of bf16. A block computes many tiles of
+// rows by many tiles of outputs, so that each tile is read once for many others; its warps share
+// the tiles in shared memory. Each warp processes all inputs of its tiles, in the same order and
+// with the same bits as product_kernels.cuh.
 struct ManyRowsProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = kManyRowsWarps * kWarpSize;
   static constexpr int kOutputTiles = kManyRowsOutputTiles / kWarpsAcross;
   static constexpr int kRowTiles = kManyRowsRowTiles / (kManyRowsWarps / kWarpsAcross);
-  // A stage, which is a step, in shared memory: [output tiles][halves], then [row tiles], of 512
-  // bytes each.
+  // A stage in shared memory is one step: [output tiles][halves], then [row tiles], of 512 bytes
+  // each.
   static constexpr int kWeightParts = kManyRowsOutputTiles * kBf16Pieces;
   static constexpr int kStageParts = kWeightParts + kManyRowsRowTiles;
   static constexpr int kStageWords4 = kStageParts * kWarpSize;
@@ -32,7 +32,7 @@ struct ManyRowsProductKernel {
     int slot = 0;
     for (int step = 0; step < num_steps; ++step) {
       CopyWait<kStages - 2>();
-      Barrier();  // after it all threads have the stage, and none reads the previous one
+      Barrier();  // all threads have the stage, and none reads the previous one
       const int free_slot = slot == 0 ? kStages - 1 : slot - 1;
       CopyStage(task, step + kStages - 1, shared + free_slot * kStageWords4);
       MultiplyStage(shared + slot * kStageWords4, sums);
@@ -50,7 +50,7 @@ struct ManyRowsProductKernel {
   TANDEM_DEVICE static int FirstOutputTile() { return WarpIndex() % kWarpsAcross * kOutputTiles; }
   TANDEM_DEVICE static int FirstRowTile() { return WarpIndex() / kWarpsAcross * kRowTiles; }
 
-  // One group of copies, each warp every so many parts; it may be empty.
+  // Issues one group of copies, which may be empty. Each warp copies every kManyRowsWarps-th part.
   TANDEM_DEVICE static void CopyStage(const Task& task, int step, Words4* stage) {
     const int num_steps = NumSteps(task.x.cols);
     const auto* const weights = static_cast<const Words4*>(task.weight);
@@ -84,9 +84,9 @@ struct ManyRowsProductKernel {
   }
 };
 
-// ---- What surrounds products that cuBLASLt computes (cublas_products.h) ----
+// ---- Kernels before and after products by cuBLASLt (cublas_products.h) ----
 
-// A warp unpacks a step of a tile of a weight to plain rows.
+// Each warp unpacks one step of a tile of a weight to plain rows.
 struct UnpackTilesKernel {
   using Task = UnpackTilesTask;
   static constexpr int kThreads = kPackWarps * kWarpSize;
@@ -110,7 +110,7 @@ struct UnpackTilesKernel {
   }
 };
 
-// A thread ends an output of a row.
+// Each thread finishes one output of a row.
 struct EndSumsKernel {
   using Task = EndSumsTask;
   static constexpr int kThreads = kRowThreads;

@@ -1,10 +1,10 @@
-// Products of few rows with packed weights of bf16, and plain ones of any number of rows with f32
-// and f16.
+// Products of few rows with packed weights of bf16, and of any number of rows with plain weights of
+// f32 and f16.
 //
-// An output is one chain of multiplications of 16 inputs in increasing input, by one warp: neither
-// rows nor blocks have a say in it. A warp's own copies of weights feed it, each lane reading what
-// it copied itself. Rows are prepared for all of them by other warps of the block, a chunk of steps
-// at a time (launch_shapes.h).
+// An output is one chain of multiplications of 16 inputs, in increasing order of inputs, by one
+// warp, whatever the numbers of rows and blocks. Each warp copies its own weights, and each lane
+// reads what it copied itself. Other warps of the block prepare the rows for all of these, a chunk
+// of steps at a time (launch_shapes.h).
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 
@@ -15,8 +15,8 @@
 
 namespace tandem::cuda {
 
-// A warp's share of preparing one tile of rows: to round every so many steps. The numbers of the
-// next are on their way meanwhile.
+// A warp's share of preparing one tile of rows: it rounds one of every kRowWarps steps, while the
+// numbers of its next step are being loaded.
 class RowsToRound {
  public:
   TANDEM_DEVICE RowsToRound(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
@@ -39,7 +39,7 @@ class RowsToRound {
   float squares_ = 0.0f;
 };
 
-// The same for more tiles, which were packed: to copy some of a chunk's parts, a chunk ahead.
+// The same for several tiles of packed rows: it copies its parts of a chunk, one chunk ahead.
 template <int kRowTiles, int kChunkSteps>
 class PackedRows {
  public:
@@ -56,7 +56,7 @@ class PackedRows {
   static constexpr int kParts = kChunkSteps * kRowTiles;
   static_assert(kParts % kRowWarps == 0);
 
-  // One group of copies, which may be empty.
+  // Issues one group of copies, which may be empty.
   TANDEM_DEVICE void Copy(int first_step, Words4* chunk) const {
     const int num_steps = NumSteps(task_.x.cols);
     TANDEM_UNROLL
@@ -85,7 +85,7 @@ struct TileProductKernel {
   static constexpr int kChunkWords4 = kChunkSteps * kRowTiles * kWarpSize;
   static_assert(kChunkSteps % kStageSteps == 0);
 
-  // Weights are on their way before the kernels before have ended.
+  // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const bool multiplies = WarpIndex() < kOutputTiles;
     const auto chunk_at = [&](int chunk) {
@@ -121,11 +121,11 @@ struct TileProductKernel {
   }
 
  private:
-  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kRowsRoundedOnTheWay;
+  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kMaxFusedRoundingRows;
   using Sums = TileSums<1, kRowTiles>;
   using Rows = std::conditional_t<kRoundsOnTheWay, RowsToRound, PackedRows<kRowTiles, kChunkSteps>>;
 
-  // A warp's tile of outputs, a lane's part of it: its steps follow each other.
+  // A lane's part of the weights for a warp's tile of outputs. Steps are consecutive.
   class Weights {
    public:
     TANDEM_DEVICE Weights(const Task& task, Words4* shared)
@@ -163,7 +163,7 @@ struct TileProductKernel {
    private:
     static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
 
-    // One group of copies, which may be empty.
+    // Issues one group of copies, which may be empty.
     TANDEM_DEVICE void CopyStage(Words4* to) {
       TANDEM_UNROLL
       for (int i = 0; i < kStageSteps * kBf16Pieces; ++i) {
@@ -173,7 +173,7 @@ struct TileProductKernel {
       from_ += kStageWords4;
       CopyCommit();
     }
-    // A whole stage has no branches: all of it is read before it is needed.
+    // A whole stage has no branches, so that all of it is loaded before it is needed.
     template <bool kIsWhole>
     TANDEM_DEVICE static void MultiplyStage(int num_steps, const Words4* weights,
                                             const Words4* rows, Sums& sums) {
@@ -197,7 +197,7 @@ struct TileProductKernel {
   };
 };
 
-// A row and output have 32 chains, by input modulo 32, added by a tree.
+// Each row and output has 32 chains, by input modulo 32, which are added by a tree.
 struct FloatProductKernel {
   using Task = FloatProductTask;
   static constexpr int kThreads = kFloatWarps * kWarpSize;
@@ -216,7 +216,7 @@ struct FloatProductKernel {
   }
 
  private:
-  // Of row first_row + lane, in the first lanes.
+  // Returns the dot product of row first_row + lane, in the first kFloatRows lanes.
   TANDEM_DEVICE static float Dot(const Task& task, int first_row, int output) {
     float values[kFloatRows] = {};
     const int64_t weight_row = output * task.weight.stride;

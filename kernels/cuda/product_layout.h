@@ -1,15 +1,16 @@
-// How weights of bf16 and of block formats, and rows, lie for the tensor cores, so that each lane
-// of a warp reads what it multiplies next to its neighbours'.
+// The memory layout of weights of bf16 and of block formats, and of rows, for the tensor cores. The
+// lanes of a warp read adjacent memory.
 //
-// A step is 32 inputs, two multiplications deep. A tile of a weight is 16 outputs, a tile of rows
-// 8. With half = 0, 1 of a step, g = lane / 4 and t = lane % 4 (MultiplyTile in simt.h):
+// A step is 32 inputs, which take two multiplications. A tile of a weight is 16 outputs; a tile of
+// rows is 8 rows. With half = 0, 1 of a step, g = lane / 4 and t = lane % 4 (MultiplyTile in
+// simt.h):
 //   weight: [tile][step][half][lane] of 16 bytes: outputs g, g + 8, g, g + 8 at inputs
-//           2t, 2t, 2t + 8, 2t + 8 of the half and one behind each
+//           2t, 2t, 2t + 8, 2t + 8 of the half, each with the next input
 //   rows:   [tile][step][lane] of 16 bytes: row g at inputs 2t, 2t + 8 of the first half, then of
-//           the second, and one behind each
+//           the second, each with the next input
 //
-// What lies outside the matrix is zero. Of kGateAndUp a weight's tile has 8 outputs of the gate,
-// then the same 8 of the other.
+// Elements outside the matrix are zero. With kGateAndUp, a tile of a weight has 8 outputs of the
+// gate, then the same 8 outputs of up.
 //
 // Weights of block formats (kernels/blocks.h) are multiplied as integers of 8 bits, a step in
 // one multiplication: BlockTiles below.
@@ -39,7 +40,7 @@ inline constexpr size_t PackedRowsBytes(int rows, int inputs) {
   return size_t{kRowsStepBytes} * CeilDiv(rows, kTileRows) * NumSteps(inputs);
 }
 
-// Word `word` (0 to 3) of the 16 bytes of `lane` in a half: the pair that begins at (output,
+// Word `word` (0 to 3) of the 16 bytes of `lane` in a half is the pair that begins at (output,
 // input).
 struct PlaceInTile {
   int output;
@@ -48,29 +49,29 @@ struct PlaceInTile {
 inline constexpr PlaceInTile WeightPlace(int half, int lane, int word) {
   return {lane / 4 + word % 2 * 8, half * 16 + lane % 4 * 2 + word / 2 * 8};
 }
-// The same of rows: word 0 to 3 of a step.
+// The input at which word 0 to 3 of a step of rows begins.
 inline constexpr int RowsInput(int lane, int word) { return word * 8 + lane % 4 * 2; }
 
 // ---- Weights of block formats ----
 
-// What stands beside the numbers of a step, which are a group of blocks.h.
+// The scale stored with the numbers of a step, which are a group of blocks.h.
 enum class TileScales : uint8_t {
   kF16,          // an f16
-  kFactors,      // a factor of 8 bits, of an f16 that a piece has in common
+  kFactors,      // a factor of 8 bits for an f16 that the steps of a piece share
   kHalfFactors,  // the same for each half of the step
 };
 
-// How tiles hold weights of a block format: [tile][piece], a piece being so many steps with all
-// that belongs to them,
-//   numbers, unsigned, `zero` more than they are (with a table: indices). Register j = 0 to 3 of a
-//     lane has four of output g + 8 (j % 2) from input 16 (j / 2) + 4t on, a byte each:
-//     of 8 bits [step][lane] of 16 bytes, register after register;
-//     else [step][lane] of 8 bytes, of which word 0 has the low 4 bits of registers 0 and 1 in the
-//       low and high halves of its bytes, word 1 those of registers 2 and 3;
-//     of 6 bits behind these [step][lane] of 4 bytes, bits 2j and 2j + 1 of a byte for register j;
-//   scales: [step][g] of those of outputs g and g + 8, of halves of steps first the first half's;
-//     then, of factors, [g] of the two f16 in common;
-//   minimums, if there are any, in the same way.
+// The layout of weights of a block format: [tile][piece]. A piece is `piece_steps()` steps with
+// their numbers, scales and minimums:
+//   numbers: unsigned, with `zero` added (with a table: indices). Register j = 0 to 3 of a lane has
+//     four of output g + 8 (j % 2) from input 16 (j / 2) + 4t on, one byte each.
+//     8 bits: [step][lane] of 16 bytes, register after register.
+//     4 and 6 bits: [step][lane] of 8 bytes. Word 0 has the low 4 bits of registers 0 and 1 in the
+//       low and high halves of its bytes; word 1 has those of registers 2 and 3.
+//     6 bits: after these, [step][lane] of 4 bytes; bits 2j and 2j + 1 of a byte are register j's.
+//   scales: [step][g], each for outputs g and g + 8; for halves of steps, the first half's first.
+//     With factors, then [g] of the two shared f16.
+//   minimums, if the format has them: same layout as scales.
 struct BlockTiles {
   int bits = 0;
   TileScales scales = TileScales::kF16;
@@ -78,16 +79,16 @@ struct BlockTiles {
   bool has_table = false;
   int zero = 0;
 
-  // About 1 KB of numbers, which is what a warp copies at a time.
+  // About 1 KB of numbers, which a warp copies at a time.
   constexpr int piece_steps() const { return bits == 8 ? 2 : 4; }
   constexpr int number_bytes() const {
     return piece_steps() * kTileOutputs * kStepInputs * bits / 8;
   }
   constexpr int halves() const { return scales == TileScales::kHalfFactors ? 2 : 1; }
   constexpr bool has_factors() const { return scales != TileScales::kF16; }
-  // Of a step and two outputs.
+  // For a step and two outputs.
   constexpr int scale_record_bytes() const { return scales == TileScales::kFactors ? 2 : 4; }
-  // Of a piece's scales, or minimums.
+  // All scales, or minimums, of a piece.
   constexpr int scale_bytes() const {
     return kTileOutputs / 2 * (piece_steps() * scale_record_bytes() + (has_factors() ? 4 : 0));
   }
@@ -95,7 +96,7 @@ struct BlockTiles {
     return number_bytes() + scale_bytes() * (has_minimums ? 2 : 1);
   }
 
-  // From the beginning of a piece.
+  // Offsets from the beginning of a piece.
   constexpr int numbers_at(int step, int lane) const {
     return (step * 32 + lane) * (bits == 8 ? 16 : 8);
   }
@@ -104,7 +105,7 @@ struct BlockTiles {
   }
   constexpr int scales_at() const { return number_bytes(); }
   constexpr int minimums_at() const { return number_bytes() + scale_bytes(); }
-  // From the beginning of its scales, or minimums.
+  // Offsets from the beginning of the scales, or minimums, of a piece.
   constexpr int record_at(int step, int pair) const {
     return (step * (kTileOutputs / 2) + pair) * scale_record_bytes();
   }
@@ -115,7 +116,7 @@ struct BlockTiles {
     return static_cast<size_t>(piece_bytes()) * num_tiles * num_pieces(inputs);
   }
 };
-// Chains begin at multiples of so many steps.
+// Chains begin at multiples of this number of steps.
 inline constexpr int kBlockChainSteps = 4;
 
 inline constexpr BlockTiles BlockTilesOf(DType dtype) {
@@ -148,24 +149,24 @@ inline constexpr BlockTiles BlockTilesOf(DType dtype) {
       return {};
   }
 }
-// The numbers of kIq4Numbers, 128 more than they are, as words of four.
+// The numbers of kIq4Numbers plus 128, four in each word.
 inline constexpr uint32_t kTableWords[4] = {0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5};
 
-// Rows for these, quantised to integers of 8 bits: [tile][step] of
+// The layout of rows for these weights, quantised to integers of 8 bits: [tile][step] of
 //   numbers: [lane] of 8 bytes: row g at inputs 4t to 4t + 3, and 16 + 4t to 16 + 4t + 3
-//   scales and sums: [t] of 16 bytes: the scales of rows 2t and 2t + 1, then their sums of numbers,
-//     of the first half of the step in the low 16 bits and of the other in the high ones.
+//   scales and sums: [t] of 16 bytes: the scales of rows 2t and 2t + 1, then their sums of numbers:
+//     the first half of the step in the low 16 bits, the second half in the high 16 bits.
 inline constexpr int kWholeRowsNumberBytes = kTileRows * kStepInputs;
 inline constexpr int kWholeRowsStepBytes = kWholeRowsNumberBytes + kTileRows * 8;
-// Behind the last come steps of zeros, so that the last piece of a weight has rows for all of its
-// steps; what they add to sums is +0.
+// Steps of zeros follow the last one, so that the last piece of a weight has rows for all of its
+// steps. They add +0 to sums.
 inline constexpr int NumWholeRowsSteps(int inputs) {
   return CeilDiv(NumSteps(inputs), kBlockChainSteps) * kBlockChainSteps;
 }
 inline constexpr size_t PackedWholeRowsBytes(int rows, int inputs) {
   return size_t{kWholeRowsStepBytes} * CeilDiv(rows, kTileRows) * NumWholeRowsSteps(inputs);
 }
-// Where a lane has input `input` of a step, with three more behind it, of output `output`.
+// The lane and register that hold inputs `input` to `input` + 3 of a step, for output `output`.
 struct PlaceOfWhole {
   int lane;
   int place;  // register

@@ -1,6 +1,6 @@
-// What products with packed weights share, whether rows are few (product_kernels.cuh) or many
-// (product.cu): how sums are added up and how a product ends. Their bits do not depend
-// on which of the two computes them.
+// Shared by products with packed weights of few rows (product_kernels.cuh) and of many rows
+// (product.cu): the summation and the epilogue. The bits do not depend on which of the two computes
+// a product.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_
 
@@ -9,11 +9,11 @@
 
 namespace tandem::cuda {
 
-// What is done with a sum of products, and where it goes.
+// Stores a sum of products, or adds it to `out`.
 TANDEM_DEVICE void EndProduct(Epilogue end, float value, float* out) {
   Store(out, end == Epilogue::kAdd ? Load(out) + value : value);
 }
-// The activations of Activation, by the ends that have them.
+// Applies the activation of a gated epilogue.
 TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   float steepness = gate;
   if (end == Epilogue::kGeGlu) {
@@ -23,8 +23,8 @@ TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   return gate / (1.0f + Exponential(-steepness)) * up;
 }
 
-// A lane's sums of tiles of outputs times tiles of rows: of outputs lane / 4 (0, 1) and 8 more (2,
-// 3) with rows lane % 4 * 2 and one more.
+// A lane's sums for tiles of outputs times tiles of rows: of outputs lane / 4 (elements 0, 1) and
+// lane / 4 + 8 (elements 2, 3), with rows lane % 4 * 2 and the next one.
 template <int kOutputTiles, int kRowTiles>
 using TileSums = float[kOutputTiles][kRowTiles][4];
 
@@ -40,17 +40,16 @@ TANDEM_DEVICE void ForEachSum(Do&& what) {
   }
 }
 
-// Tile `tile` of a weight. Behind the last one comes the last once more, whose outputs EndOutput
-// drops.
+// Clamps a tile of a weight to the last one. EndOutput drops the outputs of tiles after the last.
 TANDEM_DEVICE int WeightTile(const TileProductTask& task, int tile) {
   return tile < task.num_tiles ? tile : task.num_tiles - 1;
 }
 
-// What a lane has of a step of a tile of weights of bf16, for each half of the step.
+// A lane's pieces of 16 bytes in a step of a tile of weights of bf16: one for each half.
 inline constexpr int kBf16Pieces = kWeightStepBytes / 16 / kWarpSize;
 inline constexpr int kBf16StepWords4 = kBf16Pieces * kWarpSize;
 
-// Adds a step of weights of bf16 to sums.   weights: the lane's part; tiles follow each other
+// Adds a step of weights of bf16 to sums.   weights: the lane's part; tiles are consecutive
 template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRowTiles],
                                 TileSums<kOutputTiles, kRowTiles>& sums) {
@@ -68,9 +67,9 @@ TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRow
   }
 }
 
-// Ends the product of `row` and output `output` of the weight's tile `tile`, whose sum is
-// `value`, times `factor`. Where it IsGated it is one of the gate, the first 8, and `up` is that of
-// the output 8 behind it.
+// Applies the epilogue to the product of `row` and output `output` of the weight's tile `tile`. Its
+// sum is `value`, which is first multiplied with `factor`. If the epilogue IsGated, the output is
+// one of the gate (the first 8 of a tile), and `up` is the sum of output `output` + 8.
 TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
                              float factor, float value, float up) {
   const bool is_pair = IsGated(task.end);
@@ -86,12 +85,12 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
   if (is_pair) value = Gated(task.end, value, up);
   EndProduct(task.end, value, RowOf(task.out, row) + out_col);
 }
-// Of rows that were packed.
+// Returns the factor of a packed row's sums.
 TANDEM_DEVICE float FactorOf(const TileProductTask& task, int64_t row) {
   return task.factors == nullptr || row >= task.out.rows ? 1.0f : Load(task.factors + row);
 }
 
-// The end of a chain where chains follow each other: they are added in order.
+// Ends a chain if one warp computes all chains: adds it to the totals, in order.
 template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void EndChain(TileSums<kOutputTiles, kRowTiles>& chain,
                             TileSums<kOutputTiles, kRowTiles>& totals) {
@@ -101,7 +100,7 @@ TANDEM_DEVICE void EndChain(TileSums<kOutputTiles, kRowTiles>& chain,
   });
 }
 
-// The end of a block whose warps have a chain each of the same tiles: the chains' sums, added in
+// Ends a block whose warps each have one chain of the same tiles: adds the sums of the chains in
 // order.
 template <int kOutputTiles, int kRowTiles>
 struct ChainEnd {
@@ -116,8 +115,7 @@ struct ChainEnd {
       Store(out + row * kOutputs + output, sums[tile][r][i]);
     });
   }
-  // chain_sums: [chains][rows][outputs]; factor_of(row in the block) is what its sums are to be
-  // multiplied with
+  // chain_sums: [chains][rows][outputs]; factor_of(row in the block): the factor of its sums
   template <typename FactorOfRow>
   TANDEM_DEVICE static void AddChains(const TileProductTask& task, const float* chain_sums,
                                       const FactorOfRow& factor_of) {
@@ -146,7 +144,7 @@ struct ChainEnd {
   }
 };
 
-// The end of a warp that has whole outputs.   factor_of(row): what its sums are multiplied with
+// Ends a warp that computed whole outputs.   factor_of(row): the factor of the row's sums
 template <int kOutputTiles, int kRowTiles, typename FactorOfRow>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
                             const TileSums<kOutputTiles, kRowTiles>& totals,
@@ -168,8 +166,7 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
   }
 }
 
-// Tile `tile` of rows that were packed. Behind the last one comes the last once more; nothing is
-// stored for it.
+// Clamps a tile of packed rows to the last one. No output is stored for tiles after the last.
 TANDEM_DEVICE int RowTile(const TileProductTask& task, int tile) {
   const int last = CeilDiv(task.out.rows, kTileRows) - 1;
   return tile < last ? tile : last;

@@ -1,5 +1,5 @@
-// How rows of f32 become what products with packed weights multiply: rounded to bf16, or quantised
-// to integers of 8 bits, as they are or times the weights of a norm.
+// Converts rows of f32 for products with packed weights: rounds them to bf16, or quantises them to
+// integers of 8 bits. With a norm, multiplies them with its weights first.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 
@@ -16,7 +16,7 @@ struct RowsStep {
   TANDEM_DEVICE int64_t of_all() const { return int64_t{tile} * num_steps + step; }
 };
 
-// What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
+// A lane's part of a step of a tile of rows: eight numbers of row lane / 4.
 struct Bf16Rows {
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
@@ -31,7 +31,7 @@ struct Bf16Rows {
   }
 };
 
-// The same in plain rows.
+// The same, stored as plain rows.
 struct PlainRows : Bf16Rows {
   TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
     const Words4 rounded = Rounded(numbers);
@@ -45,21 +45,21 @@ struct PlainRows : Bf16Rows {
   }
 };
 
-// With the numbers of QuantizeActivationGroup (kernels/cpu/block_kernels.h).
+// Gives the same numbers as QuantizeActivationGroup (kernels/cpu/block_kernels.h).
 struct WholeRows {
-  // The scale and sums are those of the lane's row.
+  // A lane's numbers, with the scale and the sums of its row.
   struct Quantized {
     Words2 numbers;
     float scale;    // NaN if a number is not finite
-    uint32_t sums;  // of both halves (product_layout.h)
+    uint32_t sums;  // of the two halves (product_layout.h)
   };
 
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumWholeRowsSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return WholeRowsInput(Lane(), i); }
   TANDEM_DEVICE static Quantized Quantize(const float (&numbers)[8]) {
     constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000, kNotANumber = 0x7FC00000;
-    constexpr float kNoActivation = 0x1p-100f;  // 127 over less might be infinite
-    uint32_t most = 0;  // magnitudes' bits are in their order, and those of NaN behind infinity's
+    constexpr float kNoActivation = 0x1p-100f;  // 127 divided by less might be infinite
+    uint32_t most = 0;  // bits of magnitudes sort as the magnitudes do, with NaN after infinity
     TANDEM_UNROLL
     for (int i = 0; i < 8; ++i) {
       const uint32_t bits = FloatToBits(numbers[i]) & kMagnitude;
@@ -118,7 +118,7 @@ struct RowNumbers {
       weights[i] = is_in && norm.weight != nullptr ? cuda::Load(norm.weight + input) : 1.0f;
     }
   }
-  // Calls `use` with the weighted numbers.
+  // Returns `use` of the weighted numbers.
   template <typename Use>
   TANDEM_DEVICE auto Weighted(const Use& use) const {
     float weighted[8];
@@ -132,14 +132,15 @@ struct RowNumbers {
   }
 };
 
-// The squares of rows have kSquareChains chains, by step modulo as many, one of a warp: each lane
-// adds its own, then the four that share a row are added, then the chains in order.
+// The squares of a row are summed in kSquareChains chains, by step modulo kSquareChains, one for
+// each warp. Each lane adds its own squares; then the four lanes that share a row are added, then
+// the chains in order.
 TANDEM_DEVICE void StoreSquares(float squares, int chain, float* of_chains) {
   squares = squares + ShuffleXor(squares, 1);
   squares = squares + ShuffleXor(squares, 2);
   if (Lane() % 4 == 0) Store(of_chains + chain * kTileRows + Lane() / 4, squares);
 }
-// What sums of row `row` of the tile are multiplied with.   of_chains: [chains][tile's rows]
+// Returns the factor of the sums of row `row` of the tile.   of_chains: [chains][tile's rows]
 TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int row, int inputs) {
   float squares = 0.0f;
   TANDEM_UNROLL
@@ -149,7 +150,7 @@ TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int
   return InverseRoot(squares, inputs, norm.epsilon);
 }
 
-// A warp packs a step of a tile of rows.
+// Each warp packs one step of a tile of rows.
 template <typename Format>
 struct PackRowsKernel {
   using Task = PackRowsTask;
@@ -166,7 +167,7 @@ struct PackRowsKernel {
   }
 };
 
-// With a norm a block has a tile of rows, and each warp a chain of its squares.
+// With a norm: each block has a tile of rows, and each warp a chain of their squares.
 template <typename Format>
 struct PackNormedRowsKernel {
   using Task = PackRowsTask;

@@ -1,4 +1,4 @@
-// Products on a device: right, and the same bits for a row whatever surrounds it.
+// Products on a device: their results, and that a row's bits do not depend on the other rows.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,12 +8,12 @@
 namespace tandem::cuda {
 namespace {
 
-// The product of x and the weight's values in double, and how far f32 may be off.
+// The product of x and the weight's values in double, and the tolerance of f32.
 //
-// A chain of K sums errs by at most K * eps * sum |x w| to first order, eps being half a unit in
-// the last place, or a whole one in tensor cores, which cut sums off instead of rounding them;
-// chains of block formats are added in 8 more. Twice that covers the higher orders, the bias and
-// the end.
+// A chain of K sums errs by at most K * eps * sum |x w| to first order. eps is half a unit in the
+// last place, or a whole one in tensor cores, which truncate sums instead of rounding them. Adding
+// the chains of block formats takes 8 more sums. Twice that covers the higher orders, the bias and
+// the epilogue.
 struct Expected {
   double value = 0.0;
   double tolerance = 0.0;
@@ -26,7 +26,7 @@ Expected Dot(const float* x, const float* w, int inputs, bool rounds_to_bf16, fl
 class Product : public CudaTest {
  protected:
   enum class Kind { kStore, kAdd, kSwiGlu, kGeGlu };
-  // `sum` is what kAdd adds to, and the shape of the result.
+  // `sum` gives the shape of the result, and the values that kAdd adds to.
   TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
                       Kind kind = Kind::kStore) {
     DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
@@ -74,8 +74,8 @@ TEST_F(Product, MatchesDoublePrecisionForEveryShape) {
   }
 }
 
-// Sums of up to 300 ones are exact in every format, so one dropped or doubled input shows.
-TEST_F(Product, OfOnesCountsEveryInput) {
+// Sums of up to 300 ones are exact in every format, so a dropped or doubled input is detected.
+TEST_F(Product, ProductOfOnesCountsEveryInput) {
   for (const DType dtype : kAllDTypes) {
     for (const int inputs :
          {1, 15, 16, 17, 31, 33, 63, 64, 65, 255, 256, 257, 258, 287, 289, 300}) {
@@ -90,8 +90,8 @@ TEST_F(Product, OfOnesCountsEveryInput) {
   }
 }
 
-// Chains so long that copies reuse their room, with a last stage that is not full.
-TEST_F(Product, OfManyInputsMatchesDoublePrecision) {
+// Chains so long that copies reuse their stages, with a last stage that is not full.
+TEST_F(Product, ManyInputsMatchDoublePrecision) {
   std::mt19937 random(7);
   for (const int inputs : {2560, 3300}) {
     for (const int rows : {3, 33}) {
@@ -109,11 +109,11 @@ TEST_F(Product, OfManyInputsMatchesDoublePrecision) {
   }
 }
 
-TEST_F(Product, RowsHaveTheBitsTheyHaveAlone) {
+TEST_F(Product, RowsHaveTheSameBitsAsAlone) {
   std::mt19937 random(2);
   for (const DType dtype : kAllDTypes) {
     for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}}) {
-      if (dtype == DType::kF16) continue;  // as f32
+      if (dtype == DType::kF16) continue;  // same kernel as f32
       const PackedWeight packed =
           PackOne(backend(), TestWeight(TestMatrix::Random(outputs, inputs, random), dtype));
       const TestMatrix x = TestMatrix::Random(70, inputs, random);
@@ -157,7 +157,7 @@ TEST_F(Product, NanAndInfinityStayInTheirRow) {
   }
 }
 
-TEST_F(Product, AddsToWhatIsThere) {
+TEST_F(Product, AddsToTheOutput) {
   std::mt19937 random(4);
   for (const DType dtype : kAllDTypes) {
     const PackedWeight packed =
@@ -172,8 +172,8 @@ TEST_F(Product, AddsToWhatIsThere) {
   }
 }
 
-// Several parts are one product; parts without a bias have one of 0.
-TEST_F(Product, OfPartsIsThePartsSideBySide) {
+// Several parts are one product. Parts without a bias have a bias of 0.
+TEST_F(Product, PartsGiveAdjacentOutputs) {
   std::mt19937 random(5);
   for (const DType dtype : kAllDTypes) {
     const TestWeight first(TestMatrix::Random(10, 50, random), dtype);
@@ -196,8 +196,8 @@ TEST_F(Product, OfPartsIsThePartsSideBySide) {
   }
 }
 
-// The halves have the bits they have as products; exp has one unit in the last place (CUDA's
-// manual says two), and a sum, a quotient and a product are rounded.
+// Gate and up have the same bits as separate products. exp errs by one unit in the last place (the
+// CUDA manual says two), and a sum, a quotient and a product are rounded.
 TEST_F(Product, GatedIsActivatedGateTimesUp) {
   std::mt19937 random(6);
   for (const DType dtype : kAllDTypes) {
@@ -256,8 +256,8 @@ class NormedProduct : public Product {
   }
 };
 
-// The norm's factor errs by half of what the sum of `inputs` squares does, and three roundings; it
-// is a factor of what the product is without it.
+// The error of the norm's factor is half that of the sum of `inputs` squares, plus three roundings.
+// The product without a norm is multiplied with that factor.
 TEST_F(NormedProduct, MatchesDoublePrecision) {
   std::mt19937 random(13);
   for (const DType dtype : kAllDTypes) {
@@ -293,7 +293,7 @@ TEST_F(NormedProduct, MatchesDoublePrecision) {
   }
 }
 
-TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
+TEST_F(NormedProduct, RowsHaveTheSameBitsAsAloneAndNanStaysInItsRow) {
   std::mt19937 random(14);
   for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}, {1300, 17}}) {
     const std::vector<float> bias = RandomBias(outputs, random);
@@ -317,7 +317,7 @@ TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
   }
 }
 
-TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
+TEST_F(NormedProduct, SwiGluHasTheSameProducts) {
   std::mt19937 random(15);
   const TestWeight gate(TestMatrix::Random(70, 300, random), DType::kBF16);
   const TestWeight up(TestMatrix::Random(70, 300, random), DType::kBF16);
@@ -341,10 +341,10 @@ TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
 
 // ---- Many rows ----
 
-// Blocks of many rows compute what blocks of few do, bit by bit.
+// Blocks for many rows give the same bits as blocks for few rows.
 class ProductOfManyRows : public Product {
  protected:
-  // All rows at once, and 64 at a time from `first_row` on.
+  // Compares all rows at once with 64 rows at a time, from `first_row` on.
   void Compare(int rows, int inputs, int outputs, int first_row) {
     std::mt19937 random(rows + inputs);
     const std::vector<float> bias = RandomBias(outputs, random);
@@ -364,16 +364,16 @@ class ProductOfManyRows : public Product {
   }
 };
 
-TEST_F(ProductOfManyRows, HasTheBitsOfFew) {
-  Compare(65, 33, 129, 0);    // one output and one row in the last tiles
-  Compare(260, 530, 150, 0);  // every stage of the ring, chains of several steps
+TEST_F(ProductOfManyRows, HasTheSameBitsAsFewRows) {
+  Compare(65, 33, 129, 0);    // the last tiles have one output and one row
+  Compare(260, 530, 150, 0);  // uses every stage of the ring
   Compare(129, 2100, 8, 0);
 }
 
-// So many blocks that no device computes them as few rows.
-TEST_F(ProductOfManyRows, HasTheBitsOfFewOnAnyDevice) { Compare(1024, 32, 2112, 992); }
+// Enough blocks that every device uses the kernel for many rows.
+TEST_F(ProductOfManyRows, HasTheSameBitsAsFewRowsOnAnyDevice) { Compare(1024, 32, 2112, 992); }
 
-TEST_F(ProductOfManyRows, EndsAsFewRowsDo) {
+TEST_F(ProductOfManyRows, EpiloguesMatchThoseOfFewRows) {
   std::mt19937 random(12);
   const TestWeight gate(TestMatrix::Random(70, 40, random), DType::kBF16);
   const TestWeight up(TestMatrix::Random(70, 40, random), DType::kBF16);

@@ -1,5 +1,5 @@
-// Embedding, gathering, searching, norms and rotary angles: a block a row, whose threads stride
-// over the columns.
+// Embedding, gathering, argmax, norms and rotary angles. One block per row; its threads stride over
+// the columns.
 #include "kernels/cuda/block_math.cuh"
 #include "kernels/cuda/block_numbers.cuh"
 #include "kernels/cuda/launch_shapes.h"
@@ -24,7 +24,7 @@ struct EmbedKernel {
   }
 };
 
-// For a table of blocks: each thread has four numbers at a time.
+// For a table of a block format: each thread converts four numbers at a time.
 struct EmbedBlocksKernel {
   using Task = EmbedTask;
   static constexpr int kThreads = kRowThreads;
@@ -47,7 +47,7 @@ struct EmbedBlocksKernel {
   }
 
  private:
-  // As WidenRow does (kernels/blocks.h).
+  // Same as WidenRow (kernels/blocks.h).
   TANDEM_DEVICE static void Widen(const BlockTiles& tiles, const unsigned char* piece, int step,
                                   int output, int input, float* out) {
     const uint32_t numbers = Numbers(tiles, piece, step, WholePlace(output, input));
@@ -125,7 +125,8 @@ struct ArgMaxKernel {
   }
 };
 
-// A block's sum: a tree in each warp, then warp after warp.   warp_sums: [warps], shared
+// Returns the sum over a block: a tree in each warp, then warp after warp.
+//   warp_sums: [warps], in shared memory
 TANDEM_DEVICE float SumOfBlock(float sum, float* warp_sums) {
   sum = WarpSum(sum);
   if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
@@ -137,8 +138,8 @@ TANDEM_DEVICE float SumOfBlock(float sum, float* warp_sums) {
   return total;
 }
 
-// The squares' sum has 256 chains, by column modulo 256, added by a tree in each warp and then warp
-// after warp.
+// The sum of squares has 256 chains, by column modulo 256, which are added by a tree in each warp,
+// then warp after warp.
 struct RmsNormKernel {
   using Task = RmsNormTask;
   static constexpr int kThreads = kRowThreads;
@@ -159,7 +160,7 @@ struct RmsNormKernel {
   }
 };
 
-// The sum has 256 chains, as RmsNormKernel's.
+// The sum has 256 chains, as in RmsNormKernel.
 struct SubtractMeanKernel {
   using Task = SubtractMeanTask;
   static constexpr int kThreads = kRowThreads;

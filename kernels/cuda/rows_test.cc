@@ -1,4 +1,4 @@
-// Operations that take rows one by one, on a device.
+// Operations on single rows, on a device.
 #include <cmath>
 
 #include "kernels/cuda/cuda_testing.h"
@@ -55,7 +55,7 @@ TEST_F(Rows, EmbedWidensBlocksAsTheHostDoes) {
   }
 }
 
-TEST_F(Rows, GatherRowsTakesThemInOrder) {
+TEST_F(Rows, GatherRowsKeepsTheOrderOfIndices) {
   std::mt19937 random(2);
   const TestMatrix x = TestMatrix::Random(9, 300, random);
   DeviceMatrix in(backend(), x), out(backend(), TestMatrix(4, 300));
@@ -64,11 +64,11 @@ TEST_F(Rows, GatherRowsTakesThemInOrder) {
   EXPECT_TRUE(out.Get().SameBits(x.Rows({8, 0, 5, 5})));
 }
 
-// Rows of a number of columns that is no multiple of 4 begin between words of 16 bytes.
+// If the number of columns is not a multiple of 4, rows are not aligned to 16 bytes.
 TEST_F(Rows, ArgMaxTakesTheFirstOfEqualsAndRefusesNaN) {
   std::mt19937 random(6);
   for (const int cols : {1, 5, 64, 127, 4096, 4099, 9000}) {
-    const LargestCase rows(cols, random);
+    const ArgMaxCase rows(cols, random);
     DeviceMatrix in(backend(), rows.x);
     const Buffer largest = Upload(std::vector<int32_t>(rows.x.rows(), 77));
     backend().ArgMax(in.view(), static_cast<int32_t*>(largest.data()));
@@ -76,8 +76,8 @@ TEST_F(Rows, ArgMaxTakesTheFirstOfEqualsAndRefusesNaN) {
   }
 }
 
-// A chain of cols / 256 roundings and one of each of 5 + 8 sums, halved by the root; then a root, a
-// quotient, the mean's two roundings and two products.
+// Roundings: cols / 256 in a chain and one in each of 5 + 8 sums, all halved by the root; then a
+// root, a quotient, two for the mean, and two products.
 TEST_F(Rows, RmsNormMatchesDoublePrecision) {
   std::mt19937 random(3);
   for (const int cols : {1, 3, 31, 32, 33, 256, 257, 896, 2049, 4096, 4097, 7000}) {
@@ -101,7 +101,7 @@ TEST_F(Rows, RmsNormMatchesDoublePrecision) {
   }
 }
 
-TEST_F(Rows, RmsNormOfManyHasTheBitsOfEachAloneAndNanStaysInItsRow) {
+TEST_F(Rows, RmsNormRowsHaveTheSameBitsAsAloneAndNanStaysInItsRow) {
   std::mt19937 random(4);
   TestMatrix x = TestMatrix::Random(17, 300, random);
   x.at(11, 299) = NAN;
@@ -117,7 +117,7 @@ TEST_F(Rows, RmsNormOfManyHasTheBitsOfEachAloneAndNanStaysInItsRow) {
   }
 }
 
-// Sequences of 5, 0 and 30 rows that end at positions 8, 3 and 299; and two rows of padding.
+// Sequences with 5, 0 and 30 rows that end at positions 8, 3 and 299, and two rows of padding.
 struct Ragged {
   std::vector<int32_t> starts = {0, 5, 5, 35};
   std::vector<int32_t> lengths = {9, 4, 300};
@@ -126,9 +126,9 @@ struct Ragged {
   int sequence(int r) const { return r < 5 ? 0 : 2; }
 };
 
-// Cosines and sines have up to two units in the last place (CUDA's manual), and one product.
-// A mean errs by 256 chains' roundings and 13 more, a cap by tanh's two units and three roundings.
-TEST_F(Rows, MeansScalesAndSumsAreThoseOfDoublePrecision) {
+// A mean errs by the roundings of a chain of cols / 256 and 13 more. A cap errs by two units in the
+// last place of tanh and three roundings.
+TEST_F(Rows, MeansScalesAndSumsMatchDoublePrecision) {
   std::mt19937 random(12);
   for (const int cols : {1, 3, 100, 2049}) {
     const TestMatrix x = TestMatrix::Random(4, cols, random, 3.0f);
@@ -161,9 +161,10 @@ TEST_F(Rows, MeansScalesAndSumsAreThoseOfDoublePrecision) {
   }
 }
 
+// Cosines and sines err by up to two units in the last place (CUDA manual), and by one product.
 TEST_F(Rows, RotaryAnglesAreTheCosinesAndSinesOfF32Products) {
   const Ragged ragged;
-  // Of two tables, of which the sequences have the second, the first and the second.
+  // Two tables; the sequences use the second, the first and the second.
   const std::vector<float> frequencies = {0.5f, 0.2f,        0.1f, 0.05f,   0.0f,
                                           1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
   const std::vector<float> magnitude = {1.5f, 1.5f, 1.5f, 1.0f, 2.0f};
@@ -192,9 +193,10 @@ TEST_F(Rows, RotaryAnglesAreTheCosinesAndSinesOfF32Products) {
   for (int r = 35; r < Ragged::kRows; ++r) EXPECT_EQ(got.at(r, 0), 0.0f);
 }
 
-// The cache and rotated heads against the CPU's. Rotation has the same three roundings; a norm
-// before it errs by about 20 roundings, which a cache of bf16 or int8 may turn into one of its own.
-TEST_F(Rows, RotateAndCacheDoesWhatTheCpuDoes) {
+// Compares the cache and rotated heads with the CPU's. Rotation has the same three roundings. A
+// norm before it errs by about 20 roundings, which may change one rounding of a cache of bf16 or
+// int8.
+TEST_F(Rows, RotateAndCacheMatchesTheCpu) {
   constexpr int kHeads = 3, kKvHeads = 2, kPageSize = 4, kPages = 80;
   const auto cpu = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const Ragged ragged;
@@ -243,7 +245,7 @@ TEST_F(Rows, RotateAndCacheDoesWhatTheCpuDoes) {
         kv.lengths = ragged.lengths.data();
         const HeadNorms norms = {with_norms ? norm.row(0) : nullptr,
                                  with_norms ? norm.row(0) : nullptr, 1e-5f};
-        // The CPU knows of no rows of padding; they are to stay as they are.
+        // The CPU does not support rows of padding. They must stay unchanged on the device.
         MatrixView rows = qkv.view();
         ConstMatrixView row_angles = angles.view();
         rows.rows = row_angles.rows = 35;

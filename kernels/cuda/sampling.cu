@@ -1,5 +1,5 @@
-// Distributions of rows of logits, and what drafts are judged by: a block a row or slot. The order
-// of sums is that of kernels/row_sums.h, so that bits are the host's.
+// Distributions of rows of logits, and the draws by which drafts are judged. One block per row or
+// slot. Sums have the order of kernels/row_sums.h, so that the bits are the same as on the host.
 #include <cstring>
 #include <cub/block/block_scan.cuh>
 
@@ -22,7 +22,7 @@ TANDEM_DEVICE T LoadTask(const T* task) {
   return value;
 }
 
-// exp(x) with the bits of kernels/cpu/exponential.h, for x that is no NaN.
+// Returns exp(x) with the same bits as kernels/cpu/exponential.h.  REQUIRES: x is not NaN.
 TANDEM_DEVICE float SamplingExp(float x) {
   x = x > kExpLowest ? x : kExpLowest;
   x = x < kExpHighest ? x : kExpHighest;
@@ -36,25 +36,25 @@ TANDEM_DEVICE float SamplingExp(float x) {
   p = MulAdd(p, r, kExpTerm3);
   p = MulAdd(p, r, kExpTerm2);
   p = 1.0f + MulAdd(r * r, p, r);
-  // Two factors, because 2^n may be subnormal.
+  // Multiply with two factors, because 2^n may be subnormal.
   const int whole = static_cast<int>(n);
   const int half = whole >> 1;
   return p * BitsToFloat(static_cast<uint32_t>(half + 127) << 23) *
          BitsToFloat(static_cast<uint32_t>(whole - half + 127) << 23);
 }
 
-// For every v in [0, size), shared out over the block's threads.
+// Calls use(v, load(v)) for every v in [0, size), divided among the block's threads.
 template <typename LoadAt, typename Use>
 TANDEM_DEVICE void ForRow(int size, const LoadAt& load, const Use& use) {
   ForEach(ThreadIndex(), size, kSamplingThreads, load, use);
 }
 
-// The sum over [0, size) of term(v, load(v)), called once for each v, in the order of row_sums.h;
-// in every thread.
+// Returns, in every thread, the sum over [0, size) of term(v, load(v)), in the order of row_sums.h.
+// Calls `term` once for each v.
 template <typename T, typename LoadAt, typename Term>
 TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const LoadAt& load, const Term& term) {
   constexpr int kChunks = kSamplingThreads / kSumLanes;  // at a time
-  static_assert(kChunks * sizeof(T) <= sizeof(scratch->sums), "a place for each chunk");
+  static_assert(kChunks * sizeof(T) <= sizeof(scratch->sums), "one sum for each chunk");
   auto* const sums = reinterpret_cast<T*>(scratch->sums);
   T total = 0;
   for (int first = 0; first < size; first += kChunks * kSumChunk) {
@@ -74,7 +74,7 @@ TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const LoadAt& load,
   return total;
 }
 
-// In every thread.
+// Returns the largest entry of a row, in every thread.
 template <typename LoadAt>
 TANDEM_DEVICE Largest LargestOfRow(int size, SamplingScratch* scratch, const LoadAt& load) {
   Largest largest = Largest::Nothing();
@@ -82,7 +82,7 @@ TANDEM_DEVICE Largest LargestOfRow(int size, SamplingScratch* scratch, const Loa
   return LargestOfBlock(largest, &scratch->of_block);
 }
 
-// Which entries of a row stay: those of larger keys, and the first `num_equal` of this one.
+// The entries of a row that are kept: those with larger keys, and the first `num_equal` with `key`.
 struct Cut {
   bool cuts;
   uint32_t key;
@@ -90,11 +90,12 @@ struct Cut {
   uint64_t all_equal;
 };
 
-// Sums of integers over the block's threads.
+// Prefix sums of integers over the block's threads.
 using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
 
-// Adds up the histogram and finds the digit at which all from the highest on reach `enough`: it,
-// the sum of those above it and its own go to scratch->found. False if all together do not.
+// Sums the histogram from the highest digit down, and finds the digit at which the sum reaches
+// `enough`. Stores in scratch->found that digit, the sum of the digits above it, and its own sum.
+// Returns false if the whole sum is less than `enough`.
 TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
   const int digit = kSamplingDigits - 1 - ThreadIndex();
   uint64_t sum = 0;
@@ -112,12 +113,13 @@ TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
   return all >= enough;
 }
 
-// The cut at which the largest entries, the first of equal ones, reach `enough` units. An entry's
-// units depend on its key alone: UnitsOf. Nothing is cut if all together do not reach it.
+// Returns the cut at which the largest entries (the first ones among equals) reach `enough` units.
+// The units of an entry depend only on its key: see UnitsOf. The cut keeps everything if all
+// entries together do not reach `enough`.
 template <typename Row>
 TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScratch* scratch) {
   constexpr int kDigitBits = 8;
-  uint32_t key = 0;  // its digits found so far
+  uint32_t key = 0;  // the digits found so far
   uint64_t above = 0;
   uint64_t here = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
@@ -142,7 +144,7 @@ TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScr
   return {true, key, (enough - above + units - 1) / units, here / units};
 }
 
-// Calls drop(v) for each entry that is cut.
+// Calls drop(v) for each entry that is not kept.
 template <typename Row, typename Drop>
 TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingScratch* scratch,
                             const Drop& drop) {
@@ -156,7 +158,7 @@ TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingSc
     Barrier();
     return;
   }
-  uint64_t num_before = 0;  // of equal ones
+  uint64_t num_before = 0;  // equal entries before `first`
   for (int first = 0; first < size; first += kSamplingThreads) {
     const int v = first + ThreadIndex();
     const uint32_t key = v < size ? row.KeyOf(v) : 0;
@@ -170,7 +172,7 @@ TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingSc
   Barrier();
 }
 
-// Logits, in the order of their values: 0 and -0 are one.
+// Logits. Keys have the order of the values; 0 and -0 have the same key.
 struct LogitRow {
   const float* values;
   TANDEM_DEVICE uint32_t KeyOf(int v) const {
@@ -225,7 +227,7 @@ struct DistributionKernel {
     Multiply(row, InverseOfUnits(KeepMinP(row, row.min_p * most, scratch)), scratch);
   }
 
-  // Copies the logits to probs, -inf in place of those that are cut.
+  // Copies the logits to `probs`, with -inf for those that are not kept.
   TANDEM_DEVICE static void KeepTopK(const RowTask& row, SamplingScratch* scratch) {
     const LogitRow logits{row.logits};
     const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), scratch);
@@ -239,7 +241,7 @@ struct DistributionKernel {
              [&](int v) { Store(row.probs + v, BitsToFloat(kMinusInfinity)); });
   }
 
-  // The largest of the products.
+  // Multiplies a row and returns the largest product.
   TANDEM_DEVICE static float Multiply(const RowTask& row, float factor, SamplingScratch* scratch) {
     float most = 0.0f;
     ForRow(
@@ -252,7 +254,7 @@ struct DistributionKernel {
     return OfBlock(most, &scratch->of_block, [](float a, float b) { return Larger(a, b); });
   }
 
-  // Zeroes what is below `floor`; the units of the rest.
+  // Sets probabilities below `floor` to 0 and returns the units of the rest.
   TANDEM_DEVICE static uint64_t KeepMinP(const RowTask& row, float floor,
                                          SamplingScratch* scratch) {
     uint64_t units = 0;
@@ -270,7 +272,7 @@ struct DistributionKernel {
 struct SlotWeights {
   SlotTask slot;
   double scale;
-  int num_common;  // entries of which the draft has a row
+  int num_common;  // entries that the rows of target and draft share; 0 without a row of the draft
 
   TANDEM_DEVICE SlotWeights(const SlotTask& given, double scaled) : slot(given), scale(scaled) {
     const bool is_row = slot.draft_only < 0 && slot.draft != nullptr;
@@ -281,7 +283,7 @@ struct SlotWeights {
 
   TANDEM_DEVICE double Target(int v) const { return scale * Load(slot.target + v); }
   TANDEM_DEVICE static double Positive(double x) { return x > 0.0 ? x : 0.0; }
-  // As if a draft of one token had none.
+  // The residual against the draft's row. Ignores a draft of a single token.
   TANDEM_DEVICE double OfRow(int v) const {
     const double target = Target(v);
     return Positive(v < num_common ? target - Load(slot.draft + v) : target);
@@ -328,7 +330,7 @@ struct SlotKernel {
     Store(&answer->drawn, drawn);
   }
 
-  // Probabilities of the slot's token; 0 beyond the rows.
+  // Probabilities of the slot's token; 0 outside of the rows.
   TANDEM_DEVICE static float TargetOf(const SlotTask& slot) {
     const bool is_known = slot.token >= 0 && slot.token < slot.target_size;
     return is_known ? Load(slot.target + slot.token) : 0.0f;
@@ -339,7 +341,8 @@ struct SlotKernel {
     return is_known ? Load(slot.draft + slot.token) : 0.0f;
   }
 
-  // The chance that slots [first, end) survive, given the draft: verify/acceptance.cc.
+  // Returns the probability that slots [first, end) survive, given the draft
+  // (verify/acceptance.cc).
   TANDEM_DEVICE static double Survival(const Task& task, int first, int end) {
     double survival = 1.0;
     for (int i = first; i < end; ++i) {
@@ -363,7 +366,7 @@ struct SlotKernel {
     return mass - counted_whole + weights.Residual(slot.draft_only);
   }
 
-  // DrawFromWeights (model/sampling.h); in every thread.
+  // Same as DrawFromWeights (model/sampling.h). Returns the result in every thread.
   TANDEM_DEVICE static int Race(const SlotWeights& weights, SamplingScratch* scratch) {
     const SlotTask& slot = weights.slot;
     const Largest favourite = LargestOfRow(slot.target_size, scratch, weights);

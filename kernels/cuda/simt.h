@@ -1,10 +1,10 @@
-// What kernels may ask of a device: who they are, barriers, shuffles, memory, asynchronous copies,
-// tensor cores. Kernels are written against these names only, so the twin of this header in
-// tests/simt/ runs the same kernels on the host and watches what they do.
+// The device functions that kernels use: thread indices, barriers, shuffles, memory, asynchronous
+// copies and tensor cores. Kernels use only these names, so the twin of this header in tests/simt/
+// can run the same kernels on the host and check what they do.
 //
-// Every access to memory goes through Load and Store, whose pointers are to elements of 2, 4, 8 or
-// 16 bytes, aligned to their size. Collectives are called by all threads of a warp (or block) at
-// the same place.
+// Every memory access goes through Load and Store, whose pointers are to elements of 2, 4, 8 or 16
+// bytes, aligned to their size. All threads of a warp (or block) must call a collective at the same
+// place.
 #ifndef TANDEM_KERNELS_CUDA_SIMT_H_
 #define TANDEM_KERNELS_CUDA_SIMT_H_
 
@@ -31,13 +31,13 @@ TANDEM_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }
 TANDEM_DEVICE int WarpIndex() { return ThreadIndex() / kWarpSize; }
 TANDEM_DEVICE int Lane() { return ThreadIndex() % kWarpSize; }
 
-// Orders the memory accesses of a block, or of a warp, before those behind it.
+// Barriers: order the earlier memory accesses of a block, or of a warp, before the later ones.
 TANDEM_DEVICE void Barrier() { __syncthreads(); }
 TANDEM_DEVICE void SyncWarp() { __syncwarp(); }
 
-// Waits until the kernels before this one have ended. Every kernel begins while they run, if the
-// device can do that, and calls this in every thread: before it, a kernel may but read what no
-// kernel writes, as weights.
+// Waits until the kernels before this one have ended. A kernel may begin while they still run, if
+// the device supports that, so every thread of every kernel calls this. Before the call, a kernel
+// may only read memory that kernels never write, such as weights.
 TANDEM_DEVICE void WaitForKernelsBefore() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;\n" ::: "memory");))
 }
@@ -46,12 +46,12 @@ TANDEM_DEVICE void LetNextKernelBegin() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;\n");))
 }
 
-// The value of the lane whose index differs in the bits of `mask`.
+// Returns the value of the lane whose index differs in the bits of `mask`.
 template <typename T>
 TANDEM_DEVICE T ShuffleXor(T value, int mask) {
   return __shfl_xor_sync(kWholeWarp, value, mask);
 }
-// The value of lane `lane`.
+// Returns the value of lane `lane`.
 template <typename T>
 TANDEM_DEVICE T ShuffleFrom(T value, int lane) {
   return __shfl_sync(kWholeWarp, value, lane);
@@ -79,25 +79,25 @@ TANDEM_DEVICE void Store(T* to, T value) {
 
 // Adds to shared memory that other threads add to as well. The order of such sums is not fixed.
 TANDEM_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
-  static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "what the toolkit adds");
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "atomicAdd takes this type");
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
-// Begins to copy 16 bytes from global to shared memory, past the L1 cache. What it writes
-// may be read by this thread once CopyWait has waited for the group it belongs to, by others after
-// a barrier behind that.
+// Starts to copy 16 bytes from global to shared memory, bypassing the L1 cache. This thread may
+// read them once CopyWait has waited for the copy's group; other threads may read them after a
+// later barrier.
 TANDEM_DEVICE void CopyAsync16(void* shared, const void* global) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global) : "memory");
 }
-// Likewise 4 bytes, through that cache.
+// The same for 4 bytes, through the L1 cache.
 TANDEM_DEVICE void CopyAsync4(void* shared, const void* global) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(global) : "memory");
 }
 // Ends a group of copies.
 TANDEM_DEVICE void CopyCommit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-// Waits for all groups of this thread but the last kLeft.
+// Waits for all groups of this thread except the last kLeft.
 template <int kLeft>
 TANDEM_DEVICE void CopyWait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
@@ -107,7 +107,7 @@ TANDEM_DEVICE void CopyWait() {
 
 TANDEM_DEVICE float BitsToFloat(uint32_t bits) { return __uint_as_float(bits); }
 TANDEM_DEVICE uint32_t FloatToBits(float value) { return __float_as_uint(value); }
-// One rounding; a * b + c elsewhere has two.
+// Rounds once. Written as a * b + c, it would round twice.
 TANDEM_DEVICE float MulAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 TANDEM_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 TANDEM_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
@@ -116,35 +116,35 @@ TANDEM_DEVICE float HyperbolicTangent(float x) { return tanhf(x); }
 TANDEM_DEVICE float Cosine(float x) { return cosf(x); }
 TANDEM_DEVICE float Sine(float x) { return sinf(x); }
 
-// To the nearest, of two the even one.
+// Rounds to the nearest integer, ties to even.
 TANDEM_DEVICE int RoundToWhole(float x) { return __float2int_rn(x); }
 
-// The number whose f16 bits are the low half of `bits`.
+// Converts the f16 in the low half of `bits`.
 TANDEM_DEVICE float F16ToFloat(uint32_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;\n" : "=f"(value) : "h"(static_cast<uint16_t>(bits)));
   return value;
 }
 
-// Two numbers rounded to bf16, to nearest even, `low` in the low half.
+// Rounds two numbers to bf16, to nearest even, with `low` in the low half.
 TANDEM_DEVICE uint32_t PackBf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
 
-// Four of the eight bytes of `low` and `high`, of which half-byte i < 4 of `which`, 0 to 7, says
-// byte i.
+// Selects four of the eight bytes of `low` and `high`: half-byte i < 4 of `which`, from 0 to 7, is
+// the index of the source of byte i.
 TANDEM_DEVICE uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   return __byte_perm(low, high, which);
 }
 
-// sums += a * b of one warp: a [16, 16] and b [16, 8] of bf16, sums [16, 8]. With g = lane / 4 and
-// t = lane % 4, two numbers a word in increasing k:
+// sums += a * b by one warp: a [16, 16] and b [16, 8] of bf16, sums [16, 8]. With g = lane / 4 and
+// t = lane % 4, and two numbers per word in increasing k:
 //   a[0] at (g, 2t), a[1] at (g + 8, 2t), a[2] at (g, 2t + 8), a[3] at (g + 8, 2t + 8)
 //   b[0] at (2t, g), b[1] at (2t + 8, g)
 //   sums[0], sums[1] at (g, 2t), (g, 2t + 1), sums[2], sums[3] at (g + 8, 2t), (g + 8, 2t + 1)
-// Nothing but row m of a and column n of b is in element (m, n).
+// Element (m, n) depends only on row m of a and column n of b.
 TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[4]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -153,8 +153,8 @@ TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same of integers: sums = first + a * b, a [16, 32] of unsigned bytes, b [32, 8] of
-// signed ones, sums of 32 bits that are exact. Four numbers a word:
+// The same for integers: sums = first + a * b, with a [16, 32] of unsigned bytes, b [32, 8] of
+// signed bytes, and exact sums of 32 bits. Four numbers per word:
 //   a[0] at (g, 4t), a[1] at (g + 8, 4t), a[2] at (g, 4t + 16), a[3] at (g + 8, 4t + 16)
 //   b[0] at (4t, g), b[1] at (4t + 16, g)
 //   first[0] of column 2t, first[1] of column 2t + 1
@@ -166,7 +166,7 @@ TANDEM_DEVICE void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2],
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]),
         "r"(first[0]), "r"(first[1]));
 }
-// Of k below 16 (half 0) or from there on (half 1).
+// The same for only the k below 16 (half 0) or from 16 on (half 1).
 TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
                                     const uint32_t (&first)[2], uint32_t (&sums)[4]) {
   asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel:
   Kernel::Run(task, shared);
 }
 
-// Whether the device runs code of the kernel that waits for the kernels before: it has none of it
-// where it compiles what was made for older ones.
+// Sets `may` to whether the kernel may begin before the kernels before it have ended: its code must
+// wait for them. Code that was compiled for older devices does not.
 template <typename Kernel>
 cudaError_t MayBeginEarly(const DeviceStream& stream, bool* may) {
   *may = false;

@@ -1,4 +1,5 @@
-// The machine that runs kernels on the host sees each fault that it claims to see, and no other.
+// The machine that runs kernels on the host detects each fault that it claims to detect, and
+// reports no others.
 #include "kernels/cuda/simt.h"
 
 #include "gmock/gmock.h"
@@ -31,7 +32,7 @@ TEST(Simt, RunsABlockWithBarriers) {
 }
 
 TEST(Simt, SeesAMissingBarrier) {
-  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads what nobody wrote"));
+  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads unwritten memory"));
 }
 
 struct ReadsBeforeOthersWrite : OfNumbers {
@@ -44,11 +45,11 @@ struct ReadsBeforeOthersWrite : OfNumbers {
     Store(shared + ThreadIndex(), next);
   }
 };
-TEST(Simt, SeesAWriteOfWhatOthersStillRead) {
+TEST(Simt, SeesAWriteToMemoryThatOthersStillRead) {
   EXPECT_THAT(FaultOfArrays<ReadsBeforeOthersWrite>(), HasSubstr("a race"));
 }
 
-// All threads add to one number, which is set before and read behind.
+// All threads add to one number, which is set before and read afterwards.
 template <bool kWithFirstBarrier, bool kWithSecondBarrier>
 struct Adds : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
@@ -66,7 +67,7 @@ TEST(Simt, AddsAtomicallyWithoutARace) {
   EXPECT_THAT((Fault<Adds<true, true>>({in.data(), out.data()})), IsEmpty());
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 1 + 2 * kCount);
 }
-TEST(Simt, SeesAtomicSumsThatNoBarrierOrders) {
+TEST(Simt, SeesAtomicSumsWithoutBarriers) {
   EXPECT_THAT((FaultOfArrays<Adds<false, true>>()), HasSubstr("a race"));
   EXPECT_THAT((FaultOfArrays<Adds<true, false>>()), HasSubstr("a race"));
 }
@@ -76,8 +77,8 @@ struct AddsToNothing : OfNumbers {
     AtomicAdd(reinterpret_cast<uint64_t*>(bytes), uint64_t{2});
   }
 };
-TEST(Simt, SeesAnAtomicSumOfWhatNobodyWrote) {
-  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("what nobody wrote"));
+TEST(Simt, SeesAnAtomicAddToUninitializedMemory) {
+  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("unwritten memory"));
 }
 
 template <bool kWithSync, int kDistance>
@@ -90,10 +91,10 @@ struct PassesInWarp : OfNumbers {
     Store(task.out + ThreadIndex(), Load(shared + (ThreadIndex() ^ kDistance)));
   }
 };
-TEST(Simt, TakesAWarpsSynchronisationForItsOwnMemoryOnly) {
+TEST(Simt, SyncWarpOrdersOnlyItsOwnWarp) {
   EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 1>>()), IsEmpty());
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("nobody wrote"));
-  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("nobody wrote"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("unwritten memory"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("unwritten memory"));
 }
 
 struct WritesOneTooFar : OfNumbers {
@@ -102,7 +103,7 @@ struct WritesOneTooFar : OfNumbers {
     Store(task.out + ThreadIndex() + 1, 0);
   }
 };
-TEST(Simt, SeesAWriteOutsideOfMemory) {
+TEST(Simt, SeesAnOutOfBoundsWrite) {
   EXPECT_THAT(FaultOfArrays<WritesOneTooFar>(),
               AllOf(HasSubstr("thread 63"), HasSubstr("outside"), HasSubstr("simt_test.cc")));
 }
@@ -114,7 +115,7 @@ struct ReadsSharedTooFar : OfNumbers {
     Store(shared + ThreadIndex(), Load(shared + 256));
   }
 };
-TEST(Simt, SeesAReadOutsideOfSharedMemory) {
+TEST(Simt, SeesAnOutOfBoundsReadOfSharedMemory) {
   EXPECT_THAT(FaultOfArrays<ReadsSharedTooFar>(), HasSubstr("outside"));
 }
 
@@ -151,16 +152,16 @@ struct WaitsInPartOfAWarp : OfNumbers {
     if (Lane() != 3) ShuffleXor(1, 1);
   }
 };
-TEST(Simt, SeesBarriersAndShufflesThatNotAllReach) {
+TEST(Simt, SeesBarriersAndShufflesThatSomeThreadsMiss) {
   EXPECT_THAT(FaultOfArrays<LeavesBeforeTheBarrier>(), HasSubstr("thread 5 has left"));
   EXPECT_THAT(FaultOfArrays<MeetsAtTwoBarriers>(), HasSubstr("another thread is at that of"));
   EXPECT_THAT(FaultOfArrays<WaitsInPartOfAWarp>(), HasSubstr("waits for its warp"));
-  // And goes on afterwards.
+  // The machine still works afterwards.
   EXPECT_THAT(FaultOfArrays<Reverse<true>>(), IsEmpty());
 }
 
-// Copies 16 bytes a thread through shared memory; kLeft groups may be on their way when they are
-// read, of two.
+// Copies 16 bytes per thread through shared memory, in two groups. kLeft groups may still be in
+// flight when the bytes are read.
 template <int kLeft, bool kReadsOthers>
 struct Copies : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
@@ -179,7 +180,7 @@ struct Copies : OfNumbers {
     CopyWait<0>();
   }
 };
-TEST(Simt, MakesCopiesWhenTheyAreWaitedFor) {
+TEST(Simt, CompletesCopiesAtTheWait) {
   Array in(kCount), out(kCount);
   EXPECT_THAT((Fault<Copies<1, false>>({in.data(), out.data()})), IsEmpty());
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], i);
@@ -187,9 +188,9 @@ TEST(Simt, MakesCopiesWhenTheyAreWaitedFor) {
 TEST(Simt, SeesAMissingWait) {
   EXPECT_THAT((FaultOfArrays<Copies<2, false>>()), HasSubstr("still being copied"));
 }
-TEST(Simt, SeesThatWaitingOrdersOnesOwnCopiesOnly) {
+TEST(Simt, CopyWaitOrdersOnlyTheThreadsOwnCopies) {
   EXPECT_THAT((FaultOfArrays<Copies<0, true>>()),
-              testing::AnyOf(HasSubstr("a race"), HasSubstr("nobody wrote"),
+              testing::AnyOf(HasSubstr("a race"), HasSubstr("unwritten memory"),
                              HasSubstr("still being copied")));
 }
 
@@ -200,7 +201,7 @@ struct LeavesWithCopies : OfNumbers {
     CopyCommit();
   }
 };
-TEST(Simt, SeesCopiesThatNobodyWaitsFor) {
+TEST(Simt, SeesCopiesThatAreNeverWaitedFor) {
   EXPECT_THAT(FaultOfArrays<LeavesWithCopies>(), HasSubstr("did not wait for"));
 }
 
@@ -215,7 +216,7 @@ TEST(Simt, SeesBlocksThatWriteTheSamePlace) {
   EXPECT_THAT(FaultOfArrays<BlocksWriteTheSame>({2, 1, 1, 0}), HasSubstr("a race"));
 }
 
-TEST(Simt, SeesBlocksThatReadWhatOthersWrite) {
+TEST(Simt, SeesBlocksThatReadWhatOtherBlocksWrite) {
   Array numbers(kCount + 1);
   struct Shifted : OfNumbers {
     static void Run(const Task& task, unsigned char*) {
@@ -228,7 +229,7 @@ TEST(Simt, SeesBlocksThatReadWhatOthersWrite) {
               HasSubstr("a race"));
 }
 
-// What a kernel does before and after the kernels before it have ended, a bit each.
+// Actions of a kernel before and after the kernels before it have ended; one bit each.
 enum Early { kReadsEarly = 1, kWritesEarly = 2, kWaits = 4 };
 template <int kDoes>
 struct BeginsEarly : OfNumbers {
@@ -240,20 +241,20 @@ struct BeginsEarly : OfNumbers {
     if (kDoes & kWaits) Store(task.out + ThreadIndex(), number + 1);
   }
 };
-TEST(Simt, SeesWhatIsDoneBeforeTheKernelsBeforeHaveEnded) {
+TEST(Simt, SeesAccessesBeforeThePreviousKernelsHaveEnded) {
   Array in(kCount), out(kCount);
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({in.data(), out.data()})), IsEmpty());
   EXPECT_EQ(out[5], 6);
-  // What a kernel wrote.
+  // Memory that a kernel wrote.
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})),
-              HasSubstr("does not wait for the kernels before"));
-  // What was copied over it since then.
+              HasSubstr("does not wait for earlier kernels"));
+  // The same memory after a copy has overwritten it.
   simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
-              HasSubstr("does not wait for the kernels before"));
+              HasSubstr("does not wait for earlier kernels"));
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),
-              HasSubstr("leaves before the kernels before have ended"));
+              HasSubstr("leaves before earlier kernels have ended"));
 }
 
 struct Votes : OfNumbers {
@@ -305,7 +306,7 @@ TEST(Simt, MultipliesTiles) {
   }
 }
 
-// Of a lane's words in both operands, as integers; kHalf 2 is all of k.
+// Multiplies tiles of integers from a lane's words of both operands; kHalf 2 is all of k.
 template <int kHalf>
 struct MultipliesWholeTile {
   using Task = Numbers;

@@ -6,7 +6,7 @@
 
 namespace tandem::cuda {
 
-// The same bits in every lane: a butterfly adds the same pairs everywhere.
+// Returns the same bits in every lane: a butterfly adds the same pairs in all lanes.
 TANDEM_DEVICE float WarpSum(float value) {
   TANDEM_UNROLL
   for (int mask = kWarpSize / 2; mask > 0; mask /= 2) value = value + ShuffleXor(value, mask);
@@ -24,7 +24,7 @@ TANDEM_DEVICE float WarpMax(float value) {
 TANDEM_DEVICE float Bf16Low(uint32_t pair) { return BitsToFloat(pair << 16); }
 TANDEM_DEVICE float Bf16High(uint32_t pair) { return BitsToFloat(pair & 0xFFFF0000u); }
 
-// Element `index` of f32, f16 or bf16 numbers.
+// Returns element `index` of f32, f16 or bf16 numbers.
 TANDEM_DEVICE float LoadAsFloat(const void* data, DType dtype, int64_t index) {
   if (dtype == DType::kF32) return Load(static_cast<const float*>(data) + index);
   const uint32_t bits = Load(static_cast<const uint16_t*>(data) + index);
@@ -38,8 +38,8 @@ TANDEM_DEVICE float* RowOf(const MatrixView& x, int64_t row) {
   return static_cast<float*>(x.data) + row * x.stride;
 }
 
-// Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`: in this order, but loads
-// first, as many at a time as hide how long one takes.
+// Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`, in this order. Issues
+// kBatch loads at a time before it uses them, to hide their latency.
 template <int kBatch = 8, typename LoadAt, typename Use>
 TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, const Use& use) {
   for (int first = begin; first < end; first += kBatch * stride) {
@@ -57,15 +57,16 @@ TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, c
   }
 }
 
-// What a row of `count` numbers, whose squares add up to `squares`, is normalised with.
+// Returns the norm factor of a row of `count` numbers with the sum of squares `squares`.
 TANDEM_DEVICE float InverseRoot(float squares, int count, float epsilon) {
   return 1.0f / SquareRoot(squares / static_cast<float>(count) + epsilon);
 }
 
 TANDEM_DEVICE float SoftCapped(float x, float cap) { return cap * HyperbolicTangent(x / cap); }
 
-// The score of a query and a key by their product. Only kernels for models that cap scores have
-// the registers that tanh takes.   scale: AttentionForm's, and the key's own
+// Returns the score of a query and a key from their product. A template parameter, so that only
+// kernels for models that cap scores spend the registers that tanh takes.
+//   scale: AttentionForm's, times the key's own
 template <bool kCaps>
 TANDEM_DEVICE float ScoreOf(const AttentionForm& form, float scale, float product) {
   const float score = product * scale;
@@ -73,14 +74,14 @@ TANDEM_DEVICE float ScoreOf(const AttentionForm& form, float scale, float produc
   return score;
 }
 
-// The page of a sequence's position.
+// Returns the page of a sequence's position.
 TANDEM_DEVICE int64_t PageOf(const PagedKvView& kv, int sequence, int position) {
   return Load(kv.page_tables + int64_t{sequence} * kv.max_pages + position / kv.page_size);
 }
 
-// Where a row stands.
+// The sequence and position of a row.
 struct RowPlace {
-  int sequence;  // -1 for a row of padding, behind the last sequence's
+  int sequence;  // -1 for a row of padding, after the rows of the last sequence
   int position;
 };
 TANDEM_DEVICE RowPlace PlaceOf(const RaggedRows& rows, const int32_t* lengths, int row) {

@@ -133,12 +133,12 @@ class Engine:
     ) -> Union[_native.Completion, List[_native.Completion]]:
         """A whole generation. `prompt` is text, which gets the tokens that the tokenizer puts
         around it, or token ids (a sequence, or a NumPy array with one dimension), taken as they
-        are. `on_piece` runs on a thread of the engine's; returning False ends the generation, and
-        an exception that it raises is raised here. KeyboardInterrupt cancels.
+        are. `on_piece` runs on a thread of the engine. Returning False ends the generation, and an
+        exception that it raises is raised here. KeyboardInterrupt cancels.
 
         A list of prompts gives the list of their completions. They run at the same time, and each
-        is the one that its prompt gives alone. An error of one is raised, and cancels the
-        others."""
+        completion is the same as for its prompt alone. An error in one is raised, and cancels the
+        rest."""
         _check_on_piece(on_piece)
         if not are_prompts(prompt):
             return self._native.generate(request_of(prompt, params), on_piece)
@@ -165,8 +165,8 @@ class Engine:
         return completions
 
     def _begun(self, request: _native.Request, may_wait: bool) -> Optional[Stream]:
-        """The generation; None if the engine is full and others are running that can be waited
-        for."""
+        """Starts the generation. None if the engine is full and `may_wait`: others are running,
+        and the caller can wait for one of them."""
         try:
             return Stream(self._native, request, keeps_pieces=False)
         except EngineError as error:
@@ -213,10 +213,10 @@ class Engine:
         **params: Unpack[RequestParams],
     ) -> _native.ChatCompletion:
         """The answer to a conversation: messages with "role" and "content". `tools` and `variables`
-        are chat_prompt's; the arguments of a function with "strict": True keep to its schema.
+        are chat_prompt's; the arguments of a function with "strict": True match its schema.
 
-        The answer has separate `reasoning`, `content` and `tool_calls`, and a `message` with which
-        the conversation goes on:
+        The answer has separate `reasoning`, `content` and `tool_calls`, and a `message` that
+        continues the conversation:
 
             answer = engine.chat(messages, tools=tools)
             messages.append(answer.message)
@@ -337,7 +337,7 @@ def _check_on_piece(on_piece: object) -> None:
 
 @contextlib.contextmanager
 def _named(field: str) -> Iterator[None]:
-    """Gives errors of a prompt this name of the prompt."""
+    """Renames the prompt in its FieldErrors to `field`."""
     try:
         yield
     except FieldError as error:

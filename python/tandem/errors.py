@@ -9,7 +9,7 @@ __all__ = ["EngineError", "FieldError", "exception_for"]
 
 class FieldError(ValueError):
     """A request, an option or a file is not valid. `field` names it, such as "max_tokens"; it is
-    empty if only the message does."""
+    empty if only the message names it."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class FieldError(ValueError):
 
 
 class EngineError(RuntimeError):
-    """An error that no request caused: no memory, too many generations, a closed engine, or one
+    """An error that no request caused: out of memory, too many generations, a closed engine, or one
     that was made before the process forked. `code` is the status's: "RESOURCE_EXHAUSTED",
     "CANCELLED", "INTERNAL" and so on."""
 
@@ -30,8 +30,8 @@ class EngineError(RuntimeError):
 
 
 def exception_for(code: str, message: str, field: str = "") -> Exception:
-    """The exception for a status of the library, which has a field of its own for prompts of
-    ids."""
+    """The exception for a status of the library, whose field `prompt_ids` is called `prompt`
+    here."""
     if field == "prompt_ids":
         field, message = "prompt", "prompt" + message.removeprefix("prompt_ids")
     if code == "NOT_FOUND":

@@ -18,7 +18,7 @@ Prompt = Union[str, Sequence[int], np.ndarray]
 
 
 class EngineParams(TypedDict, total=False):
-    """Options of an engine, without its target. One that is left out has the library's default."""
+    """Options of an engine, without its target. Omitted options have the library's defaults."""
 
     draft: str  # a model's or a draft head's folder or GGUF file; "self", "self:FORMAT"
     drafter: str  # "auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram"
@@ -39,23 +39,23 @@ class EngineParams(TypedDict, total=False):
     page_size: int
     tensor_parallel: int  # processes that compute the target's passes together
     draft_tensor_parallel: bool
-    rank_program: str  # the program tandem for the other processes; "": the first in the path
+    rank_program: str  # the `tandem` program for the other processes; "": found in PATH
     rank: int  # must be 0 here: other ranks are `tandem --rank R`
     rendezvous: str  # HOST:PORT where rank 0 waits for other machines; "": it starts the ranks
     rendezvous_secret: str
-    context: int  # the most tokens of the target's context; 0: all
+    context: int  # maximum context length in tokens; 0: all of the target's
     max_batch: int
     max_generations: int
     chunk_tokens: int  # 0: as many as suit the device
     prefix_cache: bool
     packed_weights: str
-    kv_store: str  # folder that keeps both caches' pages; "" for none
+    kv_store: str  # folder for pages of both caches; "": none
     kv_store_bytes: int
-    kv_transfer: str  # HOST:PORT at which pages are exchanged with other workers; "" for none
+    kv_transfer: str  # HOST:PORT for exchanging pages with other workers; "": none
     kv_transfer_secret: str
-    kv_transfer_bytes: int  # the most memory for pages that are kept for other workers
+    kv_transfer_bytes: int  # maximum memory for pages kept for other workers
     kv_transfer_lease_seconds: int
-    kv_events: str  # endpoint of ZeroMQ that publishes changes of the prefix cache; "" for none
+    kv_events: str  # ZeroMQ endpoint that publishes changes of the prefix cache; "": none
     kv_events_replay: str
     kv_events_topic: str
     allow_unknown_config: Sequence[str]
@@ -63,7 +63,7 @@ class EngineParams(TypedDict, total=False):
 
 
 class RequestParams(TypedDict, total=False):
-    """Parameters of a generation. One that is left out has the library's default."""
+    """Parameters of a generation. Omitted parameters have the library's defaults."""
 
     max_tokens: int
     time_limit: Optional[float]  # seconds
@@ -90,10 +90,10 @@ class RequestParams(TypedDict, total=False):
     drafter: Optional[str]
     verifier: Optional[str]
     prediction: str
-    cache_salt: str  # the tenant; prefixes and remembered texts stay with it
+    cache_salt: str  # the tenant, which shares its prefixes and remembered texts with no other
     kv_transfer_params: _native.KvTransferParams
     request_id: str  # in log lines
-    logprobs: Union[int, _native.LogprobOptions]  # a number: that many likely tokens
+    logprobs: Union[int, _native.LogprobOptions]  # a number: this many most likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 
 
@@ -134,13 +134,13 @@ def _unknown(name: str, kind: str, known: Iterable[str], others: Mapping[str, st
 
 
 def _plain(value: Any) -> Any:
-    """A NumPy scalar as Python's own."""
+    """Converts a NumPy scalar to a plain Python value."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def ids_of(ids: Any, field: str = "prompt", or_else: str = "") -> np.ndarray:
-    """Token ids as the engine takes them: int32, one dimension, contiguous. FieldError for other
-    values, with `or_else` as a further allowed kind."""
+    """Token ids as the engine expects them: int32, one dimension, contiguous. FieldError for
+    other values; `or_else` names a further allowed kind."""
     try:
         array = np.asarray(ids)
     except ValueError:  # lists of different lengths

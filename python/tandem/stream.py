@@ -18,8 +18,8 @@ class Stream:
     whether it is read or not. Thread-safe, except that only one reader may read at a time. It
     belongs to its engine's process: in a forked child, reading and waiting raise EngineError.
 
-    A stream that is left early -- by `break`, by an exception, by the cancellation of its task --
-    goes on until `cancel`, or until it is used as a context manager and that is left:
+    A stream that is left early, by `break`, an exception or the cancellation of its task, goes on
+    until `cancel` is called. As a context manager it is cancelled when its block is left:
 
         with engine.stream(prompt) as stream:
             for piece in stream: ...
@@ -93,8 +93,8 @@ class Stream:
             return self._end is not None
 
     def wait(self, timeout: Optional[float] = None) -> _native.Completion:
-        """The completion, when the generation has ended; its error is raised. TimeoutError if it
-        has not ended after `timeout` seconds: it goes on."""
+        """Waits for the end and returns the completion, or raises its error. Raises TimeoutError
+        after `timeout` seconds, but the generation goes on."""
         self._engine.check_process()
         with self._changed:
             if not self._changed.wait_for(lambda: self._end is not None, timeout):
@@ -171,7 +171,7 @@ class Stream:
 
 class ChatStream(Stream):
     """The answer to a conversation as a stream. Its pieces are ChatPieces and its completion is a
-    ChatCompletion: they have reasoning, content and calls of functions apart."""
+    ChatCompletion: with separate reasoning, content and tool calls."""
 
     def __init__(
         self, engine: _native.Engine, request: _native.Request, reader: _native.ChatAnswerReader
@@ -219,6 +219,6 @@ def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> No
     try:
         loop.call_soon_threadsafe(wake)
     except RuntimeError:
-        # The loop is closed, and so are the tasks that waited in it.
+        # The loop is closed, and so are the tasks that waited on it.
         if not loop.is_closed():
             raise

@@ -1,4 +1,4 @@
-"""The answers to conversations: separate reasoning, content and calls of functions."""
+"""The answers to conversations: separate reasoning, content and function calls."""
 
 import asyncio
 import copy
@@ -27,7 +27,7 @@ def made(folder):
 
 @pytest.fixture(scope="module")
 def thinking(tmp_path_factory):
-    """A model that answers ANSWER, its first token's text; its template mentions reasoning."""
+    """A model whose first token is the text ANSWER, with a template that mentions reasoning."""
     folder = tmp_path_factory.mktemp("thinking") / "model"
     shutil.copytree(MODEL, folder, copy_function=shutil.copyfile)
     folder.chmod(0o755)
@@ -52,7 +52,7 @@ def thinking(tmp_path_factory):
         yield engine
 
 
-def test_answers_have_reasoning_and_calls_apart(thinking):
+def test_answers_separate_reasoning_and_calls(thinking):
     pieces = []
     answer = thinking.chat(MESSAGES, pieces.append, **CHAT)
     assert isinstance(answer, tandem.Completion)
@@ -72,7 +72,7 @@ def test_answers_have_reasoning_and_calls_apart(thinking):
     assert thinking.chat(MESSAGES, variables=variables, max_tokens=2).reasoning == ""
 
 
-def test_messages_go_on_with_the_conversation(thinking):
+def test_messages_continue_the_conversation(thinking):
     message = thinking.chat(MESSAGES, **CHAT).message
     assert message["reasoning_content"] == "They ask."
     call, = message["tool_calls"]
@@ -83,7 +83,7 @@ def test_messages_go_on_with_the_conversation(thinking):
     assert '{"name": "weather", "content": "warm"}' in told
 
 
-def test_streams_give_the_parts_as_they_come(thinking):
+def test_streams_separate_the_parts(thinking):
     with thinking.stream_chat(MESSAGES, **CHAT) as stream:
         pieces = list(stream)
         answer = stream.wait()
@@ -101,7 +101,7 @@ def test_streams_give_the_parts_as_they_come(thinking):
             return "".join(parts), (await stream.wait_async()).content
 
     assert asyncio.run(read()) == ("They ask.", "Let me look.")
-    # Text that was held back until the end comes as a piece without tokens.
+    # Text that was held back until the end is a piece without tokens.
     held = list(thinking.stream_chat([{"role": "user", "content": "Why?"}], tools=TOOLS,
                                      temperature=0.0, max_tokens=3))
     assert "".join(p.content for p in held) == "".join(p.text for p in held)
@@ -120,7 +120,7 @@ def test_a_function_that_raises_or_stops_ends_the_answer(thinking):
     ([{"type": "search"}], "tools[0].type"), ([5], "tools[0]"),
     ([{"type": "function", "function": {"name": "a b"}}], "tools[0].function.name"),
     ([*TOOLS, *TOOLS], "tools[1].function.name"), ([float("nan")], "tools")])
-def test_tools_that_are_wrong_are_errors(thinking, tools, field):
+def test_invalid_tools_are_errors(thinking, tools, field):
     for ask in (thinking.chat, thinking.stream_chat):
         with pytest.raises(tandem.FieldError) as caught:
             ask(MESSAGES, tools=tools, max_tokens=1)
@@ -128,7 +128,7 @@ def test_tools_that_are_wrong_are_errors(thinking, tools, field):
         assert field in str(caught.value)
 
 
-def test_answers_are_copied_and_shown(thinking):
+def test_answers_can_be_copied_and_shown(thinking):
     pieces = []
     answer = thinking.chat(MESSAGES, pieces.append, **CHAT)
     for value in (answer, pieces[0], answer.tool_calls[0]):

@@ -5,8 +5,9 @@ import sys
 
 from conftest import DRAFT, TARGET
 
-# Forks while a stream runs and another thread generates, so that locks may be held. Every use of the engine
-# in the child must raise, but for closing and cancelling; a child that hangs makes the parent hang.
+# Forks while a stream runs and another thread generates, so that locks may be held. In the child
+# every use of the engine must raise, except closing and cancelling. A child that hangs makes the
+# parent hang.
 SCRIPT = f"""
 import asyncio, os, threading
 import tandem

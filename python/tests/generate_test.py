@@ -20,7 +20,7 @@ def ids(completion):
     return completion.token_ids.tolist()
 
 
-def test_seeded_output_is_the_command_lines(engine):
+def test_seeded_output_matches_the_command_line(engine):
     command = [sys.executable, "-m", "tandem", "generate", "--target", TARGET, "--draft", DRAFT,
                "--prompt", PROMPT, "--max-tokens", "48", "--temperature", "0.7", "--seed", "11"]
     program = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -31,7 +31,7 @@ def test_seeded_output_is_the_command_lines(engine):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("drafter", ["model", "ngram", "model+ngram"])
-def test_speculative_output_is_plain_output_bit_for_bit(engine, drafter, temperature):
+def test_speculative_output_equals_plain_output_bit_for_bit(engine, drafter, temperature):
     params = {**SEEDED, "temperature": temperature, "logprobs": 3, "verifier": "exact_match"}
     plain = engine.generate(PROMPT, drafter="none", **params)
     drafted = engine.generate(PROMPT, drafter=drafter, draft_tokens=4, **params)
@@ -49,7 +49,7 @@ def test_other_seeds_give_other_output(engine):
         engine.generate(PROMPT, **{**SEEDED, "seed": 12}))
 
 
-def test_statistics_and_provenance_tell_of_the_same_tokens(engine):
+def test_statistics_match_the_provenance(engine):
     completion = engine.generate(PROMPT, draft_tokens=3, **SEEDED)
     stats = completion.stats
     assert len(completion.provenance) == len(completion.token_ids) == stats.emitted == 48
@@ -192,7 +192,7 @@ def test_a_list_of_prompts_gives_a_list_of_completions(engine):
     assert [ids(completion) for completion in one] == alone[:1]
 
 
-def test_a_list_may_have_more_prompts_than_the_engine_takes_at_once(engine):
+def test_a_list_may_have_more_prompts_than_the_engine_accepts_at_once(engine):
     prompts = [[5 + index] for index in range(40)]  # max_generations is 16
     completions = engine.generate(prompts, max_tokens=3, seed=1, ignore_eos=True)
     assert [len(completion.token_ids) for completion in completions] == [3] * 40
@@ -223,7 +223,7 @@ def test_bad_options_and_files_are_errors():
         tandem.Engine(TARGET, drafter="oracle")
 
 
-def test_two_threads_at_once_give_what_one_gives(engine):
+def test_two_threads_get_the_same_output_as_one(engine):
     prompts = [PROMPT, "The old woman went into the wood"]
     alone = [ids(engine.generate(prompt, **SEEDED)) for prompt in prompts]
     together = [[], []]
@@ -241,7 +241,7 @@ def test_two_threads_at_once_give_what_one_gives(engine):
 
 
 def test_the_gil_is_free_while_the_engine_works(engine):
-    """A callback is waited for by the generation, and runs only where the waiting thread lets it."""
+    """The generation waits for its callback, which runs only if the waiting one frees the GIL."""
     seen = []
     engine.generate(PROMPT, lambda piece: seen.append(threading.get_ident()), **SEEDED)
     assert seen and threading.get_ident() not in seen
@@ -289,7 +289,7 @@ def test_a_time_limit_ends_a_generation(engine):
 
 
 def test_an_interrupt_cancels():
-    """In a process of its own, to which a signal is sent when its generation has begun."""
+    """Runs in a separate process, which gets a signal after its generation has begun."""
     script = (f"import os, signal, tandem\n"
               f"sent = []\n"
               f"engine = tandem.Engine({str(TARGET)!r}, draft={str(DRAFT)!r})\n"
@@ -318,7 +318,7 @@ def test_a_closed_engine_says_so():
     assert tokenizer.decode(tokenizer.encode("a king")) == "a king"
 
 
-def test_closing_ends_what_another_thread_waits_for():
+def test_closing_ends_a_generation_in_another_thread():
     engine = tandem.Engine(TARGET)
     begun, outcome = threading.Event(), []
 
@@ -355,12 +355,12 @@ def _request():
     return request_of(PROMPT, {"max_tokens": 30})
 
 
-def test_one_call_makes_an_engine_of_its_own(engine):
+def test_one_call_makes_its_own_engine(engine):
     completion = tandem.generate(TARGET, PROMPT, engine={"draft": str(DRAFT)}, **SEEDED)
     assert ids(completion) == ids(engine.generate(PROMPT, **SEEDED))
 
 
-def test_what_an_engine_is_made_of(engine):
+def test_an_engine_describes_its_parts(engine):
     assert engine.target_info.parameters > engine.draft_info.parameters > 0
     assert engine.target_info.vocab_size >= engine.tokenizer.vocab_size > 1000
     assert engine.drafter == "model+ngram"
@@ -371,8 +371,8 @@ def test_what_an_engine_is_made_of(engine):
     assert engine.load.prompt_tokens > 0
 
 
-def test_an_error_of_python_itself_in_a_callback_is_raised(engine):
-    # Python 3.11 raises these without an object, which is made when it is asked for.
+def test_a_builtin_error_in_a_callback_is_raised(engine):
+    # Python 3.11 raises these without an object, which it creates on demand.
     for callback, error in ((lambda piece: 1 / 0, ZeroDivisionError), (lambda piece: {}["key"], KeyError)):
         with pytest.raises(error) as caught:
             engine.generate(PROMPT, callback, max_tokens=4)

@@ -13,7 +13,7 @@ PROMPT = "Once upon a time there lived an old king"
 
 
 def write_head(folder, target):
-    """A one-layer head of noise: nothing that it says is right but by chance."""
+    """Writes a one-layer head with random weights, which predicts tokens only by chance."""
     hidden, ffn, rng = target["hidden_size"], 96, np.random.default_rng(1)
     heads, kv_heads, dim = (target[n] for n in ("num_attention_heads", "num_key_value_heads",
                                                 "head_dim"))
@@ -52,7 +52,7 @@ def head(tmp_path_factory):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_its_output_is_plain_output_bit_for_bit(head, temperature):
+def test_its_output_equals_plain_output_bit_for_bit(head, temperature):
     with tandem.Engine(TARGET, draft=head) as engine:
         assert engine.drafter == "eagle3+ngram"
         params = {"max_tokens": 32, "temperature": temperature, "seed": 3}

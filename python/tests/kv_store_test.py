@@ -5,7 +5,7 @@ import tandem
 from conftest import DRAFT, TARGET
 
 
-def test_a_later_engine_finds_what_an_earlier_one_has_kept(tmp_path):
+def test_a_later_engine_finds_pages_of_an_earlier_one(tmp_path):
     folder = tmp_path / "pages"
     prompt = "Once upon a time there was a little girl who lived in a house near the forest. " * 3
     completions = []
@@ -17,12 +17,12 @@ def test_a_later_engine_finds_what_an_earlier_one_has_kept(tmp_path):
     assert completions[0].store_tokens == 0
     for completion in completions:
         assert completion.memory_tokens + completion.store_tokens == completion.cached_tokens
-    # How many come depends on how fast the disk is.
+    # The number of pages that are read depends on the speed of the disk.
     assert counts.pages_read >= counts.pages_hit
     assert counts.pages_damaged == 0
     assert (folder / "pages-1.mdb").stat().st_size > 0
 
 
-def test_sizes_that_hold_nothing_are_refused():
+def test_stores_that_are_too_small_are_refused():
     with pytest.raises(tandem.FieldError, match="kv_store_size: must be at least 1048576, got 5"):
         tandem.Engine(TARGET, kv_store="x", kv_store_bytes=5)

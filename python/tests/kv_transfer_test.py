@@ -21,7 +21,7 @@ def test_one_engine_reads_the_prompt_and_another_writes_the_answer():
             pytest.skip(str(error))
         found = read.kv_transfer_params
         assert found.do_remote_prefill and found.remote_num_tokens > 0
-        found.tokens_per_second = 20.0  # so that the other waits
+        found.tokens_per_second = 20.0  # so slow that the other worker waits
         answer = decode.generate(PROMPT, max_tokens=16, temperature=0, kv_transfer_params=found)
         alone = prefill.generate(PROMPT, max_tokens=16, temperature=0, cache_salt="anew")
         assert list(answer.token_ids) == list(alone.token_ids)
@@ -30,7 +30,7 @@ def test_one_engine_reads_the_prompt_and_another_writes_the_answer():
         assert prefill.load.transfer.pages_sent == decode.load.transfer.pages_received
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_values_are_refused():
     with pytest.raises(tandem.FieldError, match="kv_transfer: must be HOST:PORT"):
         tandem.Engine(TARGET, kv_transfer="nowhere")
     asked = tandem.KvTransferParams()

@@ -21,8 +21,8 @@ def members(klass):
     return {name for name in vars(klass) if not name.startswith("_")}
 
 
-def test_the_stubs_are_the_module():
-    """Every class, method and property of the module stands in its stub, and no other."""
+def test_the_stubs_match_the_module():
+    """The stub has exactly the classes, methods and properties of the module."""
     classes = {}
     for node in ast.parse((FOLDER / "_native.pyi").read_text()).body:
         if isinstance(node, ast.ClassDef):
@@ -35,7 +35,7 @@ def test_the_stubs_are_the_module():
     assert (FOLDER / "py.typed").exists()
 
 
-def test_parameters_are_the_librarys():
+def test_parameters_match_the_library():
     options = members(_native.EngineOptions) - {"target"}
     assert options == set(EngineParams.__annotations__)
     request = members(_native.Request) - {"prompt", "prompt_ids", "sampling"}
@@ -43,7 +43,7 @@ def test_parameters_are_the_librarys():
     assert not request & members(_native.SamplingParams)
 
 
-def test_what_it_exports_is_there():
+def test_exported_names_exist():
     assert tandem.__all__ == sorted(tandem.__all__)
     for name in tandem.__all__:
         assert hasattr(tandem, name)
@@ -74,7 +74,7 @@ def test_the_wheel_has_a_command_and_constraints():
 
 
 def test_the_wheel_has_the_models_that_come_with_the_program():
-    """What CMake is to install; the files themselves are large."""
+    """Reads CMake's install script, because the files themselves are large."""
     scripts = (FOLDER.parent.parent / "cmake_install.cmake").read_text()
     for model in ("storyteller-7m", "storyteller-1m", "smollm2-draft"):
         assert scripts.count(f"/models/{model}") == 2  # for `cmake --install`, and for the wheel

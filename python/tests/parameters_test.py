@@ -29,6 +29,6 @@ def test_sampling_reaches_the_engine():
         assert getattr(sampling, name) == value != getattr(_native.SamplingParams(), name), name
 
 
-def test_what_is_not_allowed_is_refused():
+def test_values_out_of_range_are_refused():
     with pytest.raises(tandem.FieldError, match="max_batch: must be from 1 to 65536, got 0"):
         tandem.Engine(ROOT / "models/storyteller-7m", max_batch=0)

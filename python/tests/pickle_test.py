@@ -13,7 +13,7 @@ COPIES = [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepc
 
 
 def plain(value):
-    """A value of the module as Python's own."""
+    """Converts a value of the module to plain Python values."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.tolist()
     if isinstance(value, (list, tuple)):
@@ -26,7 +26,7 @@ def plain(value):
 
 @pytest.fixture(scope="module")
 def values(engine):
-    """One of each class, no member of which is what a new one has, as far as the engine lets it."""
+    """One value of each class, with as few default members as the engine allows."""
     pieces = []
     completion = engine.generate(
         PROMPT, pieces.append, max_tokens=12, temperature=0.7, seed=2, logprobs=2, draft_tokens=3,

@@ -10,7 +10,7 @@ from conftest import TARGET
 PROMPT = "Once upon a time there lived an old king"
 
 
-def test_results_show_what_they_hold(engine):
+def test_results_show_their_members(engine):
     pieces = []
     completion = engine.generate(PROMPT, pieces.append, max_tokens=4, temperature=0.0, logprobs=1,
                                  draft_tokens=2, drafter="model")

@@ -20,7 +20,7 @@ def test_the_example_tells_the_story(engine):
     assert "draft tokens were accepted" in told.stdout
 
 
-def test_the_example_says_what_is_missing():
+def test_the_example_names_a_missing_model():
     told = run("examples/story.py", "nowhere", DRAFT)
     assert told.returncode == 1
     assert "nowhere" in told.stderr and "Traceback" not in told.stderr

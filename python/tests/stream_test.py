@@ -14,7 +14,7 @@ SEEDED = {"max_tokens": 48, "temperature": 0.7, "seed": 11}
 LONG = {"max_tokens": 800, "ignore_eos": True, "seed": 3, "draft_tokens": 0}
 
 
-def test_a_stream_joins_to_the_whole(engine):
+def test_pieces_of_a_stream_join_to_the_whole(engine):
     whole = engine.generate(PROMPT, **SEEDED)
     stream = engine.stream(PROMPT, **SEEDED)
     pieces = list(stream)
@@ -26,7 +26,7 @@ def test_a_stream_joins_to_the_whole(engine):
     assert list(stream) == []
 
 
-def test_async_streams_at_once_join_to_their_wholes(engine):
+def test_concurrent_async_streams_give_whole_texts(engine):
     prompts = [PROMPT, "The wolf", "A cat and a mouse"]
 
     async def read(prompt):
@@ -41,7 +41,7 @@ def test_async_streams_at_once_join_to_their_wholes(engine):
     assert asyncio.run(read_all()) == [engine.generate(p, **SEEDED).text for p in prompts]
 
 
-def test_cancelling_ends_a_stream_with_what_it_has(engine):
+def test_a_cancelled_stream_keeps_its_output(engine):
     stream = engine.stream(PROMPT, **LONG)
     text = next(stream).text
     stream.cancel()
@@ -53,7 +53,7 @@ def test_cancelling_ends_a_stream_with_what_it_has(engine):
     stream.cancel()  # does nothing after the end
 
 
-def test_leaving_its_block_cancels_a_stream(engine):
+def test_leaving_the_block_cancels_a_stream(engine):
     with engine.stream(PROMPT, **LONG) as stream:
         for _ in stream:
             break
@@ -68,7 +68,7 @@ def test_cancelling_a_task_cancels_its_stream(engine):
             streams.append(stream)
             async for _ in stream:
                 begun.set()
-        raise AssertionError("it was to be cancelled")
+        raise AssertionError("the task was not cancelled")
 
     async def cancel():
         begun = asyncio.Event()
@@ -82,7 +82,7 @@ def test_cancelling_a_task_cancels_its_stream(engine):
     assert streams[0].wait().finish_reason == "cancelled"
 
 
-def test_a_loop_that_ends_while_a_stream_goes_on_harms_nobody(engine):
+def test_a_loop_may_end_before_its_stream(engine):
     streams = []
 
     async def begin():

@@ -12,7 +12,7 @@ from conftest import TARGET
 TURN = [{"role": "user", "content": "Who lived in the wood?"}]
 
 
-def test_a_tokenizer_goes_there_and_back(engine):
+def test_a_tokenizer_round_trip(engine):
     tokenizer = tandem.Tokenizer.load(str(TARGET))
     text = "The fox said: na\u00efve geese, \U0001f98a!"
     ids = tokenizer.encode(text)
@@ -29,7 +29,7 @@ def test_a_tokenizer_goes_there_and_back(engine):
         assert caught.value.field == "ids"
 
 
-def test_names_of_models_stand_for_them(engine, tmp_path, monkeypatch):
+def test_models_can_be_given_by_name(engine, tmp_path, monkeypatch):
     with tandem.Engine("storyteller-7m", drafter="none") as named:
         monkeypatch.chdir(tmp_path)
         assert named.tokenizer.vocab_size == engine.tokenizer.vocab_size
@@ -50,7 +50,7 @@ def test_special_tokens_are_plain_text_unless_asked_for(engine):
     assert tokenizer.decode(np.array([special], dtype=np.int32), skip_special=True) == ""
 
 
-def test_a_conversation_is_a_prompt_of_the_template(engine):
+def test_a_conversation_becomes_a_prompt_of_the_template(engine):
     prompt = engine.chat_prompt(TURN)
     assert "Who lived in the wood?" in engine.tokenizer.decode(prompt)
     answer = engine.chat(TURN, max_tokens=12, seed=5)
@@ -61,7 +61,7 @@ def test_a_conversation_is_a_prompt_of_the_template(engine):
     assert streamed == answer.text
 
 
-def test_a_template_of_ones_own(engine):
+def test_a_template_can_be_parsed(engine):
     template = tandem.ChatTemplate.parse(
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ mood }}")
     parts = template.render(json.dumps(TURN), variables=json.dumps({"mood": "gay"}))

@@ -15,8 +15,8 @@ absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
   if (count > ShareOf(free)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue is full: ", free, " of ", capacity_,
-                     " places are free, and a request may take ", ShareOf(free), " of them; ",
-                     count, count == 1 ? " is" : " are", " wanted; try again later"));
+                     " places are free, and a request may use ", ShareOf(free), " of them; ", count,
+                     count == 1 ? " is" : " are", " needed; try again later"));
   }
   num_inside_ += count;
   for (Place& place : places) place.reset(this);
@@ -59,7 +59,7 @@ absl::StatusOr<ByteBudget::Share> ByteBudget::Take(int64_t bytes) {
   if (others + bytes <= capacity_) return share;
   return absl::ResourceExhaustedError(absl::StrCat(
       "body: has ", bytes, " bytes, allowed: ", std::max<int64_t>(capacity_ - others, 0),
-      " more next to those of other large requests; try again later"));
+      " more while other large requests are in progress; try again later"));
 }
 
 }  // namespace tandem

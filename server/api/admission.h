@@ -13,34 +13,34 @@
 
 namespace tandem {
 
-// How many sequences are with the engine, and whether more may come. Thread-safe.
+// Counts the sequences that the engine has, and decides whether more are admitted. Thread-safe.
 class Admission {
  public:
   struct Leaving {
     void operator()(Admission* admission) const { admission->Leave(); }
   };
-  // One sequence's place, given back when it is destroyed. The Admission must outlive it.
+  // One sequence's place, released when it is destroyed. The Admission must outlive it.
   using Place = std::unique_ptr<Admission, Leaving>;
 
   explicit Admission(int capacity) : capacity_(capacity) {}
 
-  // Lets a request's `count` sequences in. A request of several takes at most half of the places
-  // that are free: so it always leaves as many to others, and whoever asks for one gets it while
-  // there is one. RESOURCE_EXHAUSTED if they are too many, UNAVAILABLE after Close(); then none is
-  // in.
+  // Admits the `count` sequences of a request, all or none. A request with several sequences gets
+  // at most half of the free places (rounded up), so a single sequence is admitted as long as a
+  // place is free. Returns RESOURCE_EXHAUSTED if there are too few places, UNAVAILABLE after
+  // Close().
   absl::StatusOr<std::vector<Place>> Enter(int count);
   void Close();
 
   int capacity() const { return capacity_; }
-  // The most sequences that one request can ever have.
+  // The maximum number of sequences of one request, on an empty server.
   int max_per_request() const { return ShareOf(capacity_); }
   int num_inside() const;
   bool is_closed() const;
-  // True when nobody is inside, false if `timeout` passes before.
+  // Waits until no sequence is inside. Returns false if `timeout` passes first.
   bool AwaitEmpty(absl::Duration timeout) const;
 
  private:
-  // Half, rounded up.
+  // Half of `free`, rounded up.
   static int ShareOf(int free) { return free - free / 2; }
   void Leave();
 
@@ -50,19 +50,19 @@ class Admission {
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// How many bytes are held together, by requests that are large. Thread-safe.
+// Limits the total bytes that large requests hold. Thread-safe.
 class ByteBudget {
  public:
   struct Return {
     int64_t bytes = 0;
     void operator()(ByteBudget* budget) const { budget->num_held_ -= bytes; }
   };
-  // Bytes that are given back when it is destroyed. The budget must outlive it.
+  // Bytes that are returned to the budget when the share is destroyed. The budget must outlive it.
   using Share = std::unique_ptr<ByteBudget, Return>;
 
   explicit ByteBudget(int64_t capacity) : capacity_(capacity) {}
 
-  // RESOURCE_EXHAUSTED if they are more than are left.
+  // Returns RESOURCE_EXHAUSTED if fewer than `bytes` are left.
   absl::StatusOr<Share> Take(int64_t bytes);
   int64_t num_held() const { return num_held_; }
 

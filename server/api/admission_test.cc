@@ -11,8 +11,8 @@ namespace {
 
 using Places = std::vector<Admission::Place>;
 
-// Every request on every server of up to 20 places.
-TEST(Admission, ARequestOfSeveralLeavesAsManyPlacesToOthers) {
+// Tries every request on every server of up to 20 places.
+TEST(Admission, RequestsUseAtMostHalfOfTheFreePlaces) {
   for (int capacity = 1; capacity <= 20; ++capacity) {
     for (int inside = 0; inside <= capacity; ++inside) {
       for (int count = 1; count <= capacity + 1; ++count) {
@@ -20,7 +20,7 @@ TEST(Admission, ARequestOfSeveralLeavesAsManyPlacesToOthers) {
         Places others;
         for (int i = 0; i < inside; ++i) {
           absl::StatusOr<Places> one = admission.Enter(1);
-          ASSERT_TRUE(one.ok()) << "one gets in while there is a place";
+          ASSERT_TRUE(one.ok()) << "a single sequence is admitted while a place is free";
           others.push_back(std::move((*one)[0]));
         }
         const absl::StatusOr<Places> places = admission.Enter(count);
@@ -39,7 +39,7 @@ TEST(Admission, ARequestOfSeveralLeavesAsManyPlacesToOthers) {
   }
 }
 
-TEST(Admission, PlacesAreGivenBackOnceHoweverTheyMove) {
+TEST(Admission, MovedPlacesAreReleasedOnce) {
   Admission admission(8);
   {
     Places places = *admission.Enter(4);
@@ -56,7 +56,7 @@ TEST(Admission, PlacesAreGivenBackOnceHoweverTheyMove) {
   EXPECT_EQ(admission.num_inside(), 0);
 }
 
-TEST(ByteBudget, SharesAreGivenBackOnceHoweverTheyMove) {
+TEST(ByteBudget, MovedSharesAreReleasedOnce) {
   ByteBudget budget(10);
   {
     ByteBudget::Share share = *budget.Take(6);
@@ -71,7 +71,7 @@ TEST(ByteBudget, SharesAreGivenBackOnceHoweverTheyMove) {
   EXPECT_TRUE(budget.Take(10).ok());
 }
 
-TEST(Admission, NobodyEntersAfterItIsClosed) {
+TEST(Admission, ClosedAdmissionRefusesRequests) {
   Admission admission(8);
   Places places = *admission.Enter(1);
   admission.Close();

@@ -15,17 +15,16 @@
 
 namespace tandem {
 
-// What tells an answer from others.
+// Identifies an answer.
 struct AnswerStamp {
   std::string id;
   int64_t created = 0;  // seconds since 1970
 };
 
-// The header that says what CacheUse::Header says.
+// The header whose value is CacheUse::Header().
 inline constexpr char kCacheHeader[] = "x-tandem-cache";
 
-// Where the tokens of a request's prompts came from. A prompt counts once, however many sequences
-// it has.
+// The sources of a request's prompt tokens. A prompt counts once, however many sequences it has.
 struct CacheUse {
   int64_t prompt_tokens = 0;
   int64_t memory_tokens = 0;
@@ -35,45 +34,47 @@ struct CacheUse {
   static CacheUse Of(const ApiRequest& request, absl::Span<const Completion> completions);
 
   int64_t cached_tokens() const { return memory_tokens + store_tokens + transfer_tokens; }
-  // The object `prompt_tokens_details`.
+  // Returns the object `prompt_tokens_details`.
   JsonValue Details() const;
-  // "memory=1488 store=512 transfer=0 computed=34".
+  // Returns for example "memory=1488 store=512 transfer=0 computed=34".
   std::string Header() const;
 };
 
-// Writes what answers one request: JSON for the whole, or server-sent events as they go over the
-// wire. Thread-compatible.
+// Writes the answer to one request, as one JSON document or as server-sent events in their wire
+// format. Thread-compatible.
 class AnswerWriter {
  public:
-  // The kind that the request wants. Both must outlive it.
+  // Makes the writer for the request's endpoint. `request` and `model` must outlive it.
   static std::unique_ptr<AnswerWriter> Make(const ApiRequest* request, const ServedModel* model,
                                             AnswerStamp stamp);
   virtual ~AnswerWriter() = default;
 
-  // `completions`: by sequence, prompt after prompt.
+  // Returns the whole answer. `completions`: in the order of the sequences, prompt after prompt.
   virtual std::string Whole(absl::Span<const Completion> completions) = 0;
 
-  // The events that open a stream, and those that one piece of sequence `choice` adds.
+  // The events that open a stream, and those for one piece of sequence `choice`.
   virtual std::string FirstEvents() = 0;
   virtual std::string PieceEvents(int choice, const OwnedPiece& piece) = 0;
-  // The end of a sequence. With the stream's last one `completions` has all, else it is empty.
+  // The events that end a sequence. `completions` has all completions for the last sequence of the
+  // stream, and is empty for the others.
   virtual std::string EndEvents(int choice, FinishReason reason,
                                 absl::Span<const Completion> completions) = 0;
   // The events that close the stream, after the last sequence's end.
   virtual std::string LastEvents(absl::Span<const Completion> completions) = 0;
-  // What closes it when the request has failed.
+  // The events that close the stream after the request has failed.
   virtual std::string ErrorEvents(const absl::Status& status) = 0;
 
  protected:
   AnswerWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp);
 
-  // The id of one of a sequence's calls: nine letters and digits, which is the only form that
-  // templates of Mistral's take.
+  // Returns the id of one of a sequence's tool calls: nine letters and digits, the only form that
+  // Mistral's templates accept.
   std::string CallIdOf(int choice, int call) const;
-  // The tokens of a sequence's reasoning; 0 if the request does not take that out of the text.
+  // Counts the reasoning tokens of a sequence; 0 if the request does not separate reasoning from
+  // the text.
   int64_t ReasoningTokensOf(const Completion& completion) const;
-  // An answer's members "speculation", "timings" and, where pages are kept for another worker,
-  // "kv_transfer_params".
+  // Returns the answer's members "speculation", "timings" and, if pages are kept for another
+  // worker, "kv_transfer_params".
   JsonValue ReportsOf(absl::Span<const Completion> completions) const;
 
   const ApiRequest* const request_;

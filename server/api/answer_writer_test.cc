@@ -17,7 +17,7 @@ TEST(CacheUse, CountsEachPromptOnce) {
     completion.store_tokens = 256;
     completion.transfer_tokens = 32;
   }
-  completions[1].cached_tokens = 1008;  // the second of a prompt found the first's
+  completions[1].cached_tokens = 1008;  // the prompt's second sequence found the pages of the first
   const CacheUse use = CacheUse::Of(request, completions);
   EXPECT_EQ(use.Header(), "memory=1424 store=512 transfer=64 computed=34");
   EXPECT_EQ(use.Details(), JsonValue({{"cached_tokens", 2000},

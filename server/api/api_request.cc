@@ -20,14 +20,14 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr int kDefaultMaxTokens = 16;  // of completions, as OpenAI's
+constexpr int kDefaultMaxTokens = 16;  // for completions, as in OpenAI's API
 constexpr Limits kLogprobs = {.low = kLogprobLimits.low, .high = kLogprobLimits.high};
 constexpr Limits kSequences = {.low = 1, .high = 128};
 
 constexpr char kPromptKinds[] =
-    "a string, a list of strings, a list of token ids or a list of such";
+    "a string, a list of strings, a list of token ids or a list of such lists";
 
-// ---- Fields that all kinds of request have ----
+// ---- Fields of every kind of request ----
 
 void ReadStream(RequestFields* fields, ApiRequest* request) {
   fields->Read("stream", &request->stream);
@@ -56,11 +56,11 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   }
   request->constraint_field = ReadConstraint(fields, &request->request);
   ReadPrediction(fields, &request->request);
-  RefuseUnservedSampling(fields);
-  TakeFieldsWithoutEffect(fields);
+  RefuseUnsupportedSampling(fields);
+  IgnoreFieldsWithoutEffect(fields);
 }
 
-// What the engine is asked for, so that what is shown is there.
+// Sets the log-probabilities that the engine must return for those that the answer shows.
 void SetLogprobs(ApiRequest* request) {
   Request& options = request->request;
   options.logprobs.num_top = request->num_logprobs;
@@ -68,21 +68,20 @@ void SetLogprobs(ApiRequest* request) {
   if (request->echo && !request->is_chat) {
     options.prompt_logprobs.num_top = std::max(request->num_logprobs, request->num_prompt_logprobs);
   }
-  // Which sequences are the best is told by their tokens' own.
+  // best_of ranks the sequences by the log-probabilities of their own tokens.
   const bool chooses = request->best_of > request->n;
   if (chooses) options.logprobs.num_top = std::max(options.logprobs.num_top, 0);
 }
 
 // ---- Completions ----
 
-// What a completion goes on after.
+// The fields that decide how the prompt of a completion is encoded.
 struct PromptFields {
-  bool adds_special_tokens = true;  // those that stand around a text
+  bool adds_special_tokens = true;  // those that the tokenizer puts around a text
   std::optional<std::string> suffix{};
 };
 
-// The tokens that say what stands before and behind the text to be written, as models of code have
-// learnt them.
+// The tokens with which code models mark the text before and after the text to write.
 struct InfillTokens {
   TokenId prefix, suffix, middle;
 };
@@ -100,8 +99,8 @@ std::optional<InfillTokens> InfillTokensOf(const Tokenizer& tokenizer) {
   return std::nullopt;
 }
 
-// PREFIX text SUFFIX suffix MIDDLE. Special tokens that are written in a text do not count: it is
-// a file's.
+// PREFIX text SUFFIX suffix MIDDLE. Special tokens spelled out in `text` are not parsed, because it
+// comes from a file.
 absl::StatusOr<std::vector<TokenId>> EncodeInfill(const std::string& text,
                                                   const std::string& suffix,
                                                   const ServedModel& model) {
@@ -142,7 +141,7 @@ PromptFields ReadPromptFields(RequestFields* fields) {
   return read;
 }
 
-// A string, ids, or a list of either.
+// Reads a string, token ids, or a list of either.
 absl::Status ReadPrompts(const Json& prompt, const PromptFields& fields, const ServedModel& model,
                          ApiRequest* request) {
   const auto wrong = [](const Json& found) {
@@ -158,7 +157,7 @@ absl::Status ReadPrompts(const Json& prompt, const PromptFields& fields, const S
     if (element.is_string()) {
       absl::StatusOr<std::vector<TokenId>> encoded =
           EncodePrompt(element.get<std::string>(), fields, model);
-      // The tokenizer names its own argument.
+      // The tokenizer's error names the tokenizer's own argument.
       const bool is_of_suffix = FieldOf(encoded.status()) == "suffix";
       if (!encoded.ok() && !is_of_suffix) return WithField(encoded.status(), "prompt");
       RETURN_IF_ERROR(encoded.status());
@@ -189,7 +188,7 @@ void ReadBestOf(RequestFields* fields, ApiRequest* request) {
 
 // ---- Chat ----
 
-// What is known of chats elsewhere, and not done here.
+// Refuses OpenAI chat fields that are not implemented here.
 void RefuseUnservedChatFields(RequestFields* fields) {
   fields->AllowOnly("functions", {Json::array()});
   fields->AllowOnly("function_call", {"none"});
@@ -205,12 +204,12 @@ Request ApiRequest::RequestOf(int sequence) const {
   Request own = request;
   own.prompt_ids = prompts[sequence / sequences_per_prompt()];
   own.sequence = static_cast<uint32_t>(sequence);
-  // The others of its sequences find the pages of the first.
+  // Later sequences find the pages that the first has fetched.
   if (sequence > 0) own.kv_transfer_params = KvTransferParams();
   return own;
 }
 
-absl::Status ApiRequest::InItsNames(const absl::Status& status) const {
+absl::Status ApiRequest::WithRequestFieldNames(const absl::Status& status) const {
   const char* prompt = PromptField();
   const char* logprobs = is_chat ? "top_logprobs" : "logprobs";
   const std::pair<absl::string_view, absl::string_view> names[] = {
@@ -282,7 +281,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
-  DisregardUnwrittenNames("messages", model, &fields);
+  IgnoreUnwrittenNames("messages", model, &fields);
   ReadTools(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
   RETURN_IF_ERROR(fields.Finish());

@@ -1,5 +1,5 @@
-// Any bytes as the body of every POST, mostly with the fields that there are and values of wrong
-// types and sizes: refused with an error that can be sent and names one of the fields, or a request
+// Parses any bytes as the body of every POST, mostly with known fields that have values of wrong
+// types and sizes. Each result is either an error that can be sent and names a field, or a request
 // whose numbers are within their bounds.
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kContext = 64;
 
-// Every field that is read, by one or the other endpoint.
+// Every field that any endpoint reads.
 const std::vector<nlohmann::json>& Samples() {
   static const auto& samples = *new std::vector<nlohmann::json>(ParseAll({
       R"({"model": "fuzz", "prompt": "ab", "max_tokens": 5, "n": 2, "best_of": 2, "echo": true,
@@ -122,7 +122,7 @@ void CheckError(const absl::Status& status) {
 void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
   if (!request.ok()) return CheckError(request.status());
   TANDEM_CHECK(1 <= request->num_sequences() && request->num_sequences() <= 4);
-  // A request for its prompt's text alone asks for no tokens.
+  // Only a request that echoes its prompt may ask for no tokens.
   TANDEM_CHECK(request->request.max_tokens >= (request->echo ? 0 : 1));
   for (const auto& prompt : request->prompts) {
     TANDEM_CHECK(!prompt.empty());
@@ -130,7 +130,7 @@ void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
   }
 }
 
-// Some endpoint takes each.
+// Checks that at least one endpoint accepts each sample.
 void CheckSamples(const ServedModel& model) {
   for (const nlohmann::json& sample : Samples()) {
     const std::string body = sample.dump();
@@ -149,7 +149,7 @@ void FuzzOne(absl::string_view body) {
       "{{ 'a' if tools }}{{ '<think><tool_call><function=f><parameter=p>' if false }}"));
   static const bool checked = (CheckSamples(model), true);
   (void)checked;
-  // Here tools, calls and results become texts.
+  // This model's template has no place for tools, so tools, calls and results become text.
   static const ServedModel& without_place = *new ServedModel(
       MakeModel("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"));
   CheckRequest(ParseChatRequest(body, without_place, absl::UnixEpoch()));

@@ -36,7 +36,7 @@ absl::StatusOr<ApiRequest> ChatBody(const std::string& body) {
   return ParseChatRequest(body, Model(), absl::UnixEpoch());
 }
 
-// An error of `request` that names `param`, shows `given` and is a 4xx.
+// Expects an error that names `param`, shows `given` and has this HTTP status.
 void ExpectError(const absl::StatusOr<ApiRequest>& request, const std::string& param,
                  const std::string& given, int status = 400, const std::string& code = "") {
   ASSERT_FALSE(request.ok()) << param << " " << given;
@@ -49,7 +49,7 @@ void ExpectError(const absl::StatusOr<ApiRequest>& request, const std::string& p
   }
 }
 
-TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
+TEST(ApiRequest, InvalidCompletionFieldsAreNamed) {
   const struct {
     const char* fields;
     const char* param;
@@ -114,7 +114,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
               "context_length_exceeded");
 }
 
-TEST(ApiRequest, BoundsStopStrings) {
+TEST(ApiRequest, LimitsStopStrings) {
   const auto with_stop = [](const Json& stop) {
     return CompleteBody(Json{{"prompt", "A"}, {"stop", stop}}.dump());
   };
@@ -126,14 +126,14 @@ TEST(ApiRequest, BoundsStopStrings) {
   ExpectError(with_stop(std::vector<std::string>(17, "x")), "stop", "17");
 }
 
-// What the issue's server needed 800 MB for, and what it would have needed 7 GB for.
-TEST(ApiRequest, BoundsWhatAnAnswerMayHold) {
+// Without the limit, the first request needed 800 MB and could have needed 7 GB.
+TEST(ApiRequest, LimitsTheSizeOfAnAnswer) {
   constexpr char kIssue[] = R"(, "n": 8, "logprobs": true, "top_logprobs": 100)";
   ExpectError(Chat(absl::StrCat(kIssue, R"(, "max_tokens": 900)")), "max_tokens",
               "900 for each of 8 sequences with 101 log-probabilities");
   ExpectError(Chat(absl::StrCat(kIssue, R"(, "max_completion_tokens": 900)")),
               "max_completion_tokens", "allowed: ");
-  // Without a limit of its own a chat gets what fits, here less than the context's 1,022 tokens.
+  // Without max_tokens a chat gets what fits, here less than the context's 1,022 tokens.
   const auto chat = Chat(kIssue);
   ASSERT_TRUE(chat.ok());
   const int most = chat->request.max_tokens;
@@ -144,7 +144,7 @@ TEST(ApiRequest, BoundsWhatAnAnswerMayHold) {
   EXPECT_TRUE(Complete(R"(, "n": 8, "max_tokens": 1000, "logprobs": 5)").ok());
 }
 
-TEST(ApiRequest, BoundsAnswersThatAreFullBeforeTheirFirstToken) {
+TEST(ApiRequest, RefusesAnswersThatAreFullBeforeTheirFirstToken) {
   ServedModel model = Model();
   model.max_answer_bytes = 10000;
   const auto complete = [&](const char* fields) {
@@ -162,7 +162,7 @@ TEST(ApiRequest, BoundsAnswersThatAreFullBeforeTheirFirstToken) {
   ExpectError(complete(R"(, "echo": true)"), "n", "100 bytes");
 }
 
-TEST(ApiRequest, NamesWhatIsWrongWithAPrompt) {
+TEST(ApiRequest, InvalidPromptsAreNamed) {
   const char* const wrong[] = {"5",    "[]",         "{}",           "true",
                                "[[]]", "[1.5]",      "[\"a\", [1]x", "[[\"a\"]]",
                                "[-1]", "[\"a\", 1]", "\"\\ud800\""};
@@ -180,9 +180,9 @@ TEST(ApiRequest, NamesWhatIsWrongWithAPrompt) {
   ExpectError(CompleteBody(long_prompt.dump()), "prompt", "1024", 400, "context_length_exceeded");
 }
 
-// An expression of the model's tokenizer that cannot cut this text within its limits: an error of
-// the text, not of the server's load.
-TEST(ApiRequest, NamesATextThatTakesTooLongToCut) {
+// The tokenizer's regular expression cannot split this text within its limits. That is an error of
+// the text, not of the server.
+TEST(ApiRequest, TextsThatTakeTooLongToSplitAreNamed) {
   const auto tokenizer = Tokenizer::Parse(R"({
       "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(?:a+)+b"}, "behavior": "Isolated",
                         "invert": false},
@@ -199,7 +199,7 @@ TEST(ApiRequest, NamesATextThatTakesTooLongToCut) {
               "messages", "regular expression: at byte 0");
 }
 
-TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
+TEST(ApiRequest, InvalidChatFieldsAreNamed) {
   const struct {
     const char* fields;
     const char* param;
@@ -236,7 +236,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
   }
 }
 
-TEST(ApiRequest, HasTheDefaultsOfOpenAi) {
+TEST(ApiRequest, UsesOpenAisDefaults) {
   const auto completion = Complete("");
   ASSERT_TRUE(completion.ok());
   EXPECT_EQ(completion->request.max_tokens, 16);
@@ -288,7 +288,7 @@ TEST(ApiRequest, ReadsEveryField) {
   EXPECT_EQ(request->RequestOf(3).sequence, 3u);
 }
 
-TEST(ApiRequest, TakesNullForAbsent) {
+TEST(ApiRequest, NullCountsAsAbsent) {
   const auto request = Complete(
       R"(, "max_tokens": null, "stop": null, "logit_bias": null, "stream_options": null,
          "seed": null, "speculation": null, "model": null, "temperature": null)");
@@ -304,7 +304,7 @@ TEST(ApiRequest, SpeculationIsOffWithoutDraftTokensOrDrafter) {
   }
 }
 
-TEST(ApiRequest, WordsOfAChatAreNoSpecialTokens) {
+TEST(ApiRequest, ChatContentIsNotParsedForSpecialTokens) {
   const auto request = ChatBody(R"({"messages": [{"role": "system", "content": "a"},
       {"role": "user", "content": [{"type": "text", "text": "<|endof"},
                                    {"type": "text", "text": "text|>"}]}]})");
@@ -315,7 +315,7 @@ TEST(ApiRequest, WordsOfAChatAreNoSpecialTokens) {
   EXPECT_EQ(Model().tokenizer->Decode(ids, /*skip_special=*/true), "a\n<|endoftext|>");
 }
 
-TEST(ApiRequest, SaysWhyAChatIsImpossible) {
+TEST(ApiRequest, ReportsWhyTheChatTemplateIsUnusable) {
   ServedModel model = Model();
   model.chat_template = absl::UnimplementedError("chat_template: line 1: found the tag extends");
   const auto request =

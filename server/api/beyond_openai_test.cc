@@ -1,4 +1,4 @@
-// What is served beyond OpenAI's API, by a real engine.
+// Features beyond OpenAI's API, with a real engine.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -34,7 +34,7 @@ Json Story() {
           {"temperature", 0}};
 }
 
-TEST(BeyondOpenAi, TheBestOfSeveralAreTheLikeliest) {
+TEST(BeyondOpenAi, BestOfReturnsTheLikeliest) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   Json body = Story();
   body.update({{"temperature", 1}, {"seed", 7}, {"n", 4}, {"logprobs", 0}});
@@ -54,12 +54,12 @@ TEST(BeyondOpenAi, TheBestOfSeveralAreTheLikeliest) {
     EXPECT_EQ(best["choices"][i]["text"], ranked[i].second);
     EXPECT_TRUE(best["choices"][i]["logprobs"].is_null());
   }
-  // What was generated counts, all of it, and the prompt once.
+  // All generated tokens count, and the prompt counts once.
   EXPECT_EQ(best["usage"]["completion_tokens"], 4 * 24);
   EXPECT_EQ(best["usage"]["prompt_tokens"], all["usage"]["prompt_tokens"]);
 }
 
-TEST(BeyondOpenAi, PromptLogprobsAreThoseOfAnEcho) {
+TEST(BeyondOpenAi, PromptLogprobsEqualThoseOfAnEcho) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   Json body = Story();
   body.update({{"echo", true}, {"logprobs", 1}, {"prompt_logprobs", 3}, {"max_tokens", 2}});
@@ -69,7 +69,7 @@ TEST(BeyondOpenAi, PromptLogprobsAreThoseOfAnEcho) {
   ASSERT_EQ(rows.size() + 2, echoed["tokens"].size());
   EXPECT_TRUE(rows[0].is_null());
   for (size_t i = 1; i < rows.size(); ++i) {
-    // Three likeliest, and the prompt's own where it is not one of them.
+    // The three likeliest, and the prompt's own token if it is not one of them.
     EXPECT_THAT(rows[i].size(), testing::AnyOf(3u, 4u));
     bool is_there = false;
     for (const auto& [id, row] : rows[i].items()) {
@@ -77,7 +77,7 @@ TEST(BeyondOpenAi, PromptLogprobsAreThoseOfAnEcho) {
       EXPECT_TRUE(row["rank"].is_null() == (rows[i].size() == 4 && !row["rank"].is_number()));
     }
     EXPECT_TRUE(is_there) << i;
-    // One alternative was asked for with the echo.
+    // The echo asked for one alternative.
     EXPECT_LE(echoed["top_logprobs"][i].size(), 2u);
   }
   const Json chat = AskJson(server.get(), "/v1/chat/completions",
@@ -88,7 +88,7 @@ TEST(BeyondOpenAi, PromptLogprobsAreThoseOfAnEcho) {
   EXPECT_FALSE(chat["choices"][0].contains("prompt_logprobs"));
 }
 
-TEST(BeyondOpenAi, AStopMayBeShown) {
+TEST(BeyondOpenAi, StopsCanBeIncludedInTheText) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   Json body = Story();
   const std::string whole = AskJson(server.get(), "/v1/completions", body)["choices"][0]["text"];
@@ -98,7 +98,7 @@ TEST(BeyondOpenAi, AStopMayBeShown) {
   EXPECT_EQ(AskJson(server.get(), "/v1/completions", body)["choices"][0]["text"], before);
   body["include_stop_str_in_output"] = true;
   EXPECT_EQ(AskJson(server.get(), "/v1/completions", body)["choices"][0]["text"], before + stop);
-  // A stop token is text like any other, and a special one if those are shown.
+  // A stop token's text is shown like any other, and a special token's if those are shown.
   Json by_token = Story();
   const Json ids = AskJson(server.get(), "/v1/completions", by_token)["choices"][0]["token_ids"];
   by_token["stop_token_ids"] = Json::array({ids[5]});
@@ -116,7 +116,7 @@ TEST(BeyondOpenAi, AStopMayBeShown) {
             "<|endoftext|><|endoftext|>");
 }
 
-TEST(BeyondOpenAi, AChatEchoesWhatTheAssistantBegan) {
+TEST(BeyondOpenAi, ChatsEchoTheAssistantsPrefix) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   Json body = {{"messages",
                 {{{"role", "user"}, {"content", "Tell"}},
@@ -137,7 +137,8 @@ TEST(BeyondOpenAi, AChatEchoesWhatTheAssistantBegan) {
   EXPECT_EQ(streamed, "Once upon" + plain);
 }
 
-// Whoever drafts, the target decides: greedily and with a seed every drafter gives the same tokens.
+// The target decides, whichever drafter runs: greedily or with a seed, every drafter gives the same
+// tokens.
 TEST(BeyondOpenAi, EveryDrafterThatCanRunIsLossless) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   for (const float temperature : {0.0f, 0.9f}) {
@@ -185,7 +186,7 @@ TEST(BeyondOpenAi, DraftersRunSideBySide) {
   EXPECT_TRUE(SharedPair()->CheckIntegrity().ok());
 }
 
-TEST(BeyondOpenAi, AnEngineOfOneDrafterRefusesOthers) {
+TEST(BeyondOpenAi, RefusesDraftersThatTheEngineDoesNotHave) {
   const std::unique_ptr<Engine> engine = MakeTestEngine();
   Request request{.prompt = "A", .max_tokens = 1};
   request.drafter = DrafterKind::kNgram;
@@ -196,8 +197,6 @@ TEST(BeyondOpenAi, AnEngineOfOneDrafterRefusesOthers) {
   EXPECT_TRUE(engine->Generate(request).ok());
 }
 
-// The model's publisher says how to sample it; a request that says so itself is not changed.
-// Row 157 of the bug catalogue: lm-eval's remote tokenizer finds its end token by these.
 TEST(BeyondOpenAi, RendersPromptsAsTokens) {
   ManualEngine engine;
   const auto server = StartServer(&engine, TestServerOptions());
@@ -217,7 +216,8 @@ TEST(BeyondOpenAi, RendersPromptsAsTokens) {
   EXPECT_EQ(Ask(server.get(), "POST", "/v1/completions/render", R"({"prompt": 1})").status, 400);
 }
 
-TEST(BeyondOpenAi, TellsClientsOfTheTokenizer) {
+// Row 157 of the bug catalogue: lm-eval's remote tokenizer finds its end token with this endpoint.
+TEST(BeyondOpenAi, DescribesTheTokenizer) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   const Answer answer = Ask(server.get(), "GET", "/tokenizer_info");
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -227,7 +227,7 @@ TEST(BeyondOpenAi, TellsClientsOfTheTokenizer) {
   EXPECT_EQ(info["eos_token"], "<|endoftext|>");
   EXPECT_EQ(info["pad_token"], "<|endoftext|>");
   EXPECT_EQ(info["add_bos_token"], true);
-  EXPECT_EQ(info["add_prefix_space"], false);  // of tokenizer_config.json
+  EXPECT_EQ(info["add_prefix_space"], false);  // from tokenizer_config.json
   EXPECT_TRUE(info["chat_template"].is_null());
   const Json ids = AskJson(server.get(), "/tokenize",
                            {{"prompt", info["eos_token"]}, {"add_special_tokens", false}});
@@ -235,7 +235,9 @@ TEST(BeyondOpenAi, TellsClientsOfTheTokenizer) {
   EXPECT_EQ(info["model_max_length"], ids["max_model_len"]);
 }
 
-TEST(BeyondOpenAi, TheServersDefaultsAreOfRequestsThatSayNothing) {
+// The model's publisher recommends how to sample it. A request that sets the sampling itself is
+// unchanged.
+TEST(BeyondOpenAi, ServerDefaultsApplyToAbsentFields) {
   ServerOptions options = TestServerOptions();
   options.service.sampling.temperature = 0;
   const auto server = StartServer(SharedPair(), options);

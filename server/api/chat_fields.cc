@@ -20,7 +20,7 @@ using Json = JsonValue;
 
 constexpr char kContentKinds[] = "a string or a list of text parts";
 
-// `read`, its members in the order in which `said` has those of the same names; others behind them.
+// Returns `read` with its members in the order that `said` has; those that `said` lacks come last.
 Json InOrderOf(const Json& said, Json read) {
   if (!said.is_object()) return read;
   Json ordered = Json::object();
@@ -51,7 +51,7 @@ void ReadToolCalls(RequestFields* fields, Json* message) {
     call.Read("id", &id);
     call.Read("type", &type);
     if (type != "function") call.FailNot("type", type, "function");
-    call.Ignore("index");  // of a streamed answer that was put together
+    call.Ignore("index");  // of streamed answers that a client has joined
     const Json* function = call.Find("function");
     if (function == nullptr) {
       call.FailNot("function", nullptr, "an object with name and arguments");
@@ -117,7 +117,8 @@ std::string ReadContent(RequestFields* fields, bool may_lack, const std::string&
     std::string type;
     part.Read("type", &type);
     const bool is_text = type == "text" || type == "input_text" || type == "output_text";
-    if (part.ok() && !is_text) part.FailNot("type", type, "text; other parts are not served");
+    if (part.ok() && !is_text)
+      part.FailNot("type", type, "text; parts of other types are not supported");
     std::string words;
     part.Read("text", &words);
     text += words;
@@ -137,12 +138,13 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
     fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
   }
   Json message = Json::object();
-  message.get_ref<Json::object_t&>().reserve(6);  // what is inside would be copied for more room
+  message.get_ref<Json::object_t&>().reserve(6);  // a later growth would copy the contents
   message["role"] = role;
   ReadToolCalls(&fields, &message);
   const bool calls_tools = message.contains("tool_calls");
   if (calls_tools && role != "assistant") {
-    fields.FailNot("tool_calls", message["tool_calls"], "what others than assistants have");
+    fields.FailNot("tool_calls", message["tool_calls"],
+                   "possible: only assistants' messages have tool calls");
   }
   message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
   for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
@@ -161,7 +163,7 @@ void ReadTemplateVariables(RequestFields* fields, ChatInput* chat) {
     if (kwargs->is_object()) {
       chat->kwargs = *kwargs;
     } else {
-      fields->FailNot("chat_template_kwargs", *kwargs, "an object of variables of the template");
+      fields->FailNot("chat_template_kwargs", *kwargs, "an object of template variables");
     }
   }
 }
@@ -172,7 +174,7 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   std::string effort;
   fields->Read("reasoning_effort", &effort);
   if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;
-  // Without an own word for it, a message that goes on is not followed by another.
+  // By default, a message that is continued is not followed by a generation prompt.
   fields->Read("continue_final_message", &chat->continue_final_message);
   bool adds = !chat->continue_final_message;
   fields->Read("add_generation_prompt", &adds);
@@ -185,8 +187,8 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   fields->AllowOnly("documents", {Json::array()});
 }
 
-void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
-                             RequestFields* fields) {
+void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,
+                          RequestFields* fields) {
   const Json* list = fields->Find(field);
   if (list == nullptr || !list->is_array() || !model.chat_template.ok()) return;
   for (size_t i = 0; i < list->size(); ++i) {
@@ -198,8 +200,8 @@ void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
     const bool is_developer = IsText(message["role"], "developer");
     const std::string role = is_developer ? "system" : message["role"].get<std::string>();
     if (model.chat_template->WritesNameOf(role)) continue;
-    fields->Disregard(absl::StrCat(field, "[", i, "].name"),
-                      "the model's chat template has no place for it");
+    fields->TreatAsUnknown(absl::StrCat(field, "[", i, "].name"),
+                           "the model's chat template has no place for it");
   }
 }
 
@@ -212,7 +214,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
   if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
   if (!model.chat_template.ok()) {
     return FieldError("messages",
-                      absl::StrCat("the model has no chat template that this server knows: ",
+                      absl::StrCat("the model has no chat template that this server can use: ",
                                    model.chat_template.status().message()));
   }
   const bool writes_calls =

@@ -1,4 +1,4 @@
-// The fields of a conversation, which a chat template is given.
+// The fields of a conversation, which form the input of a chat template.
 #ifndef TANDEM_SERVER_API_CHAT_FIELDS_H_
 #define TANDEM_SERVER_API_CHAT_FIELDS_H_
 
@@ -14,46 +14,49 @@
 
 namespace tandem {
 
-// "content": a string, or a list of {"type": "text", "text": ...}. `may_lack`: it may be absent.
-// `name`: its name, if that is another.
+// Reads "content": a string, or a list of {"type": "text", "text": ...}. It may be absent if
+// `may_lack`. `name` is the field's name.
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
-// "name" and "arguments", a string of JSON: with what that says, as templates expect it.
+// Reads "name" and "arguments". Arguments given as a string of JSON are parsed, as templates
+// expect.
 JsonValue ReadFunctionCall(RequestFields* function);
 
-// "messages" and the fields of how they are put. Roles are system, user, assistant and tool;
-// "developer" becomes "system", contents become strings, and the arguments of tool calls what their
-// JSON says, as templates expect it. Errors are remembered by `fields`.
+// Reads "messages" and the fields that control the prompt. Roles are system, user, assistant and
+// tool; "developer" becomes "system". Contents become strings, and the arguments of tool calls are
+// parsed JSON, as templates expect. Errors are remembered by `fields`.
 void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
-// "chat_template_kwargs", one of them.
+// Reads "chat_template_kwargs", one of those fields.
 void ReadTemplateVariables(RequestFields* fields, ChatInput* chat);
 
-// One message of that list: `object`, which errors call `path`.
+// Reads one message of the list. `path` is the name of `object` in errors.
 void ReadMessage(const JsonValue& object, const std::string& path, RequestFields* fields,
                  JsonValue* messages);
 
-// Names of messages in the list `field` that the model's template does not write: they count as
-// fields that are not known. The name of a tool is left alone, which its call has too.
-void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
-                             RequestFields* fields);
+// Treats as unknown fields those names of messages in the list `field` that the model's template
+// does not write. The name of a tool message is left alone, because its call has the same name.
+void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,
+                          RequestFields* fields);
 
-// The header, and its value, that tell clients that a prompt has tools in the generic form
+// The header, and its value, of answers to prompts with tools in the generic form
 // (include/tandem/generic_tools.h).
 inline constexpr char kToolFormatHeader[] = "X-Tandem-Tool-Format";
 inline constexpr char kGenericToolFormat[] = "generic";
 
-// Whether a prompt has them so.
+// Returns whether the prompt has tools in the generic form.
 bool HasGenericTools(const ChatInput& chat, const ServedModel& model);
 
-// The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
+// Returns the tokens of the prompt. INVALID_ARGUMENT names a field that the model's template has no
 // place for.
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model);
 
-// The tokens that end an answer in the template's family, where the model's own list lacks them.
+// Adds the tokens that end an answer in the template's family, in case the model's own list lacks
+// them.
 void AddEndTokens(const ServedModel& model, Request* options);
 
-// The last message's content if the assistant said it, else nothing: what `echo` puts in front.
+// Returns the last message's content if it is an assistant's, else an empty string. `echo` puts it
+// before the answer.
 std::string EchoOf(const ChatInput& chat);
 
 }  // namespace tandem

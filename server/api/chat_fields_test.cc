@@ -26,7 +26,7 @@ absl::StatusOr<ChatInput> ReadInputMessages(const std::string& messages) {
   return ReadInput("{\"messages\": " + messages + "}");
 }
 
-TEST(ChatFields, MakeWhatATemplateReads) {
+TEST(ChatFields, FormTheInputOfTheTemplate) {
   const auto chat = ReadInput(R"({"messages": [
       {"role": "developer", "content": "s"},
       {"role": "user", "name": "me", "content": [{"type": "text", "text": "a"},
@@ -49,8 +49,9 @@ TEST(ChatFields, MakeWhatATemplateReads) {
   EXPECT_FALSE(chat->continue_final_message);
 }
 
-// The model has seen them so when it made the call; templates write them as they come.
-TEST(ChatFields, WhatIsSaidKeepsItsOrder) {
+// The model saw the members in this order when it made the call, and templates write them in the
+// order given.
+TEST(ChatFields, KeepTheOrderOfMembers) {
   const char* const said = R"({"z":{"b":1,"a":2},"a":3})";
   for (const std::string& arguments :
        {std::string(said), std::string(R"("{\"z\": {\"b\": 1, \"a\": 2}, \"a\": 3}")")}) {
@@ -69,7 +70,7 @@ TEST(ChatFields, WhatIsSaidKeepsItsOrder) {
   }
 }
 
-TEST(ChatFields, AMessageThatGoesOnHasNoOtherBehindIt) {
+TEST(ChatFields, ContinuedMessagesGetNoGenerationPrompt) {
   const std::string messages = R"({"messages": [{"role": "user", "content": "x"}], )";
   const auto going_on = ReadInput(messages + R"("continue_final_message": true})");
   ASSERT_TRUE(going_on.ok()) << going_on.status();
@@ -83,7 +84,7 @@ TEST(ChatFields, AMessageThatGoesOnHasNoOtherBehindIt) {
   EXPECT_FALSE(neither->add_generation_prompt);
 }
 
-TEST(ChatFields, NameWhatIsWrong) {
+TEST(ChatFields, InvalidFieldsAreNamed) {
   const struct {
     const char* messages;
     const char* field;

@@ -26,7 +26,7 @@ namespace {
 
 using Json = JsonValue;
 
-// What OpenAI's answers say for a probability of zero.
+// The value in OpenAI's answers for a probability of zero.
 constexpr double kLogprobOfZero = -9999.0;
 
 double ShownLogprob(float logprob) { return std::isfinite(logprob) ? logprob : kLogprobOfZero; }
@@ -51,13 +51,13 @@ double MeanLogprob(const Completion& completion) {
   return completion.logprobs.empty() ? 0 : sum / static_cast<double>(completion.logprobs.size());
 }
 
-// An answer that ends in calls does so for their sake.
+// An answer that ends with tool calls has "tool_calls" as its reason.
 std::string ReasonOf(FinishReason reason, int num_calls) {
   return reason == FinishReason::kStop && num_calls > 0 ? "tool_calls"
                                                         : std::string(NameOf(reason));
 }
 
-// About what the answer's JSON takes, so that its string need not grow, which doubles it.
+// Estimates the size of the answer's JSON, because a growing string doubles its memory.
 size_t SizeOf(absl::Span<const Completion> completions) {
   size_t size = 2000;
   for (const Completion& completion : completions) {
@@ -71,7 +71,8 @@ size_t SizeOf(absl::Span<const Completion> completions) {
   return size;
 }
 
-// A token that was asked about; the first of a prompt has no log-probability, but null.
+// A token whose log-probability is shown. `logprobs` is null for the first token of a prompt, which
+// has none.
 struct TokenRow {
   TokenId id = 0;
   const TokenLogprobs* logprobs = nullptr;
@@ -100,7 +101,7 @@ class CompletionsWriter final : public AnswerWriter {
     return text;
   }
 
-  // A choice is opened by a chat's role, or by a prompt that is echoed.
+  // A choice opens with a chat's role, or with the echoed prompt.
   std::string FirstEvents() override {
     std::string events;
     if (!request_->is_chat && !request_->echo) return events;
@@ -143,15 +144,15 @@ class CompletionsWriter final : public AnswerWriter {
   }
 
  private:
-  // Where a choice's text has got to, for the places of log-probabilities.
+  // The state of a choice: how far its text has got, for the text offsets of log-probabilities.
   struct Progress {
     std::unique_ptr<Detokenizer> detokenizer;
     int num_characters = 0;
     std::unique_ptr<Detokenizer> token_texts{};  // for include_token_texts
-    std::optional<AnswerReader> reader{};        // of a stream with more than content
+    std::optional<AnswerReader> reader{};        // for streams with more than content
   };
 
-  // ---- Members of the object that is open ----
+  // ---- Members of the currently open object ----
 
   void AddEnvelope(bool is_chunk, JsonWriter* json) const {
     const char* object = !request_->is_chat ? "text_completion"
@@ -191,8 +192,8 @@ class CompletionsWriter final : public AnswerWriter {
 
   // ---- Whole answers ----
 
-  // The sequences that are answered: of each prompt the n whose tokens are the likeliest on
-  // average, the likeliest first; all in their order if there are no more than that.
+  // Returns the indices of the sequences to answer with: for each prompt the n with the highest
+  // mean log-probability, likeliest first. If n is all of them, keeps their order.
   std::vector<int> BestOf(absl::Span<const Completion> completions) const {
     const int each = request_->sequences_per_prompt();
     std::vector<int> best;
@@ -255,7 +256,7 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndObject();
   }
 
-  // A choice of the whole answer, echoed prompts first.
+  // Returns the shown tokens of a choice of the whole answer, those of an echoed prompt first.
   std::vector<TokenRow> RowsOf(int choice, const Completion& completion) const {
     std::vector<TokenRow> rows;
     if (request_->num_logprobs < 0) return rows;
@@ -281,8 +282,9 @@ class CompletionsWriter final : public AnswerWriter {
     return text + "\n\n";
   }
 
-  // About one choice: `add_said` writes its "text" or "delta", for which `piece` came, if any did.
-  // The stream's last choice is given all that is known, as `completions`.
+  // Writes an event about one choice. `add_said` writes its "text" or "delta". `piece` is the piece
+  // that caused the event, or null. `completions` is empty except for the last choice of the
+  // stream.
   std::string ChunkEvent(int choice, const std::string& finish_reason, const OwnedPiece* piece,
                          absl::Span<const Completion> completions,
                          absl::FunctionRef<void(JsonWriter*)> add_said) {
@@ -347,7 +349,7 @@ class CompletionsWriter final : public AnswerWriter {
                             request_->request.shown_special_tokens);
   }
 
-  // The token as text, or "bytes:\xe2\x82" if it is not text by itself.
+  // Returns the token's text, or "bytes:\xe2\x82" if it is not valid UTF-8 by itself.
   std::string TokenText(TokenId id) const {
     const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
     if (!text.has_value()) return "";
@@ -366,7 +368,8 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndArray().Key("provenance").String(provenance);
   }
 
-  // The text that each token completes; one that only begins a character has none.
+  // Writes the text that each token completes. A token that only begins a character has an empty
+  // text.
   void AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
     std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
     if (detokenizer == nullptr) {
@@ -411,14 +414,14 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndArray().EndObject();
   }
 
-  // By text, which several tokens may share.
+  // Keys are texts, which several tokens may share.
   void WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const {
     if (logprobs == nullptr) {
       json->Null();
       return;
     }
     std::map<std::string, float> by_text;
-    // More may be known of a prompt, for prompt_logprobs.
+    // The engine may have returned more for a prompt, because of prompt_logprobs.
     const size_t num_shown = std::min<size_t>(logprobs->top.size(), request_->num_logprobs);
     for (const auto& [id, logprob] : absl::MakeConstSpan(logprobs->top).first(num_shown)) {
       by_text[TokenText(id)] = logprob;
@@ -429,7 +432,8 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndObject();
   }
 
-  // As vLLM has them: by token id, the prompt's own token last if it is not among the likeliest.
+  // In vLLM's format: keyed by token id, the prompt's own token last if it is not among the
+  // likeliest.
   void WritePromptLogprobs(int choice, const Completion& completion, JsonWriter* json) const {
     const auto write = [&](TokenId id, float logprob, std::optional<int> rank) {
       json->Key(absl::StrCat(id)).BeginObject().Key("logprob").Number(ShownLogprob(logprob));

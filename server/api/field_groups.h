@@ -1,4 +1,5 @@
-// The fields of a request for text, by subject. The RequestFields remember errors.
+// Readers for the fields of a request for text, grouped by subject. Errors are remembered by the
+// RequestFields.
 #ifndef TANDEM_SERVER_API_FIELD_GROUPS_H_
 #define TANDEM_SERVER_API_FIELD_GROUPS_H_
 
@@ -18,62 +19,63 @@
 
 namespace tandem {
 
-// ---- How it is drawn (sampling_fields.cc) ----
+// ---- Sampling (sampling_fields.cc) ----
 
-// A list of token ids; nothing if it is something else.
+// Returns the list of token ids, or nothing if `json` is not one.
 std::optional<std::vector<TokenId>> AsTokenIds(const JsonValue& json);
 
-// "model", which must be the model's name.
+// Reads "model", which must be the model's name.
 void ReadModelName(RequestFields* fields, const ServedModel& model);
-// "model", and how a text is drawn, where it stops and what drafts it. Fields that the request does
-// not name stay as the model has them. "speculation": {"draft_tokens": 4 or "auto", "drafter": ...,
-// "verifier":
-// ...}, where no other member is let pass. As vLLM has them: "kv_transfer_params", pages that
-// travel between workers, and "cache_salt", the tenant, a string that is not empty.
+// Reads "model" and the fields for sampling, stops and drafts. Absent fields keep the model's
+// defaults. "speculation": {"draft_tokens": 4 or "auto", "drafter": ..., "verifier": ...} may not
+// have other members. Also reads these fields of vLLM: "kv_transfer_params", for pages that travel
+// between workers, and "cache_salt", the tenant, a string that is not empty.
 void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options);
 
-// Fields of other servers that are not supported here: errors unless their value changes nothing.
-void RefuseUnservedSampling(RequestFields* fields);
-// Fields that can have no effect here, whatever they say.
-void TakeFieldsWithoutEffect(RequestFields* fields);
+// Refuses fields of other servers that are not supported here, unless their value changes nothing.
+void RefuseUnsupportedSampling(RequestFields* fields);
+// Accepts fields that cannot have an effect here, whatever their value.
+void IgnoreFieldsWithoutEffect(RequestFields* fields);
 
-// ---- How long it may be (request_lengths.cc) ----
+// ---- Lengths (request_lengths.cc) ----
 
-// The fields of how long prompts and answers may be, as they are sent.
+// The length limits of prompts and answers, as sent.
 struct LengthFields {
-  static constexpr int kWhatFits = -1;
-  std::string field = "max_tokens";       // that gave the next
-  std::optional<int> max_tokens{};        // or kWhatFits
-  std::optional<int> truncated_prompt{};  // to so many tokens, or kWhatFits
+  static constexpr int kAsManyAsFit = -1;
+  std::string field = "max_tokens";       // the field that set max_tokens
+  std::optional<int> max_tokens{};        // or kAsManyAsFit
+  std::optional<int> truncated_prompt{};  // keep the last N tokens of the prompt, or kAsManyAsFit
 
-  // `names`: of equal meaning; those that are given must agree. `may_be_zero`: 0 is allowed.
+  // Reads the fields `names`, which are synonyms: those that are given must agree. 0 is allowed if
+  // `may_be_zero`.
   void Read(RequestFields* fields, std::initializer_list<const char*> names, bool may_be_zero);
 };
 
-// An error of the field `n` or `best_of` if `request` has more sequences than one may.
+// Returns an error of the field `n` or `best_of` if `request` has too many sequences.
 absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request);
 
-// Sets options.max_tokens and cuts prompts, so that both fit the context and the answer what it may
-// hold. `otherwise`: the most tokens without max_tokens.
+// Sets options.max_tokens and truncates prompts, so that both fit the context, and the answer its
+// size limit. `otherwise` is the maximum number of tokens if max_tokens is absent.
 absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, int otherwise,
                         ApiRequest* request);
 
-// ---- What it must be, or is expected to be (structure_fields.cc) ----
+// ---- Constraints and predictions (structure_fields.cc) ----
 
-// "response_format" as OpenAI has it; "structured_outputs" and "guided_*" as vLLM, "json_schema",
-// "regex" and "ebnf" as SGLang; at most one of them. Returns the field that was given, empty for
-// none.
+// Reads OpenAI's "response_format", vLLM's "structured_outputs" and "guided_*", and SGLang's
+// "json_schema", "regex" and "ebnf"; at most one may be given. Returns the name of the given field,
+// or an empty string.
 std::string ReadConstraint(RequestFields* fields, Request* options);
-// The same of a request of OpenAI's Responses API, whose "text": {"format": ...} takes the place of
+// The same for OpenAI's Responses API, which has "text": {"format": ...} in place of
 // "response_format".
 std::string ReadConstraintOfResponse(RequestFields* fields, Request* options);
 
-// "prediction": {"type": "content", "content": a string or a list of text parts}.
+// Reads "prediction": {"type": "content", "content": a string or a list of text parts}.
 void ReadPrediction(RequestFields* fields, Request* options);
 
-// ---- What the model thinks before it answers (reasoning_fields.cc) ----
+// ---- Reasoning (reasoning_fields.cc) ----
 
-// Whether reasoning is taken out of the text, and shown. Other servers' names.
+// Whether reasoning is separated from the text, and whether it is shown. The names are those of
+// other servers.
 struct ReasoningFields {
   bool separate = true;  // "separate_reasoning"
   bool include = true;   // "include_reasoning"
@@ -82,24 +84,25 @@ struct ReasoningFields {
   void Read(RequestFields* fields);
 };
 
-// Says in `request` how reasoning is found in its answers, and has its constraint hold what follows
-// the reasoning. Where markers are special tokens, which constraints cannot have, a constrained
-// answer has no reasoning. `request` has its prompt, which is that of `chat`.
+// Sets in `request` how reasoning is found in its answers, and applies the request's constraint
+// only to the text after the reasoning. Constraints cannot contain special tokens, so with special
+// tokens as markers a constrained answer has no reasoning. `request` has its prompt, which was made
+// from `chat`.
 void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const ServedModel& model,
                   ApiRequest* request);
 
-// ---- Functions that the model may call (tool_fields.cc) ----
+// ---- Tools (tool_fields.cc) ----
 
-// "tools", "tool_choice" and "parallel_tool_calls" as OpenAI has them. Gives the functions to
-// `chat`, and to `request` how calls are found in the answer. Where a call must come, or its
-// arguments are held to a schema ("strict"), that is a constraint: not possible next to another. To
-// be called after ReadConstraint.
+// Reads OpenAI's "tools", "tool_choice" and "parallel_tool_calls". Gives the functions to `chat`,
+// and sets in `request` how calls are found in the answer. A required call, or arguments that must
+// follow a schema ("strict"), are a constraint, and so cannot be combined with another one. Call
+// after ReadConstraint.
 void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
                ApiRequest* request);
-// The same as OpenAI's Responses API has it, where a function's members are the tool's own.
+// The same for OpenAI's Responses API, where a function's members are those of the tool itself.
 void ReadToolsOfResponse(const ServedModel& model, RequestFields* fields, ChatInput* chat,
                          ApiRequest* request);
-// "tools" alone, as the template is given them.
+// Reads only "tools", as input of the template.
 void ReadToolsOfTemplate(const ServedModel& model, RequestFields* fields, ChatInput* chat);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Constraints that would take all of the server's time or memory.
+// Constraints that would use all of the server's time or memory.
 #include <memory>
 #include <string>
 
@@ -46,7 +46,7 @@ TEST_F(HostileConstraints, AreRefusedByName) {
   }
   schema += R"("5000":{"type":"null"}}})";
   const Answer answer = Ask("\"guided_json\": " + schema);
-  // A slow machine reaches the limit on time first.
+  // A slow machine reaches the time limit first.
   if (answer.status != 200) {
     ExpectRefused(answer, "guided_json",
                   AnyOf(HasSubstr("nested too deeply"), HasSubstr("takes more than")));
@@ -54,7 +54,7 @@ TEST_F(HostileConstraints, AreRefusedByName) {
   EXPECT_EQ(Ask(R"("guided_choice": ["yes", "no"])").status, 200);
 }
 
-TEST_F(HostileConstraints, EndTheirOwnRequestAlone) {
+TEST_F(HostileConstraints, FailOnlyTheirOwnRequest) {
   const Answer answer = Ask(R"("min_tokens": 900, "guided_grammar":)"
                             R"( "root ::= root root root | root root | \"a\" | \"\"")");
   ExpectRefused(answer, "guided_grammar", HasSubstr("cannot be followed"));

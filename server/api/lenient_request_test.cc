@@ -1,4 +1,4 @@
-// What clients and routers send beyond OpenAI's API: taken, honoured or refused by name.
+// Fields that clients and routers send beyond OpenAI's API: ignored, obeyed, or refused by name.
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,7 +38,7 @@ absl::StatusOr<ApiRequest> LenientMessages(const std::string& messages,
   return ChatWith("", model, messages);
 }
 
-TEST(LenientRequest, IgnoresAndTellsWhatIsNotKnown) {
+TEST(LenientRequest, UnknownFieldsAreIgnoredAndReported) {
   const auto completion = LenientCompletion(
       R"(, "wait": 1, "no_such_field": {"a": [1]}, "stream": true,
          "stream_options": {"chunk_size": 4, "include_usage": true}, "a, b": 1)");
@@ -48,7 +48,7 @@ TEST(LenientRequest, IgnoresAndTellsWhatIsNotKnown) {
   EXPECT_THAT(completion->ignored.Headers(),
               ElementsAre(std::make_pair("x-tandem-ignored-fields",
                                          "stream_options.chunk_size, wait, no_such_field, a??b")));
-  // Places in lists do not count.
+  // Indices of lists are dropped.
   const auto chat = LenientMessages(
       R"([{"role": "user", "content": "x", "mood": "me"}, {"role": "user", "mood": 1, "content":
           [{"type": "text", "text": "y", "cache_control": {"type": "ephemeral"}}]}])");
@@ -99,7 +99,7 @@ TEST(LenientRequest, RefusesCallsThatTheTemplateDoesNotWrite) {
                 "messages[1].tool_calls", "has no place for them");
 }
 
-TEST(LenientRequest, TakesTheTenantsSalt) {
+TEST(LenientRequest, AcceptsACacheSalt) {
   for (const auto& request :
        {LenientCompletion(R"(, "cache_salt": "s")"), LenientChat(R"(, "cache_salt": "s")"),
         ParseResponsesRequest(R"({"input": "A", "cache_salt": "s"})", LenientModel(),
@@ -122,11 +122,11 @@ TEST(LenientRequest, IsStrictOnlyIfAsked) {
   ExpectRefusal(LenientChat(R"(, "no_such_field": 1)", model), "no_such_field", "not known");
   ExpectRefusal(LenientMessages(R"([{"role": "user", "content": "x", "mood": 1}])", model),
                 "messages[0].mood", "not known");
-  // Of speculation nothing is let pass.
+  // Unknown members of speculation are always refused.
   ExpectRefusal(LenientCompletion(R"(, "speculation": {"k": 1})"), "speculation.k", "not known");
 }
 
-TEST(LenientRequest, BoundsWhatItTells) {
+TEST(LenientRequest, LimitsTheReportOfIgnoredFields) {
   Json body = {{"prompt", "A"}, {std::string(200, 'z'), 1}};
   for (int i = 0; i < 100; ++i) body[absl::StrCat("field", i)] = i;
   const auto request = ParseCompletionRequest(body.dump(), LenientModel());
@@ -139,7 +139,7 @@ TEST(LenientRequest, BoundsWhatItTells) {
   EXPECT_EQ(longest.names()[0], std::string(IgnoredFields::kLongestName, 'z'));
 }
 
-TEST(LenientRequest, LogsEachNameOnceAndNotForEver) {
+TEST(LenientRequest, LogsEachNameOnceUpToALimit) {
   IgnoredFieldsLog log;
   IgnoredFields two;
   two.Add("a");
@@ -157,8 +157,8 @@ TEST(LenientRequest, LogsEachNameOnceAndNotForEver) {
   EXPECT_EQ(num_lines, IgnoredFieldsLog::kMaxNames + 1);
 }
 
-// What a router makes of every request, and what packages send that know more than one server.
-TEST(LenientRequest, TakesWhatSaysNothing) {
+// Fields that a router adds to every request, and that packages for several servers send.
+TEST(LenientRequest, AcceptsNeutralValues) {
   for (const char* field :
        {R"("no_stop_trim": false)", R"("use_beam_search": false)", R"("length_penalty": 1)",
         R"("bad_words": [])", R"("return_hidden_states": false)", R"("user": "u")",
@@ -174,7 +174,7 @@ TEST(LenientRequest, TakesWhatSaysNothing) {
   }
 }
 
-TEST(LenientRequest, RefusesByNameWhatWouldChangeTheAnswer) {
+TEST(LenientRequest, RefusesUnsupportedValuesByName) {
   const std::pair<const char*, const char*> cases[] = {
       {"no_stop_trim", "true"},  {"use_beam_search", "true"},  {"length_penalty", "0.5"},
       {"bad_words", R"(["x"])"}, {"allowed_token_ids", "[1]"}, {"structural_tag", "{}"}};
@@ -205,7 +205,7 @@ TEST(LenientRequest, ReadsIntegersInEveryNotation) {
   ExpectRefusal(LenientCompletion(R"(, "top_k": 3e9)"), "top_k", "must be from -1 to 2147483647");
 }
 
-TEST(LenientRequest, MinusOneTokensAreWhatFits) {
+TEST(LenientRequest, MinusOneMeansAsManyTokensAsFit) {
   const int room = 1024 - static_cast<int>(LenientCompletion("")->prompts[0].size());
   EXPECT_EQ(LenientCompletion(R"(, "max_tokens": -1)")->request.max_tokens, room);
   const int chat_room = LenientChat("")->request.max_tokens;
@@ -232,7 +232,7 @@ TEST(LenientRequest, TruncatesPromptsFromTheFront) {
   }
 }
 
-TEST(LenientRequest, ReadsWhatTheTextShows) {
+TEST(LenientRequest, ReadsFieldsThatChangeTheText) {
   const auto usual = LenientCompletion("");
   EXPECT_FALSE(usual->request.include_stop);
   EXPECT_TRUE(usual->request.skip_special_tokens);
@@ -245,7 +245,7 @@ TEST(LenientRequest, ReadsWhatTheTextShows) {
             usual->prompts[0].size());
 }
 
-TEST(LenientRequest, AsksTheEngineForWhatItShows) {
+TEST(LenientRequest, RequestsTheLogprobsThatItShows) {
   const auto best = LenientCompletion(R"(, "n": 2, "best_of": 4)");
   ASSERT_TRUE(best.ok()) << best.status();
   EXPECT_EQ(best->num_sequences(), 4);
@@ -260,7 +260,7 @@ TEST(LenientRequest, AsksTheEngineForWhatItShows) {
                 "with stream");
 }
 
-TEST(LenientRequest, NamesDraftersThatCanRun) {
+TEST(LenientRequest, AcceptsDraftersThatCanRun) {
   for (const char* name : {"ngram", "model+ngram"}) {
     const auto request =
         LenientCompletion(absl::StrCat(R"(, "speculation": {"drafter": ")", name, "\"}"));
@@ -273,8 +273,8 @@ TEST(LenientRequest, NamesDraftersThatCanRun) {
                 "speculation.drafter", "allowed: model, ngram, model+ngram, none");
 }
 
-// A model of code, with a token for each place.
-TEST(LenientRequest, PutsASuffixWhereTheModelHasAPlaceForIt) {
+// A code model with infill tokens.
+TEST(LenientRequest, EncodesASuffixWithInfillTokens) {
   const auto tokenizer = Tokenizer::Parse(R"({"added_tokens": [
       {"id": 3, "content": "<|fim_prefix|>", "special": true, "normalized": false},
       {"id": 4, "content": "<|fim_suffix|>", "special": true, "normalized": false},
@@ -293,7 +293,7 @@ TEST(LenientRequest, PutsASuffixWhereTheModelHasAPlaceForIt) {
   EXPECT_TRUE(LenientCompletion(R"(, "suffix": "")").ok());
 }
 
-TEST(LenientRequest, EchoesTheAssistantsLastWords) {
+TEST(LenientRequest, EchoesTheAssistantsPrefix) {
   const std::string messages =
       R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Once"}])";
   const auto request = ParseChatRequest("{\"echo\": true, \"messages\": " + messages + "}",
@@ -303,13 +303,13 @@ TEST(LenientRequest, EchoesTheAssistantsLastWords) {
   EXPECT_EQ(LenientChat(R"(, "echo": true)")->echoed, "");
 }
 
-// What the template of a model that prints what it is told makes of a request.
+// Returns the text that a template which prints its input makes of a request.
 std::string ToldBy(const absl::StatusOr<ApiRequest>& request) {
   if (!request.ok()) return std::string(request.status().message());
   return LenientModel().tokenizer->Decode(request->prompts[0]);
 }
 
-TEST(LenientRequest, TellsTheTemplateAllThatIsSaid) {
+TEST(LenientRequest, PassesEveryFieldToTheTemplate) {
   ServedModel model = LenientModel();
   model.chat_template = ChatTemplate::Parse(
       "{% for m in messages %}{{ m.role }}{{ m.name }}={{ m.content }}{{ m.tool_call_id }}"
@@ -337,9 +337,9 @@ TEST(LenientRequest, TellsTheTemplateAllThatIsSaid) {
   EXPECT_EQ(messages(R"([{"role": "user", "name": "me", "content": "x"}])"), "userme=x;!");
 }
 
-TEST(LenientRequest, PutsCallsAsTheTemplateWantsThem) {
+TEST(LenientRequest, PassesCallsInTheTemplatesForm) {
   ServedModel model = LenientModel();
-  // As DeepSeek-R1's template has it: calls where the content is none, and arguments as texts.
+  // DeepSeek-R1's template writes calls if the content is none, and takes arguments as strings.
   model.chat_template = ChatTemplate::Parse(
       "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
       "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"

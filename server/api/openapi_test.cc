@@ -1,4 +1,4 @@
-// The document that the server gives out says what the server does.
+// The OpenAPI document matches the server.
 #include <cmath>
 #include <set>
 #include <string>
@@ -50,7 +50,7 @@ TEST(OpenApi, HasEveryPathAndMethod) {
           absl::StrReplaceAll(path, {{"{model}", "story"}, {"{file}", "style.css"}});
       const Answer answer =
           Ask(server.get(), method == "get" ? "GET" : "POST", target, method == "get" ? "" : "{}");
-      // A body without its fields is wrong, but known.
+      // A body without the required fields is an error, but the path exists.
       EXPECT_EQ(answer.status, method == "get" ? 200 : 400) << path;
       const Answer other = Ask(server.get(), "DELETE", target);
       EXPECT_EQ(other.status, 405) << path;
@@ -58,7 +58,7 @@ TEST(OpenApi, HasEveryPathAndMethod) {
   }
 }
 
-TEST(OpenApi, HasTheTableOfSampling) {
+TEST(OpenApi, MatchesTheSamplingParameters) {
   VisitSamplingParams([](const Parameter& parameter, auto member, const Limits& limits) {
     const auto value = SamplingParams().*member;
     Json want = {{"type", {std::is_integral_v<decltype(value)> ? "integer" : "number", "null"}},

@@ -1,4 +1,4 @@
-// What models think before they answer, found in requests and shown in answers.
+// Reasoning: settings in requests, and its place in answers.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 using Start = ReasoningStart;
 
-// ---- Where answers begin ----
+// ---- Where answers start ----
 
 constexpr char kThinking[] =
     "{{ ':' ~ messages[-1].content }}{% if not add_generation_prompt %}"
@@ -29,7 +29,7 @@ absl::StatusOr<ApiRequest> ReasoningChat(const ServedModel& model, const std::st
   return ChatWith(fields, model, Json::array({{{"role", role}, {"content", said}}}).dump());
 }
 
-TEST(ReasoningRequests, KnowWhereAnswersBegin) {
+TEST(ReasoningRequests, DetermineWhereAnswersStart) {
   const ServedModel model = TestServedModel(kThinking);
   const auto start = [&](const std::string& fields, const std::string& role = "user",
                          const std::string& said = "A") {
@@ -42,16 +42,16 @@ TEST(ReasoningRequests, KnowWhereAnswersBegin) {
   EXPECT_EQ(start(R"(, "chat_template_kwargs": {"opens": true})"), Start::kInside);
   EXPECT_EQ(start(R"(, "chat_template_kwargs": {"enable_thinking": false})"), Start::kNone);
   EXPECT_EQ(start(R"(, "separate_reasoning": false)"), Start::kNone);
-  // What the user says is in front of the template's end.
+  // The user's message comes before the end of the template.
   EXPECT_EQ(start("", "user", "<think>"), Start::kMayBegin);
   const std::string goes_on = R"(, "continue_final_message": true)";
-  EXPECT_EQ(start(goes_on, "assistant", "<think>\nSo"), Start::kGoesOn);
+  EXPECT_EQ(start(goes_on, "assistant", "<think>\nSo"), Start::kContinues);
   EXPECT_EQ(start(goes_on, "assistant", "<think>So</think>"), Start::kNone);
   EXPECT_EQ(start(goes_on, "assistant", "The"), Start::kNone);
   EXPECT_EQ(start(goes_on, "assistant", ""), Start::kMayBegin);
 }
 
-TEST(ReasoningRequests, KnowFormatsByTemplatesAndVocabularies) {
+TEST(ReasoningRequests, FindTheFormatInTemplateOrVocabulary) {
   ManualEngine engine;
   const auto format_of = [&](const std::string& jinja) {
     return ReasoningFormat::Of(*ChatTemplate::Parse(jinja, "", ""), engine.tokenizer());
@@ -73,7 +73,7 @@ TEST(ReasoningRequests, KnowFormatsByTemplatesAndVocabularies) {
 
 // ---- Constraints ----
 
-// Whether the grammar of a request takes a text as a whole one.
+// Decides whether a request's grammar accepts a whole text.
 class HeldText {
  public:
   HeldText(const Tokenizer& words, const OutputConstraint& constraint) : words_(words) {
@@ -97,7 +97,7 @@ class HeldText {
   std::shared_ptr<const TokenConstraint> constraint_;
 };
 
-TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
+TEST(ReasoningRequests, ConstrainOnlyTheTextAfterTheReasoning) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const ServedModel model = TestServedModel(kThinking);
   const struct {
@@ -138,7 +138,7 @@ TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
   }
 }
 
-TEST(ReasoningRequests, MayHaveToCallBehindTheReasoning) {
+TEST(ReasoningRequests, RequiredCallsFollowTheReasoning) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const ServedModel model = TestServedModel(kThinking);
   const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "f",
@@ -156,7 +156,7 @@ TEST(ReasoningRequests, MayHaveToCallBehindTheReasoning) {
   EXPECT_FALSE(may.Takes("<think>So</think><tool_call>\n{\"name\": \"g\"}"));
 }
 
-// What is wrong with a constraint is said as it is elsewhere.
+// Errors of a constraint are the same with reasoning as without.
 TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
   const ServedModel model = TestServedModel(kThinking);
   const auto request = ReasoningChat(model, R"(, "guided_json": "{")");
@@ -166,8 +166,8 @@ TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
             OutputConstraint::Kind::kChoice);
 }
 
-// The text shows them; a constraint cannot, so that it holds the whole answer.
-TEST(ReasoningRequests, MarkersMayBeSpecialTokens) {
+// The text shows the markers. A constraint cannot contain them, so it applies to the whole answer.
+TEST(ReasoningRequests, MarkersCanBeSpecialTokens) {
   ServedModel model = TestServedModel(kThinking);
   model.reasoning = ReasoningFormat{.begin = "<|endoftext|>", .end = "</think>"};
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
@@ -198,7 +198,7 @@ class ReasoningAnswers : public ServerTest {
   }
 };
 
-TEST_F(ReasoningAnswers, HaveItApart) {
+TEST_F(ReasoningAnswers, SeparateReasoningFromContent) {
   const Json message = MessageOf("", {"<thi", "nk>\nSo.", "\n</think>\n", "\nHi"});
   EXPECT_EQ(message["reasoning_content"], "So.");
   EXPECT_EQ(message["content"], "Hi");
@@ -214,7 +214,7 @@ TEST_F(ReasoningAnswers, HaveItApart) {
             "<think>Hi");
 }
 
-TEST(ReasoningAnswer, HasItsTokensInTheUsage) {
+TEST(ReasoningAnswer, UsageCountsReasoningTokens) {
   const ServedModel model = TestServedModel(kThinking);
   const std::string thoughts = "<think>\nSo.\n</think>";
   Completion completion;
@@ -232,7 +232,7 @@ TEST(ReasoningAnswer, HasItsTokensInTheUsage) {
   }
 }
 
-TEST_F(ReasoningAnswers, StreamIt) {
+TEST_F(ReasoningAnswers, StreamReasoning) {
   const std::vector<std::string> pieces = {"<think>", "So",    " it", " is\n",
                                            "</thi",   "nk>\n", "Hi",  "."};
   const auto stream = [&](const std::string& fields) {
@@ -254,7 +254,7 @@ TEST_F(ReasoningAnswers, StreamIt) {
   EXPECT_THAT(stream(R"(, "include_reasoning": false)"), testing::IsEmpty());
 }
 
-TEST_F(ReasoningAnswers, MayBeLeftAsTheyCome) {
+TEST_F(ReasoningAnswers, KeepReasoningInTheTextOnRequest) {
   const std::string text = "<think>So.</think>Hi";
   EXPECT_EQ(MessageOf(R"(, "separate_reasoning": false)", {text})["content"], text);
   const Json without = MessageOf(R"(, "include_reasoning": false)", {text});
@@ -265,7 +265,7 @@ TEST_F(ReasoningAnswers, MayBeLeftAsTheyCome) {
   EXPECT_EQ(MessageOf("", {text})["content"], text);
 }
 
-TEST_F(ReasoningAnswers, OfEveryChoice) {
+TEST_F(ReasoningAnswers, SplitEveryChoice) {
   const Json choices = Json::parse(
       AnswerTo(R"(, "n": 2)", {"<think>So.</think>Hi"}, FinishReason::kStop, 2))["choices"];
   ASSERT_EQ(choices.size(), 2u);
@@ -275,7 +275,7 @@ TEST_F(ReasoningAnswers, OfEveryChoice) {
   }
 }
 
-TEST_F(ReasoningAnswers, CallBehindIt) {
+TEST_F(ReasoningAnswers, CallToolsAfterTheReasoning) {
   const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "f"}}])";
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
   const std::vector<std::string> pieces = {"<think>I <tool_call>", call, "</think>\n\n", call};
@@ -291,8 +291,8 @@ TEST_F(ReasoningAnswers, CallBehindIt) {
   EXPECT_EQ(num_calls, 1);
 }
 
-// What an answer said is given back as it was.
-TEST_F(ReasoningAnswers, ReachTheTemplateAgain) {
+// The client sends the message of an answer back unchanged.
+TEST_F(ReasoningAnswers, GoBackToTheTemplate) {
   const std::string body = R"({"messages": [{"role": "user", "content": "A"},
       {"role": "assistant", "content": "B", ")";
   for (const char* name : {"reasoning_content", "reasoning"}) {
@@ -303,11 +303,11 @@ TEST_F(ReasoningAnswers, ReachTheTemplateAgain) {
   }
 }
 
-TEST_F(ReasoningAnswers, EchoWhatGoesOn) {
+TEST_F(ReasoningAnswers, EchoContinuedReasoning) {
   const std::string body =
       R"({"messages": [{"role": "assistant", "content": "<think>So"}], "echo": true,
           "continue_final_message": true})";
-  // The template shows the marker, which ends the message here.
+  // The template writes the marker, and the message ends after it.
   const std::string answer =
       ServerTest::AnswerTo("/v1/chat/completions", body, {" it is.</think>Hi"});
   const Json message = Json::parse(answer)["choices"][0]["message"];

@@ -11,9 +11,9 @@
 namespace tandem {
 namespace {
 
-constexpr char kOneOrWhatFits[] = "at least 1, or -1 for what fits";
+constexpr char kOneOrAsManyAsFit[] = "at least 1, or -1 for as many as fit";
 
-// The tokens that each sequence may write, by what the whole answer may hold.
+// Returns the number of tokens that each sequence may write within the size limit of the answer.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
   constexpr int64_t kMaxTokens = std::numeric_limits<int>::max();
   const Request& options = request.request;
@@ -31,12 +31,13 @@ absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& req
                       : request.is_chat                ? "top_logprobs"
                                                        : "logprobs";
   return FieldError(
-      field, absl::StrCat("the answer's ", request.num_sequences(), " sequences with ",
-                          1 + options.logprobs.num_top, " log-probabilities a token are more than ",
-                          model.max_answer_bytes, " bytes, before their first token"));
+      field,
+      absl::StrCat("the answer's ", request.num_sequences(), " sequences with ",
+                   1 + options.logprobs.num_top, " log-probabilities a token need more than ",
+                   model.max_answer_bytes, " bytes even before their first token"));
 }
 
-// Keeps the last tokens of every prompt.
+// Keeps the last `most` tokens of every prompt.
 void TruncatePrompts(int most, ApiRequest* request) {
   for (std::vector<TokenId>& prompt : request->prompts) {
     const auto size = static_cast<int64_t>(prompt.size());
@@ -49,11 +50,11 @@ void TruncatePrompts(int most, ApiRequest* request) {
 void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*> names,
                         bool may_be_zero) {
   for (const char* name : names) {
-    int value = kWhatFits - 1;
-    fields->Read(name, &value, {.low = kWhatFits});
-    if (value < kWhatFits) continue;
+    int value = kAsManyAsFit - 1;
+    fields->Read(name, &value, {.low = kAsManyAsFit});
+    if (value < kAsManyAsFit) continue;
     if (value == 0 && !may_be_zero) {
-      fields->FailBeyond(name, value, kOneOrWhatFits);
+      fields->FailBeyond(name, value, kOneOrAsManyAsFit);
     }
     if (max_tokens.has_value() && *max_tokens != value) {
       fields->FailNot(field, *max_tokens, absl::StrCat("the same as ", name));
@@ -61,11 +62,11 @@ void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*
     max_tokens = value;
     field = name;
   }
-  int truncated = kWhatFits - 1;
-  fields->Read("truncate_prompt_tokens", &truncated, {.low = kWhatFits});
-  if (truncated < kWhatFits) return;
+  int truncated = kAsManyAsFit - 1;
+  fields->Read("truncate_prompt_tokens", &truncated, {.low = kAsManyAsFit});
+  if (truncated < kAsManyAsFit) return;
   truncated_prompt = truncated;
-  if (truncated == 0) fields->FailBeyond("truncate_prompt_tokens", 0, kOneOrWhatFits);
+  if (truncated == 0) fields->FailBeyond("truncate_prompt_tokens", 0, kOneOrAsManyAsFit);
 }
 
 absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request) {
@@ -77,19 +78,19 @@ absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request)
   if (request.prompts.size() * each <= static_cast<size_t>(model.max_sequences)) {
     return absl::OkStatus();
   }
-  return FieldError(each > request.n ? "best_of" : "n",
-                    absl::StrCat(each, " times ", request.prompts.size(),
-                                 " prompts are more sequences than a request may have here, ",
-                                 model.max_sequences));
+  return FieldError(
+      each > request.n ? "best_of" : "n",
+      absl::StrCat(each, " sequences for each of ", request.prompts.size(),
+                   " prompts are too many for one request, allowed: ", model.max_sequences));
 }
 
 absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, int otherwise,
                         ApiRequest* request) {
   const int longest = model.MaxLength();
-  const int given = lengths.max_tokens.value_or(LengthFields::kWhatFits);
-  // For a length of 0 there must be room for 1 as well.
+  const int given = lengths.max_tokens.value_or(LengthFields::kAsManyAsFit);
+  // max_tokens = 0 needs room for one token, too.
   const int max_tokens = given == 0 ? 1 : std::max(given, 0);
-  if (lengths.truncated_prompt == LengthFields::kWhatFits) {
+  if (lengths.truncated_prompt == LengthFields::kAsManyAsFit) {
     TruncatePrompts(std::max(1, longest - std::max(1, max_tokens)), request);
   } else if (lengths.truncated_prompt.has_value()) {
     TruncatePrompts(*lengths.truncated_prompt, request);
@@ -107,10 +108,9 @@ absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, i
   }
   if (prompt_length + max_tokens > longest) {
     return WithCode(
-        FieldError(lengths.field, absl::StrCat(max_tokens, " and ", prompt_length,
-                                               " tokens of the prompt are more than the model's "
-                                               "context of ",
-                                               longest)),
+        FieldError(lengths.field,
+                   absl::StrCat(max_tokens, " and ", prompt_length,
+                                " prompt tokens exceed the model's context of ", longest)),
         "context_length_exceeded");
   }
   ASSIGN_OR_RETURN(const int room, RoomInAnswer(model, *request));
@@ -118,7 +118,7 @@ absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, i
     return FieldError(lengths.field,
                       absl::StrCat(max_tokens, " for each of ", request->num_sequences(),
                                    " sequences with ", 1 + request->request.logprobs.num_top,
-                                   " log-probabilities a token are an answer of more than ",
+                                   " log-probabilities a token make the answer larger than ",
                                    model.max_answer_bytes, " bytes, allowed: ", room));
   }
   const int fitting = std::min(longest - static_cast<int>(prompt_length), room);

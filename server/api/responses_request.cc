@@ -1,4 +1,4 @@
-// POST /v1/responses: text and calls of functions of OpenAI's Responses API. Nothing is stored.
+// POST /v1/responses: text and function calls of OpenAI's Responses API. Nothing is stored.
 #include <limits>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ namespace {
 
 using Json = JsonValue;
 
-// The texts of a list of parts, each of this type.
+// Returns the joined texts of a list of parts, which must all have this type.
 std::string TextOfParts(RequestFields* fields, const char* name, const char* type) {
   const Json* list = fields->Find(name);
   if (list == nullptr) return "";
@@ -42,15 +42,15 @@ std::string TextOfParts(RequestFields* fields, const char* name, const char* typ
   return text;
 }
 
-// Makes messages of the items of a conversation as OpenAI's Responses API has them: what an
-// assistant thought, said and called in one turn comes as items, and is one message.
+// Converts the items of a Responses API conversation to messages. The reasoning, text and calls of
+// one turn of the assistant are separate items, and become one message.
 class ItemReader {
  public:
   // Errors are remembered by `fields`.
   ItemReader(RequestFields* fields, Json* messages) : fields_(fields), messages_(messages) {}
 
-  // The next item: a message, or one of type function_call, function_call_output or reasoning.
-  // Errors call it `path`.
+  // Reads the next item: a message, or one of type function_call, function_call_output or
+  // reasoning. `path` is its name in errors.
   void Read(const Json& item, const std::string& path) {
     const bool has_type = item.is_object() && item.contains("type") && !item["type"].is_null();
     if (!has_type || IsText(item["type"], "message")) return ReadMessageItem(item, path);
@@ -71,7 +71,7 @@ class ItemReader {
     fields_->Fail(fields.Finish());
   }
 
-  // After the last item.
+  // Call after the last item.
   void Finish() { FlushReasoning(); }
 
  private:
@@ -89,7 +89,7 @@ class ItemReader {
     is_in_turn_ = is_assistants;
   }
 
-  // Begins a message of the assistant's, with its reasoning.
+  // Begins a message of the assistant, with the pending reasoning.
   Json& BeginTurn() {
     messages_->push_back({{"role", "assistant"}, {"content", ""}});
     if (!reasoning_.empty()) {
@@ -99,7 +99,7 @@ class ItemReader {
     return messages_->back();
   }
 
-  // Reasoning that nothing follows is a message of its own.
+  // Makes a message of reasoning that is not followed by other items of the turn.
   void FlushReasoning() {
     if (!reasoning_.empty()) BeginTurn();
     is_in_turn_ = false;
@@ -122,7 +122,7 @@ class ItemReader {
                           {"tool_call_id", id}});
   }
 
-  // The text itself, or where there is none its summary.
+  // Uses the reasoning text, or its summary if the text is empty.
   void ReadReasoning(RequestFields* item) {
     const std::string summary = TextOfParts(item, "summary", "summary_text");
     const std::string text = TextOfParts(item, "content", "reasoning_text");
@@ -133,11 +133,11 @@ class ItemReader {
 
   RequestFields* fields_;
   Json* messages_;
-  std::string reasoning_{};  // in front of the next item
-  bool is_in_turn_ = false;  // the last message is one that calls may be added to
+  std::string reasoning_{};  // waits for the item after it
+  bool is_in_turn_ = false;  // calls may be added to the last message
 };
 
-// "input": a text, or a list of items, behind "instructions".
+// Reads "instructions", and after them "input": a text, or a list of items.
 void ReadInput(RequestFields* fields, ChatInput* chat) {
   std::string instructions;
   fields->Read("instructions", &instructions);
@@ -168,15 +168,15 @@ void ReadReasoning(RequestFields* fields, ChatInput* chat) {
   fields->Fail(reasoning.Finish());
 }
 
-// What would need storage, other tools or other media.
+// Refuses fields that need storage, other tools or other media.
 void RefuseUnservedResponseFields(RequestFields* fields) {
   if (const Json* id = fields->Find("previous_response_id"); id != nullptr) {
     fields->FailNot("previous_response_id", *id,
-                    "known: nothing is stored here, send the whole conversation as input");
+                    "known: nothing is stored here; send the whole conversation as input");
   }
   fields->AllowOnly("background", {false});
   fields->AllowOnly("conversation", {});
-  // Reasoning goes out and comes back as it is.
+  // Reasoning is sent to clients and accepted from them unencrypted.
   fields->AllowOnly("include", {Json::array(), Json::array({"reasoning.encrypted_content"})});
   fields->AllowOnly("prompt", {});
   fields->AllowOnly("top_logprobs", {0});
@@ -193,7 +193,7 @@ void ReadStreaming(RequestFields* fields, ApiRequest* request) {
   fields->Fail(inner.Finish());
 }
 
-// What the answer repeats.
+// Returns the fields that the answer repeats.
 Json RepeatedFields(RequestFields* fields) {
   Json repeated = Json::object();
   const std::pair<const char*, Json> members[] = {{"instructions", nullptr},
@@ -211,7 +211,7 @@ Json RepeatedFields(RequestFields* fields) {
   return repeated;
 }
 
-// Items stand behind the instructions, which are a message.
+// Indices of messages and input items differ, because the instructions are a message.
 absl::Status InItemsNames(const absl::Status& status) {
   const std::string field = FieldOf(status);
   return absl::StartsWith(field, "messages") ? WithField(status, "input") : status;
@@ -231,15 +231,15 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadStreaming(&fields, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
-  RefuseUnservedSampling(&fields);
+  RefuseUnsupportedSampling(&fields);
   request.constraint_field = ReadConstraintOfResponse(&fields, &request.request);
   ReadPrediction(&fields, &request.request);
   RefuseUnservedResponseFields(&fields);
-  TakeFieldsWithoutEffect(&fields);
+  IgnoreFieldsWithoutEffect(&fields);
   ChatInput chat;
   chat.now = now;
   ReadInput(&fields, &chat);
-  DisregardUnwrittenNames("input", model, &fields);
+  IgnoreUnwrittenNames("input", model, &fields);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
   ReadToolsOfResponse(model, &fields, &chat, &request);

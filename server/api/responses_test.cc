@@ -31,7 +31,7 @@ absl::StatusOr<ApiRequest> ParseSameChat(const std::string& messages) {
 
 using Responses = ServerTest;
 
-TEST_F(Responses, AreChats) {
+TEST_F(Responses, AreEncodedAsChats) {
   const auto text = ParseResponses(R"({"input": "A"})");
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->prompts, ParseSameChat(R"([{"role": "user", "content": "A"}])")->prompts);
@@ -48,7 +48,7 @@ TEST_F(Responses, AreChats) {
   EXPECT_EQ(ParseResponses(R"({"input": "A", "max_output_tokens": 5})")->request.max_tokens, 5);
 }
 
-TEST_F(Responses, NameWhatIsWrong) {
+TEST_F(Responses, InvalidFieldsAreNamed) {
   const struct {
     const char* body;
     const char* field;
@@ -81,7 +81,7 @@ TEST_F(Responses, NameWhatIsWrong) {
        "tools[0].parameters", "[]"},
       {R"({"input": "A", "tool_choice": "required"})", "tool_choice", "without tools"},
       {R"({"input": "A", "tool_choice": {"type": "function", "name": "f"}})", "tool_choice.name",
-       "one of tools"},
+       "one of the tools"},
       {R"({"input": "A", "include": ["message.output_text.logprobs"]})", "include", "logprobs"},
       {R"({"input": "A", "text": {"format": {"type": "xml"}}})", "text.format.type", "xml"},
       {R"({"input": "A", "max_output_tokens": 0})", "max_output_tokens", "0"},
@@ -91,7 +91,7 @@ TEST_F(Responses, NameWhatIsWrong) {
   }
 }
 
-TEST_F(Responses, TakeWhatSaysNothing) {
+TEST_F(Responses, AcceptNeutralValues) {
   const auto request = ParseResponses(
       R"({"input": "A", "store": true, "background": false, "include": [], "tools": [],
           "tool_choice": "auto", "truncation": "disabled", "text": {"format": {"type": "text"}},
@@ -101,7 +101,7 @@ TEST_F(Responses, TakeWhatSaysNothing) {
   EXPECT_THAT(request->ignored.names(), ElementsAre("wait"));
 }
 
-TEST_F(Responses, AnswerWhole) {
+TEST_F(Responses, AnswerWithoutStreaming) {
   Start();
   Client client(server_->port(), "/v1/responses",
                 R"({"input": "A", "instructions": "I", "metadata": {"a": "b"}})");
@@ -123,7 +123,7 @@ TEST_F(Responses, AnswerWhole) {
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
-// {type, data} of each event.
+// Returns {type, data} for each event.
 std::vector<std::pair<std::string, Json>> ResponseEvents(const std::string& stream) {
   std::vector<std::pair<std::string, Json>> events;
   for (absl::string_view event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
@@ -135,7 +135,7 @@ std::vector<std::pair<std::string, Json>> ResponseEvents(const std::string& stre
   return events;
 }
 
-TEST_F(Responses, AnswerInEvents) {
+TEST_F(Responses, StreamEvents) {
   Start();
   Client client(server_->port(), "/v1/responses", R"({"input": "A", "stream": true})");
   engine_.Emit(1, "Once ");
@@ -163,7 +163,7 @@ TEST_F(Responses, AnswerInEvents) {
   EXPECT_EQ(last["output"][0]["id"], events[4].second["item_id"]);
 }
 
-TEST_F(Responses, FailInEvents) {
+TEST_F(Responses, StreamErrors) {
   Start();
   Client client(server_->port(), "/v1/responses", R"({"input": "A", "stream": true})");
   engine_.Emit(1, "Once");

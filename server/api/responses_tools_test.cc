@@ -1,4 +1,4 @@
-// POST /v1/responses: what models think and call, in items of their own.
+// POST /v1/responses: reasoning and tool calls are separate items.
 #include <string>
 #include <vector>
 
@@ -23,7 +23,7 @@ constexpr char kFlatTools[] = R"("tools": [
      "parameters": {"type": "object", "properties": {"z": {"type": "integer"}}}},
     {"type": "function", "name": "g"}])";
 
-// The messages that the template is given.
+// Returns the messages that the template receives.
 Json MessagesOf(const std::string& input) {
   const ServedModel model = TestServedModel(kItemsTemplate);
   const auto request =
@@ -31,11 +31,12 @@ Json MessagesOf(const std::string& input) {
   EXPECT_TRUE(request.ok()) << request.status();
   if (!request.ok()) return Json();
   Json messages = Json::parse(model.tokenizer->Decode(request->prompts[0]));
-  for (Json& message : messages) message.erase("thinking");  // reasoning's name in some templates
+  for (Json& message : messages)
+    message.erase("thinking");  // the name of reasoning in some templates
   return messages;
 }
 
-TEST(ResponsesItems, OfOneTurnAreOneMessage) {
+TEST(ResponsesItems, ItemsOfOneTurnBecomeOneMessage) {
   const Json messages = MessagesOf(R"([
       {"role": "user", "content": "A"},
       {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": null,
@@ -59,20 +60,20 @@ TEST(ResponsesItems, OfOneTurnAreOneMessage) {
       {"role": "assistant", "content": "C"}, {"role": "assistant", "content": "D"}])"));
 }
 
-TEST(ResponsesItems, OfReasoningBelongToWhatFollows) {
+TEST(ResponsesItems, ReasoningJoinsTheNextItem) {
   EXPECT_EQ(MessagesOf(R"([{"role": "user", "content": "A"},
                 {"type": "reasoning", "summary": [{"type": "summary_text", "text": "So."}]},
                 {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}])")
                 [1]["reasoning_content"],
             "So.");
-  // What was cut within it is a turn of its own.
+  // Reasoning that was cut off becomes a turn of its own.
   const Json cut = MessagesOf(R"([{"type": "reasoning", "summary": [],
       "content": [{"type": "reasoning_text", "text": "So"}]}, {"role": "user", "content": "A"}])");
   EXPECT_EQ(cut, Json::parse(R"([{"role": "assistant", "content": "", "reasoning_content": "So"},
                                  {"role": "user", "content": "A"}])"));
 }
 
-TEST(ResponsesTools, ReachTheTemplateAsThoseOfChats) {
+TEST(ResponsesTools, MatchTheToolsOfChats) {
   const ServedModel model = TestServedModel(kItemsTemplate);
   const auto flat = ParseResponsesRequest(absl::StrCat(R"({"input": "A", )", kFlatTools, "}"),
                                           model, absl::UnixEpoch());
@@ -123,7 +124,7 @@ const std::vector<std::string>& ThoughtsAndCalls() {
   return *pieces;
 }
 
-TEST_F(ResponsesAnswers, HaveItemsInTheirOrder) {
+TEST_F(ResponsesAnswers, ListItemsInOrder) {
   const Json answer = Json::parse(AnswerTo(R"(, "parallel_tool_calls": true)", ThoughtsAndCalls()));
   EXPECT_EQ(answer["status"], "completed");
   const Json& output = answer["output"];
@@ -142,14 +143,14 @@ TEST_F(ResponsesAnswers, HaveItemsInTheirOrder) {
   for (const Json& item : output) EXPECT_EQ(item["status"], "completed") << item;
   EXPECT_EQ(answer["tools"].size(), 2u);
   EXPECT_EQ(answer["tool_choice"], "auto");
-  // An answer can be sent back as it is, even where nothing unknown is taken.
+  // An answer can be sent back unchanged, even to a strict server.
   ServedModel model = TestServedModel(kItemsTemplate);
   model.is_strict = true;
   const auto next = ParseResponsesRequest(Json{{"input", output}}.dump(), model, absl::UnixEpoch());
   EXPECT_TRUE(next.ok()) << next.status();
 }
 
-TEST_F(ResponsesAnswers, AreCutWithinAnItem) {
+TEST_F(ResponsesAnswers, MarkACutItemAsIncomplete) {
   const auto last_of = [](const std::string& body) {
     const Json answer = Json::parse(body);
     EXPECT_EQ(answer["status"], "incomplete");
@@ -164,10 +165,10 @@ TEST_F(ResponsesAnswers, AreCutWithinAnItem) {
   EXPECT_EQ(call["status"], "incomplete");
 }
 
-TEST_F(ResponsesAnswers, TellItemsInEvents) {
+TEST_F(ResponsesAnswers, StreamItemsAsEvents) {
   const std::string body = AnswerTo(R"(, "stream": true)", ThoughtsAndCalls());
   std::vector<std::string> types;
-  std::vector<Json> items;               // as they were done
+  std::vector<Json> items;               // in the order of their done events
   std::vector<std::string> streamed(4);  // by output_index
   int number = 0;
   for (const absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
@@ -216,7 +217,7 @@ TEST_F(ResponsesAnswers, TellItemsInEvents) {
   EXPECT_EQ(types, all);
 }
 
-TEST_F(ResponsesAnswers, OfTokensHaveToolsToo) {
+TEST_F(ResponsesAnswers, TokenizeIncludesTools) {
   const std::string body = R"({"messages": [{"role": "user", "content": "A"}])";
   const std::string tools = R"([{"type": "function", "function": {"name": "f"}}])";
   const Json without = Ask("POST", "/tokenize", body + "}").json();

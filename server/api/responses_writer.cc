@@ -17,13 +17,13 @@ namespace {
 
 using Json = JsonValue;
 
-// How a response that has ended stands.
+// Returns the status of a response that has ended.
 const char* StatusOf(FinishReason reason) {
   return reason == FinishReason::kStop ? "completed" : "incomplete";
 }
 
-// The model's thoughts, words and calls are items of their own, in the order in which they came. An
-// empty answer is an empty message.
+// Reasoning, text and calls are separate items, in the order of the answer. An empty answer has one
+// empty message.
 class ResponsesWriter final : public AnswerWriter {
  public:
   ResponsesWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
@@ -38,7 +38,7 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
   std::string FirstEvents() override {
-    // One after the other: they are numbered as they are made.
+    // Not in one expression: events are numbered in the order in which they are made.
     std::string events = EventOf("response.created", {{"response", ResponseJson(nullptr)}});
     events += EventOf("response.in_progress", {{"response", ResponseJson(nullptr)}});
     return events;
@@ -80,16 +80,16 @@ class ResponsesWriter final : public AnswerWriter {
   struct Item {
     Kind kind = Kind::kMessage;
     std::string id{};
-    std::string text{};  // of a call, its arguments
-    std::string name{};  // of a call, as its id
+    std::string text{};  // the arguments of a call
+    std::string name{};  // of a call, like call_id
     std::string call_id{};
     const char* status = "in_progress";
-    size_t num_told = 0;  // bytes of the text that were in events
+    size_t num_told = 0;  // bytes of the text that events have sent
   };
 
-  // ---- Items: what changes is written to the end of `events` ----
+  // ---- Items: functions append the events for each change to `events` ----
 
-  // The part that an item's text is; null of a call.
+  // Returns the content part that holds an item's text; null for a call.
   static Json PartJson(const Item& item, const std::string& text) {
     switch (item.kind) {
       case Kind::kReasoning:
@@ -114,7 +114,7 @@ class ResponsesWriter final : public AnswerWriter {
                    {"arguments", item.text}});
       return json;
     }
-    // An item begins without its part.
+    // An item begins without a part.
     json["content"] = Json::array();
     const bool has_begun = item.num_told > 0 || std::string_view(item.status) != "in_progress";
     if (has_begun) json["content"].push_back(PartJson(item, item.text));
@@ -136,7 +136,7 @@ class ResponsesWriter final : public AnswerWriter {
     return items_.back();
   }
 
-  // The item that text of this kind belongs to: the last one, or a new one.
+  // Returns the item for text of this kind: the last one, or a new one.
   Item& ItemOf(Kind kind, std::string* events) {
     if (!items_.empty() && items_.back().kind == kind) return items_.back();
     Item& item = Begin(kind, events);
@@ -159,7 +159,7 @@ class ResponsesWriter final : public AnswerWriter {
     }
   }
 
-  // Byte by byte: a delta does not say what of it came first.
+  // Pushes single bytes, because a delta does not keep the order of its parts.
   void TakeText(std::string_view text, std::string* events) {
     for (size_t i = 0; i < text.size(); ++i) Take(reader_.Push(text.substr(i, 1)), events);
     Tell(events);
@@ -171,7 +171,7 @@ class ResponsesWriter final : public AnswerWriter {
     EndLast(StatusOf(reason), events);
   }
 
-  // Puts the text that no event had into one.
+  // Sends the text that no event has sent yet.
   void Tell(std::string* events) {
     if (items_.empty()) return;
     Item& item = items_.back();
@@ -226,7 +226,7 @@ class ResponsesWriter final : public AnswerWriter {
             {"total_tokens", completion.prompt_tokens + output_tokens}};
   }
 
-  // The response as it stands; without a completion it is in progress.
+  // Returns the response in its current state; in progress if `completion` is null.
   Json ResponseJson(const Completion* completion) const {
     const SamplingParams& sampling = request_->request.sampling;
     Json json = {{"id", stamp_.id},
@@ -259,14 +259,14 @@ class ResponsesWriter final : public AnswerWriter {
 
   // ---- Events ----
 
-  // "event: TYPE\ndata: {...}\n\n", numbered.
+  // Returns the numbered event "event: TYPE\ndata: {...}\n\n".
   std::string EventOf(std::string_view type, Json members) {
     members["type"] = std::string(type);
     members["sequence_number"] = num_events_++;
     return absl::StrCat("event: ", View(type), "\ndata: ", DumpJson(members), "\n\n");
   }
 
-  // An event about the last item; about its text.
+  // An event about the last item, and one about its text.
   std::string ItemEventOf(std::string_view type) {
     return EventOf(type, {{"output_index", items_.size() - 1}, {"item", ItemJson(items_.back())}});
   }

@@ -43,7 +43,7 @@ namespace {
 
 void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
   VisitSamplingParams([&](const Parameter& parameter, auto member, Limits limits) {
-    // vLLM's word for all.
+    // vLLM allows -1 for all tokens.
     if (parameter.name == absl::string_view("top_k")) limits.low = -1;
     fields->Read(parameter.name, &(sampling->*member), limits);
   });
@@ -51,13 +51,13 @@ void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
   const Json* bias = fields->Find("logit_bias");
   if (bias == nullptr) return;
   if (!bias->is_object()) {
-    return fields->FailNot("logit_bias", *bias, "an object of token ids and biases");
+    return fields->FailNot("logit_bias", *bias, "an object that maps token ids to biases");
   }
   for (const auto& [key, value] : bias->items()) {
     TokenId id = 0;
-    // "5", and neither "05" nor "+5": a token has one key.
+    // Accepts "5", but not "05" or "+5", so that each token has only one key.
     if (!absl::SimpleAtoi(key, &id) || key != absl::StrCat(id)) {
-      return fields->FailNot("logit_bias", key, "a token id in digits alone");
+      return fields->FailNot("logit_bias", key, "a token id without sign and leading zeros");
     }
     if (!value.is_number()) return fields->FailNot("logit_bias", value, "a number");
     sampling->logit_bias.emplace_back(id, value.get<float>());
@@ -73,7 +73,8 @@ void ReadStops(RequestFields* fields, Request* options) {
     const absl::Span<const Json> list =
         is_one ? absl::MakeConstSpan(stop, 1) : stop->get_ref<const Json::array_t&>();
     if (list.size() > kMaxStops) {
-      return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMaxStops, " strings"));
+      return fields->FailNot("stop", list.size(),
+                             absl::StrCat("possible, allowed: at most ", kMaxStops, " strings"));
     }
     for (const Json& text : list) {
       if (!text.is_string() || IsText(text, "")) {
@@ -81,7 +82,8 @@ void ReadStops(RequestFields* fields, Request* options) {
       }
       options->stop.push_back(text.get<std::string>());
       if (options->stop.back().size() > kMaxBytesPerStop) {
-        return fields->FailNot("stop", text, absl::StrCat("at most ", kMaxBytesPerStop, " bytes"));
+        return fields->FailNot("stop", text,
+                               absl::StrCat("a string of at most ", kMaxBytesPerStop, " bytes"));
       }
     }
   }
@@ -104,10 +106,10 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   inner.Read("drafter", &drafter);
   const std::optional<DrafterKind> kind = model.DrafterNamed(drafter);
   if (!kind.has_value()) {
-    inner.FailNot(
-        "drafter", drafter,
-        absl::StrCat("what the server can run, allowed: ", absl::StrJoin(model.drafters, ", "),
-                     model.drafters.empty() ? "none" : ", none"));
+    inner.FailNot("drafter", drafter,
+                  absl::StrCat("a drafter that this server can run, allowed: ",
+                               absl::StrJoin(model.drafters, ", "),
+                               model.drafters.empty() ? "none" : ", none"));
   } else if (NameOf(*kind) != model.drafter) {
     options->drafter = *kind;
   }
@@ -155,7 +157,7 @@ void ReadKvTransfer(RequestFields* fields, Request* options) {
   float tokens_per_second = 0.0F;
   inner.Read("tokens_per_second", &tokens_per_second);
   params.tokens_per_second = tokens_per_second;
-  // Pages are found by the hash of their text, not by the block ids of the other worker.
+  // Pages are found by the hash of their text, not by the other worker's block ids.
   for (const char* name : {"remote_block_ids", "remote_blocks_expiry_time", "remote_bootstrap_addr",
                            "tp_size", "transfer_id"}) {
     inner.Ignore(name);
@@ -181,7 +183,7 @@ void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* op
   ReadKvTransfer(fields, options);
 }
 
-void RefuseUnservedSampling(RequestFields* fields) {
+void RefuseUnsupportedSampling(RequestFields* fields) {
   fields->AllowOnly("allowed_token_ids", {Json::array()});
   fields->AllowOnly("bad_words", {Json::array()});
   fields->AllowOnly("length_penalty", {1.0});
@@ -194,7 +196,7 @@ void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("use_beam_search", {false});
 }
 
-void TakeFieldsWithoutEffect(RequestFields* fields) {
+void IgnoreFieldsWithoutEffect(RequestFields* fields) {
   for (const char* name :
        {"metadata", "priority", "prompt_cache_key", "request_id", "return_token_ids", "rid",
         "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"}) {

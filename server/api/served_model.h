@@ -1,4 +1,4 @@
-// What requests are held against.
+// The model that requests are checked against.
 #ifndef TANDEM_SERVER_API_SERVED_MODEL_H_
 #define TANDEM_SERVER_API_SERVED_MODEL_H_
 
@@ -20,12 +20,12 @@
 
 namespace tandem {
 
-// How large an answer may become is told before it is begun, so that no request fills the memory.
+// Answers have a size limit that is checked before they begin, so that no request fills the memory.
 inline constexpr int64_t kDefaultMaxAnswerBytes = int64_t{64} << 20;
 
-// The bytes counted for a token of an answer: its text, id and provenance, and every
-// log-probability with its token, escaped and byte by byte. Chats of the shipped models take 73
-// bytes a log-probability; vocabularies of 128,000 have longer tokens.
+// The bytes counted for one token of an answer: its text, id and provenance, and each
+// log-probability with its token, both escaped and byte by byte. Chats of the shipped models use 73
+// bytes for each log-probability; vocabularies of 128,000 have longer tokens.
 inline constexpr int64_t kTokenBytes = 32;
 inline constexpr int64_t kLogprobBytes = 96;
 
@@ -36,37 +36,36 @@ inline int64_t BytesPerToken(const LogprobOptions& logprobs) {
 struct ServedModel {
   std::string name;
   const Tokenizer* tokenizer = nullptr;
-  absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
-  // What GET /tokenizer_info answers, or why it cannot.
+  absl::StatusOr<ChatTemplate> chat_template;  // or why it cannot be used
+  // The answer to GET /tokenizer_info, or why there is none.
   absl::StatusOr<std::string> tokenizer_info = std::string();
-  ToolFormat tool_format = {};  // how it calls functions
-  // How it marks its reasoning, if that is taken out of answers.
+  ToolFormat tool_format = {};  // of its tool calls
+  // How it marks its reasoning; empty if reasoning stays in the text.
   std::optional<ReasoningFormat> reasoning = {};
-  std::string drafter = "none";            // of a request that names no other
-  std::vector<std::string> drafters = {};  // that a request may name, beside "none"
+  std::string drafter = "none";            // default drafter of a request
+  std::vector<std::string> drafters = {};  // that a request may name, in addition to "none"
   int context_length = 0;
-  int64_t cache_tokens = 0;  // that the target's cache can hold
-  // The most sequences that a request may ask for.
+  int64_t cache_tokens = 0;  // capacity of the target's cache
+  // The maximum number of sequences of one request.
   int max_sequences = 1;
-  // The most bytes that the answer to a request may have, as BytesPerToken counts.
+  // The maximum size of the answer to one request, as counted by BytesPerToken.
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
-  SamplingParams sampling = {};  // of a request that says nothing
-  std::string fingerprint = {};  // of what decides the bits of an answer
-  bool is_strict = false;        // what a request has that is not known is an error
+  SamplingParams sampling = {};  // defaults of a request
+  std::string fingerprint = {};  // of everything that decides the bits of an answer
+  bool is_strict = false;        // unknown fields of a request are errors
 
   static ServedModel Of(const Engine& engine, const std::string& name, int max_sequences,
                         int64_t max_answer_bytes = kDefaultMaxAnswerBytes);
-  // Whether a conversation is put as the model was trained to read it: by a template of its own,
-  // which this server knows.
+  // Returns whether the model has a chat template of its own that this server can use.
   bool HasChatTemplate() const;
-  // The most tokens that a sequence can have.
+  // Returns the maximum number of tokens of a sequence.
   int MaxLength() const;
-  // The drafter that a request means by this name: "model" and "model+ngram" name a draft head,
-  // too. Nothing if the server cannot run it.
+  // Returns the drafter that a request means by `name`: "model" and "model+ngram" stand for a draft
+  // head, too. Empty if the server cannot run it.
   std::optional<DrafterKind> DrafterNamed(const std::string& name) const;
 };
 
-// 404 "model_not_found" unless `name` is the model's.
+// Returns 404 "model_not_found" unless `name` is the model's.
 absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 
 }  // namespace tandem

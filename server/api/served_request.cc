@@ -33,8 +33,8 @@ absl::StatusOr<std::shared_ptr<ServedRequest>> ServedRequest::Start(const Genera
   return generation;
 }
 
-// Those that were submitted before one fails, or something throws, are cancelled and leave by
-// themselves; the others' places are free at once.
+// If one submission fails or throws, the sequences submitted before it are cancelled and leave when
+// they end. The places of the others are freed at once.
 absl::Status ServedRequest::Submit() {
   const int count = request_.num_sequences();
   {
@@ -52,7 +52,7 @@ absl::Status ServedRequest::Submit() {
     absl::StatusOr<GenerationId> id = host_.engine->Submit(
         request_.RequestOf(i), [self, i](const Piece& piece) { return self->OnPiece(i, piece); },
         [self, i](absl::StatusOr<Completion> result) { self->OnDone(i, std::move(result)); });
-    if (!id.ok()) return request_.InItsNames(id.status());
+    if (!id.ok()) return request_.WithRequestFieldNames(id.status());
     sequences_[i].id = *id;
   }
   std::move(give_up).Cancel();
@@ -79,13 +79,13 @@ bool ServedRequest::OnPiece(int choice, const Piece& piece) {
 }
 
 void ServedRequest::OnDone(int choice, absl::StatusOr<Completion> result) {
-  // Given back at the very end: the server may not outlive the last one's.
+  // Released at the very end: the server may be destroyed once the last place is free.
   const Admission::Place place = std::move(sequences_[choice].place);
   absl::MutexLock lock(&mutex_);
   --num_running_;
   TakeEnd(choice, std::move(result));
   Notify();
-  // Whoever listens may not outlive the server, and the last reference to it may be this one.
+  // The listener may be destroyed before the server, and this may hold the last reference to it.
   if (num_running_ == 0) on_news_ = nullptr;
 }
 
@@ -93,9 +93,9 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   sequences_[choice].latency.OnEnd(Instant::Now());
   Event end{.choice = choice};
   if (!result.ok()) {
-    status_.Update(request_.InItsNames(result.status()));
+    status_.Update(request_.WithRequestFieldNames(result.status()));
   } else {
-    // Somebody stopped it, and it was not the client: the server ends.
+    // Cancelled, but not by the client: the server is stopping.
     if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
       status_.Update(absl::UnavailableError("the server is stopping"));
     }
@@ -105,7 +105,7 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
     end.finish_reason = result->finish_reason;
     host_.metrics->CountEnd(summary_.finish_reason);
     host_.metrics->ObserveTimings(result->timings);
-    if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
+    if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // sent with the pieces
     sequences_[choice].completion = *std::move(result);
   }
   if (request_.stream) queue_.push_back(std::move(end));
@@ -172,7 +172,7 @@ HttpResponse ServedRequest::Whole() {
           .headers = {{kCacheHeader, CacheUse::Of(request_, completions).Header()}}};
 }
 
-// `completions`: of the whole stream, if it ends with these.
+// `completions` has all completions if `events` end the stream, else it is empty.
 std::string ServedRequest::EventsOf(const std::vector<Event>& events,
                                     absl::Span<const Completion> completions) {
   std::string text;

@@ -21,52 +21,54 @@
 
 namespace tandem {
 
-// What generations need of the server; all of it outlives them all (Admission::AwaitEmpty).
+// The parts of the server that generations use. All of them outlive every generation
+// (Admission::AwaitEmpty).
 struct GenerationHost {
   Engine* engine = nullptr;
   const ServedModel* model = nullptr;
   Metrics* metrics = nullptr;
   Admission* admission = nullptr;
-  // What may wait for a client that does not read, per request; beyond it the request is cancelled.
+  // The bytes that may wait for a client that does not read, per request. Beyond them the request
+  // is cancelled.
   size_t max_unread_bytes = 1 << 20;
 };
 
-// One request's sequences on their way from the engine to a client. The engine's callbacks put in
-// what comes, never wait, and lose nothing; the connection's thread takes it out when it can
-// write. In between lies a queue with a bound.
+// Carries one request's sequences from the engine to a client. The engine's callbacks put pieces
+// into a bounded queue, without waiting and without losing any. The connection's thread takes them
+// out when it can write.
 //
-// Thread-safe, but that Take() and Cancel() must not run at the same time.
+// Thread-safe, except that Take() and Cancel() must not run concurrently.
 class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
  public:
-  // Submits all sequences or none. Errors: Admission::Enter's, and the engine's, which name the
-  // request's fields.
+  // Submits all sequences or none. Returns the errors of Admission::Enter and those of the engine,
+  // which name the request's fields.
   static absl::StatusOr<std::shared_ptr<ServedRequest>> Start(const GenerationHost& host,
                                                               ApiRequest request, AnswerStamp stamp,
                                                               Instant requested);
 
-  // Calls `on_news` within an engine's callback, once per Take(), when there is something to take;
-  // at once, on this thread, if there is already. Null stops that. What it throws is lost: who must
-  // not miss anything looks now and then, too.
+  // Calls `on_news` inside an engine callback, once per Take(), when there is something to take. If
+  // there already is, calls it now, on this thread. Null stops the calls. An exception from
+  // `on_news` loses that call, so a listener that must not miss anything also polls.
   void Listen(std::function<void()> on_news);
 
   struct News {
-    std::optional<HttpResponse> response;  // the whole answer, instead of a stream
+    std::optional<HttpResponse> response;  // of the stream, in wire format
     std::string events;                    // of the stream, in their wire form
     bool is_over = false;
   };
-  // Nothing if there is none.
+  // Returns what has arrived since the last call, possibly nothing.
   News Take();
-  // Heads and comments of the stream were sent before any news: what fails from now on is an event.
-  // On the connection's thread, as Take.
+  // Tells that the head and comments of the stream were sent before any news, so that a failure
+  // from now on is an event. Call on the connection's thread, like Take.
   void OnHeadSent() { head_is_sent_ = true; }
 
-  // The client is gone, or no longer wanted: ends all sequences at their next round.
+  // Ends all sequences at their next round, because the client is gone or the server stops.
   void Cancel();
 
   bool is_stream() const { return request_.stream; }
-  // The headers that the answer has in addition to every answer's.
+  // Returns the headers of this answer in addition to those of every answer.
   std::vector<std::pair<std::string, std::string>> headers() const;
-  // For the log, once it is over.
+  // For the log, after the end.
   struct Summary {
     int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;
@@ -75,17 +77,18 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   Summary summary() const;
 
  private:
-  // What one sequence has come to; its callbacks alone use it until none runs.
+  // The state of one sequence. Only its callbacks use it until they have ended.
   struct Sequence {
     GenerationId id = 0;
     Admission::Place place;
     SequenceLatency latency;
-    Completion completion{};  // if it went well
+    Completion completion{};  // if it succeeded
   };
   struct Event {
     int choice = 0;
     OwnedPiece piece{};
-    std::optional<FinishReason> finish_reason{};  // of what ends the choice, and has no piece
+    std::optional<FinishReason>
+        finish_reason{};  // of an event that ends the choice; such an event has no piece
   };
 
   ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp);
@@ -97,12 +100,12 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   void CancelOthers();
   HttpResponse Whole();
   std::string EventsOf(const std::vector<Event>& events, absl::Span<const Completion> completions);
-  // Of all sequences, none of which runs any more; they keep nothing.
+  // Moves the completions out of all sequences, none of which may still run.
   std::vector<Completion> TakeCompletions();
 
   const GenerationHost host_;
   const ApiRequest request_;
-  // The connection's alone, as what follows it.
+  // Used only by the connection's thread, like the members after it.
   const std::unique_ptr<AnswerWriter> writer_;
   bool has_begun_ = false;  // events were taken
   bool head_is_sent_ = false;

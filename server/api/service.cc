@@ -24,7 +24,7 @@ namespace {
 
 using Json = JsonValue;
 
-// The page's scripts and styles are files of this server, and it talks to nobody else.
+// The page's scripts and styles come from this server, and it connects to no other.
 constexpr char kPagePolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -32,10 +32,11 @@ constexpr char kPagePolicy[] =
 
 constexpr std::string_view kPageFolder = "/page/";
 
-// As many bodies of the largest size as may be held at once.
+// The number of bodies of the maximum size that may be held at once.
 constexpr int64_t kMaxLargeBodies = 16;
 
-// What servers of this kind are asked for beside text. A slash at the end stands for all below it.
+// Paths of other inference APIs that this server does not have. A slash at the end includes all
+// paths below.
 constexpr std::string_view kNotServed[] = {"/v1/embeddings",
                                            "/v1/rerank",
                                            "/v1/score",
@@ -66,18 +67,19 @@ absl::Status NoSuchPath(const std::string& path) {
                                     [&](std::string_view one) { return IsBelow(path, one); });
   if (is_known) {
     return WithCode(
-        FieldError("path", absl::StrCat(Quoted(path),
-                                        " is not served here: this server writes text and stores "
-                                        "nothing; /openapi.json lists what it answers")),
+        FieldError("path",
+                   absl::StrCat(Quoted(path),
+                                " is not served here: this server generates text and stores "
+                                "nothing; /openapi.json lists its endpoints")),
         "not_served", 404);
   }
-  return WithCode(FieldError("path", absl::StrCat("there is no ", Quoted(path), " here")),
+  return WithCode(FieldError("path", absl::StrCat("the path ", Quoted(path), " does not exist")),
                   "not_found", 404);
 }
 
 HttpResponse JsonResponse(const Json& json) { return {.body = DumpJson(json)}; }
 
-// Takes as long as what is given is, whatever of it is right, so that its time tells nothing.
+// Constant-time comparison: the time depends only on the length of `given`.
 bool EqualsSecret(absl::string_view given, absl::string_view secret) {
   size_t difference = given.size() ^ secret.size();
   for (size_t i = 0; i < given.size(); ++i) {
@@ -86,7 +88,7 @@ bool EqualsSecret(absl::string_view given, absl::string_view secret) {
   return difference == 0;
 }
 
-// Without the day, which only chats tell.
+// Ignores the time, which only chat templates print.
 absl::StatusOr<ApiRequest> ParseCompletion(absl::string_view body, const ServedModel& model,
                                            absl::Time /*now*/) {
   return ParseCompletionRequest(body, model);
@@ -102,14 +104,14 @@ SiteOptions SiteOptionsOf(const ServiceOptions& options) {
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // what ends with a slash takes everything that begins with it
+  std::string_view path;  // a path that ends with a slash matches all paths below it
   bool needs_key;
   Service::Reply (Service::*handle)(const HttpRequest&);
   bool is_probe = false;
-  // Reads a request for text, which is refused while the server stops, and may compile a
+  // Parses a request for text, which is refused while the server stops, and may compile a
   // constraint.
   absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
-  std::string_view id_prefix = "";  // of its answer
+  std::string_view id_prefix = "";  // of its answer's id
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -168,8 +170,8 @@ const Route* Service::RouteOf(const HttpRequest& head) {
   return nullptr;
 }
 
-// 404 for an unknown path, 405 for a method that the path does not answer. OPTIONS has no route,
-// and an answer all the same.
+// Returns 404 for an unknown path, 405 for a method that the path does not have. OPTIONS has no
+// route, but is answered here.
 HttpResponse Service::AnswerWithoutRoute(const HttpRequest& head) const {
   if (head.path.empty()) {
     return ErrorResponse(FieldError(
@@ -181,15 +183,15 @@ HttpResponse Service::AnswerWithoutRoute(const HttpRequest& head) const {
                                     [&](const Route& route) { return route.Matches(head.path); });
   if (head.method == "OPTIONS" && (has_path || head.path == "*")) return Options(head);
   if (!has_path) return ErrorResponse(NoSuchPath(head.path));
-  HttpResponse refusal =
-      ErrorResponse(WithCode(FieldError("method", absl::StrCat(Quoted(head.method), " is not what ",
-                                                               Quoted(head.path), " answers")),
-                             "method_not_allowed", 405));
+  HttpResponse refusal = ErrorResponse(
+      WithCode(FieldError("method", absl::StrCat(Quoted(head.method), " is not a method that ",
+                                                 Quoted(head.path), " supports")),
+               "method_not_allowed", 405));
   refusal.headers.emplace_back("Allow", AllowedMethods(head));
   return refusal;
 }
 
-// "GET, HEAD, OPTIONS"; of all paths together for "*".
+// Returns for example "GET, HEAD, OPTIONS"; for "*", the methods of all paths.
 std::string Service::AllowedMethods(const HttpRequest& head) {
   bool has_get = false;
   bool has_post = false;
@@ -227,18 +229,18 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayWait(const HttpRequest& head) { return head.route->parse != nullptr; }
+bool Service::MayBlock(const HttpRequest& head) { return head.route->parse != nullptr; }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
   absl::string_view given = request.authorization;
   if (!absl::StartsWithIgnoreCase(given, "Bearer ")) {
     return absl::UnauthenticatedError(
-        "this server wants an API key, as the header \"Authorization: Bearer KEY\"");
+        "this server requires an API key in the header \"Authorization: Bearer KEY\"");
   }
   given.remove_prefix(7);
   if (EqualsSecret(given, options_.api_key)) return absl::OkStatus();
-  return absl::UnauthenticatedError("the API key is not this server's");
+  return absl::UnauthenticatedError("the API key is wrong");
 }
 
 std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
@@ -251,7 +253,7 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
   if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
     return ErrorResponse(status);
   }
-  if (MayWait(head) && admission_.is_closed()) {
+  if (MayBlock(head) && admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
@@ -274,7 +276,7 @@ Service::Reply Service::Handle(const HttpRequest& request) {
   return (this->*request.route->handle)(request);
 }
 
-// ---- What is known without the engine's thread ----
+// ---- Answers that do not use the engine's thread ----
 
 Service::Reply Service::Page(const HttpRequest&) {
   return HttpResponse{.status = 200,
@@ -289,7 +291,7 @@ Service::Reply Service::PagePart(const HttpRequest& request) {
   const std::optional<PageFile> file =
       FindPageFile(std::string_view(request.path).substr(kPageFolder.size()));
   if (!file.has_value()) return ErrorResponse(NoSuchPath(request.path));
-  // Another version of the program has other files under the same names.
+  // Not cached: another version of the program has other files with the same names.
   return HttpResponse{.status = 200,
                       .content_type = std::string(file->content_type),
                       .body = std::string(file->contents),

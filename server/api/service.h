@@ -27,60 +27,61 @@
 namespace tandem {
 
 struct ServiceOptions {
-  std::string model_name{};  // as clients call it
-  std::string version{};     // the program's
-  std::string api_key{};     // empty: none is asked for
-  // What a request has beyond the fields that are known is an error, in place of ignored.
+  std::string model_name{};  // in the API
+  std::string version{};     // of the program
+  std::string api_key{};     // empty: no key is required
+  // Unknown fields of a request are errors; otherwise they are ignored.
   bool strict_requests = false;
-  bool splits_reasoning = true;      // out of answers of models that mark it
-  SamplingParams sampling{};         // of requests that say nothing
-  std::string system_fingerprint{};  // of answers
-  // Who may ask beside. Whether there is a key is set by the service.
+  bool splits_reasoning = true;      // separate reasoning from answers if the model marks it
+  SamplingParams sampling{};         // defaults of requests
+  std::string system_fingerprint{};  // in answers
+  // Which hosts and origins are accepted. The service sets `has_key`.
   SiteOptions sites{};
   int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
   MetricsNames metrics_names = MetricsNames::kTandem;
-  bool prefix_cache = true;  // for the metrics
+  bool prefix_cache = true;  // for metrics only
   size_t max_unread_bytes = 1 << 20;
-  int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of one request's sequences together
+  int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of all sequences of a request together
 };
 
-// The endpoint without its sockets: what each path does. Thread-safe.
+// The HTTP API without its sockets: what each path does. Thread-safe.
 class Service {
  public:
-  // `engine` must outlive it, and every generation must have ended before it does.
+  // `engine` must outlive the service, and every generation must end before the service is
+  // destroyed.
   Service(Engine* engine, ServiceOptions options);
 
-  // The route that a request's head asks for; null if there is none.
+  // Returns the route for the head's method and path; null if there is none.
   static const Route* RouteOf(const HttpRequest& head);
-  // The answer to the head of a request, if its body makes no difference: a wrong name or
-  // page, no such path or method, no key, too long, stopping; and OPTIONS. `body_size` is the
-  // announced one.   REQUIRES: head.route is RouteOf(head), here and below.
+  // Returns the answer to a request if its head alone decides it: a wrong host or origin, an
+  // unknown path or method, a missing key, a body that is too large, a stopping server, or OPTIONS.
+  // `body_size` is the announced size. REQUIRES: head.route is RouteOf(head), here and below.
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
                                            std::optional<uint64_t> body_size);
-  // An answer, or a generation that will bring it.   REQUIRES: AnswerToHead had none.
+  // Answers the request, or starts a generation that will. REQUIRES: AnswerToHead returned nothing.
   using Reply = std::variant<HttpResponse, std::shared_ptr<ServedRequest>>;
   Reply Handle(const HttpRequest& request);
 
-  // What a request is called in headers and log: what its client says, if that is of at most 128
-  // visible characters, else a name of the server's.
+  // Returns the id of a request in headers and log: the client's id if it is at most 128 visible
+  // characters, else one that the server makes.
   std::string RequestIdOf(std::string_view given);
-  // What every answer to this request has beside its own headers.
+  // Returns the headers that every answer to this request has.
   std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
-  // Whether it asks how the server is, which costs nothing to say.
+  // Returns whether the request is a cheap health or metrics probe.
   static bool IsProbe(const HttpRequest& head);
-  // Whether Handle may wait for others, as for a thread that compiles a constraint.
+  // Returns whether Handle may block, for example until a thread has compiled a constraint.
   // REQUIRES: head.route is not null.
-  static bool MayWait(const HttpRequest& head);
+  static bool MayBlock(const HttpRequest& head);
 
   // Counts an answer for the metrics, under its route's path.
   void CountAnswer(const HttpRequest& request, int status);
-  // INVALID_ARGUMENT as 413.
+  // Returns INVALID_ARGUMENT with HTTP status 413.
   absl::Status BodyTooLarge() const;
 
   const ServiceOptions& options() const { return options_; }
   Admission& admission() { return admission_; }
-  // Bytes of large bodies that are worked on or whose answers are being sent.
+  // Bytes of large bodies that are being handled or answered.
   ByteBudget& large_bodies() { return large_bodies_; }
   Metrics& metrics() { return metrics_; }
 
@@ -115,8 +116,8 @@ class Service {
   Metrics metrics_;
   ServedModel model_;
   const absl::Time started_;
-  std::atomic<uint64_t> num_requests_{0};  // makes ids
-  std::atomic<uint64_t> num_named_{0};     // likewise
+  std::atomic<uint64_t> num_requests_{0};  // for answer ids
+  std::atomic<uint64_t> num_named_{0};     // for request ids
   IgnoredFieldsLog ignored_log_;
 };
 

@@ -25,7 +25,8 @@ bool HasIgnoringCase(const std::vector<std::string>& list, absl::string_view tex
                      [&](const std::string& one) { return absl::EqualsIgnoreCase(one, text); });
 }
 
-// "localhost" of "localhost.:8080", "::1" of "[::1]:8080"; nothing if it is no host and port.
+// Returns "localhost" for "localhost.:8080", "::1" for "[::1]:8080"; nothing if `host` is not a
+// host and port.
 std::optional<std::string> HostName(absl::string_view host) {
   size_t end = host.find(':');
   if (absl::ConsumePrefix(&host, "[")) {
@@ -48,7 +49,7 @@ bool IsAddress(const std::string& text) {
   return !error;
 }
 
-// Browsers ask nobody what "localhost" and names below it mean.
+// Browsers resolve "localhost" and names below it without DNS.
 bool IsLoopback(absl::string_view name) {
   if (absl::EqualsIgnoreCase(name, "localhost")) return true;
   if (absl::EndsWithIgnoreCase(name, ".localhost")) return true;
@@ -57,7 +58,7 @@ bool IsLoopback(absl::string_view name) {
   return !error && address.is_loopback();
 }
 
-// "a:8080" of "http://a:8080"; empty if there is none, as of "null".
+// Returns "a:8080" for "http://a:8080"; empty if `origin` has no authority, as for "null".
 absl::string_view AuthorityOf(absl::string_view origin) {
   const size_t end = origin.find("://");
   return end == absl::string_view::npos ? "" : origin.substr(end + 3);
@@ -82,9 +83,10 @@ absl::Status SiteOptions::Validate() const {
     const absl::string_view authority = AuthorityOf(origin);
     const bool is_origin = HostName(authority).has_value() && !absl::StrContains(authority, '/');
     if (origin == kAny || is_origin) continue;
-    return FieldError("--cors-origins", absl::StrCat(Quoted(origin),
-                                                     " is not *, or such as https://app.example or "
-                                                     "http://localhost:3000"));
+    return FieldError("--cors-origins",
+                      absl::StrCat(Quoted(origin),
+                                   " is not * or an origin such as https://app.example or "
+                                   "http://localhost:3000"));
   }
   return absl::OkStatus();
 }
@@ -94,7 +96,7 @@ absl::Status SiteRules::Check(const HttpRequest& head) const {
   return CheckOrigin(head);
 }
 
-// Requests without a host are in HTTP/1.0, which no browser speaks.
+// Only HTTP/1.0 requests may lack a host, and browsers do not speak HTTP/1.0.
 absl::Status SiteRules::CheckHost(absl::string_view host) const {
   const std::vector<std::string>& allowed = options_.allowed_hosts;
   const bool is_bound = (options_.is_loopback && !options_.has_key) || !allowed.empty();
@@ -104,9 +106,9 @@ absl::Status SiteRules::CheckHost(absl::string_view host) const {
       name.has_value() && (IsLoopback(*name) || absl::EqualsIgnoreCase(*name, options_.own_host) ||
                            HasIgnoringCase(allowed, *name));
   if (is_allowed) return absl::OkStatus();
-  return WithCode(absl::InvalidArgumentError(absl::StrCat(
-                      "the header Host is ", Quoted(host),
-                      ", allowed: localhost and what the server's --allowed-hosts names")),
+  return WithCode(absl::InvalidArgumentError(
+                      absl::StrCat("the header Host is ", Quoted(host),
+                                   ", allowed: localhost and the server's --allowed-hosts")),
                   "host_not_allowed", 403);
 }
 
@@ -117,16 +119,16 @@ absl::Status SiteRules::CheckOrigin(const HttpRequest& head) const {
   const absl::string_view authority = AuthorityOf(head.origin);
   const bool is_own = !authority.empty() && absl::EqualsIgnoreCase(authority, head.host);
   if (is_own || IsCorsOrigin(head.origin)) return absl::OkStatus();
-  return WithCode(
-      absl::InvalidArgumentError(absl::StrCat(
-          "the header Origin is ", Quoted(head.origin),
-          ", allowed: the server's own pages and what the server's --cors-origins names")),
-      "origin_not_allowed", 403);
+  return WithCode(absl::InvalidArgumentError(
+                      absl::StrCat("the header Origin is ", Quoted(head.origin),
+                                   ", allowed: the server's own pages and its --cors-origins")),
+                  "origin_not_allowed", 403);
 }
 
-// JSON says so, with the exception of what curl -d says when nobody tells it, and of clients that
-// say nothing. Neither is let through from a browser, which sends both for pages of any origin
-// without asking first; it never leaves out the origin of a page that is not the server's.
+// Bodies must be declared as JSON, except for the default type of curl -d, and for clients that
+// send no type. Neither exception applies to browsers, because they send both types for pages of
+// any origin without a preflight. A browser always sends the origin of a page that is not the
+// server's own.
 absl::Status SiteRules::CheckContentType(const HttpRequest& head) {
   if (head.method != "POST" || IsJson(head.content_type)) return absl::OkStatus();
   const bool is_of_browser = !head.origin.empty() || !head.fetch_site.empty();
@@ -152,15 +154,14 @@ bool SiteRules::IsPreflight(const HttpRequest& head) {
 HttpResponse SiteRules::PreflightAnswer(const HttpRequest& head, const std::string& methods) const {
   HttpResponse answer{.status = 204, .content_type = ""};
   answer.headers = {{"Access-Control-Allow-Methods", methods}, {"Access-Control-Max-Age", "600"}};
-  // "*" would not stand for Authorization, and OpenAI's client in browsers sends headers of its
-  // own.
+  // "*" would not cover Authorization, and OpenAI's client in browsers sends headers of its own.
   if (!head.requested_headers.empty()) {
     answer.headers.emplace_back("Access-Control-Allow-Headers", head.requested_headers);
   }
   return answer;
 }
 
-// Cookies and the like are never asked for, so that "*" is as good as the origin itself.
+// Credentials such as cookies are never used, so "*" is as good as the origin itself.
 std::vector<std::pair<std::string, std::string>> SiteRules::Headers(const HttpRequest& head) const {
   std::vector<std::pair<std::string, std::string>> headers;
   if (options_.cors_origins.empty()) return headers;

@@ -12,40 +12,42 @@
 namespace tandem {
 
 struct SiteOptions {
-  bool is_loopback = false;  // only this machine reaches the server
+  bool is_loopback = false;  // only this machine can reach the server
   bool has_key = false;
-  std::string own_host{};                    // as it was told where to listen
-  std::vector<std::string> allowed_hosts{};  // names beside those of loopback; "*": any
-  std::vector<std::string> cors_origins{};   // whose pages may ask and read; "*": any
+  std::string own_host{};                    // the address to listen at, as configured
+  std::vector<std::string> allowed_hosts{};  // names in addition to the loopback names; "*": any
+  std::vector<std::string>
+      cors_origins{};  // origins whose pages may send requests and read answers; "*": any
 
-  // INVALID_ARGUMENT, naming the option as the command line does.
+  // Returns INVALID_ARGUMENT, naming the command-line option.
   absl::Status Validate() const;
 };
 
-// Whose pages may ask a server, and under which names. A browser lets every page of the web send
-// requests to every address, that of this machine included: it keeps the answer from the page, but
-// the work is done. And whoever owns a name can let it mean this machine once the page is loaded
-// (DNS rebinding), so that page and server seem to be one. A key ends both; without one:
+// Decides which hosts and page origins a request may have. A browser lets every web page send
+// requests to any address, including this machine's: it hides the answer from the page, but the
+// work is done. And the owner of a domain can point it at this machine after the page has loaded
+// (DNS rebinding), so that page and server seem to have the same origin. A key prevents both.
+// Without one:
 //
-// - a server of this machine alone answers to names of loopback and to `allowed_hosts`;
-// - what changes something or costs work is not done for pages of other origins than the server's
-//   own and `cors_origins`.
+// - a server that only this machine can reach accepts only loopback names and `allowed_hosts`;
+// - requests that change something or cost work are refused from pages of other origins than the
+// server's own and `cors_origins`.
 //
 // Thread-safe.
 class SiteRules {
  public:
   explicit SiteRules(SiteOptions options) : options_(std::move(options)) {}
 
-  // Whether this page may ask, and under this name. INVALID_ARGUMENT as 403.
+  // Checks the host and origin. Returns INVALID_ARGUMENT with HTTP status 403.
   absl::Status Check(const HttpRequest& head) const;
-  // Whether a body of this type is read as JSON. INVALID_ARGUMENT as 415.
+  // Checks that a body of this type is read as JSON. Returns INVALID_ARGUMENT with HTTP status 415.
   static absl::Status CheckContentType(const HttpRequest& head);
 
-  // Whether it is a browser's question whether a page may ask.
+  // Returns whether this is a browser's CORS preflight request.
   static bool IsPreflight(const HttpRequest& head);
-  // The answer to that; `methods` are those of the path.
+  // Returns the answer to a preflight. `methods` are those of the path.
   HttpResponse PreflightAnswer(const HttpRequest& head, const std::string& methods) const;
-  // What tells a browser, with every answer, whether the page may read it.
+  // Returns the headers that tell a browser whether the page may read the answer.
   std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
 
  private:

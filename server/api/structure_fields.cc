@@ -15,7 +15,7 @@ namespace {
 using Json = JsonValue;
 using Kind = OutputConstraint::Kind;
 
-// A field that holds a constraint by itself.
+// A field whose value is a constraint.
 struct PlainField {
   const char* name;
   Kind kind;
@@ -32,7 +32,7 @@ constexpr PlainField kMembers[] = {{"json", Kind::kJsonSchema},
                                    {"choice", Kind::kChoice},
                                    {"grammar", Kind::kGrammar}};
 
-// Reads fields of one request.
+// Reads the constraint fields of one request.
 class ConstraintReader {
  public:
   ConstraintReader(RequestFields* fields, Request* options) : fields_(fields), options_(options) {}
@@ -96,13 +96,13 @@ class ConstraintReader {
  private:
   void Set(const std::string& field, OutputConstraint constraint) {
     if (!given_.empty()) {
-      return fields_->Fail(FieldError(field, absl::StrCat("is not possible beside ", given_)));
+      return fields_->Fail(FieldError(field, absl::StrCat("is not possible with ", given_)));
     }
     given_ = field;
     options_->constraint = std::move(constraint);
   }
 
-  // What both kinds of API have in common: `read_schema` reads what is theirs.
+  // Reads a format as in both of OpenAI's APIs. `read_schema` reads the schema, which differs.
   void ReadFormat(const std::string& field, RequestFields* format,
                   absl::FunctionRef<void()> read_schema) {
     std::string type;

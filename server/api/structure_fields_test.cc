@@ -30,7 +30,7 @@ void ExpectWrong(const std::string& fields, const std::string& param, const std:
   ExpectRefusal(StructureChat(fields), param, part);
 }
 
-TEST(StructureFields, AreReadAsOthersNameThem) {
+TEST(StructureFields, AcceptTheNamesOfOtherServers) {
   const std::string schema = R"({"type": "object", "properties": {"b": {}, "a": {}}})";
   const std::string as_written = R"({"type":"object","properties":{"b":{},"a":{}}})";
   for (const std::string& fields :
@@ -40,7 +40,7 @@ TEST(StructureFields, AreReadAsOthersNameThem) {
         R"(, "json_schema": )" + schema}) {
     const OutputConstraint constraint = ConstraintOf(fields);
     EXPECT_EQ(constraint.kind, Kind::kJsonSchema);
-    EXPECT_EQ(constraint.text, as_written) << "properties come in the schema's order";
+    EXPECT_EQ(constraint.text, as_written) << "properties keep the schema's order";
     EXPECT_TRUE(constraint.is_strict);
   }
   EXPECT_EQ(ConstraintOf(R"(, "guided_json": "{\"type\": \"null\"}")").text, R"({"type": "null"})");
@@ -80,7 +80,7 @@ TEST(StructureFields, MayBeAbsent) {
   }
 }
 
-TEST(StructureFields, NameWhatIsWrong) {
+TEST(StructureFields, InvalidFieldsAreNamed) {
   ExpectWrong(R"(, "response_format": {"type": "xml"})", "response_format.type", "json_schema");
   ExpectWrong(R"(, "response_format": {"type": "json_schema"})", "response_format.json_schema",
               "null");
@@ -89,14 +89,14 @@ TEST(StructureFields, NameWhatIsWrong) {
   ExpectWrong(R"(, "guided_choice": ["a", 1])", "guided_choice", "a list of strings");
   ExpectWrong(R"(, "guided_regex": 1)", "guided_regex", "a string");
   ExpectWrong(R"(, "guided_json": [1])", "guided_json", "a JSON schema");
-  ExpectWrong(R"(, "guided_json": {}, "regex": "a")", "regex", "beside guided_json");
+  ExpectWrong(R"(, "guided_json": {}, "regex": "a")", "regex", "with guided_json");
   ExpectWrong(R"(, "structured_outputs": {"json": {}, "regex": "a"})", "structured_outputs.regex",
-              "beside structured_outputs.json");
+              "with structured_outputs.json");
   ExpectWrong(R"(, "structured_outputs": {"whitespace_pattern": " "})",
               "structured_outputs.whitespace_pattern", "is not supported");
 }
 
-TEST(StructureFields, OfResponsesStandInText) {
+TEST(StructureFields, ResponsesUseTheTextField) {
   const ServedModel model = TestServedModel();
   const auto parse = [&](const std::string& text) {
     return ParseResponsesRequest(R"({"input": "A", "text": )" + text + "}", model,
@@ -112,11 +112,11 @@ TEST(StructureFields, OfResponsesStandInText) {
   EXPECT_FALSE(parse(R"({"format": {"type": "text"}})")->request.constraint.has_value());
 }
 
-// What the engine says of a constraint names the field that gave it.
-TEST(StructureFields, AreNamedByTheEnginesErrors) {
+// The engine's error about a constraint names the request's field.
+TEST(StructureFields, EngineErrorsNameThem) {
   const auto request = StructureChat(R"(, "structured_outputs": {"regex": "("})");
   ASSERT_TRUE(request.ok());
-  const absl::Status status = request->InItsNames(FieldError("constraint", "is wrong"));
+  const absl::Status status = request->WithRequestFieldNames(FieldError("constraint", "is wrong"));
   EXPECT_EQ(status.message(), "structured_outputs.regex: is wrong");
 }
 

@@ -23,7 +23,7 @@ namespace {
 
 using Json = JsonValue;
 
-// The tokens of a text prompt.
+// Returns the tokens of a text prompt.
 absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
                                                     const ServedModel& model) {
   bool adds_special = true;
@@ -49,14 +49,14 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
-  DisregardUnwrittenNames("messages", model, fields);
+  IgnoreUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   *has_generic_tools = HasGenericTools(chat, model);
   return EncodeChatInput(chat, model);
 }
 
-// Each token's text by itself. A token that comes again is not decoded again.
+// Writes the text of each token by itself. Decodes each distinct token only once.
 void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, JsonWriter* writer) {
   absl::flat_hash_map<TokenId, std::string> texts;
   writer->BeginArray();
@@ -68,7 +68,8 @@ void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, Jso
   writer->EndArray();
 }
 
-// The object in tokenizer_config.json; an empty one if there is no such file, as with GGUF files.
+// Reads the object in tokenizer_config.json. Returns an empty one if there is no such file, as with
+// GGUF files.
 absl::StatusOr<Json> ReadConfig(const std::string& model) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
   if (!gguf.empty()) return Json::object();

@@ -17,8 +17,9 @@ namespace {
 
 using Json = JsonValue;
 
-// The schema whose objects have no properties but those that they name, unless they say otherwise:
-// models that must call would write others without end. Parts of an allOf name each other's.
+// Closes a schema: objects that do not say otherwise may have only the properties that they name. A
+// model that must call a tool would add properties without end. Schemas inside an allOf stay open,
+// because they name each other's properties.
 Json Closed(Json schema) {
   if (schema.is_array()) {
     for (Json& element : schema) element = Closed(std::move(element));
@@ -38,7 +39,7 @@ Json Closed(Json schema) {
   return schema;
 }
 
-// Reads the fields of one request.
+// Reads the tool fields of one request.
 class ToolReader {
  public:
   ToolReader(const ServedModel& model, ToolForm form, RequestFields* fields)
@@ -80,9 +81,10 @@ class ToolReader {
     if (must_call_) {
       Require(request);
     } else if (strict != functions_.end()) {
-      HoldAtWill(absl::StrCat(strict->field, ".strict"), request);
+      ConstrainOptionalCalls(absl::StrCat(strict->field, ".strict"), request);
     }
-    // A constraint holds calls between their markers; other text that it allows is content.
+    // Under a constraint, calls come between their markers, and other text that it allows is
+    // content.
     if (request->request.constraint.has_value() && !format.is_bare()) {
       options->format.may_lack_markers = false;
     }
@@ -128,7 +130,7 @@ class ToolReader {
     fields->Read("name", &named_);
     const bool is_known =
         absl::c_any_of(functions_, [this](const ToolFunction& f) { return f.name == named_; });
-    if (!is_known) fields->FailNot("name", named_, "the name of one of tools");
+    if (!is_known) fields->FailNot("name", named_, "the name of one of the tools");
   }
 
   void SetConstraint(const std::string& field, const ToolTagOptions& options,
@@ -139,7 +141,7 @@ class ToolReader {
           FieldError(field, absl::StrCat("is not possible with ", request->constraint_field)));
     }
     request->constraint_field = field;
-    request->request.constraint = HoldTo(options, *tag);
+    request->request.constraint = ConstraintFor(options, *tag);
   }
 
   ToolTagOptions TagOptions() const {
@@ -162,9 +164,9 @@ class ToolReader {
     SetConstraint("tool_choice", options, RequiredCalls(options, std::move(tags)), request);
   }
 
-  void HoldAtWill(const std::string& field, ApiRequest* request) {
+  void ConstrainOptionalCalls(const std::string& field, ApiRequest* request) {
     const ToolTagOptions options = TagOptions();
-    SetConstraint(field, options, CallsAtWillOf(options, functions_), request);
+    SetConstraint(field, options, OptionalCallsTag(options, functions_), request);
   }
 
   const ServedModel& model_;

@@ -61,7 +61,7 @@ absl::StatusOr<ApiRequest> ToolChat(const std::string& fields,
   return ToolChat(fields, TestServedModel(jinja));
 }
 
-TEST(ToolFields, ReachTheTemplateInTheirOrder) {
+TEST(ToolFields, ReachTheTemplateInTheGivenOrder) {
   const ServedModel model = TestServedModel(kHermesTemplate);
   const auto prompt = [&](const std::string& fields) {
     const auto request = ToolChat(fields, model);
@@ -76,7 +76,7 @@ TEST(ToolFields, ReachTheTemplateInTheirOrder) {
   EXPECT_EQ(prompt(R"("tools": [], "tool_choice": "auto")"), "A");
 }
 
-TEST(ToolFields, SayHowCallsAreFound) {
+TEST(ToolFields, SetHowCallsAreFound) {
   const auto request = ToolChat(absl::StrCat(kTwoTools, R"(, "parallel_tool_calls": false)"));
   ASSERT_TRUE(request.ok()) << request.status();
   ASSERT_TRUE(request->reading.tools.has_value());
@@ -91,7 +91,7 @@ TEST(ToolFields, SayHowCallsAreFound) {
             ToolFormat::Family::kLlama3);
 }
 
-TEST(ToolFields, NameWhatIsWrong) {
+TEST(ToolFields, InvalidFieldsAreNamed) {
   const auto function = [](const std::string& members) {
     return R"("tools": [{"type": "function", "function": {)" + members + "}}]";
   };
@@ -126,8 +126,8 @@ TEST(ToolFields, NameWhatIsWrong) {
   }
 }
 
-// The text shows them, for calls to be found.
-TEST(ToolFields, MarkersMayBeSpecialTokens) {
+// The text shows the markers, so that calls are found.
+TEST(ToolFields, MarkersCanBeSpecialTokens) {
   ServedModel model = TestServedModel(kMistralTemplate);
   model.tool_format.begin = "<|endoftext|>";
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
@@ -142,8 +142,8 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
   EXPECT_EQ(pair->Wait(*submitted)->text, "<|endoftext|><|endoftext|>");
 }
 
-// Where the template has no place for them, they come in the generic form.
-TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
+// If the template has no place for tools, they are written in the generic form.
+TEST(ToolFields, UseTheGenericFormWithoutTemplateSupport) {
   const ServedModel model =
       TestServedModel("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}");
   const auto request = ToolChat(kTwoTools, model);
@@ -160,8 +160,8 @@ TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
   EXPECT_EQ(model.tokenizer->Decode(none->prompts[0]), "[user] A\n");
 }
 
-// Text that a constraint lets through without a marker was not checked against a schema.
-TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
+// Text that a constraint allows without a marker was not checked against a schema.
+TEST(ToolFields, GenericCallsNeedMarkersUnderAConstraint) {
   const std::string tools = kTwoTools;
   EXPECT_FALSE(ToolChat(tools + R"(, "regex": "a*")", kTemplateWithoutPlace)
                    ->reading.tools->format.may_lack_markers);
@@ -171,8 +171,8 @@ TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
           ->reading.tools->format.may_lack_markers);
 }
 
-// A model that knows nothing of calls makes them where it must, to their schemas.
-TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
+// Even an untrained model makes required calls, and their arguments follow the schemas.
+TEST(ToolFields, RequiredCallsFollowTheirSchemas) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const auto engine = MakeTestEngine();
   for (const char* jinja : kAllTemplates) {
@@ -200,8 +200,8 @@ TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
   }
 }
 
-// Strict or not.
-TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
+// This holds with and without "strict".
+TEST(ToolFields, RequiredCallsHaveOnlyNamedArguments) {
   const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
       "function": {"name": "f", "parameters": {"type": "object", "properties": {
         "a": {"type": "array", "items": {"properties": {"b": {}}}},
@@ -215,7 +215,7 @@ TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
         "g": {"allOf": [{"properties": {"h": {}}}]}}, "additionalProperties": false})"));
 }
 
-// A schema that says nothing would have arguments without end; they are objects in any case.
+// Arguments are always objects. An empty schema would allow arguments without end.
 TEST(ToolFields, ArgumentsAreObjects) {
   const auto schema_of = [](const std::string& parameters) {
     const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
@@ -238,7 +238,7 @@ TEST(ToolFields, ArgumentsAreObjects) {
   }
 }
 
-TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
+TEST(ToolFields, OptionalCallsOfStrictFunctionsFollowTheirSchemas) {
   const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f",
       "strict": true, "parameters": {"properties": {"z": {"type": "integer"}}}}}])";
   const auto request = ToolChat(tool);
@@ -269,7 +269,7 @@ class ToolAnswers : public testing::Test {
     engine_.set_model_path(folder);
     server_ = StartServer(&engine_, TestServerOptions());
   }
-  // The answer to a chat whose model says `pieces`.
+  // Returns the answer to a chat for which the model writes `pieces`.
   std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
                        FinishReason reason = FinishReason::kStop) {
     Client client(server_->port(), "/v1/chat/completions",
@@ -305,7 +305,7 @@ TEST_F(ToolAnswers, HaveCallsInPlaceOfText) {
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 }
 
-TEST_F(ToolAnswers, AreTextWhereNothingIsCalled) {
+TEST_F(ToolAnswers, AreTextWithoutCalls) {
   const Json choice = Json::parse(AnswerTo(kTwoTools, {"Hi", " <b>"}))["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["message"]["content"], "Hi <b>");
@@ -320,7 +320,7 @@ TEST_F(ToolAnswers, AreTextWhereNothingIsCalled) {
   EXPECT_EQ(cut["message"]["tool_calls"][0]["function"]["arguments"], "{\"z\"");
 }
 
-TEST_F(ToolAnswers, StreamArgumentsAsTheyCome) {
+TEST_F(ToolAnswers, StreamArguments) {
   std::vector<std::string> pieces = TwoCalls();
   pieces.insert(pieces.begin(), "So: ");
   const std::string body = AnswerTo(absl::StrCat(kTwoTools, R"(, "stream": true)"), pieces);

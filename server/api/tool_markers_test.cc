@@ -1,4 +1,4 @@
-// Calls whose markers are special tokens of the model's tokenizer.
+// Tool calls whose markers are special tokens of the model's tokenizer.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ constexpr const char* kMarkers[] = {
     "<|tool_call|>", "<|/tool_call|>", "<|START_ACTION|>", "<|END_ACTION|>", kCallsBegin,
     kCallsEnd,       kCallBegin,       kCallEnd,           kSeparator,       "<|other|>"};
 
-// The tokenizer of a small model, with special tokens behind its own.
+// Returns the tokenizer of a small model, with the markers as additional special tokens.
 std::unique_ptr<Tokenizer> TokenizerWithMarkers() {
   const std::string model = TestModel("storyteller-7m");
   std::ifstream file(model + "/tokenizer.json");
@@ -71,7 +71,7 @@ class ToolMarkers : public testing::Test {
   }
   TokenId Id(std::string_view text) const { return tokenizer_->IdOf(std::string(text)); }
 
-  // The request for a model that writes calls as `jinja` shows.
+  // Returns the request to a model whose template `jinja` shows how it writes calls.
   absl::StatusOr<ApiRequest> Ask(const char* jinja, const std::string& fields) {
     ServedModel model = ServedModel::Of(engine_, "story", 8);
     model.chat_template =
@@ -87,7 +87,7 @@ class ToolMarkers : public testing::Test {
         model, absl::UnixEpoch());
   }
 
-  // The tokens of a text in which markers stand for themselves.
+  // Returns the tokens of a text in which markers are special tokens.
   std::vector<TokenId> TokensOf(const std::string& text) const {
     return *tokenizer_->Encode(text, SpecialTokens::kParse);
   }
@@ -106,7 +106,7 @@ class ToolMarkers : public testing::Test {
     return count;
   }
 
-  // What the calls of an answer of these tokens are, as the server reads them.
+  // Returns the calls in an answer of these tokens, as the server parses them.
   std::vector<std::string> CallsIn(const std::vector<TokenId>& tokens, const ApiRequest& request) {
     const auto detokenizer = Detokenizer::New(tokenizer_.get(), {}, /*skip_special=*/true,
                                               request.request.shown_special_tokens);
@@ -124,7 +124,7 @@ class ToolMarkers : public testing::Test {
     return calls;
   }
 
-  // Walks along the tokens, which all may come, and behind which the answer may end.
+  // Expects that every token is allowed, and that the answer may end after the last.
   void ExpectTaken(const std::vector<TokenId>& tokens, ConstraintState* state) const {
     for (const TokenId token : tokens) {
       const std::vector<TokenId> special = SpecialAllowed(state);
@@ -181,7 +181,7 @@ const std::vector<Case>& Cases() {
 }
 
 // Row 116 of the bug catalogue.
-TEST_F(ToolMarkers, AreForcedWhereACallMustCome) {
+TEST_F(ToolMarkers, AreForcedForRequiredCalls) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.jinja);
     const auto request = Ask(c.jinja, R"(, "tool_choice": "required")");
@@ -199,7 +199,7 @@ TEST_F(ToolMarkers, AreForcedWhereACallMustCome) {
   }
 }
 
-TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
+TEST_F(ToolMarkers, BeginOptionalCallsThatFollowTheirSchemas) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.jinja);
     const auto request = Ask(c.jinja, "");
@@ -214,15 +214,15 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
     const std::vector<TokenId> tokens = TokensOf("One. " + c.call);
     ExpectTaken(tokens, state.get());
     EXPECT_THAT(CallsIn(tokens, *request), testing::SizeIs(1));
-    // Behind the marker nothing but a call may come.
+    // After the marker only a call is allowed.
     ASSERT_TRUE(state->Accept(Id(c.begin)));
     EXPECT_LT(NumAllowed(state.get()), 20);
     EXPECT_THAT(SpecialAllowed(state.get()), testing::Not(testing::Contains(end_)));
   }
 }
 
-// Of GLM-4.5's form the markers of calls may be tokens, those of arguments not.
-TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
+// In GLM-4.5's form the markers of calls may be special tokens, but those of arguments may not.
+TEST(ToolTags, RefuseArgumentMarkersThatAreSpecialTokens) {
   const ToolFunction function{
       .name = "f", .field = "tools[0].function", .schema = {{"type", "object"}}};
   ToolTagOptions options{.format = ToolFormat::Of(ToolFormat::Family::kGlm),
@@ -235,8 +235,9 @@ TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
   EXPECT_THAT(refused.status().message(), testing::HasSubstr("</arg_key> is a special token"));
 }
 
-// A constraint that names none has none, and those that name some do not share their grammar.
-TEST_F(ToolMarkers, AreForConstraintsThatNameThemAlone) {
+// A constraint that does not list special tokens allows none, and constraints with different lists
+// do not share a grammar.
+TEST_F(ToolMarkers, AreAllowedOnlyInConstraintsThatNameThem) {
   const TokenId begin = Id("<tool_call>");
   const auto allowed = [&](const std::vector<TokenId>& tokens) {
     const OutputConstraint constraint{

@@ -18,12 +18,12 @@ absl::Span<const WebFile> WebFiles();
 std::string_view IndexPage();        // index.html
 std::string_view OpenApiDocument();  // openapi.json
 
-// A style, script or picture of the page, with what to send as its Content-Type.
+// A style, script or picture of the page, with its Content-Type.
 struct PageFile {
   std::string_view contents;
   std::string_view content_type;
 };
-// Nothing if the page has no such file.
+// Returns nothing if the page has no such file.
 std::optional<PageFile> FindPageFile(std::string_view name);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Who may ask: keys, names, and the pages that a browser asks for.
+// Access control: keys, host names, and the origins of pages in browsers.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,7 @@ std::string Origin(const std::string& origin) { return absl::StrCat("Origin: ", 
 
 class Access : public ServerTest {
  protected:
-  // One request with this Host, on a connection of its own.
+  // Sends one request with this Host, on a new connection.
   Answer AskFor(const std::string& host, const std::string& headers = "",
                 const std::string& method = "POST", const std::string& target = "/tokenize") {
     Client client(server_->port());
@@ -33,7 +33,7 @@ class Access : public ServerTest {
   }
 };
 
-TEST_F(Access, WantsItsKey) {
+TEST_F(Access, RequiresTheKey) {
   options_.service.api_key = "secret";
   Start();
   EXPECT_EQ(Ask("GET", "/health").status, 200);
@@ -50,8 +50,8 @@ TEST_F(Access, WantsItsKey) {
   EXPECT_EQ(Ask("GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status, 200);
 }
 
-// A page whose name is made to mean this machine, once it is loaded (DNS rebinding).
-TEST_F(Access, OnlyNamesOfThisMachineAreAnsweredTo) {
+// A page whose domain is pointed at this machine after it has loaded (DNS rebinding).
+TEST_F(Access, AcceptsOnlyHostNamesOfThisMachine) {
   Start();
   for (const char* host : {"localhost", "localhost:1", "LOCALHOST.:80", "a.localhost", "127.0.0.1",
                            "127.9.9.9:80", "[::1]", "[::1]:80"}) {
@@ -72,19 +72,19 @@ TEST_F(Access, OnlyNamesOfThisMachineAreAnsweredTo) {
       EXPECT_EQ(AskFor(host, "", "HEAD", target).status, 403) << host;
     }
   }
-  // The name in a target counts, where there is one.
+  // The host of an absolute target takes precedence.
   EXPECT_EQ(AskFor("localhost", "", "GET", "http://evil.example/health").status, 403);
   EXPECT_EQ(AskFor("evil.example", "", "GET", "http://localhost/health").status, 200);
 }
 
-TEST_F(Access, MoreNamesAreAnsweredToIfConfigured) {
+TEST_F(Access, AcceptsConfiguredHostNames) {
   options_.service.sites.allowed_hosts = {"box.example", "::2"};
   Start();
   for (const char* host : {"localhost", "box.example", "BOX.example.:80", "[::2]:80"}) {
     EXPECT_EQ(AskFor(host).status, 200) << host;
   }
   EXPECT_EQ(AskFor("a.box.example").status, 403);
-  // They are then the only ones, key or not.
+  // Configured names are then the only ones, even with a key.
   options_.service.api_key = "secret";
   Start();
   EXPECT_EQ(AskFor("box.example", kKey).status, 200);
@@ -94,7 +94,7 @@ TEST_F(Access, MoreNamesAreAnsweredToIfConfigured) {
   EXPECT_EQ(AskFor("evil.example", kKey).status, 200);
 }
 
-TEST_F(Access, AKeyOrOtherMachinesNeedNoNames) {
+TEST_F(Access, AcceptsAnyHostNameWithAKeyOrBeyondLoopback) {
   options_.service.api_key = "secret";
   Start();
   EXPECT_EQ(AskFor("box.example", kKey).status, 200);
@@ -105,7 +105,7 @@ TEST_F(Access, AKeyOrOtherMachinesNeedNoNames) {
   EXPECT_EQ(AskFor("box.example").status, 200);
 }
 
-TEST_F(Access, PagesOfOtherOriginsMayNotAsk) {
+TEST_F(Access, RefusesPagesOfOtherOrigins) {
   Start();
   const std::string own = absl::StrCat("localhost:", server_->port());
   EXPECT_EQ(AskFor(own, kJson + Origin("http://" + own)).status, 200);
@@ -118,12 +118,12 @@ TEST_F(Access, PagesOfOtherOriginsMayNotAsk) {
       EXPECT_EQ(answer.error("code"), "origin_not_allowed") << origin;
       EXPECT_FALSE(answer.headers.contains("access-control-allow-origin")) << origin;
     }
-    // What costs nothing is answered; the browser keeps it from the page.
+    // Cheap requests are answered; the browser hides the answer from the page.
     const Answer read = AskFor(own, Origin(origin), "GET", "/health");
     EXPECT_EQ(read.status, 200) << origin;
     EXPECT_FALSE(read.headers.contains("access-control-allow-origin")) << origin;
   }
-  // No page knows the key.
+  // Pages do not know the key.
   options_.service.api_key = "secret";
   Start();
   const std::string headers = Origin("http://evil.example") + kJson;
@@ -131,7 +131,7 @@ TEST_F(Access, PagesOfOtherOriginsMayNotAsk) {
   EXPECT_EQ(AskFor(own, headers + kKey).status, 200);
 }
 
-TEST_F(Access, BodiesAreJson) {
+TEST_F(Access, RequiresJsonBodies) {
   Start();
   const std::string own = absl::StrCat("127.0.0.1:", server_->port());
   const std::string of_own_page = Origin("http://" + own);
@@ -143,7 +143,7 @@ TEST_F(Access, BodiesAreJson) {
       EXPECT_EQ(AskFor(own, header + sender).status, 200) << type;
     }
   }
-  // As curl -d sends it, and whoever says nothing; but no browser.
+  // The type that curl -d sends, or no type, is accepted, but not from browsers.
   for (const char* header : {kForm, ""}) {
     EXPECT_EQ(AskFor(own, header).status, 200) << header;
     EXPECT_EQ(AskFor(own, header + of_own_page).status, 415) << header;
@@ -158,7 +158,7 @@ TEST_F(Access, BodiesAreJson) {
   }
 }
 
-TEST_F(Access, ConfiguredPagesMayAskAndRead) {
+TEST_F(Access, AcceptsConfiguredOrigins) {
   options_.service.sites.cors_origins = {"https://app.example", "http://localhost:3000"};
   Start();
   const std::string app = Origin("https://app.example");
@@ -168,7 +168,7 @@ TEST_F(Access, ConfiguredPagesMayAskAndRead) {
   EXPECT_EQ(answer.headers.at("access-control-expose-headers"),
             "Retry-After, X-Tandem-Tool-Format, x-tandem-cache");
   EXPECT_EQ(answer.headers.at("vary"), "Origin");
-  // Errors and streams too, and whoever is no page is told that it matters.
+  // Errors and streams have the headers too, and requests without an origin get Vary.
   EXPECT_TRUE(
       AskFor("localhost", app, "GET", "/nowhere").headers.contains("access-control-allow-origin"));
   EXPECT_EQ(AskFor("localhost").headers.at("vary"), "Origin");
@@ -181,7 +181,7 @@ TEST_F(Access, ConfiguredPagesMayAskAndRead) {
   engine_.End(1);
 }
 
-TEST_F(Access, BrowsersAreToldBeforeTheyAsk) {
+TEST_F(Access, AnswersPreflightRequests) {
   options_.service.api_key = "secret";
   options_.service.sites.cors_origins = {"https://app.example"};
   Start();
@@ -207,7 +207,7 @@ TEST_F(Access, BrowsersAreToldBeforeTheyAsk) {
   EXPECT_EQ(ask("null").status, 204);
 }
 
-TEST_F(Access, OptionsThatNameNobodyAreRefused) {
+TEST_F(Access, RefusesInvalidHostsAndOrigins) {
   for (const char* host : {"", "a:80", "http://a", "a/b", "[::1]:80", "a:b:c"}) {
     ServerOptions options = TestServerOptions();
     options.service.sites.allowed_hosts = {"good", host};

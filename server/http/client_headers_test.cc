@@ -1,4 +1,4 @@
-// What answers say beside their bodies, to clients, routers and whoever reads logs.
+// Headers and other details of answers, for clients, routers and readers of the log.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 using ClientHeaders = ServerTest;
 
-TEST_F(ClientHeaders, TellWhatWasIgnored) {
+TEST_F(ClientHeaders, NameIgnoredFields) {
   Start();
   const std::string body = R"({"prompt": "A", "no_such_field": false, "wait": 1)";
   Client client(server_->port(), "/v1/completions", body + "}");
@@ -33,8 +33,8 @@ TEST_F(ClientHeaders, TellWhatWasIgnored) {
       Ask("POST", "/tokenize", R"({"prompt": "A"})").headers.contains("x-tandem-ignored-fields"));
 }
 
-// The test's model has no template at all, like many that know nothing of tools.
-TEST_F(ClientHeaders, TellThatToolsCameInTheGenericForm) {
+// The test's model does not have a chat template, like many models without tool support.
+TEST_F(ClientHeaders, ReportToolsInTheGenericForm) {
   Start();
   const std::string body = R"({"messages": [{"role": "user", "content": "A"}],
       "tools": [{"type": "function", "function": {"name": "f"}}])";
@@ -70,7 +70,7 @@ TEST_F(ClientHeaders, TellThatToolsCameInTheGenericForm) {
       Ask("POST", "/tokenize", R"({"prompt": "A"})").headers.contains("x-tandem-tool-format"));
 }
 
-TEST_F(ClientHeaders, StrictServersRefuse) {
+TEST_F(ClientHeaders, StrictServersRefuseUnknownFields) {
   options_.service.strict_requests = true;
   Start();
   for (const char* path : {"/v1/completions", "/tokenize"}) {
@@ -81,7 +81,7 @@ TEST_F(ClientHeaders, StrictServersRefuse) {
   }
 }
 
-TEST_F(ClientHeaders, NameTheRequestAsItsClientDoes) {
+TEST_F(ClientHeaders, KeepTheClientsRequestId) {
   Start();
   const auto id_of = [&](const std::string& headers, const std::string& target = "/health") {
     return Ask("GET", target, "", headers).headers.at("x-request-id");
@@ -90,7 +90,7 @@ TEST_F(ClientHeaders, NameTheRequestAsItsClientDoes) {
   EXPECT_EQ(id_of("X-Request-Id: abc-1\r\n", "/nowhere"), "abc-1");
   EXPECT_EQ(id_of(absl::StrCat("x-request-id: ", std::string(128, 'x'), "\r\n")),
             std::string(128, 'x'));
-  // What could break a line of the log, or fill it, is not taken.
+  // Ids that could break a line of the log, or fill it, are not accepted.
   for (const std::string& bad : {std::string(), std::string("X-Request-Id: a b\r\n"),
                                  absl::StrCat("X-Request-Id: ", std::string(129, 'x'), "\r\n")}) {
     EXPECT_THAT(id_of(bad), MatchesRegex("req-[0-9a-f]+-[0-9]+")) << bad;
@@ -115,7 +115,7 @@ TEST_F(ClientHeaders, VersionAndFingerprintAreTheServers) {
   EXPECT_EQ(client.Read().json()["system_fingerprint"], "fp_1");
 }
 
-TEST_F(ClientHeaders, SayWhatIsNotServed) {
+TEST_F(ClientHeaders, UnservedPathsHaveTheirOwnError) {
   Start();
   for (const char* path : {"/v1/embeddings", "/v1/embeddings/", "/v1/audio/speech", "/rerank"}) {
     const Answer answer = Ask("POST", path, "{}");
@@ -144,15 +144,15 @@ TEST_F(Comments, KeepAWaitingStreamAlive) {
   EXPECT_THAT(client.ReadUntil(": queued\n\n\r\n"), Not(HasSubstr("HTTP/1.1")));
   engine_.Emit(1, "once");
   EXPECT_THAT(client.ReadUntil("once"), Not(HasSubstr("HTTP/1.1")));
-  // Tokens speak for themselves.
+  // No comments are sent once tokens arrive.
   absl::SleepFor(absl::Milliseconds(100));
   engine_.End(1);
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), Not(HasSubstr("queued")));
-  // The connection is good for more.
+  // The connection can be reused.
   EXPECT_EQ(client.Ask("GET", "/health").status, 200);
 }
 
-TEST_F(Comments, WhatFailsBehindThemIsAnEvent) {
+TEST_F(Comments, FailuresAfterThemAreEvents) {
   Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "stream": true})");
   client.ReadUntil(": queued\n\n\r\n");
   engine_.Fail(1, absl::InternalError("broken"));
@@ -161,13 +161,13 @@ TEST_F(Comments, WhatFailsBehindThemIsAnEvent) {
   EXPECT_THAT(end, HasSubstr("broken"));
 }
 
-TEST_F(Comments, WhatIsRefusedIsAStatus) {
+TEST_F(Comments, RefusedRequestsGetAnErrorStatus) {
   EXPECT_EQ(
       Ask("POST", "/v1/completions", R"({"prompt": "A", "stream": true, "top_k": 666})").status,
       400);
 }
 
-TEST_F(Comments, WholeAnswersHaveNone) {
+TEST_F(Comments, WholeAnswersHaveNoComments) {
   Client client(server_->port(), "/v1/completions", R"({"prompt": "A"})");
   absl::SleepFor(absl::Milliseconds(100));
   engine_.End(1);
@@ -176,7 +176,7 @@ TEST_F(Comments, WholeAnswersHaveNone) {
 
 using TokenEndpoints = ServerTest;
 
-TEST_F(TokenEndpoints, TakeChatsAsOthersDo) {
+TEST_F(TokenEndpoints, AcceptChats) {
   Start();
   const Json chat =
       Ask("POST", "/tokenize", R"({"messages": [{"role": "user", "content": "A"}]})").json();

@@ -25,14 +25,15 @@ namespace {
 constexpr char kServerName[] = "tandem";
 constexpr size_t kMaxLoggedPath = 200;
 constexpr size_t kReadSize = 64 << 10;
-constexpr int kClientGone = 499;  // in place of a status
-// After an answer to a request that was not read to its end, the rest is read and thrown away for
-// so long, lest the client's system drops the answer unread.
+constexpr int kClientGone = 499;  // logged in place of a status
+// After the answer to a request that was not read to its end, the rest is read and discarded for
+// this long, so that the client's system does not drop the answer unread.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMaxLingeredBytes = 1 << 20;
-// To tokenize a larger body may take longer (1 ms and more) than streams should wait.
+// Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
-// What is made of a larger body may be a hundred times as large: memory that is given back.
+// Handling a larger body may allocate a hundred times its size; that memory is returned to the
+// system.
 constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
@@ -54,7 +55,7 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
 
 Connection::~Connection() {
   set_->Remove(this);
-  // A handler in which a library has thrown leaves its generation running.
+  // A library exception in a handler leaves the generation running.
   if (generation_ != nullptr) generation_->Cancel();
 }
 
@@ -87,13 +88,13 @@ void Connection::Stop() {
 // ---- Reading ----
 
 void Connection::ReadHead() {
-  // What the last exchange held is given back.
+  // Frees the memory of the last exchange.
   request_ = {};
   response_ = {};
   large_body_ = {};
   parser_.emplace();
   parser_->header_limit(set_->limits().max_header_bytes);
-  // A length that is too large is for AnswerToHead to refuse, which knows the path.
+  // AnswerToHead refuses a length that is too large, because it knows the path.
   parser_->body_limit(std::numeric_limits<uint64_t>::max());
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
   http::async_read_header(stream_, buffer_, *parser_, Then(&Connection::OnHead));
@@ -141,9 +142,9 @@ void Connection::TakeHead() {
   request_.route = Service::RouteOf(request_);
 }
 
-// Heads that another server on the way may read differently: where the request ends, or whom it is
-// for. "Transfer-Encoding: gzip" alone, which the parser takes for no body, would let its body be
-// the next request.
+// Refuses heads that a proxy on the way may read differently: where the request ends, or which host
+// it is for. The parser takes "Transfer-Encoding: gzip" alone for a request without a body, so that
+// its body would become the next request.
 std::optional<HttpResponse> Connection::RefusalOfHead() {
   const auto& head = parser_->get();
   const auto refusal = [](absl::string_view why) {
@@ -171,9 +172,10 @@ void Connection::ReadBody() {
   ParseBody();
 }
 
-// What frames a body, chunks' sizes, extensions and trailers, may take as much as the body may and
-// a bit more: the parser counts none of it, and neither does a read that ends when the parser is
-// content. Therefore the parser is given what one read brought.
+// The framing of a body (chunk sizes, extensions and trailers) may use a little more than the
+// maximum body size in addition to the body. The parser does not count it, and neither does a read
+// that ends when the parser is satisfied. Therefore the parser gets the bytes of one read at a
+// time.
 void Connection::ParseBody() {
   beast::error_code error;
   if (!parser_->is_done() && buffer_.size() > 0) {
@@ -194,14 +196,14 @@ void Connection::ParseBody() {
                           }));
 }
 
-// Tells the client what was wrong with its request, if it is there to hear it.
+// Answers with the error in the request, if the client is still connected.
 void Connection::OnReadFailure(beast::error_code error) {
   if (error == http::error::body_limit) {
     return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
   }
   if (error == http::error::buffer_overflow && parser_->is_header_done()) {
     return Respond(ErrorResponse(absl::InvalidArgumentError(
-                       "the request is not HTTP: what frames a chunk is too long")),
+                       "the request is not HTTP: the framing of a chunk is too long")),
                    /*may_go_on=*/false);
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
@@ -232,35 +234,35 @@ void Connection::Dispatch() {
   net::thread_pool* pool = nullptr;
   if (is_large) {
     pool = set_->slow_work();
-  } else if (Service::MayWait(request_)) {
+  } else if (Service::MayBlock(request_)) {
     pool = set_->waiting_work();
   }
   if (pool == nullptr) return OnReply(Handle());
   const bool is_huge = request_.body.size() > kHugeBody;
   net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
-    self->HandleAside(exchange);
+    self->HandleOnPool(exchange);
     if (is_huge) ReturnFreeMemory();
   });
 }
 
-// The body is given up as soon as it has been read: a generation needs it no more.
+// Frees the body as soon as it has been parsed: a generation does not need it.
 Service::Reply Connection::Handle() {
   Service::Reply reply;
   const absl::Status status = Caught("request", [&] { reply = set_->service().Handle(request_); });
   if (!status.ok()) {
     spdlog::error("failed {}", std::string(status.message()));
-    reply = ErrorResponse(absl::UnknownError("the server failed, as its log says"));
+    reply = ErrorResponse(absl::UnknownError("the server failed; see its log"));
   }
   std::string().swap(request_.body);
   return reply;
 }
 
-// Nothing else touches the request meanwhile: no read and no write is under way.
-void Connection::HandleAside(uint64_t exchange) {
+// Nothing else uses the request in the meantime: no read or write is in progress.
+void Connection::HandleOnPool(uint64_t exchange) {
   const auto reply = std::make_shared<Service::Reply>(Handle());
   net::post(stream_.get_executor(), Held([this, exchange, reply] {
               if (exchange_ == exchange) return OnReply(std::move(*reply));
-              // Closed meanwhile.
+              // The connection was closed in the meantime.
               auto* late = std::get_if<std::shared_ptr<ServedRequest>>(reply.get());
               if (late != nullptr) (*late)->Cancel();
             }));
@@ -285,7 +287,7 @@ void Connection::OnReply(Service::Reply reply) {
 // ---- Whole answers ----
 
 void Connection::Respond(HttpResponse answer, bool may_go_on) {
-  BeginExchange();  // of what was no request
+  BeginExchange();  // in case no request was read
   keep_alive_ = may_go_on && parser_.has_value() && parser_->is_header_done() &&
                 parser_->get().keep_alive() && !set_->service().admission().is_closed();
   response_ = {};
@@ -301,11 +303,11 @@ void Connection::Respond(HttpResponse answer, bool may_go_on) {
   response_.keep_alive(keep_alive_);
   response_.body() = std::move(answer.body);
   response_.prepare_payload();
-  if (answer.status == 204) response_.erase(http::field::content_length);  // which forbids it
+  if (answer.status == 204) response_.erase(http::field::content_length);  // 204 forbids it
   sent_bytes_ = response_.body().size();
   serializer_.emplace(response_);
   serializer_->split(request_.method == "HEAD");
-  // What else comes of a generation that has failed is no answer of its own.
+  // A generation that has failed gets only this answer, whatever it sends afterwards.
   is_writing_ = true;
   is_last_ = true;
   WriteResponse();
@@ -337,8 +339,8 @@ void Connection::OnResponded(beast::error_code error) {
 
 // ---- Generations ----
 
-// A client that closes its side is gone: it could not be told from one that only ended its request,
-// and none of those is known.
+// A client that closes its sending side counts as gone. It cannot be told from one that only ends
+// its request that way, and no such client is known.
 void Connection::WatchClient() {
   stream_.socket().async_wait(
       net::ip::tcp::socket::wait_read,
@@ -347,16 +349,17 @@ void Connection::WatchClient() {
 
 void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
   if (exchange != exchange_ || generation_ == nullptr) return;
-  // Readiness may be that of bytes that were read meanwhile.
+  // The socket may be readable because of bytes that were read in the meantime.
   char byte = 0;
   const ssize_t size =
       error ? 0 : recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return WatchClient();
-  // A next request that came early waits its turn; from now on only a failed write tells.
+  // The next request came early and waits. From now on only a failed write shows that the client
+  // has gone.
   if (size > 0) return;
   keep_alive_ = false;
-  // It may have read all that there is before this heard of the end of writing it, or may still be
-  // reading: whether the answer arrives is for the write to say.
+  // The client may have read the whole answer before this thread learnt that it was written, or may
+  // still be reading. The write decides whether the answer arrives.
   if (is_writing_ && is_last_) return;
   Log(kClientGone);
   Close();
@@ -376,7 +379,8 @@ void Connection::TakeNews() {
   Stream(news.events);
 }
 
-// A comment now and then until tokens come, for clients that give up on a silent connection.
+// Sends a comment at intervals until tokens arrive, for clients that give up on a silent
+// connection.
 void Connection::CommentLater() {
   comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
   comment_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
@@ -410,8 +414,7 @@ void Connection::BeginStream() {
   absl::StrAppend(&events_, "\r\n");
 }
 
-// Writes events, after the head if they are the first; framed as a chunk where the protocol has
-// chunks.
+// Writes events, after the head if they are the first. In HTTP/1.1 they are framed as a chunk.
 void Connection::Stream(const std::string& events) {
   if (!is_streaming_) BeginStream();
   sent_bytes_ += events.size();
@@ -458,7 +461,7 @@ void Connection::OnEventsWritten(beast::error_code error) {
 
 // ---- Endings ----
 
-// False if the connection is to make room for others, and is not to begin one.
+// Returns false if the connection was closed to make room, and must not begin an exchange.
 bool Connection::BeginExchange() {
   if (std::exchange(in_exchange_, true)) return true;
   ++exchange_;
@@ -477,7 +480,7 @@ void Connection::EndExchange() {
   DropGeneration();
 }
 
-// Cancels what may still run, and no longer looks whether the client is there.
+// Cancels the generation if it still runs, and stops watching the client.
 void Connection::DropGeneration() {
   const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;

@@ -14,28 +14,28 @@
 
 namespace tandem {
 
-// One client: reads a request, answers it, and so on. Everything runs on the thread of its socket;
-// at any time it reads or writes or waits for a generation, and while it waits it looks whether the
-// client is still there. What a library throws meanwhile ends the exchange, with an answer that
-// says so where none has begun.
+// One client connection: reads a request, answers it, and repeats. Everything runs on the thread of
+// its socket. At any time it reads, writes or waits for a generation; while it waits, it watches
+// whether the client is still connected. A library exception ends the exchange, with an error
+// answer if no answer has begun.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(net::ip::tcp::socket socket, ConnectionSet* set);
   ~Connection();
 
-  // Each from any thread.
+  // These may be called from any thread.
   void Start();
-  void Refuse();  // answers 503 without reading: there are too many
-  void Stop();    // closes; a generation is cancelled
+  void Refuse();  // answers 503 without reading, because there are too many connections
+  void Stop();    // closes the connection and cancels its generation
 
  private:
   using Parser = http::request_parser<http::string_body>;
   using Handler = void (Connection::*)(beast::error_code);
-  // Beyond this, what came of a request cannot be taken apart: a chunk's line without an
-  // end, or trailers.
+  // The maximum of buffered bytes that the parser cannot consume yet, such as an unfinished chunk
+  // line or trailer.
   static constexpr size_t kMaxBuffered = 128 << 10;
 
-  // A handler that keeps this alive.
+  // Wraps a handler so that it keeps the connection alive.
   template <typename Work>
   auto Held(Work work);
   auto Then(Handler handler);
@@ -48,10 +48,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadFailure(beast::error_code error);
   void Dispatch();
   Service::Reply Handle();
-  void HandleAside(uint64_t exchange);
+  void HandleOnPool(uint64_t exchange);
   void OnReply(Service::Reply reply);
 
-  // Writes go part by part: the time that a client has is that for taking something, not all.
+  // Answers are written in parts, so that the write timeout applies to each part, not to the whole.
   void Respond(HttpResponse response, bool may_go_on);
   void WriteResponse();
   void OnResponsePart(beast::error_code error);
@@ -81,28 +81,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string client_;
   beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
-  uint64_t body_wire_bytes_ = 0;  // of the body so far, with what frames it
+  uint64_t body_wire_bytes_ = 0;  // read of the body so far, including its framing
 
-  // The request being answered.
+  // The current request.
   HttpRequest request_;
-  ByteBudget::Share large_body_;  // of its body, or of the answer that is made of it
-  uint64_t exchange_ = 0;         // its number here
+  ByteBudget::Share large_body_;  // for its body, or for the answer made from the body
+  uint64_t exchange_ = 0;         // number of the current exchange
   bool in_exchange_ = false;
   bool keep_alive_ = false;
   unsigned http_version_ = 11;
   std::shared_ptr<ServedRequest> generation_;
 
-  // Its answer.
+  // The answer.
   http::response<http::string_body> response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
   std::string events_;         // being written
-  size_t written_events_ = 0;  // bytes of them
+  size_t written_events_ = 0;  // bytes of `events_` already written
   uint64_t sent_bytes_ = 0;
   bool is_streaming_ = false;
   bool is_writing_ = false;
-  bool has_news_ = false;    // that came while writing; of no interest once the answer is written
-  bool is_last_ = false;     // what is written ends the answer
-  bool has_tokens_ = false;  // events were taken, so that no comments are needed
+  bool has_news_ = false;    // arrived during a write; irrelevant after the end of the answer
+  bool is_last_ = false;     // the current write ends the answer
+  bool has_tokens_ = false;  // events were taken, so comments are not needed
 };
 
 }  // namespace tandem

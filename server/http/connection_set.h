@@ -17,47 +17,47 @@ namespace tandem {
 struct ConnectionLimits {
   int max_connections = 256;
   uint32_t max_header_bytes = 16 << 10;
-  absl::Duration read_timeout = absl::Seconds(60);   // for a request's head, and for its body
-  absl::Duration write_timeout = absl::Seconds(30);  // for the client to take what is sent
-  // How long a stream waits for its first token before its head is sent, and a comment then and
-  // after each such time: proxies and clients give up on what says nothing. As often an answer that
-  // is awaited is looked for.
+  absl::Duration read_timeout = absl::Seconds(60);   // for the head of a request, and for its body
+  absl::Duration write_timeout = absl::Seconds(30);  // for the client to accept a part of an answer
+  // How long a stream waits for its first token before it sends its head and a comment, and then
+  // the interval between comments, because proxies and clients give up on silent connections. A
+  // pending answer is polled for at the same interval.
   absl::Duration comment_interval = absl::Seconds(10);
 };
 
 class Connection;
 
-// The connections that are open, and what they share. Thread-safe.
+// The open connections and their shared state. Thread-safe.
 //
-// A connection is idle but for its exchanges, each from a request's head to the end of its answer.
-// Over the limit the idle one whose last request is the longest ago makes room. Where all are busy
-// a few more may come and ask how the server is; whatever else they ask is refused.
+// A connection is idle except during exchanges, each from a request's head to the end of its
+// answer. Above the limit, the connection that has been idle longest is closed to make room. If all
+// are busy, a few more are accepted that may only send probes; other requests are refused.
 class ConnectionSet {
  public:
   static constexpr int kPlacesForProbes = 8;
 
-  // The pools are for requests whose work would make others wait, and for those that wait more
-  // than they work. Without a pool, they do.
+  // `slow_work` is for requests whose work would delay others, `waiting_work` for those that mostly
+  // wait. Without a pool they run on the connection's thread.
   ConnectionSet(Service* service, const ConnectionLimits& limits,
                 net::thread_pool* slow_work = nullptr, net::thread_pool* waiting_work = nullptr)
       : service_(service), limits_(limits), slow_work_(slow_work), waiting_work_(waiting_work) {}
 
-  // False if there is no place left; it is one of the set even then, until it is gone.
+  // Returns false if the set is full. The connection is a member even then, until it is destroyed.
   bool Add(const std::shared_ptr<Connection>& connection);
   void Remove(Connection* connection);
-  // Closes the idle one whose last request is the longest ago, if one is idle.
+  // Closes the connection that has been idle longest, if any is idle.
   void MakeRoom();
-  // Closes all at once; their generations are cancelled.
+  // Closes all connections now and cancels their generations.
   void StopAll();
 
-  // False if `connection` was closed to make room, and this is too late.
+  // Returns false if `connection` has already been closed to make room.
   bool BeginExchange(Connection* connection);
   void EndExchange(Connection* connection);
 
   int size() const;
-  // Requests that are being read, worked on or answered.
+  // Returns the number of requests being read, handled or answered.
   int num_exchanges() const;
-  // More of them than there are places.
+  // Returns whether there are more of them than places.
   bool is_crowded() const { return num_exchanges() > limits_.max_connections; }
   absl::Status TooManyConnections() const;
 
@@ -69,10 +69,10 @@ class ConnectionSet {
  private:
   struct Entry {
     std::weak_ptr<Connection> connection;
-    uint64_t turn = 0;  // grows with the time of its last request, or else of its coming
+    uint64_t turn = 0;  // increases with the time of the last request, or of connecting
     bool is_idle = true;
   };
-  // Takes it out of the set. Null if none is idle but `except`.
+  // Removes the longest idle connection from the set. Null if none other than `except` is idle.
   std::shared_ptr<Connection> TakeLongestIdle(const Connection* except)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

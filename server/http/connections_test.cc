@@ -1,4 +1,4 @@
-// How many connections there may be, and what becomes of one whose work fails.
+// The limit on connections, and exceptions in their handlers.
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,12 +24,12 @@ class Connections : public ServerTest {
   }
 };
 
-TEST_F(Connections, TheLongestIdleMakesRoom) {
-  // By one thread, an exchange whose answer has been read is over before what its client does next.
+TEST_F(Connections, LongestIdleConnectionMakesRoom) {
+  // With one thread, an exchange whose answer has been read ends before the client's next action.
   StartSmall(2, /*io_threads=*/1);
   Client silent(server_->port());
   Client first(server_->port()), second(server_->port());
-  // In this order they have become idle; the silent one was closed for the second.
+  // `second` became idle before `first`. The silent one was closed when the second connected.
   EXPECT_EQ(second.Ask("GET", "/health").status, 200);
   EXPECT_EQ(first.Ask("GET", "/health").status, 200);
   EXPECT_TRUE(silent.AwaitClose());
@@ -40,7 +40,7 @@ TEST_F(Connections, TheLongestIdleMakesRoom) {
   EXPECT_EQ(third.Ask("GET", "/health").status, 200);
 }
 
-TEST_F(Connections, SilentOnesLockNobodyOut) {
+TEST_F(Connections, SilentConnectionsDoNotBlockOthers) {
   StartSmall(4);
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < 40; ++i) {
@@ -51,7 +51,7 @@ TEST_F(Connections, SilentOnesLockNobodyOut) {
   EXPECT_EQ(Ask("POST", "/tokenize", kBody).status, 200);
 }
 
-// Those that are worked for stay, and there is still a way to see how the server is.
+// Busy connections stay open, and probes still get an answer.
 TEST_F(Connections, ProbesHaveTheirOwnPlaces) {
   StartSmall(2);
   Client first(server_->port()), second(server_->port());
@@ -69,7 +69,7 @@ TEST_F(Connections, ProbesHaveTheirOwnPlaces) {
     EXPECT_EQ(refused.error("code"), "too_many_connections") << path;
     EXPECT_EQ(refused.headers.at("retry-after"), "1") << path;
   }
-  // However many come that ask nothing.
+  // Idle connections beyond the limit do not use up the places for probes.
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < 3 * ConnectionSet::kPlacesForProbes; ++i) {
     silent.push_back(std::make_unique<Client>(server_->port()));
@@ -85,12 +85,12 @@ TEST_F(Connections, ProbesHaveTheirOwnPlaces) {
   EXPECT_EQ(second.Read().status, 200);
 }
 
-// Where even the places for probes are busy, the answer comes unasked.
-TEST_F(Connections, ThereIsAnEndToThem) {
+// If even the places for probes are busy, new connections get an error without being read.
+TEST_F(Connections, AreRefusedBeyondTheProbePlaces) {
   StartSmall(1);
   Client working(server_->port(), "/v1/completions", kBody);
   engine_.RequestOf(1);
-  // Each has announced a body that does not come.
+  // Each has announced a body that is not sent.
   std::vector<std::unique_ptr<Client>> busy;
   for (int i = 0; i < ConnectionSet::kPlacesForProbes; ++i) {
     busy.push_back(std::make_unique<Client>(server_->port()));
@@ -107,8 +107,8 @@ TEST_F(Connections, ThereIsAnEndToThem) {
   EXPECT_EQ(working.Read().status, 200);
 }
 
-// As memory that is missing does, on the threads of connections and on that of large bodies.
-TEST_F(Connections, WhatALibraryThrowsEndsOneRequest) {
+// Exceptions, as for lack of memory, on the threads of connections and of large bodies.
+TEST_F(Connections, ExceptionsFailOneRequest) {
   Start();
   for (const size_t body_size : {0, 200'000}) {
     Client client(server_->port());

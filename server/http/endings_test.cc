@@ -1,4 +1,4 @@
-// How requests and the server end, with an engine that goes on when the test says so.
+// How requests and the server end, with an engine that the test controls step by step.
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -24,11 +24,11 @@ constexpr char kStream[] = R"({"prompt": "A", "stream": true})";
 
 class Endings : public ServerTest {
  protected:
-  // Waits until no request can be answered any more.
+  // Waits until no generation is left.
   void AwaitEnd() { server_->service().admission().AwaitEmpty(absl::InfiniteDuration()); }
 };
 
-TEST_F(Endings, AClientThatGoesAwayIsCancelled) {
+TEST_F(Endings, DisconnectedClientsAreCancelled) {
   Start();
   GenerationId id = 0;
   for (const char* body : {kWhole, kStream}) {
@@ -42,7 +42,7 @@ TEST_F(Endings, AClientThatGoesAwayIsCancelled) {
   }
 }
 
-TEST_F(Endings, AStreamComesPieceByPiece) {
+TEST_F(Endings, StreamsSendEachPieceAtOnce) {
   Start();
   Client client(server_->port(), "/v1/completions", kStream);
   for (const char* text : {"once", "upon", "a"}) {
@@ -53,7 +53,7 @@ TEST_F(Endings, AStreamComesPieceByPiece) {
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("\"finish_reason\":\"stop\""));
 }
 
-TEST_F(Endings, AFullQueueIsRefused) {
+TEST_F(Endings, FullQueueRefusesRequests) {
   options_.service.max_sequences = 3;
   Start();
   const Answer too_many = Ask("POST", "/v1/completions", R"({"prompt": ["A", "B"], "n": 2})");
@@ -65,7 +65,7 @@ TEST_F(Endings, AFullQueueIsRefused) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   EXPECT_EQ(refused.error("type"), "rate_limit_error");
-  // There is room for one, and again for all when they have ended.
+  // One more sequence fits; after the others have ended, all places are free again.
   Client second(server_->port(), "/v1/completions", kWhole);
   for (GenerationId id = 1; id <= 3; ++id) engine_.End(id);
   EXPECT_EQ(first.Read().status, 200);
@@ -73,7 +73,7 @@ TEST_F(Endings, AFullQueueIsRefused) {
   AwaitEnd();
 }
 
-TEST_F(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
+TEST_F(Endings, RefusedRequestsReleaseTheirPlaces) {
   Start();
   const Answer answer = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
   EXPECT_EQ(answer.status, 400);
@@ -81,8 +81,8 @@ TEST_F(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
   EXPECT_EQ(server_->service().admission().num_inside(), 0);
 }
 
-// The engine's names of fields are the library's; clients know others.
-TEST_F(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
+// The engine's errors use the library's field names, but clients know those of the API.
+TEST_F(Endings, EngineErrorsUseTheClientsFieldNames) {
   class RefusingEngine : public ManualEngine {
    public:
     using ManualEngine::Submit;
@@ -118,7 +118,7 @@ TEST_F(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
   }
 }
 
-TEST_F(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
+TEST_F(Endings, LargeRequestsLeavePlacesToOthers) {
   options_.service.max_sequences = 8;
   Start();
   const Answer all = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 8})");
@@ -136,7 +136,7 @@ TEST_F(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
   AwaitEnd();
 }
 
-TEST_F(Endings, FailuresAreToldBeforeAndWithinAStream) {
+TEST_F(Endings, FailuresAreReportedBeforeAndWithinAStream) {
   Start();
   for (const char* body : {kWhole, kStream}) {
     Client client(server_->port(), "/v1/completions", body);
@@ -145,7 +145,7 @@ TEST_F(Endings, FailuresAreToldBeforeAndWithinAStream) {
     EXPECT_EQ(answer.status, 500);
     EXPECT_EQ(answer.error("message"), "the device is lost");
   }
-  // With two sequences the failure of one ends the other.
+  // With two sequences, the failure of one ends the other.
   Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "n": 2, "stream": true})");
   engine_.Emit(3, "once");
   EXPECT_THAT(client.ReadUntil("once"), HasSubstr("200 OK"));
@@ -156,19 +156,19 @@ TEST_F(Endings, FailuresAreToldBeforeAndWithinAStream) {
   AwaitEnd();
 }
 
-// What the system buffers for a connection is a few megabytes: of so much, most waits in the
+// The system buffers a few megabytes for a connection. Most of an answer of this size waits in the
 // server.
 constexpr size_t kMuch = 16 << 20;
 
-// While the failure of one sequence is still on its way to the client, others end.
-TEST_F(Endings, AnAnswerIsGivenOnce) {
+// Other sequences end while the failure of the first is still being sent to the client.
+TEST_F(Endings, LaterFailuresDoNotAnswerAgain) {
   Start();
   Client client(server_->port(), "/v1/completions", R"({"prompt": "A", "n": 3})");
   engine_.Fail(1, absl::InternalError(std::string(kMuch, 'x') + "the end"));
   std::string answer = client.ReadUntil("xxx");
   for (const GenerationId id : {2, 3}) {
     engine_.Fail(id, absl::InternalError("too late"));
-    // Meanwhile the server hears of it.
+    // This gives the server time to process it.
     EXPECT_EQ(Ask("GET", "/health").status, 200);
   }
   answer += client.ReadUntil("}}");
@@ -179,8 +179,8 @@ TEST_F(Endings, AnAnswerIsGivenOnce) {
   AwaitEnd();
 }
 
-// One that takes parts of an answer now and then is waited for, longer than one that takes nothing.
-TEST_F(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
+// The write timeout applies to each part, so a client that reads slowly is not cut off.
+TEST_F(Endings, SlowReadersGetTheWholeAnswer) {
   options_.limits.write_timeout = absl::Seconds(3);
   options_.service.max_unread_bytes = 2 * kMuch;
   Start();
@@ -208,8 +208,8 @@ TEST_F(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
   }
 }
 
-// Its answer was on its way, and it has read it all.
-TEST_F(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
+// The client closes its side while the answer is on its way, and reads all of it.
+TEST_F(Endings, ClientsThatCloseAndReadCountAsAnswered) {
   options_.service.max_unread_bytes = 3 * kMuch;
   Start();
   GenerationId id = 0;
@@ -218,17 +218,17 @@ TEST_F(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
     EXPECT_TRUE(engine_.Emit(++id, std::string(kMuch, 'x')));
     EXPECT_TRUE(engine_.Emit(id, std::string(kMuch, 'y')));
     engine_.End(id);
-    // What is written now is the last of it.
+    // The write in progress is the last.
     std::string answer = client.ReadUntil("yyy");
     client.EndSending();
     for (int i = 0; i < 10; ++i) {
-      // Meanwhile the server hears of it.
+      // This gives the server time to process it.
       EXPECT_EQ(Ask("GET", "/health").status, 200);
     }
     answer += client.ReadUntil(body == kWhole ? "timings" : "[DONE]");
     EXPECT_GT(answer.size(), 2 * kMuch);
     EXPECT_NE(answer.find("\"finish_reason\":\"stop\""), answer.npos);
-    // The connection ends; until then the answer may not be counted yet.
+    // Waits for the end of the connection; until then the answer may not be counted yet.
     client.ReadUntil("no such text");
   }
   const std::string metrics = Ask("GET", "/metrics").body;
@@ -237,7 +237,7 @@ TEST_F(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
   AwaitEnd();
 }
 
-TEST_F(Endings, AClientThatReadsNothingIsCancelled) {
+TEST_F(Endings, ClientsThatDoNotReadAreCancelled) {
   options_.limits.write_timeout = absl::Milliseconds(100);
   options_.service.max_unread_bytes = 2 * kMuch;
   Start();
@@ -249,7 +249,7 @@ TEST_F(Endings, AClientThatReadsNothingIsCancelled) {
   AwaitEnd();
 }
 
-TEST_F(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
+TEST_F(Endings, DrainFinishesRunningRequestsAndRefusesNewOnes) {
   Start();
   Client running(server_->port()), idle(server_->port());
   EXPECT_EQ(idle.Ask("GET", "/ready").status, 200);
@@ -269,7 +269,7 @@ TEST_F(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
   EXPECT_THAT(answer, HasSubstr("[DONE]"));
 }
 
-TEST_F(Endings, ADrainEndsAtItsLimitOrWhenTold) {
+TEST_F(Endings, DrainEndsAtItsTimeoutOrOnStopNow) {
   for (const bool is_told : {false, true}) {
     ManualEngine engine;
     ServerOptions options = TestServerOptions();
@@ -285,7 +285,7 @@ TEST_F(Endings, ADrainEndsAtItsLimitOrWhenTold) {
   }
 }
 
-TEST_F(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
+TEST_F(Endings, DestructionWaitsForGenerations) {
   Start();
   Client client(server_->port(), "/v1/completions", kStream);
   engine_.Emit(1, "once");
@@ -322,7 +322,7 @@ class QueueTest : public ::testing::Test {
   Admission admission_{4};
 };
 
-TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
+TEST_F(QueueTest, CallbacksDoNotWaitAndLoseNothing) {
   const auto generation = Start(1 << 20);
   int num_news = 0;
   generation->Listen([&] { ++num_news; });
@@ -332,7 +332,7 @@ TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
     EXPECT_TRUE(engine_.Emit(1, text));
     want += text;
     if (i % 7 != 0) continue;
-    // Whoever listens hears once of what piles up.
+    // The listener is called once, however many pieces arrive.
     EXPECT_EQ(num_news, 1);
     num_news = 0;
     for (const auto& line : absl::StrSplit(generation->Take().events, "\n\n", absl::SkipEmpty())) {
@@ -348,7 +348,7 @@ TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
   EXPECT_EQ(got, want);
 }
 
-TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
+TEST_F(QueueTest, TooManyUnreadBytesCancelTheRequest) {
   const auto generation = Start(4000);
   int emitted = 0;
   while (engine_.Emit(1, std::string(100, 'x'))) ASSERT_LT(++emitted, 100);
@@ -361,7 +361,7 @@ TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
   EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
 }
 
-TEST_F(QueueTest, LatenciesAreOfTheClockThatNeverGoesBack) {
+TEST_F(QueueTest, LatenciesUseTheMonotonicClock) {
   FakeClock clock;
   const auto generation = Start(1 << 20);
   clock.Advance(absl::Seconds(2));
@@ -372,7 +372,7 @@ TEST_F(QueueTest, LatenciesAreOfTheClockThatNeverGoesBack) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_e2e_request_latency_seconds_sum 5\n"));
 }
 
-// A failure that is an exception, as of a memory that is full, when the second of three begins.
+// Throws when the second of three sequences is submitted, as a full memory would.
 class ThrowingEngine : public ManualEngine {
  public:
   using ManualEngine::Submit;
@@ -382,7 +382,7 @@ class ThrowingEngine : public ManualEngine {
   }
 };
 
-TEST_F(QueueTest, AnExceptionLeavesNoPlaceTaken) {
+TEST_F(QueueTest, ExceptionsReleaseAllPlaces) {
   ThrowingEngine engine;
   ApiRequest request;
   request.prompts = {{5}};
@@ -400,7 +400,7 @@ TEST_F(QueueTest, AnExceptionLeavesNoPlaceTaken) {
   EXPECT_EQ(admission.num_inside(), 0);
 }
 
-TEST_F(QueueTest, AClientThatReadsIsNot) {
+TEST_F(QueueTest, ClientsThatReadAreNotCancelled) {
   const auto generation = Start(4000);
   for (int i = 0; i < 200; ++i) {
     EXPECT_TRUE(engine_.Emit(1, std::string(100, 'x')));

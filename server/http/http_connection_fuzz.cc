@@ -1,7 +1,8 @@
-// What a client sends on one connection, cut into writes by the first byte: any bytes behind a
-// start that the second byte picks, or a sequence of requests made as the bytes say, each
-// well-formed or spoiled. Every answer is HTTP with a status that the server means to give, and the
-// connection ends; well-formed requests get the statuses that they should get, in their order.
+// The bytes that a client sends on one connection. The first byte sets the size of the writes.
+// Depending on the second byte, the rest is either arbitrary bytes after a fixed start, or selects
+// a sequence of requests, each well-formed or corrupted. Every answer must be HTTP with an expected
+// status, and the connection must end. Well-formed requests must get their expected statuses, in
+// order.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,9 +33,9 @@ namespace {
 
 constexpr int kMaxBody = 1000;
 constexpr int kMaxHead = 600;
-// The server means no other.
+// The server must send no other status.
 constexpr int kMeant[] = {100, 200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 431, 503};
-// What a fuzzer would take long to find.
+// Starts that a fuzzer would take long to find.
 constexpr absl::string_view kStarts[] = {
     "",
     "GET /health HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -51,7 +52,7 @@ constexpr absl::string_view kStarts[] = {
     "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 31\r\n\r\n"
     "{\"prompt\": \"a\", \"stream\": true}"};
 
-// Requests and their answers' statuses.
+// Requests and the statuses of their answers.
 struct Asked {
   absl::string_view line;  // method and path
   absl::string_view body;
@@ -73,7 +74,7 @@ constexpr Asked kAsked[] = {
 };
 constexpr absl::string_view kHarmless[] = {"Accept: */*\r\n", "User-Agent: a b\r\n", "X-Empty:\r\n",
                                            "accept-encoding:  gzip, br \r\n"};
-// In place of a head's end, or before it.
+// Inserted before the end of a head.
 constexpr absl::string_view kSpoilers[] = {"Content-Length: 5\r\n",
                                            "Content-Length: -1\r\n",
                                            "Content-Length: 99999999999999999999\r\n",
@@ -93,7 +94,7 @@ constexpr absl::string_view kSpoilers[] = {"Content-Length: 5\r\n",
                                            "\n",
                                            "a\x01: c\r\n"};
 
-// Makes requests as bytes say.
+// Makes requests that the fuzzer's bytes select.
 class RequestMaker {
  public:
   explicit RequestMaker(absl::string_view bytes) : bytes_(bytes) {}
@@ -112,7 +113,7 @@ class RequestMaker {
     bytes_.remove_prefix(1);
     return value;
   }
-  // One time in eight the next bytes stand where something else should be.
+  // Decides, one time in eight, to corrupt the next part of the request.
   bool Spoils() {
     if (Next(8) != 7) return false;
     is_well_formed_ = false;
@@ -167,7 +168,7 @@ class RequestMaker {
   bool is_well_formed_ = true;
 };
 
-// Ends every generation at once, with its prompt's length in tokens of "a".
+// Ends every generation at once, with one token "a" and the length of the prompt.
 class EchoEngine : public StubEngine {
  public:
   EchoEngine() {
@@ -208,7 +209,7 @@ class EchoEngine : public StubEngine {
   GenerationId last_id_ = 0;
 };
 
-// Reads what has come on `fd` into `answers`.
+// Appends the bytes that have arrived on `fd` to `answers`.
 void Drain(int fd, std::string* answers) {
   char bytes[4096];
   for (;;) {
@@ -218,7 +219,7 @@ void Drain(int fd, std::string* answers) {
   }
 }
 
-// Takes `size` bytes off the front.
+// Removes `size` bytes from the front of `text` and returns them.
 absl::string_view TakeBytes(size_t size, absl::string_view* text) {
   TANDEM_CHECK(size <= text->size());
   const absl::string_view taken = text->substr(0, size);
@@ -233,7 +234,7 @@ absl::string_view TakeUntil(absl::string_view mark, absl::string_view* text) {
   return taken;
 }
 
-// The body of an answer with this head; of an answer to HEAD, there is none.
+// Removes the body of an answer with this head. An answer to HEAD does not have one.
 void TakeBody(absl::string_view head, absl::string_view* text) {
   if (absl::StrContains(head, "Transfer-Encoding: chunked")) {
     for (int size = -1; size != 0;) {
@@ -254,10 +255,10 @@ void TakeBody(absl::string_view head, absl::string_view* text) {
 
 struct Answers {
   std::vector<int> statuses;  // without 100
-  bool is_closed = false;     // by what the last one says
+  bool is_closed = false;     // as the last answer announced
 };
 
-// Answers follow one another without a byte in between.
+// Parses answers, which must follow each other without a gap.
 Answers ReadAnswers(absl::string_view text) {
   Answers answers;
   while (!text.empty()) {
@@ -279,7 +280,7 @@ Answers ReadAnswers(absl::string_view text) {
   return answers;
 }
 
-// What the server answers on one connection to `bytes`, of which `step` come at a time.
+// Returns the server's answers to `bytes` on one connection, sent `step` bytes at a time.
 std::string AnswersTo(absl::string_view bytes, size_t step) {
   static EchoEngine& engine = *new EchoEngine;
   static Service& service = *[] {
@@ -303,7 +304,7 @@ std::string AnswersTo(absl::string_view bytes, size_t step) {
     connection = nullptr;
     while (!bytes.empty()) {
       const absl::string_view part = bytes.substr(0, step);
-      // Fails where the server has already closed.
+      // Fails if the server has already closed the connection.
       if (send(fds[0], part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) break;
       bytes.remove_prefix(part.size());
       context.restart();
@@ -311,7 +312,7 @@ std::string AnswersTo(absl::string_view bytes, size_t step) {
       Drain(fds[0], &answers);
     }
     shutdown(fds[0], SHUT_WR);
-    // Nothing is left to do once the client is known to be gone; no timer may hold it.
+    // Once the client is known to be gone, the connection must end, and no timer may keep it.
     for (int i = 0; connections.size() > 0; ++i) {
       TANDEM_CHECK(i < 10000);
       context.restart();

@@ -20,14 +20,14 @@ namespace {
 
 using net::ip::tcp;
 
-// How often a server that drains looks whether it is done.
+// How often a draining server checks whether it is done.
 constexpr auto kDrainStep = std::chrono::milliseconds(10);
-// How long cancelled generations are waited for before that is said: they end with their round.
+// How long to wait for cancelled generations, which end with their round, before logging a warning.
 constexpr absl::Duration kLongRound = absl::Seconds(10);
-// How long what the system has no sockets or memory for is left alone.
+// How long to pause when the system is out of sockets or memory.
 constexpr auto kPause = std::chrono::milliseconds(100);
 
-// Where to listen. UNAVAILABLE, naming the address, if there is no such place.
+// Returns UNAVAILABLE, naming the address.
 absl::Status CannotListen(const ServerOptions& options, const beast::error_code& error) {
   return absl::UnavailableError(
       absl::StrCat("cannot listen at ", options.host, ":", options.port, ": ", error.message()));
@@ -72,7 +72,7 @@ class HttpServerImpl final : public HttpServer {
       pool->stop();
       pool->join();
     }
-    // The engine's callbacks use what is about to be destroyed.
+    // The engine's callbacks use members that are about to be destroyed.
     while (!service_.admission().AwaitEmpty(kLongRound)) {
       spdlog::warn("stopping sequences={}", service_.admission().num_inside());
       connections_.StopAll();
@@ -118,20 +118,20 @@ class HttpServerImpl final : public HttpServer {
   const tcp::endpoint endpoint_;
   Service service_;
   ConnectionSet connections_;
-  // After what their handlers use. Each is run by one thread, which a connection stays with, so
-  // that none needs a strand.
+  // Declared after everything that their handlers use. Each loop is run by one thread, and a
+  // connection stays with its loop, so no strands are needed.
   std::vector<std::unique_ptr<net::io_context>> loops_;
   net::io_context accept_loop_{/*concurrency_hint=*/1};
   net::thread_pool slow_work_{2};
-  // More than there are constraints being compiled and waiting to be (ConstraintCompiler::Limits):
-  // requests whose constraints are compiled find a thread.
+  // More threads than constraints that compile or wait to be compiled (ConstraintCompiler::Limits),
+  // so that requests whose constraints are ready find a thread.
   net::thread_pool waiting_work_{8};
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
   net::steady_timer drain_timer_;
   int port_ = 0;
-  // Of the accepting thread.
-  uint64_t accept_turn_ = 0;  // of what was begun to accept; the last goes on
+  // Used only by the accepting thread.
+  uint64_t accept_turn_ = 0;  // number of the latest accept; only that one continues
   bool is_draining_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Notification ended_;
@@ -156,7 +156,7 @@ absl::Status HttpServerImpl::Listen() {
   return absl::OkStatus();
 }
 
-// What a library throws in a handler ends that handler, not the server. What must go on, goes on.
+// A library exception in a handler ends that handler, not the server. The loop is started again.
 template <typename Begin>
 void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
   const auto keep_running = net::make_work_guard(*loop);
@@ -173,7 +173,7 @@ void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
 }
 
 void HttpServerImpl::Resume() {
-  // What has thrown may have been the accepting, before anything here heard of it.
+  // The exception may have interrupted accepting, before OnAccept was called.
   beast::error_code error;
   acceptor_.cancel(error);
   Accept();
@@ -192,7 +192,7 @@ void HttpServerImpl::Accept() {
 void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
   if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
   if (error) {
-    // Out of file descriptors, or a client that left before it was met.
+    // Out of file descriptors, or the client left before it was accepted.
     spdlog::warn("accept failed: {}", error.message());
     connections_.MakeRoom();
     accept_timer_.expires_after(kPause);
@@ -204,7 +204,7 @@ void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socke
   if (turn == accept_turn_) Accept();
 }
 
-// Ends when nobody waits for an answer any more, or at the deadline.
+// Ends the drain when no answer is pending, or at the deadline.
 void HttpServerImpl::DrainStep() {
   const bool is_idle = connections_.num_exchanges() == 0 && service_.admission().num_inside() == 0;
   const bool is_late = Instant::Now() >= deadline_;

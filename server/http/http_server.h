@@ -16,9 +16,9 @@ namespace tandem {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;  // 0: any that is free
+  int port = 8080;  // 0: any free port
   int io_threads = 2;
-  absl::Duration drain_timeout = absl::Seconds(30);  // for what runs when the server stops
+  absl::Duration drain_timeout = absl::Seconds(30);  // for running requests when the server stops
   ServiceOptions service{};
   ConnectionLimits limits{};
 };
@@ -33,15 +33,15 @@ struct ServerOptions {
 // Thread-safe.
 class HttpServer {
  public:
-  // Listens and serves from now on. `engine` must outlive it. UNAVAILABLE, naming the address, if
-  // that cannot be listened at.
+  // Starts listening and serving. `engine` must outlive the server. Returns UNAVAILABLE, naming the
+  // address, if the server cannot listen there.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Engine* engine, ServerOptions options);
-  // Stops at once: what runs is cancelled.
+  // Stops at once and cancels running generations.
   virtual ~HttpServer() = default;
 
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // "127.0.0.1:8080"
-  // Refuses new work, lets what runs finish within the options' time, and ends.
+  // Refuses new work, lets running work finish within the drain timeout, and ends.
   virtual void Drain() = 0;
   // Ends a drain early.
   virtual void StopNow() = 0;

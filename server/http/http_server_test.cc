@@ -26,7 +26,7 @@ using Json = nlohmann::json;
 constexpr char kGreedy[] =
     R"({"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0, "ignore_eos": true})";
 
-// One engine for all: what it answers depends on no other request.
+// One engine for all tests: its answers do not depend on other requests.
 Engine* SharedEngine() {
   static Engine* const engine = MakeTestEngine().release();
   return engine;
@@ -38,7 +38,7 @@ Request GreedyRequest() {
   return request;
 }
 
-// ---- What is answered ----
+// ---- Answers ----
 
 TEST(HttpServer, AnswersEveryPath) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
@@ -72,8 +72,8 @@ TEST(HttpServer, AnswersEveryPath) {
   EXPECT_THAT(page.headers.at("content-security-policy"), Not(HasSubstr("unsafe")));
 }
 
-// What the page is a chat for, and what it tells stories with.
-TEST(HttpServer, SaysWhetherTheModelHasAChatTemplate) {
+// The page offers a chat if the model has a template, and stories otherwise.
+TEST(HttpServer, ReportsWhetherTheModelHasAChatTemplate) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/template_", getpid());
   std::filesystem::create_directories(folder);
   const struct {
@@ -129,7 +129,7 @@ TEST(HttpServer, RefusesOtherPathsAndMethods) {
   EXPECT_EQ(Ask(server.get(), "HEAD", "/v1/completions").status, 405);
 }
 
-TEST(HttpServer, SaysWhichMethodsAPathHas) {
+TEST(HttpServer, OptionsListsTheMethodsOfAPath) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const struct {
     const char* path;
@@ -149,7 +149,7 @@ TEST(HttpServer, SaysWhichMethodsAPathHas) {
   EXPECT_EQ(client.Ask("OPTIONS", "/nowhere").status, 404);
 }
 
-TEST(HttpServer, ReadsTargetsAsTheyAreMeant) {
+TEST(HttpServer, DecodesTargets) {
   ServerOptions options = TestServerOptions();
   options.service.model_name = "a b/\xC3\xA9";
   const auto server = StartServer(SharedEngine(), options);
@@ -169,11 +169,11 @@ TEST(HttpServer, ReadsTargetsAsTheyAreMeant) {
     EXPECT_EQ(answer.error("param"), "path") << target;
     EXPECT_THAT(answer.error("message"), HasSubstr(target)) << target;
   }
-  // What is no text is quoted.
+  // Text that is not valid UTF-8 is quoted.
   EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/%ff%00").status, 404);
 }
 
-TEST(HttpServer, CompletesAsTheEngineDoes) {
+TEST(HttpServer, CompletionsMatchTheEngine) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const auto want = SharedEngine()->Generate(GreedyRequest());
   ASSERT_TRUE(want.ok());
@@ -189,8 +189,8 @@ TEST(HttpServer, CompletesAsTheEngineDoes) {
   EXPECT_GT(answer["timings"]["e2e_ms"], 0);
 }
 
-// The chunks of a stream joined are the whole answer, and its rounds add up to its report.
-TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
+// The joined chunks of a stream equal the whole answer, and its rounds add up to its report.
+TEST(HttpServer, StreamsMatchWholeAnswers) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   Json body = Json::parse(kGreedy);
   body["logprobs"] = 1;
@@ -219,7 +219,7 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
     proposed += events[i]["round"]["proposed"].get<int>();
     accepted += events[i]["round"]["accepted"].get<int>();
     EXPECT_TRUE(events[i]["usage"].is_null());
-    // Both caches are back at the committed tokens but the last.
+    // Both caches are rolled back to all committed tokens except the last.
     EXPECT_EQ(events[i]["round"]["target_cached_tokens"], 6 + ids.size() - 1);
     EXPECT_LE(events[i]["round"]["draft_cached_tokens"], 6 + ids.size() - 1);
   }
@@ -238,9 +238,9 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 24);
 }
 
-// Every turn finds the turns before it, answers included, in both models' caches: all full pages of
-// what those had in them.
-TEST(HttpServer, TurnsOfAChatFindTheTurnsBefore) {
+// Every turn finds the turns before it, including their answers, in both models' caches: all full
+// pages of their cached tokens.
+TEST(HttpServer, ChatTurnsReuseEarlierTurns) {
   constexpr int kPageSize = 16;
   for (const char* draft_tokens : {"0", "4", "\"auto\""}) {
     SCOPED_TRACE(draft_tokens);
@@ -248,7 +248,7 @@ TEST(HttpServer, TurnsOfAChatFindTheTurnsBefore) {
     const auto server = StartServer(engine.get(), TestServerOptions());
     Json body = {{"max_tokens", 45}, {"temperature", 0}, {"ignore_eos", true}};
     body["speculation"]["draft_tokens"] = Json::parse(draft_tokens);
-    int num_known = 0;  // tokens that the turns before leave in the target's cache
+    int num_known = 0;  // tokens of earlier turns in the target's cache
     int num_found = 0;
     for (const char* question : {"Once upon a time there was a cat", "Then", "One day"}) {
       body["messages"].push_back({{"role", "user"}, {"content", question}});
@@ -303,8 +303,8 @@ TEST(HttpServer, StreamsChats) {
   }
 }
 
-// A chat's stream says of its tokens what a completion's does.
-TEST(HttpServer, ChunksOfChatsSayWhereTokensCameFrom) {
+// A chat's stream reports the same about its tokens as a completion's stream.
+TEST(HttpServer, ChatChunksReportProvenance) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const Answer answer =
       Ask(server.get(), "POST", "/v1/chat/completions",
@@ -366,8 +366,8 @@ TEST(HttpServer, NamesTheFieldsThatTheEngineRefuses) {
   }
 }
 
-// What a request is allowed by is what its answer takes.
-TEST(HttpServer, AnswersAreWithinTheirBound) {
+// The size limit that a request is checked against bounds the actual size of its answer.
+TEST(HttpServer, AnswersStayWithinTheSizeLimit) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   constexpr int64_t kAroundChoices = 3000;
   const std::string common =
@@ -402,7 +402,7 @@ TEST(HttpServer, EchoesPromptsWithTheirLogprobs) {
   EXPECT_LT(rows[1], 0);
 }
 
-TEST(HttpServer, TokenizesAndBack) {
+TEST(HttpServer, TokenizesAndDetokenizes) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const Json plain = Ask(server.get(), "POST", "/tokenize",
                          R"({"prompt": "a<|endoftext|>", "add_special_tokens": false,
@@ -410,7 +410,7 @@ TEST(HttpServer, TokenizesAndBack) {
                          .json();
   const Json parsed =
       Ask(server.get(), "POST", "/tokenize", R"({"prompt": "a<|endoftext|>"})").json();
-  EXPECT_EQ(parsed["count"], 3);  // with the one that begins every prompt
+  EXPECT_EQ(parsed["count"], 3);  // with the token that begins every prompt
   EXPECT_EQ(parsed["tokens"][2], 0);
   EXPECT_GT(plain["count"], 3);
   const Json back =
@@ -423,7 +423,7 @@ TEST(HttpServer, TokenizesAndBack) {
 
 // ---- The protocol ----
 
-TEST(HttpServer, KeepsConnections) {
+TEST(HttpServer, KeepsConnectionsAlive) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   Client client(server->port());
   for (int i = 0; i < 3; ++i) {
@@ -431,7 +431,7 @@ TEST(HttpServer, KeepsConnections) {
     EXPECT_EQ(client.Ask("POST", "/v1/completions", "{").status, 400);
     EXPECT_EQ(client.Ask("GET", "/nowhere").status, 404);
   }
-  // Two that come at once are answered in turn.
+  // Pipelined requests are answered in order.
   client.SendRequest("POST", "/v1/completions", kGreedy);
   client.SendRequest("GET", "/health");
   EXPECT_THAT(client.Read().body, HasSubstr("text_completion"));
@@ -441,7 +441,7 @@ TEST(HttpServer, KeepsConnections) {
   EXPECT_EQ(client.Read().status, 0);
 }
 
-TEST(HttpServer, SpeaksTheOldProtocol) {
+TEST(HttpServer, ServesHttp10) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   Client client(server->port());
   const std::string body = R"({"prompt": "A", "max_tokens": 4, "stream": true})";
@@ -453,7 +453,7 @@ TEST(HttpServer, SpeaksTheOldProtocol) {
   EXPECT_THAT(EventsOf(answer.substr(answer.find("data: "))), Not(IsEmpty()));
 }
 
-TEST(HttpServer, InvitesBodiesThatWait) {
+TEST(HttpServer, AnswersExpectContinue) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   Client client(server->port());
   const std::string body = kGreedy;
@@ -465,7 +465,7 @@ TEST(HttpServer, InvitesBodiesThatWait) {
   EXPECT_EQ(client.Read().status, 200);
 }
 
-TEST(HttpServer, HoldsItsLimits) {
+TEST(HttpServer, EnforcesItsLimits) {
   ServerOptions options = TestServerOptions();
   options.service.max_body_bytes = 1000;
   options.limits.max_header_bytes = 2000;
@@ -491,9 +491,9 @@ TEST(HttpServer, HoldsItsLimits) {
   }
 }
 
-// What a proxy on the way may end elsewhere would let the rest of one client's bytes be another
+// If a proxy saw another end of the request, the rest of one client's bytes could become another
 // client's request.
-TEST(HttpServer, RefusesHeadsThatCanBeReadInTwoWays) {
+TEST(HttpServer, RefusesAmbiguousHeads) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
   const std::string old_post = "POST /v1/completions HTTP/1.0\r\nHost: localhost\r\n";
@@ -517,21 +517,21 @@ TEST(HttpServer, RefusesHeadsThatCanBeReadInTwoWays) {
   }
 }
 
-TEST(HttpServer, TakesTheFormsOfTargetsAndBodiesThatThereAre) {
+TEST(HttpServer, AcceptsEveryFormOfTargetsAndBodies) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   for (const char* target : {"http://localhost/health", "HTTP://localhost:80/health?a"}) {
     EXPECT_EQ(Ask(server.get(), "GET", target).status, 200) << target;
   }
   EXPECT_THAT(Ask(server.get(), "GET", "http://localhost").body, HasSubstr("Tandem"));
   EXPECT_EQ(Ask(server.get(), "GET", "*").status, 404);
-  // In chunks with an extension and a trailer, then another request.
+  // Chunks with an extension and a trailer, then another request.
   Client client(server->port());
   client.Send(
       "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
       "a;name=value\r\n{\"prompt\":\r\n4\r\n\"A\"}\r\n0\r\nTrailer: x\r\n\r\n");
   EXPECT_EQ(client.Read().json()["count"], 2);
   EXPECT_EQ(client.Ask("GET", "/health").status, 200);
-  // So large that it is worked on aside.
+  // Large enough to be handled on another thread.
   const std::string text(200'000, 'a');
   EXPECT_EQ(client.Ask("POST", "/tokenize", Json{{"prompt", text}}.dump()).json()["count"],
             text.size() + 1);
@@ -542,17 +542,17 @@ TEST(HttpServer, TakesTheFormsOfTargetsAndBodiesThatThereAre) {
   EXPECT_EQ(client.Ask("POST", "/v1/completions", large.dump()).status, 200);
 }
 
-// The framing of a body counts too.
-TEST(HttpServer, BoundsWhatFramesABody) {
+// The framing of a body counts towards a limit, too.
+TEST(HttpServer, LimitsTheFramingOfABody) {
   ServerOptions options = TestServerOptions();
   options.service.max_body_bytes = 1000;
   const auto server = StartServer(SharedEngine(), options);
   const std::string long_line(300'000, 'x');
   std::string trailers = "0\r\n";
   while (trailers.size() < 300'000) trailers += "X: " + std::string(100, 'x') + "\r\n";
-  std::string extensions;  // for a byte of body each, a thousand of them
+  std::string extensions;  // a thousand extension bytes for each byte of the body
   while (extensions.size() < 300'000) extensions += "1;" + std::string(1000, 'x') + "\r\n \r\n";
-  // Which bound many trailers meet first, the body's or a line's, depends on how they arrive.
+  // The limit that many trailers reach first, the body's or a line's, depends on how they arrive.
   const struct {
     std::string body;
     std::vector<int> statuses;
@@ -568,7 +568,7 @@ TEST(HttpServer, BoundsWhatFramesABody) {
   }
 }
 
-TEST(HttpServer, SaysThatAnAddressIsTaken) {
+TEST(HttpServer, ReportsThatAnAddressIsInUse) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   ServerOptions options = TestServerOptions();
   options.port = server->port();

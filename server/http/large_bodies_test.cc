@@ -1,5 +1,5 @@
-// Requests whose bodies are large: how much is made of them at once, on which threads, and under
-// which name those that are too large are counted.
+// Requests with large bodies: how many bytes are handled at once, on which threads, and under which
+// path those that are too large are counted.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +18,7 @@ std::string TokenizeBodyOf(size_t size) {
 
 using LargeBodies = ServerTest;
 
-TEST_F(LargeBodies, AreRefusedBeyondTheirBudgetAndSmallOnesAreNot) {
+TEST_F(LargeBodies, OnlyLargeOnesAreRefusedBeyondTheBudget) {
   Start();
   ByteBudget& budget = server_->service().large_bodies();
   const std::string large = TokenizeBodyOf(100'000);
@@ -33,12 +33,12 @@ TEST_F(LargeBodies, AreRefusedBeyondTheirBudgetAndSmallOnesAreNot) {
   }
   Client client(server_->port());
   EXPECT_EQ(client.Ask("POST", "/tokenize", large).status, 200);
-  EXPECT_EQ(client.Ask("GET", "/health").status, 200);  // the exchange before has ended
+  EXPECT_EQ(client.Ask("GET", "/health").status, 200);  // the previous exchange has ended
   EXPECT_EQ(budget.num_held(), 0);
 }
 
-// Its tokens are with the engine, and the body is of no more use.
-TEST_F(LargeBodies, AreGivenUpWhenTheGenerationBegins) {
+// The engine has the tokens, so the body is not needed any more.
+TEST_F(LargeBodies, AreFreedWhenTheGenerationBegins) {
   Start();
   const std::string ignored(100'000, 'a');
   Client client(server_->port(), "/v1/completions",
@@ -50,14 +50,14 @@ TEST_F(LargeBodies, AreGivenUpWhenTheGenerationBegins) {
   client.ReadUntil("[DONE]");
 }
 
-TEST_F(LargeBodies, TheRouteSaysWhatMayWaitAndNotTheBody) {
+TEST_F(LargeBodies, TheRouteDecidesWhichRequestsMayWait) {
   const auto may_wait = [](const std::string& path) {
     HttpRequest request;
     request.method = "POST";
     request.path = path;
     request.body = R"({"prompt": "response_format regex tools"})";
     request.route = Service::RouteOf(request);
-    return Service::MayWait(request);
+    return Service::MayBlock(request);
   };
   EXPECT_FALSE(may_wait("/tokenize"));
   EXPECT_FALSE(may_wait("/detokenize"));
@@ -70,7 +70,8 @@ TEST_F(LargeBodies, TooLargeOnesAreCountedUnderTheirPath) {
   options_.service.max_body_bytes = 1000;
   Start();
   const std::string large(1001, ' ');
-  // An answer is counted before its connection closes or reads on, not before a client has it.
+  // An answer is counted before its connection closes or reads on, which may be after the client
+  // has received it.
   Client announcing(server_->port());
   const Answer announced =
       announcing.Ask("POST", "/v1/completions", large, "X-Request-Id: mine\r\n");

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kScheme = "http://";
 
-// Empty if a % is not before two hexadecimal digits.
+// Returns an empty string if a % is not followed by two hexadecimal digits.
 std::string PercentDecoded(std::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -7,12 +7,12 @@
 
 namespace tandem {
 
-// What the target of a request says: "/v1/models/a%2Fb?x=y", or "http://host/health", as clients
-// ask proxies.
+// A parsed request target: "/v1/models/a%2Fb?x=y", or the absolute form "http://host/health", which
+// clients send to proxies.
 struct RequestTarget {
-  std::optional<std::string> host;  // of the second form, with its port
-  // Without the query, decoded, and without a slash at its end, but for "/" itself. Empty if its
-  // percent-encoding is none.
+  std::optional<std::string> host;  // of the absolute form, with its port
+  // Decoded, without the query, and without a final slash except for "/" itself. Empty if the
+  // percent-encoding is invalid.
   std::string path;
 };
 RequestTarget ParseTarget(std::string_view target);

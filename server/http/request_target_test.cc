@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-TEST(RequestTarget, IsDecodedOnceAndLosesItsQueryAndLastSlash) {
+TEST(RequestTarget, DecodesOnceAndDropsQueryAndLastSlash) {
   const struct {
     const char* target;
     const char* path;
@@ -31,13 +31,13 @@ TEST(RequestTarget, IsDecodedOnceAndLosesItsQueryAndLastSlash) {
   for (const auto& c : cases) EXPECT_EQ(ParseTarget(c.target).path, c.path) << c.target;
 }
 
-TEST(RequestTarget, HasNoPathIfItsEncodingIsWrong) {
+TEST(RequestTarget, PathIsEmptyIfTheEncodingIsInvalid) {
   for (const char* target : {"/%", "/%4", "/%zz", "/a%4", "/%%41", "/%4g", "/%-1", "/% 1"}) {
     EXPECT_EQ(ParseTarget(target).path, "") << target;
   }
 }
 
-TEST(RequestTarget, NamesAHostAsClientsAskProxies) {
+TEST(RequestTarget, ParsesTheAbsoluteForm) {
   EXPECT_EQ(ParseTarget("/health").host, std::nullopt);
   for (const char* target : {"http://a:80/health", "HTTP://a:80/health/?x"}) {
     EXPECT_EQ(ParseTarget(target).host, "a:80") << target;

@@ -24,7 +24,7 @@ constexpr NamedValues<MetricsNames, 3> kMetricsNames = {{{MetricsNames::kTandem,
                                                          {MetricsNames::kVllm, "vllm"},
                                                          {MetricsNames::kBoth, "both"}}};
 
-// Seconds. From a small model on a CPU, 0.1 ms per token, to a large one with a long prompt.
+// In seconds: from a small model on a CPU, 0.1 ms per token, to a large one with a long prompt.
 const prometheus::Histogram::BucketBoundaries& TokenBuckets() {
   static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
       0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
@@ -80,11 +80,11 @@ MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
   return usage;
 }
 
-// How the target's cache is laid out, as labels of a constant.
+// Returns the layout of the target's cache, as labels of a constant.
 MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   const ModelInfo target = engine.target_info();
-  MetricFamily family = NewFamily("tandem_cache_config_info", "How the target's cache is laid out",
-                                  MetricType::Gauge);
+  MetricFamily family = NewFamily("tandem_cache_config_info",
+                                  "Layout of the target's cache, as labels", MetricType::Gauge);
   AddValue(1,
            {{"block_size", absl::StrCat(target.page_size)},
             {"num_gpu_blocks", absl::StrCat(target.num_pages)},
@@ -94,7 +94,7 @@ MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   return family;
 }
 
-// The head of the draft model; none without a draft model.
+// Metrics of the draft model's head; empty without a draft model.
 std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
   std::vector<MetricFamily> families;
   const std::optional<ModelInfo> draft = engine.draft_info();
@@ -103,7 +103,7 @@ std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
       Gauge("tandem_draft_head_tokens", "Tokens that the draft can propose", draft->head_tokens));
   if (draft->head_coverage.has_value()) {
     families.push_back(Single("tandem_draft_head_coverage_ratio",
-                              "Share of output tokens that are among those of the draft's head",
+                              "Share of output tokens that the draft's head can propose",
                               MetricType::Gauge, *draft->head_coverage));
   }
   return families;
@@ -112,7 +112,7 @@ std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
 MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   MetricFamily family =
       NewFamily("tandem_spec_decode_num_accepted_tokens_per_pos_total",
-                "Accepted draft tokens by their place in the draft, from 0", MetricType::Counter);
+                "Accepted draft tokens by position in the draft, from 0", MetricType::Counter);
   for (int i = 0; i < NumDraftPlaces(stats); ++i) {
     AddValue(static_cast<double>(stats.accepted_at[i]), {{"position", absl::StrCat(i)}}, &family);
   }
@@ -128,38 +128,41 @@ std::vector<MetricFamily> TransferMetrics(const TransferCounts& counts) {
   return {
       Counter("tandem_kv_transfer_pages_sent_total", "Pages sent to other workers",
               counts.pages_sent),
-      Counter("tandem_kv_transfer_bytes_sent_total", "Bytes of these", counts.bytes_sent),
+      Counter("tandem_kv_transfer_bytes_sent_total", "Bytes of pages sent to other workers",
+              counts.bytes_sent),
       Counter("tandem_kv_transfer_pages_received_total", "Pages fetched from other workers",
               counts.pages_received),
-      Counter("tandem_kv_transfer_bytes_received_total", "Bytes of these", counts.bytes_received),
-      Counter("tandem_kv_transfer_pages_hit_total", "Pages fetched that a prompt went on from",
+      Counter("tandem_kv_transfer_bytes_received_total",
+              "Bytes of pages fetched from other workers", counts.bytes_received),
+      Counter("tandem_kv_transfer_pages_hit_total", "Fetched pages that a prompt reused",
               counts.pages_hit),
       Counter("tandem_kv_transfer_pages_missing_total",
-              "Pages asked for that the other worker no longer had", counts.pages_missing),
+              "Requested pages that the other worker did not have any more", counts.pages_missing),
       Counter("tandem_kv_transfer_pages_damaged_total",
-              "Pages received other than they were sent, and computed again", counts.pages_damaged),
+              "Pages that arrived damaged, and were computed again", counts.pages_damaged),
       Counter("tandem_kv_transfer_pages_dropped_total",
               "Pages not kept for other workers, because memory was short", counts.pages_dropped),
-      Counter("tandem_kv_transfers_total", "Prompts that were fetched, or were to be",
-              counts.transfers),
-      Counter("tandem_kv_transfers_failed_total", "Fetches of prompts that were broken off",
+      Counter("tandem_kv_transfers_total", "Attempts to fetch a prompt", counts.transfers),
+      Counter("tandem_kv_transfers_failed_total", "Attempts to fetch a prompt that failed",
               counts.transfers_failed),
       Counter("tandem_kv_transfer_peers_refused_total",
-              "Connections of another secret, model, build or version", counts.peers_refused),
+              "Connections refused for another secret, model, build or version",
+              counts.peers_refused),
       Counter("tandem_kv_transfer_leases_expired_total", "Prompts that were not fetched in time",
               counts.leases_expired),
-      Counter("tandem_kv_transfer_leases_evicted_total", "Prompts that left for later ones",
+      Counter("tandem_kv_transfer_leases_evicted_total", "Prompts evicted to keep later ones",
               counts.leases_evicted),
       Gauge("tandem_kv_transfer_leases", "Prompts kept for other workers", counts.leases),
-      Gauge("tandem_kv_transfer_leased_bytes", "Memory that these take", counts.leased_bytes),
-      Single("tandem_kv_transfer_receiving_seconds_total", "Time that fetching took",
+      Gauge("tandem_kv_transfer_leased_bytes", "Memory of the prompts kept for other workers",
+            counts.leased_bytes),
+      Single("tandem_kv_transfer_receiving_seconds_total", "Time spent fetching prompts",
              MetricType::Counter, counts.receiving_seconds)};
 }
 
-// Everything that the engine counts itself.
+// Returns all metrics that the engine counts itself.
 std::vector<MetricFamily> OfEngine(const Engine& engine) {
   const EngineLoad load = engine.load();
-  // Rounds with a draft are those that verified its first token.
+  // A round with a draft is one that verified the draft's first token.
   std::vector<MetricFamily> families = {
       Counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
               load.stats.proposed_at[0]),
@@ -168,42 +171,45 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
       Counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
               load.stats.accepted),
       AcceptedPerPosition(load.stats),
-      Gauge("tandem_num_requests_running", "Sequences that are being generated", load.num_running),
-      Gauge("tandem_num_requests_waiting", "Sequences that wait for a place", load.num_waiting),
+      Gauge("tandem_num_requests_running", "Running sequences", load.num_running),
+      Gauge("tandem_num_requests_waiting", "Sequences that wait to be admitted", load.num_waiting),
       CacheUsage(engine, load),
       Counter("tandem_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
               load.prefix_queries),
       Counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
               load.prefix_hits),
       Counter("tandem_draft_prefix_cache_hits_total",
-              "Tokens found in the draft's prefix cache, in its own", load.draft_prefix_hits),
+              "Tokens found in the draft model's own prefix cache", load.draft_prefix_hits),
       Counter("tandem_kv_store_pages_written_total", "Pages of both caches written to the store",
               load.store.pages_written),
-      Counter("tandem_kv_store_bytes_written_total", "Bytes of these", load.store.bytes_written),
+      Counter("tandem_kv_store_bytes_written_total", "Bytes of pages written to the store",
+              load.store.bytes_written),
       Counter("tandem_kv_store_pages_read_total", "Pages read from the store",
               load.store.pages_read),
-      Counter("tandem_kv_store_bytes_read_total", "Bytes of these", load.store.bytes_read),
-      Counter("tandem_kv_store_pages_hit_total", "Pages read that a prompt went on from",
+      Counter("tandem_kv_store_bytes_read_total", "Bytes of pages read from the store",
+              load.store.bytes_read),
+      Counter("tandem_kv_store_pages_hit_total", "Read pages that a prompt reused",
               load.store.pages_hit),
-      Counter("tandem_kv_store_pages_evicted_total", "Pages that left the store for others",
+      Counter("tandem_kv_store_pages_evicted_total", "Pages evicted from the store",
               load.store.pages_evicted),
       Counter("tandem_kv_store_pages_dropped_total",
               "Pages not written: too many waited, or the store failed", load.store.pages_dropped),
       Counter("tandem_kv_store_pages_damaged_total",
-              "Pages found other than they were written, and computed again",
+              "Pages that were damaged in the store, and were computed again",
               load.store.pages_damaged),
       Counter("tandem_kv_event_batches_published_total", "Batches of cache events published",
               load.kv_events.batches_published),
       Counter("tandem_kv_event_batches_lost_total",
               "Batches of cache events lost: too many waited, or memory was short",
               load.kv_events.batches_lost),
-      Counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
+      Counter("tandem_num_preemptions_total", "Times that a sequence was preempted",
               load.preemptions),
-      Gauge("tandem_draft_memory_bytes", "Memory taken to draft from earlier texts",
+      Gauge("tandem_draft_memory_bytes", "Memory used to draft from earlier texts",
             load.draft_memory_bytes),
       Gauge("tandem_draft_memory_tenants", "Tenants whose earlier texts are drafted from",
             load.draft_memory_tenants),
-      Counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
+      Counter("tandem_prompt_tokens_total", "Prompt tokens of started sequences",
+              load.prompt_tokens),
       Counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
   Append(TransferMetrics(load.transfer), &families);
   Append(DraftHeadMetrics(engine), &families);
@@ -233,7 +239,7 @@ constexpr std::pair<std::string_view, std::string_view> kVllmNames[] = {
     {"tandem_requests_finished_total", "vllm:request_success_total"},
     {"tandem_cache_config_info", "vllm:cache_config_info"}};
 
-// Without the draft's cache, which vLLM has no place for.
+// Renames labels to vLLM's. Drops the draft's cache, which vLLM has no metric for.
 void TakeVllmLabels(const std::string& model_name, MetricFamily* family) {
   std::erase_if(family->metric, [](const ClientMetric& metric) {
     return absl::c_linear_search(metric.label, ClientMetric::Label{"model", "draft"});
@@ -249,8 +255,8 @@ void TakeVllmLabels(const std::string& model_name, MetricFamily* family) {
   }
 }
 
-// Those of `families` that vLLM has, too, as it calls them, with its labels `engine` and
-// `model_name`: routers, autoscalers and dashboards know these.
+// Returns those of `families` that vLLM also has, with its names and its labels `engine` and
+// `model_name`, which routers, autoscalers and dashboards know.
 std::vector<MetricFamily> UnderVllmNames(const std::vector<MetricFamily>& families,
                                          const std::string& model_name) {
   std::vector<MetricFamily> renamed;
@@ -282,24 +288,25 @@ struct Metrics::Families {
               "From the request to the first token of a sequence", RequestBuckets());
   prometheus::Histogram* inter_token =
       Latency("tandem_inter_token_latency_seconds",
-              "Between tokens; those of one round share its time evenly", TokenBuckets());
+              "Between tokens; the tokens of a round share its time evenly", TokenBuckets());
   prometheus::Histogram* end_to_end =
       Latency("tandem_e2e_request_latency_seconds", "From the request to the end of a sequence",
               RequestBuckets());
   prometheus::Histogram* queue =
       Latency("tandem_request_queue_time_seconds",
-              "From a sequence's submission to its first place", RequestBuckets());
+              "From a sequence's submission to its first admission", RequestBuckets());
   prometheus::Histogram* prompt =
       Latency("tandem_request_prompt_time_seconds",
-              "From there to the end of the pass that completes the prompt", RequestBuckets());
-  prometheus::Histogram* decode = Latency("tandem_request_decode_time_seconds",
-                                          "From there to the sequence's end", RequestBuckets());
+              "From the first admission to the end of the pass that completes the prompt",
+              RequestBuckets());
+  prometheus::Histogram* decode = Latency(
+      "tandem_request_decode_time_seconds",
+      "From the end of the prompt's last pass to the end of the sequence", RequestBuckets());
   prometheus::Family<prometheus::Counter>* Counts(const char* name, const char* help) {
     return &prometheus::BuildCounter().Name(name).Help(help).Register(registry);
   }
-  prometheus::Family<prometheus::Counter>* decode_parts =
-      Counts("tandem_request_decode_part_seconds_total",
-             "Decode time of sequences by the work it was spent on");
+  prometheus::Family<prometheus::Counter>* decode_parts = Counts(
+      "tandem_request_decode_part_seconds_total", "Decode time of sequences by kind of work");
   prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
   prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});
   prometheus::Counter* other = &decode_parts->Add({{"part", "other"}});

@@ -12,9 +12,9 @@
 
 namespace tandem {
 
-// Whose names metrics have.
+// The naming schemes of metrics.
 enum class MetricsNames { kTandem, kVllm, kBoth };
-// "tandem", "vllm", "both". INVALID_ARGUMENT naming the option for others.
+// Parses "tandem", "vllm" or "both". Returns INVALID_ARGUMENT, naming the option, for other names.
 absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
 
 struct MetricsOptions {
@@ -23,26 +23,26 @@ struct MetricsOptions {
   bool prefix_cache = true;
 };
 
-// What Prometheus reads: latencies observed here, and counts and gauges asked of the engine at the
-// moment of reading. Names and definitions: docs/metrics.md. Thread-safe.
+// The metrics for Prometheus: latencies observed here, and counts and gauges read from the engine
+// when the text is made. docs/metrics.md has the names and definitions. Thread-safe.
 class Metrics {
  public:
-  explicit Metrics(const Engine* engine,  // which must outlive it
+  explicit Metrics(const Engine* engine,  // must outlive the metrics
                    MetricsOptions options = MetricsOptions());
   ~Metrics();
 
-  // Latencies that are negative or not finite are not counted.
+  // Negative and infinite latencies are not counted.
   void ObserveFirstToken(absl::Duration since_request);
-  // `count` tokens, each `each` after the one before.
+  // Observes `count` tokens, each `each` after the one before.
   void ObserveTokens(absl::Duration each, int count);
   void ObserveEnd(absl::Duration since_request);
-  // The spans of a sequence that has ended.
+  // Observes the spans of a sequence that has ended.
   void ObserveTimings(const Timings& timings);
-  // A sequence that came to its end, by NameOf(FinishReason).
+  // Counts a sequence that has ended, by NameOf(FinishReason).
   void CountEnd(const std::string& reason);
   void CountAnswer(const std::string& path, int status);
 
-  // In Prometheus' text format.
+  // Returns the metrics in Prometheus' text format.
   std::string Text() const;
 
  private:
@@ -52,9 +52,9 @@ class Metrics {
   std::unique_ptr<Families> families_;
 };
 
-// The latencies of one sequence. Tokens that come together share the time since those before them
-// evenly: the mean latency is the time of decoding over the tokens decoded, however many a round
-// brings. Thread-compatible.
+// The latencies of one sequence. Tokens that arrive together share the time since the previous ones
+// evenly, so the mean latency is the decode time divided by the decoded tokens, however many a
+// round yields. Thread-compatible.
 class SequenceLatency {
  public:
   SequenceLatency(Metrics* metrics, Instant requested) : metrics_(metrics), requested_(requested) {}
@@ -64,7 +64,7 @@ class SequenceLatency {
  private:
   Metrics* metrics_;
   Instant requested_;
-  Instant latest_ = Instant::InfinitePast();  // when tokens came last
+  Instant latest_ = Instant::InfinitePast();  // when the last tokens arrived
 };
 
 }  // namespace tandem

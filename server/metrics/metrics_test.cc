@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// An engine with a load that the test sets.
+// An engine whose load the test sets.
 class LoadedEngine : public ManualEngine {
  public:
   EngineLoad load() const override { return value; }
@@ -33,7 +33,7 @@ std::string Line(const std::string& text, const std::string& name) {
   return text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
 }
 
-TEST(Metrics, SayWhatTheEngineCounted) {
+TEST(Metrics, ReportTheEnginesCounts) {
   LoadedEngine engine;
   const Metrics metrics(&engine);
   engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
@@ -66,7 +66,7 @@ TEST(Metrics, SayWhatTheEngineCounted) {
   EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));
 }
 
-TEST(Metrics, TellOfTheDraftsHead) {
+TEST(Metrics, ReportTheDraftsHead) {
   LoadedEngine engine;
   EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("draft_head")));
   engine.draft = ModelInfo();
@@ -77,8 +77,8 @@ TEST(Metrics, TellOfTheDraftsHead) {
   EXPECT_THAT(Metrics(&engine).Text(), HasSubstr("\ntandem_draft_head_coverage_ratio 0.75\n"));
 }
 
-// Routers and dashboards that were made for vLLM read these.
-TEST(Metrics, HaveVllmsNamesIfAsked) {
+// Routers and dashboards made for vLLM read these.
+TEST(Metrics, UseVllmsNamesIfAsked) {
   LoadedEngine engine;
   engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
   engine.value.num_running = 2;
@@ -104,7 +104,7 @@ TEST(Metrics, HaveVllmsNamesIfAsked) {
   EXPECT_FALSE(ParseMetricsNames("other").ok());
 }
 
-// Four tokens in two rounds of 30 ms behind the first round are 15 ms each, not 30.
+// Four tokens in two rounds of 30 ms after the first round take 15 ms each, not 30.
 TEST(Metrics, TokensOfARoundShareItsTime) {
   LoadedEngine engine;
   Metrics metrics(&engine);
@@ -130,7 +130,7 @@ TEST(Metrics, TokensOfARoundShareItsTime) {
 }
 
 // Row 154 of the bug catalogue.
-TEST(Metrics, TheSpansOfASequenceAddUp) {
+TEST(Metrics, SpansOfASequenceAddUp) {
   LoadedEngine engine;
   Metrics metrics(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
   Timings timings;
@@ -154,7 +154,7 @@ TEST(Metrics, TheSpansOfASequenceAddUp) {
   }
 }
 
-TEST(Metrics, CountNothingThatIsNoLatency) {
+TEST(Metrics, InvalidLatenciesAreNotCounted) {
   LoadedEngine engine;
   Metrics metrics(&engine);
   for (const absl::Duration none :

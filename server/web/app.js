@@ -1,4 +1,4 @@
-// The page's behaviour: what its buttons do, and the loop that draws once a frame.
+// The page's behaviour: its buttons, and a loop that draws once per frame.
 
 import { Chat } from './chat.js';
 import { BarsView, FiguresView, Meter, formatSpeed } from './figures.js';
@@ -26,15 +26,15 @@ const laneOf = (textId, name) => ({
 const lanes = { first: laneOf('text', 'first'), second: laneOf('plain-text', 'second') };
 
 let model = null;
-let telling = new Story(); // or a Chat: what is asked, and where the answer is shown
+let telling = new Story(); // a Story or a Chat: makes the request, and shows the answer
 let pages = null; // { target, draft }: views
 let running = null; // AbortController
-let ended = Promise.resolve(); // once the last run has
+let ended = Promise.resolve(); // resolves when the last run has ended
 let playback = null;
-let recorded = null; // recordings: of the last run or race
+let recorded = null; // the recordings of the last run or race
 let shown = { meter: new Meter(), caches: new CachePair() };
 
-// ---- Drawing, once a frame while something moves ----
+// ---- Drawing, once per frame while something changes ----
 
 let isDrawing = false;
 
@@ -75,7 +75,7 @@ function clearLane(lane) {
   lane.track.style.transform = 'scaleX(0)';
 }
 
-// ---- Words about what happens ----
+// ---- Status and errors ----
 
 function say(words) {
   byId('status').textContent = words;
@@ -110,7 +110,7 @@ function showError(error) {
 
 const isLocked = () => 'locked' in byId('main').dataset;
 
-// Nothing else can be done before the server has a key that it takes.
+// Locks the page until the server accepts a key.
 function askForKey(words) {
   byId('main').dataset.locked = '';
   byId('gate-error').hidden = words === '';
@@ -127,7 +127,7 @@ async function tryKey(event) {
     byId('text').scrollTop = byId('text').scrollHeight;
     byId('prompt').focus({ preventScroll: true });
   } catch (error) {
-    askForKey(error.status === 401 ? 'The server does not take this key.' : error.message);
+    askForKey(error.status === 401 ? 'The server does not accept this key.' : error.message);
   }
   setRunning(null);
   drawSoon();
@@ -135,7 +135,7 @@ async function tryKey(event) {
 
 // ---- Runs ----
 
-// Streams one generation into a lane. `watches`: whether figures and caches show it.
+// Streams one generation into a lane. `watches`: whether the figures and caches show it.
 async function generate(body, lane, { watches }) {
   const meter = new Meter();
   const caches = new CachePair();
@@ -178,7 +178,7 @@ function showColumns({ areTwo }) {
   byId('verdict').hidden = !areTwo;
 }
 
-// Does `work`, which may be stopped and may fail.
+// Runs `work`, which may be stopped and may fail.
 function run(work) {
   if (running !== null || isLocked() || !telling.isReady()) return;
   endPlayback();
@@ -209,11 +209,11 @@ async function tryTo(work) {
       say(`Stopped after ${shown.meter.tokens} tokens.`);
     } else if (error.status === 401) {
       telling.takeBack();
-      say('Not done: the server wants a key.');
-      askForKey(byId('api-key').value === '' ? '' : 'The server does not take this key.');
+      say('Not done: the server requires a key.');
+      askForKey(byId('api-key').value === '' ? '' : 'The server does not accept this key.');
     } else {
       telling.takeBack();
-      say('Not done; the message by the buttons says why.');
+      say('Not done; see the message next to the buttons.');
       showError(error);
     }
   }
@@ -223,7 +223,7 @@ function keepAnswer() {
   telling.keep({ parts: lanes.first.recording.parts, figures: shown.meter.summary });
 }
 
-// Keeps an answer that was cut short, unless nothing came.
+// Keeps an answer that was cut short, unless it is empty.
 function keepWritten() {
   if (lanes.first.recording.parts.length > 0) keepAnswer();
 }
@@ -266,7 +266,7 @@ function runRace() {
   });
 }
 
-// A drafter to race with, also where the server drafts only on request.
+// Returns the drafter of a race, which is used even if the server drafts only on request.
 function drafterOf({ drafter, drafters }) {
   return drafter === 'none' ? drafters[0] : drafter;
 }
@@ -277,7 +277,7 @@ function showVerdict(drafted, plain, body) {
   const rule = body.speculation.verifier;
   const mayDiffer = body.temperature !== 0 && (rule === 'block' || rule === 'token');
   const same = isSame ? 'Both texts are identical, token for token.'
-    : mayDiffer ? `The texts differ: ${rule} keeps their law, not the draws of the seed.`
+    : mayDiffer ? `The texts differ: ${rule} keeps their distribution, not the draws of the seed.`
     : 'The texts differ.';
   byId('verdict').dataset.same = String(isSame);
   byId('verdict-words').textContent = `${factor.toFixed(2)} times as fast with drafts. ${same}`;
@@ -285,9 +285,9 @@ function showVerdict(drafted, plain, body) {
     'tokens a second.');
 }
 
-// ---- Played back ----
+// ---- Playback ----
 
-// Text and caches again, from the record; the figures stay those that were measured.
+// Replays the text and caches of the recordings. The figures stay as they were measured.
 function play() {
   const caches = new CachePair();
   shown = { ...shown, caches };
@@ -324,7 +324,7 @@ function stop() {
   endPlayback();
 }
 
-// Forgets a conversation, and what is written of it.
+// Forgets the conversation and its text.
 async function startAnew() {
   stop();
   await ended;
@@ -343,7 +343,7 @@ async function startAnew() {
 
 // ---- Start ----
 
-// Main is not seen before it has a mode.
+// The main element is hidden until it has a mode.
 function tell(other) {
   telling = other;
   byId('main').dataset.mode = telling.mode;
@@ -359,13 +359,13 @@ async function loadModel() {
   byId('draft-cache').hidden = !model.drafters.some((name) => name.includes('model'));
   byId('pages-hint').textContent =
     `A square is a page of ${model.page_size} tokens, coloured as the words are. ` +
-    'What the target read and refused flashes, and is gone.';
+    'Tokens that the target rejects flash and are rolled back.';
   const view = (name) =>
     new PagesView(byId(`${name}-pages`), byId(`${name}-words`), model.page_size);
   pages = { target: view('target'), draft: view('draft') };
 }
 
-// In a chat; a line that an input method is still at is not a message.
+// Sends a chat message on Enter, except while an input method composes text.
 function sendByEnter(event) {
   const isPlain = !event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey;
   if (telling.mode !== 'chat' || event.key !== 'Enter' || !isPlain || event.isComposing) return;

@@ -1,5 +1,4 @@
-// The page of a model that was trained to talk: a conversation, whose turns are sent again with
-// every message.
+// The page for a chat model: a conversation, whose turns are sent again with every message.
 
 import { copyButton, smallButton } from './copy.js';
 import { offerExamples, readSettings, setNumber } from './form.js';
@@ -11,7 +10,7 @@ const EXAMPLES = [
   ['How do plants make food?', 'How do plants make food from sunlight?'],
   ['Three tips for sleeping well', 'Give me three tips for sleeping well.'],
 ];
-const MOST_TOKENS = 512; // of an answer, unless the form says otherwise
+const MOST_TOKENS = 512; // per answer, unless the form says otherwise
 
 const byId = (id) => document.getElementById(id);
 
@@ -24,7 +23,7 @@ function elementOf(name, className, ...content) {
   return element;
 }
 
-// A message, with a name that screen readers say.
+// Returns a message with a name for screen readers.
 function messageOf(className, name, words = '') {
   const element = elementOf('div', className, words);
   element.setAttribute('role', 'group');
@@ -32,7 +31,7 @@ function messageOf(className, name, words = '') {
   return element;
 }
 
-// A message and its answer, in the conversation or being written.
+// A message and its answer, finished or being written.
 class Turn {
   said;
   parts = []; // of the answer: [kind, text] each
@@ -41,7 +40,7 @@ class Turn {
   element;
   #figures = elementOf('p', 'turn-figures');
 
-  // `buttons` is { onEdit, onRegenerate }; without it the turn can only be read.
+  // `buttons` is { onEdit, onRegenerate }. Without it the turn is read-only.
   constructor(said, scroller, buttons = null) {
     this.said = said;
     const answer = messageOf('answer', 'Answer');
@@ -64,7 +63,7 @@ class Turn {
     return textOf(this.parts);
   }
 
-  // The answer is `parts`, whole or cut short.
+  // Ends the answer with `parts`, complete or cut short.
   end({ parts, figures }) {
     this.parts = parts;
     this.figures = figures;
@@ -77,11 +76,11 @@ export class Chat {
   #onPick;
   #turns = [];
   #asked = null; // { turn, others, replaced, isAgain }: being answered, in place of `replaced`
-  #edit = null; // { from, draft }: the field holds the message of turn `from`, and held `draft`
-  #isAgain = false; // the next request asks the last message once more
+  #edit = null; // { from, draft }: the field has the message of turn `from`; `draft` was there before
+  #isAgain = false; // the next request repeats the last message
   #welcome = byId('welcome');
 
-  // `onPick` is called to send a message that was not sent by its field's button.
+  // `onPick` is called to send a message other than with the button next to the field.
   constructor(onPick) {
     this.#onPick = onPick;
   }
@@ -94,13 +93,13 @@ export class Chat {
     byId('text').setAttribute('aria-label', 'Conversation');
     byId('welcome-name').textContent = model.id;
     byId('welcome-drafts').hidden = model.drafters.length === 0;
-    byId('draft-tokens').value = 'auto'; // what a message says can be hard to draft for
+    byId('draft-tokens').value = 'auto'; // drafts for chat messages may rarely be accepted
     setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
     offerExamples(EXAMPLES, (message) => {
       field.value = message;
       this.#onPick();
     });
-    // Settings come last, except where there is room for both: talking needs none.
+    // On narrow screens the settings come last, because a chat does not need them.
     byId('composer').prepend(byId('prompt-field'), byId('keys'));
     byId('composer').append(byId('buttons'), byId('error'));
     byId('welcome').append(byId('examples'));
@@ -111,7 +110,7 @@ export class Chat {
     this.#restore();
   }
 
-  // ---- Keeping ----
+  // ---- Storage ----
 
   #keep() {
     const system = byId('system').value;
@@ -119,7 +118,7 @@ export class Chat {
     keep(KEPT, { system, turns });
   }
 
-  // An entry that another version of the page has written may not be readable.
+  // An entry that another version of the page has written may be unreadable.
   #restore() {
     const kept = readKept(KEPT);
     if (kept === null) return;
@@ -138,7 +137,7 @@ export class Chat {
     }
   }
 
-  // Begins anew, and keeps nothing.
+  // Begins a new conversation and deletes the stored one.
   forget() {
     keep(KEPT, null);
     this.#clear();
@@ -207,7 +206,8 @@ export class Chat {
     return hasMessage;
   }
 
-  // Takes the message out of its field. The first lane shows the conversation, another this turn.
+  // Takes the message from its field and returns the request. The first lane shows the
+  // conversation, and each further lane a copy of this turn.
   ask([lane, ...lanes]) {
     const field = byId('prompt');
     const isAgain = this.#isAgain;
@@ -229,7 +229,7 @@ export class Chat {
     });
     this.#asked = { turn, others, replaced, isAgain };
     this.#focus();
-    // Every token is shown where it came, what was thought included.
+    // All tokens are shown in order, including those of the reasoning.
     return { messages: this.#messages(said), separate_reasoning: false, ...readSettings() };
   }
 
@@ -244,7 +244,7 @@ export class Chat {
     return messages;
   }
 
-  // The turn counts as said, whole or cut short.
+  // Adds the turn to the conversation, complete or cut short.
   keep(answer) {
     if (this.#asked === null) return;
     const { turn } = this.#asked;
@@ -254,8 +254,8 @@ export class Chat {
     this.#keep();
   }
 
-  // The turn counts as not said, and the turns that it replaced come back. Its message returns to
-  // the field, before the words that are there by now.
+  // Removes the turn, and restores the turns that it replaced. Its message returns to the field,
+  // before any text entered since then.
   takeBack() {
     if (this.#asked === null) return;
     const { turn, others, replaced, isAgain } = this.#asked;
@@ -276,11 +276,11 @@ export class Chat {
 
   adviceOn(error) {
     if (error.code !== 'context_length_exceeded') return null;
-    return 'The conversation and its answer are more than the model can read at once. Begin a ' +
-      'new conversation, or lower max tokens; your message is in its field again.';
+    return 'The conversation and its answer exceed the context of the model. Begin a ' +
+      'new conversation, or lower max tokens; your message is back in its field.';
   }
 
-  // But not where fingers write: a keyboard would come up and hide the answer.
+  // Not on touch screens, where a keyboard would appear and hide the answer.
   #focus() {
     if (!matchMedia('(pointer: coarse)').matches) byId('prompt').focus({ preventScroll: true });
   }

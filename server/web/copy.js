@@ -2,7 +2,8 @@
 
 const COPIED_MS = 1500;
 
-// Only pages that came by https or from this machine have the clipboard. Others copy a selection.
+// The clipboard is available only to pages from https or from this machine. Others copy a
+// selection.
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const { activeElement } = document;
@@ -27,12 +28,12 @@ export function smallButton(text, label, onClick, classes = '') {
   return button;
 }
 
-// A button that copies what `text()` returns, and says so.
+// Returns a button that copies the result of `text()`, and shows whether that succeeded.
 export function copyButton(label, text) {
   const button = smallButton('Copy', label, async () => {
     const words = await copy(text()).then(() => 'Copied', () => 'Not copied');
     button.textContent = words;
-    document.getElementById('status').textContent = `${words}.`; // screen readers read it out
+    document.getElementById('status').textContent = `${words}.`; // screen readers announce it
     setTimeout(() => { button.textContent = 'Copy'; }, COPIED_MS);
   });
   return button;

@@ -1,4 +1,4 @@
-// The numbers of a generation, and the chart of what was kept by place in the draft.
+// The figures of a generation, and the chart of acceptance by position in the draft.
 
 const MIN_PLACES = 8;
 
@@ -23,12 +23,12 @@ export class Meter {
   proposedAt = [];
   acceptedAt = [];
   firstTokenMs = null;
-  speed = null; // tokens per second after the first; the prompt's time does not count
-  prompt = null; // { tokens, ms, speed } as the server tells; an older one tells `ms` of some prompts
+  speed = null; // tokens per second after the first token, without the time of the prompt
+  prompt = null; // { tokens, ms, speed } as the server reports; older ones report only `ms`
 
   #first = null; // { time, count }
 
-  // `time`: ms since the request was sent, by this page's clock.
+  // `time` is in ms since the request was sent, by this page's clock.
   add(chunk, time) {
     const count = chunk.choices[0]?.token_ids.length ?? 0;
     if (count > 0) {
@@ -55,7 +55,7 @@ export class Meter {
     return this.proposed > 0 ? `${Math.round((100 * this.accepted) / this.proposed)} %` : null;
   }
 
-  // The figures in one line, to stand next to their text.
+  // The figures in one line, shown next to the text.
   get summary() {
     const figures = [];
     if (this.proposed > 0) {
@@ -142,7 +142,7 @@ export class BarsView {
     });
   }
 
-  // In words, for who cannot see it.
+  // Describes the chart in words, for screen readers.
   describe(meter) {
     const words = meter.proposedAt.map(
       (count, i) => `position ${i + 1}: ${Math.round((100 * meter.acceptedAt[i]) / count)} percent`,

@@ -1,9 +1,9 @@
-// The form: what the server offers, and the settings of a request.
+// The form: the options of the server, and the settings of a request.
 
 const MOST_DRAFT_TOKENS = 8;
-const FIRST_DRAFT_TOKENS = '3'; // the server's own choice often shows fewer colours
+const FIRST_DRAFT_TOKENS = '3'; // with 'auto' there are often fewer colours to see
 const VERIFIERS = ['auto', 'exact_match', 'block', 'token'];
-// The field of the request that a control sets.
+// Maps the fields of a request to the controls that set them.
 const CONTROLS = {
   prompt: 'prompt',
   messages: 'prompt',
@@ -22,7 +22,7 @@ function fill(select, options) {
   select.replaceChildren(...choices);
 }
 
-// A number, or nothing where the control is empty.
+// Returns the number, or undefined if the control is empty.
 function numberIn(id) {
   const text = byId(id).value.trim();
   return text === '' ? undefined : Number(text);
@@ -44,7 +44,7 @@ export function setNumber(id, value) {
   byId(`${id}-slider`).value = value;
 }
 
-// Buttons for texts, [name, text] each, that call onPick(text).
+// Shows buttons for texts, [name, text] each, that call onPick(text).
 export function offerExamples(examples, onPick) {
   byId('examples').replaceChildren(...examples.map(([name, text]) => {
     const button = document.createElement('button');
@@ -88,13 +88,13 @@ export function readSettings() {
   };
 }
 
-// Marks the control that an error is about.
+// Marks the control that the error's field belongs to.
 export function markField(param) {
   for (const id of Object.values(CONTROLS)) {
     byId(id).removeAttribute('aria-invalid');
     byId(id).removeAttribute('aria-describedby');
   }
-  const control = byId(CONTROLS[param?.split('[')[0]]); // messages[1] is of messages
+  const control = byId(CONTROLS[param?.split('[')[0]]); // messages[1] belongs to messages
   if (control === null) return;
   control.setAttribute('aria-invalid', 'true');
   control.setAttribute('aria-describedby', 'error');

@@ -1,5 +1,5 @@
-// Values that this browser keeps for the next visit, on this machine, for this server's page alone.
-// A browser that allows none, or has no room left, keeps nothing; the page works all the same.
+// Values that this browser stores on this machine for this server's page. If storage is full or not
+// allowed, nothing is stored, and the page works without it.
 
 const PREFIX = 'tandem.';
 
@@ -11,12 +11,12 @@ export function readKept(name) {
   }
 }
 
-// Keeping null forgets the value.
+// Storing null deletes the value.
 export function keep(name, value) {
   try {
     localStorage.removeItem(PREFIX + name);
     if (value !== null) localStorage.setItem(PREFIX + name, JSON.stringify(value));
   } catch {
-    // There is no room, or it is not allowed.
+    // Storage is full or not allowed.
   }
 }

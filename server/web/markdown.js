@@ -1,5 +1,6 @@
-// Markdown as elements. Marked reads it; the elements are made here, one by one, with text in them.
-// No HTML is ever parsed: HTML in an answer is shown as text, and nothing is loaded or run.
+// Converts Markdown to elements. Marked parses it; the elements and their texts are created here,
+// one by one. HTML is never parsed: HTML in an answer is shown as text, and nothing is loaded or
+// executed.
 
 import './marked.js';
 import { copyButton } from './copy.js';
@@ -7,8 +8,8 @@ import { copyButton } from './copy.js';
 const { marked } = globalThis;
 marked.setOptions({ breaks: true, mangle: false });
 
-// Marked takes a second for a paragraph of this length whose marks all begin something, and four
-// times as long for one of twice the length.
+// Marked takes a second for a paragraph of this length in which every mark opens something, and
+// four times as long for one of twice the length.
 const LONGEST_PARAGRAPH = 10000; // characters
 
 const LINKS = ['http:', 'https:', 'mailto:'];
@@ -23,7 +24,7 @@ function make(name, ...content) {
   return element;
 }
 
-// Content that is wider than the answer scrolls, by keyboard too.
+// Makes content that is wider than the answer scroll, also by keyboard.
 function scrolling(element, name) {
   const box = make('div', element);
   box.className = 'scrolls';
@@ -41,8 +42,9 @@ function linkOf(address, content) {
   return link;
 }
 
-// Returns the elements of `source`. `show(text)` makes the nodes for a piece of text; the pieces come
-// in the order of the source. Throws an error if a paragraph is too long or nested too deeply.
+// Returns the elements of `source`. `show(text)` creates the nodes for a piece of text, and is
+// called in the order of the source. Throws an error if a paragraph is too long or nested too
+// deeply.
 export function elementsOf(source, show) {
   if (source.split(/\n\s*\n/).some(({ length }) => length > LONGEST_PARAGRAPH)) {
     throw new RangeError('a paragraph is too long');
@@ -64,7 +66,7 @@ export function elementsOf(source, show) {
       case 'em': case 'strong': case 'del': case 'blockquote':
         return make(token.type, all(token.tokens));
       case 'paragraph': return make('p', all(token.tokens));
-      case 'heading': // h2 is a card's
+      case 'heading': // cards have h2
         return make(`h${Math.min(6, token.depth + 2)}`, all(token.tokens));
       case 'codespan': return make('code', show(unescape(token.text)));
       case 'code': {
@@ -88,7 +90,7 @@ export function elementsOf(source, show) {
       }
       case 'link': return linkOf(unescape(token.href), all(token.tokens));
       case 'image': return linkOf(unescape(token.href), show(unescape(token.text)));
-      case 'html': // a block, or within a line
+      case 'html': // block or inline
         return 'pre' in token ? make('p', show(token.raw)) : show(token.raw);
       default: // text, escape
         return token.tokens ? all(token.tokens) : show(unescape(token.text));

@@ -1,20 +1,20 @@
-// The pages of a cache: a square each, with a place per token.
+// The pages of a cache: one square each, with a place for each token.
 
 import { KINDS } from './text.js';
 
-const PLACE = 4; // pixels, and one between two
+const PLACE = 4; // pixels; one more between two places
 const PADDING = 2;
 const GAP = 5; // between pages
 const FLASH_MS = 700;
 
-// What a generation's cache holds: where each place's token came from, and what was rolled back.
+// The content of a generation's cache: the kind of token in each place, and the rolled-back places.
 export class CacheModel {
   kinds = []; // by place
   length = 0;
   rolledBack = 0;
-  flashes = new Map(); // place -> when
+  flashes = new Map(); // place -> time of the rollback
 
-  // The cache holds `length` tokens; those from there on in `rejected` places were just forgotten.
+  // Sets the length to `length` tokens. The `rejected` places after them were just rolled back.
   setLength(length, rejected, now) {
     this.length = length;
     this.rolledBack += rejected;
@@ -22,7 +22,7 @@ export class CacheModel {
   }
 }
 
-// Both caches of a generation, by what its rounds report.
+// Both caches of a generation, derived from the reports of its rounds.
 export class CachePair {
   target = new CacheModel();
   draft = new CacheModel();
@@ -32,7 +32,7 @@ export class CachePair {
     if (!chunk.round) return;
     const { token_ids: ids, provenance } = chunk.choices[0];
     const { proposed, accepted } = chunk.round;
-    // The last token of all is in no cache yet.
+    // The last token is not in any cache yet.
     if (this.#tokens === null) {
       this.#tokens = chunk.round.target_cached_tokens + 1 - ids.length;
       const prompt = new Array(this.#tokens).fill('prompt');
@@ -42,7 +42,7 @@ export class CachePair {
     for (const letter of provenance) this.target.kinds.push(KINDS[letter]);
     this.#tokens += ids.length;
     this.target.setLength(chunk.round.target_cached_tokens, proposed - accepted, now);
-    // The draft never read its own last token.
+    // The draft never read the last token that it proposed.
     const draftRejected = Math.max(0, proposed - accepted - 1);
     const isDrafting = chunk.round.draft_cached_tokens > 0;
     this.draft.setLength(chunk.round.draft_cached_tokens, isDrafting ? draftRejected : 0, now);
@@ -69,7 +69,7 @@ export class PagesView {
     }
   }
 
-  // Whether something still fades.
+  // Returns whether an animation is still running.
   draw(cache, now) {
     const { context, width, height } = this.#fit();
     const side = Math.ceil(Math.sqrt(this.#pageSize));
@@ -77,7 +77,7 @@ export class PagesView {
     const columns = Math.max(1, Math.floor((width + GAP) / (size + GAP)));
     const rows = Math.max(1, Math.floor((height + GAP) / (size + GAP)));
     const used = Math.ceil(cache.length / this.#pageSize);
-    // A long cache shows its end.
+    // For a long cache, its end is shown.
     const hidden = Math.max(0, Math.ceil((used + 1) / columns) - rows) * columns;
     for (const [place, when] of cache.flashes) {
       if (now - when > FLASH_MS) cache.flashes.delete(place);
@@ -120,7 +120,7 @@ export class PagesView {
     }
   }
 
-  // The canvas has as many pixels as the screen has under it.
+  // Makes the canvas as large as its area in device pixels.
   #fit() {
     const { clientWidth: width, clientHeight: height } = this.#canvas;
     const ratio = devicePixelRatio;

@@ -1,12 +1,12 @@
-// The same request with and without drafts, and what was recorded of it played back.
+// Sends the same request with and without drafts, and plays back the recordings.
 
 import { merge } from './text.js';
 
-const SHORTEST_PLAYBACK_MS = 6000; // of the slower one
+const SHORTEST_PLAYBACK_MS = 6000; // of the slower run
 
 const plainly = (body) => ({ ...body, speculation: { drafter: 'none' } });
 
-// Returns both requests of a race. They share a seed; `drafter` drafts if the form says none.
+// Returns both requests of a race, with the same seed. `drafter` is used if the form selects none.
 export function requestsOf(body, drafter) {
   const chosen = body.speculation.drafter;
   const draftTokens = body.speculation.draft_tokens || 'auto';
@@ -20,7 +20,7 @@ export function requestsOf(body, drafter) {
   return { drafted, plain: plainly(drafted) };
 }
 
-// What a run left: its parts with their times, its ids, its meter's speed.
+// The recording of a run: its parts with their times, its token ids and its speed.
 export class Recording {
   ids = [];
   frames = []; // { time, chunk, parts, tokens }
@@ -45,7 +45,7 @@ export function isSameText(a, b) {
   return a.ids.length === b.ids.length && a.ids.every((id, i) => id === b.ids[i]);
 }
 
-// Shows recordings at once, `factor` times as slow as they were.
+// Shows several recordings at the same time, slowed down by `factor`.
 export class Playback {
   #lanes; // { recording, view, onFrame(frame, now), next }
   #start = null;

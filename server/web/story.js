@@ -1,4 +1,4 @@
-// The page of a model that goes on where a text ends: what it is asked, and where that is shown.
+// The page for a model that continues texts: it makes the request, and shows the answer.
 
 import { offerExamples, readSettings } from './form.js';
 import { TextView } from './text.js';
@@ -15,7 +15,7 @@ const byId = (id) => document.getElementById(id);
 export class Story {
   mode = 'story';
 
-  // Arranges the page for it.
+  // Arranges the page for stories.
   arrange() {
     byId('prompt').value = EXAMPLES[0][1];
     offerExamples(EXAMPLES, (prompt) => {
@@ -27,14 +27,14 @@ export class Story {
     return true;
   }
 
-  // The request that the form makes; every one of the lanes is to show what comes of it.
+  // Returns the request that the form describes, and prepares all lanes to show the answer.
   ask(lanes) {
     const prompt = byId('prompt').value;
     for (const lane of lanes) lane.view = new TextView(lane.element, { prompt });
     return { prompt, ...readSettings() };
   }
 
-  // What comes next needs neither what was written nor that nothing was.
+  // A story does not depend on earlier runs.
   keep() {}
   takeBack() {}
   cancelEdit() {}

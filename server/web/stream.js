@@ -1,6 +1,6 @@
 // Completions and chats as streams of server-sent events.
 
-// What the server, or the way to it, said no with.
+// A refusal by the server, or by a proxy on the way to it.
 export class ApiError extends Error {
   constructor(message, { status = 0, param = null, code = null } = {}) {
     super(message);
@@ -21,9 +21,9 @@ async function errorOf(response) {
   try {
     error = (await response.json()).error ?? {};
   } catch {
-    // Whatever stands between this page and the server need not speak JSON.
+    // A proxy between this page and the server may answer without JSON.
   }
-  return new ApiError(error.message ?? 'the answer was no JSON', {
+  return new ApiError(error.message ?? 'the answer is not JSON', {
     status: response.status,
     param: error.param,
     code: error.code,
@@ -47,15 +47,15 @@ export async function fetchModel(key) {
   return (await response.json()).data[0];
 }
 
-// A chunk of a chat as one of a completion.
+// Gives a chat's chunk the form of a completion's.
 function withText(chunk) {
   for (const choice of chunk.choices) choice.text ??= choice.delta?.content ?? '';
   return chunk;
 }
 
-// Asks for what follows a prompt, or for the answer to messages. Calls onChunk(chunk, time) with
-// every event, `time` in ms since the request was sent. Rejects with an ApiError, or an AbortError
-// once `signal` says so.
+// Requests the continuation of a prompt, or the answer to messages. Calls onChunk(chunk, time) for
+// every event, with `time` in ms since the request was sent. Rejects with an ApiError, or with an
+// AbortError after `signal` has fired.
 export async function streamText(body, { key, signal, onChunk }) {
   const start = performance.now();
   const path = body.messages === undefined ? '/v1/completions' : '/v1/chat/completions';

@@ -1,16 +1,16 @@
-// Text, coloured by where its tokens came from.
+// Text, coloured by the provenance of its tokens.
 
 import { elementsOf } from './markdown.js';
 
 export const KINDS = { a: 'accepted', c: 'correction', b: 'bonus', p: 'plain' };
 
-// Gives the text of a stream to the tokens it is of. The server lets out characters and possible
-// stop strings whole, so that a chunk's text may be of tokens of the chunks before it.
+// Assigns the text of a stream to its tokens. The server holds back incomplete characters and
+// possible stop strings, so the text of a chunk may belong to tokens of earlier chunks.
 export class TextByToken {
-  #waiting = []; // { kind, length }: tokens whose text is not all out
+  #waiting = []; // { kind, length }: tokens whose text has not arrived completely
   #last = 'plain';
 
-  // The parts of this chunk's text: [kind, text] each.
+  // Returns the parts of this chunk's text, [kind, text] each.
   partsOf(choice) {
     const texts = choice.token_texts ?? [];
     for (let i = 0; i < texts.length; ++i) {
@@ -33,7 +33,7 @@ export class TextByToken {
 
 export const textOf = (parts) => parts.map(([, text]) => text).join('');
 
-// Joins neighbours of the same kind.
+// Joins adjacent parts of the same kind.
 export function merge(parts) {
   const merged = [];
   for (const [kind, text] of parts) {
@@ -52,7 +52,8 @@ function spansOf(parts) {
   });
 }
 
-// Finds the colours of the pieces that Markdown leaves of a text. They are asked for in its order.
+// Finds the colours of the pieces of text that remain after Markdown is parsed. show() must be
+// called in the order of the text.
 class Colours {
   #text;
   #kinds; // by character
@@ -63,7 +64,7 @@ class Colours {
     this.#kinds = parts.flatMap(([kind, text]) => new Array(text.length).fill(kind));
   }
 
-  // Each line is looked for alone, since Markdown may drop its indentation or its quotation mark.
+  // Looks up each line separately, because Markdown may remove its indentation or quotation mark.
   show(piece) {
     const parts = [];
     for (const line of piece.split(/(?<=\n)/)) {
@@ -82,7 +83,7 @@ class Colours {
   }
 }
 
-// Shows parts in an element, after a prompt where there is one; draw() is for once a frame.
+// Shows parts in an element, after a prompt if there is one. Call draw() once per frame.
 export class TextView {
   #element;
   #scroller; // the element, or one around it
@@ -117,7 +118,7 @@ export class TextView {
     this.#numDrawn = this.#parts.length;
   }
 
-  // The text is whole now. Markdown is formatted; until then it is shown as it was written.
+  // Ends the text. Markdown is formatted only then, and shown as source before.
   finish() {
     this.draw();
     if (!this.#isMarkdown || this.#parts.length === 0) return;
@@ -126,7 +127,7 @@ export class TextView {
     try {
       elements = elementsOf(textOf(this.#parts), (text) => colours.show(text));
     } catch {
-      return; // too long or too deep: it stays as it is written
+      return; // too long or nested too deeply: the source stays
     }
     this.following(() => {
       this.#element.classList.add('formatted');
@@ -134,7 +135,7 @@ export class TextView {
     });
   }
 
-  // Makes a change, and stays at the end of the text if the reader was there.
+  // Makes a change, and scrolls to the end of the text if the reader was there.
   following(change) {
     const scroller = this.#scroller;
     const follows = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;

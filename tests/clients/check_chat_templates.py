@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks our chat templates against transformers': every *.jinja of a folder, over conversations with and without a system message,
-tools, calls of tools, thoughts, and an answer to go on with.
+"""Compares our chat templates with those of transformers: every *.jinja in a folder, in conversations with and without a system message,
+tools, tool calls, thoughts, and an answer to continue.
 
     python3 tests/clients/check_chat_templates.py FOLDER [--program build/release/chat/chat_test] [--show]
 
-needs jinja2 and transformers. The templates of published models are not part of this tree; the source distribution of llama.cpp has some
-70 in models/templates. The cases go to a file, which the test PublishedTemplates of chat_test reads and renders.
-Keys of objects are in the order of the alphabet on both sides, which is the order of nlohmann::json.
+Needs jinja2 and transformers. The templates of published models are not part of this tree; the source distribution of llama.cpp has about
+70 in models/templates. The cases are written to a file, which the test PublishedTemplates of chat_test reads and renders.
+Both sides sort the keys of objects alphabetically, which is the order of nlohmann::json.
 """
 import argparse
 import datetime
@@ -107,7 +107,7 @@ def case(name, jinja, messages, tools=None, kwargs=None, add_generation_prompt=T
             [given['messages']], tools=given['tools'], chat_template=jinja, add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message, bos_token=BOS, eos_token=EOS, **given['kwargs'])
         result['text'] = rendered[0]
-    except Exception as error:  # of any kind: ours must fail as well
+    except Exception as error:  # any error: ours must fail as well
         result['fails'] = f'{type(error).__name__}: {error}'
     return result
 
@@ -116,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('folder', type=pathlib.Path)
     parser.add_argument('--program', default='build/release/chat/chat_test')
-    parser.add_argument('--show', action='store_true', help='what differs, and how')
+    parser.add_argument('--show', action='store_true', help='prints the differences')
     arguments = parser.parse_args()
     chat_template_utils.datetime = Clock
     cases = [case(f'{path.stem}: {name}', path.read_text(encoding='utf-8'), **conversation)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Unmodified clients against `tandem serve`: packages (openai, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
+"""Runs unmodified clients with `tandem serve`: packages (openai, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
 schemathesis), vllm-router in front of two servers, and prometheus_client's parser.
 
-Each package is installed from PyPI into an environment of its own below --venvs, made if missing and never inside the repository, but in its
-build/; without a network the check of a client that is not there is skipped, and said to be. Starts build/release/tandem, with the shipped
-pair, and with a model made of it that thinks and calls functions (clients_models.py). Prints a line per check and exits with 1 if one failed.
+Each package is installed from PyPI into its own environment below --venvs, which is made if missing and never inside the repository except in its
+build/. Without a network, the checks of missing clients are skipped with a message. Starts build/release/tandem with the shipped
+pair, and with a variant of it that thinks and calls functions (clients_models.py). Prints a line per check and exits with 1 if one fails.
 `./dev clients` runs those that install quickly.
 """
 import argparse
@@ -20,14 +20,14 @@ import time
 import urllib.error
 import urllib.request
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../benchmarks"))
 import clients_models  # noqa: E402
 import comparison as lib  # noqa: E402
 import serving  # noqa: E402
 
 KEY = "check"
-# The name of a check, the package, what it is imported by, and what it lacks.
+# The name of a check, the package, the modules to import, and a dependency that the package does not install.
 PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
             ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
 CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "router-kv", "router-pd", "schema"])
@@ -35,16 +35,16 @@ FULL = ["--max-batch", "1", "--max-waiting", "0"]
 
 
 def client_python(venvs, package, probe, *others):
-    """The Python of the environment of `package` if it has, or can be given, the module `probe`; else None."""
+    """The Python of `package`'s environment if the module `probe` is there or can be installed; else None."""
     try:
         return lib.environment(os.path.join(venvs, package.split("[")[0]), [package, *others], probe)
     except subprocess.CalledProcessError:
-        lib.say(f"skipped {package}: it cannot be installed here")
+        lib.say(f"skipped {package}: cannot install it")
         return None
 
 
 def program_of(venvs, name, *package):
-    """The program `name` that a package has, likewise."""
+    """The program `name` of a package, or None if it cannot be installed."""
     python = client_python(venvs, *package)
     return python and os.path.join(os.path.dirname(python), name)
 
@@ -72,7 +72,7 @@ class Checks:
     def run(self, name, command, variables=None, seconds=300, cwd=None):
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=cwd,
                               env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})})
-        if done.stdout.startswith(("ok ", "FAILED ")):  # a worker that reports by itself
+        if done.stdout.startswith(("ok ", "FAILED ")):  # the worker prints its own report
             print(done.stdout, end="", flush=True)
             self.report(name, done.returncode == 0, done.stderr[-3000:])
         else:
@@ -81,10 +81,10 @@ class Checks:
 
 
 def check_curl(checks, server):
-    """`curl -N` sees a stream piece by piece, and errors by their status."""
+    """`curl -N` shows a stream piece by piece, and the status of errors."""
     curl = shutil.which("curl")
     if curl is None:
-        lib.say("skipped curl: it is not here")
+        lib.say("skipped curl: it is not installed")
         return
     body = '{"prompt": "Once", "max_tokens": 24, "stream": true, "ignore_eos": true, "temperature": 0}'
     shown = checks.run("curl -N", [curl, "-sSfN", "-H", f"Authorization: Bearer {KEY}", "-d", body,
@@ -95,7 +95,8 @@ def check_curl(checks, server):
     status = subprocess.run([curl, "-sS", "-o", os.devnull, "-w", "%{http_code}", "-d", body, server.url() + "/v1/completions"],
                             capture_output=True, text=True, timeout=60).stdout
     checks.report("curl: 401 without a key", status == "401", status)
-    # Larger than curl sends without asking: "Expect: 100-continue", answered before the body is sent.
+    # For a body of this size curl sends "Expect: 100-continue", which is answered before the body
+    # is sent.
     with serving.tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(b'{"prompt": "' + b"a" * (5 << 20) + b'"}')
         file.flush()
@@ -106,7 +107,7 @@ def check_curl(checks, server):
 
 
 def check_llm(checks, server, venvs):
-    """The program `llm`, which is told of a server by a file."""
+    """The program `llm`, which reads the server's address from a file."""
     program = program_of(venvs, "llm", "llm", "llm")
     if program is None:
         return
@@ -117,7 +118,7 @@ def check_llm(checks, server, venvs):
                           {"LLM_USER_PATH": folder})
         whole = checks.run("llm --no-stream", [program, "-m", "story", "--key", KEY, "--no-stream", "-o", "max_tokens", "16", "-o", "temperature", "0",
                                                "Once upon a time"], {"LLM_USER_PATH": folder})
-        checks.report("llm: a stream is the whole", len(said) > 10 and said == whole, f"{said!r} {whole!r}")
+        checks.report("llm: the stream equals the whole answer", len(said) > 10 and said == whole, f"{said!r} {whole!r}")
 
 
 TASK = """task: tandem_story
@@ -133,13 +134,13 @@ doc_to_target: 0
 metric_list:
   - metric: acc
 """
-# The likely end first: even a small model knows.
+# The likely continuation comes first. It is obvious even to a small model.
 ITEMS = [{"text": "Once upon a", "choices": ["time", "xylophone"]}, {"text": "The little girl was very", "choices": ["happy", "of"]},
          {"text": "One day, a little girl went to the", "choices": ["park", "and"]}]
 
 
 def check_lm_eval(checks, server, venvs):
-    """lm-eval scores choices by the log-probabilities of echoed prompts; items and task are files of this script."""
+    """lm-eval scores choices by the log-probabilities of echoed prompts. This script writes the items and the task."""
     program = program_of(venvs, "lm_eval", "lm-eval[api]", "transformers", "transformers")
     if program is None:
         return
@@ -155,13 +156,13 @@ def check_lm_eval(checks, server, venvs):
             shown = checks.run("lm-eval", [program, "--model", "local-completions", "--model_args", arguments, "--tasks", "tandem_story",
                                            "--include_path", folder], {"OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "HF_HOME": folder}, seconds=600)
             found = re.search(r"\|acc\s*\|[^|]*\|\s*([0-9.]+)", shown)
-            checks.report(f"lm-eval with {whose} tokenizer: the likely ends are the likelier",
+            checks.report(f"lm-eval with {whose} tokenizer: the likely continuations score higher",
                           found is not None and float(found.group(1)) == 1, shown[-800:])
 
 
 @contextlib.contextmanager
 def running_router(router, *arguments):
-    """The URL of vllm-router with these arguments, while it runs. It may not answer yet."""
+    """Runs vllm-router with these arguments and yields its URL. It may not answer yet."""
     port = free_port()
     process = subprocess.Popen([router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()),
                                 "--worker-startup-check-interval", "1", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -173,7 +174,7 @@ def running_router(router, *arguments):
 
 
 def await_answer(url, body):
-    """Until a router that was just started answers a completion."""
+    """Waits until a router that was just started answers a completion."""
     for _ in range(300):
         if ask(url + "/v1/completions", body)[0] == 200:
             return
@@ -181,7 +182,7 @@ def await_answer(url, body):
 
 
 def check_router(checks, program, venvs):
-    """vllm-router in front of two servers takes turns, passes streams on, and goes on when one of them is killed."""
+    """vllm-router in front of two servers alternates between them, forwards streams, and continues when one is killed."""
     router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
     if router is None:
         return
@@ -200,14 +201,14 @@ def check_router(checks, program, venvs):
             with urllib.request.urlopen(request, timeout=60) as stream:
                 checks.report("router: streams", stream.read().endswith(b"data: [DONE]\n\n"))
             both = [one.log().count("path=/v1/completions") for one in (first, second)]
-            checks.report("router: takes turns", min(both) >= 3, both)
+            checks.report("router: alternates", min(both) >= 3, both)
             first.process.kill()
             statuses = [ask(url + "/v1/completions", body)[0] for _ in range(6)]
-            checks.report("router: goes on with one of two", statuses == [200] * 6, statuses)
+            checks.report("router: continues with one of two", statuses == [200] * 6, statuses)
 
 
 def check_kv_router(checks, program, venvs):
-    """vllm-router sends a prompt to the one of two servers whose events say that it has the prompt's pages."""
+    """vllm-router sends a prompt to the server whose events say that it has the prompt's pages."""
     router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
     if router is None:
         return
@@ -228,7 +229,7 @@ def check_kv_router(checks, program, venvs):
         for server, (live, again) in zip(servers, sources):
             arguments += ["--kv-event-source", f"{server.url()}={live}", "--kv-event-replay-source", f"{server.url()}={again}"]
         with running_router(router, *arguments) as url:
-            # Until the router is there and has subscribed to both.
+            # Waits until the router runs and has subscribed to both.
             for server in servers:
                 for attempt in range(300):
                     prompt = story("lion", server.port, attempt)
@@ -247,7 +248,7 @@ def check_kv_router(checks, program, venvs):
 
 
 def check_disaggregating_router(checks, program, venvs):
-    """vllm-router, as it is published, has one server read prompts and another write the answers, which are those of one server."""
+    """The published vllm-router lets one server read prompts and another write the answers, which equal those of a single server."""
     router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
     if router is None:
         return
@@ -265,13 +266,13 @@ def check_disaggregating_router(checks, program, venvs):
             bodies = [("/v1/completions", {"prompt": f"{number} {text}", "temperature": number % 2 * 0.8, "seed": number}) for number in range(8)]
             bodies.append(("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "temperature": 0}))
             differing = [body for path, body in bodies if said(url, path, body) != said(alone.url(), path, body)]
-            checks.report("router-pd: answers are those of one server", not differing, differing)
+            checks.report("router-pd: answers equal those of one server", not differing, differing)
             streamed = {"model": "story", "prompt": f"stream {text}", "max_tokens": 8, "stream": True}
             request = urllib.request.Request(url + "/v1/completions", json.dumps(streamed).encode(), {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=60) as stream:
                 checks.report("router-pd: streams", stream.read().endswith(b"data: [DONE]\n\n"))
             metrics = decode.metrics()
-            checks.report("router-pd: pages travel", metrics["tandem_kv_transfers_total"] >= 8 and metrics["tandem_kv_transfer_pages_hit_total"] > 0,
+            checks.report("router-pd: pages are transferred", metrics["tandem_kv_transfers_total"] >= 8 and metrics["tandem_kv_transfer_pages_hit_total"] > 0,
                           {name: value for name, value in metrics.items() if "kv_transfer" in name})
 
 
@@ -286,7 +287,7 @@ def check_schema(checks, server, venvs, examples):
     if program is None:
         return
     with serving.tempfile.TemporaryDirectory(prefix="tandem_schema_") as folder:
-        checks.run("schemathesis: no server error, answers as the document says",
+        checks.run("schemathesis: no server errors, and answers match the document",
                    [program, "run", server.url() + "/openapi.json", "-H", f"Authorization: Bearer {KEY}", "--seed", "1", "--checks",
                     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
                     "unsupported_method", "--max-examples", str(examples), "--max-failures", "5", "--no-color",
@@ -298,7 +299,7 @@ def main():
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--venvs", default=lib.default_folder("tandem_clients"), help="folder of the clients' environments, made if missing")
     parser.add_argument("--only", default=CLIENTS, help=f"some of {CLIENTS}")
-    parser.add_argument("--examples", type=int, default=50, help="of schemathesis, for each path")
+    parser.add_argument("--examples", type=int, default=50, help="examples of schemathesis per path")
     args = parser.parse_args()
     checks, wanted = Checks(), args.only.split(",")
     options = ["--threads", "2", "--kv-memory", "64M", "--api-key", KEY, "--model-name", "story"]

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Golden models of every family as GGUF files: the reference's logits, llama.cpp's and Tandem's, of the same files.
+"""Golden models of every family as GGUF files: compares the logits of the reference, of llama.cpp and of Tandem for the same files.
 
   check_gguf_families.py                     all of tests/data/models that a GGUF file can hold
   check_gguf_families.py --models gemma2     some of them
 
-Each is written as F32 by safetensors_to_gguf.py, an independent converter, and as q8_0 by `tandem quantize`. Printed are
-largest differences of log-probabilities: llama.cpp and Tandem on the F32 file from the reference's stored logits (made by
-transformers of the folder), and the two from each other on the q8_0 file, where llama.cpp rounds activations to 8 bits: 0.02
-to 0.08 on average, where one part done in another way makes 0.5 and more. Ends with status 1 beyond the tolerances. llama.cpp
-makes GELU from a table of 16 bits, so gemma's differ more. A check of layouts, to be run by hand: llama.cpp is built by the
-first run, as that of compare_llama_cpp.py is.
+Each model is written as F32 by safetensors_to_gguf.py, an independent converter, and as q8_0 by `tandem quantize`. Prints the
+largest differences of log-probabilities: of llama.cpp and Tandem with the F32 file from the reference's stored logits (made by
+transformers from the folder), and between the two with the q8_0 file, where llama.cpp rounds activations to 8 bits: 0.02
+to 0.08 on average, while a single wrong operation gives 0.5 or more. Exits with 1 beyond the tolerances. llama.cpp
+computes GELU with a table of 16 bits, so gemma's logits differ more. This check of layouts is run by hand. Its first run builds
+llama.cpp, like that of compare_llama_cpp.py.
 """
 import argparse
 import json
@@ -19,22 +19,22 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../benchmarks"))
 import comparison as lib  # noqa: E402
 
 MODELS = os.path.join(lib.ROOT, "tests", "data", "models")
 GELU = ("gemma",)
-# llama.cpp leaves out phi3's window, so that rows up to it agree. Its contexts have at least 256 positions, and take the
-# factors of longrope for contexts above the original one, here 128.
+# llama.cpp ignores phi3's window, so only rows up to the window agree. Its contexts have at least
+# 256 positions, and it uses longrope's factors for contexts above the original one, here 128.
 ROWS_OF_LLAMA_CPP = {"phi3-window": 13, "phi3-short": 0}
-# Which no GGUF file can hold.
-NO_FILE = {"mistral-window": "a sliding window of an architecture that has none there",
+# Models that a GGUF file cannot hold.
+NO_FILE = {"mistral-window": "a sliding window in an architecture without one",
            "qwen3-moe-mixed": "layers without experts, and weights of experts that do not add up to 1"}
 
 
 def compare(ours, theirs, rows):
-    """The largest and mean difference of log-probabilities that both have, in the first `rows` rows."""
+    """The largest and mean difference of the log-probabilities that both have, in the first `rows` rows."""
     if rows == 0:
         return 0.0, 0.0
     differences = [abs(a[key] - b[key]) for a, b in list(zip(ours, theirs))[:rows] for key in a if key in b]
@@ -53,7 +53,7 @@ def tandem_rows(tandem, path, ids, compute):
 
 
 def sayable(folder, work):
-    """The folder, but of gemma with the scale of scores that files imply."""
+    """The folder. For gemma, a copy with the scale of scores that GGUF files imply."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     text = config.get("text_config", config)
@@ -73,7 +73,7 @@ def quantized(tandem, folder, path):
 
 
 def check(name, args, tandem, worker):
-    """A row of the table, and whether all is well."""
+    """A row of the table, and whether it is within the tolerances."""
     folder = os.path.join(MODELS, name)
     with tempfile.TemporaryDirectory() as work:
         file = os.path.join(work, f"{name}.gguf")
@@ -111,9 +111,9 @@ def main():
     parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, made if missing")
     parser.add_argument("--models", help="names of folders in tests/data/models")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tolerance", type=float, default=4e-4, help="of F32 files")
-    parser.add_argument("--gelu-tolerance", type=float, default=0.05, help="of llama.cpp where it makes GELU from its table")
-    parser.add_argument("--blocks-tolerance", type=float, default=0.1, help="of the mean on q8_0 files")
+    parser.add_argument("--tolerance", type=float, default=4e-4, help="for F32 files")
+    parser.add_argument("--gelu-tolerance", type=float, default=0.05, help="for llama.cpp if it computes GELU with its table")
+    parser.add_argument("--blocks-tolerance", type=float, default=0.1, help="for the mean with q8_0 files")
     parser.add_argument("--verbose", action="store_true", help="show what llama.cpp's process writes to its standard error")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else sorted(name for name in os.listdir(MODELS) if name not in NO_FILE)
@@ -128,7 +128,7 @@ def main():
             lib.say(" ".join(row) + ("" if good else "  FAILED"))
             rows.append(row + ["" if good else "FAILED"])
             is_well = is_well and good
-    print(lib.table(["model", "llama.cpp off the reference", "Tandem", "q8_0 of `quantize`, Tandem off llama.cpp", ""], rows))
+    print(lib.table(["model", "llama.cpp from the reference", "Tandem", "q8_0 of `quantize`, Tandem from llama.cpp", ""], rows))
     sys.exit(0 if is_well else 1)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares speculative with plain decoding over a whole product of settings, through the program.
+"""Compares speculative with plain decoding over a whole product of settings, using the program.
 
 Every sampling setting x k x batch x drafter writes the same prompts under one seed and the rule
 exact_match. Token ids, text, finish reason and log-probabilities must be those of plain decoding,
 one prompt at a time, bit for bit: the program prints a float32 as the shortest decimal of its
-double, so numbers read back are equal if and only if their bits were.
+double, so numbers read back are equal if and only if their bits are.
 
     ninja -C build/release tandem
     tests/clients/check_lossless_product.py                       # all: half an hour
@@ -12,7 +12,7 @@ double, so numbers read back are equal if and only if their bits were.
     tests/clients/check_lossless_product.py --expect-different-seed   # must report differences
 
 Prints a line per combination. Exit status: 0 all equal, 1 a difference (the first of each
-combination is named), 2 something could not be run. Standard library only.
+combination is named), 2 a command could not be run. Needs only the standard library.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SETTINGS = {
         "--logit-bias", "300:2.5", "--min-tokens", "8",
     ],
 }
-DRAWN = [name for name in SETTINGS if name != "greedy"]  # what depends on the seed
+DRAWN = [name for name in SETTINGS if name != "greedy"]  # settings that depend on the seed
 COMPARED = ("token_ids", "text", "finish_reason", "logprobs")
 
 
@@ -46,7 +46,7 @@ class CannotRun(Exception):
 
 
 def read_prompts(path):
-    """Lines of a text file, or the questions of the JSON lines that benchmarks come in."""
+    """Lines of a text file, or the questions in a benchmark's JSON lines."""
     if not path.is_file():
         raise CannotRun(f"{path}: no such file; give --prompts")
     prompts = []
@@ -59,7 +59,7 @@ def read_prompts(path):
         entry = json.loads(line)
         text = entry.get("prompt") or entry.get("question") or (entry.get("turns") or [""])[0]
         if not text:
-            raise CannotRun(f"{path}:{number}: has none of prompt, question, turns")
+            raise CannotRun(f"{path}:{number}: must have prompt, question or turns")
         prompts.append(text)
     return prompts
 
@@ -86,12 +86,12 @@ class Program:
         except OSError as error:
             raise CannotRun(f"{a.program}: {error.strerror}; build it or give --program") from error
         if done.returncode != 0:
-            raise CannotRun(f"{' '.join(command)}\nends with {done.returncode}: {done.stderr}")
+            raise CannotRun(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
 
 
 def first_difference(got, want):
-    """None, or where two lists of completions first differ."""
+    """The place of the first difference between two lists of completions, or None."""
     if len(got) != len(want):
         return f"{len(got)} completions, {len(want)} plain"
     for i, (g, w) in enumerate(zip(got, want)):
@@ -110,16 +110,16 @@ def first_difference(got, want):
 
 
 def check_the_comparison(plain):
-    """What is compared must be there, and the smallest change must be seen."""
+    """Checks that the compared fields exist, and that the smallest change in each is seen."""
     if first_difference(copy.deepcopy(plain), plain) is not None:
-        raise CannotRun("the comparison finds a difference where there is none")
+        raise CannotRun("the comparison finds a difference between equal completions")
     last = max(i for i, completion in enumerate(plain) if completion["token_ids"])
 
     def change_token(c):
         c["token_ids"][-1] += 1
 
     def change_logprob(c):
-        c["logprobs"][-1]["logprob"] -= 2.0**-30  # less than a float32 shows
+        c["logprobs"][-1]["logprob"] -= 2.0**-30  # less than a float32 resolves
 
     def change_top(c):
         c["logprobs"][-1]["top"][-1][1] -= 2.0**-30
@@ -141,7 +141,7 @@ def speculation_of(completions):
 
 
 def compare_product(arguments, program):
-    """The number of combinations, and of those that differ."""
+    """The number of combinations, and how many of them differ."""
     num_combinations = 0
     num_different = 0
     for setting in arguments.settings:
@@ -158,7 +158,7 @@ def compare_product(arguments, program):
                     accepted, proposed = speculation_of(got)
                     difference = first_difference(got, plain)
                     if difference is None and k > 0 and proposed == 0:
-                        difference = "nothing was proposed, so nothing is shown"
+                        difference = "no tokens were proposed, so this proves nothing"
                     num_combinations += 1
                     num_different += difference is not None
                     print(
@@ -172,7 +172,7 @@ def compare_product(arguments, program):
 
 
 def numbers(text):
-    """1,4 or 0-8."""
+    """Parses numbers such as 1,4 or 0-8."""
     values = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -199,7 +199,7 @@ def parse_arguments():
     add("--program", type=pathlib.Path, default=ROOT / "build" / "release" / "tandem")
     add("--prompts", type=pathlib.Path, nargs="+", default=[DEFAULT_PROMPTS],
         help=".txt with a prompt per line, .jsonl with prompt, question or turns")
-    add("--num-prompts", type=int, default=200, help="of each file [200]")
+    add("--num-prompts", type=int, default=200, help="prompts from each file [200]")
     add("--max-prompt-chars", type=int, default=400, help="longer prompts are cut [400]")
     add("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     add("-k", "--draft-tokens", type=numbers, default=list(range(9)), help="[0-8]")
@@ -208,15 +208,15 @@ def parse_arguments():
         default=["model", "ngram", "model+ngram"], help="[model,ngram,model+ngram]")
     add("--seed", type=int, default=1)
     add("--max-tokens", type=int, default=32)
-    add("--logprobs", type=int, default=2, help="most likely tokens compared, from 1 on [2]")
+    add("--logprobs", type=int, default=2, help="number of most likely tokens compared, at least 1 [2]")
     add("--expect-different-seed", action="store_true",
         help="speculate under another seed: every setting that draws must be reported, exit 1")
-    add("--threads", type=int, default=1, help="they change no bit; small models want one [1]")
+    add("--threads", type=int, default=1, help="threads do not change any bit; one is best for small models [1]")
     for name in ("target", "draft", "compute"):
         add(f"--{name}", help="passed on")
     arguments = parser.parse_args()
     if arguments.logprobs < 1 or arguments.num_prompts < 1 or arguments.max_tokens < 1:
-        parser.error("--logprobs, --num-prompts and --max-tokens are from 1 on")
+        parser.error("--logprobs, --num-prompts and --max-tokens: must be at least 1")
     if arguments.expect_different_seed:
         arguments.settings = [name for name in arguments.settings if name in DRAWN]
         if not arguments.settings:

@@ -1,7 +1,7 @@
-"""A model for clients that use functions and read what models think: the shipped storyteller with a chat template that has both.
+"""A model for clients that use functions and reasoning: the shipped storyteller with a chat template that supports both.
 
-Its token for a full stop is written "</think>": so it thinks for one sentence, wherever the template lets it think. It
-does not know what a function is, and calls one where it must, as the grammar has it.
+Its token for a full stop is renamed to "</think>", so it thinks for one sentence wherever the template lets it think. It
+was not trained on functions, and calls one only where the grammar forces it to.
 """
 import json
 import os
@@ -29,7 +29,7 @@ MARK = "."
 
 
 def make_thinking_model(source, folder):
-    """Fills `folder` with links to the model in `source`, and with another template and tokenizer."""
+    """Fills `folder` with links to the model in `source`, and with a changed template and tokenizer."""
     for name in os.listdir(source):
         if name != "tokenizer.json":
             os.symlink(os.path.join(source, name), os.path.join(folder, name))

@@ -1,7 +1,7 @@
-"""The checks of check_clients.py that are about functions, objects of a schema and what models think, by package. clients_worker.py runs them.
+"""The checks of check_clients.py for functions, objects of a schema and reasoning, by package. clients_worker.py runs them.
 
-The server's model (clients_models.py) says nothing that makes sense: what is checked is that packages understand it, and that what has a
-form keeps to it. Schemas are narrow, so that what is written at random ends.
+The text of the server's model (clients_models.py) does not make sense. The checks are that packages understand its form, and that
+constrained output follows its schema. Schemas are narrow, so that random output ends.
 """
 import json
 from typing import Literal
@@ -25,7 +25,7 @@ def is_weather(arguments):
 
 
 def function(kind, strict=True):
-    """The function that makes one of `kind`, as chats have it."""
+    """The function that makes an object of `kind`, in the format of chats."""
     schema = kind.model_json_schema()
     return {"type": "function", "function": {"name": kind.__name__, "description": kind.__doc__, "strict": strict,
                                              "parameters": {**schema, "additionalProperties": False}}}
@@ -43,9 +43,9 @@ def check_openai(openai, client, check, fails_with):
     check_openai_reasoning(client, check)
     check_openai_responses(openai, client, check)
     create = client.chat.completions.create
-    fails_with("400 of a tool that is none", openai.BadRequestError, lambda: create(model="story", messages=ASK, tools=[{"type": "web_search"}]), 400,
+    fails_with("400 for an unknown kind of tool", openai.BadRequestError, lambda: create(model="story", messages=ASK, tools=[{"type": "web_search"}]), 400,
                param="tools[0].type")
-    fails_with("400 of calls without tools", openai.BadRequestError, lambda: create(model="story", messages=ASK, tool_choice="required"), 400,
+    fails_with("400 for calls without tools", openai.BadRequestError, lambda: create(model="story", messages=ASK, tool_choice="required"), 400,
                param="tool_choice")
 
 
@@ -60,9 +60,9 @@ def check_openai_calls(client, check):
     check("tools: required, one", len(one) == 1 and one[0].function.name in ("Weather", "Note"), one)
     several = create(**{**ask, "temperature": 1}, seed=1, tool_choice="required", n=3)
     calls = [call for choice in several.choices for call in choice.message.tool_calls[:1]]
-    check("tools: of every choice", len(calls) == 3 and len({call.id for call in calls}) == 3, several)
+    check("tools: in every choice", len(calls) == 3 and len({call.id for call in calls}) == 3, several)
     free = create(**{**ask, "max_tokens": 24}).choices[0]
-    check("tools: auto may say something", free.message.tool_calls is None and free.message.content, free)
+    check("tools: auto may answer with text", free.message.tool_calls is None and free.message.content, free)
     none = create(**{**ask, "max_tokens": 24}, tool_choice="none").choices[0]
     check("tools: none", none.message.tool_calls is None and none.message.content, none)
     parts = list(create(**ask, tool_choice=NAMED, stream=True))
@@ -93,7 +93,7 @@ def check_openai_reasoning(client, check):
     create = client.chat.completions.create
     whole = create(**ask)
     message, usage = whole.choices[0].message, whole.usage
-    check("reasoning is apart", message.reasoning_content and message.content and "think>" not in message.reasoning_content + message.content.split("<")[0] and
+    check("reasoning is separate", message.reasoning_content and message.content and "think>" not in message.reasoning_content + message.content.split("<")[0] and
           0 < usage.completion_tokens_details.reasoning_tokens < usage.completion_tokens, whole)
     parts = [part for part in create(**ask, stream=True, stream_options={"include_usage": True})]
     deltas = [part.choices[0].delta for part in parts if part.choices]
@@ -103,14 +103,14 @@ def check_openai_reasoning(client, check):
     cut = create(**{**ask, "max_tokens": 1}).choices[0]
     check("reasoning that is cut", cut.finish_reason == "length" and cut.message.content is None and cut.message.reasoning_content, cut)
     held = client.chat.completions.parse(**{**ask, "max_tokens": 400}, response_format=Weather).choices[0].message
-    check("an object behind reasoning", isinstance(held.parsed, Weather) and held.reasoning_content, held)
+    check("an object after reasoning", isinstance(held.parsed, Weather) and held.reasoning_content, held)
     called = create(**{**ask, "max_tokens": 400}, tools=TOOLS, tool_choice=NAMED)
-    check("a call behind reasoning", called.usage.completion_tokens_details.reasoning_tokens > 0 and
+    check("a call after reasoning", called.usage.completion_tokens_details.reasoning_tokens > 0 and
           is_weather(called.choices[0].message.tool_calls[0].function.arguments), called)
     plain = create(**{**ask, "extra_body": {**THINKING, "separate_reasoning": False}}).choices[0].message
-    check("reasoning that stays", plain.content.startswith(message.reasoning_content) and "</think>" in plain.content, plain)
+    check("reasoning kept in the text", plain.content.startswith(message.reasoning_content) and "</think>" in plain.content, plain)
     without = create(**{**ask, "extra_body": {}}).choices[0].message
-    check("no reasoning where the template ends it", getattr(without, "reasoning_content", None) is None and without.content, without)
+    check("no reasoning if the template ends it", getattr(without, "reasoning_content", None) is None and without.content, without)
 
 
 def check_openai_responses(openai, client, check):
@@ -149,7 +149,7 @@ def check_openai_responses(openai, client, check):
         for _ in stream:
             pass
         final = stream.get_final_response()
-        check("response: an object behind reasoning", isinstance(final.output_parsed, Weather) and final.output[0].type == "reasoning", final)
+        check("response: an object after reasoning", isinstance(final.output_parsed, Weather) and final.output[0].type == "reasoning", final)
 
 
 def check_litellm(litellm, known, check):
@@ -188,10 +188,10 @@ def check_instructor(instructor, client, check):
     for mode in (instructor.Mode.TOOLS, instructor.Mode.TOOLS_STRICT, instructor.Mode.JSON_SCHEMA):
         made = instructor.from_openai(client, mode=mode).chat.completions.create(**ask)
         check(f"instructor's {mode.name}", isinstance(made, Weather), made)
-    # Any object will do for the server here: whether it is the right one is the model's part.
+    # Any object is fine here: whether it is the right one depends on the model.
     try:
         instructor.from_openai(client, mode=instructor.Mode.JSON).chat.completions.create(**ask)
         outcome = "made"
-    except Exception as error:  # noqa: BLE001: what is the cause is what is checked
+    except Exception as error:  # noqa: BLE001: the check looks at the cause
         outcome = f"{type(error).__name__}: {error}"
     check("instructor's JSON", "Error code" not in outcome and "Connection" not in outcome, outcome)

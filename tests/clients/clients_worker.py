@@ -1,8 +1,8 @@
-"""The checks of check_clients.py that need a package: `clients_worker.py openai`, `metrics`, `litellm`, `langchain` or `instructor`, each in an
-environment's Python.
+"""The checks of check_clients.py that need a package: `clients_worker.py openai`, `metrics`, `litellm`, `langchain` or `instructor`, each in its
+own environment's Python.
 
-Names the server by TANDEM_URL, one that holds a single request by TANDEM_FULL_URL and one whose model thinks and calls functions by
-TANDEM_CALLS_URL, all with the key of TANDEM_KEY.
+TANDEM_URL is the server, TANDEM_FULL_URL a server that holds a single request, and TANDEM_CALLS_URL one whose model thinks and calls
+functions. TANDEM_KEY is the key of all three.
 """
 import json
 import os
@@ -22,14 +22,14 @@ def check(name, passed, detail=""):
 
 
 def fails_with(name, kind, call, status, **members):
-    """`call` raises `kind` with this status, and an error body with these members."""
+    """Checks that `call` raises `kind` with this status and an error body with these members."""
     try:
         call()
     except kind as error:
         body = error.body if isinstance(error.body, dict) else {}
         got = {key: body.get(key) for key in members}
         check(name, error.status_code == status and got == members, f"{error.status_code} {error.body}")
-    except Exception as error:  # noqa: BLE001: whatever else it is, it is told
+    except Exception as error:  # noqa: BLE001: report any other error
         check(name, False, f"{type(error).__name__}: {error}")
     else:
         check(name, False, "no error")
@@ -52,7 +52,7 @@ def check_completions(client):
     check("completion", whole.object == "text_completion" and len(text) > 10 and whole.usage.completion_tokens > 0)
     check("speculation in the answer", 0 <= whole.speculation["acceptance_rate"] <= 1)
     parts = list(client.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
-    check("stream joined is the whole", "".join(p.choices[0].text for p in parts if p.choices) == text)
+    check("joined stream equals the whole answer", "".join(p.choices[0].text for p in parts if p.choices) == text)
     check("stream's usage", parts[-1].usage.completion_tokens == whole.usage.completion_tokens)
     several = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
     again = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
@@ -91,17 +91,17 @@ def check_responses(openai, client):
     whole = client.responses.create(**ask)
     check("response", whole.status in ("completed", "incomplete") and len(whole.output_text) > 0 and whole.usage.output_tokens > 0)
     same = {"messages": [{"role": "user", "content": "Once upon a time"}], "model": "story", "max_tokens": 16, "temperature": 0}
-    check("a response is a chat", client.chat.completions.create(**same).choices[0].message.content == whole.output_text)
+    check("a response equals a chat", client.chat.completions.create(**same).choices[0].message.content == whole.output_text)
     events = list(client.responses.create(**ask, stream=True))
     check("response stream", events[0].type == "response.created" and events[-1].response.output_text == whole.output_text and
           "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text)
-    # The helper knows no answer that was cut, so this one ends by itself.
+    # The helper does not support answers that were cut, so this one ends by itself.
     with client.responses.stream(**{**ask, "max_output_tokens": 200}, extra_body={"stop": [whole.output_text.split()[-1]]}) as stream:
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         check("response stream helper", len(text) > 0 and stream.get_final_response().output_text == text)
     items = [{"role": "user", "content": "Once upon a time"}, *(item.model_dump() for item in whole.output), {"role": "user", "content": "Then"}]
-    check("a response goes on", len(client.responses.create(**{**ask, "input": items}).output_text) > 0)
-    fails_with("400 of what would be stored", openai.BadRequestError, lambda: client.responses.create(**ask, previous_response_id=whole.id), 400,
+    check("a response continues", len(client.responses.create(**{**ask, "input": items}).output_text) > 0)
+    fails_with("400 for stored responses", openai.BadRequestError, lambda: client.responses.create(**ask, previous_response_id=whole.id), 400,
                param="previous_response_id")
 
 
@@ -110,17 +110,17 @@ def check_errors(openai, client):
     fails_with("400", openai.BadRequestError, lambda: create(**{**GREEDY, "max_tokens": -2}), 400, param="max_tokens",
                code="invalid_value", type="invalid_request_error")
     raw = client.completions.with_raw_response.create(**GREEDY, extra_body={"nonsense": 1, "no_stop_trim": False})
-    check("an unknown field is ignored and told", raw.headers["x-tandem-ignored-fields"] == "nonsense" and raw.parse().choices[0].text)
+    check("an unknown field is ignored and reported", raw.headers["x-tandem-ignored-fields"] == "nonsense" and raw.parse().choices[0].text)
     check("the answer's request id", raw.headers["x-request-id"] and raw.parse().system_fingerprint.startswith("fp_"))
-    fails_with("400 of a field that is not served", openai.BadRequestError, lambda: create(**GREEDY, extra_body={"use_beam_search": True}), 400,
+    fails_with("400 for an unsupported field", openai.BadRequestError, lambda: create(**GREEDY, extra_body={"use_beam_search": True}), 400,
                param="use_beam_search", code="invalid_value")
-    fails_with("404 of what is not served", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="x"), 404, code="not_served")
-    fails_with("400 of a long prompt", openai.BadRequestError, lambda: create(**{**GREEDY, "prompt": "long " * 3000}), 400,
+    fails_with("404 for an unsupported path", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="x"), 404, code="not_served")
+    fails_with("400 for a long prompt", openai.BadRequestError, lambda: create(**{**GREEDY, "prompt": "long " * 3000}), 400,
                param="prompt", code="context_length_exceeded")
     fails_with("401", openai.AuthenticationError, client.with_options(api_key="other").models.list, 401, code="invalid_api_key")
-    fails_with("404 of a model", openai.NotFoundError, lambda: create(**{**GREEDY, "model": "other"}), 404, param="model",
+    fails_with("404 for a model", openai.NotFoundError, lambda: create(**{**GREEDY, "model": "other"}), 404, param="model",
                code="model_not_found")
-    fails_with("404 of a path", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="a"), 404)
+    fails_with("404 for a path", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="a"), 404)
     fails_with("413", openai.APIStatusError, lambda: create(**{**GREEDY, "prompt": "a" * (5 << 20)}), 413, code="body_too_large")
     full = openai.OpenAI(base_url=FULL_URL + "/v1", api_key=KEY, max_retries=0)
     running = full.completions.create(**{**GREEDY, "max_tokens": 1000}, stream=True, extra_body={"ignore_eos": True})
@@ -128,13 +128,14 @@ def check_errors(openai, client):
     fails_with("429 on a full queue", openai.RateLimitError, lambda: full.completions.create(**GREEDY), 429,
                type="rate_limit_error", code="queue_full")
     running.close()
-    # The one that was hung up on ends with its round; the package tries again after a 429, as long as it is told to wait.
+    # The cut-off request ends with its round. After a 429 the package waits as long as the server
+    # says, and tries again.
     patient = full.with_options(max_retries=5).completions.create(**GREEDY)
     check("tries again after a 429", len(patient.choices[0].text) > 0)
 
 
 def check_litellm():
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it waits for a network
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it waits for the network
     import litellm
     litellm.suppress_debug_info = True
     known = {"model": "openai/story", "api_base": URL + "/v1", "api_key": KEY}
@@ -144,7 +145,7 @@ def check_litellm():
     parts = [chunk.choices[0].delta.content or "" for chunk in litellm.completion(**ask, stream=True)]
     check("litellm stream", "".join(parts) == whole)
     hosted = litellm.completion(**{**ask, "model": "hosted_vllm/story"}, top_k=5, seed=1, user="me")
-    check("litellm as of vLLM", len(hosted.choices[0].message.content) > 0)
+    check("litellm in vLLM's form", len(hosted.choices[0].message.content) > 0)
     text = litellm.text_completion(**{**known, "model": "text-completion-openai/story"}, prompt="Once upon a time", max_tokens=8, temperature=0)
     check("litellm text", len(text.choices[0].text) > 0)
     import clients_tools
@@ -152,11 +153,11 @@ def check_litellm():
     try:
         litellm.completion(**{**ask, "max_tokens": 100000})
     except litellm.ContextWindowExceededError:
-        check("litellm knows a prompt that is too long", True)
-    except Exception as error:  # noqa: BLE001: whatever else it is, it is told
-        check("litellm knows an error of the request", isinstance(error, litellm.BadRequestError), f"{type(error).__name__}: {error}")
+        check("litellm recognises a prompt that is too long", True)
+    except Exception as error:  # noqa: BLE001: report any other error
+        check("litellm recognises an error of the request", isinstance(error, litellm.BadRequestError), f"{type(error).__name__}: {error}")
     else:
-        check("litellm knows an error of the request", False, "no error")
+        check("litellm recognises an error of the request", False, "no error")
 
 
 def check_langchain():
@@ -192,10 +193,10 @@ def check_instructor():
         try:
             instructor.from_openai(client, mode=mode).chat.completions.create(**ask)
             return "answered"
-        except Exception as error:  # noqa: BLE001: what is the cause is what is checked
+        except Exception as error:  # noqa: BLE001: the check looks at the cause
             return f"{type(error).__name__}: {error}"
 
-    # The shipped model writes stories, no JSON: that is for instructor to see in an answer that it has got.
+    # The shipped model writes stories and not JSON. Instructor must find that in the answer.
     by_text = outcome(instructor.Mode.MD_JSON)
     check("instructor reads an answer", "Error code" not in by_text and "Connection" not in by_text, by_text)
     import clients_tools
@@ -230,7 +231,7 @@ def check_metrics():
                 prompts += reply["usage"]["prompt_tokens"] * body.get("n", 1)
         except urllib.error.HTTPError as error:
             check("every request is answered", False, error)
-    time.sleep(0.5)  # counts are as of the last round, which may end after its answer is sent
+    time.sleep(0.5)  # counts follow the last round, which can end after its answer is sent
     after = families()
 
     def grown(name, **labels):

@@ -1,7 +1,7 @@
-// Samples texts from constraints. `constraint_sampler TOKENIZER` reads a constraint a line from
-// standard input as {"kind": "schema", "text": "...", "strict": true, "choices": [...], "samples":
-// 5, "seed": 1, "takes": ["..."]}, and for each a line on standard output: {"error": "..."}, or
-// {"texts": [...], "unfinished": 0, "takes": [true], "compile_ms": 1.5, "mask_ms": 0.1}.
+// Samples texts from constraints. `constraint_sampler TOKENIZER` reads one constraint per line from
+// standard input, as {"kind": "schema", "text": "...", "strict": true, "choices": [...], "samples":
+// 5, "seed": 1, "takes": ["..."]}. For each it writes a line to standard output: {"error": "..."},
+// or {"texts": [...], "unfinished": 0, "takes": [true], "compile_ms": 1.5, "mask_ms": 0.1}.
 #include <algorithm>
 #include <iostream>
 #include <iterator>
@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using Kind = OutputConstraint::Kind;
 
-constexpr size_t kLongText = 160;  // bytes, from which on a text wants to end
+constexpr size_t kLongText = 160;  // bytes after which a text is steered to its end
 constexpr size_t kMaxText = 6000;
 
 OutputConstraint ConstraintOf(const json& line) {
@@ -101,7 +101,7 @@ class Sampler {
     return tokens;
   }
 
-  // A token at random, or one that brings the text closer to its end.
+  // Returns a random token, or one that brings a long text closer to its end.
   TokenId Choose(const std::vector<TokenId>& allowed, size_t length, std::mt19937* random) const {
     const bool is_long = length > kLongText;
     const auto may_come = [&](TokenId id) {
@@ -117,7 +117,7 @@ class Sampler {
     return allowed[(*random)() % allowed.size()];
   }
 
-  // False where the text does not end, or takes too long to follow.
+  // Returns false if the text does not end, or takes too long to follow.
   bool Sample(ConstraintState* state, std::mt19937* random, std::string* text) {
     while (text->size() < kMaxText) {
       const std::vector<TokenId> allowed = Allowed(state);

@@ -1,17 +1,17 @@
-"""Constraints written by hand, with texts that each must take or refuse, or with the keyword that a refusal names."""
+"""Constraints written by hand, each with texts that it must accept or reject, or with the keyword that a refusal must name."""
 
 import dataclasses
 import functools
 
 
 class Raw(str):
-    """A text as it is. Every other value in `takes` and `refuses` is written as JSON first."""
+    """A literal text. Every other value in `takes` and `refuses` is converted to JSON first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A constraint with `takes` and `refuses`, or with the keywords one of which names it as `refused`. If it
-    `may_be_refused`, a refusal by any keyword of the schema is right, too."""
+    """A constraint with the texts that it `takes` and `refuses`, or with `refused`: keywords, one of which its refusal must name. If it
+    `may_be_refused`, a refusal that names any keyword of the schema is also correct."""
     schema: object
     takes: tuple = ()
     refuses: tuple = ()
@@ -121,7 +121,7 @@ ESCAPES = [
     kept_or_refused(string(pattern="a$b"), [], ["ab", "a$b"]),
 ]
 
-# ---- Item 4: nothing is dropped ----
+# ---- Item 4: no keyword is dropped ----
 KEPT = [
     case(record({"a": {}}), [{}, {"a": 1}], [{"b": 1}, {"a": 1, "b": 2}]),
     case(record({"a": {}}), [{"b": 1}, {"a": 1, "b": 2}], strict=False),

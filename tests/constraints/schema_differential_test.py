@@ -1,10 +1,10 @@
-"""Samples texts from the grammars of schemas, and validates them with Python's `jsonschema`.
+"""Samples texts from the grammars of schemas and validates them with Python's `jsonschema`.
 
     schema_differential_test.py --sampler build/release/tests/constraint_sampler --schemas 500 --seed 1
 
-The sampler is a program that draws random bytes from all that a grammar allows. It gets each constraint of
+The sampler is a program that draws random bytes among those that a grammar allows. It gets each constraint of
 schema_cases.py and `--schemas` random ones (schema_generator.py). Every text must be valid, and so must every changed
-text that the grammar still takes. A refusal must name a keyword of the schema. With `--planted` the sampler gets
+text that the grammar still accepts. A refusal must name a keyword of the schema. With `--planted` the sampler gets
 schemas that lack a keyword, and the test must find each loss. The exit status is 1 if anything differs, and 77 if
 `jsonschema` or the grammar engine is missing.
 """
@@ -22,11 +22,11 @@ import tempfile
 import threading
 import time
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 try:
     import jsonschema  # noqa: F401, schema_oracle.py uses it
 except ImportError:
-    print("skipped: Python has no jsonschema (Debian: python3-jsonschema)")
+    print("skipped: Python's jsonschema is not installed (Debian: python3-jsonschema)")
     sys.exit(77)
 
 from schema_cases import CASES, INTEGER, STRING, Case, Raw, raws
@@ -38,15 +38,15 @@ SUPPORTED = ("$anchor", "$defs", "$ref", "additionalProperties", "allOf", "anyOf
              "maximum", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "oneOf", "pattern",
              "patternProperties", "prefixItems", "properties", "propertyNames", "required", "type")
 NUM_TEXTS = 5
-LONG = 100  # characters or elements: a text with more of them may reach the sampler's limit
-MAX_SHRUNK = 30  # disagreements, of which the smallest schema is looked for
-SHRINKS_FOR_S = 20  # each
-HANGS_AFTER_S = 300  # far beyond the ten seconds that compilation may take
+LONG = 100  # characters or elements: a text with more of them can reach the sampler's limit
+MAX_SHRUNK = 30  # disagreements for which a minimal schema is searched
+SHRINKS_FOR_S = 20  # seconds per disagreement
+HANGS_AFTER_S = 300  # far longer than the ten seconds that compilation can take
 
 
-# ---- The program that samples ----
+# ---- The sampler ----
 def write_byte_tokenizer(folder):
-    """A tokenizer whose tokens are the 256 bytes, and one that ends a text."""
+    """Writes a tokenizer whose tokens are the 256 bytes and an end token."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     vocabulary = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -83,7 +83,7 @@ class Sampler:
         self.folder.cleanup()
 
     def ask(self, case, **more):
-        """The sampler's answer; `{"died": ...}` where it ends or hangs, after which it is started anew."""
+        """The sampler's answer, or `{"died": ...}` if it ends or hangs. It is then restarted."""
         line = {"kind": case.kind, "strict": case.strict, **more}
         if case.kind == "choice":
             line["choices"] = case.schema
@@ -105,7 +105,7 @@ class Sampler:
         return {"died": f"the sampler ends with {status}"}
 
 
-# ---- What is right ----
+# ---- The expected answers ----
 def oracle_of(case):
     if case.kind == "choice":
         return TextOracle(lambda text: text in case.schema)
@@ -115,14 +115,14 @@ def oracle_of(case):
 
 
 def named_keywords(error, keywords):
-    """The keywords that an error names: in its words, or as the last step of its path."""
+    """The keywords that an error names, in its text or as the last step of its path."""
     path, _, words = error.partition(": ")
-    said = path.rpartition(".")[2] + " " + re.sub(r"(?<=\S) not\b", "", words)  # "not" is a keyword, and a word.
+    said = path.rpartition(".")[2] + " " + re.sub(r"(?<=\S) not\b", "", words)  # "not" is both a keyword and a word.
     return {keyword for keyword in keywords if re.search(rf"(?<![\w$]){re.escape(keyword)}(?!\w)", said)}
 
 
 def may_go_on(schema):
-    """Whether random bytes may need more than the sampler's limit to end a text of this schema."""
+    """Whether random bytes can exceed the sampler's limit before a text of this schema ends."""
     bounds = re.findall(r'"(?:minLength|minItems)": (\d+)', json.dumps(schema))
     has_patterns = keywords_of(schema) & {"pattern", "patternProperties"}
     return bool(has_patterns) or any(int(bound) >= LONG for bound in bounds)
@@ -155,7 +155,7 @@ def expected_texts(case):
 
 
 def table_faults(case, oracle):
-    """The texts of a case that it expects to be taken, and that the validator refuses, or the other way around."""
+    """The texts of a case for which its expectation and the validator disagree."""
     return [
         Disagreement("the table is wrong", f"taken: {is_right}; the validator: {oracle.fault_of(text)}", text)
         for text, is_right in expected_texts(case)
@@ -179,7 +179,7 @@ class Outcome:
 
 
 def check_near(sampler, case, oracle, texts, seed):
-    """Tries texts like `texts`: how many the grammar takes, and which of these are not valid."""
+    """Tries variants of `texts`. Returns how many the grammar accepts, and disagreements for those that are not valid."""
     chance = random.Random(seed)
     near = [other for text in texts for other in texts_near(text, case.schema, chance)]
     answer = sampler.ask(case, samples=0, takes=near)
@@ -192,7 +192,7 @@ def check_near(sampler, case, oracle, texts, seed):
 
 
 def check(sampler, case, seed, num_texts=NUM_TEXTS):
-    """Lists every way in which the sampler's answer to a constraint is wrong."""
+    """Lists every fault in the sampler's answer to a constraint."""
     oracle = oracle_of(case)
     wrong = table_faults(case, oracle)
     if wrong:
@@ -219,7 +219,7 @@ def check(sampler, case, seed, num_texts=NUM_TEXTS):
 
 # ---- The report ----
 def smaller(value):
-    """JSON values that lack one entry of `value`, at any depth."""
+    """Copies of `value` without one of its entries, at any depth."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield {other: kept for other, kept in value.items() if other != key}
         yield from ({**value, key: less} for less in smaller(inner))
@@ -229,7 +229,7 @@ def smaller(value):
 
 
 def smaller_schemas(schema):
-    """The schemas directly within `schema`, then `schema` with one entry less."""
+    """The schemas directly within `schema`, then copies of `schema` without one entry."""
     definitions = {keyword: schema[keyword] for keyword in ("$defs", "definitions") if keyword in schema}
     within = []
     map_schemas({keyword: value for keyword, value in schema.items() if keyword not in definitions}, within.append)
@@ -245,7 +245,7 @@ def shrunk(sampler, case, seed, kind, end):
         candidate = dataclasses.replace(case, schema=schema)
         try:
             faults = check(sampler, candidate, seed).faults
-        except Exception:  # a schema that is not one any more
+        except Exception:  # the smaller value is not a valid schema
             continue
         if any(fault.kind == kind for fault in faults):
             return shrunk(sampler, candidate, seed, kind, end)
@@ -305,9 +305,9 @@ def run_random(sampler, report, seed, indices, end=None):
             report.print_fault(sampler, case, index + 1, fault, f"random {seed}/{index}:")
 
 
-# ---- It sees itself fail ----
+# ---- Planted faults ----
 def planted_losses():
-    """Pairs of a schema and of the keyword that the sampler's copy of it lacks."""
+    """Pairs of a keyword and a schema. The sampler gets the schema without the keyword."""
     pairs = [("type", INTEGER), ("enum", {**STRING, "enum": ["a", "b"]}), ("const", {**INTEGER, "const": 7}),
              ("properties", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]}),
              ("required", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]}),
@@ -345,7 +345,7 @@ class LosingSampler:
 
 
 class FixedSampler:
-    """A sampler that always answers the same."""
+    """A sampler that always gives the same answer."""
 
     def __init__(self, answer):
         self.answer = {"takes": [], "unfinished": 0, **answer}
@@ -355,7 +355,7 @@ class FixedSampler:
 
 
 def planted_answers():
-    """A case, an answer to it that is wrong, and the kind of disagreement that it is."""
+    """Cases with a wrong answer and the expected kind of disagreement."""
     for text in (r'"\ud800"', '"a\nb"', "-0", "NaN", "1 2", '{"a": 1, "a": 2}', ""):
         yield Case({"minProperties": 2} if "{" in text else {}), {"texts": [text]}, "invalid"
     yield Case(STRING), {"texts": [], "unfinished": 5}, "never ends"
@@ -394,9 +394,9 @@ def main():
     parser.add_argument("--sampler", required=True, help="the program constraint_sampler")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schemas", type=int, default=500, help="random schemas per seed")
-    parser.add_argument("--seconds", type=float, help="goes on with the next seeds for so long")
+    parser.add_argument("--seconds", type=float, help="continues with further seeds for this long")
     parser.add_argument("--planted", action="store_true", help="tests this test")
-    parser.add_argument("--only", metavar="SEED/INDEX", help="the random schema of a report, alone")
+    parser.add_argument("--only", metavar="SEED/INDEX", help="runs only this random schema of a report")
     options = parser.parse_args()
     sampler = Sampler(options.sampler)
     try:
@@ -427,7 +427,7 @@ def run(sampler, options):
     report.print_counts()
     unused = [keyword for keyword in SUPPORTED if report.kept[keyword] == 0]
     if unused:
-        print(f"no schema with {', '.join(unused)} was kept: nothing is known of them")
+        print(f"no schema with {', '.join(unused)} was kept, so they are not tested")
     return int(bool(report.faults or unused))
 
 

@@ -1,4 +1,4 @@
-"""Random schemas over every keyword, and texts that are just beyond what a schema allows."""
+"""Random schemas with every keyword, and texts just outside what a schema allows."""
 
 import json
 import random
@@ -29,7 +29,7 @@ DEFINITION_NAMES = {
 
 
 class SchemaGenerator:
-    """Schemas of a seed: the same for the same seed."""
+    """Random schemas. The same seed gives the same schemas."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -79,11 +79,11 @@ class SchemaGenerator:
         return self.decorated(made, depth) if isinstance(made, dict) else made
 
     def decorated(self, schema, depth):
-        """Keywords next to each other that are seldom seen together."""
+        """Adds combinations of keywords that are rarely used together."""
         if self.maybe(0.15):
             schema.pop("type", None)
         if self.maybe(0.1):
-            oracle = SchemaOracle(schema, is_strict=False)  # Not all of the enum's values are ruled out.
+            oracle = SchemaOracle(schema, is_strict=False)  # At least one value of the enum must be valid.
             right = [value for value in VALUES if oracle.fault_of(json.dumps(value)) is None] or [None]
             schema["enum"] = [*self.random.sample(right, min(3, len(right))), *self.random.sample(VALUES, 2)]
             if self.maybe(0.3):
@@ -99,7 +99,7 @@ class SchemaGenerator:
         return schema
 
     def bounds(self, least, most, values, share):
-        """Two bounds or fewer, nearly always in the right order."""
+        """At most two bounds, nearly always in the right order."""
         pair = sorted([self.choose(values), self.choose(values)], reverse=self.maybe(0.03))
         return {name: bound for name, bound in zip((least, most), pair) if self.maybe(share)}
 
@@ -202,9 +202,9 @@ class SchemaGenerator:
         return {"allOf": [part() for _ in range(self.random.randint(1, 2))]}
 
 
-# ---- Texts near the borders ----
+# ---- Texts near the limits ----
 def bounds_of(schema):
-    """The whole numbers of a schema that may be bounds of lengths."""
+    """The integers of a schema that can be bounds of lengths."""
     found = set()
 
     def visit(inner):
@@ -218,7 +218,7 @@ def bounds_of(schema):
 
 
 def change_value(value, bounds, chance):
-    """A value close to `value`, at one place of it."""
+    """A copy of `value` that is changed slightly at one place."""
     if isinstance(value, dict) and value and chance.random() < 0.7:
         name = chance.choice(list(value))
         return {**value, name: change_value(value[name], bounds, chance)}
@@ -242,7 +242,7 @@ def change_value(value, bounds, chance):
 
 
 def texts_near(text, schema, chance):
-    """Texts like `text` that may be beyond the schema: changed at one place, or with a character escaped."""
+    """Variants of `text` that the schema may not allow: changed at one place, or with a character escaped."""
     bounds = bounds_of(schema)
     value = json.loads(text)
     texts = [json.dumps(change_value(value, bounds, chance), ensure_ascii=False) for _ in range(4)]

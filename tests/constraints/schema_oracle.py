@@ -21,7 +21,7 @@ SINGLE_SCHEMAS = ("items", "additionalProperties", "propertyNames", "unevaluated
 
 
 def map_schemas(schema, change):
-    """A copy of `schema` in which each schema directly within it is what `change` makes of it."""
+    """A copy of `schema` with `change` applied to each schema directly within it."""
     copy = dict(schema)
     for keyword, value in schema.items():
         if keyword in SCHEMAS_BY_NAME and isinstance(value, dict):
@@ -34,7 +34,7 @@ def map_schemas(schema, change):
 
 
 def keywords_of(schema):
-    """The keywords of a schema and of all schemas within it; names of properties are not keywords."""
+    """The keywords of a schema and of all schemas within it. Names of properties are not keywords."""
     found = set()
 
     def visit(inner):
@@ -53,7 +53,7 @@ NOT_SPACE = (r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u20
 
 
 def python_pattern(pattern):
-    """The Python expression that finds what the ECMA-262 expression `pattern` finds."""
+    """The Python expression that matches the same texts as the ECMA-262 expression `pattern`."""
     pieces = []
     is_class = False
     for piece in re.findall(r"\\.|.", pattern, re.DOTALL):
@@ -62,7 +62,7 @@ def python_pattern(pattern):
             piece = body if is_class else f"[{body}]"
         elif is_class:
             is_class = piece != "]"
-            piece = "\\" + piece if piece in "[&~|" else piece  # Python warns of these.
+            piece = "\\" + piece if piece in "[&~|" else piece  # Python warns about these.
         elif piece == "[":
             is_class = True
         else:
@@ -201,7 +201,7 @@ def is_multiple(number, divisor):
     if not number:
         return True
     sign, digits, exponent = decimal.Decimal(number).as_tuple()
-    if exponent == "F":  # beyond all exponents
+    if exponent == "F":  # exponent out of range
         return False
     divisor = fractions.Fraction(divisor)
     scaled = int("".join(map(str, digits))) * divisor.denominator
@@ -234,7 +234,7 @@ def refuse_constant(text):
 
 
 def closed(schema):
-    """`schema` as `strict` reads it, where that is beyond doubt: an object that names its properties has no others."""
+    """`schema` as `strict` interprets it, in unambiguous cases: an object that names its properties has no others."""
     if not isinstance(schema, dict) or keywords_of(schema) & {"anyOf", "oneOf", "allOf", "$ref"}:
         return schema
     copy = map_schemas(schema, closed)
@@ -268,32 +268,32 @@ class SchemaOracle:
                           parse_constant=refuse_constant)
 
     def fault_of(self, text):
-        """Why `text` is not what the schema allows, or None."""
+        """The reason why the schema does not allow `text`, or None."""
         try:
             instance = self.parse(text)
         except ValueError as error:
-            return f"not JSON as it should be: {error}"
+            return f"not valid JSON: {error}"
         if re.search("[\ud800-\udfff]", repr_of_strings(instance)):
             return "a lone surrogate"
         if not self.is_right_schema:
-            return "the schema itself is wrong"
+            return "the schema itself is invalid"
         try:
             error = next(self.validator.iter_errors(instance), None)
-        except Exception as failure:  # A wrong schema, or a loop of references, fails in many ways.
+        except Exception as failure:  # Invalid schemas and loops of references fail in many ways.
             return f"the validator fails: {type(failure).__name__}: {str(failure)[:200]}"
         return error and f"{error.validator or ''}: {error.message[:300]}"
 
 
 def repr_of_strings(instance):
-    """All strings of an instance, names among them."""
+    """All strings of an instance, including names."""
     return json.dumps(instance, ensure_ascii=False, default=str)
 
 
 class TextOracle:
-    """For constraints that are not schemas: a text is allowed if `allows` says so."""
+    """For constraints that are not schemas: `allows` decides which texts are allowed."""
 
     def __init__(self, allows):
         self.allows = allows
 
     def fault_of(self, text):
-        return None if self.allows(text) else "not what the constraint allows"
+        return None if self.allows(text) else "not allowed by the constraint"

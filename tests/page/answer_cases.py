@@ -1,4 +1,4 @@
-"""Answers on the page: their Markdown, figures and buttons, and what the browser keeps of them."""
+"""Answers on the page: their Markdown, figures and buttons, and the copy that the browser keeps."""
 
 from chat_case import LAST_ANSWER, ChatCase, assistant, user
 from page_case import WATCH_SHIFTS, by_character
@@ -27,7 +27,7 @@ def add(a, b):
 
 - [x] done
 """
-# The elements and attributes that an answer may consist of.
+# The elements and attributes that an answer can contain.
 ELEMENTS = ('a blockquote br button code del div em h3 h4 h5 h6 hr li ol p pre span strong table tbody '
             'td th thead tr ul').split()
 ATTRIBUTES = 'aria-label class href rel role start style tabindex target title type'.split()
@@ -61,7 +61,7 @@ return [values((e) => e.localName), values((e) => e.getAttributeNames()),
 
 class AnswerPage(ChatCase):
     def reply(self, parts, timings=None):
-        """Answers every message from now on with a stream that is made up here."""
+        """From now on, answers every message with a made-up stream."""
         self.page.script("""
             const [parts, timings] = arguments;
             window.asked = [];
@@ -90,7 +90,7 @@ class AnswerPage(ChatCase):
 
     # ---- Markdown ----
 
-    def test_shows_finished_answers_as_the_markdown_they_are(self):
+    def test_renders_the_markdown_of_finished_answers(self):
         self.open()
         self.answered(MARKDOWN)
         for selector, texts in [
@@ -106,7 +106,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(self.page.script(
             f"return document.querySelector('{LAST_ANSWER} th').style.textAlign;"), 'right')
         self.screenshot('markdown')
-        # The model reads its answer as it wrote it.
+        # The model gets its answer as it wrote it.
         self.say('And?')
         self.assertEqual(self.messages()[1], assistant(MARKDOWN))
 
@@ -122,7 +122,7 @@ class AnswerPage(ChatCase):
         expected = [('accepted', 'Somebo'), ('correction', 'ldwords:o'), ('bonus', 'netwo'),
                     ('accepted', 'ifx:'), ('correction', 'y()'), ('bonus', 'x'), ('correction', 'yx')]
         self.assertEqual(by_character(shown), by_character(expected))
-        # They can be turned off, stay off on the next visit, and can be turned on again.
+        # Colours can be turned off, stay off on the next visit, and can be turned on again.
         colour_of = ("return getComputedStyle(document.querySelector('#text .accepted'))"
                      '.backgroundColor;')
         coloured = page.script(colour_of)
@@ -137,7 +137,7 @@ class AnswerPage(ChatCase):
         page.click('colours')
         self.assertEqual(page.script(colour_of), coloured)
 
-    def test_runs_and_loads_nothing_of_an_answer(self):
+    def test_does_not_run_or_load_anything_in_an_answer(self):
         page = self.page
         self.open()
         page.script("document.title = 'Tandem';")
@@ -151,7 +151,7 @@ class AnswerPage(ChatCase):
             self.assertEqual(page.script('return [document.title, frames.length];'), ['Tandem', 0], text)
             self.assertEqual(
                 page.script("return performance.getEntriesByType('resource').length;"), loaded, text)
-        # HTML is shown as the text that it is, in messages, too.
+        # HTML is shown as text, also in messages.
         markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
         self.reply([['a', markup]])
         self.say(markup)
@@ -165,7 +165,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(
             page.script("return document.querySelectorAll('#text img, #text b').length;"), 0)
 
-    def test_shows_what_is_too_long_or_too_deep_as_it_is_written(self):
+    def test_shows_too_long_or_too_deep_markdown_as_plain_text(self):
         self.open()
         for text in '> ' * 4900 + 'x', '- ' * 4900 + 'x', '*a ' * 100000, '[' * 100000:
             self.answered(text)
@@ -190,7 +190,8 @@ class AnswerPage(ChatCase):
                 f"return document.querySelector(`#text [aria-label='{label}']`).textContent;"), 'Copied')
         code = 'def add(a, b):\n    return a + b  # <b>'
         self.assertEqual(page.script('return copied;'), ['Say it.', MARKDOWN, code])
-        # Pages that came by http from another machine have no clipboard: the selection is copied.
+        # Pages that were loaded over http from another machine do not have a clipboard: the
+        # selection is copied.
         page.script("""
             Object.defineProperty(navigator, 'clipboard', {value: undefined});
             document.execCommand = (name) => {
@@ -218,7 +219,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.text('tokens'), '9')
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertEqual(page.find('prompt').get_property('value'), 'something else')
-        # Only the last answer has the button. If the server refuses, the answer is there again.
+        # Only the last answer has the button. If the server refuses, the old answer is restored.
         self.assertEqual(page.script(
             "return [...document.querySelectorAll('#text .again')]"
             '.map((e) => e.checkVisibility({checkVisibilityCSS: true}));'),
@@ -229,7 +230,7 @@ class AnswerPage(ChatCase):
         page.await_end('Not done')
         self.assertEqual((self.kept(), self.shown()), (kept, answer))
         self.assertEqual(page.find('prompt').get_property('value'), 'something else')
-        self.assertEqual(len(page.complaints()), 1)  # the browser notes the answer of 400
+        self.assertEqual(len(page.complaints()), 1)  # the browser logs the status 400
 
     def test_edits_an_earlier_message(self):
         page = self.page
@@ -249,7 +250,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.script(faded), 0)
         self.assertEqual(page.find('prompt').get_property('value'), 'not sent yet')
         self.check_stays()
-        # A refused edit leaves the conversation as it was.
+        # A refused edit does not change the conversation.
         kept = self.kept()
         self.turn_button('Edit the message', 0)
         self.screenshot('chat-edit')
@@ -270,7 +271,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.find('prompt').get_property('value'), 'not sent yet')
         self.assertEqual(len(page.complaints()), 1)
 
-    # ---- What the browser keeps ----
+    # ---- The copy in the browser ----
 
     def test_keeps_the_conversation_until_a_new_one_begins(self):
         page = self.page
@@ -298,7 +299,7 @@ class AnswerPage(ChatCase):
         self.assertTrue(page.find('welcome').is_displayed())
         self.assertEqual(page.find('system').get_property('value'), '')
 
-    def test_keeps_what_was_written_when_it_is_left(self):
+    def test_keeps_a_partial_answer_when_the_page_is_left(self):
         page = self.page
         self.open()
         page.set('max-tokens', 900)
@@ -311,14 +312,14 @@ class AnswerPage(ChatCase):
         self.assertNotEqual(self.answer(), '')
         self.assertEqual(self.shown().split(), self.answer().split())
 
-    def test_begins_anew_where_it_cannot_read_what_was_kept(self):
+    def test_starts_again_if_the_kept_copy_is_unreadable(self):
         page = self.page
         self.open()
         for text in '{', '7', '{"turns": [{"said": 1}]}', '{"turns": 3}':
             page.script("localStorage.setItem('tandem.conversation', arguments[0]);", text)
             self.open(keeping=True)
             self.assertTrue(page.find('welcome').is_displayed(), text)
-        # The page works where nothing can be kept.
+        # The page works if the browser cannot keep anything.
         page.script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
         self.say('Who was the king?')
         self.assertEqual(self.said(), ['Who was the king?'])
@@ -326,7 +327,7 @@ class AnswerPage(ChatCase):
 
     # ---- Figures ----
 
-    def test_has_its_figures_next_to_it(self):
+    def test_shows_figures_next_to_the_answer(self):
         page = self.page
         self.open()
         timings = {'ttft_ms': 131.0, 'tokens_per_second': 12.0, 'prefill_ms': 7.0}
@@ -346,7 +347,7 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.text('prompt-time'), '1.99 s')
         self.assertEqual(page.text('speed'), '50.0')
 
-    def test_is_readable_by_day_and_by_night(self):
+    def test_is_readable_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.open(scheme=scheme)
             self.answered(MARKDOWN)

@@ -32,7 +32,7 @@ class ChatCase(PageCase):
         return Server(cls.program, cls.folder.name, '--model-name', 'talker', *extra)
 
     def open(self, **window):
-        """Opens the page with SETTINGS; requests() has what it asks from now on."""
+        """Opens the page with SETTINGS. requests() returns the page's requests from now on."""
         self.page.open(self.server.origin, **window)
         for name, value in SETTINGS.items():
             self.page.set(name, value)
@@ -48,11 +48,11 @@ class ChatCase(PageCase):
         return self.page.script("return JSON.parse(localStorage.getItem('tandem.conversation'));")
 
     def answer(self):
-        """Returns the last answer that has ended, as the model wrote it."""
+        """Returns the last finished answer as the model wrote it."""
         return ''.join(text for _, text in self.kept()['turns'][-1]['parts'])
 
     def shown(self):
-        """Returns the text of the last answer as the page shows it."""
+        """Returns the text of the last answer as shown on the page."""
         return self.page.script(f"return document.querySelector('{LAST_ANSWER}')?.textContent ?? '';")
 
     def turn_button(self, label, turn=-1):
@@ -62,7 +62,7 @@ class ChatCase(PageCase):
             ".querySelector(`[aria-label='${arguments[0]}']`).click();", label, turn)
 
     def said(self):
-        """Returns the messages that the conversation shows, turn by turn."""
+        """Returns the messages of the shown conversation, turn by turn."""
         return self.page.script(
             "return [...document.querySelectorAll('#text .said')].map((e) => e.textContent);")
 

@@ -1,4 +1,4 @@
-"""The page of a model with a chat template, which talks."""
+"""The page for a model with a chat template."""
 
 import pathlib
 import tempfile
@@ -10,7 +10,7 @@ from page_case import WATCH_SHIFTS, by_character, parts_of
 class ChatPage(ChatCase):
     # ---- A conversation ----
 
-    def test_sends_what_was_said_and_shows_where_words_came_from(self):
+    def test_sends_the_conversation_and_shows_provenance(self):
         page = self.page
         self.open()
         self.assertEqual(page.find('main').get_attribute('data-mode'), 'chat')
@@ -29,7 +29,7 @@ class ChatPage(ChatCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertEqual(self.messages(), [
             system, user('Who was the king?'), assistant(first), user('And then?')])
-        # The server answers the same request with the same.
+        # The server gives the same answer to the same request.
         body = page.requests()[-1][1]
         self.assertEqual(body['speculation']['draft_tokens'], 3)
         chunks = self.server.stream(body)
@@ -44,7 +44,7 @@ class ChatPage(ChatCase):
         page.await_end()
         self.assertEqual(by_character(page.parts('text', LAST_ANSWER)), by_character(shown))
 
-    def test_takes_an_example_by_a_click(self):
+    def test_a_click_sends_an_example(self):
         page = self.page
         self.open()
         page.script("document.querySelector('#examples button').click();")
@@ -65,7 +65,7 @@ class ChatPage(ChatCase):
         self.say('Who was the fox?')
         self.assertEqual(self.messages(), [
             {'role': 'system', 'content': 'Be kind.'}, user('Who was the fox?')])
-        # One that is being written ends.
+        # An answer that is being written is stopped.
         page.set('max-tokens', 700)
         page.set('draft-tokens', 0)
         page.set('prompt', 'And then?')
@@ -78,7 +78,7 @@ class ChatPage(ChatCase):
         self.say('Who was it?')
         self.assertEqual(self.messages()[1:], [user('Who was it?')])
 
-    def test_races_and_goes_on(self):
+    def test_races_and_continues(self):
         page = self.page
         self.open()
         self.say('Who was the king?')
@@ -122,7 +122,7 @@ class ChatPage(ChatCase):
         self.assertLess(int(page.text('tokens')), 900)
         self.assertNotEqual(cut_short, '')
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
-        # An answer that was cut short counts as said.
+        # An answer that was cut short is part of the conversation.
         page.set('max-tokens', 8)
         page.set('prompt', 'Go on.')
         page.press('Enter', ctrl=True)
@@ -130,7 +130,7 @@ class ChatPage(ChatCase):
         self.assertEqual(self.messages(), [
             user('Who was\nthe king?'), assistant(cut_short), user('Go on.')])
 
-    def test_leads_the_focus_from_the_message_to_the_settings(self):
+    def test_moves_the_focus_from_the_message_to_the_settings(self):
         page = self.page
         self.open()
         page.script("document.getElementById('anew').focus();")
@@ -142,7 +142,7 @@ class ChatPage(ChatCase):
             'colours', 'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter',
             'verifier', 'temperature', 'temperature-slider'])
 
-    # ---- What goes wrong ----
+    # ---- Errors ----
 
     def test_keeps_a_message_that_the_server_refuses(self):
         page = self.page
@@ -188,12 +188,12 @@ class ChatPage(ChatCase):
         page.set('max-tokens', 8)
         self.say('Who was the king?')
         self.assertEqual(page.text('tokens'), '8')
-        # One that is not right any more is asked for again, and nothing is lost.
+        # If the key becomes wrong, the page asks for it again, and no text is lost.
         page.set('api-key', 'other')
         page.set('prompt', 'And then?')
         page.press('Enter')
         page.until(lambda: page.find('gate').is_displayed())
-        self.assertIn('does not take this key', page.text('gate-error'))
+        self.assertIn('does not accept this key', page.text('gate-error'))
         page.set('api-key', 'secret')
         page.find('api-key').send_keys(Keys.ENTER)
         page.until(lambda: page.find('prompt').is_displayed())
@@ -204,8 +204,8 @@ class ChatPage(ChatCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertTrue(all('status of 401' in words for words in page.complaints()))
 
-    # With every other token, coloured as they are.
-    def test_shows_what_a_model_thinks(self):
+    # The thoughts are shown like all other tokens, in the same colours.
+    def test_shows_the_reasoning_of_a_model(self):
         from page_world import THINKING, Server, make_talker
         folder = self.enterContext(tempfile.TemporaryDirectory())
         make_talker(pathlib.Path(folder), THINKING)
@@ -222,9 +222,9 @@ class ChatPage(ChatCase):
         self.say('And then?')
         self.assertEqual(self.messages()[1], assistant(first))
 
-    # ---- How it looks ----
+    # ---- Appearance ----
 
-    def test_has_contrast_by_day_and_by_night(self):
+    def test_has_contrast_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.open(scheme=scheme)
             self.check_contrast(scheme)
@@ -233,7 +233,7 @@ class ChatPage(ChatCase):
             if scheme == 'dark':
                 self.screenshot('chat-dark')
 
-    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+    def test_fits_a_narrow_window_without_moving(self):
         for name, width in ('narrow', 380), ('wide', 1600):
             self.open(width=width, height=900)
             self.page.script(WATCH_SHIFTS)

@@ -1,4 +1,4 @@
-"""What tests of the page have in common: a server and a browser, and what holds of every page."""
+"""The base of all tests of the page: a server and a browser, and checks for every page."""
 
 import os
 import shutil
@@ -21,13 +21,13 @@ def find_browser():
 
 
 def by_character(parts):
-    """[kind, text] parts as one kind per letter, so that neither how they are cut nor how the lines
-    lie counts."""
+    """[kind, text] parts as one kind per letter, so that the comparison ignores how the parts are split
+    and how lines break."""
     return [(kind, letter) for kind, text in parts for letter in text if not letter.isspace()]
 
 
 def parts_of(chunks):
-    """Returns the parts that a stream should be shown as: every token's text under its own letter."""
+    """Returns the parts that the page must show for a stream: every token's text with its own letter."""
     parts = []
     for chunk in chunks:
         choice = chunk['choices'][0]
@@ -45,12 +45,12 @@ def luminance(colour):
 
 
 def contrast(a, b):
-    """As WCAG 2.1 defines it."""
+    """The contrast ratio of WCAG 2.1."""
     brighter, darker = sorted((luminance(a), luminance(b)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 
 
-# Finds every element with words of its own, its colour and the colour that it is painted on.
+# Finds every element with its own text, with the text's colour and its background colour.
 COLOURS_OF_WORDS = """
 const parse = (text) => text.match(/[\\d.]+/g).map(Number);
 const behind = (element) => {
@@ -74,8 +74,8 @@ return rows;
 """
 
 
-# What moved, since the page was told to watch; but a word that is not whole yet may move to the next
-# line with its end.
+# SHIFTED returns the elements that have moved since WATCH_SHIFTS, except tokens: an incomplete word
+# can move to the next line when its end arrives.
 WATCH_SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => shifts.push(...list.getEntries()))
@@ -112,7 +112,7 @@ class PageCase(unittest.TestCase):
         self.page.screenshot(os.path.join(self.out, name + '.png'))
 
     def check_figures(self, chunks):
-        """The figures, the chart and both caches are those of a stream."""
+        """Expects that the figures, the chart and both caches agree with a stream."""
         page = self.page
         speculation = chunks[-1]['speculation']
         self.assertEqual(page.text('acceptance'), f"{speculation['acceptance_rate']:.0%}".replace('%', ' %'))
@@ -125,7 +125,7 @@ class PageCase(unittest.TestCase):
         bars = page.script("return [...document.querySelectorAll('#bars .value')].map((e) => e.textContent)")
         expected = [f'{100 * rate:.0f}' for rate in speculation['acceptance_per_position']]
         self.assertEqual(bars, expected + [''] * (len(bars) - len(expected)))
-        # Both caches at the end, and the tokens that they forgot on the way.
+        # The lengths of both caches at the end, and the tokens that were rolled back.
         rounds = [chunk['round'] for chunk in chunks if 'round' in chunk]
         for name, lag in ('target', 0), ('draft', 1):
             length = rounds[-1][f'{name}_cached_tokens']
@@ -133,7 +133,8 @@ class PageCase(unittest.TestCase):
             self.assertEqual(
                 page.text(f'{name}-words'),
                 f'{length} tokens in {-(-length // 16)} pages, {rejected} rolled back')
-            # Nothing, pages held and free, the prompt and two kinds at least; what flashes may be gone.
+            # Colours of the background, of held and free pages, of the prompt and of at least two
+            # kinds of tokens. Flashes may be over.
             self.assertGreaterEqual(page.script(
                 "const c = document.getElementById(arguments[0]);"
                 "const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
@@ -149,7 +150,8 @@ class PageCase(unittest.TestCase):
         self.assertEqual(is_dark, scheme == 'dark')
 
     def check_stays(self):
-        """Nothing has moved since WATCH_SHIFTS, not even what a click excuses, and all fits."""
+        """Expects that nothing has moved since WATCH_SHIFTS, not even after a click, and that the page
+        fits the window."""
         self.assertEqual(self.page.script(SHIFTED), [])
         self.assertEqual(
             self.page.script('return document.documentElement.scrollWidth - innerWidth'), 0)

@@ -1,6 +1,6 @@
 """The page of `tandem serve` in a browser: page_test.py --program tandem --out FOLDER
 
-Leaves screenshots in FOLDER. Exits with 77 where there is no Selenium, Chromium or its driver.
+Writes screenshots to FOLDER. Exits with 77 if Selenium, Chromium or its driver is missing.
 """
 
 import argparse

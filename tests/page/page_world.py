@@ -1,4 +1,4 @@
-"""`tandem serve` as a process, and a browser that looks at its page."""
+"""`tandem serve` as a process, and a browser that shows its page."""
 
 import json
 import os
@@ -21,12 +21,12 @@ STORYTELLER = MODELS / 'storyteller-7m'
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
           "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
-# The answer begins within what is thought.
+# The answer starts inside the thoughts.
 THINKING = CHATML.replace("assistant\n", "assistant\n<think>\n")
 
 
 def make_talker(folder, template=CHATML):
-    """The storyteller in a folder of its own, with a chat template: it was never taught to talk."""
+    """Makes a copy of the storyteller with a chat template. The model was not trained to chat."""
     for file in STORYTELLER.iterdir():
         if file.name != 'tokenizer_config.json':
             (folder / file.name).symlink_to(file)
@@ -36,7 +36,7 @@ def make_talker(folder, template=CHATML):
 
 
 class Server:
-    """The program on a port of its own, until close()."""
+    """The program on its own port, until close()."""
 
     def __init__(self, program, target, *extra):
         self._log = tempfile.NamedTemporaryFile(suffix='.log')
@@ -55,7 +55,7 @@ class Server:
                 break
             time.sleep(0.01)
         with open(self._log.name, encoding='utf-8') as log:
-            raise RuntimeError('the server does not say where it listens:\n' + log.read())
+            raise RuntimeError('the server did not log its address:\n' + log.read())
 
     def close(self):
         self._process.terminate()
@@ -67,7 +67,7 @@ class Server:
             return answer.read().decode()
 
     def stream(self, body):
-        """The chunks of a completion, or of a chat."""
+        """The chunks of a completion or a chat."""
         path = '/v1/chat/completions' if 'messages' in body else '/v1/completions'
         body = {**body, 'stream': True, 'stream_options': {'include_token_texts': True}}
         request = urllib.request.Request(
@@ -81,7 +81,7 @@ class Server:
 
 
 class Page:
-    """The page in a browser without a screen."""
+    """The page in a headless browser."""
 
     def __init__(self, chromium, driver):
         options = Options()
@@ -98,7 +98,7 @@ class Page:
         self.driver.quit()
 
     def open(self, origin, width=1280, height=980, scheme='light', keeping=False):
-        """Anew, unless `keeping` what the browser has kept of earlier visits."""
+        """Opens the page. Clears the data of earlier visits unless `keeping`."""
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
                       deviceScaleFactor=1, mobile=False)
         self._command('Emulation.setEmulatedMedia',
@@ -126,7 +126,7 @@ class Page:
         WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.02).until(lambda _: condition())
 
     def set(self, name, value):
-        """Sets a control as typing or choosing does."""
+        """Sets a control like typing or choosing would."""
         self.script(
             "const control = document.getElementById(arguments[0]); control.value = arguments[1];"
             "control.dispatchEvent(new Event('input', {bubbles: true}));", name, str(value))
@@ -135,19 +135,20 @@ class Page:
         self.find(name).click()
 
     def await_end(self, begins='Done'):
-        """Until a run has ended and its last frame was drawn."""
+        """Waits until a run has ended and its last frame was drawn."""
         self.until(lambda: self.find('run').is_enabled() and self.text('status').startswith(begins))
         self.driver.execute_async_script(
             'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
 
     def parts(self, name, within=''):
-        """Returns the shown text without the prompt, of all or of a selector: [kind, text] each."""
+        """Returns the shown text without the prompt, of the whole element or of a selector in it, as
+        [kind, text] parts."""
         return self.script(
             "return [...document.querySelectorAll('#' + arguments[0] + ' span:not(.prompt)')]"
             '.map((span) => [span.className, span.textContent]);', f'{name} {within}')
 
     def stop_at_first_word(self, selector):
-        """Presses Escape as soon as the page has what `selector` finds."""
+        """Presses Escape as soon as an element matches `selector`."""
         self.script("""
             const stop = new MutationObserver(() => {
               if (!document.querySelector(arguments[0])) return;
@@ -159,7 +160,7 @@ class Page:
                     selector)
 
     def keep_requests(self):
-        """From now on the page keeps what it asks for; requests() has it."""
+        """Records the page's requests from now on. requests() returns them."""
         self.script("""
             window.asked = [];
             const ask = window.fetch;
@@ -172,7 +173,7 @@ class Page:
         return self.script('return window.asked;')
 
     def press(self, key, ctrl=False):
-        """A key where the focus is."""
+        """Presses a key in the focused element."""
         code = {'Enter': 13, 'Escape': 27, 'Tab': 9}[key]
         for kind in ('rawKeyDown', 'keyUp'):
             self._command('Input.dispatchKeyEvent', type=kind, key=key, code=key,
@@ -184,7 +185,7 @@ class Page:
                 if entry['level'] in ('SEVERE', 'WARNING')]
 
     def screenshot(self, path):
-        """Saves a picture of the whole page, as high as it is."""
+        """Saves a picture of the whole page in its full height."""
         width, height = self.script(
             'return [innerWidth, Math.ceil(document.body.getBoundingClientRect().height)];')
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,

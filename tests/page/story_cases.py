@@ -1,4 +1,4 @@
-"""The page of a model without a chat template, which tells stories."""
+"""The page for a model without a chat template, which continues stories."""
 
 from page_case import WATCH_SHIFTS, PageCase, by_character, parts_of
 
@@ -17,9 +17,9 @@ class StoryPage(PageCase):
         self.page.click('run')
         self.page.await_end()
 
-    # ---- What is shown ----
+    # ---- Shown text ----
 
-    def test_is_no_chat(self):
+    def test_is_not_a_chat(self):
         page = self.page
         page.open(self.server.origin)
         self.assertEqual(page.find('main').get_attribute('data-mode'), 'story')
@@ -30,7 +30,7 @@ class StoryPage(PageCase):
         self.run_story(max_tokens=2)
         self.assertEqual([path for path, _ in page.requests()], ['/v1/completions'])
 
-    def test_shows_the_text_and_provenance_that_the_server_answers(self):
+    def test_shows_the_text_and_provenance_of_the_answer(self):
         page = self.page
         for name, draft_tokens in ('light', '4'), ('plain', '0'):
             page.open(self.server.origin)
@@ -72,7 +72,7 @@ class StoryPage(PageCase):
         page.until(lambda: len(page.text('plain-text')) > 200)
         page.until(lambda: page.text('second-speed').endswith('tokens/s'))
         self.screenshot('race')
-        page.press('Escape')  # ends the playback, not the texts
+        page.press('Escape')  # ends the playback, but not the texts
         page.await_end('Race done')
         drafted, plain = page.parts('text'), page.parts('plain-text')
         self.assertEqual(''.join(t for _, t in drafted), ''.join(t for _, t in plain))
@@ -82,20 +82,20 @@ class StoryPage(PageCase):
             self.assertRegex(page.text(name), r'^[\d,.]+ tokens/s$')
         self.assertTrue(page.find('replay').is_enabled())
 
-    def test_says_when_texts_of_a_race_differ(self):
+    def test_reports_when_texts_of_a_race_differ(self):
         page = self.page
         page.open(self.server.origin)
         for name, value in ('temperature', '1'), ('seed', '1'), ('max-tokens', '150'), \
                            ('draft-tokens', '3'), ('verifier', 'block'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
-        page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
+        page.until(lambda: 'The texts differ: block keeps their distribution' in page.text('verdict-words'))
         page.press('Escape')
         page.await_end('Race done')
 
-    # ---- What goes wrong ----
+    # ---- Errors ----
 
-    def test_shows_what_the_server_refuses_in_words(self):
+    def test_shows_the_servers_refusal_as_text(self):
         page = self.page
         page.open(self.server.origin)
         page.set('max-tokens', '5000')
@@ -111,12 +111,12 @@ class StoryPage(PageCase):
         page.await_end()
         self.assertFalse(page.find('error').is_displayed())
         self.assertIsNone(page.find('max-tokens').get_attribute('aria-invalid'))
-        # The browser itself notes every answer of 400.
+        # The browser itself logs every status 400.
         complaints = page.complaints()
         self.assertEqual(len(complaints), 1)
         self.assertIn('status of 400', complaints[0])
 
-    def test_asks_for_a_key_first_where_the_server_wants_one(self):
+    def test_asks_for_a_key_first_if_the_server_requires_one(self):
         from selenium.webdriver.common.keys import Keys
         server = self.new_server('--api-key', 'secret')
         self.addCleanup(server.close)
@@ -130,7 +130,7 @@ class StoryPage(PageCase):
         page.press('Enter', ctrl=True)  # runs nothing
         page.find('api-key').send_keys('wrong', Keys.ENTER)
         page.until(lambda: page.find('gate-error').is_displayed())
-        self.assertEqual(page.text('gate-error'), 'The server does not take this key.')
+        self.assertEqual(page.text('gate-error'), 'The server does not accept this key.')
         page.set('api-key', 'secret')
         page.find('api-key').send_keys(Keys.ENTER)
         page.until(lambda: page.find('form').is_displayed())
@@ -155,8 +155,8 @@ class StoryPage(PageCase):
             self.run_story(drafter=drafter, draft_tokens=2, max_tokens=4)
             body = page.requests()[-1][1]
             self.assertEqual(body['speculation']['drafter'], drafter)
-            self.assertNotIn('seed', body)  # none, unless one is given
-        # A race needs drafts, and draws a seed for both.
+            self.assertNotIn('seed', body)  # no seed unless one is entered
+        # A race needs drafts, and chooses one seed for both requests.
         page.set('drafter', 'none')
         page.script('asked.length = 0;')
         page.click('race')
@@ -168,7 +168,7 @@ class StoryPage(PageCase):
         self.assertEqual([body['speculation']['drafter'] for body in bodies], [default, 'none'] * 2)
         self.assertEqual(len({body['seed'] for body in bodies}), 1)
 
-    def test_takes_words_as_words(self):
+    def test_shows_markup_in_prompts_as_text(self):
         page = self.page
         page.open(self.server.origin)
         markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
@@ -192,7 +192,7 @@ class StoryPage(PageCase):
         self.assertFalse(page.find('stop').is_enabled())
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
 
-    def test_leads_the_focus_through_all_controls(self):
+    def test_moves_the_focus_through_all_controls(self):
         page = self.page
         page.open(self.server.origin)
         page.script("document.getElementById('prompt').focus()")
@@ -210,9 +210,9 @@ class StoryPage(PageCase):
             'draft-tokens', 'drafter', 'verifier', 'temperature', 'temperature-slider', 'max-tokens',
             'max-tokens-slider', 'seed', 'run', 'race', 'colours'])
 
-    # ---- How it looks ----
+    # ---- Appearance ----
 
-    def test_has_contrast_by_day_and_by_night(self):
+    def test_has_contrast_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
             self.page.open(self.server.origin, scheme=scheme)
             self.run_story(draft_tokens='3', max_tokens=200)
@@ -220,7 +220,7 @@ class StoryPage(PageCase):
                 self.screenshot('dark')
             self.check_contrast(scheme)
 
-    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+    def test_fits_a_narrow_window_without_moving(self):
         for name, width in ('narrow', 380), ('wide', 1600):
             self.page.open(self.server.origin, width=width, height=900)
             self.page.script(WATCH_SHIFTS)
@@ -229,9 +229,9 @@ class StoryPage(PageCase):
             if name == 'narrow':
                 self.screenshot(name)
 
-    # ---- Where it speaks to ----
+    # ---- Connections ----
 
-    def test_speaks_to_its_own_server_alone(self):
+    def test_connects_only_to_its_own_server(self):
         page = self.page
         page.open(self.server.origin)
         self.run_story(max_tokens=8)
@@ -240,7 +240,7 @@ class StoryPage(PageCase):
         for url in urls:
             self.assertTrue(url.startswith(self.server.origin + '/'), url)
         self.assertEqual(page.complaints(), [])
-        # The policy holds: neither another origin nor a script in the page's own text.
+        # The content security policy blocks other origins and inline scripts.
         said = page.driver.execute_async_script("""
             const done = arguments[0];
             const said = [];

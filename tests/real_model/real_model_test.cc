@@ -1,5 +1,5 @@
-// The real pair, SmolLM2 and its shipped draft, where the model was fetched: what it says makes
-// sense, and speculation says what it says alone.
+// The real pair, SmolLM2 and its shipped draft, if the model was fetched: its answers make sense,
+// and are the same with speculation.
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +26,12 @@ class RealModel : public testing::Test {
   void SetUp() override {
     const std::optional<PairPaths> pair = RealPair();
     if (!pair.has_value()) {
-      GTEST_SKIP() << "no real pair is here: `tandem fetch smollm2`, and models/smollm2-draft";
+      GTEST_SKIP() << "the real pair is missing: run `tandem fetch smollm2`, and provide "
+                      "models/smollm2-draft";
     }
     pair_ = *pair;
   }
-  // What it answers greedily; `more` are further options.
+  // Returns the greedy answer to a question. `more` are further options.
   static Json Answer(const std::string& question, const std::vector<std::string>& more) {
     std::vector<std::string> words = {"generate",     "--chat", "--prompt",      question, "--json",
                                       "--max-tokens", "128",    "--temperature", "0"};
@@ -43,7 +44,7 @@ class RealModel : public testing::Test {
   PairPaths pair_;
 };
 
-TEST_F(RealModel, IsTheDefaultAndAnswersWithAndWithoutItsDraftAlike) {
+TEST_F(RealModel, IsTheDefaultAndAnswersTheSameWithItsDraft) {
   const Json alone = Answer(kQuestion, {"-k", "0"});
   EXPECT_THAT(alone["text"].get<std::string>(), HasSubstr("Paris"));
   EXPECT_EQ(alone["finish_reason"], "stop");
@@ -55,15 +56,16 @@ TEST_F(RealModel, IsTheDefaultAndAnswersWithAndWithoutItsDraftAlike) {
   }
 }
 
-TEST_F(RealModel, DraftIsOfUse) {
+TEST_F(RealModel, DraftTokensAreAccepted) {
   const Json answer =
       Answer("Explain in a few sentences how rain forms.", {"-k", "1", "--drafter", "model"});
-  // Its card has half of single drafts accepted; of a draft in other tokens it would be nothing.
+  // According to its card, half of single draft tokens are accepted. With the wrong vocabulary
+  // almost none would be.
   EXPECT_GT(answer["speculation"]["acceptance_rate"], 0.2);
 }
 
-// Nothing is kept between the processes, so that the draft's head is the same in both.
-TEST_F(RealModel, BringsItsDraftWhereItIsNamed) {
+// The processes do not share any state, so the draft's head is the same in both.
+TEST_F(RealModel, SelectsItsDraftByName) {
   const std::vector<std::string> named = {"--target", "smollm2", "-k", "1"};
   EXPECT_EQ(Answer("Explain how rain forms.", named)["speculation"]["drafter"], "eagle3+ngram");
   const Json answer =
@@ -77,8 +79,8 @@ TEST_F(RealModel, BringsItsDraftWhereItIsNamed) {
   EXPECT_EQ(both["speculation"]["proposed"], answer["speculation"]["proposed"]);
 }
 
-// Its published template writes messages of any role, and knows nothing of tools.
-TEST_F(RealModel, IsGivenToolsThatItsTemplateHasNoPlaceFor) {
+// The model's published template writes messages of any role, and does not mention tools.
+TEST_F(RealModel, ReceivesToolsThatItsTemplateDoesNotMention) {
   const auto chat = ChatTemplate::Load(pair_.target);
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_FALSE(chat->HasPlaceForTools());
@@ -99,7 +101,8 @@ TEST_F(RealModel, RemembersInAConversation) {
   const ProgramRun run = RunProgram({"chat", "--temperature", "0", "--max-tokens", "48"},
                                     "Name a fruit that is yellow.\nName another one.\n/stats\n");
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  // The second prompt was the first, its answer and more, and mostly read from the cache.
+  // The second prompt starts with the first one and its answer, so most of it was read from the
+  // cache.
   EXPECT_THAT(run.err,
               AllOf(HasSubstr(pair_.target), HasSubstr(pair_.draft), Not(HasSubstr("(0 cached)"))));
 }
@@ -112,7 +115,7 @@ TEST_F(RealModel, IsInspectedByItsName) {
   EXPECT_EQ(json["tokenizer_size"], 49152);
   EXPECT_EQ(json["known_draft"], "smollm2-draft");
   EXPECT_EQ(json["chat_template"], (Json{{"tools", false}, {"reasoning", nullptr}}));
-  EXPECT_EQ(json["eos_token_ids"], Json({2, 0, 4}));  // as llama.cpp has them
+  EXPECT_EQ(json["eos_token_ids"], Json({2, 0, 4}));  // the same as in llama.cpp
 }
 
 }  // namespace

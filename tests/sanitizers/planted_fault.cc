@@ -1,5 +1,6 @@
-// What a build's sanitizer must report, and what it must not: `planted_fault NAME` does one thing,
-// and ends with 0 unless it is reported. CMakeLists.txt says which.
+// Faults that a build's sanitizer must report, and correct code that it must not report.
+// `planted_fault NAME` runs one of them and exits with 0 unless the sanitizer reports it.
+// CMakeLists.txt lists the expected reports.
 #include <atomic>
 #include <climits>
 #include <cstdio>
@@ -19,14 +20,14 @@ namespace {
 
 using Step = absl::FunctionRef<void()>;
 
-int shared = 0;  // what two threads write
+int shared = 0;  // written by two threads
 absl::Mutex mutex;
 bool is_written = false;  // under `mutex`
 
 constexpr absl::Duration kLong = absl::Hours(1);
 
-// Lets two threads run, the second after the first by the clock but in no order that a program may
-// rely on: what orders them is what they do.
+// Runs `first` and `second` in two threads. `second` runs later in time, but only the
+// synchronisation in the two functions orders them.
 void InTurn(Step first, Step second) {
   std::atomic<bool> is_over{false};
   std::thread early([&] {
@@ -41,7 +42,7 @@ void InTurn(Step first, Step second) {
   late.join();
 }
 
-// Both at once; the second may have to wait for the first.
+// Runs both at the same time. `second` may wait for `first`.
 void Together(Step first, Step second) {
   std::thread waiting([&] { second(); });
   first();
@@ -91,7 +92,8 @@ void RaceBehindANotification() {
 }
 
 void LocksInBothOrders() {
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // Abseil's own would abort
+  absl::SetMutexDeadlockDetectionMode(
+      absl::OnDeadlockCycle::kIgnore);  // otherwise Abseil's own detection would abort
   absl::Mutex other;
   const auto lock = [](absl::Mutex* outer, absl::Mutex* inner) {
     absl::MutexLock first(outer);
@@ -113,7 +115,8 @@ void UseAfterFree() {
   *freed = 1;
 }
 
-// Many: the address of the last one may still lie on the stack, where it counts as held.
+// Leaks many objects: the address of the last one can still be on the stack, where it counts as
+// reachable.
 void Leak() {
   for (int i = 0; i < 100; ++i) static_cast<void>(new std::vector<int>(1000));
 }
@@ -123,7 +126,7 @@ void SignedOverflow() {
   most = most + 1;
 }
 
-// ---- Must not be ----
+// ---- Must not be reported ----
 
 void Nothing() {}
 

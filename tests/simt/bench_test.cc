@@ -1,5 +1,5 @@
-// The operations of `tandem bench device` on the device's backend: that what they enqueue is what
-// the device takes.
+// The operations of `tandem bench device` on the device's backend: everything that they enqueue
+// must run there.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -40,9 +40,10 @@ TEST(BenchDevice, RunsOnADevice) {
   const absl::Status status = table.Run([&](const OperationResult& result) {
     ++num_results;
     EXPECT_GT(result.best_ms(), 0.0);
-    // The host takes a part in sampling.
+    // Part of sampling runs on the host.
     EXPECT_EQ(std::isnan(result.device_ms), result.operation.op == "sampling");
-    EXPECT_TRUE(std::isnan(result.operation.reference_ms));  // of blocks
+    EXPECT_TRUE(
+        std::isnan(result.operation.reference_ms));  // block formats do not have a reference
   });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(num_results, 2 + 4 * 2 + 5 * 2 + 2 * 3);

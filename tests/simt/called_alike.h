@@ -1,4 +1,5 @@
-// Whether our declaration of a library's function is the library's, as far as calls are concerned.
+// Compares our declaration of a library's function with the library's own, as far as calls depend
+// on it.
 #ifndef TANDEM_TESTS_SIMT_CALLED_ALIKE_H_
 #define TANDEM_TESTS_SIMT_CALLED_ALIKE_H_
 
@@ -6,7 +7,7 @@
 
 namespace tandem::cuda {
 
-// Enumerations are passed as int; opaque types by pointers; structures by pointers, or whole.
+// Enumerations are passed as int, opaque types by pointer, and structures by pointer or by value.
 template <typename Ours, typename Theirs>
 constexpr bool IsPassedAlike() {
   if constexpr (std::is_pointer_v<Ours>) return std::is_pointer_v<Theirs>;

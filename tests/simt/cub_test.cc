@@ -1,4 +1,4 @@
-// The twins of CUB's collectives, and the faults that the machine sees in their use.
+// The host twins of CUB's collectives, and the faults that the machine sees in their use.
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
@@ -34,8 +34,9 @@ struct ReusesStorage : OfNumbers {
     Store(task.out + ThreadIndex(), all * kCount + before);
   }
 };
-// Row 200 of the bug catalogue: a device found storage at 8 bytes where CUB reads 16 at a time.
-TEST(SimtCub, StorageIsAlignedAsCubAsks) {
+// Row 200 of the bug catalogue: on a device, storage was aligned to 8 bytes, but CUB reads 16 at a
+// time.
+TEST(SimtCub, StorageHasTheAlignmentThatCubNeeds) {
   struct TellsAlignment : OfNumbers {
     static void Run(const Task& task, unsigned char* bytes) {
       WaitForKernelsBefore();
@@ -65,7 +66,7 @@ TEST(SimtCub, ScansABlock) {
     EXPECT_EQ(out[i], kCount * (kCount - 1) / 2 * kCount + i * (i - 1) / 2);
   }
 }
-TEST(SimtCub, SeesStorageThatIsUsedAgainWithoutABarrier) {
+TEST(SimtCub, SeesReuseOfStorageWithoutABarrier) {
   EXPECT_THAT((FaultOfArrays<ReusesStorage<cub::BlockReduce<int, kCount>, false>>()),
               HasSubstr("a race"));
   EXPECT_THAT((FaultOfArrays<ReusesStorage<cub::BlockScan<int, kCount>, false>>()),

@@ -1,5 +1,5 @@
-// kernels/cuda/cublas_entries.h against NVIDIA's header: numbers, structures, and that every
-// function takes and returns values of the same size and kind. It only has to compile.
+// Compares kernels/cuda/cublas_entries.h with NVIDIA's header: numbers, structures, and that every
+// function's arguments and result have the same size and kind. It only has to compile.
 #include <cublasLt.h>
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace {
 
 #define TANDEM_CALLED_ALIKE(name)                                                   \
   static_assert(IsCalledAlike<decltype(LtEntries::name), decltype(&::name)>::value, \
-                #name " is called otherwise")
+                #name " has another signature")
 
 TANDEM_CALLED_ALIKE(cublasLtGetVersion);
 TANDEM_CALLED_ALIKE(cublasLtGetStatusName);
@@ -30,7 +30,7 @@ TANDEM_CALLED_ALIKE(cublasLtMatmulAlgoGetHeuristic);
 TANDEM_CALLED_ALIKE(cublasLtMatmul);
 #undef TANDEM_CALLED_ALIKE
 
-// A function of one argument fewer, or of another kind, is seen.
+// A function with one argument fewer, or with another kind of argument, is seen.
 static_assert(!IsCalledAlike<int (*)(void*), decltype(&::cublasLtMatmul)>::value);
 static_assert(!IsCalledAlike<int (*)(int), decltype(&::cublasLtDestroy)>::value);
 

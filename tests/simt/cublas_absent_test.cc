@@ -8,7 +8,7 @@ namespace {
 TEST(CublasAbsent, SaysThatTheBuildDoesWithout) {
   const absl::Status status = CublasLt::Open().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "this build does without cuBLASLt");
+  EXPECT_EQ(status.message(), "this build does not include cuBLASLt");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Products that cuBLASLt computes, by its stand-in (cublas_stand_in.h) on the device that is the
-// host: which algorithms are accepted or refused, and that no bit depends on it.
+// Products that cuBLASLt computes, with its stand-in (cublas_stand_in.h) on the simulated device:
+// which algorithms are accepted or refused, and that they do not change any bit.
 #include "kernels/cuda/cublas_products.h"
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// No other test of this program is to find a library of the machine's.
+// The other tests of this program must not find a library of the machine.
 const int kNone = setenv("TANDEM_CUBLAS_LT", "none", 0);
 
 constexpr StandInAlgorithm kOneBit = {.differs_in_one_bit = true};
@@ -66,7 +66,7 @@ class Cublas : public CudaTest {
     if (logger_ != nullptr) spdlog::register_logger(logger_);
   }
 
-  // A device whose library behaves so.
+  // Opens a device whose library has these options.
   void Use(const StandInOptions& options, const std::string& path = CUBLAS_STAND_IN) {
     backend_.reset();
     setenv("TANDEM_CUBLAS_LT", path.c_str(), 1);
@@ -79,7 +79,7 @@ class Cublas : public CudaTest {
   simt::StandInCounts counts() {
     return reinterpret_cast<simt::GetStandInCounts>(dlsym(library_, "TandemStandInCounts"))();
   }
-  // Since the last call.
+  // Returns the number of products since the last call.
   int NumProducts() {
     const int before = std::exchange(num_products_, counts().products);
     return num_products_ - before;
@@ -162,8 +162,8 @@ TEST_F(Cublas, ComputesManyRowsWithOurBits) {
   for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(theirs[i].SameBits(ours[i])) << i;
 }
 
-// A last call that is not full, and inputs that end within a step.
-TEST_F(Cublas, TakesShapesThatFillNoTile) {
+// The last call is not full, and inputs end within a step.
+TEST_F(Cublas, AcceptsShapesThatDoNotFillATile) {
   for (const auto& [outputs, inputs] : {std::pair{33, 7}, {40, 33}, {129, 65}}) {
     Use({});
     const TestMatrix theirs = Multiply(Pack(outputs, inputs), 129, Kind::kNormed);
@@ -173,7 +173,7 @@ TEST_F(Cublas, TakesShapesThatFillNoTile) {
   }
 }
 
-TEST_F(Cublas, ComputesMoreRowsThanItsMostInParts) {
+TEST_F(Cublas, SplitsMoreRowsThanItsMaximum) {
   const int rows = CublasProducts::kMaxRows + 130;
   const TestMatrix theirs = Multiply(Pack(kOutputs, 32), rows, Kind::kAdd);
   EXPECT_EQ(NumProducts(), 2);
@@ -181,13 +181,13 @@ TEST_F(Cublas, ComputesMoreRowsThanItsMostInParts) {
   EXPECT_TRUE(theirs.SameBits(Multiply(Pack(kOutputs, 32), rows, Kind::kAdd)));
 }
 
-TEST_F(Cublas, LeavesFewRowsToOurs) {
+TEST_F(Cublas, LeavesFewRowsToOurProducts) {
   const PackedWeight weight = Pack();
   for (const int rows : {1, 8, 9, 32}) Multiply(weight, rows);
   EXPECT_EQ(NumProducts(), 0);
 }
 
-TEST_F(Cublas, IsSaidByShape) {
+TEST_F(Cublas, IsReportedByShape) {
   const PackedWeight one = Pack(), other = Pack(17, 32), again = Pack();
   EXPECT_THAT(Report(),
               ElementsAre("cublas=13.1.0 copy_bytes=20480",
@@ -199,7 +199,7 @@ TEST_F(Cublas, IsSaidByShape) {
   EXPECT_THAT(Log(), HasSubstr("device=cuda:0 product=48x96 many_rows=cublas rows=128,256"));
 }
 
-TEST_F(Cublas, IsInspected) {
+TEST_F(Cublas, IsShownByInspect) {
   CLI::App program;
   const Command inspect = AddInspectCommand(&program);
   const std::string path = GoldenModelPath("llama-bf16");
@@ -213,7 +213,7 @@ TEST_F(Cublas, IsInspected) {
   EXPECT_THAT(text, HasSubstr("many_rows=cublas rows=128,"));
 }
 
-TEST_F(Cublas, IsNotLookedForWithoutWeightsOfBf16) {
+TEST_F(Cublas, IsNotLoadedWithoutBf16Weights) {
   std::mt19937 random(1);
   PackOne(backend(), TestWeight(TestMatrix::Random(17, 32, random), DType::kQ8_0));
   EXPECT_EQ(counts().handles, 0);
@@ -222,7 +222,7 @@ TEST_F(Cublas, IsNotLookedForWithoutWeightsOfBf16) {
 
 // ---- Refused at load ----
 
-TEST_F(Cublas, IsRefusedForOneBit) {
+TEST_F(Cublas, IsRefusedForOneWrongBit) {
   Use({.algorithms = {kOneBit}});
   const PackedWeight weight = Pack();
   Multiply(weight, 200);
@@ -232,7 +232,7 @@ TEST_F(Cublas, IsRefusedForOneBit) {
   EXPECT_THAT(Report(), Contains("cublas=13.1.0 copy_bytes=0"));
 }
 
-TEST_F(Cublas, IsTakenByTheNextAlgorithmWithOurBits) {
+TEST_F(Cublas, UsesTheFirstAlgorithmWithOurBits) {
   Use({.algorithms = {kOneBit, {.state = 15}, {.status = 15}, {}}});
   const TestMatrix theirs = Multiply(Pack(), 200);
   EXPECT_EQ(NumProducts(), 1);
@@ -247,7 +247,7 @@ TEST_F(Cublas, IsRefusedWithoutAnAlgorithm) {
   EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"no algorithm\""));
 }
 
-// Sums of parts of the inputs have other bits: they are not even asked for.
+// Sums over parts of the inputs have other bits, so such algorithms are not requested.
 TEST_F(Cublas, IsRefusedIfInputsAreSplit) {
   Use({.algorithms = {kSplit}});
   const PackedWeight weight = Pack();
@@ -261,7 +261,7 @@ TEST_F(Cublas, IsRefusedIfItsWorkspaceIsTooLarge) {
   EXPECT_THAT((Pack(), Report().back()), HasSubstr("many_rows=cublas"));
 }
 
-TEST_F(Cublas, IsRefusedForErrors) {
+TEST_F(Cublas, IsRefusedOnErrors) {
   Use({.algorithms = {{.status = 15}}});
   EXPECT_THAT((Pack(), Report().back()),
               HasSubstr("many_rows=own reason=\"cuBLASLt: CUBLAS_STATUS_NOT_SUPPORTED\""));
@@ -270,7 +270,7 @@ TEST_F(Cublas, IsRefusedForErrors) {
               HasSubstr("many_rows=own reason=\"cuBLASLt: CUBLAS_STATUS_NOT_SUPPORTED\""));
 }
 
-// Rows that have no plan are padded to more.
+// Numbers of rows without a plan are padded to a larger number.
 TEST_F(Cublas, PadsRowsToAnAcceptedNumber) {
   Use({.min_rows = 512});
   const TestMatrix theirs = Multiply(Pack(), 200);
@@ -282,7 +282,7 @@ TEST_F(Cublas, PadsRowsToAnAcceptedNumber) {
 
 // ---- No library ----
 
-TEST_F(Cublas, IsNotUsedWhereItIsAbsent) {
+TEST_F(Cublas, IsNotUsedIfItIsMissing) {
   Use({}, "/nowhere/libcublasLt.so.13");
   Multiply(Pack(), 200);
   EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"/nowhere/libcublasLt.so.13")));
@@ -308,7 +308,7 @@ TEST_F(Cublas, IsNotUsedIfAnEntryIsMissing) {
   EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"it has no cublasLtGetStatusName\""));
 }
 
-TEST_F(Cublas, IsNotUsedIfItHasNoHandle) {
+TEST_F(Cublas, IsNotUsedIfCreationFails) {
   Use({.create_status = 15});
   Multiply(Pack(), 200);
   EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"cublasLtCreate: "
@@ -317,7 +317,7 @@ TEST_F(Cublas, IsNotUsedIfItHasNoHandle) {
 
 // ---- Memory ----
 
-TEST_F(Cublas, GivesItsMemoryBackWhenOthersWantIt) {
+TEST_F(Cublas, FreesItsMemoryWhenAnAllocationFails) {
   const PackedWeight weight = Pack();
   const int64_t free_bytes = *backend().free_memory_bytes();
   const TestMatrix theirs = Multiply(weight, 200);
@@ -326,33 +326,34 @@ TEST_F(Cublas, GivesItsMemoryBackWhenOthersWantIt) {
   simt::RefusesMemory() = [&](size_t bytes) { return bytes == 12345 && num_refused++ == 0; };
   EXPECT_TRUE(backend().Allocate(12345).ok());
   EXPECT_EQ(num_refused, 2);
-  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"memory is wanted elsewhere, where copies "
+  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"memory was needed elsewhere; copies "
                                     "took 9216 bytes\""));
   EXPECT_TRUE(Multiply(weight, 200).SameBits(theirs));
   EXPECT_EQ(NumProducts(), 0);
-  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes - 9216);  // the host's stays as it is
-  const PackedWeight other = Pack(17, 32);                       // for good
+  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes - 9216);  // host memory is kept
+  const PackedWeight other = Pack(17, 32);                       // it stays off
   Multiply(other, 200);
   EXPECT_EQ(NumProducts(), 0);
   simt::RefusesMemory() = [](size_t bytes) { return bytes == 12345; };
   EXPECT_TRUE(absl::IsResourceExhausted(backend().Allocate(12345).status()));
 }
 
-// All weights have a copy or none: of a few only a few products would be faster.
-TEST_F(Cublas, IsNotUsedWhereCopiesDoNotFit) {
+// Either all weights have a copy or none, because with a few copies only a few products would be
+// faster.
+TEST_F(Cublas, IsNotUsedIfCopiesDoNotFit) {
   const PackedWeight first = Pack();
   constexpr size_t kCopyBytes = 9216;
   int num_seen = 0;  // the packed weight, then its copy
   simt::RefusesMemory() = [&](size_t bytes) { return bytes == kCopyBytes && ++num_seen == 2; };
   const PackedWeight second = Pack();
   EXPECT_EQ(num_seen, 2);
-  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory is wanted elsewhere")));
+  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory was needed elsewhere")));
   Multiply(first, 200);
   Multiply(second, 200);
   EXPECT_EQ(NumProducts(), 0);
 }
 
-TEST_F(Cublas, IsRefusedWhereComparingDoesNotFit) {
+TEST_F(Cublas, IsRefusedIfComparingDoesNotFit) {
   simt::RefusesMemory() = [](size_t bytes) { return bytes == CublasProducts::kWorkspaceBytes; };
   const PackedWeight weight = Pack();
   EXPECT_THAT(Report().back(), HasSubstr("many_rows=own reason=\"cuda:0: no memory for 33554432"));
@@ -360,7 +361,7 @@ TEST_F(Cublas, IsRefusedWhereComparingDoesNotFit) {
   EXPECT_EQ(NumProducts(), 0);
 }
 
-TEST_F(Cublas, ForgetsTheCopyOfAWeightThatIsGone) {
+TEST_F(Cublas, FreesTheCopyOfADestroyedWeight) {
   { const PackedWeight weight = Pack(); }
   EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=0");
 }
@@ -392,7 +393,7 @@ TEST_F(Cublas, IsRecordedAndReplayed) {
   EXPECT_EQ(num_asked, 2);
   EXPECT_EQ(graphs.num_recordings(), 1);
   EXPECT_EQ(NumProducts(), 8);
-  // Recordings of memory that was given back are forgotten.
+  // Recordings that use freed memory are dropped.
   simt::RefusesMemory() = [](size_t bytes) { return bytes == 12345; };
   backend().Allocate(12345).IgnoreError();
   simt::RefusesMemory() = nullptr;
@@ -403,7 +404,7 @@ TEST_F(Cublas, IsRecordedAndReplayed) {
 
 // ---- Models ----
 
-// Prompts in one pass, long enough for many rows, have the logits they have without the library.
+// Prompts in one pass, with enough rows for the library, have the same logits as without it.
 TEST_F(Cublas, ChangesNoBitOfAModel) {
   std::vector<std::vector<float>> logits;
   for (const bool has_library : {false, true}) {
@@ -432,9 +433,9 @@ TEST_F(Cublas, ChangesNoBitOfAModel) {
   EXPECT_EQ(std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)), 0);
 }
 
-// ---- Whatever its bits ----
+// ---- With any bits ----
 
-TEST_F(Cublas, IsAReferenceInAnyOrder) {
+TEST_F(Cublas, CanBeAReferenceWithAnyOrderOfSums) {
   const auto reference = [&]() -> absl::StatusOr<std::vector<float>> {
     const Buffer x = Upload(std::vector<uint16_t>(8 * 64, 0x3F80));
     const Buffer sums = Upload(std::vector<float>(8 * 8));

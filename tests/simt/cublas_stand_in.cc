@@ -1,6 +1,6 @@
-// Stands in for cuBLASLt on the device that is the host: its entry points, with the sums of the
-// host's tensor cores, and the faults that a test asks for (cublas_stand_in.h). It takes what
-// CublasLt gives it and refuses all else.
+// Replaces cuBLASLt on the simulated device: its entry points, with the sums of the simulated
+// tensor cores, and the faults that a test requests (cublas_stand_in.h). It accepts exactly the
+// arguments that CublasLt passes.
 #include "tests/simt/cublas_stand_in.h"
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using cuda::LtObject;
 
 constexpr int kInvalidValue = 7;
 constexpr int kNotSupported = 15;
-constexpr uint64_t kMark = 0x616C676F;  // of algorithms
+constexpr uint64_t kMark = 0x616C676F;  // marks algorithms
 
 StandInOptions& Options() {
   static StandInOptions options;
@@ -101,7 +101,7 @@ struct Sums {
       numbers.push_back(TensorNumber::OfBf16(bits[i]));
     return numbers;
   }
-  // In increasing k; none gives 0.   count: a multiple of kTensorDepth
+  // Returns the sum in increasing k, or 0 if count is 0.   count: a multiple of kTensorDepth
   float Chain(const TensorNumber* w, const TensorNumber* x, uint64_t count) const {
     float sum = 0.0f;
     for (uint64_t k = 0; k < count; k += kTensorDepth)
@@ -110,7 +110,8 @@ struct Sums {
   }
 };
 
-// Whether these are matrices of such a product, which has at least as many rows as is asked for.
+// Returns whether these are the matrices of a supported product with at least the required number
+// of rows.
 bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   return product.transposes_a == cuda::kLtInputsTransposed && a.dtype == cuda::kLtBf16 &&
          b.dtype == cuda::kLtBf16 && d.dtype == cuda::kLtFloat && a.rows == b.rows &&
@@ -182,7 +183,7 @@ int cublasLtMatmulPreferenceSetAttribute(LtObject preference, int attribute, con
   if (attribute != cuda::kLtPreferReductions) return simt::kInvalidValue;
   return simt::Set(value, bytes, &wanted->reductions);
 }
-// Algorithms too large for the workspace are named as well: refusing them is the caller's work.
+// Also returns algorithms that are too large for the workspace: the caller must refuse them.
 int cublasLtMatmulAlgoGetHeuristic(LtObject, LtObject product, LtObject a, LtObject b, LtObject,
                                    LtObject d, LtObject preference, int wanted,
                                    LtHeuristicResult* results, int* found) {

@@ -7,10 +7,10 @@
 
 namespace tandem::simt {
 
-// One of the algorithms that the stand-in's heuristic names, in their order.
+// One of the algorithms that the stand-in's heuristic returns, in order.
 struct StandInAlgorithm {
-  bool differs_in_one_bit = false;  // of the last row's last sum
-  bool splits_inputs = false;       // into two sums that are added: named only where that is wanted
+  bool differs_in_one_bit = false;  // in the last row's last sum
+  bool splits_inputs = false;       // into two sums that are added; returned only if requested
   size_t workspace_bytes = 0;
   int state = 0;   // of the heuristic's result
   int status = 0;  // of the product
@@ -18,7 +18,7 @@ struct StandInAlgorithm {
 
 struct StandInOptions {
   std::vector<StandInAlgorithm> algorithms = {{}};
-  int min_rows = 0;  // that algorithms can compute
+  int min_rows = 0;  // fewest rows that algorithms can compute
   size_t version = 130100;
   int create_status = 0;
   int heuristic_status = 0;
@@ -26,11 +26,11 @@ struct StandInOptions {
 
 struct StandInCounts {
   int products = 0;   // computed
-  int handles = 0;    // that are open
-  int described = 0;  // descriptors that are there
+  int handles = 0;    // open
+  int described = 0;  // existing descriptors
 };
 
-// Symbols of the library.
+// Types of the library's symbols.
 using SetStandInOptions = void (*)(const StandInOptions& options);  // TandemSetStandIn
 using GetStandInCounts = StandInCounts (*)();                       // TandemStandInCounts
 

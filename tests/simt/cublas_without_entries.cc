@@ -1,4 +1,4 @@
-// A library that calls itself cuBLASLt, of a known version, and has nothing else.
+// A library that reports a known version of cuBLASLt and has no other functions.
 #include <cstddef>
 
 extern "C" size_t cublasLtGetVersion() { return 130100; }

@@ -1,4 +1,4 @@
-// CUDA's runtime on devices that are the host (machine.h).
+// CUDA's runtime on simulated devices (machine.h).
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -37,7 +37,7 @@ Devices& Devices::Get() {
 namespace {
 
 constexpr size_t kMemoryBytes = size_t{1} << 30;
-// Faults are errors from here on.
+// Faults are errors with numbers from here on.
 constexpr int kFirstFault = 1000;
 
 thread_local int current_device = 0;
@@ -53,7 +53,7 @@ cudaError_t Remember(const std::string& fault) {
   return static_cast<cudaError_t>(kFirstFault + static_cast<int>(Faults().size()) - 1);
 }
 
-// Where launches are taken down while a stream records; else null.
+// Stores launches while a stream records; else null.
 std::unique_ptr<CUgraph_st>& Taken() {
   static std::unique_ptr<CUgraph_st> taken;
   return taken;
@@ -74,7 +74,7 @@ cudaError_t OnlyOn(int device, const char* what) {
       absl::StrCat(what, " of device ", device, " while the thread's is device ", current_device));
 }
 
-// For calls that need the host, which is absent when a recording is replayed.
+// For calls that need the host, which does not run when a recording is replayed.
 cudaError_t OnlyWithoutRecording(const char* what) {
   return Taken() == nullptr ? cudaSuccess : Remember(absl::StrCat(what, " while recording"));
 }
@@ -249,7 +249,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const cudaError_t error = OnlyOn(stream->device, "the end of recording");
   *graph = error == cudaSuccess ? Taken().release() : nullptr;
   if (error != cudaSuccess || *graph != nullptr) return error;
-  return Remember("the end of no recording");
+  return Remember("the end of a recording that was not started");
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,

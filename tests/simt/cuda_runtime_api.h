@@ -1,9 +1,9 @@
-// The twin of the toolkit's header: as much of CUDA's runtime as the backend calls, on the host.
-// What finds it first in its include path runs on the devices of tests/simt/devices.h. Names and
-// meanings are the toolkit's.
+// The host twin of the toolkit's header, with the part of CUDA's runtime that the backend calls.
+// Code that finds it first in its include path runs on the devices of tests/simt/devices.h. Names
+// and meanings are those of the toolkit.
 //
-// It is stricter than the toolkit: whatever is enqueued on a stream, and memory that is freed, must
-// belong to the device that is the thread's, or the call fails and says so.
+// It is stricter than the toolkit: streams that work is enqueued on, and memory that is freed, must
+// belong to the thread's current device. Otherwise the call fails with an error that says so.
 #ifndef TANDEM_TESTS_SIMT_CUDA_RUNTIME_API_H_
 #define TANDEM_TESTS_SIMT_CUDA_RUNTIME_API_H_
 

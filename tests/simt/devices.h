@@ -1,4 +1,4 @@
-// The devices that the host is for kernels that run on it.
+// The devices that the host simulates for kernels.
 #ifndef TANDEM_TESTS_SIMT_DEVICES_H_
 #define TANDEM_TESTS_SIMT_DEVICES_H_
 

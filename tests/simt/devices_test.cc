@@ -1,4 +1,4 @@
-// The backend on more devices than one, and on those that it cannot use.
+// The backend on several devices, and on devices that it cannot use.
 #include "tests/simt/devices.h"
 
 #include <cuda_runtime_api.h>
@@ -42,7 +42,8 @@ std::unique_ptr<Backend> Opened(int device) {
 
 TEST_F(DevicesTest, AreRefusedBelowComputeCapability8) {
   devices().all = {{7, 5}};
-  EXPECT_EQ(Refusal(0), "cuda:0: this host has compute capability 7.5, and 8.0 or later is needed");
+  EXPECT_EQ(Refusal(0),
+            "cuda:0: this host has compute capability 7.5, but 8.0 or later is required");
   auto backend = MakeBackend("auto", {});
   ASSERT_TRUE(backend.ok()) << backend.status().message();
   EXPECT_EQ((*backend)->name(), "cpu");
@@ -50,7 +51,7 @@ TEST_F(DevicesTest, AreRefusedBelowComputeCapability8) {
   EXPECT_EQ(Opened(0)->name(), "cuda:0");
 }
 
-TEST_F(DevicesTest, ThatAreNotThereAreRefused) {
+TEST_F(DevicesTest, MissingDevicesAreRefused) {
   EXPECT_EQ(Refusal(2), "cuda:2: invalid device ordinal");
   devices().all.clear();
   EXPECT_EQ(Refusal(0), "cuda:0: no CUDA-capable device is detected");
@@ -58,9 +59,9 @@ TEST_F(DevicesTest, ThatAreNotThereAreRefused) {
   EXPECT_EQ(Refusal(0), "cuda:0: this machine has no NVIDIA driver");
 }
 
-// The runtime fails what is enqueued on a stream, and memory freed, of another device than the
-// thread's.
-TEST_F(DevicesTest, AreEachTheThreadsForTheirOwnCalls) {
+// The runtime fails work that is enqueued on a stream of another device than the thread's, and
+// frees of another device's memory.
+TEST_F(DevicesTest, CallsSelectTheirOwnDevice) {
   std::vector<std::unique_ptr<Backend>> backends;
   std::vector<Buffer> from, to;
   std::vector<Recording> recordings;
@@ -107,7 +108,7 @@ TEST_F(DevicesTest, AreEachTheThreadsForTheirOwnCalls) {
   });
 }
 
-TEST_F(DevicesTest, AreSeenToBeTheWrongOnes) {
+TEST_F(DevicesTest, WrongDevicesAreSeen) {
   cudaStream_t stream = nullptr;
   void* data = nullptr;
   cudaSetDevice(1);
@@ -135,8 +136,8 @@ TEST_F(DevicesTest, AreSeenToBeTheWrongOnes) {
   cudaGraphExecDestroy(made);
 }
 
-// The device decides on options that are not given.
-TEST_F(DevicesTest, DecideWhatCachesHoldAndHowPromptsAreRead) {
+// The device chooses the values of options that are not given.
+TEST_F(DevicesTest, ChooseCacheTypesAndChunkSizes) {
   EngineOptions options;
   options.target = GoldenModelPath("mistral-full");
   options.draft = GoldenModelPath("mistral-noisy");

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kStackBytes = 128 * 1024;
 
 Fiber* running = nullptr;
-// The stack that resumes fibers, as found at the first arrival in one.
+// The stack that resumes fibers, found at the first switch into a fiber.
 const void* host_stack = nullptr;
 size_t host_stack_size = 0;
 

@@ -1,4 +1,4 @@
-// In builds without the address sanitizer nobody wants to know of switches.
+// Builds without the address sanitizer do not need to announce switches.
 #include "tests/simt/fiber.h"
 
 namespace tandem::simt {

@@ -1,4 +1,4 @@
-// Launches on the host's device.
+// Launches on the simulated device.
 #ifndef TANDEM_TESTS_SIMT_LAUNCHES_H_
 #define TANDEM_TESTS_SIMT_LAUNCHES_H_
 
@@ -11,16 +11,16 @@
 
 namespace tandem::simt {
 
-// Does `work`, which returns its first fault or nothing, or takes it down where the device records
-// (device.h). A fault is returned as the number that a device would return for it, under which
-// ErrorText has its words.
+// Runs `work`, which returns its first fault or an empty string, or stores it if the device is
+// recording (device.h). A fault is returned as an error number, whose ErrorText is the fault's
+// text.
 cuda::Error Launch(std::function<std::string()> work);
 
-// The tensor cores of a stream's device: below compute capability 9 Ampere's, else Hopper's, as
-// without a stream.
+// Returns the tensor cores of a stream's device: Ampere's below compute capability 9, else
+// Hopper's. Without a stream, Hopper's.
 TensorCore TensorCoreOf(cuda::Stream stream);
 
-// Whether an allocation of so many bytes is to fail, out of memory; set by tests, else empty.
+// Set by tests: returns whether an allocation of this many bytes must fail. Empty by default.
 std::function<bool(size_t bytes)>& RefusesMemory();
 
 }  // namespace tandem::simt

@@ -9,7 +9,7 @@
 namespace tandem::simt {
 namespace {
 
-// Around allocations, so that what misses one does not hit another.
+// Padding around allocations, so that an access that misses one does not hit another.
 constexpr size_t kGuardBytes = 4096;
 
 std::string LineOf(const Where& where) {
@@ -67,7 +67,7 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
     wrong = "is outside of all memory";
   } else if (memory != shared_.get() && !threads_[current_].has_waited &&
              (kind != AccessKind::kRead || memory->WasWritten(at, bytes))) {
-    wrong = "does not wait for the kernels before";
+    wrong = "does not wait for earlier kernels";
   } else {
     wrong = memory->Access(at, bytes, kind, Current(), clock_);
   }
@@ -79,7 +79,7 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
 void Machine::CopyAsync(void* shared, const void* global, size_t bytes, const Where& where) {
   if (!Access(global, bytes, AccessKind::kRead, where)) return;
   if (!Access(shared, bytes, AccessKind::kBeginCopy, where)) return;
-  if (!shared_->Contains(shared)) return Fault("copy to what is not shared memory", where);
+  if (!shared_->Contains(shared)) return Fault("copy to memory that is not shared", where);
   std::memset(shared, 0xFF, bytes);
   threads_[current_].open_group.push_back({shared, global, bytes});
 }
@@ -195,11 +195,11 @@ void Machine::RunBlock(const std::function<void()>& body) {
     thread.open_group.clear();
   }
   if (RunThreads(body)) return;
-  ReportThoseWhoWait();
+  ReportDeadlock();
   for (Thread& thread : threads_) thread.fiber->Abandon();
 }
 
-// Returns false if some wait for what will not come.
+// Returns false if some threads wait for an event that cannot happen.
 bool Machine::RunThreads(const std::function<void()>& body) {
   int num_left = 0;
   for (bool progress = true; progress && num_left < num_threads_;) {
@@ -213,7 +213,7 @@ bool Machine::RunThreads(const std::function<void()>& body) {
       thread.state = State::kLeft;
       ++num_left;
       if (!thread.has_waited) {
-        Fault("leaves before the kernels before have ended", Where::current());
+        Fault("leaves before earlier kernels have ended", Where::current());
       }
       if (!thread.open_group.empty() || std::any_of(thread.groups.begin(), thread.groups.end(),
                                                     [](const auto& g) { return !g.empty(); })) {
@@ -224,7 +224,7 @@ bool Machine::RunThreads(const std::function<void()>& body) {
   return num_left == num_threads_;
 }
 
-void Machine::ReportThoseWhoWait() {
+void Machine::ReportDeadlock() {
   int left = -1, waits = -1;
   for (int t = 0; t < num_threads_; ++t) (threads_[t].state == State::kLeft ? left : waits) = t;
   current_ = waits;

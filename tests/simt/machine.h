@@ -1,11 +1,10 @@
-// Runs kernels on the host, block by block and thread by thread, and watches them.
+// Runs kernels on the host, block by block and thread by thread, and checks their accesses.
 //
-// It reports the first fault of a launch: an access outside of memory that was allocated, shared
-// memory that is read before somebody wrote it, an access that is not ordered with another
-// thread's by a barrier (or SyncWarp within a warp), a copy that is read before it was waited for,
-// a collective that not all threads reach at the same place, or what a kernel does too early:
-// before it waited for the kernels before it, it may but read what none ever wrote. Copies are made
-// when they are waited for, and not before.
+// It reports the first fault of a launch: an access outside allocated memory, a read of unwritten
+// shared memory, two accesses that no barrier orders (or SyncWarp within a warp), a read of a copy
+// before the wait for it, a collective that the threads reach at different places, or an access
+// that is too early: before a kernel waits for earlier kernels, it can only read memory that no
+// kernel has written. Copies are made when a thread waits for them, and not before.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 
@@ -29,7 +28,7 @@ namespace tandem::simt {
 
 using Where = std::source_location;
 
-// What lanes give to a collective and get from it.
+// The value that a lane gives to a collective, or gets from it.
 struct LaneValue {
   alignas(16) std::byte bytes[48];
 };
@@ -40,29 +39,31 @@ class Machine {
  public:
   static Machine& Get();
 
-  // ---- For the host ----
-  // Contents are NaN, whatever one reads them as.
+  // ---- Called by the host ----
+
+  // Returns memory that reads as NaN in every type.
   void* Allocate(size_t bytes);
   void Free(void* data);
-  // A copy between kernels, which waits for those before and for which those behind wait.
+  // Copies in order with kernels: after earlier kernels and before later ones.
   void CopyBetweenKernels(const void* from, void* to, size_t bytes);
-  // Runs `body` with the block's shared memory for every thread. Returns the first fault, or
-  // nothing. `num_threads` is a multiple of the warp's size.
+  // Runs `body` with the block's shared memory for every thread. Returns the first fault, or an
+  // empty string. `num_threads` must be a multiple of the warp size.
   std::string Run(const cuda::LaunchShape& shape, int num_threads,
                   std::function<void(unsigned char* shared)> body,
                   const TensorCore& tensor_core = kHopper);
 
-  // ---- For threads ----
+  // ---- Called by device threads ----
   int thread() const { return current_; }
   const std::array<int, 3>& block() const { return block_; }
   const TensorCore& tensor_core() const { return tensor_core_; }
   void Barrier(const Where& where);
   void WaitForKernelsBefore() { threads_[current_].has_waited = true; }
-  // Waits until all lanes have given; `combine` then makes what each gets.
+  // Waits until all lanes have given a value. `combine` then computes the value that each lane
+  // gets.
   LaneValue Collective(const LaneValue& given, const Where& where,
                        const std::function<void(const LaneValues&, LaneValues*)>& combine,
                        bool orders_memory = false);
-  // Whether a thread may access; if not, that is a fault.
+  // Returns whether the thread is allowed this access. A forbidden access is a fault.
   bool Access(const void* at, size_t bytes, AccessKind kind, const Where& where);
   void CopyAsync(void* shared, const void* global, size_t bytes, const Where& where);
   void CopyCommit();
@@ -78,9 +79,9 @@ class Machine {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     State state = State::kRuns;
-    bool has_waited = false;               // for the kernels before
-    Where where;                           // it waits
-    std::deque<std::vector<Copy>> groups;  // of copies on their way
+    bool has_waited = false;               // for earlier kernels
+    Where where;                           // place at which it waits
+    std::deque<std::vector<Copy>> groups;  // copies in flight
     std::vector<Copy> open_group;
   };
   struct Warp {
@@ -90,7 +91,7 @@ class Machine {
 
   void RunBlock(const std::function<void()>& body);
   bool RunThreads(const std::function<void()>& body);
-  void ReportThoseWhoWait();
+  void ReportDeadlock();
   void Fault(const std::string& what, const Where& where);
   WatchedMemory* MemoryAt(const void* at);
   ThreadId Current() const { return {block_index_, current_}; }
@@ -98,7 +99,7 @@ class Machine {
   std::map<const std::byte*, std::unique_ptr<WatchedMemory>> allocated_;
   WatchedMemory* last_found_ = nullptr;
 
-  // Of the launch and block that run.
+  // State of the current launch and block.
   std::string fault_;
   Clock clock_;
   std::vector<std::byte> shared_storage_;

@@ -1,5 +1,5 @@
-// Whole models on the device's backend, against the reference's logits (tests/data/README.md) and
-// against themselves: whatever shares a pass, bits stay.
+// Whole models on the device's backend, compared with the reference's logits (tests/data/README.md)
+// and with themselves: the other rows of a pass do not change a row's bits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,12 +25,13 @@ namespace {
 
 struct Case {
   std::string model;
-  // As in tests/golden_models_test.cc where nothing is rounded. With bf16 weights each of the 9
-  // products between a token and its logits rounds its inputs by up to 2^-9 of their size; logits
-  // reach 14, and errors that add like noise make 14 * 2^-9 * 3 = 0.08, of which 4 times is rare.
+  // The same as in tests/golden_models_test.cc if inputs are not rounded. With bf16 weights, each
+  // of the 9 products between a token and its logits rounds its inputs by up to 2^-9 of their size.
+  // Logits reach 14, so errors that add like noise give 14 * 2^-9 * 3 = 0.08, and 4 times that is
+  // rare.
   float tolerance = 2e-4f;
   KvDType kv_dtype = KvDType::kF32;
-  int device = 0;  // the host's second has Ampere's tensor cores
+  int device = 0;  // simulated device 1 has Ampere's tensor cores
 };
 
 class DeviceModel : public testing::TestWithParam<Case> {
@@ -71,7 +72,7 @@ class DeviceModel : public testing::TestWithParam<Case> {
   std::unique_ptr<Transformer> model_;
 };
 
-TEST_P(DeviceModel, LogitsAreTheReferences) {
+TEST_P(DeviceModel, LogitsEqualTheReference) {
   constexpr int kTokens = 13;
   const std::vector<float> logits = Feed(kTokens, kTokens, 16);
   const size_t size = size_t{kTokens} * model_->vocab_size();
@@ -94,8 +95,8 @@ TEST_P(DeviceModel, RowsHaveTheSameBitsInEveryChunking) {
   }
 }
 
-// A prompt's chunks, of rows that products round on the way and of more, and a round's rows that
-// are verified have the bits of tokens that are decoded one by one, beyond a tile of attention.
+// Rows of a prompt's chunks, with few and with many rows, and verified rows of a round have the
+// bits of tokens that are decoded one by one, also beyond one tile of attention.
 TEST_P(DeviceModel, VerifiedRowsHaveTheBitsOfDecodedOnes) {
   const int tokens = std::min(34, static_cast<int>(golden_.input_ids.size()));
   const std::vector<float> want = Feed(tokens, 1, 16);
@@ -107,9 +108,9 @@ TEST_P(DeviceModel, VerifiedRowsHaveTheBitsOfDecodedOnes) {
   }
 }
 
-// Rows of which only the largest is wanted stay where they are, whatever their neighbours want, in
-// passes that are enqueued, recorded and replayed.
-TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
+// Rows of which only the argmax is requested stay on the device, whatever their neighbours request,
+// in passes that are enqueued, recorded and replayed.
+TEST_P(DeviceModel, ReturnsTheArgMaxOfRowsThatStayOnTheDevice) {
   auto cache = PagedKvCache::Create(backend_.get(), model_->kv_layout(16, GetParam().kv_dtype), 8);
   constexpr int kRows = 2;
   const auto tokens = absl::MakeConstSpan(golden_.input_ids);
@@ -138,7 +139,8 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
   }
 }
 
-// Files of blocks against exact arithmetic (tests/gguf_models_test.cc), and against themselves.
+// Files in block formats, compared with exact arithmetic (tests/gguf_models_test.cc) and with
+// themselves.
 class DeviceGguf : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -152,7 +154,7 @@ class DeviceGguf : public testing::TestWithParam<std::string> {
     tokens_ = reference_.at("prompts")[0].get<std::vector<TokenId>>();
   }
   const nlohmann::json& file() const { return reference_.at("files").at(GetParam()); }
-  // The logits of every token, in passes of `chunk`.
+  // Returns the logits of every token, fed in passes of `chunk`.
   std::vector<std::vector<float>> Feed(size_t chunk) {
     const auto cache = *PagedKvCache::Create(backend_.get(), model_->kv_layout(16), 4);
     KvSequence kv = cache->NewSequence();
@@ -176,7 +178,7 @@ class DeviceGguf : public testing::TestWithParam<std::string> {
   std::vector<TokenId> tokens_;
 };
 
-TEST_P(DeviceGguf, LogProbabilitiesAreTheReferences) {
+TEST_P(DeviceGguf, LogProbabilitiesEqualTheReference) {
   const std::vector<std::vector<float>> logits = Feed(tokens_.size());
   const nlohmann::json& top = file().at("exact")[0].at("top");
   ASSERT_EQ(logits.size(), top.size());
@@ -195,7 +197,7 @@ TEST_P(DeviceGguf, RowsHaveTheSameBitsInEveryChunking) { EXPECT_EQ(Feed(1), Feed
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceGguf, testing::Values("Q8_0", "Q4_K_M"));
 
-// Whole engines on the device, of golden models.
+// Whole engines with golden models on the device.
 class DeviceEngine : public testing::Test {
  protected:
   void SetUp() override {
@@ -209,7 +211,7 @@ class DeviceEngine : public testing::Test {
     EngineOptions options;
     options.target = GoldenModelPath(target);
     options.draft = GoldenModelPath(draft);
-    options.drafter = DrafterKind::kModel;  // which is on the device
+    options.drafter = DrafterKind::kModel;  // which runs on the device
     options.device = device;
     options.kv_cache = kv_cache;
     auto engine = Engine::Create(options);
@@ -219,8 +221,9 @@ class DeviceEngine : public testing::Test {
   }
 };
 
-// Greedy text is the reference's, which rounds nothing, with drafts of any length and without.
-TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
+// Greedy text equals that of the reference, which does not round, with drafts of any length and
+// without drafts.
+TEST_F(DeviceEngine, GreedyTextEqualsTheReference) {
   const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
   for (const int draft_tokens : {0, 1, 4}) {
     const auto engine = Make("mistral-full", "mistral-noisy");
@@ -238,9 +241,9 @@ TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
   }
 }
 
-// Sampled tokens are the same whether rows come to the host, as log-probabilities make them, or are
-// sampled from on the device: by every rule, with drafts of a model and without any.
-TEST_F(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
+// Sampled tokens are the same whether rows are copied to the host, as log-probabilities require, or
+// sampled on the device: under every rule, with drafts of a model and without drafts.
+TEST_F(DeviceEngine, SampledTextEqualsThatOfRowsOnTheHost) {
   const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
   const auto engine = Make("mistral-full", "mistral-noisy");
   for (const AcceptanceRule rule : kAllRules) {
@@ -267,8 +270,8 @@ TEST_F(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
   }
 }
 
-// Drafts' passes read what was drawn: a draft that is the target is always accepted.
-TEST_F(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
+// The draft's passes read the drawn tokens, so a draft that is the target is always accepted.
+TEST_F(DeviceEngine, ADraftThatIsTheTargetIsFullyAccepted) {
   const auto engine = Make("llama-bf16", "llama-bf16");
   for (const float temperature : {0.0f, 0.9f}) {
     const auto got = engine->Generate({.prompt_ids = {5, 4, 3},
@@ -284,8 +287,8 @@ TEST_F(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
   }
 }
 
-// Weights and caches of bf16, capped scores, and drafts that are mostly rejected.
-TEST_F(DeviceEngine, TextOfBf16IsThatWithoutDrafts) {
+// Weights and caches in bf16, capped scores, and drafts that are mostly rejected.
+TEST_F(DeviceEngine, Bf16TextIsTheSameWithoutDrafts) {
   for (const std::string device : {"cuda:0", "cuda:1"}) {
     if (device == "cuda:1" && !MakeCudaBackend(1).ok()) continue;
     const auto engine = Make("gemma2", "cohere2", device, "bf16");

@@ -1,4 +1,4 @@
-// kernels/cuda/nccl_entries.h against NVIDIA's header, as cublas_abi.cc does. It only has to
+// Compares kernels/cuda/nccl_entries.h with NVIDIA's header, like cublas_abi.cc. It only has to
 // compile.
 #include <nccl.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 #define TANDEM_CALLED_ALIKE(name)                                                     \
   static_assert(IsCalledAlike<decltype(NcclEntries::name), decltype(&::name)>::value, \
-                #name " is called otherwise")
+                #name " has another signature")
 
 TANDEM_CALLED_ALIKE(ncclGetVersion);
 TANDEM_CALLED_ALIKE(ncclGetErrorString);
@@ -21,7 +21,7 @@ TANDEM_CALLED_ALIKE(ncclCommAbort);
 TANDEM_CALLED_ALIKE(ncclAllGather);
 #undef TANDEM_CALLED_ALIKE
 
-// A group's words of another size are seen.
+// A group id of another size is seen.
 struct Smaller {
   char bytes[64];
 };

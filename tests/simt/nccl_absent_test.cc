@@ -8,7 +8,7 @@ namespace {
 TEST(NcclAbsent, SaysThatTheBuildDoesWithout) {
   const absl::Status status = Nccl::Open().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "this build does without NCCL");
+  EXPECT_EQ(status.message(), "this build does not include NCCL");
 }
 
 }  // namespace

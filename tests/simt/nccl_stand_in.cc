@@ -1,6 +1,6 @@
-// Stands in for NCCL on devices that are the host: its entry points for processes of one machine,
-// whose parts go through memory that they share. A gathering whose ranks differ in sizes, or of
-// which some record it and others do not, is a fault, as NCCL's documentation has it.
+// Replaces NCCL on simulated devices: its entry points for processes of one machine, which exchange
+// data through shared memory. As in NCCL's documentation, it is a fault if ranks gather different
+// sizes, or if only some of them record the gathering.
 #include "tests/simt/nccl_stand_in.h"
 
 #include <fcntl.h>
@@ -68,7 +68,7 @@ struct Rank {
   std::byte* PartOf(int r) const {
     return reinterpret_cast<std::byte*>(shared) + kPartsAt + r * kMaxPartBytes;
   }
-  // False if the group was aborted.
+  // Returns false if the group was aborted.
   bool Meet() {
     shared->arrivals.fetch_add(1);
     const uint32_t wanted = ++meetings * static_cast<uint32_t>(world);
@@ -79,7 +79,7 @@ struct Rank {
     return true;
   }
   std::string Gather(const void* own, void* all, const Part& part) {
-    if (part.bytes > kMaxPartBytes) return "the stand-in has no room for such a part";
+    if (part.bytes > kMaxPartBytes) return "the stand-in's buffer is too small for this part";
     std::memcpy(PartOf(rank), own, part.bytes);
     shared->parts[rank] = part;
     if (!Meet()) return "";
@@ -125,7 +125,7 @@ int ncclGetUniqueId(tandem::cuda::NcclGroupId* group) {
   if (Options().group_result != 0) return Options().group_result;
   GroupName name;
   name.process = getpid();
-  name.descriptor = memfd_create("nccl-stand-in", MFD_CLOEXEC);  // as long as this process
+  name.descriptor = memfd_create("nccl-stand-in", MFD_CLOEXEC);  // exists as long as this process
   if (name.descriptor < 0 || ftruncate(name.descriptor, kWholeBytes) != 0) {
     return tandem::simt::kSystemError;
   }
@@ -150,7 +150,7 @@ int ncclCommInitRank(tandem::cuda::NcclRank* made, int world, tandem::cuda::Nccl
       mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   close(descriptor);
   if (data == MAP_FAILED) return tandem::simt::kSystemError;
-  // Zeros are what its members are at first.
+  // All members of Shared start as zero.
   auto* const joined = new Rank{std::launder(static_cast<Shared*>(data)), rank, world};
   joined->Meet();
   ++CountsOf().joined;
@@ -163,7 +163,7 @@ int ncclCommGetAsyncError(tandem::cuda::NcclRank /*rank*/, int* result) {
   return tandem::cuda::kNcclSuccess;
 }
 
-// What recordings know of a rank stays.
+// Does not delete the rank, because recordings refer to it.
 int ncclCommAbort(tandem::cuda::NcclRank rank) {
   static_cast<Rank*>(rank)->shared->is_aborted = true;
   --CountsOf().joined;

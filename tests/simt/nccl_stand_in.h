@@ -4,7 +4,7 @@
 
 namespace tandem::simt {
 
-// Results that are not NCCL's success are what the call of that name returns.
+// Each result, unless it is NCCL's success, is returned by the call named next to it.
 struct NcclStandInOptions {
   int version = 22809;
   int group_result = 0;   // ncclGetUniqueId
@@ -13,14 +13,14 @@ struct NcclStandInOptions {
   int async_result = 0;   // ncclCommGetAsyncError
 };
 
-// In this process.
+// Counts of this process.
 struct NcclStandInCounts {
-  int joined = 0;  // that have not left
+  int joined = 0;  // ranks that have not left
   int gathered = 0;
-  int repeated = 0;  // of those, by recordings
+  int repeated = 0;  // gatherings that recordings ran
 };
 
-// Symbols of the library.
+// Types of the library's symbols.
 using SetNcclStandInOptions = void (*)(const NcclStandInOptions&);  // TandemSetNcclStandIn
 using GetNcclStandInCounts = NcclStandInCounts (*)();               // TandemNcclStandInCounts
 

@@ -23,11 +23,11 @@ using simt::DeviceRank;
 using simt::OtherRanks;
 using testing::HasSubstr;
 
-// TANDEM_NCCL, and the stand-in's options, for as long as this lives.
+// Sets TANDEM_NCCL and the stand-in's options during its lifetime.
 class Named {
  public:
   explicit Named(const char* file, const simt::NcclStandInOptions& options = {}) {
-    simt::SetNcclStandIn(options);  // of the stand-in, which TANDEM_NCCL names until here
+    simt::SetNcclStandIn(options);  // TANDEM_NCCL still names the stand-in here
     setenv("TANDEM_NCCL", file, 1);
   }
   ~Named() {
@@ -42,7 +42,7 @@ std::string Refusal() {
   return std::string(status.message());
 }
 
-TEST(Nccl, IsRefusedWhereItIsNotWhatIsCalled) {
+TEST(Nccl, IsRefusedIfTheLibraryDoesNotFit) {
   {
     const Named named("none");
     EXPECT_EQ(Refusal(), "NCCL: TANDEM_NCCL is none");
@@ -67,7 +67,7 @@ TEST(Nccl, IsRefusedWhereItIsNotWhatIsCalled) {
   }
 }
 
-TEST(Nccl, ErrorsSayWhichCallFailed) {
+TEST(Nccl, ErrorsNameTheFailedCall) {
   const auto opened = [] {
     auto nccl = Nccl::Open();
     EXPECT_TRUE(nccl.ok());
@@ -86,10 +86,10 @@ TEST(Nccl, ErrorsSayWhichCallFailed) {
               "NCCL: ncclCommInitRank: unhandled system error");
   }
   EXPECT_EQ(opened()->Join("short", 0, 1, tell).message(),
-            "NCCL: a group's words have 128 bytes, found 5");
+            "NCCL: a group id must have 128 bytes, got 5");
 }
 
-// Columns with and without a gap on either side, of ranks with much, little and nothing.
+// Columns with and without a gap on either side, of ranks with many, few and no columns.
 struct Gathering {
   int rows = 1;
   std::vector<int> bounds;
@@ -100,8 +100,8 @@ float NumberAt(int rank, int row, int col) {
   return static_cast<float>(10000 * rank + 100 * row + col);
 }
 
-// Gathers from a matrix whose every number says whose it is, some times, the last ones recorded.
-// Returns what is wrong.
+// Gathers several times from a matrix in which every number identifies its rank. The last
+// gatherings are recorded. Returns an error if numbers are wrong.
 absl::Status Gather(DeviceRank& rank, const Gathering& gathering) {
   constexpr int kTimes = 4;
   Backend& backend = *rank.backend;
@@ -172,7 +172,7 @@ class AloneInAGroup : public testing::Test {
   Buffer buffer_;
 };
 
-// Ranks could not forget alone.
+// A rank cannot drop its recordings alone.
 TEST_F(AloneInAGroup, KeepsRecordingsWhenScratchMemoryGrows) {
   CudaGraphCache recordings(&backend());
   int num_asked = 0;
@@ -191,7 +191,7 @@ TEST_F(AloneInAGroup, KeepsRecordingsWhenScratchMemoryGrows) {
   EXPECT_TRUE(backend().Synchronize().ok());
 }
 
-TEST_F(AloneInAGroup, SaysWhatCannotBeRecorded) {
+TEST_F(AloneInAGroup, ReportsCallsThatCannotBeRecorded) {
   CudaGraphCache recordings(&backend());
   std::vector<std::byte> host(4);
   const int64_t key = 1;
@@ -206,7 +206,7 @@ TEST_F(AloneInAGroup, SaysWhatCannotBeRecorded) {
               HasSubstr("a copy from the device while recording"));
 }
 
-TEST_F(AloneInAGroup, SaysThatAGatheringFails) {
+TEST_F(AloneInAGroup, ReportsAFailedGathering) {
   {
     const Named named(NCCL_STAND_IN, {.gather_result = 1});
     Gather(2);
@@ -225,7 +225,7 @@ TEST_F(AloneInAGroup, EndsTheGroupWhenItsDeviceFails) {
   EXPECT_EQ(backend().Synchronize().message(), "NCCL: a gathering: unhandled system error");
 }
 
-// A wait for a rank that is gone ends with the group.
+// Waiting for a rank that has ended stops when the group ends.
 TEST(DeviceRanks, StopWaitingWhenTheGroupEnds) {
   const auto memory = *SharedMemory::Create(2);
   OtherRanks others(memory, [](DeviceRank&) -> absl::Status { _exit(3); });
@@ -242,8 +242,8 @@ TEST(DeviceRanks, StopWaitingWhenTheGroupEnds) {
   EXPECT_EQ(rank.backend->Synchronize().message(), "rank 1 ended with status 3");
 }
 
-// The stand-in sees what NCCL forbids.
-TEST(DeviceRanks, AreSeenToRecordApart) {
+// The stand-in reports errors that NCCL's rules forbid.
+TEST(DeviceRanks, RecordingOnSomeRanksOnlyIsSeen) {
   const auto memory = *SharedMemory::Create(2);
   const auto gather = [](DeviceRank& rank, bool records) -> absl::Status {
     auto& backend = dynamic_cast<CudaBackend&>(*rank.backend);

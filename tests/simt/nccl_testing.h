@@ -1,4 +1,4 @@
-// The stand-in for NCCL in tests, and a test's process as one of several ranks.
+// The stand-in for NCCL in tests, and test processes that are ranks.
 #ifndef TANDEM_TESTS_SIMT_NCCL_TESTING_H_
 #define TANDEM_TESTS_SIMT_NCCL_TESTING_H_
 
@@ -22,7 +22,7 @@
 
 namespace tandem::simt {
 
-// A function of the stand-in, which TANDEM_NCCL names.
+// Returns a function of the stand-in, whose path is in TANDEM_NCCL.
 template <typename Function>
 Function OfNcclStandIn(const char* name) {
   void* const library = dlopen(EnvironmentVariable("TANDEM_NCCL").c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -36,14 +36,13 @@ inline NcclStandInCounts CountsOfNcclStandIn() {
   return OfNcclStandIn<GetNcclStandInCounts>("TandemNcclStandInCounts")();
 }
 
-// A rank with a device of its own. Members are in the order that destroys users before what they
-// use.
+// A rank with its own device. The members' order destroys users before the objects that they use.
 struct DeviceRank {
   std::unique_ptr<RankGroup> host;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<RankGroup> group;
 
-  // Waits until all ranks do it. Aborts on an error.
+  // Waits until all ranks construct theirs. Aborts on an error.
   DeviceRank(std::shared_ptr<SharedMemory> memory, int rank) {
     host = JoinSharedRanks(std::move(memory), rank);
     auto made = MakeCudaBackend(rank);
@@ -61,8 +60,8 @@ struct DeviceRank {
 // Processes of ranks 1 and up.
 class OtherRanks {
  public:
-  // Each does `run`, whose error is printed and ends it with status 1, and then waits for rank 0's
-  // end: no rank leaves while others still gather.
+  // Each process calls `run`, then waits for rank 0 to end, so that no rank leaves while others
+  // still gather. An error of `run` is printed and ends the process with status 1.
   OtherRanks(std::shared_ptr<SharedMemory> memory,
              const std::function<absl::Status(DeviceRank& rank)>& run) {
     for (int r = 1; r < memory->world(); ++r) {
@@ -81,7 +80,7 @@ class OtherRanks {
     }
   }
   ~OtherRanks() { Wait(); }
-  // Whether all have ended well.
+  // Waits for all processes and returns whether all succeeded.
   bool Wait() {
     for (const pid_t process : processes_) {
       int status = 0;

@@ -1,5 +1,5 @@
 // Models whose parts are on devices of several processes have the bits of one device. This program
-// is the other ranks' as well: `simt_ranks_test rank N`.
+// also runs as the other ranks: `simt_ranks_test rank N`.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -43,8 +43,8 @@ struct Loaded {
   }
 };
 
-// Logits of a prompt, of a draft that is rolled back, of a fork whose page is copied, and of tokens
-// one by one, whose passes are recorded and repeated.
+// Returns the logits of a prompt, of a draft that is rolled back, of a fork whose page is copied,
+// and of single tokens, whose passes are recorded and repeated.
 std::vector<float> LogitsOf(const Loaded& loaded) {
   std::vector<float> all;
   const auto pass = [&](std::vector<ForwardRequest> requests) {
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceRankModels,
                            return name;
                          });
 
-TEST(DeviceRankModels, ThatGatherElseThanColumnsAreRefused) {
+TEST(DeviceRankModels, ModelsThatNeedOtherExchangesAreRefused) {
   const DeviceRank rank(*SharedMemory::Create(1), 0);
   const auto refusal = [&](const char* name) {
     const auto loaded =
@@ -162,7 +162,7 @@ std::string Refusal(const EngineOptions& options) {
   return std::string(engine.status().message());
 }
 
-// The draft is shared out, too: its passes read ids that rank 0 drew on its device.
+// The draft can be split between ranks too: its passes read ids that rank 0 drew on its device.
 TEST(DeviceRankEngine, WritesTheTextOfOneDevice) {
   for (const float temperature : {0.0f, 0.8f}) {
     std::vector<TokenId> alone;
@@ -185,18 +185,18 @@ TEST(DeviceRankEngine, WritesTheTextOfOneDevice) {
   }
 }
 
-TEST(DeviceRankEngine, SaysWhichRankHasNoDevice) {
+TEST(DeviceRankEngine, NamesTheRankWithoutADevice) {
   EXPECT_EQ(Refusal(Options(5)), "tensor_parallel: rank 4: cuda:4: invalid device ordinal");
 }
 
-TEST(DeviceRankEngine, RefusesDevicesThatRoundOtherwise) {
+TEST(DeviceRankEngine, RefusesDevicesThatRoundDifferently) {
   setenv(kUnlike, "1", 1);
   const std::string refusal = Refusal(Options(2));
   unsetenv(kUnlike);
   EXPECT_THAT(refusal, HasSubstr("tensor_parallel: rank 1 computes with this host, sm_80"));
 }
 
-TEST(DeviceRankEngine, SaysThatNcclIsMissing) {
+TEST(DeviceRankEngine, ReportsThatNcclIsMissing) {
   setenv("TANDEM_NCCL", "none", 1);
   EXPECT_EQ(Refusal(Options(2)), "tensor_parallel: cuda:0: NCCL: TANDEM_NCCL is none");
   setenv("TANDEM_NCCL", NCCL_STAND_IN, 1);

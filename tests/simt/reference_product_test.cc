@@ -1,4 +1,4 @@
-// Our products of bf16 compared with those of cuBLASLt, where a machine has it.
+// Our bf16 products compared with those of cuBLASLt, on machines that have it.
 #include <cstdio>
 #include <random>
 #include <tuple>
@@ -22,9 +22,9 @@ class ReferenceProduct : public CudaTest {
   }
 };
 
-// Both sums are of the same exact products; each errs by at most K units in the last place of the
-// sum of magnitudes, as in product_test.cc.
-TEST_F(ReferenceProduct, IsOursWithinBothRoundings) {
+// Both sums add the same exact products. Each has an error of at most K units in the last place of
+// the sum of magnitudes, as in product_test.cc.
+TEST_F(ReferenceProduct, EqualsOursWithinBothRoundings) {
   std::mt19937 random(1);
   for (const auto& [rows, outputs, inputs] :
        {std::tuple{1, 64, 96}, {128, 64, 256}, {200, 320, 1056}}) {

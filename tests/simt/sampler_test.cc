@@ -1,4 +1,4 @@
-// Sampling on the device: its bits are the host's.
+// Sampling on the device, which must have the host's bits.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -24,7 +24,8 @@ class DeviceSampler : public CudaTest {
  protected:
   Sampler& sampler() { return *backend().sampler(); }
 
-  // The device's distribution of `logits`, made in place or beside them; empty unless `state`.
+  // Returns the device's distribution of `logits`, computed in place or in a second buffer. Sets
+  // `state`; returns an empty vector if the row is not valid.
   std::vector<float> MakeOnDevice(const std::vector<float>& logits, const SamplingParams& params,
                                   RowState* state, bool in_place = false) {
     Buffer from = Upload(logits);
@@ -89,7 +90,8 @@ TEST_F(DeviceSampler, DistributionsHaveTheHostsBits) {
   }
 }
 
-// Equal entries at the edge of a cut: the lowest ids stay, over several strides of the block.
+// If entries at the edge of a cut are equal, the lowest ids are kept, across several strides of the
+// block.
 TEST_F(DeviceSampler, TiesGoToTheLowestIds) {
   std::vector<float> logits(3000);
   for (size_t v = 0; v < logits.size(); ++v) logits[v] = static_cast<float>(v * 7 % 3);
@@ -107,8 +109,8 @@ TEST_F(DeviceSampler, TiesGoToTheLowestIds) {
   }
 }
 
-// A cut keeps a beginning of the row as a library sorts it.
-TEST_F(DeviceSampler, CutsKeepTheBeginningOfTheSortedRow) {
+// A cut keeps a prefix of the row as a library sorts it.
+TEST_F(DeviceSampler, CutsKeepAPrefixOfTheSortedRow) {
   constexpr int kRows = 4, kSize = 3000;
   std::vector<float> rows;  // [2 * kRows, kSize]: logits, with ties, then their probabilities
   RowState state;
@@ -127,7 +129,7 @@ TEST_F(DeviceSampler, CutsKeepTheBeginningOfTheSortedRow) {
   std::vector<int> places(rows.size());
   ASSERT_TRUE(simt::SortRows(rows.data(), 2 * kRows, kSize, places.data()));
 
-  // Whether the first `num` places of row r are kept and no others.
+  // Returns whether exactly the first `num` positions of sorted row r are kept.
   const auto keeps = [&](const std::vector<float>& got, int r, int num) {
     int matching = 0;
     for (int i = 0; i < kSize; ++i) matching += (got[places[r * kSize + i]] > 0.0f) == (i < num);
@@ -151,7 +153,7 @@ TEST_F(DeviceSampler, CutsKeepTheBeginningOfTheSortedRow) {
   }
 }
 
-TEST_F(DeviceSampler, RowsThatAreNoneAreToldApart) {
+TEST_F(DeviceSampler, InvalidRowsAreDistinguished) {
   const auto state_of = [this](std::vector<float> logits, float temperature) {
     RowState state;
     MakeOnDevice(logits, {.temperature = temperature}, &state);
@@ -164,7 +166,7 @@ TEST_F(DeviceSampler, RowsThatAreNoneAreToldApart) {
   EXPECT_EQ(state_of({3e38f, 0}, 1e-3f), RowState::kOverflows);
 }
 
-// What slots of a draft are asked, on the device and on the host.
+// Queries about the slots of a draft, on the device and on the host.
 class DeviceSlots : public DeviceSampler {
  protected:
   struct Round {
@@ -217,7 +219,7 @@ class DeviceSlots : public DeviceSampler {
     return {.stream = stream, .position = 41, .slot = static_cast<uint32_t>(slot)};
   }
 
-  // Compares each answer with what the host's slots say; returns how many residuals were empty.
+  // Compares each answer with that of the host's slots.
   void ExpectHosts(const Round& round, SlotDraw draw) {
     const RandomStream stream = RandomStream::kResidual;
     const std::vector<SlotAnswer> got = Ask(round, draw, stream);
@@ -266,7 +268,7 @@ TEST_F(DeviceSlots, AnswersHaveTheHostsBits) {
         const auto source = RandomSource(random());
         round.tokens.push_back(Draw(round.draft.back(), source, PlaceOf(RandomStream::kDraft, i)));
       }
-      // A draft of one token, and one that the target's row does not have.
+      // A one-hot draft, and a token that the target's row does not have.
       round.target.push_back({.probs = Probs(size, 3.0f, random())});
       round.draft.push_back({.only = size - 1});
       round.tokens.push_back(size - 1);
@@ -283,8 +285,8 @@ TEST_F(DeviceSlots, AnswersHaveTheHostsBits) {
   }
 }
 
-// A draft that is the target leaves nothing: the target's own row is drawn from.
-TEST_F(DeviceSlots, AnEmptyResidualIsTheTargets) {
+// If the draft is the target, the residual is empty, and the token is drawn from the target's row.
+TEST_F(DeviceSlots, AnEmptyResidualIsDrawnFromTheTarget) {
   Round round;
   const std::vector<float> row = Probs(700, 2.0f, 5);
   round.target = {{.probs = row}, {.probs = row}};
@@ -294,8 +296,8 @@ TEST_F(DeviceSlots, AnEmptyResidualIsTheTargets) {
   EXPECT_EQ(Ask(round, SlotDraw::kTokenResidual, RandomStream::kResidual)[0].residual_mass, 0.0);
 }
 
-// Drafts of one call do not feel each other.
-TEST_F(DeviceSlots, AnswersAreTheSameBehindAnotherDraft) {
+// Drafts in the same call do not affect each other.
+TEST_F(DeviceSlots, AnswersAreTheSameAfterAnotherDraft) {
   std::vector<Buffer> rows;
   std::vector<SlotTask> slots;
   for (int i = 0; i < 4; ++i) {
@@ -343,7 +345,7 @@ TEST_F(DeviceSlots, DrawsFollowTheirWeights) {
   }
 }
 
-TEST_F(DeviceSlots, NothingCanBeDrawnFromNothing) {
+TEST_F(DeviceSlots, DrawingFromZeroWeightsGivesNoToken) {
   Buffer target = Upload(std::vector<float>(40));
   const SlotTask slot{.target = static_cast<const float*>(target.data()), .target_size = 40};
   SlotAnswer answer;

@@ -17,7 +17,7 @@ struct Numbers {
   int* out = nullptr;       // [kCount]
 };
 
-// Memory of the machine.
+// Memory that the machine watches.
 class Array {
  public:
   explicit Array(int count) : count_(count) {

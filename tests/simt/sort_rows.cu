@@ -8,7 +8,7 @@
 namespace tandem::simt {
 namespace {
 
-// Memory of a device. `error` keeps the first failure of all calls.
+// Device memory. `error` keeps the first failure of all calls.
 class DeviceArray {
  public:
   DeviceArray(size_t bytes, cudaError_t* error) : bytes_(bytes), error_(error) {
@@ -57,7 +57,7 @@ bool SortRows(const float* values, int num_rows, int size, int* places) {
         storage, bytes, keys.As<float>(), sorted.As<float>(), from.As<int>(), to.As<int>(), count,
         num_rows, begins.As<int>(), begins.As<int>() + 1);
   };
-  sort(nullptr);  // how much storage it takes
+  sort(nullptr);  // returns the required storage
   DeviceArray storage(bytes, &error);
   sort(storage.As<void>());
   to.CopyTo(places);

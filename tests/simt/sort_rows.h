@@ -1,4 +1,4 @@
-// Rows sorted by a library: a reference for cuts.
+// Rows sorted by a library, as a reference for the sampler's cuts.
 #ifndef TANDEM_TESTS_SIMT_SORT_ROWS_H_
 #define TANDEM_TESTS_SIMT_SORT_ROWS_H_
 
@@ -6,8 +6,9 @@ namespace tandem::simt {
 
 inline constexpr int kMaxSortedRows = 64;
 
-// The places of each row's numbers from the largest on, of equals the lowest first; 0 and -0 are
-// equal. On a device by CUB, on the host by the standard library. False if the device fails.
+// Writes the positions of each row's numbers in descending order; equal numbers (0 and -0 are
+// equal) are in ascending order of position. Uses CUB on a device and the standard library on the
+// host. Returns false if the device fails.
 // REQUIRES: num_rows <= kMaxSortedRows.
 //   values: [num_rows, size], without NaN   places: [num_rows, size]
 bool SortRows(const float* values, int num_rows, int size, int* places);

@@ -1,13 +1,13 @@
 // The arithmetic of tensor cores on one output, bit by bit: mma.sync.m16n8k16 of bf16 and f32 and,
-// on Hopper, wgmma, whose k is 16 too. The facts are those of "MMA-Sim: Bit-Accurate Reference
-// Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909).
+// on Hopper, wgmma, whose k is 16 too. The source is "MMA-Sim: Bit-Accurate Reference Model of
+// Tensor Cores and Matrix Cores" (arXiv 2511.10909).
 //
-// A fused sum is that of a number of f32 and of products. A product is exact and has the sum of its
-// factors' exponents for an exponent: it is not normalised, and 0 and subnormal numbers have the
-// exponent of the smallest normal one. All terms are aligned to the largest exponent and cut off,
-// toward 0, after so many bits of fraction. Their sum is exact, and is cut off to f32, subnormal
-// numbers included; from 2^128 on it is infinite. Infinities and NaN are those of real numbers.
-// A sum of 0 is +0, and NaN is 0x7FFFFFFF.
+// A fused sum adds an f32 number and several products. A product is exact, and its exponent is the
+// sum of its factors' exponents: it is not normalised, and 0 and subnormal numbers have the
+// exponent of the smallest normal one. All terms are aligned to the largest exponent and truncated
+// toward 0 after a fixed number of fraction bits. Their sum is exact, and is truncated to f32,
+// including subnormal numbers; from 2^128 on it is infinite. Infinities and NaN follow real
+// arithmetic. A sum of 0 is +0, and NaN is 0x7FFFFFFF.
 #ifndef TANDEM_TESTS_SIMT_TENSOR_CORE_ARITHMETIC_H_
 #define TANDEM_TESTS_SIMT_TENSOR_CORE_ARITHMETIC_H_
 
@@ -20,17 +20,17 @@ namespace tandem::simt {
 
 struct TensorCore {
   int fraction_bits;  // of aligned terms
-  int num_products;   // of a fused sum; sums follow each other in increasing k
+  int num_products;   // per fused sum; sums are chained in increasing k
 };
 inline constexpr TensorCore kAmpere = {24, 8};  // and Ada
 inline constexpr TensorCore kHopper = {25, 16};
-inline constexpr int kTensorDepth = 16;  // products of an instruction
+inline constexpr int kTensorDepth = 16;  // products per instruction
 
-// A number of f32, of which bf16 is the high half.
+// An f32 number, whose high half is its bf16 form.
 struct TensorNumber {
   float value;
   int32_t significand;  // times 2^(exponent - 23), signed
-  int exponent;         // 128 where it is not finite
+  int exponent;         // 128 if it is not finite
 
   static TensorNumber Of(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -43,7 +43,7 @@ struct TensorNumber {
   }
 };
 
-// sum * 2^exponent, cut off.   exponent: at least -151
+// Returns sum * 2^exponent, truncated to f32. REQUIRES: exponent >= -151.
 inline float CutToFloat(int64_t sum, int exponent) {
   const uint64_t magnitude = static_cast<uint64_t>(std::abs(sum));
   if (magnitude == 0) return 0.0f;
@@ -72,7 +72,7 @@ inline float FusedSum(const TensorNumber* a, const TensorNumber* b, int count, f
     for (int k = 0; k < count; ++k) sum += double{a[k].value} * b[k].value;
     return std::isnan(sum) ? std::bit_cast<float>(0x7FFFFFFF) : static_cast<float>(sum);
   }
-  // significand: with 46 bits of fraction, as products have
+  // significand: has 46 fraction bits, like products
   const auto cut = [&](int64_t significand, int exponent) {
     const int shift = std::min(46 - fraction_bits + largest - exponent, 63);
     return significand < 0 ? -(-significand >> shift) : significand >> shift;
@@ -84,7 +84,7 @@ inline float FusedSum(const TensorNumber* a, const TensorNumber* b, int count, f
   return CutToFloat(sum, largest - fraction_bits);
 }
 
-// An instruction's new sum of an output.   a, b: [kTensorDepth]
+// Returns an output's sum after one instruction.   a, b: [kTensorDepth]
 inline float MultiplyAndAdd(const TensorCore& core, const TensorNumber* a, const TensorNumber* b,
                             float sum) {
   for (int k = 0; k < kTensorDepth; k += core.num_products) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr TensorCore kCores[] = {kAmpere, kHopper};
 
-// An instruction's factors, 0 where nothing is said, and where the sum begins.
+// An instruction's factors, 0 by default, and the sum's start.
 struct Factors {
   float a[kTensorDepth] = {};
   float b[kTensorDepth] = {};
@@ -35,9 +35,9 @@ float Result(const TensorCore& core, const Factors& factors) {
 
 int ExponentOf(double x) { return x == 0.0 ? -126 : std::max(std::ilogb(x), -126); }
 
-// The definition in double, in which all of it is exact: a product has 16 bits and is at least
-// 2^-266, a quotient by a power of two keeps its bits, and 17 integers of less than 2^28 add
-// up to less than 2^53.
+// The definition in double, where every step is exact: a product has 16 bits and is at least
+// 2^-266, dividing by a power of two keeps its bits, and 17 integers below 2^28 add up to less than
+// 2^53.
 float PlainSum(const float* a, const float* b, int count, float start, int fraction_bits) {
   int largest = ExponentOf(start);
   double direct = start;
@@ -75,7 +75,7 @@ float NearOne(std::mt19937& random, int spread, uint32_t kept_bits) {
   return std::ldexp(significand, static_cast<int>(random() % (2 * spread + 1)) - spread);
 }
 
-TEST(TensorCoreArithmetic, IsThePlainDefinitionOnRandomBits) {
+TEST(TensorCoreArithmetic, EqualsThePlainDefinitionOnRandomBits) {
   std::mt19937 random(1);
   int num_different = 0;
   for (int trial = 0; trial < 60000; ++trial) {
@@ -96,10 +96,10 @@ TEST(TensorCoreArithmetic, IsThePlainDefinitionOnRandomBits) {
     }
     num_different += results[0] != results[1];
   }
-  EXPECT_GT(num_different, 10000);  // the two kinds of cores are not one
+  EXPECT_GT(num_different, 10000);  // the two kinds of cores differ
 }
 
-TEST(TensorCoreArithmetic, CutsTermsAfterItsBitsOfFraction) {
+TEST(TensorCoreArithmetic, TruncatesTermsAfterItsFractionBits) {
   for (const auto& [exponent, ampere, hopper] : {std::tuple{-24, 1 + 0x1p-20f, 1 + 0x1p-20f},
                                                  {-25, 1.0f, 1 + 0x1p-21f},
                                                  {-26, 1.0f, 1.0f}}) {
@@ -111,18 +111,18 @@ TEST(TensorCoreArithmetic, CutsTermsAfterItsBitsOfFraction) {
   }
 }
 
-TEST(TensorCoreArithmetic, CutsSumsTowardZero) {
+TEST(TensorCoreArithmetic, TruncatesSumsTowardZero) {
   for (const float sign : {1.0f, -1.0f}) {
     Factors factors;
     factors.start = sign;
     factors.Set(0, sign * 3, 0x1p-25f);  // three quarters of the last place
     EXPECT_EQ(Result(kHopper, factors), sign);
-    factors.Set(1, -sign * 1, 0x1p-1f);  // half of it is left, with a place more
+    factors.Set(1, -sign * 1, 0x1p-1f);  // half of the sum is left, with one more bit
     EXPECT_EQ(Result(kHopper, factors), sign * (0.5f + 0x1p-24f));
   }
 }
 
-// 1.5 * 1.5 = 2.25 has exponent 0, so what is 2^-25 of it stays.
+// 1.5 * 1.5 = 2.25 has exponent 0, so a term of 2^-25 is kept.
 TEST(TensorCoreArithmetic, DoesNotNormaliseProducts) {
   Factors factors;
   factors.Set(0, 1.5f, 1.5f).Set(1, -1.5f, 1.5f).Set(2, 0x1p-25f, 1.0f);
@@ -131,15 +131,15 @@ TEST(TensorCoreArithmetic, DoesNotNormaliseProducts) {
   EXPECT_EQ(Result(kHopper, factors), 0.0f);
 }
 
-TEST(TensorCoreArithmetic, AddsHalvesOneAfterTheOtherOnAmpere) {
+TEST(TensorCoreArithmetic, AddsBothHalvesInSequenceOnAmpere) {
   Factors factors;
   factors.Set(0, 0x1p30f, 1.0f).Set(1, -0x1p30f, 1.0f).Set(8, 1.0f, 1.0f);
   EXPECT_EQ(Result(kAmpere, factors), 1.0f);
   EXPECT_EQ(Result(kHopper, factors), 0.0f);
 }
 
-// Attention must protect its rows from this.
-TEST(TensorCoreArithmetic, CutsTermsNextToZeroTimesAHugeNumber) {
+// Attention must avoid this.
+TEST(TensorCoreArithmetic, TruncatesTermsNextToZeroTimesAHugeNumber) {
   Factors factors;
   factors.Set(0, 0x1p-30f, 1.0f);
   for (const TensorCore& core : kCores) {
@@ -152,7 +152,7 @@ TEST(TensorCoreArithmetic, CutsTermsNextToZeroTimesAHugeNumber) {
   }
 }
 
-TEST(TensorCoreArithmetic, KnowsInfinitiesNanSubnormalNumbersAndZero) {
+TEST(TensorCoreArithmetic, HandlesInfinitiesNanSubnormalNumbersAndZero) {
   for (const TensorCore& core : kCores) {
     EXPECT_EQ(Result(core, Factors().Set(3, HUGE_VALF, -2.0f)), -HUGE_VALF);
     EXPECT_EQ(Result(core, Factors().Set(3, 0x1p127f, 2.0f)), HUGE_VALF);
@@ -161,7 +161,7 @@ TEST(TensorCoreArithmetic, KnowsInfinitiesNanSubnormalNumbersAndZero) {
     for (const Factors& factors : nan) {
       EXPECT_EQ(std::bit_cast<uint32_t>(Result(core, factors)), 0x7FFFFFFFu);
     }
-    // Factors beyond f32 are finite until the sum is made.
+    // Products beyond f32 are finite until the sum is rounded.
     EXPECT_EQ(Result(core, Factors().Set(0, 0x1p127f, 2.0f).Set(1, -0x1p127f, 1.0f)), 0x1p127f);
     EXPECT_EQ(Result(core, Factors().Set(0, 0x1p-133f, 1.0f)), 0x1p-133f);
     EXPECT_EQ(Result(core, Factors().Set(0, 0x1p-100f, 0x1p-49f)), 0x1p-149f);

@@ -1,5 +1,5 @@
-// Products with weights of bf16 against the arithmetic of tensor cores, on a device and on the
-// host.
+// Products with bf16 weights compared with the modelled arithmetic of tensor cores, on a device and
+// on the host.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,8 @@
 namespace tandem::cuda {
 namespace {
 
-// Bits of every kind, or numbers within 2^12 of each other and a few zeros, which overlap in sums.
+// Returns arbitrary bits, or numbers within 2^12 of each other and a few zeros, which overlap in
+// sums.
 float AnyBf16(bool near_one, std::mt19937& random) {
   uint32_t bits = static_cast<uint32_t>(random()) & 0xFFFF0000;
   if (near_one && bits % 0x100000 == 0) bits = 0;
@@ -20,8 +21,8 @@ float AnyBf16(bool near_one, std::mt19937& random) {
   return std::bit_cast<float>(bits);
 }
 
-// An output is one chain of instructions in increasing input, whatever the rows, and these have the
-// arithmetic of tests/simt/tensor_core_arithmetic.h, bit by bit: on a device a test of that.
+// An output is one chain of instructions in increasing input, whatever the number of rows, with the
+// arithmetic of tests/simt/tensor_core_arithmetic.h bit for bit. On a device this tests that model.
 class TensorCores : public CudaTest {
  protected:
   TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, int outputs) {
@@ -82,8 +83,8 @@ TEST_F(TensorCores, MultiplyRandomBitsAsModelled) {
   }
 }
 
-// Few rows and many, from 1 to 512, with inputs that end anywhere in a step.
-TEST_F(TensorCores, GiveRowsTheBitsTheyHaveAmongOthers) {
+// From 1 to 512 rows, with inputs that end anywhere in a step.
+TEST_F(TensorCores, RowsHaveTheSameBitsInEveryBatch) {
   std::mt19937 random(22);
   for (const int device : {0, 1}) {
     if (!Open(device)) continue;

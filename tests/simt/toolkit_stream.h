@@ -1,4 +1,4 @@
-// The toolkit's stream of the device that is the host: what libraries of the toolkit are given.
+// The toolkit's stream of a simulated device, which is passed to libraries of the toolkit.
 #ifndef TANDEM_TESTS_SIMT_TOOLKIT_STREAM_H_
 #define TANDEM_TESTS_SIMT_TOOLKIT_STREAM_H_
 
@@ -10,8 +10,8 @@
 namespace tandem::simt {
 
 struct ToolkitStream {
-  // Does `work`, which returns its fault or nothing, or takes it down where the stream records.
-  // Returns 0, or an error.
+  // Runs `work`, which returns its fault or an empty string, or stores it if the stream is
+  // recording. Returns 0, or an error.
   int (*enqueue)(std::function<std::string()> work) = nullptr;
   TensorCore core = kHopper;  // of the stream's device
 };

@@ -47,7 +47,8 @@ bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Cl
          earlier.time < clock.warp_sync[by.warp()];
 }
 
-// A later visitor stands for those before it if whoever is ordered behind it is behind them too.
+// A later access replaces the earlier ones if every access that is ordered after it is also ordered
+// after them. Otherwise the scope widens.
 void WatchedMemory::Add(const ThreadId& by, const Clock& clock, Visit* visit) const {
   Scope scope = Scope::kOne;
   if (visit->time >= (of_block_ ? clock.block : clock.launch)) {
@@ -98,15 +99,15 @@ std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind ki
     case Wrong::kNothing:
       break;
     case Wrong::kIsCopied:
-      return does + " what is still being copied";
+      return does + " memory that is still being copied";
     case Wrong::kIsUnwritten:
-      return does + " what nobody wrote";
+      return does + " unwritten memory";
     case Wrong::kWriteRaces:
-      return does + " what " + name(cell.write.by) + " writes: a race";
+      return does + " memory that " + name(cell.write.by) + " writes: a race";
     case Wrong::kAtomicRaces:
-      return does + " what " + name(cell.atomic.by) + " adds to: a race";
+      return does + " memory that " + name(cell.atomic.by) + " adds to: a race";
     case Wrong::kReadRaces:
-      return does + " what " + name(cell.read.by) + " reads: a race";
+      return does + " memory that " + name(cell.read.by) + " reads: a race";
   }
   return "";
 }

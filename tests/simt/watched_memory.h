@@ -1,5 +1,5 @@
-// Memory whose every access by a kernel is watched: whether it is inside, whether somebody wrote
-// it, whether another thread's access is ordered before it.
+// Memory that checks every access by a kernel: whether it is inside, whether it reads written
+// memory, and whether it is ordered with other threads' accesses.
 #ifndef TANDEM_TESTS_SIMT_WATCHED_MEMORY_H_
 #define TANDEM_TESTS_SIMT_WATCHED_MEMORY_H_
 
@@ -12,7 +12,7 @@ namespace tandem::simt {
 
 inline constexpr int kWarpThreads = 32;
 
-// Which thread of a launch.
+// Identifies a thread of a launch.
 struct ThreadId {
   int64_t block = -1;
   int thread = -1;
@@ -21,13 +21,14 @@ struct ThreadId {
   bool operator==(const ThreadId&) const = default;
 };
 
-// The time of a launch: it goes on with every barrier, so that what happened before one is earlier.
+// The time of a launch. It advances with every barrier, so that accesses before a barrier are
+// earlier.
 struct Clock {
   uint64_t now = 1;
   uint64_t launch = 0;              // when the launch began
   uint64_t block = 0;               // when the block began
-  uint64_t barrier = 0;             // of the block, the last
-  std::vector<uint64_t> warp_sync;  // the last of each warp
+  uint64_t barrier = 0;             // the block's last barrier
+  std::vector<uint64_t> warp_sync;  // each warp's last SyncWarp
 
   void BeginLaunch() { launch = ++now; }
   void BeginBlock(int num_warps) {
@@ -38,12 +39,12 @@ struct Clock {
   void SyncWarp(int warp) { warp_sync[warp] = ++now; }
 };
 
-// kAtomic reads and writes, and is no race with its like.
+// kAtomic reads and writes. Two atomic accesses are not a race.
 enum class AccessKind { kRead, kWrite, kAtomic, kBeginCopy, kEndCopy };
 
 class WatchedMemory {
  public:
-  // `of_block`: shared memory, which is new in every block.
+  // `of_block` is for shared memory, which is new in every block.
   WatchedMemory(std::string name, std::byte* data, size_t bytes, bool of_block)
       : name_(std::move(name)), data_(data), bytes_(bytes), of_block_(of_block) {}
 
@@ -52,19 +53,20 @@ class WatchedMemory {
   bool Contains(const void* at) const {
     return at >= data_ && static_cast<const std::byte*>(at) < data_ + bytes_;
   }
-  // Whether a kernel ever wrote there.
+  // Returns whether a kernel ever wrote there.
   // REQUIRES: Contains(at).
   bool WasWritten(const void* at, size_t bytes) const;
-  // The host wrote there, in order with all kernels.
+  // Records that the host wrote there, in order with all kernels.
   // REQUIRES: Contains(at).
   void ForgetWrites(const void* at, size_t bytes);
-  // What is wrong with an access, or nothing; remembers it.
+  // Records an access and returns its fault, or an empty string.
   // REQUIRES: Contains(at).
   std::string Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
                      const Clock& clock);
 
  private:
-  // Who else has been there: one thread, several of a warp, of a block, or of several blocks.
+  // The threads that have accessed a cell: one thread, several of a warp, of a block, or of several
+  // blocks.
   enum class Scope : uint8_t { kOne, kWarp, kBlock, kGrid };
   struct Visit {
     ThreadId by;
@@ -89,7 +91,7 @@ class WatchedMemory {
   std::byte* data_;
   size_t bytes_;
   bool of_block_;
-  std::vector<Cell> cells_;  // none before the first access
+  std::vector<Cell> cells_;  // empty before the first access
 };
 
 }  // namespace tandem::simt

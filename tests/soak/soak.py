@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Everything that clients do to a server, at once and for long: `soak.py --seconds 600`.
+"""All kinds of client behaviour at once, for a long time: `soak.py --seconds 600`.
 
-Starts `tandem serve` with a key, a small queue and a small cache, and lets threads complete, stream and chat, pause and hang
-up within heads, bodies and streams, stay silent, come in crowds, send garbage, too much and too early, ask for more than the
-limits allow, read slowly, name other hosts, and forget the key. It fails if
+Starts `tandem serve` with a key, a small queue and a small cache. Threads complete, stream and chat, pause and hang up within
+heads, bodies and streams, stay silent, connect in crowds, send garbage, too much and too early, ask for more than the limits
+allow, read slowly, name other hosts, and omit the key. The test fails if
 
-  - a request that was sent whole gets no answer, another status than it should, or an answer that is not whole;
-  - a request with a seed, or a greedy one, gets another answer than it got alone, before the load, however it is drafted;
-  - something still runs, waits, holds a page, a connection, a file or a thread when all have left;
-  - the server ends by itself, does not end with 0 on SIGTERM (it then checks the books of both caches), or logs an error;
-  - memory grows: the means of resident memory over the second and the last quarter of the time differ by more than --growth
-    MB (of a minute or more: before, a server still takes memory for the first time).
+  - a complete request gets no answer, a wrong status, or an incomplete answer;
+  - a seeded or greedy request gets another answer than it got alone before the load, with any drafts;
+  - a request still runs or waits, or a page, connection, file or thread is still held after all clients have left;
+  - the server ends by itself, does not end with 0 on SIGTERM (when it checks both caches), or logs an error;
+  - memory grows: the means of resident memory over the second and the last quarter of the run differ by more than --growth
+    MB (only in runs of a minute or more: before that, a server still allocates memory for the first time).
 
-Prints what was done, a summary and memory over time. The same seed makes the same requests, in another order in time.
+Prints the counts of requests, a summary, and memory over time. The same seed makes the same requests, but their order in time varies.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 
-sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.dont_write_bytecode = True  # Do not write into the repository.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../benchmarks"))
 import comparison as lib  # noqa: E402
 import serving  # noqa: E402
@@ -36,16 +36,16 @@ MAX_BODY = 1 << 20
 MAX_BATCH = 6
 MAX_WAITING = 10
 MAX_CONNECTIONS = 64
-# With all clients' connections fewer than the server takes.
+# Together with all clients' connections, fewer than the server accepts.
 CROWD = 32
 TEXTS = ["Once upon a time", "The king", "Tom and Lily went to the park. They", "A", "über 木 \U0001f600 "]
-# A client waits no longer than this for anything.
+# A client never waits longer than this.
 PATIENCE_SECONDS = 600
 SHORTEST_JUDGED_SECONDS = 60
 
 
 class Broken(Exception):
-    """The server did what it must not."""
+    """The server behaved incorrectly."""
 
 
 class Reader:
@@ -59,7 +59,7 @@ class Reader:
         while mark not in self.data:
             part = self.connection.recv(1 << 16)
             if not part:
-                raise Broken(f"the connection ended before {mark!r}; it had said {self.data[-300:]!r}")
+                raise Broken(f"the connection ended before {mark!r}; it had sent {self.data[-300:]!r}")
             self.data += part
         found, self.data = self.data.split(mark, 1)
         return found
@@ -68,7 +68,7 @@ class Reader:
         while len(self.data) < size:
             part = self.connection.recv(1 << 16)
             if not part:
-                raise Broken(f"the connection ended {size - len(self.data)} bytes before the answer did")
+                raise Broken(f"the connection ended {size - len(self.data)} bytes before the end of the answer")
             self.data += part
         found, self.data = self.data[:size], self.data[size:]
         return found
@@ -83,7 +83,7 @@ class Reader:
                 size = int(self.until(b"\r\n"), 16)
                 body += self.exactly(size)
                 if self.exactly(2) != b"\r\n":
-                    raise Broken("a chunk is longer than it says")
+                    raise Broken("a chunk is longer than its size")
                 if size == 0:
                     return status, body
         length = re.search(r"(?i)content-length: (\d+)", head)
@@ -93,7 +93,7 @@ class Reader:
 
 
 class Alone:
-    """Requests whose answers say what they are, whatever else the server does, and what they got alone."""
+    """Requests whose answers do not depend on the server's load, with the answers that they get alone."""
 
     def __init__(self, server, tokens):
         length = max(8, tokens // 10)
@@ -104,7 +104,7 @@ class Alone:
 
     @staticmethod
     def said(answer):
-        """What must not depend on other requests, nor on drafts."""
+        """The part of an answer that must not depend on other requests or on drafts."""
         return [{key: choice[key] for key in ("index", "text", "token_ids", "finish_reason", "logprobs")} for choice in answer["choices"]]
 
     @staticmethod
@@ -118,7 +118,7 @@ class Alone:
         return Alone.said(json.loads(answer))
 
     def differ(self, server):
-        """How many are answered otherwise now."""
+        """The number of requests whose answer has changed."""
         return sum(self.ask(server, body) != answer for body, answer in zip(self.bodies, self.answers))
 
 
@@ -136,7 +136,8 @@ class Client(threading.Thread):
         self.error = ""
 
     def run(self):
-        # Those that must be refused are cheap, and those that are hung up on leave something to clean up.
+        # Requests that must be refused are cheap, and after requests that are cut off the server
+        # must clean up.
         kinds = [*((call, 4) for call in (self.whole, self.streamed, self.compared, self.leaves_stream, self.malformed)),
                  (self.leaves_whole, 3), *((call, 2) for call in (self.chat, self.pipelined, self.leaves_head, self.leaves_body,
                                                                   self.oversized, self.garbage, self.looks, self.abuses, self.pauses)),
@@ -150,7 +151,7 @@ class Client(threading.Thread):
                     connection.settimeout(PATIENCE_SECONDS)
                     call(connection)
             except (Broken, OSError, ValueError, KeyError, IndexError) as error:
-                # A server that refuses a connection it cannot hold is well; one that is not there is not.
+                # A server may refuse a connection if it has too many, but it must be running.
                 self.error = f"{call.__name__}: {type(error).__name__}: {error}"
                 return
             self.count(call.__name__)
@@ -182,13 +183,13 @@ class Client(threading.Thread):
     def expect(self, reader, *wanted):
         status, body = reader.answer()
         if status not in wanted:
-            raise Broken(f"answered {status} where {wanted} is right: {body[:400]!r}")
+            raise Broken(f"answered {status}, expected {wanted}: {body[:400]!r}")
         if status >= 400 and "message" not in json.loads(body)["error"]:
             raise Broken(f"an error without a message: {body[:400]!r}")
         self.count(f"status {status}")
         return status, body
 
-    # ---- Those that want their answer ----
+    # ---- Requests that wait for their answer ----
 
     def check_whole(self, reader):
         status, body = self.expect(reader, 200, 429)
@@ -202,7 +203,7 @@ class Client(threading.Thread):
         status, body = self.expect(reader, 200, 429)
         if status == 200:
             if not body.endswith(b"data: [DONE]\n\n") or b'"error"' in body:
-                raise Broken(f"a stream that is not whole: {body[-400:]!r}")
+                raise Broken(f"an incomplete stream: {body[-400:]!r}")
             self.count("answered")
 
     def whole(self, connection):
@@ -220,7 +221,7 @@ class Client(threading.Thread):
         (self.check_stream if body["stream"] else self.check_whole)(Reader(connection))
 
     def pipelined(self, connection):
-        """Three at once are answered in turn."""
+        """Three pipelined requests are answered in order."""
         looks = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}\r\n".encode()
         connection.sendall(self.request(self.body()) + looks + self.request(self.body(stream=True)))
         reader = Reader(connection)
@@ -234,13 +235,13 @@ class Client(threading.Thread):
         self.expect(Reader(connection), 200)
 
     def slow(self, connection):
-        """Takes a long stream in sips, and then drinks up or has enough."""
+        """Reads a long stream slowly, and then reads the rest or disconnects."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(self.request(self.body(stream=True, n=2, max_tokens=self.tokens, logprobs=3, ignore_eos=True)))
         if not connection.recv(12).endswith(b"200"):  # refused: full, or too slow before the first event
             return
         sips, patient, last = self.random.randrange(5, 30), self.random.random() < 0.5, b""
-        # Whole, or cancelled with an event that says so.
+        # The stream is complete, or cancelled with an event that says so.
         while not last.endswith(b"\r\n0\r\n\r\n") and (sips > 0 or patient):
             part = connection.recv(512 if sips > 0 else 1 << 16)
             if not part:
@@ -249,11 +250,11 @@ class Client(threading.Thread):
             sips -= 1
             if sips > 0:
                 time.sleep(0.05)
-            else:  # Through the small buffer the rest would come at 40 kB/s.
+            else:  # With the small buffer the rest would arrive at 40 kB/s.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
 
     def compared(self, connection):
-        """The same answer as alone, before the load, however it is drafted."""
+        """The answer is the same as alone before the load, with any drafts."""
         i = self.random.randrange(len(self.alone.bodies))
         body = {**self.alone.bodies[i], "speculation": {"draft_tokens": self.random.choice([0, 1, 3, 8, "auto"])}}
         connection.sendall(self.request(body))
@@ -265,7 +266,7 @@ class Client(threading.Thread):
             self.count("equal to alone")
 
     def pauses(self, connection):
-        """A request that comes in two parts, with a pause between."""
+        """A request that is sent in two parts with a pause between them."""
         request = self.request(self.body())
         middle = self.random.randrange(1, len(request))
         connection.sendall(request[:middle])
@@ -274,24 +275,24 @@ class Client(threading.Thread):
         self.check_whole(Reader(connection))
 
     def other_host(self, connection):
-        """Whoever has the key may come by another name; a server that forbids it says so."""
+        """A client with the key may use another host name. A server that forbids it says so."""
         host = self.random.choice(["evil.example", "localhost.evil.example:80", "[::1]"])
         origin = self.random.choice(["", "Origin: http://evil.example\r\n"])
         request = self.request(self.body(), headers=AUTHORIZATION + origin)
         connection.sendall(request.replace(b"Host: tandem", f"Host: {host}".encode()))
         self.expect(Reader(connection), 200, 400, 403, 421, 429)
 
-    # ---- Those that say nothing ----
+    # ---- Silent clients ----
 
     def idles(self, connection):
-        """Silent at once, or behind an answer."""
+        """Silent from the start, or after one answer."""
         if self.random.random() < 0.5:
             connection.sendall(f"GET /health HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}\r\n".encode())
             self.expect(Reader(connection), 200)
         time.sleep(3 * self.random.random())
 
     def crowds(self, connection):
-        """Many who are silent."""
+        """Many silent connections."""
         if not Client.crowd.acquire(blocking=False):
             return
         try:
@@ -303,7 +304,7 @@ class Client(threading.Thread):
         finally:
             Client.crowd.release()
 
-    # ---- Those that go away ----
+    # ---- Clients that disconnect ----
 
     def leave(self, connection):
         if self.random.random() < 0.5:  # with a reset
@@ -329,7 +330,7 @@ class Client(threading.Thread):
         connection.recv(self.random.randrange(1, 20000))
         self.leave(connection)
 
-    # ---- Those that must be refused ----
+    # ---- Requests that must be refused ----
 
     def malformed(self, connection):
         bad = self.random.choice([
@@ -344,12 +345,12 @@ class Client(threading.Thread):
         connection.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{AUTHORIZATION}"
                             f"Content-Length: {len(bad)}\r\n\r\n").encode() + bad)
         reader = Reader(connection)
-        self.expect(reader, 400, 429)  # some faults are found behind the queue
+        self.expect(reader, 400, 429)  # some faults are found only after queueing
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # the connection goes on
         self.expect(reader, 200)
 
     def abuses(self, connection):
-        """Asks for as much as fields can say: answered, refused by name, or refused because all is full."""
+        """Requests the largest values of fields: answered, refused by name, or refused because the server is full."""
         more = self.random.choice([
             {"n": 1000}, {"n": MAX_BATCH + MAX_WAITING, "max_tokens": 8}, {"max_tokens": 10**9}, {"max_tokens": 2**31 - 1}, {"logprobs": 10**6},
             {"stop": ["x" * 20000]}, {"stop": [f"stop {i}" for i in range(1000)]}, {"stop_token_ids": list(range(1000))},
@@ -363,7 +364,7 @@ class Client(threading.Thread):
         if kind == 0:  # announced and never sent
             connection.sendall(f"{POST}Content-Length: {MAX_BODY + 1}\r\n\r\n".encode())
             self.expect(Reader(connection), 413)
-        elif kind == 1:  # not announced; what the system takes at once, since the server closes 2 s after its answer
+        elif kind == 1:  # not announced; sends only as much as the system buffers at once, because the server closes 2 s after its answer
             connection.sendall(f"{POST}Transfer-Encoding: chunked\r\n\r\n{MAX_BODY + 1:x}\r\n".encode() + b" " * (1 << 15))
             self.expect(Reader(connection), 413)
         else:
@@ -380,7 +381,7 @@ class Client(threading.Thread):
         self.expect(Reader(connection), 401)
 
     def cut_chunks(self, connection):
-        """A body in chunks, whole or with a size that is none."""
+        """A body in chunks, complete or with an invalid size."""
         body = json.dumps(self.body()).encode()
         half = len(body) // 2
         good = self.random.random() < 0.5
@@ -405,13 +406,13 @@ def watch(server, clients, seconds):
             return samples
         if time.monotonic() - start > seconds + 2 * PATIENCE_SECONDS:
             waiting = ", ".join(client.doing for client in clients if client.is_alive())
-            lib.fail(f"clients still wait for answers long after the end: {waiting}; the server's log: {server.log()[-3000:]}")
+            lib.fail(f"clients are still waiting for answers long after the end: {waiting}; the server's log: {server.log()[-3000:]}")
         time.sleep(step)
     return samples
 
 
 def growth(samples):
-    """Megabytes between the means of the second and of the last quarter, and the slope of that in MB per minute."""
+    """The difference in megabytes between the means of the last and the second quarter, and its slope in MB per minute."""
     seconds = samples[-1][0]
 
     def mean(begin, end):
@@ -422,10 +423,10 @@ def growth(samples):
 
 
 def leftovers(before, server, seconds=PATIENCE_SECONDS):
-    """What the server still holds that it did not hold before, once it had time to let go."""
+    """The resources that the server holds in addition to those before the load, after it had time to free them."""
     end = time.monotonic() + seconds
     while True:
-        # One of the descriptors may be of the connection that asks for metrics.
+        # One of the descriptors can be the connection that requests metrics.
         more = {what: count - before[what] for what, count in server.holds().items() if count > before[what]}
         if not more or time.monotonic() > end:
             return [f"{count} more {what} than before the load" for what, count in more.items()]
@@ -433,25 +434,25 @@ def leftovers(before, server, seconds=PATIENCE_SECONDS):
 
 
 def judge(server, clients, samples, alone, before, args):
-    """What is wrong, as lines."""
+    """A list of the faults that were found."""
     wrong = [f"client {i}: {client.error}" for i, client in enumerate(clients) if client.error]
     if server.process.poll() is not None:
         return wrong + [f"the server ended by itself with {server.process.returncode}: {server.log()[-3000:]}"]
     if not server.await_idle(PATIENCE_SECONDS):
-        wrong.append(f"something still runs or waits {PATIENCE_SECONDS} s after everybody left")
+        wrong.append(f"a request is still running or waiting {PATIENCE_SECONDS} s after all clients left")
     for name, value in server.metrics().items():
         if name.startswith(("tandem_num_requests_", "tandem_kv_cache_usage_ratio")) and value != 0:
-            wrong.append(f"{name} is {value} after everybody left")
+            wrong.append(f"{name} is {value} after all clients left")
     wrong += leftovers(before, server)
     differing = alone.differ(server)
     if differing:
-        wrong.append(f"{differing} requests have another answer after the load than before")
+        wrong.append(f"{differing} requests have a different answer after the load than before")
     status = server.stop(PATIENCE_SECONDS)
     if status != 0:
         wrong.append(f"the server ended with {status}: {server.log()[-6000:]}")
-    wrong += [f"the server said: {line}" for line in server.log().splitlines() if "[error]" in line or "[critical]" in line][:5]
+    wrong += [f"the server logged: {line}" for line in server.log().splitlines() if "[error]" in line or "[critical]" in line][:5]
     if any(client.error for client in clients):
-        return wrong  # Those who stopped early left the server with less to do.
+        return wrong  # Clients that stopped early reduced the load, so memory is not compared.
     grown, slope = growth(samples)
     print(f"memory: {samples[len(samples) // 4][1] / 1e6:.1f} MB after a quarter, {max(size for _, size in samples) / 1e6:.1f} MB at most, "
           f"{grown:+.2f} MB from the second quarter to the last ({slope:+.2f} MB per minute)")
@@ -461,18 +462,18 @@ def judge(server, clients, samples, alone, before, args):
 
 
 def summary(done):
-    """What a reader wants to know, of counts by name."""
+    """A summary of the counts."""
     def of(*names):
         return sum(done.get(name, 0) for name in names)
 
     faults = of("leaves_head", "leaves_body", "leaves_whole", "leaves_stream", "pauses", "slow", "idles") + CROWD * of("crowds")
-    return (f"{of('answered')} requests held, {of('equal to alone')} of them compared with the same request alone; {faults} faults of "
+    return (f"{of('answered')} requests answered correctly, {of('equal to alone')} of them compared with the same request alone; {faults} faults of "
             f"clients survived; {of('malformed', 'oversized', 'garbage', 'wrong_key', 'abuses', 'other_host', 'cut_chunks')} bad inputs tried; "
-            f"{of('status 429')} refused because all was full; {of('tokens')} tokens")
+            f"{of('status 429')} refused because the server was full; {of('tokens')} tokens")
 
 
 def add_up(server, clients):
-    """What all clients did, and the server's own counts while it lives."""
+    """The counts of all clients, and the server's own counts if it is running."""
     done = {}
     for client in clients:
         for what, count in client.done.items():
@@ -489,17 +490,18 @@ def parse_arguments():
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=400, help="of the longest answers; fewer for a server that is slow")
-    parser.add_argument("--threads", type=int, default=1, help="of the server's engine")
+    parser.add_argument("--tokens", type=int, default=400, help="tokens of the longest answers; use fewer for a slow server")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the server's engine")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--growth", type=float, default=8, help="megabytes that memory may grow by; more for a sanitizer")
-    parser.add_argument("--wrapper", default="", help="put before the server's command")
+    parser.add_argument("--growth", type=float, default=8, help="megabytes by which memory may grow; use more with a sanitizer")
+    parser.add_argument("--wrapper", default="", help="command that runs the server's command")
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    # Six sequences run, few wait, and 9 MB of cache hold about five of them: refusals and preemptions are part of it.
+    # Six sequences run, few can wait, and 9 MB of cache hold about five of them, so that there are
+    # refusals and preemptions.
     options = ["--threads", str(args.threads), "--max-batch", str(MAX_BATCH), "--max-waiting", str(MAX_WAITING), "--kv-memory", "9M",
                "--max-body", str(MAX_BODY), "--max-connections", str(MAX_CONNECTIONS), "--api-key", KEY, "--model-name", "soak",
                "--max-unread", "64K", "--strict-requests"]

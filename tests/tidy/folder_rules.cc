@@ -12,10 +12,10 @@ constexpr std::array<std::string_view, 20> kChain = {
     "ranks",  "checkpoint", "text",    "constraint", "chat",    "model",      "draft",
     "verify", "engine",     "proof",   "server",     "tools",   "bench"};
 
-// Folders outside the chain, which may use all of it.
+// Folders outside the chain, which can use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};
 
-// The headers of include/tandem/, each with the folder whose place in the chain is its own.
+// The headers of include/tandem/, each with the folder whose place in the chain it has.
 struct PublicHeader {
   std::string_view name;
   std::string_view folder;
@@ -75,14 +75,14 @@ bool Contains(const List& list, std::string_view value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// The place in the chain; -1 outside it.
+// Returns a folder's place in the chain, or -1 outside it.
 int PlaceInChain(std::string_view folder) {
   const auto at = std::find(kChain.begin(), kChain.end(), folder);
   return at == kChain.end() ? -1 : static_cast<int>(at - kChain.begin());
 }
 
-// The folder in the chain that a file stands for: of a public header, given as "tandem/x.h" or by
-// its path, the one of kPublicHeaders.
+// Returns a file's folder in the chain. For a public header, given as "tandem/x.h" or by its path,
+// this is the folder in kPublicHeaders.
 std::string_view FolderInChain(std::string_view path) {
   std::string_view name = path;
   if (name.starts_with(kPublicFolder)) {
@@ -98,13 +98,13 @@ std::string_view FolderInChain(std::string_view path) {
   return "";
 }
 
-// Says why `path` may not include `include`; empty if it may.
-std::string WhyNotInChain(std::string_view path, const Include& include) {
+// Returns why `path` must not include `include`, or an empty string if the include is allowed.
+std::string IncludeFault(std::string_view path, const Include& include) {
   const std::string_view target = TopFolder(include.path);
   const int target_place = PlaceInChain(FolderInChain(include.path));
   if (TopFolder(path) == "python" && !include.angle) {
     if (target == "python" || Contains(kLibraries, target)) return "";
-    return "python/ stands on <tandem/...> only, as every user of the library";
+    return "python/ includes <tandem/...> only, like every user of the library";
   }
   if (include.angle) {
     const bool is_of_a_user = TopFolder(path) == "python" || TopFolder(path) == "examples";
@@ -114,7 +114,7 @@ std::string WhyNotInChain(std::string_view path, const Include& include) {
   }
   if (Contains(kLibraries, target)) return "";
   if (target == "tests") return IsTest(path) ? "" : "only tests may include tests/";
-  if (target_place < 0) return "begins with neither one of our folders nor a known library";
+  if (target_place < 0) return "starts with neither one of our folders nor a known library";
   if (path.starts_with(kPublicFolder) && target != "tandem") {
     return "public headers include public headers only";
   }
@@ -145,7 +145,7 @@ Violations CheckFolderChain(const Files& files) {
   for (const auto& [path, text] : files) {
     if (!IsCpp(path)) continue;
     for (const Include& include : Includes(text)) {
-      const std::string why = WhyNotInChain(path, include);
+      const std::string why = IncludeFault(path, include);
       if (!why.empty()) AddIncludeViolation(path, include, why, &violations);
     }
   }
@@ -155,13 +155,14 @@ Violations CheckFolderChain(const Files& files) {
 Violations CheckVerifySeesProposalsOnly(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
-    // A test of the judge may bring a proposer along.
+    // Tests of the judge can use a proposer.
     if (!IsCpp(path) || TopFolder(path) != "verify" || IsTest(path)) continue;
     for (const Include& include : Includes(text)) {
       if (TopFolder(include.path) != "draft" || include.path == "draft/proposal.h") {
         continue;
       }
-      AddIncludeViolation(path, include, "of draft/, verify/ includes what a proposal is only",
+      AddIncludeViolation(path, include,
+                          "verify/ includes only the definition of a proposal from draft/",
                           &violations);
     }
   }

@@ -1,4 +1,4 @@
-// Rules of who may use whom (docs/design.md, "Folders: one chain").
+// Rules for includes and links between folders (docs/design.md, "Folders: one chain").
 #ifndef TANDEM_TESTS_TIDY_FOLDER_RULES_H_
 #define TANDEM_TESTS_TIDY_FOLDER_RULES_H_
 
@@ -6,23 +6,23 @@
 
 namespace tandem::tidy {
 
-// A file includes from its own folder and from folders to the left. tests/, benchmarks/, and tests
-// beside the code may use tests/ too; nothing else may. Quoted paths begin at the root of the
-// sources or name a known library.
+// A file includes from its own folder and from folders to the left. Only tests/, benchmarks/ and
+// tests next to the code can also use tests/. Quoted paths start at the root of the sources or name
+// a known library.
 Violations CheckFolderChain(const Files& files);
 
-// verify/ sees the proposal, not the proposer: of draft/ it includes proposal.h
-// and draft_tokens.h only.
+// verify/ sees the proposal, not the proposer: from draft/ it includes only proposal.h.
 Violations CheckVerifySeesProposalsOnly(const Files& files);
 
-// Nothing outside kernels/ includes a device's folder, and no device's folder another's.
+// Only kernels/ includes devices' folders, and a device's folder does not include another's.
 Violations CheckDevicesAreHidden(const Files& files);
 
-// .cu and .cuh files include the toolkit, CUB, a few standard headers, plain headers
-// and kernels/cuda/; those plain views include nothing heavier. So nvcc stays fast.
+// .cu and .cuh files include the toolkit, CUB, a few standard headers, plain headers and
+// kernels/cuda/; those plain headers do not include anything heavier. This keeps nvcc fast.
 Violations CheckCudaIncludes(const Files& files);
 
-// Each kernels/cuda/x.cu has a twin in kernels/cpu/ with the stem x, alone or before an underscore.
+// Each kernels/cuda/x.cu has a twin in kernels/cpu/ with the stem x, followed by the suffix or an
+// underscore.
 Violations CheckCudaHasTwins(const Files& files);
 
 // A folder's CMakeLists.txt names libraries of folders to the left only.

@@ -31,7 +31,8 @@ bool IsSkippedFolder(const std::string& path) {
   return path == "build" || name == "__pycache__";
 }
 
-// Where the literal or comment that starts at `start` ends; `start` itself if none starts there.
+// Each returns the end of the comment or literal that starts at `start`, or `start` if none starts
+// there.
 size_t SkipComment(std::string_view text, size_t start) {
   const std::string_view rest = text.substr(start);
   if (rest.starts_with("//")) return std::min(text.find('\n', start), text.size());

@@ -11,19 +11,19 @@
 
 namespace tandem::tidy {
 
-// Contents by path from the root, with forward slashes.
+// Contents of files by their path from the root, with forward slashes.
 using Files = std::map<std::string, std::string>;
 
-// What breaks a rule, each as "path:line: what was found, what is allowed".
+// Violations of rules, each as "path:line: the text found, the text allowed".
 using Violations = std::vector<std::string>;
 
 struct SourceTree {
   Files files;                  // sources, build files, scripts and documents
-  std::set<std::string> paths;  // every file and folder, those of `files` too
+  std::set<std::string> paths;  // every file and folder, including those of `files`
 };
 
-// Reads the tree under `root` but for build/ and hidden folders other than .ci. The contents of
-// tests/data/ are not sources.
+// Reads the tree under `root`, except build/ and hidden folders other than .ci. Does not read the
+// contents of tests/data/, which are not sources.
 SourceTree ReadSourceTree(const std::filesystem::path& root);
 
 bool IsHeader(std::string_view path);  // .h .cuh
@@ -32,16 +32,17 @@ bool IsCpp(std::string_view path);     // .h .cc .cu .cuh
 // *_test.cc, *_benchmark.cc, *_fuzz.cc, *_testing.h, and all of tests/ and benchmarks/.
 bool IsTest(std::string_view path);
 
-// "kernels" for "kernels/cpu/x.cc"; nothing for a file at the root.
+// Returns "kernels" for "kernels/cpu/x.cc", and an empty string for a file at the root.
 std::string_view TopFolder(std::string_view path);
 
-// The lines, without their ends. Line n of an editor is at n - 1.
+// Returns the lines without their newlines. Line n of an editor is at index n - 1.
 std::vector<std::string_view> Lines(std::string_view text);
 
-// The same text with blanks for comments and for what is inside string and character literals.
+// Returns the text with blanks in place of comments and of the contents of string and character
+// literals.
 std::string CodeOnly(std::string_view cpp_text);
 
-// True if `word` stands in `line` with no letter, digit or underscore beside it.
+// Returns whether `line` contains `word` without a letter, digit or underscore next to it.
 bool HasWord(std::string_view line, std::string_view word);
 
 struct Include {

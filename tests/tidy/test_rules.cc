@@ -13,11 +13,11 @@ namespace {
 
 struct Reader {
   std::string_view word;
-  std::vector<std::string_view> allowed;  // beginnings of paths
+  std::vector<std::string_view> allowed;  // prefixes of paths
   std::string_view rule;
 };
 
-// Faults that the proof plants, to see them caught.
+// Faults that the proof plants to check that they are caught.
 constexpr std::string_view kPlanted = "proof/planted_faults.";
 
 const std::vector<Reader>& Readers() {
@@ -36,11 +36,11 @@ const std::vector<Reader>& Readers() {
        "blocks are computed in base/philox.cc, and on a device at counters formed there"},
       {"Philox4x32",
        {"base/philox", "tools/"},
-       "counters are formed in base/philox.cc; tools may make weights with it"}};
+       "counters are formed in base/philox.cc; tools can make weights with it"}};
   return readers;
 }
 
-// The names of the tests in a source, as Suite.Name.
+// Returns the names of the tests in a source, as Suite.Name.
 std::set<std::string> TestsIn(const std::string& text) {
   static const std::regex test(R"(\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\))");
   const std::string code = CodeOnly(text);
@@ -51,7 +51,7 @@ std::set<std::string> TestsIn(const std::string& text) {
   return names;
 }
 
-// Whether a Python source defines this function, or this method as Class.method.
+// Returns whether a Python source defines this function, or this method if given as Class.method.
 bool Defines(const std::string& text, const std::string& test) {
   const size_t dot = test.find('.');
   const bool has_class = dot != std::string::npos;
@@ -63,9 +63,10 @@ bool Defines(const std::string& text, const std::string& test) {
 constexpr std::string_view kPage = "docs/bug_catalogue.md";
 constexpr int kRows = 80;
 
-// Folders whose programs run against what others wrote, and loads that check how long things take.
-constexpr std::string_view kMayGiveUp[] = {"benchmarks/", "tests/clients/", "tests/sanitizers/",
-                                           "tests/soak/"};
+// Folders of programs that run against third-party software, and of load tests that check
+// durations.
+constexpr std::string_view kMayTimeOut[] = {"benchmarks/", "tests/clients/", "tests/sanitizers/",
+                                            "tests/soak/"};
 
 }  // namespace
 
@@ -118,7 +119,7 @@ Violations CheckBugCatalogue(const Files& files) {
     if (!std::regex_search(line, row, row_start)) continue;
     rows.insert(std::stoi(row[1].str()));
     if (!names_tests && line.find("waits for") == line.npos) {
-      violations.push_back(At(kPage, i + 1, "names no test and says not what it waits for"));
+      violations.push_back(At(kPage, i + 1, "names no test and does not say what it waits for"));
     }
   }
   for (int row = 1; row <= kRows; ++row) {
@@ -144,7 +145,7 @@ Violations CheckTestsNeverGiveUp(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
     const bool may_give_up =
-        std::any_of(std::begin(kMayGiveUp), std::end(kMayGiveUp),
+        std::any_of(std::begin(kMayTimeOut), std::end(kMayTimeOut),
                     [&path = path](std::string_view folder) { return path.starts_with(folder); });
     if (may_give_up) continue;
     const bool is_bound = IsTest(path);

@@ -16,7 +16,7 @@ constexpr size_t kMaxColumns = 100;
 constexpr size_t kMaxDocumentColumns = 120;
 constexpr size_t kMaxLines = 600;
 
-// Words that this file forbids are written in two parts, so that it keeps its own rules.
+// Words that this file forbids are written in two parts, so that it follows its own rules.
 constexpr std::array<std::string_view, 3> kNotes = {
     "TO"
     "DO",
@@ -77,8 +77,9 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
     "absl::Now",    "GetCurrentTimeNanos", "system_clock", "high_resolution_clock",
     "gettimeofday", "CLOCK_REALTIME",      "std::time",    "time(nullptr)"};
 
-// Who stamps what people read, such as when an answer was created, or tells a model the day.
-constexpr std::array<std::string_view, 8> kStampers = {
+// Files that make time stamps for people, such as the creation time of an answer, or that give a
+// model the date.
+constexpr std::array<std::string_view, 8> kTimeStampFiles = {
     "tools/kv_store_command.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc", "server/api/service.cc",
     "tools/conversation.cc",     "kvevents/cache_events.cc"};
@@ -103,7 +104,8 @@ bool IsLibrary(std::string_view path) {
          IsCpp(path) && !IsTest(path);
 }
 
-// Lines of the code of C++ files that `wanted` chooses which contain one of `words`.
+// Returns a violation for each line of code that contains one of `words`, in the C++ files that
+// `wanted` selects.
 template <typename Words>
 Violations FindWords(const Files& files, const std::function<bool(std::string_view)>& wanted,
                      const Words& words, std::string_view message) {
@@ -142,7 +144,7 @@ bool IsCondition(std::string_view code) {
   return code.substr(word).starts_with("if") || code.substr(word).starts_with("elif");
 }
 
-// The targets of [text](target) outside of code.
+// Returns the targets of [text](target) outside code.
 std::vector<std::string> LinkTargets(std::string_view line) {
   std::vector<std::string> targets;
   bool in_code = false;
@@ -155,7 +157,8 @@ std::vector<std::string> LinkTargets(std::string_view line) {
   return targets;
 }
 
-// Whether it has a command in backquotes of more than half a line, which is not wrapped.
+// Returns whether the line has a command in backquotes of more than half a line, which is not
+// wrapped.
 bool HasLongCommand(std::string_view line) {
   for (size_t open = line.find('`'); open != line.npos;) {
     const size_t close = line.find('`', open + 1);
@@ -218,7 +221,7 @@ Violations CheckIncludeGuards(const Files& files) {
 
 Violations CheckNoUsingNamespaceInHeaders(const Files& files) {
   return FindWords(files, IsHeader, std::array<std::string_view, 1>{"using namespace"},
-                   "a header decides that for everybody who includes it");
+                   "a header would decide this for every file that includes it");
 }
 
 Violations CheckNoDeviceMacros(const Files& files) {
@@ -278,7 +281,7 @@ Violations CheckRandomNumbersArePassedIn(const Files& files) {
     ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
       for (std::string_view constant : kPhiloxConstants) {
         if (LowerCase(code).find(constant) == std::string::npos) continue;
-        violations.push_back(At(path, line, "Philox stands in base/philox.cc only"));
+        violations.push_back(At(path, line, "Philox is implemented in base/philox.cc only"));
       }
     });
   }
@@ -287,9 +290,9 @@ Violations CheckRandomNumbersArePassedIn(const Files& files) {
 
 Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files) {
   const auto may_not = [](std::string_view path) {
-    return std::find(kStampers.begin(), kStampers.end(), path) == kStampers.end();
+    return std::find(kTimeStampFiles.begin(), kTimeStampFiles.end(), path) == kTimeStampFiles.end();
   };
-  return FindWords(files, may_not, kTimeOfDay, "durations and deadlines are base/instant.h's");
+  return FindWords(files, may_not, kTimeOfDay, "durations and deadlines use base/instant.h");
 }
 
 Violations CheckWakingStoresAreSequential(const Files& files) {
@@ -315,7 +318,7 @@ Violations CheckNoNotes(const Files& files) {
   for (const auto& [path, text] : files) {
     ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
       for (std::string_view note : kNotes) {
-        if (HasWord(line, note)) violations.push_back(At(path, number, "a note to oneself"));
+        if (HasWord(line, note)) violations.push_back(At(path, number, "a note about later work"));
       }
     });
   }
@@ -375,7 +378,7 @@ Violations CheckNoMachinePathsOrRegistries(const Files& files) {
     ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
       for (std::string_view machine_path : kMachinePaths) {
         if (line.find(machine_path) == line.npos) continue;
-        violations.push_back(At(path, number, "a path of somebody's machine"));
+        violations.push_back(At(path, number, "a path of a particular machine"));
       }
       for (std::string_view host : kRegistries) {
         if (line.find(host) == line.npos) continue;
@@ -403,7 +406,8 @@ Violations CheckPythonIsIsolated(const Files& files) {
   return violations;
 }
 
-// As links name a heading: in small letters, with hyphens for spaces and without punctuation.
+// Returns the anchor of a heading in links: in lower case, with hyphens for spaces and without
+// punctuation.
 std::string AnchorOf(std::string_view heading) {
   std::string anchor;
   for (const char c : heading.substr(std::min(heading.find_first_not_of("# "), heading.size()))) {

@@ -112,9 +112,9 @@ class PieceReader {
   absl::Status CheckModel() {
     for (const char* const key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const json value = model_.value(key, json());
-      if (!value.is_null() && value != "") return HasNoPlace(absl::StrCat("model.", key));
+      if (!value.is_null() && value != "") return CannotBeStored(absl::StrCat("model.", key));
     }
-    if (model_.value("ignore_merges", false)) return HasNoPlace("model.ignore_merges");
+    if (model_.value("ignore_merges", false)) return CannotBeStored("model.ignore_merges");
     const json unknown = model_.value("unk_token", json());
     if (unknown.is_string()) {
       const auto found = ids_.find(unknown.get<std::string>());
@@ -130,7 +130,7 @@ class PieceReader {
     for (int byte = 0; byte < 256; ++byte) {
       const std::string name = absl::StrFormat("<0x%02X>", byte);
       const auto found = ids_.find(name);
-      if (found == ids_.end()) return HasNoPlace(absl::StrCat("the lack of a token ", name));
+      if (found == ids_.end()) return CannotBeStored(absl::StrCat("the lack of a token ", name));
       SetKind(found->second, TokenKind::kByte);
     }
     return absl::OkStatus();
@@ -145,13 +145,14 @@ class PieceReader {
       pairs_.emplace(left, right);
       if (merged == last) continue;
       if (!seen.insert(merged).second) {
-        return HasNoPlace(absl::StrCat("the position of the merge ", Quoted(View(left)), " ",
-                                       Quoted(View(right)),
-                                       ", apart from other merges to that token,"));
+        return CannotBeStored(absl::StrCat("the position of the merge ", Quoted(View(left)), " ",
+                                           Quoted(View(right)),
+                                           ", apart from other merges to that token,"));
       }
       const auto found = ids_.find(merged);
       if (found == ids_.end()) {
-        return HasNoPlace(absl::StrCat("a merge to ", Quoted(merged), ", which is not a token,"));
+        return CannotBeStored(
+            absl::StrCat("a merge to ", Quoted(merged), ", which is not a token,"));
       }
       pieces_.scores[found->second] = score -= 1.0f;
       last = merged;
@@ -173,11 +174,12 @@ class PieceReader {
         if (!IsPart(left) || !IsPart(right)) continue;
         ++num_pairs;
         if (pairs_.contains({left, right})) continue;
-        return HasNoPlace(
+        return CannotBeStored(
             absl::StrCat("the lack of a merge ", Quoted(View(left)), " ", Quoted(View(right))));
       }
     }
-    return num_pairs == pairs_.size() ? absl::OkStatus() : HasNoPlace("a merge of special tokens");
+    return num_pairs == pairs_.size() ? absl::OkStatus()
+                                      : CannotBeStored("a merge of special tokens");
   }
 
   bool IsText(size_t id) const {
@@ -190,7 +192,9 @@ class PieceReader {
     return found != ids_.end() && IsText(found->second);
   }
   void SetKind(size_t id, TokenKind kind) { pieces_.kinds[id] = static_cast<int32_t>(kind); }
-  absl::Status HasNoPlace(const std::string& what) const { return HasNoPlaceInGguf(file_, what); }
+  absl::Status CannotBeStored(const std::string& what) const {
+    return HasNoPlaceInGguf(file_, what);
+  }
 
   const std::vector<std::pair<std::string, std::string>> merges_;
   const json& model_;

@@ -83,7 +83,7 @@ DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
   }
 }
 
-bool IsOfTurnedHeads(absl::string_view name) {
+bool IsRotated(absl::string_view name) {
   return absl::StrContains(name, ".q_proj.") || absl::StrContains(name, ".k_proj.");
 }
 
@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                        .part_shape = tensor.shape,
                        .source_dtype = view.dtype,
                        .dtype = dtype,
-                       .is_turned = IsOfTurnedHeads(tensor.name)});
+                       .is_turned = IsRotated(tensor.name)});
     Output& output = outputs.back();
     if (form.joins_gate_and_up && absl::EndsWith(tensor.name, kGate)) {
       output.name = absl::StrReplaceAll(tensor.name, {{kGate, ".gate_up_proj.weight"}});

@@ -7,10 +7,10 @@
 
 namespace tandem {
 
-// Of every instruction set that this build has kernels for and this machine can run, best first.
-// They live as long as the program.
+// The kernels of every instruction set that this build has kernels for and this machine can run,
+// best first. They live as long as the program.
 std::vector<const CpuKernels*> RunnableCpuKernels();
-// The first of them.
+// The first entry of RunnableCpuKernels().
 inline const CpuKernels& BestCpuKernels() {
   static const CpuKernels& kernels = *RunnableCpuKernels().front();
   return kernels;

@@ -1,4 +1,4 @@
-// Stands in for cpu_isa_x86.cc on other machines.
+// Replaces cpu_isa_x86.cc on other architectures.
 #include "kernels/cpu/isa/cpu_isa.h"
 
 namespace tandem {

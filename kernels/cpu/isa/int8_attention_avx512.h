@@ -1,9 +1,9 @@
-// Attention over a cache of int8 by dot products of integers; include after simd_avx512.h.
+// Attention over an int8 cache by dot products of integers. Include it after simd_avx512.h.
 //
-// A query is rounded to integers of 16 bits times a scale of its own, and so are the weights
-// of a tile. Their high and low bytes are multiplied apart and summed exactly, so that only the
-// few operations on sums round. Weights that are not seen are 0, and so is what they multiply:
-// bytes are never NaN.
+// Each query is rounded to integers of 16 bits times its own scale, and so are the weights of each
+// tile. Their high and low bytes are multiplied separately and summed exactly, so only the few
+// operations on the sums round. The weights of positions that are not seen are 0, and so are the
+// products: bytes are never NaN.
 #ifndef TANDEM_KERNELS_CPU_ISA_INT8_ATTENTION_AVX512_H_
 #define TANDEM_KERNELS_CPU_ISA_INT8_ATTENTION_AVX512_H_
 
@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-// As PlainDot. With the intrinsic, GCC 12 keeps every sum of a loop in two registers and in memory.
+// As PlainDot. With the intrinsic, GCC 12 keeps each sum of a loop in two registers and in memory.
 struct VnniDot {
   static constexpr bool kHasPairs = false;
   static constexpr bool kIsSigned = false;
@@ -32,12 +32,15 @@ namespace {
 
 inline constexpr int kPlanes = 2;                    // low bytes, high bytes
 inline constexpr float kMaxQuery = 127.0f * 256.0f;  // high bytes from -127 to 127
-// Of weights, which are not negative and at most e^kWholeSlack above the largest so far.
+// The largest integer weight. Weights are not negative.
 inline constexpr float kMaxWeight = 65535.0f;
-inline constexpr float kWholeSlack = 1.0f;
-// Queries, and scales of values, all below this count as zeros: others over them might be infinite.
+// The slack of SoftmaxTile: weights are at most e^kIntegerSlack.
+inline constexpr float kIntegerSlack = 1.0f;
+// If all elements of a query, or all scales of values, are smaller than this, they count as zeros:
+// their inverse might be infinite.
 inline constexpr float kNothing = 0x1p-100f;
-// Vectors at once: 4 * 2 planes * 2 halves, or slices of 16 dimensions, are 16 sums.
+// Query vectors that are processed at once: 4 vectors * 2 planes * 2 halves of a tile (or slices of
+// 16 dimensions) are 16 sums.
 inline constexpr int kDotVectors = 4;
 
 struct Int8DotKv {
@@ -46,14 +49,16 @@ struct Int8DotKv {
   static constexpr bool kWidens = false;
 };
 
-// What is left of a score's two sums, behind the words of a group's queries.
+// The constants of a query, which follow the words of its group's queries.
 struct QueryEnd {
-  int32_t first[kPlanes];  // what sums begin with: -128 times the plane's, as keys are 128 more
+  // The initial values of the planes' sums: -128 times the sum of a plane's bytes, because 128 is
+  // added to keys.
+  int32_t first[kPlanes];
   float scale;
 };
 
-// Of the group of `count` vectors that begins with `first`: [words of a key, count, kPlanes], then
-// [count] QueryEnd.
+// The queries of the group of `count` vectors that starts at `first`: [words of a key, count,
+// kPlanes], then [count] QueryEnd.
 inline uint32_t* GroupQueries(const AttendState& s, int first) {
   return reinterpret_cast<uint32_t*>(s.queries + static_cast<int64_t>(first) * s.padded_dim);
 }
@@ -62,14 +67,14 @@ inline QueryEnd* QueryEnds(const AttendState& s, int first, int count) {
   return reinterpret_cast<QueryEnd*>(GroupQueries(s, first) + words * count * kPlanes);
 }
 
-// Integers in the low bits of the sum.
+// Rounds to integers, which are in the low bits of the result.
 inline __m512i RoundToBits(Floats x) { return _mm512_castps_si512(Add(x, Splat(0x1.8p23f))); }
 
-// words: the query's first, one of every `stride`.
+// Rounds a query to integers.   words: the query's first word; its words are `stride` apart
 inline void PackQuery(const float* query, int head_dim, uint32_t* words, int stride,
                       QueryEnd* end) {
   Floats most = Zero();
-  Floats nothing = Zero();  // or NaN
+  Floats nothing = Zero();  // sums of 0 * x: 0, or NaN if an x is not finite
   for (int d = 0; d < head_dim; d += kLanes) {
     const Floats x = LoadPart(query + d, head_dim - d < kLanes ? head_dim - d : kLanes);
     most = Max(most, Max(x, Sub(Zero(), x)));
@@ -115,7 +120,7 @@ inline void PackQueries<Int8DotKv>(const AttendState& s) {
   }
 }
 
-// 256 high + low, rounded once.
+// 256 * high + low, rounded once.
 inline Floats PlanesSum(__m512i low, __m512i high) {
   return MulAdd(SignedToFloats(high), Splat(256.0f), SignedToFloats(low));
 }
@@ -167,18 +172,19 @@ void ScoreIntegers(const AttendState& s, const Tile& tile, int first_vector) {
   }
 }
 
-// Weights of a tile: kAttendTile low bytes, as many high bytes, and what 1 stands for.
+// The integer weights of a tile, in words: kAttendTile low bytes, kAttendTile high bytes, and the
+// value of the integer 1.
 inline constexpr int kPlaneWords = kAttendTile / 4;
 inline constexpr int kWeightStep = kPlanes * kPlaneWords;
 
-// What weights are multiplied by to be integers, the scales of their values among it.
-struct WholeWeights {
+// The factors that turn weights times the scales of their values into integers.
+struct IntegerWeights {
   Floats factors[kHalves];
-  float step;  // what 1 stands for; NaN if a scale is
+  float step;  // the value of the integer 1; NaN if a scale is NaN
 };
 
-inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
-  WholeWeights whole;
+inline IntegerWeights IntegerWeightsOf(const AttendState& s, IndexRange lanes) {
+  IntegerWeights whole;
   Floats most = Zero();
   uint32_t is_nan = 0;
   for (int h = 0; h < kHalves; ++h) {
@@ -186,7 +192,7 @@ inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
     most = Max(whole.factors[h], most);
     is_nan |= IsNan(whole.factors[h]);
   }
-  constexpr float kLargestExp = 2.7182820f;  // e^kWholeSlack
+  constexpr float kLargestExp = 2.7182820f;  // e^kIntegerSlack
   const float largest = kLargestExp * Largest(most);
   const bool any = largest >= kNothing;
   const Floats inverse = Splat(any ? kMaxWeight / largest : 0.0f);
@@ -195,8 +201,8 @@ inline WholeWeights WholeWeightsOf(const AttendState& s, IndexRange lanes) {
   return whole;
 }
 
-inline void StoreWholeWeights(const Floats* weights, const WholeWeights& whole, float* out) {
-  // The low 16 bits of each lane.
+inline void StoreIntegerWeights(const Floats* weights, const IntegerWeights& whole, float* out) {
+  // The order that takes the low 16 bits of each lane.
   const __m512i order =
       _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
                        24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -211,25 +217,26 @@ inline void StoreWholeWeights(const Floats* weights, const WholeWeights& whole, 
 
 inline void WeighIntegers(const AttendState& s, int first) {
   const bool all_see = s.AllSee(first);
-  WholeWeights whole = WholeWeightsOf(s, {0, all_see ? kAttendTile : 0});
+  IntegerWeights whole = IntegerWeightsOf(s, {0, all_see ? kAttendTile : 0});
   for (int vector = 0; vector < s.num_vectors; ++vector) {
     const IndexRange lanes = all_see ? IndexRange{0, kAttendTile} : VisibleLanes(s, vector, first);
     Floats weights[kHalves] = {Zero(), Zero()};
-    if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes, kWholeSlack, weights);
-    if (!all_see) whole = WholeWeightsOf(s, lanes);
-    StoreWholeWeights(weights, whole, s.scores + vector * kAttendTile);
+    if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes, kIntegerSlack, weights);
+    if (!all_see) whole = IntegerWeightsOf(s, lanes);
+    StoreIntegerWeights(weights, whole, s.scores + vector * kAttendTile);
   }
 }
 
-// Where values are interleaved, behind those that GatherWords may have brought: word d of row i,
-// of padded_dim words, has the values at d of positions 4 i to 4 i + 3 of the tile.
+// The place of the interleaved values, after those that GatherWords may have written: word d of row
+// i, [kAttendTile / 4, padded_dim], holds element d of the values of positions 4 i to 4 i + 3 of
+// the tile.
 inline uint32_t* InterleavedValues(const AttendState& s) {
   return reinterpret_cast<uint32_t*>(s.wide_values) + kPlaneWords * s.padded_dim;
 }
 
 inline void InterleaveValues(const AttendState& s, const Tile& tile) {
-  // Parts of 16 bytes are interleaved by themselves: part q gets elements 4 q to 4 q + 3 of
-  // each 16.
+  // The unpack instructions interleave within parts of 16 bytes. Part q gets elements 4 q to 4 q +
+  // 3 of each 16.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   uint32_t* out = InterleavedValues(s);
   Fetcher fetcher = *s.fetcher;
@@ -259,7 +266,7 @@ inline void InterleaveValues(const AttendState& s, const Tile& tile) {
   *s.fetcher = fetcher;
 }
 
-// sums += weights times interleaved values, for kWide * 16 dimensions from `d`.
+// sums += weights times interleaved values, for kWide * 16 dimensions from `d` on.
 template <int kVectors, int kWide>
 void MixIntegers(const AttendState& s, int first_vector, int d) {
   const uint32_t* values = InterleavedValues(s) + d;
@@ -286,7 +293,7 @@ void MixIntegers(const AttendState& s, int first_vector, int d) {
 #pragma GCC unroll 4
   for (int r = 0; r < kVectors; ++r) {
     const float step = weights[r * kAttendTile + kWeightStep];
-    if (step == 0.0f) continue;  // nothing seen: the sums keep even the sign of a zero
+    if (step == 0.0f) continue;  // nothing to add: the sums keep even the sign of a zero
     float* sums = s.sums + static_cast<int64_t>(first_vector + r) * s.sum_stride + d;
 #pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) {
@@ -296,7 +303,8 @@ void MixIntegers(const AttendState& s, int first_vector, int d) {
   }
 }
 
-// One for each word of keys of each group, one for each four values.
+// One step for each word of keys and each group of vectors, and one for each four positions and 64
+// dimensions of values.
 template <>
 inline int FetchSteps<Int8DotKv>(const AttendState& s) {
   const int groups = (s.num_vectors + kDotVectors - 1) / kDotVectors;

@@ -1,11 +1,11 @@
 #include "kernels/cpu/isa/simd_avx2.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/cpu/kernel_table.h"
 
 namespace tandem {
 namespace {
 
-// The instruction for integers that some CPUs without AVX-512 have.
+// AVX-VNNI: the integer dot product of some CPUs without AVX-512.
 struct VnniDot {
   static constexpr bool kHasPairs = false;
   static constexpr bool kIsSigned = false;

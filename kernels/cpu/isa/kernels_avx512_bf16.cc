@@ -1,18 +1,19 @@
 #include "kernels/cpu/isa/simd_avx512.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/cpu/isa/int8_attention_avx512.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace tandem {
 namespace {
 
-// Pairs of bf16, products exact and sums rounded by the CPU's rule: f32, subnormals as zeros.
+// Dot products of pairs of bf16. Products are exact. Sums are rounded to f32 by the CPU's rule, and
+// subnormals count as zeros.
 struct BF16DotFormat : FloatBlocks {
   using Activation = uint16_t;
   static constexpr int kInputsPerStep = 2;
   static constexpr int kSubsteps = 1;
-  // Left to itself, GCC 12 loads them again for every row, and loads then take longer than
-  // products.
+  // Without the asm, GCC 12 loads the weights again for every row, and the loads then take longer
+  // than the products.
   static __m512bh Weights(const std::byte* p, int) {
     __m512i weights = _mm512_loadu_si512(p);
     asm("" : "+v"(weights));
@@ -28,7 +29,7 @@ struct BF16DotFormat : FloatBlocks {
   }
 };
 
-// As PackF32Activations, rounded to bf16.
+// The same as PackF32Activations, with rounding to bf16.
 void PackBF16Activations(const float* x, int64_t stride, int inputs, int num_rows, IndexRange rows,
                          void* packed) {
   constexpr int kBlock = kBlockInputs<BF16DotFormat>;
@@ -50,8 +51,8 @@ void PackBF16Activations(const float* x, int64_t stride, int inputs, int num_row
 
 __m512bh AsBf16(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 
-// A cache of bf16 with queries and weights rounded to bf16: pairs of dimensions for scores, pairs
-// of positions for sums of values.
+// A bf16 cache, with queries and weights rounded to bf16. A multiplication takes pairs of
+// dimensions for scores, and pairs of positions for sums of values.
 struct BF16DotKv {
   using Elements = __m512i;
   static constexpr KvDType kDType = KvDType::kBF16;
@@ -71,7 +72,8 @@ struct BF16DotKv {
       out[kWide - 1] = _mm512_permutex2var_epi16(even, PairOrder(kLanes), odd);
       return;
     }
-    // A position that is not seen may hold NaN, which times 0 is NaN: it is replaced by 0.
+    // Replaces the values of a position that is not seen by 0: they may be NaN, and 0 times NaN is
+    // NaN.
     const __mmask16 lanes = FirstLanes(kPart ? count : kLanes);
     const __mmask16 even_lanes = visible.begin <= 0 ? lanes : __mmask16{0};
     const __mmask16 odd_lanes = visible.end >= 2 ? lanes : __mmask16{0};
@@ -96,7 +98,7 @@ struct BF16DotKv {
   }
 
  private:
-  // Words `first` to first + 15 of two registers in turns.
+  // The order that interleaves 16-bit words [first, first + 16) of two registers.
   static __m512i PairOrder(int first) {
     const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i even = _mm512_add_epi32(low, _mm512_set1_epi32(first));

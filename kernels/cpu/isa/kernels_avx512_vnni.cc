@@ -1,5 +1,5 @@
 #include "kernels/cpu/isa/simd_avx512.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/cpu/isa/int8_attention_avx512.h"
 #include "kernels/cpu/kernel_table.h"
 

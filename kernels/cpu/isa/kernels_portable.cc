@@ -1,5 +1,5 @@
 #include "kernels/cpu/isa/simd_portable.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/cpu/kernel_table.h"
 
 namespace tandem {

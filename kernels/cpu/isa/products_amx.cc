@@ -1,13 +1,13 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa/simd_avx512.h"
-// The vocabulary comes first.
+// The SIMD vocabulary above must be included first.
 #include "kernels/cpu/product_kernels.h"
 
 namespace tandem {
 namespace {
 
-// As the instruction takes it.
+// The configuration in the layout of the ldtilecfg instruction.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -16,7 +16,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Tile 0 has rows, tiles 1 and 2 have weights, 4 to 7 the sums of 16 outputs each.
+// Tile 0 holds rows, tiles 1 and 2 hold weights, and tiles 4 to 7 hold the sums of 16 outputs each.
 struct AmxUnit {
   static void Configure(int rows, int steps) {
     TileConfig config;
@@ -36,7 +36,7 @@ struct AmxUnit {
 
   static void Multiply(const int8_t* a, size_t a_stride, const std::byte* b, int32_t* c) {
     constexpr int kSumBytes = kPanelOutputs * sizeof(int32_t);
-    // GCC 12's loads of tiles do not say that they read memory: what was stored there is stored.
+    // GCC 12 does not know that tile loads read memory. This completes all stores before them.
     asm volatile("" : : "r"(a), "r"(b) : "memory");
     _tile_zero(4);
     _tile_zero(5);

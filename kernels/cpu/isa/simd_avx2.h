@@ -1,5 +1,5 @@
-// 16 lanes of f32 by two registers of AVX2, with FMA and F16C. The names are those of
-// simd_avx512.h, where their contracts stand, and so are the bits.
+// 16 lanes of f32 in two registers of AVX2, with FMA and F16C. simd_avx512.h has the same names,
+// and their contracts. The results have the same bits as there.
 #ifndef TANDEM_KERNELS_CPU_ISA_SIMD_AVX2_H_
 #define TANDEM_KERNELS_CPU_ISA_SIMD_AVX2_H_
 
@@ -16,7 +16,7 @@ struct Floats {
   __m256 low, high;
 };
 
-// 16 registers: 8 to 12 sums.
+// For 16 registers: 8 to 12 of them hold sums.
 inline constexpr int kMaxGroupRows = 6;
 inline constexpr int SliceVectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 inline constexpr int kScoreRows = 3;
@@ -30,7 +30,7 @@ inline void Store(float* p, Floats v) {
   _mm256_storeu_ps(p, v.low);
   _mm256_storeu_ps(p + 8, v.high);
 }
-// All bits in the lanes below `count`, of which the register holds those from `first` on.
+// A mask of the lanes below `count`, for a register whose lane 0 is lane `first`.
 inline __m256i FirstLanes(int count, int first) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count - first), lane);
@@ -78,7 +78,7 @@ inline __m256 PowerOfTwo(__m256 n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 inline __m256 TimesPowerOfTwoPart(__m256 x, __m256 n) {
-  // Two factors: 2^n may be no normal number.
+  // Uses two factors, because 2^n may be subnormal or infinite.
   const __m256 half = _mm256_round_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5f)),
                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   return _mm256_mul_ps(_mm256_mul_ps(x, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_ps(n, half)));
@@ -118,7 +118,7 @@ inline Floats OddBf16(const std::byte* pairs) {
   return {_mm256_castsi256_ps(_mm256_and_si256(LoadWords(pairs), high_halves)),
           _mm256_castsi256_ps(_mm256_and_si256(LoadWords(pairs + 32), high_halves))};
 }
-// 16 words that hold one f16 each in their low halves.
+// Widens 16 words, each of which holds an f16 in its low half.
 inline Floats WidenF16(__m256i first, __m256i second) {
   const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xD8);
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
@@ -218,7 +218,7 @@ struct PlainDot {
   static Words AddPairs(Words sum, Words pairs) {
     return {AddPairsPart(sum.low, pairs.low), AddPairsPart(sum.high, pairs.high)};
   }
-  // The signs change sides: two products of at most 128 * 127 fit 16 bits.
+  // Moves the sign of `a` to `b`. The sum of two products of at most 128 * 127 fits 16 bits.
   static __m256i SignedPart(__m256i sum, __m256i a, __m256i b) {
     return AddPairsPart(sum, _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)));
   }
@@ -262,7 +262,7 @@ inline void TransposeWords(Words w[4]) {
   TransposeWordsPart(&w[0].low, &w[1].low, &w[2].low, &w[3].low);
   TransposeWordsPart(&w[0].high, &w[1].high, &w[2].high, &w[3].high);
 }
-// Both halves are exact, so that their sum rounds once.
+// Converts the two halves of a word exactly, so that only their sum rounds.
 inline __m256 ToFloatsPart(__m256i v) {
   const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(v, 16));
   const __m256 low = _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(65535)));
@@ -282,7 +282,7 @@ inline uint32_t IsNan(Floats a) {
 inline void FetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void FetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-// As Transpose, of 8 rows and at most 8 columns.
+// The same as Transpose, for 8 rows and at most the first 8 of `cols` columns.
 inline void TransposeEight(const float* const* rows, int first_col, int cols, float* out,
                            int out_stride) {
   const __m256i mask = FirstLanes(cols, 0);

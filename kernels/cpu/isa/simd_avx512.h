@@ -1,8 +1,8 @@
-// 16 lanes of f32 by AVX-512. The vector vocabulary of the kernels: each simd_*.h defines the same
-// names, a kernel translation unit includes one of them and then the *_kernels.h.
+// 16 lanes of f32 with AVX-512. This is the SIMD vocabulary of the kernels: each simd_*.h defines
+// the same names, and a translation unit of kernels includes one of them and then the *_kernels.h.
 //
-// Everything here and there has internal linkage: the linker must not replace one instruction
-// set's code by another's.
+// Everything in these headers has internal linkage: the linker must not replace the code of one
+// instruction set by that of another.
 #ifndef TANDEM_KERNELS_CPU_ISA_SIMD_AVX512_H_
 #define TANDEM_KERNELS_CPU_ISA_SIMD_AVX512_H_
 
@@ -17,12 +17,12 @@ namespace {
 inline constexpr int kLanes = 16;
 using Floats = __m512;
 
-// Rows that a product takes at once, and how many of a panel's four vectors: 6 * 4 sums, 4 weights
-// and a broadcast fill 32 registers.
+// The rows that a product multiplies at once, and the number of a panel's four vectors that it
+// multiplies with them: 6 * 4 sums, 4 weights and a broadcast activation fit in 32 registers.
 inline constexpr int kMaxGroupRows = 6;
 inline constexpr int SliceVectors(int) { return 4; }
-// Query vectors that attention takes at once: 8 * 2 sums of scores, and as many of values, 2 being
-// the vectors of a head's dimensions that it sums at once.
+// The query vectors that attention processes at once: 8 for scores (8 * 2 sums), and 8 for sums of
+// values, of which it computes kMixVectors vectors of a head's dimensions at once (8 * 2 sums).
 inline constexpr int kScoreRows = 8;
 inline constexpr int kMixRows = 8;
 inline constexpr int kMixVectors = 2;
@@ -32,7 +32,7 @@ inline Floats Splat(float x) { return _mm512_set1_ps(x); }
 inline Floats Load(const float* p) { return _mm512_loadu_ps(p); }
 inline void Store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline __mmask16 FirstLanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
-// The first `count` (0 to 16) lanes; the others are 0 and their memory is not touched.
+// Loads the first `count` (0 to 16) lanes. The others are 0, and their memory is not touched.
 inline Floats LoadPart(const float* p, int count) {
   return _mm512_maskz_loadu_ps(FirstLanes(count), p);
 }
@@ -46,7 +46,7 @@ inline Floats Mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 inline Floats Div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 // a * b + c, rounded once where the instruction set can.
 inline Floats MulAdd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-// b where either is NaN.
+// Min and Max return b if a or b is NaN.
 inline Floats Min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats Max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 
@@ -55,14 +55,15 @@ inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
   const __mmask16 mask = FirstLanes(end) & static_cast<__mmask16>(~FirstLanes(begin));
   return _mm512_mask_blend_ps(mask, other, v);
 }
-// x * 2^n of integers n in [-151, 128], rounded once.
+// x * 2^n for integers n in [-151, 128], rounded once.
 inline Floats TimesPowerOfTwo(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
-// The numbers whose bits are the low 9 of x's and zeros: of exponents in (0, 255), powers of two.
+// Moves the low 9 bits of each lane to the sign and exponent, and sets the others to 0. If the low
+// bits are an exponent in (0, 255), the result is a power of two.
 inline Floats LowBitsAsExponent(Floats x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
 }
 
-// Sums, and maxima, by one tree: lanes 8 apart, then 4, 2, 1.
+// The sum, and the largest, of all lanes, by one tree: lanes 8 apart, then 4, 2, 1.
 inline float Sum(Floats v) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -76,7 +77,7 @@ inline float Largest(Floats v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-// The even and the odd one of each of 16 pairs.
+// Widens the even, or the odd, element of each of 16 pairs.
 inline Floats EvenBf16(const std::byte* pairs) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(pairs), 16));
 }
@@ -91,7 +92,7 @@ inline Floats OddF16(const std::byte* pairs) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(pairs), 16)));
 }
 
-// 16 elements in a row.
+// Widens 16 consecutive elements.
 inline Floats WidenF16Row(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -103,11 +104,11 @@ inline Floats WidenInt8(const std::byte* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
-// The other way. The numbers are whole and fit.
+// Narrows 16 lanes. REQUIRES: they are integers that fit an int8.
 inline void NarrowToInt8(int8_t* p, Floats v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
 }
-// Byte j of each of 16 words, in increasing significance, as a signed number.
+// Byte j (0 is the least significant) of each of 16 words, as a signed number.
 inline Floats Int8OfWords(const std::byte* words, int j) {
   const __m512i left = _mm512_slli_epi32(_mm512_loadu_si512(words), 24 - 8 * j);
   return _mm512_cvtepi32_ps(_mm512_srai_epi32(left, 24));
@@ -122,31 +123,33 @@ inline Words AddWords(Words a, Words b) { return _mm512_add_epi32(a, b); }
 inline Words XorWords(Words a, Words b) { return _mm512_xor_si512(a, b); }
 inline Words AndWords(Words a, Words b) { return _mm512_and_si512(a, b); }
 inline Words OrWords(Words a, Words b) { return _mm512_or_si512(a, b); }
-// Each word times 2^count, zeros moving in; count in (-32, 32).
+// Shifts each word left by `count`, or right by -count if it is negative; count in (-32, 32).
 inline Words ShiftWords(Words v, int count) {
   return count >= 0 ? _mm512_slli_epi32(v, count) : _mm512_srli_epi32(v, -count);
 }
-// The high and the low halves of the 64-bit products.
+// The high and the low halves of the 64-bit products of unsigned words.
 inline void MulWide(Words a, Words b, Words* high, Words* low) {
   const __m512i even = _mm512_mul_epu32(a, b);
   const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
   *low = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
   *high = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
 }
-// The four bits of each byte that count less, and those that count more.
+// The low four bits of each byte, and the high four bits.
 inline Words LowNibbles(Words v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 inline Words HighNibbles(Words v) {
   return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
-// table[i] for each byte i < 16.
+// table[i] for each byte i of `indices`.   REQUIRES: i < 16
 inline Words LookUp(const uint8_t (&table)[16], Words indices) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), indices);
 }
-// Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`,
-// exact. Where kHasPairs: DotPairs(pairs, a, b) adds the products of neighbouring bytes to lanes of
-// 16 bits, which must suffice, and AddPairs(sum, pairs) adds those of each word to it. Where
-// kIsSigned: DotSigned, as Dot of signed bytes of both, none of b's -128.
+// The dot product of integers:
+//   Dot(sum, a, b): sum + the four products of a word's unsigned bytes of `a` and signed bytes of
+//     `b`, exact.
+//   DotPairs(pairs, a, b), if kHasPairs: adds the sums of two neighbouring products to lanes of 16
+//     bits, which must not overflow. AddPairs(sum, pairs) adds the two lanes of each word to `sum`.
+//   DotSigned, if kIsSigned: the same as Dot, but `a` is signed too. No byte of `b` may be -128.
 struct PlainDot {
   static constexpr bool kHasPairs = true;
   static constexpr bool kIsSigned = false;
@@ -163,11 +166,11 @@ struct PlainDot {
     return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
   }
 };
-// Each signed word as a number, rounded to nearest.
+// Converts each signed word to f32, rounded to nearest.
 inline Floats SignedToFloats(Words v) { return _mm512_cvtepi32_ps(v); }
-// Four words per lane become four lanes per word: with the lanes of `w` in the order 0, 4, 8, 12,
-// 1, 5, ... of some items, w[j] holds the four words of items 4 j to 4 j + 3, one item after the
-// other.
+// Transposes 16 items of four words each. Before, w[k] holds word k of the items, in the order 0,
+// 4, 8, 12, 1, 5, ... Afterwards, w[j] holds the four words of items 4 j to 4 j + 3, one item after
+// the other.
 inline void TransposeWords(Words w[4]) {
   const __m512i a = _mm512_unpacklo_epi32(w[0], w[1]);
   const __m512i b = _mm512_unpackhi_epi32(w[0], w[1]);
@@ -178,19 +181,19 @@ inline void TransposeWords(Words w[4]) {
   w[2] = _mm512_unpacklo_epi64(b, d);
   w[3] = _mm512_unpackhi_epi64(b, d);
 }
-// Each word as a number, rounded to nearest.
+// Converts each unsigned word to f32, rounded to nearest.
 inline Floats ToFloats(Words v) { return _mm512_cvtepu32_ps(v); }
-// Bit i is set where a <= b in lane i.
+// Bit i is set if a <= b in lane i.
 inline uint32_t AtMost(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
-// Bit i is set where lane i is no number.
+// Bit i is set if lane i is NaN.
 inline uint32_t IsNan(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 
-// Towards the L1 and the L2 cache. Any address will do.
+// Prefetches into the L1 cache, and into the L2 cache. Any address is allowed.
 inline void FetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void FetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-// Four columns of 16 rows. The four lanes of part q of x[i] come from row 4 q + i, so that
-// transposing four by four inside the parts is all there is to do.
+// Transposes four columns of 16 rows. The four lanes of part q of x[i] are loaded from row 4 q + i,
+// so that only four-by-four transpositions within the parts remain.
 inline void TransposeFourColumns(const float* const* rows, int first_col, float* out,
                                  int out_stride) {
   __m512 x[4];
@@ -211,8 +214,8 @@ inline void TransposeFourColumns(const float* const* rows, int first_col, float*
   Store(out + 3 * out_stride, _mm512_shuffle_ps(high01, high23, 0xEE));
 }
 
-// All 16 columns, so that of each row a cache line is read once: rows a page apart share a set of
-// the L1 cache, which does not hold sixteen.
+// Transposes 16 columns of 16 rows, so that each row's cache line is read once: rows a page apart
+// share a set of the L1 cache, which does not hold 16 lines.
 inline void TransposeSixteen(const float* const* rows, int first_col, float* out, int out_stride) {
   __m512 a[16], b[16];
 #pragma GCC unroll 16
@@ -228,7 +231,7 @@ inline void TransposeSixteen(const float* const* rows, int first_col, float* out
     b[r + 2] = _mm512_shuffle_ps(high01, high23, 0x44);
     b[r + 3] = _mm512_shuffle_ps(high01, high23, 0xEE);
   }
-  // Part q of b[4 p + c] is column 4 q + c of rows 4 p to 4 p + 3: the parts are transposed.
+  // Part q of b[4 p + c] is column 4 q + c of rows 4 p to 4 p + 3. Transposes the parts.
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
     const __m512 even_low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);

@@ -1,5 +1,5 @@
-// 16 lanes of f32 by the compiler's vectors of 16 bytes, which any CPU has or which it lowers; no
-// fused multiply-add. The names are those of simd_avx512.h, where their contracts stand.
+// 16 lanes of f32 in the compiler's vectors of 16 bytes, which it lowers for CPUs that do not have
+// them. Without fused multiply-adds. simd_avx512.h has the same names, and their contracts.
 #ifndef TANDEM_KERNELS_CPU_ISA_SIMD_PORTABLE_H_
 #define TANDEM_KERNELS_CPU_ISA_SIMD_PORTABLE_H_
 
@@ -18,14 +18,14 @@ struct Floats {
   Float4 part[4];
 };
 
-// 16 registers of four lanes: 8 to 12 sums.
+// For 16 registers of four lanes: 8 to 12 of them hold sums.
 inline constexpr int kMaxGroupRows = 3;
 inline constexpr int SliceVectors(int rows) { return rows == 1 ? 2 : 1; }
 inline constexpr int kScoreRows = 1;
 inline constexpr int kMixRows = 2;
 inline constexpr int kMixVectors = 1;
 
-// One expression for each part; `i` is the part.
+// Returns the Floats whose part `i` is `expression`.
 #define TANDEM_FOR_PARTS(expression)                      \
   Floats out;                                             \
   for (int i = 0; i < 4; ++i) out.part[i] = (expression); \
@@ -72,7 +72,7 @@ inline Floats KeepLanes(const Floats& v, int begin, int end, const Floats& other
   TANDEM_FOR_PARTS(((lane + 4 * i >= begin) & (lane + 4 * i < end)) ? v.part[i] : other.part[i]);
 }
 inline Float4 TimesPowerOfTwoPart(Float4 x, Float4 n) {
-  // Two factors: 2^n may be no normal number.
+  // Uses two factors, because 2^n may be subnormal or infinite.
   const Int4 whole = __builtin_convertvector(n, Int4);
   const Int4 half = whole >> 1;
   return x * (Float4)((half + 127) << 23) * (Float4)((whole - half + 127) << 23);
@@ -108,8 +108,9 @@ inline Floats EvenBf16(const std::byte* pairs) {
 inline Floats OddBf16(const std::byte* pairs) {
   TANDEM_FOR_PARTS((Float4)(LoadWords(pairs + 16 * i) & 0xFFFF0000u));
 }
-// f16 bits in the low halves. Moved to f32's places, the exponent is 112 too small for numbers and
-// subnormals alike, which an exact product mends; infinities and NaN get f32's largest exponent.
+// Widens the f16 bits in the low half of each word. After they are shifted into f32's position, the
+// exponent is 112 too small, for normal numbers and subnormals alike; an exact multiplication by
+// 2^112 corrects it. Infinities and NaN get f32's largest exponent instead.
 inline Float4 F16Part(Word4 bits) {
   const Word4 sign = (bits & 0x8000u) << 16;
   const Word4 rest = (bits & 0x7FFFu) << 13;
@@ -270,7 +271,7 @@ inline uint32_t IsNan(const Floats& a) {
 inline void FetchNear(const void* p) { __builtin_prefetch(p, 0, 3); }
 inline void FetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
 
-// Four columns of four rows.
+// Transposes four columns of four rows.
 inline void TransposeFour(const float* const* rows, int first_col, float* out, int out_stride) {
   Float4 row[4];
   for (int i = 0; i < 4; ++i) std::memcpy(&row[i], rows[i] + first_col, sizeof(Float4));

@@ -7,15 +7,17 @@
 
 namespace tandem {
 
-// Leaf 7, sub-leaf 1, EAX bit 4; the __builtin_cpu_supports of GCC 12 and clang 14 do not know it.
-// Whether the system saves wide registers is not checked here: ask for "avx2" too.
+// Whether the CPU has AVX-VNNI: leaf 7, sub-leaf 1, EAX bit 4. __builtin_cpu_supports of GCC 12 and
+// clang 14 does not know this feature. Does not check whether the operating system saves wide
+// registers: check "avx2" too.
 inline bool HasAvxVnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
 }
 
-// Whether the CPU multiplies tiles of bytes (leaf 7, EDX bits 24 and 25) and the system keeps them
-// (XCR0 bits 17 and 18) for this process, which has to ask: the state of a thread is 8 KiB larger.
+// Whether the CPU multiplies tiles of bytes (leaf 7, EDX bits 24 and 25), the operating system
+// saves tiles (XCR0 bits 17 and 18), and it permits them to this process, which must request the
+// permission because the state of a thread grows by 8 KiB.
 // https://docs.kernel.org/arch/x86/xstate.html
 inline bool HasAmx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

@@ -1,4 +1,4 @@
-// The twin of CUB's BlockReduce, as far as kernels use it, on the machine that watches them.
+// The host twin of CUB's BlockReduce, as far as kernels use it, on the machine that checks them.
 #ifndef TANDEM_TESTS_SIMT_CUB_BLOCK_BLOCK_REDUCE_CUH_
 #define TANDEM_TESTS_SIMT_CUB_BLOCK_BLOCK_REDUCE_CUH_
 
@@ -11,7 +11,8 @@ namespace cub {
 template <typename T, int kBlockThreads>
 class BlockReduce {
  public:
-  // Free again after a barrier, and shared memory in which a use that no barrier orders is a race.
+  // Can be reused after a barrier. It is watched shared memory, so reuse without a barrier is a
+  // race.
   struct TempStorage {
     T of_warps[kBlockThreads / tandem::cuda::kWarpSize];
   };
@@ -20,8 +21,8 @@ class BlockReduce {
                        const tandem::simt::Where& where = tandem::simt::Where::current())
       : storage_(storage), where_(where) {}
 
-  // Combines all threads' values, from the last to the first, since CUB promises no order. Thread 0
-  // gets the result; the others get all ones.
+  // Combines all threads' values from the last to the first, because CUB does not promise an order.
+  // Thread 0 gets the result; the others get a value of all one bits.
   template <typename Combine>
   T Reduce(T value, Combine combine) {
     namespace device = tandem::cuda;

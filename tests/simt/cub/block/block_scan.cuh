@@ -1,4 +1,4 @@
-// The twin of CUB's BlockScan, as far as kernels use it, on the machine that watches them.
+// The host twin of CUB's BlockScan, as far as kernels use it, on the machine that checks them.
 #ifndef TANDEM_TESTS_SIMT_CUB_BLOCK_BLOCK_SCAN_CUH_
 #define TANDEM_TESTS_SIMT_CUB_BLOCK_BLOCK_SCAN_CUH_
 
@@ -11,8 +11,9 @@ enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SC
 template <typename T, int kBlockThreads, BlockScanAlgorithm = BLOCK_SCAN_RAKING>
 class BlockScan {
  public:
-  // Free again after a barrier, and shared memory in which a use that no barrier orders is a race.
-  struct alignas(32) TempStorage {  // as CUB 3.0's
+  // Can be reused after a barrier. It is watched shared memory, so reuse without a barrier is a
+  // race.
+  struct alignas(32) TempStorage {  // the same as in CUB 3.0
     T of_warps[kBlockThreads / tandem::cuda::kWarpSize];
   };
 
@@ -20,7 +21,7 @@ class BlockScan {
                      const tandem::simt::Where& where = tandem::simt::Where::current())
       : storage_(storage), where_(where) {}
 
-  // The sum of the threads before, and of all threads.
+  // Returns the sum of the threads before this one, and of all threads.
   void ExclusiveSum(T value, T& before, T& all) {
     namespace device = tandem::cuda;
     const auto of_warp = [](const tandem::simt::LaneValues& given, tandem::simt::LaneValues* got) {

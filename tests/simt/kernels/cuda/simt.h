@@ -1,5 +1,5 @@
-// The twin of kernels/cuda/simt.h: the same names, on the host, watched (tests/simt/machine.h).
-// What finds it first in its include path runs kernels here.
+// The host twin of kernels/cuda/simt.h, with the same names and with checked accesses
+// (tests/simt/machine.h). Code that finds it first in its include path runs kernels on the host.
 #ifndef TANDEM_TESTS_SIMT_KERNELS_CUDA_SIMT_H_
 #define TANDEM_TESTS_SIMT_KERNELS_CUDA_SIMT_H_
 
@@ -145,7 +145,7 @@ inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   return selected;
 }
 
-// In the arithmetic of the device's tensor cores (tests/simt/tensor_core_arithmetic.h).
+// Uses the arithmetic of the device's tensor cores (tests/simt/tensor_core_arithmetic.h).
 inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[4],
                          const Where& where = Where::current()) {
   struct Given {
@@ -191,7 +191,7 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
   std::memcpy(sums, got.sums, sizeof(got.sums));
 }
 
-// Of k from `begin` to `end`.
+// Multiplies integers for k in [begin, end).
 inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int begin, int end,
                           const uint32_t (&first)[2], uint32_t (&sums)[4], const Where& where) {
   struct Given {

@@ -1,15 +1,21 @@
-#include "tools/constraint_options.h"
+#include "tools/request_options.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "chat/tool_tags.h"
 #include "constraint/constraint_source.h"
-#include "tools/option_group.h"
+#include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -25,6 +31,33 @@ bool IsSchema(absl::string_view text) {
 }
 
 }  // namespace
+
+void SamplingFlags::AddTo(CLI::App* app) {
+  OptionGroup group(app, "Sampling");
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
+    group.Add(parameter.option, parameter.value, &(params.*member), parameter.help, limits);
+  });
+  group.Add("--logit-bias", "ID:BIAS", &logit_bias,
+            "Adds BIAS to the logit of token ID; repeatable");
+  group.Add("--seed", "N", &seed,
+            "Makes the output depend only on the model, the prompt and the parameters", {.low = 0});
+}
+
+absl::Status SamplingFlags::Check() {
+  params.logit_bias.clear();
+  for (const std::string& entry : logit_bias) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(entry, absl::MaxSplits(':', 1));
+    TokenId id = 0;
+    float bias = 0.0f;
+    if (!absl::SimpleAtoi(parts.first, &id) || !absl::SimpleAtof(parts.second, &bias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias: must be ID:BIAS, got \"", entry, "\""));
+    }
+    params.logit_bias.emplace_back(id, bias);
+  }
+  return params.Validate(std::numeric_limits<int>::max());
+}
 
 void ConstraintFlags::AddTo(CLI::App* app) {
   OptionGroup group(app, "Constraints (at most one)");
@@ -78,11 +111,36 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
       ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));
 }
 
-absl::Status ConstraintFlags::InItsNames(const absl::Status& status) const {
+absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const {
   absl::string_view what = status.message();
   return absl::ConsumePrefix(&what, "constraint: ")
              ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))
              : status;
+}
+
+void ToolsOption::AddTo(OptionGroup* group) {
+  group->Add("--tools", "F.json", &file,
+             "Functions that the model may call: a file with OpenAI's list of tools, "
+             "[{\"type\": \"function\", \"function\": {\"name\": ...}}]");
+}
+
+absl::StatusOr<JsonValue> ToolsOption::Read() const {
+  if (!is_given()) return nullptr;
+  const absl::StatusOr<std::string> text = ReadFile(file);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(), absl::StrCat("--tools: ", text.status().message()));
+  }
+  ASSIGN_OR_RETURN(JsonValue tools, ParseJsonValue(*text, absl::StrCat("--tools ", file)));
+  const auto functions = ToolFunctionsOf(tools);
+  RETURN_IF_ERROR(WithOptionNames(functions.status()));
+  if (!functions->empty()) return tools;
+  return absl::InvalidArgumentError(absl::StrCat("--tools ", file, ": found ", Shown(tools),
+                                                 ", allowed: a list of at least one function"));
+}
+
+absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
+  if (!is_given() || !absl::StartsWith(FieldOf(status), "tools")) return status;
+  return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", status.message()));
 }
 
 }  // namespace tandem

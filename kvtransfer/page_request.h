@@ -1,5 +1,5 @@
-#ifndef TANDEM_KVTRANSFER_ASKED_PAGES_H_
-#define TANDEM_KVTRANSFER_ASKED_PAGES_H_
+#ifndef TANDEM_KVTRANSFER_PAGE_REQUEST_H_
+#define TANDEM_KVTRANSFER_PAGE_REQUEST_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -21,37 +21,38 @@
 
 namespace tandem {
 
-// The pages of one AskPages, between the thread that receives them and the one that reads.
-// Thread-safe.
-class AskedPages {
+// The pages of one AskPages, shared by the thread that receives them and the thread that reads
+// them. Thread-safe.
+class PageRequest {
  public:
   enum class Outcome {
     kThere,
     kDamaged,
-    kNotThere,  // the peer has not got it
+    kNotThere,  // the peer does not have it
     kFailed,    // the connection ended first
   };
 
-  // Takes the memory for all of them.
-  AskedPages(uint64_t number, size_t num_pages, size_t page_bytes,
-             const std::shared_ptr<SpareBuffers>& spares);
+  // Allocates the memory for all pages.
+  PageRequest(uint64_t number, size_t num_pages, size_t page_bytes,
+              const std::shared_ptr<SpareBuffers>& spares);
 
   uint64_t number() const { return number_; }
   size_t num_pages() const { return num_pages_; }
 
-  // ---- The thread that receives ----
-  // Null if it wants no page like this: one that it did not ask for, or has, or of another size.
+  // ---- For the thread that receives ----
+  // Returns the buffer for a page, or null if the page is not wanted: it was not asked for, has
+  // already come, or has another size.
   PageBuffer BufferOf(const PageHeader& header, size_t size);
   void Fill(const PageHeader& header);
-  // Only the first pages come, and after them nothing.
+  // The peer sends only the first `num_sent` pages.
   void Finish(size_t num_sent);
-  // Whether nothing is awaited any more.
+  // Whether no more pages are awaited.
   bool IsComplete() const;
-  // No more come.
+  // The connection has ended: no more pages come.
   void Fail();
 
-  // ---- The thread that reads ----
-  // Waits for a page; the span is valid as long as this lives.
+  // ---- For the thread that reads ----
+  // Waits for a page. The span stays valid as long as this object lives.
   Outcome Await(size_t index, absl::Span<const std::byte>* bytes);
 
  private:
@@ -73,26 +74,26 @@ class AskedPages {
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Answers what one peer asks for: page after page, each as soon as it is there. It
-// belongs to the thread that runs the link.
+// Sends the pages that one peer asks for, in order, each as soon as it is available. Belongs to the
+// thread that runs the link.
 class PageSender {
  public:
   PageSender(OfferedPages* offered, PageLink* link, LinkId peer)
       : offered_(offered), link_(link), peer_(peer) {}
 
-  // Queues it. RESOURCE_EXHAUSTED if the peer has asked for too much at a time.
+  // Queues a request. Returns RESOURCE_EXHAUSTED if the peer has too many requests open.
   absl::Status Take(AskPages ask);
   void Take(const Cancel& cancel);
-  // Answers that none of the pages is sent.
+  // Answers that no page will be sent.
   void Refuse(const AskPages& ask, const std::string& reason);
 
-  // Sends what is there, as long as not too much is on its way.
+  // Sends available pages, up to a limit on the bytes in flight.
   void Pump();
-  // A page has left the machine.
+  // Called when a page has left the machine.
   void OnSent(size_t size);
 
   bool is_busy() const { return !asks_.empty() || bytes_on_way_ > 0; }
-  // How long pages have been on their way without one having left.
+  // How long pages have been in flight without one having left.
   absl::Duration stalled(Instant now) const {
     return bytes_on_way_ > 0 ? now - last_sent_ : absl::ZeroDuration();
   }
@@ -102,7 +103,7 @@ class PageSender {
     AskPages ask;
     size_t num_sent = 0;
   };
-  // True if it is answered wholly.
+  // Returns true once the request is answered completely.
   bool Answer(Asked* asked);
   void SendFinish(const Asked& asked, const std::string& reason);
 
@@ -116,4 +117,4 @@ class PageSender {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KVTRANSFER_ASKED_PAGES_H_
+#endif  // TANDEM_KVTRANSFER_PAGE_REQUEST_H_

@@ -1,4 +1,4 @@
-#include "kvtransfer/asked_pages.h"
+#include "kvtransfer/page_request.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -10,14 +10,14 @@
 namespace tandem {
 namespace {
 
-// Pages on their way to one peer: enough for a link of 10 Gbit/s and 3 ms.
+// Limit on the pages in flight to one peer: enough for a link of 10 Gbit/s and 3 ms.
 constexpr size_t kMaxBytesOnWay = size_t{4} << 20;
 constexpr size_t kMaxRequests = 1024;
 
 }  // namespace
 
-AskedPages::AskedPages(uint64_t number, size_t num_pages, size_t page_bytes,
-                       const std::shared_ptr<SpareBuffers>& spares)
+PageRequest::PageRequest(uint64_t number, size_t num_pages, size_t page_bytes,
+                         const std::shared_ptr<SpareBuffers>& spares)
     : number_(number),
       num_pages_(num_pages),
       page_bytes_(page_bytes),
@@ -32,7 +32,7 @@ AskedPages::AskedPages(uint64_t number, size_t num_pages, size_t page_bytes,
   }
 }
 
-PageBuffer AskedPages::BufferOf(const PageHeader& header, size_t size) {
+PageBuffer PageRequest::BufferOf(const PageHeader& header, size_t size) {
   absl::MutexLock lock(&mutex_);
   if (header.index >= num_pages_ || pages_[header.index].state != State::kAwaited) return nullptr;
   Page& page = pages_[header.index];
@@ -40,20 +40,20 @@ PageBuffer AskedPages::BufferOf(const PageHeader& header, size_t size) {
   return size == page_bytes_ ? page.buffer : nullptr;
 }
 
-void AskedPages::Fill(const PageHeader& header) {
+void PageRequest::Fill(const PageHeader& header) {
   absl::MutexLock lock(&mutex_);
   Page& page = pages_[header.index];
   page.state = State::kFilled;
   page.checksum = header.checksum;
 }
 
-void AskedPages::Finish(size_t num_sent) {
+void PageRequest::Finish(size_t num_sent) {
   absl::MutexLock lock(&mutex_);
   num_coming_ = std::min(num_coming_, num_sent);
   is_finished_ = true;
 }
 
-bool AskedPages::IsComplete() const {
+bool PageRequest::IsComplete() const {
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; is_finished_ && i < num_coming_; ++i) {
     if (!IsDecided(i)) return false;
@@ -61,18 +61,18 @@ bool AskedPages::IsComplete() const {
   return is_finished_;
 }
 
-void AskedPages::Fail() {
+void PageRequest::Fail() {
   absl::MutexLock lock(&mutex_);
   has_failed_ = true;
 }
 
-bool AskedPages::IsDecided(size_t index) const {
+bool PageRequest::IsDecided(size_t index) const {
   const State state = pages_[index].state;
   return state == State::kFilled || state == State::kOfOtherSize || index >= num_coming_ ||
          has_failed_;
 }
 
-AskedPages::Outcome AskedPages::Await(size_t index, absl::Span<const std::byte>* bytes) {
+PageRequest::Outcome PageRequest::Await(size_t index, absl::Span<const std::byte>* bytes) {
   PageBuffer buffer;
   uint64_t checksum = 0;
   {
@@ -130,7 +130,7 @@ bool PageSender::Answer(Asked* asked) {
     const OfferedPages::Found found = offered_->Find(ask.lease, ask.keys[asked->num_sent]);
     if (found.presence == OfferedPages::Presence::kComing) return false;
     if (found.presence == OfferedPages::Presence::kNever || found.page->pool != ask.pool) {
-      SendFinish(*asked, "the next page is not there");
+      SendFinish(*asked, "the next page is not available");
       return true;
     }
     if (bytes_on_way_ == 0) last_sent_ = Instant::Now();
