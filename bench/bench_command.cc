@@ -46,7 +46,7 @@ int ThreadsOf(const EngineOptions& options) {
 absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason) {
   if (!flags.options.draft.empty() || flags.options.drafter != DrafterKind::kAuto) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--draft, --drafter: ", View(reason), "; leave both out"));
+        absl::StrCat("--draft, --drafter: must not be given: ", View(reason)));
   }
   flags.options.drafter = DrafterKind::kNone;
   ASSIGN_OR_RETURN(EngineOptions options, flags.ToOptions());

@@ -101,10 +101,9 @@ absl::Status OperationTable::AddProducts(std::string_view op, std::string_view o
     const DType packed = options_.quantized.value_or(dtype);
     for (const WeightShape& shape : shapes) {
       if (IsBlocks(packed) && shape.inputs % kBlockGroup != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(View(option), ": found ", NameOf(packed), ", allowed: floats, because ",
-                         View(shape.part), " has ", shape.inputs, " inputs, not a multiple of ",
-                         kBlockGroup, " (the block size)"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            View(option), ": found ", NameOf(packed), ", allowed: floats, because ",
+            View(shape.part), " has ", shape.inputs, " inputs, not a multiple of ", kBlockGroup));
       }
       Add(options_.rows.size(),
           [=, this](OnResult on_result) { return RunProducts(op, shape, dtype, on_result); });
