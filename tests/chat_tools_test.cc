@@ -204,7 +204,7 @@ TEST(ChatTools, ShowsCallsAndReadsTheirResults) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("(weather waits for its result: /tool TEXT)"),
                              HasSubstr("tandem: /tool: found nothing, allowed: the text"),
                              HasSubstr("tandem: /tool: no call waits for a result"),
-                             HasSubstr("/tool TEXT     the result of the call")));
+                             HasSubstr("/tool TEXT     gives the result of the next open call")));
   EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
 }
 
