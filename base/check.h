@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Aborts on a broken precondition. For programmer errors only; bad input is an absl::Status.
+// Aborts if a precondition does not hold. For programming errors only; bad input is an
+// absl::Status.
 #define TANDEM_CHECK(condition)                                                          \
   do {                                                                                   \
     if (!(condition)) [[unlikely]] {                                                     \
@@ -13,8 +14,7 @@
     }                                                                                    \
   } while (false)
 
-// The same in hot loops: checked in debug builds and under sanitizers, and never evaluated
-// elsewhere.
+// The same for hot loops: checked in debug builds and under sanitizers, not evaluated in others.
 #ifdef TANDEM_DCHECKS
 #define TANDEM_DCHECK(condition) TANDEM_CHECK(condition)
 #else

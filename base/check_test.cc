@@ -10,7 +10,7 @@ TEST(CheckDeathTest, EndsTheProcessAndNamesTheCondition) {
   EXPECT_DEATH(TANDEM_CHECK(1 + 1 == 3), "check_test.cc:[0-9]+: check failed: 1 \\+ 1 == 3");
 }
 
-TEST(CheckDeathTest, IsEvaluatedInHotLoopsUnderSanitizersAndInDebugBuildsAlone) {
+TEST(CheckDeathTest, HotLoopsCheckOnlyUnderSanitizersAndInDebugBuilds) {
   int num_evaluated = 0;
   TANDEM_DCHECK(++num_evaluated > 0);
 #ifdef TANDEM_DCHECKS

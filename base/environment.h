@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-// What an environment variable holds; empty if there is none.
+// Returns the value of an environment variable; empty if it is not set.
 inline std::string EnvironmentVariable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;

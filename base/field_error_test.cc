@@ -13,12 +13,12 @@ TEST(FieldError, NamesItsFieldForPeopleAndPrograms) {
   EXPECT_EQ(FieldOf(status), "max_tokens");
 }
 
-TEST(FieldError, IsNotReadOutOfAMessage) {
+TEST(FieldError, FieldIsNotParsedFromTheMessage) {
   EXPECT_EQ(FieldOf(absl::InvalidArgumentError("max_tokens: must be at least 1, got 0")), "");
   EXPECT_EQ(FieldOf(absl::OkStatus()), "");
 }
 
-TEST(FieldError, CanBeSaidOfAnotherField) {
+TEST(FieldError, WithFieldRenamesTheField) {
   absl::Status status = FieldError("prompt_ids", "token 7 is not in the vocabulary");
   status.SetPayload("other", absl::Cord("kept"));
   const absl::Status renamed = WithField(status, "prompt");

@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-// A 16-bit format by its definition, slowly: sign, exponent and mantissa in double arithmetic.
+// The reference: a 16-bit format by its definition, with sign, exponent and mantissa in double
+// arithmetic.
 struct Format {
   int mantissa_bits;
   int bias;
@@ -54,9 +55,10 @@ void ExpectEveryValueSurvives(const Format& format, ToFloat to_float, FromFloat 
 TEST(Float16, EveryBf16Survives) { ExpectEveryValueSurvives(kBf16, Bf16ToFloat, FloatToBf16); }
 TEST(Float16, EveryF16Survives) { ExpectEveryValueSurvives(kF16, F16ToFloat, FloatToF16); }
 
-// Between every two neighbours: the floats just below, at and just above the middle go down, to the
-// even one, and up. Middles are floats: they have one bit more than the format. Past the largest
-// finite value the neighbour is what would follow it, and counts as infinity.
+// Between every two neighbours, the float just below the midpoint rounds down, the midpoint to the
+// even neighbour, and the float just above it up. Midpoints are floats, because they need only one
+// bit more than the format. The largest finite value's neighbour is the value that would follow it
+// in the format, which counts as infinity.
 template <typename FromFloat>
 void ExpectRoundingToNearestEven(const Format& format, FromFloat from_float) {
   const uint16_t infinity = static_cast<uint16_t>(format.max_exponent() << format.mantissa_bits);
@@ -66,7 +68,7 @@ void ExpectRoundingToNearestEven(const Format& format, FromFloat from_float) {
                                         : format.ValueOf(low) - format.ValueOf(low - 1);
     const double exact = format.ValueOf(low) + step / 2;
     const float middle = static_cast<float>(exact);
-    if (middle != exact) {  // between the smallest subnormals of bf16 there are no floats' middles
+    if (middle != exact) {  // the midpoint is not a float
       ADD_FAILURE() << low;
       continue;
     }
@@ -83,7 +85,7 @@ void ExpectRoundingToNearestEven(const Format& format, FromFloat from_float) {
 TEST(Float16, Bf16RoundsToNearestEven) { ExpectRoundingToNearestEven(kBf16, FloatToBf16); }
 TEST(Float16, F16RoundsToNearestEven) { ExpectRoundingToNearestEven(kF16, FloatToF16); }
 
-TEST(Float16, ExtremesGoWhereTheyShould) {
+TEST(Float16, ConvertsExtremeValues) {
   const float inf = std::numeric_limits<float>::infinity();
   const float max = std::numeric_limits<float>::max();
   const float least = std::numeric_limits<float>::denorm_min();
@@ -98,7 +100,7 @@ TEST(Float16, ExtremesGoWhereTheyShould) {
   EXPECT_EQ(FloatToF16(65519.99f), 0x7BFF);
   EXPECT_EQ(FloatToF16(65520.0f), 0x7C00);
   EXPECT_EQ(FloatToF16(least), 0);
-  EXPECT_EQ(FloatToF16(-0x1p-25f), 0x8000);  // half of the least: to even
+  EXPECT_EQ(FloatToF16(-0x1p-25f), 0x8000);  // half of the smallest value: rounds to even
   EXPECT_EQ(FloatToF16(0x1.000002p-25f), 1);
   for (const uint32_t payload : {1u, 0x1FFFu, 0x7FFFFFu, 0x400000u}) {
     for (const uint32_t sign : {0u, 0x80000000u}) {

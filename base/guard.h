@@ -1,5 +1,5 @@
-// Where exceptions of libraries end: at the root of a thread, around a library that throws, and
-// where the caller's code is entered or left.
+// Catches exceptions of libraries. Use at the root of a thread, around a library that throws, and
+// where the program calls user code or is called by it.
 #ifndef TANDEM_BASE_GUARD_H_
 #define TANDEM_BASE_GUARD_H_
 
@@ -8,10 +8,10 @@
 
 namespace tandem {
 
-// What `body` returns; what it throws as INTERNAL, "<what>: <reason>".
+// Returns the result of `body`, or INTERNAL, "`what`: <reason>", if it throws.
 absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body);
 
-// The same for work that can only throw.
+// The same for work without a result.
 absl::Status Caught(const char* what, absl::FunctionRef<void()> work);
 
 }  // namespace tandem

@@ -9,12 +9,12 @@
 namespace tandem {
 namespace {
 
-TEST(Guarded, ReturnsWhatTheBodyReturns) {
+TEST(Guarded, ReturnsTheBodysResult) {
   EXPECT_EQ(Guarded("reading", [] { return absl::OkStatus(); }), absl::OkStatus());
   EXPECT_EQ(Guarded("reading", [] { return absl::NotFoundError("x"); }), absl::NotFoundError("x"));
 }
 
-TEST(Guarded, TurnsWhatIsThrownIntoAStatus) {
+TEST(Guarded, TurnsAnExceptionIntoAStatus) {
   EXPECT_EQ(Guarded("reading",
                     []() -> absl::Status {
                       std::vector<int>().at(3);

@@ -5,12 +5,11 @@
 
 namespace tandem {
 
-// A moment on a clock that never goes back, whatever happens to the time of day: for durations,
-// time limits and deadlines. The time of day (absl::Now) is for stamps that people read, and for
-// nothing else (tests/tidy_test.cc).
+// A point in time on a monotonic clock, for durations, time limits and deadlines. The time of day
+// (absl::Now) may only be used for timestamps that people read (tests/tidy_test.cc).
 class Instant {
  public:
-  // No moment in particular, before all others.
+  // The infinite past, before all other instants.
   constexpr Instant() : since_origin_(-absl::InfiniteDuration()) {}
   static Instant Now();
   static constexpr Instant InfinitePast() { return Instant(); }
@@ -35,14 +34,14 @@ class Instant {
   absl::Duration since_origin_;
 };
 
-// Whether something can have taken so long: nothing takes no time, or less, or forever. What does
-// not is no measurement: its logarithm would spoil every mean that it enters.
+// Whether `time` is a possible measurement: positive and finite. Other values must be dropped:
+// their logarithm would spoil every mean that it enters.
 inline bool CanBeElapsed(absl::Duration time) {
   return absl::ZeroDuration() < time && time < absl::InfiniteDuration();
 }
 
-// While one lives, Instant::Now() is what it says: for tests of what waits or measures. It may be
-// set back, as no real clock can be. One at a time; thread-safe.
+// While an object of this class exists, Instant::Now() returns its time. For tests of code that
+// waits or measures. Unlike a real clock it can go back. Only one may exist at a time; thread-safe.
 class FakeClock {
  public:
   FakeClock();

@@ -14,7 +14,7 @@ TEST(Instant, NeverGoesBack) {
   }
 }
 
-TEST(Instant, LiesBetweenTheInfinities) {
+TEST(Instant, IsBetweenTheInfinitePastAndTheInfiniteFuture) {
   const Instant now = Instant::Now();
   EXPECT_LT(Instant::InfinitePast(), now);
   EXPECT_LT(now, Instant::InfiniteFuture());
@@ -24,7 +24,7 @@ TEST(Instant, LiesBetweenTheInfinities) {
   EXPECT_EQ(now + absl::InfiniteDuration(), Instant::InfiniteFuture());
 }
 
-TEST(Instant, IsWhatAFakeClockSays) {
+TEST(Instant, FollowsAFakeClock) {
   const Instant before = Instant::Now();
   {
     FakeClock clock;

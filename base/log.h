@@ -7,8 +7,8 @@ namespace tandem {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Adds a line to the log: to the spdlog logger that is registered as "tandem", for instance by
-// spdlog::stderr_color_mt("tandem"); nowhere without one. Thread-safe.
+// Logs a line with the spdlog logger that is registered as "tandem", for example by
+// spdlog::stderr_color_mt("tandem"). Does nothing without such a logger. Thread-safe.
 void Log(LogLevel level, std::string_view line);
 
 }  // namespace tandem

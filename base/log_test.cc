@@ -9,10 +9,10 @@
 namespace tandem {
 namespace {
 
-TEST(Log, GoesToTheRegisteredLoggerAndElseNowhere) {
+TEST(Log, WritesOnlyToTheRegisteredLogger) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  Log(LogLevel::kError, "nobody listens");
+  Log(LogLevel::kError, "unheard, before");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   std::ostringstream text;
@@ -20,9 +20,9 @@ TEST(Log, GoesToTheRegisteredLoggerAndElseNowhere) {
       "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(text)));
   Log(LogLevel::kWarning, "tokens={5}");
   spdlog::drop("tandem");
-  Log(LogLevel::kError, "nobody again");
+  Log(LogLevel::kError, "unheard, after");
   EXPECT_NE(text.str().find("[warning] tokens={5}"), std::string::npos);
-  EXPECT_EQ(text.str().find("nobody"), std::string::npos);
+  EXPECT_EQ(text.str().find("unheard"), std::string::npos);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST_F(MachineLoad, IsReadFromProc) {
   EXPECT_EQ(times->own, 25);
 }
 
-TEST_F(MachineLoad, IsUnknownWhereProcIsNot) {
+TEST_F(MachineLoad, IsUnknownWithoutProc) {
   const std::string stat = "cpu  10 2 3 400 50 6 7 8 1 1\n";
   const std::string own = "12 (a) S 1 2 3 4 5 6 7 8 9 10 21 4 0\n";
   EXPECT_FALSE(Read().has_value());
@@ -42,12 +42,13 @@ TEST_F(MachineLoad, IsUnknownWhereProcIsNot) {
   EXPECT_TRUE(Read().has_value());
 }
 
-TEST(ShareOfOthers, IsWhatThisProcessDidNotUse) {
+TEST(ShareOfOthers, ExcludesTheTimeOfThisProcess) {
   const ProcessorTimes before = {.own = 100, .busy = 1000, .total = 5000};
   EXPECT_EQ(ShareOfOthers(before, {.own = 150, .busy = 1050, .total = 5100}), 0.0);
   EXPECT_EQ(ShareOfOthers(before, {.own = 150, .busy = 1080, .total = 5100}), 0.3);
   EXPECT_EQ(ShareOfOthers(before, {.own = 100, .busy = 1100, .total = 5100}), 1.0);
-  // Ticks of the two files are not counted at the same instant.
+  // The two files do not count their ticks at the same instant, so `own` can grow faster than
+  // `busy`.
   EXPECT_EQ(ShareOfOthers(before, {.own = 160, .busy = 1050, .total = 5100}), 0.0);
   EXPECT_EQ(ShareOfOthers(before, before), 0.0);
 }

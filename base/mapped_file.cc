@@ -15,7 +15,7 @@
 namespace tandem {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  // Without O_NONBLOCK, opening a pipe waits for its writer.
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   const absl::Cleanup close_fd = [fd] { close(fd); };

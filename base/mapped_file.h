@@ -10,15 +10,16 @@
 
 namespace tandem {
 
-// What errors about a file add where it ends before what it announces, as one does whose copy or
-// download has stopped.
+// Appended to errors about a file that is shorter than its header says, for example after an
+// interrupted copy or download.
 inline constexpr char kCutOff[] = "; the file seems to be cut off";
 
 // A file's bytes, mapped read-only. Move-only. The bytes stay valid, at the same address, until the
-// object that holds the mapping is destroyed. Truncating the file meanwhile is the caller's fault.
+// object that holds the mapping is destroyed. REQUIRES: the file is not truncated before that.
 class MappedFile {
  public:
-  // NOT_FOUND or PERMISSION_DENIED naming `path`, INVALID_ARGUMENT if it is not a regular file.
+  // Maps a file. NOT_FOUND or PERMISSION_DENIED, naming `path`; INVALID_ARGUMENT if it is not a
+  // regular file.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;
@@ -31,11 +32,11 @@ class MappedFile {
   ~MappedFile();
 
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
-  // Asks the kernel for huge pages, which save TLB misses. It grants them if the file system
-  // supports large folios and the page cache holds the file in such.
+  // Asks the kernel for huge pages, which save TLB misses. It uses them if the file system supports
+  // large folios and the page cache holds the file in large folios.
   void AskForHugePages() const;
-  // Says that `part` of a mapped file is not wanted soon: its whole pages leave this process's
-  // memory, and come back from the file when they are read.
+  // Releases the memory of `part` of a mapped file: the pages that lie completely in it are dropped
+  // and read from the file again on the next access.
   static void Forget(absl::Span<const std::byte> part);
 
  private:
@@ -43,7 +44,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole of a text file. Errors as MappedFile::Open.
+// Reads a whole file. Errors: those of MappedFile::Open.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace tandem

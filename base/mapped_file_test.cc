@@ -19,7 +19,7 @@ std::string Written(const std::string& name, const std::string& contents) {
   return path;
 }
 
-TEST(MappedFile, HoldsTheBytesAtOneAddress) {
+TEST(MappedFile, MovingKeepsTheAddressOfTheBytes) {
   const std::string contents("a\0b\xFF", 4);
   auto file = MappedFile::Open(Written("bytes", contents));
   ASSERT_TRUE(file.ok()) << file.status();
@@ -31,7 +31,7 @@ TEST(MappedFile, HoldsTheBytesAtOneAddress) {
   EXPECT_TRUE(moved.bytes().empty());
 }
 
-TEST(MappedFile, AnEmptyFileHasNoBytes) {
+TEST(MappedFile, EmptyFileHasNoBytes) {
   const std::string path = Written("empty", "");
   const auto file = MappedFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -39,8 +39,8 @@ TEST(MappedFile, AnEmptyFileHasNoBytes) {
   EXPECT_EQ(*ReadFile(path), "");
 }
 
-// Pages that lie wholly in the part leave memory; all bytes stay readable.
-TEST(MappedFile, ForgetsPagesWithoutLosingThem) {
+// Pages that lie completely in the part are dropped; all bytes stay readable.
+TEST(MappedFile, ForgottenPagesStayReadable) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::string contents(8 * page + 100, 'x');
   for (size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<char>(i % 251);
@@ -59,7 +59,7 @@ TEST(MappedFile, ForgetsPagesWithoutLosingThem) {
   MappedFile().AskForHugePages();
 }
 
-TEST(MappedFile, SurvivesTheFilesName) {
+TEST(MappedFile, BytesStayValidAfterUnlink) {
   const std::string path = Written("unlinked", "still here");
   const auto file = MappedFile::Open(path);
   ASSERT_TRUE(file.ok());
@@ -83,7 +83,7 @@ TEST(MappedFile, ErrorsNameThePath) {
   EXPECT_FALSE(MappedFile::Open("").ok());
 }
 
-TEST(MappedFile, DoesNotWaitForAPipe) {
+TEST(MappedFile, RejectsAPipeWithoutWaiting) {
   const std::string path = Path("pipe");
   unlink(path.c_str());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -91,7 +91,7 @@ TEST(MappedFile, DoesNotWaitForAPipe) {
   unlink(path.c_str());
 }
 
-TEST(MappedFile, SaysWhenPermissionIsMissing) {
+TEST(MappedFile, ReportsMissingPermission) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
   const std::string path = Written("secret", "x");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);

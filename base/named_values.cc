@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMinPrefix = 3;
 constexpr size_t kCharactersPerMistake = 3;
 
-// The optimal string alignment distance: Damerau's, no part being changed twice.
+// The optimal string alignment distance: Damerau's distance in which no part is edited twice.
 size_t DistanceOf(absl::string_view a, absl::string_view b) {
   const size_t columns = b.size() + 1;
   std::vector<size_t> distances((a.size() + 1) * columns);
@@ -39,7 +39,7 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
   for (const std::string& name : names) {
     if (typed.size() >= kMinPrefix && absl::StartsWith(name, typed)) return name;
     const size_t distance = DistanceOf(typed, name);
-    // A name of which nothing would be left is not meant.
+    // Skip names of which no character would remain.
     if (distance > most || distance >= name.size()) continue;
     nearest = name;
     most = distance - 1;

@@ -22,7 +22,7 @@ namespace tandem {
 template <typename Value, size_t kCount>
 using NamedValues = std::array<std::pair<Value, std::string_view>, kCount>;
 
-// REQUIRES: `value` is in the table.
+// Returns the name of `value`. REQUIRES: `value` is in the table.
 template <typename Value, size_t kCount>
 std::string_view NameIn(const NamedValues<Value, kCount>& table, Value value) {
   for (const auto& [candidate, name] : table) {
@@ -38,7 +38,8 @@ std::vector<std::string> NamesIn(const NamedValues<Value, kCount>& table) {
   return names;
 }
 
-// INVALID_ARGUMENT naming `field` and every name of the table if `name` is none of them.
+// Returns the value called `name`. INVALID_ARGUMENT, with `field` and every name of the table, if
+// the table does not have it.
 template <typename Value, size_t kCount>
 absl::StatusOr<Value> ValueOf(const NamedValues<Value, kCount>& table, std::string_view field,
                               std::string_view name) {
@@ -50,10 +51,10 @@ absl::StatusOr<Value> ValueOf(const NamedValues<Value, kCount>& table, std::stri
   return FieldError(View(field), absl::StrCat("\"", View(name), "\" is not one of ", allowed));
 }
 
-// The name that `typed` was probably meant to be: the one that it begins, if it has three
-// characters or more, else the one that the fewest insertions, deletions, replacements and swaps of
-// neighbours make of it, at most one for every three characters. The first of equals; empty if
-// there is none. ASCII.
+// Returns the name that was probably meant by `typed`. If `typed` has at least three characters and
+// is a prefix of a name, that is the name. Otherwise it is the name with the smallest number of
+// edits (insertions, deletions, replacements and swaps of neighbours), at most one for every three
+// characters of `typed`. The first of equally good names; empty if no name qualifies. ASCII only.
 std::string NearestName(absl::string_view typed, absl::Span<const std::string> names);
 
 }  // namespace tandem

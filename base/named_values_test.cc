@@ -11,7 +11,7 @@ namespace {
 using Names = std::vector<std::string>;
 const Names kNames = {"generate", "chat", "fetch", "bench", "temperature"};
 
-TEST(NearestName, ForgivesAMistakeForEveryThreeCharacters) {
+TEST(NearestName, AllowsOneMistakeForEveryThreeCharacters) {
   EXPECT_EQ(NearestName("generate", kNames), "generate");
   EXPECT_EQ(NearestName("genrate", kNames), "generate");
   EXPECT_EQ(NearestName("geenrate", kNames), "generate");
@@ -22,7 +22,7 @@ TEST(NearestName, ForgivesAMistakeForEveryThreeCharacters) {
   EXPECT_EQ(NearestName("frobnicate", kNames), "");
 }
 
-TEST(NearestName, IsTheOneThatWasBegun) {
+TEST(NearestName, CompletesAPrefix) {
   EXPECT_EQ(NearestName("temp", kNames), "temperature");
   EXPECT_EQ(NearestName("te", kNames), "");
 }
@@ -33,7 +33,7 @@ TEST(NearestName, IsTheNearestOfSeveralAndTheFirstOfEquals) {
   EXPECT_EQ(NearestName("cart", Names{"cast", "card"}), "cast");
 }
 
-TEST(NearestName, IsNothingOfNothing) {
+TEST(NearestName, IsEmptyWithoutACandidate) {
   EXPECT_EQ(NearestName("", kNames), "");
   EXPECT_EQ(NearestName("a", Names{"b"}), "");
   EXPECT_EQ(NearestName("chat", {}), "");

@@ -41,7 +41,7 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
     const ssize_t written = write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(written);
-    } else if (errno == EAGAIN) {  // a pipe that somebody else made non-blocking
+    } else if (errno == EAGAIN) {  // a pipe that another process made non-blocking
       pollfd writable{.fd = descriptor, .events = POLLOUT, .revents = 0};
       poll(&writable, 1, /*timeout=*/-1);
     } else if (errno != EINTR) {
@@ -56,7 +56,7 @@ bool IsReaderGone(const absl::Status& status) { return status.GetPayload(kReader
 bool MarkInUse(int descriptor, const std::string& path) {
   struct stat open_one = {};
   struct stat found = {};
-  // A file system without locks keeps RemoveIfUnused from removing anything, too.
+  // On a file system without locks RemoveIfUnused never removes anything, so ignore other errors.
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
   return fstat(descriptor, &open_one) == 0 && stat(path.c_str(), &found) == 0 &&
          open_one.st_ino == found.st_ino && open_one.st_dev == found.st_dev;
@@ -106,12 +106,12 @@ absl::StatusOr<OutputFolder> OutputFolder::Create(const std::string& path) {
     if (error) return Failed(path, "cannot read the folder", error.value());
     if (!is_empty) {
       return absl::AlreadyExistsError(
-          absl::StrCat(path, ": the folder is not empty, and nothing is overwritten"));
+          absl::StrCat(path, ": the folder is not empty; existing files are not overwritten"));
     }
     return OutputFolder(path, /*is_ours=*/false);
   }
   fs::create_directories(path, error);
-  if (error) return Failed(path, "cannot make the folder", error.value());
+  if (error) return Failed(path, "cannot create the folder", error.value());
   return OutputFolder(path, /*is_ours=*/true);
 }
 
@@ -125,22 +125,22 @@ absl::StatusOr<OutputFolder> OutputFolder::Around(const std::string& file) {
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   for (const std::string& file : files_) fs::remove(file, ignored);
-  if (is_ours_) fs::remove(path_, ignored);  // only if empty
+  if (is_ours_) fs::remove(path_, ignored);  // only succeeds if it is empty
 }
 
 absl::Status OutputFolder::CheckFreeSpace(int64_t bytes) const {
   std::error_code error;
   const fs::space_info space = fs::space(path_, error);
-  if (error) return Failed(path_, "cannot ask for the free space", error.value());
+  if (error) return Failed(path_, "cannot read the free space", error.value());
   if (space.available >= static_cast<uintmax_t>(bytes)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      path_, ": the disk has ", space.available, " bytes free, and ", bytes, " are to be written"));
+  return absl::ResourceExhaustedError(absl::StrCat(path_, ": the disk has ", space.available,
+                                                   " bytes free, and ", bytes, " are needed"));
 }
 
 absl::StatusOr<OutputFile> OutputFolder::NewFile(const std::string& name) {
   const std::string path = (fs::path(path_) / name).string();
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) return Failed(path, "cannot make the file", errno);
+  if (descriptor < 0) return Failed(path, "cannot create the file", errno);
   files_.push_back(path);
   return OutputFile(path, descriptor);
 }
@@ -155,7 +155,7 @@ absl::StatusOr<OutputFile> OutputFolder::NewPart(const std::string& name) {
     if (absl::IsAlreadyExists(file.status())) continue;
     if (!file.ok() || MarkInUse(file->descriptor_, file->path_)) return file;
   }
-  return absl::UnavailableError(absl::StrCat(path_, ": cannot make a part of ", name));
+  return absl::UnavailableError(absl::StrCat(path_, ": cannot create a partial file of ", name));
 }
 
 void OutputFolder::Keep() {

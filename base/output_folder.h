@@ -12,22 +12,22 @@
 
 namespace tandem {
 
-// Writes all of `bytes`, however often a signal or a slow reader interrupts. Errors begin with
+// Writes all of `bytes`, even if signals or a slow reader interrupt the writes. Errors begin with
 // `name`: RESOURCE_EXHAUSTED if the disk is full.
 absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name);
-// Whether a status is that of a pipe whose reader has gone.
+// Whether `status` is WriteAll's error for a pipe whose reader has closed it.
 bool IsReaderGone(const absl::Status& status);
 
-// Marks what is open at `descriptor`, a new file or folder at `path`, as in use until the
-// descriptor is closed, which it is when the process ends however that may be. False if
-// RemoveIfUnused came first: then it is gone, and another has to be made.
+// Marks the new file or folder `path`, which is open as `descriptor`, as in use until the
+// descriptor is closed. The system closes it when the process ends, even if it is killed. Returns
+// false if RemoveIfUnused has already removed it: the caller must create another one.
 bool MarkInUse(int descriptor, const std::string& path);
-// Removes a file or folder that a process left when it was killed, with everything in it;
-// one that is marked as in use stays. It counts processes of other containers, whose ids mean
-// nothing here.
+// Removes a file, or a folder with all of its contents, that a killed process has left. Does
+// nothing if it is marked as in use, also by a process of another container (marks do not rely on
+// process ids).
 void RemoveIfUnused(const std::string& path);
 
-// A file being written. Move-only. Errors name the file, as those of WriteAll.
+// A file being written. Move-only. Errors begin with the file's path.
 class OutputFile {
  public:
   OutputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -37,11 +37,11 @@ class OutputFile {
   ~OutputFile();
 
   absl::Status Write(absl::string_view bytes);
-  // Moves to an offset from the beginning. A gap behind the end reads as zeros.
+  // Moves to an offset from the beginning. A gap after the end reads as zeros.
   absl::Status Seek(int64_t offset);
-  // Returns when what was written is on the disk.
+  // Returns when all written bytes are on the disk.
   absl::Status Sync();
-  // Drops what is on the disk from the page cache.
+  // Drops the parts that are on the disk from the page cache.
   void Forget();
   // Must be called for the file to be complete.
   absl::Status Close();
@@ -53,13 +53,13 @@ class OutputFile {
   int descriptor_;
 };
 
-// A folder of new files, all or none: unless Keep() is called, what was made is removed again, and
-// nothing else is. Move-only.
+// A folder in which new files are written, all or none: the destructor removes the files made here,
+// and only those, unless Keep() was called. Move-only.
 class OutputFolder {
  public:
-  // Makes the folder, and its parents, unless it is there. ALREADY_EXISTS if it is not empty.
+  // Creates the folder and its parents if necessary. ALREADY_EXISTS if it is not empty.
   static absl::StatusOr<OutputFolder> Create(const std::string& path);
-  // The folder of a file to be made, which must be there and may hold others.
+  // Uses the folder in which `file` will be created. It must exist and may contain other files.
   static absl::StatusOr<OutputFolder> Around(const std::string& file);
   OutputFolder(OutputFolder&& other) noexcept
       : path_(std::move(other.path_)),
@@ -68,19 +68,21 @@ class OutputFolder {
   OutputFolder& operator=(OutputFolder&& other) = delete;
   ~OutputFolder();
 
-  // RESOURCE_EXHAUSTED if the disk has fewer than `bytes` free.
+  // Returns RESOURCE_EXHAUSTED if the disk has fewer than `bytes` free.
   absl::Status CheckFreeSpace(int64_t bytes) const;
-  // ALREADY_EXISTS if somebody else has made such a file meanwhile.
+  // Creates a file. ALREADY_EXISTS if another process has created it in the meantime.
   absl::StatusOr<OutputFile> NewFile(const std::string& name);
-  // A file called `name`.XXXXXX.part that no other process has, in use while it is open.
+  // Creates a file called `name`.XXXXXX.part, which no other process uses, and marks it as in use
+  // while it is open.
   absl::StatusOr<OutputFile> NewPart(const std::string& name);
+  // Keeps the folder and its files.
   void Keep();
 
  private:
   OutputFolder(std::string path, bool is_ours) : path_(std::move(path)), is_ours_(is_ours) {}
 
   std::string path_;
-  bool is_ours_;  // made here, so to be removed with its files
+  bool is_ours_;  // created here, so removed with its files
   std::vector<std::string> files_;
 };
 

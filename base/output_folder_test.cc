@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 class OutputFolderTest : public FolderTest {
  protected:
-  // Makes `folder` with a file in it, keeping it or not.
+  // Creates `folder` with a file in it, and keeps it if `keep`.
   void Make(const std::string& folder, bool keep) {
     absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path(folder));
     ASSERT_TRUE(output.ok()) << output.status();
@@ -33,12 +33,12 @@ class OutputFolderTest : public FolderTest {
   }
 };
 
-TEST_F(OutputFolderTest, KeepsWhatIsKept) {
+TEST_F(OutputFolderTest, KeepKeepsTheFiles) {
   Make("parent/new", true);
   EXPECT_EQ(*ReadFile(Path("parent/new/a")), "some text");
 }
 
-// By another descriptor of this process, which counts as another process's.
+// Another descriptor of this process has the same effect as another process.
 TEST_F(OutputFolderTest, FilesInUseAreNotRemovedAsLeftOver) {
   std::string part;
   {
@@ -58,7 +58,7 @@ TEST_F(OutputFolderTest, FilesInUseAreNotRemovedAsLeftOver) {
   }
   RemoveIfUnused(part);
   EXPECT_FALSE(fs::exists(part));
-  RemoveIfUnused(part);  // nothing is there
+  RemoveIfUnused(part);  // does nothing without a file
 }
 
 TEST_F(OutputFolderTest, RemovedFilesAreNotMarkedAsInUse) {
@@ -72,7 +72,7 @@ TEST_F(OutputFolderTest, RemovedFilesAreNotMarkedAsInUse) {
   close(descriptor);
 }
 
-TEST_F(OutputFolderTest, PartsHaveTheRightsOfOtherFiles) {
+TEST_F(OutputFolderTest, PartsHaveThePermissionsOfOtherFiles) {
   absl::StatusOr<OutputFolder> around = OutputFolder::Around(Path("a"));
   ASSERT_TRUE(around.ok());
   const absl::StatusOr<OutputFile> part = around->NewPart("a");
@@ -81,7 +81,7 @@ TEST_F(OutputFolderTest, PartsHaveTheRightsOfOtherFiles) {
   EXPECT_EQ(fs::status(part->path()).permissions(), fs::status(Path("plain")).permissions());
 }
 
-TEST_F(OutputFolderTest, RemovesWhatItMadeAndNothingElse) {
+TEST_F(OutputFolderTest, RemovesOnlyItsOwnFiles) {
   Make("new", false);
   EXPECT_FALSE(fs::exists(Path("new")));
 
@@ -93,25 +93,25 @@ TEST_F(OutputFolderTest, RemovesWhatItMadeAndNothingElse) {
     absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("shared"));
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE(output->NewFile("a").ok());
-    std::ofstream(Path("shared/b")) << "of somebody else";
+    std::ofstream(Path("shared/b")) << "of another program";
   }
   EXPECT_FALSE(fs::exists(Path("shared/a")));
-  EXPECT_EQ(*ReadFile(Path("shared/b")), "of somebody else");
+  EXPECT_EQ(*ReadFile(Path("shared/b")), "of another program");
 }
 
-TEST_F(OutputFolderTest, DoesNotTakeAFileThatAppearedMeanwhile) {
+TEST_F(OutputFolderTest, DoesNotOverwriteAFileThatAppearedInTheMeantime) {
   {
     absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("new"));
     ASSERT_TRUE(output.ok());
-    std::ofstream(Path("new/a")) << "of somebody else";
+    std::ofstream(Path("new/a")) << "of another program";
     EXPECT_EQ(output->NewFile("a").status().code(), absl::StatusCode::kAlreadyExists);
   }
-  EXPECT_EQ(*ReadFile(Path("new/a")), "of somebody else");
+  EXPECT_EQ(*ReadFile(Path("new/a")), "of another program");
 }
 
-// A pipe takes 64 KiB at a time, a non-blocking one what fits, and signals interrupt the rest. Each
-// byte read is answered by a signal to the writer.
-TEST(WriteAll, WritesAllThroughSignalsAndSlowReaders) {
+// A pipe holds 64 KiB, a non-blocking write takes as many bytes as fit, and signals interrupt
+// blocking writes. The reader sends the writer a signal before every read.
+TEST(WriteAll, WritesAllBytesDespiteSignalsAndSlowReaders) {
   struct sigaction interrupts = {};
   interrupts.sa_handler = [](int) {};
   struct sigaction before;
@@ -143,7 +143,7 @@ TEST(WriteAll, WritesAllThroughSignalsAndSlowReaders) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST(WriteAll, KnowsAReaderWhoHasGone) {
+TEST(WriteAll, ReportsAClosedReader) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -155,7 +155,7 @@ TEST(WriteAll, KnowsAReaderWhoHasGone) {
   EXPECT_FALSE(IsReaderGone(absl::UnavailableError(status.message())));
 }
 
-TEST_F(OutputFolderTest, WritesWhereItIsToldTo) {
+TEST_F(OutputFolderTest, SeekMovesTheNextWrite) {
   absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("new"));
   ASSERT_TRUE(output.ok());
   absl::StatusOr<OutputFile> file = output->NewFile("a");
@@ -172,7 +172,7 @@ TEST_F(OutputFolderTest, WritesWhereItIsToldTo) {
               ::testing::HasSubstr("none: cannot seek"));
 }
 
-TEST_F(OutputFolderTest, AFullDeviceIsResourceExhausted) {
+TEST_F(OutputFolderTest, FullDeviceIsResourceExhausted) {
   const int descriptor = open("/dev/full", O_WRONLY);
   if (descriptor < 0) GTEST_SKIP() << "no /dev/full here";
   OutputFile file("full", descriptor);

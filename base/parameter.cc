@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// Without an exponent where it is an integer.
+// Formats a number; integers without an exponent.
 std::string NumberText(double value) {
   constexpr double kMaxExactInteger = 9007199254740992.0;
   const bool is_integer = std::abs(value) <= kMaxExactInteger && value == std::floor(value);

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-// Counter lanes of a sequence's key, outside every stream.
+// The stream that derives the keys of sequences; differs from every RandomStream.
 constexpr uint32_t kSequenceKeyStream = 0xFF;
 
 }  // namespace

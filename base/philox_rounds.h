@@ -1,6 +1,6 @@
-// Philox4x32-10 and the noise made of it, plain: the host's, SIMD and device code share constants
-// and operations, so that noise has the same bits everywhere. Nothing here may be contracted to
-// fused multiply-adds.
+// Philox4x32-10 and the noise made from it. Scalar, SIMD and device code share these constants and
+// operations, so that noise has the same bits everywhere. The compiler must not contract these
+// expressions to fused multiply-adds.
 #ifndef TANDEM_BASE_PHILOX_ROUNDS_H_
 #define TANDEM_BASE_PHILOX_ROUNDS_H_
 
@@ -15,7 +15,7 @@ inline constexpr uint32_t kPhiloxMultiplier1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9;
 inline constexpr uint32_t kPhiloxKeyStep1 = 0xBB67AE85;
 
-// One block: ten rounds over a 128-bit counter under a 64-bit key.
+// Computes one block: ten rounds over a 128-bit counter with a 64-bit key.
 constexpr std::array<uint32_t, 4> PhiloxBlock(std::array<uint32_t, 4> c, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
@@ -53,13 +53,13 @@ constexpr double FixedLog(double x) {
   return 2.0 * s * sum + exponent * 0.6931471805599453;
 }
 
-// u = (bits + 1/2) / 2^32, rounded once: the scaling is exact. At most 1.
+// Returns u = (bits + 1/2) / 2^32, rounded to f32. At most 1.
 constexpr float PhiloxUniform(uint32_t bits) {
   return static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
 }
 
-// Standard exponential noise -log(1 - u). 1 - u is off by at most 2^-54 in double, which is 2^-21
-// of the smallest u; below 2^-20 the series u + u^2 / 2 is exact to f32.
+// Returns standard exponential noise -log(1 - u). In double, the rounding error of 1 - u is at most
+// 2^-54, which is 2^-21 of the smallest u; below 2^-20 the series u + u^2 / 2 is exact to f32.
 constexpr float PhiloxExponential(uint32_t bits) {
   float rounded = PhiloxUniform(bits);
   if (rounded > 1.0f - 0x1p-24f) rounded = 1.0f - 0x1p-24f;

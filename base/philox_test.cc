@@ -16,7 +16,7 @@ namespace {
 
 using Block = std::array<uint32_t, 4>;
 
-TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
+TEST(Philox, GivesTheKnownAnswersOfThePaper) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, 0), (Block{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
   EXPECT_EQ(Philox4x32({~0u, ~0u, ~0u, ~0u}, ~0ull),
             (Block{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}));
@@ -24,7 +24,7 @@ TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
             (Block{0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1}));
 }
 
-// Bits by an implementation in Python that shares nothing with this one but the layout on paper.
+// The expected bits come from an independent implementation in Python of the documented layout.
 TEST(RandomSource, LaysOutCountersAsDocumented) {
   const auto bits = [](uint64_t seed, const RandomPlace& place, uint64_t entry) {
     return RandomSource(seed).Block(place, static_cast<uint32_t>(entry / 4))[entry % 4];
@@ -40,7 +40,7 @@ TEST(RandomSource, LaysOutCountersAsDocumented) {
   EXPECT_EQ(bits(~0ull, {RandomStream::kResidual, ~0u, 0xFFFFFF, ~0u}, 0x3FFFFFFFF), 0x98C4AF52u);
 }
 
-TEST(RandomSource, FirstCounterIsWhatBlocksCountFrom) {
+TEST(RandomSource, BlocksCountFromFirstCounter) {
   const RandomPlace place{RandomStream::kResidual, 42, 2, 1};
   for (const uint32_t lane : {0u, 1u, 77u, ~0u}) {
     Block counter = RandomSource::FirstCounter(place);
@@ -49,7 +49,7 @@ TEST(RandomSource, FirstCounterIsWhatBlocksCountFrom) {
   }
 }
 
-TEST(RandomSource, SequencesUnderOneSeedHaveTheirOwn) {
+TEST(RandomSource, SequencesOfOneSeedHaveTheirOwnSeeds) {
   const RandomSource source(42);
   EXPECT_EQ(source.ForSequence(0).seed(), 42u);
   EXPECT_EQ(source.ForSequence(1).seed(), 0xCB222F4682FEF14Cu);
@@ -57,7 +57,7 @@ TEST(RandomSource, SequencesUnderOneSeedHaveTheirOwn) {
   EXPECT_EQ(source.ForSequence(3).seed(), 0x17138F37E5AE9AA1u);
 }
 
-TEST(RandomSource, PlacesDoNotMeet) {
+TEST(RandomSource, NoTwoPlacesShareABlock) {
   std::set<Block> seen;
   int num_places = 0;
   for (uint32_t position = 0; position < 6; ++position) {
@@ -87,7 +87,7 @@ TEST(Uniform, IsExactAndNeverZeroOrOne) {
   EXPECT_EQ(RandomSource(7).Uniform(place), RandomSource::ToUniform(0xE29C5F22));
 }
 
-// -log(1 - u) of u = (bits + 1/2) / 2^32 rounded to f32, in double by the C library.
+// -log(1 - u) for u = (bits + 1/2) / 2^32 rounded to f32, computed in double by the C library.
 double ReferenceExponential(uint32_t bits) {
   const float u = std::fma(static_cast<float>(bits), 0x1p-32f, 0x1p-33f);
   return -std::log1p(-std::fmin(static_cast<double>(u), 1.0 - 0x1p-24));
@@ -95,7 +95,7 @@ double ReferenceExponential(uint32_t bits) {
 
 std::vector<uint32_t> ManyBits() {
   std::vector<uint32_t> many;
-  for (int shift = 0; shift < 32; ++shift) {  // every power of two and what lies around it
+  for (int shift = 0; shift < 32; ++shift) {  // every power of two and the numbers near it
     for (int64_t offset = -600; offset <= 600; ++offset) {
       const int64_t bits = (int64_t{1} << shift) + offset;
       if (bits >= 0) many.push_back(static_cast<uint32_t>(bits));
@@ -107,9 +107,9 @@ std::vector<uint32_t> ManyBits() {
   return many;
 }
 
-// Half a unit in the last place of f32, 2^-24 relative at most, and what double adds: 1 - u is
-// exact from u = 2^-20 up, the series below drops u^3 / 3, 2^-41 relative, and the logarithm's
-// polynomial ends with a relative error of s^16 / 17 < 4e-14.
+// The tolerance is half a unit in the last place of f32, at most 2^-24 relative, plus the errors in
+// double: 1 - u is exact from u = 2^-20 on; below that the series drops u^3 / 3, 2^-41 relative;
+// and the polynomial of the logarithm has a relative error of s^16 / 17 < 4e-14.
 TEST(Exponential, IsTheRoundedLogarithm) {
   constexpr double kTolerance = 0x1p-24 + 0x1p-33;
   for (const uint32_t bits : ManyBits()) {
@@ -119,7 +119,7 @@ TEST(Exponential, IsTheRoundedLogarithm) {
   }
 }
 
-// The bits themselves, from Python: noise must be the same on every machine.
+// The expected bits come from Python: noise must be the same on every machine.
 TEST(Exponential, HasTheSameBitsEverywhere) {
   constexpr uint32_t kKnown[][2] = {
       {0x00000000, 0x2F000000}, {0x00000001, 0x2FC00000}, {0x00000002, 0x30200000},
@@ -147,15 +147,16 @@ TEST(Exponential, IsFiniteAndGrowsWithItsBits) {
   EXPECT_TRUE(std::isfinite(std::log(RandomSource::ToExponential(0))));
 }
 
-// P(E < 1e-8) must be 1e-8: tokens that rare have to be drawn, which takes all 32 bits near 0.
+// P(E < 1e-8) must be 1e-8: tokens that are this rare must be drawn too, which needs all 32 bits
+// near 0.
 TEST(Exponential, KeepsTheTailOfRareTokens) {
   uint32_t below = 0;
   while (RandomSource::ToExponential(below) < 1e-8f) ++below;
   EXPECT_NEAR(below * 0x1p-32, 1e-8, 2e-10);
 }
 
-// Mean and variance 1, each within five standard errors of n draws: 5 / sqrt(n), and with the
-// fourth central moment 9 of the exponential 5 * sqrt(8 / n).
+// Mean and variance are 1 within five standard errors of n draws: 5 / sqrt(n) for the mean; for the
+// variance 5 * sqrt(8 / n), because the fourth central moment of the exponential distribution is 9.
 TEST(Exponential, HasMeanAndVarianceOne) {
   constexpr int kLanes = 50'000;
   const RandomSource source(99);

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-// glibc's. Null where there is none.
+// A function of glibc; null with other C libraries.
 extern "C" [[gnu::weak]] int malloc_trim(size_t keep_at_the_end) noexcept;
 
 namespace tandem {
@@ -23,9 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders of the group that `controller` holds this process in, and of all groups above it.
-// Version 2 has one tree, version 1 one for each controller or few of them. A container may see its
-// own group as the tree's root and yet be told the path outside: then the root alone exists.
+// Returns the folders of this process's group for `controller` and of all groups above it. Version
+// 2 has one tree; version 1 has a tree for each controller, or for a few of them. In a container
+// the group may be mounted as the root of the tree while /proc has its path on the host: then only
+// the root exists.
 std::vector<std::string> GroupFolders(const std::string& root, std::string_view controller) {
   std::vector<std::string> folders;
   std::ifstream groups(root + "/proc/self/cgroup");
@@ -48,7 +49,8 @@ std::vector<std::string> GroupFolders(const std::string& root, std::string_view 
   return folders;
 }
 
-// The number that a file begins with; nothing if it does not, as where it says "max".
+// Returns the number at the beginning of a file; nullopt if it begins otherwise, for example with
+// "max".
 std::optional<int64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -56,7 +58,7 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return std::nullopt;
 }
 
-// The number after a word that begins a line.
+// Returns the number after the word `wanted` at the beginning of a line.
 std::optional<int64_t> NumberAfter(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -67,7 +69,8 @@ std::optional<int64_t> NumberAfter(const std::string& path, std::string_view wan
   return std::nullopt;
 }
 
-// Pages of files in a group and those below it. What is "total" in version 1 is everything in 2.
+// Returns the bytes of the page cache in a group and all groups below it. In version 1 these are
+// the "total_" counters, in version 2 the plain ones.
 int64_t BytesOfFiles(const std::string& folder) {
   const std::string path = folder + "/memory.stat";
   int64_t bytes = 0;
@@ -78,7 +81,7 @@ int64_t BytesOfFiles(const std::string& folder) {
   return bytes;
 }
 
-// The bytes that a group's limits leave; the largest number without a limit.
+// Returns the bytes that a group's limits leave; the largest integer if it does not have a limit.
 int64_t BytesLeftIn(const std::string& folder) {
   int64_t left = std::numeric_limits<int64_t>::max();
   const struct {
@@ -96,11 +99,12 @@ int64_t BytesLeftIn(const std::string& folder) {
   return left;
 }
 
-// How many processors the groups' quotas keep busy; the largest number without one.
+// Returns how many processors the groups' quotas allow to be busy; the largest integer without a
+// quota.
 int ProcessorQuota(const std::string& root) {
   double quota = std::numeric_limits<int>::max();
   for (const std::string& folder : GroupFolders(root, "cpu")) {
-    double time = -1.0;  // of each period; stays where it says "max"
+    double time = -1.0;  // per period; stays negative if the file says "max"
     double period = 0.0;
     std::ifstream(folder + "/cpu.max") >> time >> period;
     if (const auto old = NumberIn(folder + "/cpu.cfs_quota_us"); old.has_value()) {

@@ -1,6 +1,6 @@
-// What of its machine this process may use: its affinity, and the limits of the control groups that
-// hold it, which is how containers are limited (cgroups(7); versions 1 and 2). `root` is the folder
-// in which /proc and /sys are found; for tests. Thread-safe.
+// The part of the machine that this process may use, by its affinity and the limits of its control
+// groups, which limit containers (cgroups(7); versions 1 and 2). `root` is the folder that contains
+// /proc and /sys, for tests. Thread-safe.
 #ifndef TANDEM_BASE_PROCESS_LIMITS_H_
 #define TANDEM_BASE_PROCESS_LIMITS_H_
 
@@ -10,20 +10,20 @@
 
 namespace tandem {
 
-// Bytes that new allocations may take without swapping: the least of what the machine has available
-// and of what is left in the process's group and in every group above it. Pages of files count as
-// left, because they are dropped when memory is wanted. Nothing if none of this is known.
+// Returns the bytes that can be allocated without swapping: the minimum of the machine's available
+// memory and the memory left in the process's group and in every group above it. The page cache
+// counts as available, because the system drops it when memory is needed. Nullopt if unknown.
 std::optional<int64_t> AvailableMemoryBytes(const std::string& root = "");
 
-// Cores that this process may use, hyperthreads of one core counted once, and no more than its
-// groups' quotas of processor time keep busy; at least 1.
+// Returns the number of cores that this process may use, at least 1. Hyperthreads of one core count
+// once, and the number is at most the groups' quota of processor time.
 int NumUsableCores(const std::string& root = "");
-// The same, hyperthreads counted each: threads beyond these only wait for each other.
+// The same, but every hyperthread counts. More threads than this only wait for each other.
 int NumUsableProcessors(const std::string& root = "");
 
-// Gives back to the system what the C library keeps of freed memory, for after something large and
-// rare: glibc keeps small pieces until a large one is freed in the same arena. Does nothing with
-// other C libraries. Thread-safe; takes some milliseconds for a gigabyte.
+// Returns freed memory that the C library still holds to the system. Call after freeing something
+// large and rare: glibc keeps small pieces until a large one is freed in the same arena. Does
+// nothing with other C libraries. Thread-safe; takes some milliseconds per gigabyte.
 void ReturnFreeMemory();
 
 }  // namespace tandem

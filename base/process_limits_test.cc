@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// The files of a machine, of which 8 GiB are available at first.
+// The files of a fake machine, which has 8 GiB of available memory at first.
 class FakeRoot : public TestFolder {
  public:
   FakeRoot() {
@@ -30,7 +30,7 @@ class FakeRoot : public TestFolder {
   int64_t AvailableMiB() const { return AvailableMemoryBytes(path()).value_or(-kMiB) / kMiB; }
 };
 
-TEST(AvailableMemoryBytes, IsTheMachinesWithoutGroups) {
+TEST(AvailableMemoryBytes, IsThatOfTheMachineWithoutGroups) {
   FakeRoot root;
   EXPECT_EQ(root.AvailableMiB(), 8192);
   root.Write("/proc/self/cgroup", "0::/\n");
@@ -58,7 +58,7 @@ TEST(AvailableMemoryBytes, IsWhatTheTightestGroupOfVersion2Leaves) {
   EXPECT_EQ(root.AvailableMiB(), 0);
 }
 
-TEST(AvailableMemoryBytes, CountsFilesInMemoryAsLeft) {
+TEST(AvailableMemoryBytes, CountsPagesOfFilesAsAvailable) {
   FakeRoot root;
   root.Write("/proc/self/cgroup", "0::/a\n");
   root.WriteMiB("/sys/fs/cgroup/a/memory.max", 1000);
@@ -83,8 +83,8 @@ TEST(AvailableMemoryBytes, IsWhatTheTightestGroupOfVersion1Leaves) {
   EXPECT_EQ(root.AvailableMiB(), 400);
 }
 
-// Where a container's own group is mounted as the root, and the path is the one outside.
-TEST(AvailableMemoryBytes, FindsTheGroupThatIsTheRootOfWhatIsSeen) {
+// In a container whose group is mounted as the root, while /proc has the path on the host.
+TEST(AvailableMemoryBytes, FindsAGroupThatIsMountedAsTheRoot) {
   FakeRoot root;
   root.WriteMiB("/sys/fs/cgroup/memory/memory.limit_in_bytes", 256);
   root.WriteMiB("/sys/fs/cgroup/memory/memory.usage_in_bytes", 56);
@@ -100,12 +100,12 @@ TEST(AvailableMemoryBytes, IsKnownHere) {
   EXPECT_GT(*bytes, 0);
 }
 
-TEST(NumUsableCores, IsBetweenOneAndTheLogicalOnes) {
+TEST(NumUsableCores, IsBetweenOneAndTheLogicalProcessors) {
   EXPECT_GE(NumUsableCores(), 1);
   EXPECT_LE(NumUsableCores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-TEST(NumUsableProcessors, IsNoLessThanTheCoresAndNoMoreThanTheQuota) {
+TEST(NumUsableProcessors, IsAtLeastTheCoresAndAtMostTheQuota) {
   EXPECT_GE(NumUsableProcessors(), NumUsableCores());
   EXPECT_LE(NumUsableProcessors(), static_cast<int>(std::thread::hardware_concurrency()));
   FakeRoot root;
@@ -143,7 +143,7 @@ TEST(NumUsableCores, IsNoMoreThanTheQuota) {
   EXPECT_EQ(NumUsableCores(root.path()), 1);
 }
 
-// The pages of the process: all its addresses, and those that are in memory.
+// The pages of the process: its whole address space, and those in memory.
 struct Statm {
   int64_t size = 0;
   int64_t resident = 0;
@@ -155,12 +155,12 @@ Statm ReadStatm() {
   return statm;
 }
 
-// In another thread's arena, where nothing else frees a large piece.
-TEST(ReturnFreeMemory, OfSmallPieces) {
+// In the arena of another thread, where no large piece is freed.
+TEST(ReturnFreeMemory, ReturnsSmallPieces) {
   constexpr int kNumPieces = 2'000'000;
   const int64_t page_bytes = sysconf(_SC_PAGESIZE);
   if (ReadStatm().size * page_bytes > int64_t{1} << 40) {
-    GTEST_SKIP() << "this program allocates otherwise, as sanitizers do";
+    GTEST_SKIP() << "this program has another allocator, for example a sanitizer's";
   }
   std::thread([page_bytes] {
     auto keeps_the_arena = std::make_unique<int>(1);

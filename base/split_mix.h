@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-// A step of SplitMix64 (Steele, Lea, Flood 2014): a bijection whose every bit depends on all of
-// `x`.
+// One step of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which every output bit depends
+// on every bit of `x`.
 inline uint64_t SplitMix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

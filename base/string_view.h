@@ -9,10 +9,10 @@
 
 namespace tandem {
 
-// The same characters as Abseil's functions take them: its type is another where Abseil was built
-// as C++14, as Debian's is.
+// Converts to the string view type of Abseil's functions. It differs from std::string_view if
+// Abseil was built as C++14, for example in Debian.
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-// Bytes as characters.
+// Returns bytes as characters.
 inline absl::string_view View(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -9,14 +9,14 @@
 namespace tandem {
 namespace {
 
-// How long to wait before sleeping: longer than the host's work between two operations or two
-// passes (some 20 us), shorter than a scheduling quantum.
+// How long to spin before sleeping: longer than the host's work between two operations or two
+// passes (about 20 us), shorter than a scheduling quantum.
 constexpr std::chrono::microseconds kSpinTime{200};
-// Loads in a row, some ten microseconds, before the core is offered to others: on a machine with
-// more runnable threads than cores, the one waited for may need it.
+// Number of consecutive loads (about ten microseconds) before yielding the core: if the machine has
+// more runnable threads than cores, the awaited thread may need it.
 constexpr int kSpinsBeforeYield = 16384;
 
-// Waits until `value` differs from `old`; returns what it became.
+// Waits until `value` differs from `old`. Returns the new value.
 template <typename T>
 T AwaitChange(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpinsBeforeYield; ++i) {

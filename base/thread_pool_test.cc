@@ -14,8 +14,8 @@
 namespace tandem {
 namespace {
 
-// One Run in which every part must be done once, 0 by the caller, the others by it or a thread of
-// their own.
+// Checks that one Run makes every call once: 0 on the caller's thread, the others on the caller's
+// or on their own threads.
 void ExpectEachThreadOnce(ThreadPool* pool) {
   std::vector<std::atomic<int>> calls(pool->num_threads());
   std::vector<std::thread::id> ids(pool->num_threads());
@@ -39,7 +39,7 @@ TEST(ThreadPool, EveryThreadRunsOnce) {
   }
 }
 
-// Whatever one run writes, the next one reads without further synchronization.
+// A run sees all writes of the previous run without further synchronization.
 TEST(ThreadPool, RunsAreOrdered) {
   ThreadPool pool(4);
   std::vector<int> values(pool.num_threads());
@@ -64,7 +64,7 @@ TEST(ThreadPool, WakesAfterSleeping) {
   }
 }
 
-// The caller sleeps too if a worker takes long.
+// The caller also sleeps if a worker takes long.
 TEST(ThreadPool, WaitsForASlowWorker) {
   ThreadPool pool(3);
   std::atomic<bool> has_begun{false}, done{false};
@@ -94,8 +94,8 @@ TEST(ThreadPool, ThreadsWorkAtTheSameTime) {
   }
 }
 
-// A worker takes longer to begin than the caller takes for nothing.
-TEST(ThreadPool, TheCallerDoesWhatNobodyHasBegun) {
+// A worker takes longer to begin than the caller takes for its empty share.
+TEST(ThreadPool, CallerDoesSharesThatNoWorkerHasBegun) {
   ThreadPool pool(2);
   int num_by_caller = 0;
   for (int run = 0; run < 20000; ++run) {
@@ -108,7 +108,7 @@ TEST(ThreadPool, TheCallerDoesWhatNobodyHasBegun) {
   EXPECT_GT(num_by_caller, 0);
 }
 
-TEST(ThreadPool, GoesAwayIdleUsedOrAsleep) {
+TEST(ThreadPool, CanBeDestroyedUnusedUsedOrAsleep) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(4);
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(4);
@@ -119,8 +119,8 @@ TEST(ThreadPool, GoesAwayIdleUsedOrAsleep) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// Row 100 of the bug catalogue: memory may be short on any thread.
-TEST(ThreadPool, GivesWhatFailsToItsCaller) {
+// Row 100 of the bug catalogue: an allocation may fail on any thread.
+TEST(ThreadPool, RethrowsExceptionsToTheCaller) {
   for (const int num_threads : {1, 2, 5}) {
     ThreadPool pool(num_threads);
     for (int failing = 0; failing < num_threads; ++failing) {

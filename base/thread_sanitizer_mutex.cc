@@ -1,7 +1,8 @@
-// Tells the thread sanitizer what Abseil's locks order. In builds with it alone, whose Abseil is
-// the system's and knows nothing of it: these functions stand before the library's and call them.
-// Conditions that the library evaluates inside them, perhaps those of other threads that wait, are
-// not looked at. tests/sanitizers sees that nothing of the kind is called that does not stand here.
+// Announces Abseil's locks to the thread sanitizer. Used only in builds with that sanitizer,
+// because the system's Abseil is compiled without it. These functions take precedence over the
+// library's functions of the same name and call them. Conditions that the library evaluates inside
+// of them, perhaps for other waiting threads, are not announced. tests/sanitizers checks that the
+// programs call no other locking functions of Abseil.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -16,7 +17,7 @@
 
 namespace {
 
-// The library's function of the same name as `function`, which is one of those below.
+// Returns the library's function of the same name as `function`, which is one of those below.
 template <typename Function>
 Function Find(Function function) {
   void* address = nullptr;
@@ -30,8 +31,8 @@ Function Find(Function function) {
   return function;
 }
 
-// Whether this thread is within one of the library's functions, which call each other by way of
-// those below: what is outermost has said all.
+// Whether this thread is inside one of the library's functions. They call each other through the
+// functions below; only the outermost call is announced.
 thread_local bool is_inside = false;
 
 // Calls the library's `kFunction` between `before()` and `after()`.
@@ -53,14 +54,14 @@ void Nothing() {}
 constexpr unsigned kWrite = 0;
 constexpr unsigned kRead = __tsan_mutex_read_lock;
 
-// Of a function that returns with `mutex` locked.
+// Announces and calls a function that returns with `mutex` locked.
 template <auto kFunction, typename Class, typename... Arguments>
 auto Lock(absl::Mutex* mutex, unsigned flags, Class* object, Arguments... arguments) {
   return Call<kFunction>([=] { __tsan_mutex_pre_lock(mutex, flags); },
                          [=] { __tsan_mutex_post_lock(mutex, flags, 0); }, object, arguments...);
 }
 
-// Of a function that returns whether it has locked `mutex`.
+// Announces and calls a function that returns whether it has locked `mutex`.
 template <auto kFunction>
 bool TryLock(absl::Mutex* mutex, unsigned flags) {
   flags |= __tsan_mutex_try_lock;
@@ -78,7 +79,8 @@ void Unlock(absl::Mutex* mutex, unsigned flags) {
                   [=] { __tsan_mutex_post_unlock(mutex, flags); }, mutex);
 }
 
-// Of a function that lets others have `mutex`, which this thread holds as a writer, while it waits.
+// Announces and calls a function that releases `mutex`, which this thread holds as a writer, while
+// it waits.
 template <auto kFunction, typename Class, typename... Arguments>
 auto Wait(absl::Mutex* mutex, Class* object, Arguments... arguments) {
   const auto let_go = [=] {
@@ -90,7 +92,8 @@ auto Wait(absl::Mutex* mutex, Class* object, Arguments... arguments) {
       let_go, [=] { __tsan_mutex_post_lock(mutex, kWrite, 0); }, object, arguments...);
 }
 
-// Of functions by which one thread says something and another hears it, by way of `object`.
+// Announce and call functions that synchronize one thread with another through `object`: Say in the
+// thread that notifies, Hear in the thread that waits.
 template <auto kFunction, typename Class>
 auto Say(Class* object) {
   return Call<kFunction>([=] { __tsan_release(object); }, Nothing, object);

@@ -17,7 +17,8 @@ Utf8Prefix ReadUtf8(std::string_view text) {
   char32_t code_point = lead & (0x7F >> size);
   for (int i = 1; i < size; ++i) {
     if (i == static_cast<int>(text.size())) return {Kind::kIncomplete, i, 0};
-    // The second byte's range excludes overlong forms, surrogates and what lies past U+10FFFF.
+    // The range of the second byte excludes overlong forms, surrogates and code points above
+    // U+10FFFF.
     const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     if (byte(i) < low || byte(i) > high) return {Kind::kInvalid, i, 0};

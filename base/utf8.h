@@ -1,4 +1,4 @@
-// UTF-8 by the rules of the Unicode standard, chapter 3.9.
+// UTF-8 according to the Unicode standard, chapter 3.9.
 #ifndef TANDEM_BASE_UTF8_H_
 #define TANDEM_BASE_UTF8_H_
 
@@ -11,21 +11,21 @@ namespace tandem {
 
 inline constexpr char kReplacementCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
 
-// What `text` begins with.
+// The first character, or invalid part, of a text.
 struct Utf8Prefix {
   enum class Kind {
     kCharacter,   // a character of `size` bytes
     kInvalid,     // a maximal invalid part of `size` bytes: one U+FFFD
-    kIncomplete,  // all of `text`, which more bytes may still make a character
+    kIncomplete,  // the whole text, which may become a character with more bytes
   };
   Kind kind = Kind::kCharacter;
   int size = 0;
   char32_t code_point = 0;  // of kCharacter
 };
-// REQUIRES: text is not empty.
+// Reads the beginning of `text`. REQUIRES: text is not empty.
 Utf8Prefix ReadUtf8(std::string_view text);
 
-// The offset of the first byte that is not part of a character, or npos.
+// Returns the offset of the first byte that is not part of a character, or npos.
 size_t FindInvalidUtf8(std::string_view text);
 bool IsAscii(std::string_view text);
 void AppendUtf8(char32_t code_point, std::string* text);

@@ -1,4 +1,4 @@
-// tandem bench: measurements, printed as tables or JSON.
+// tandem bench: the benchmarks, whose results are printed as tables or JSON.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Lists are one word, with commas.
+// Makes `option` a list: one word with commas.
 CLI::Option* AsList(CLI::Option* option) {
   return option->delimiter(',')->allow_extra_args(false)->type_name("LIST");
 }
@@ -39,13 +39,6 @@ CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::s
   return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed));
 }
 
-CLI::Option* AddCount(CLI::App* app, const std::string& name, int* value, const std::string& text,
-                      int most, int least, const std::string& type) {
-  return app->add_option(name, *value, absl::StrCat(text, " [", *value, "]"))
-      ->type_name(type)
-      ->check(CLI::Range(least, most));
-}
-
 int ThreadsOf(const EngineOptions& options) {
   return options.threads > 0 ? options.threads : NumUsableCores();
 }
@@ -53,7 +46,7 @@ int ThreadsOf(const EngineOptions& options) {
 absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason) {
   if (!flags.options.draft.empty() || flags.options.drafter != DrafterKind::kAuto) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--draft, --drafter: ", View(reason), "; give neither"));
+        absl::StrCat("--draft, --drafter: must not be given: ", View(reason)));
   }
   flags.options.drafter = DrafterKind::kNone;
   ASSIGN_OR_RETURN(EngineOptions options, flags.ToOptions());
@@ -150,7 +143,7 @@ std::string TimesTable(const std::vector<Json>& rows) {
 }
 
 Command AddBenchCommand(CLI::App* program) {
-  CLI::App* app = program->add_subcommand("bench", "Measure how fast this machine decodes");
+  CLI::App* app = program->add_subcommand("bench", "Measure the decoding speed of this machine");
   const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
                                            AddBenchDevice(app), AddBenchPhases(app),
                                            AddBenchPerplexity(app)};
@@ -163,7 +156,7 @@ Command AddBenchCommand(CLI::App* program) {
             if (const Command* benchmark = chosen()) return benchmark->check();
             std::fputs(app->help("tandem").c_str(), stderr);
             return absl::InvalidArgumentError(absl::StrCat(
-                "bench: name a benchmark: ",
+                "bench: needs a benchmark: ",
                 absl::StrJoin(benchmarks, ", ", [](std::string* out, const Command& benchmark) {
                   out->append(benchmark.app->get_name());
                 })));

@@ -1,4 +1,4 @@
-// The benchmarks of `tandem bench`, and what their options and reports share.
+// The benchmarks of `tandem bench`, and helpers for their options and reports.
 #ifndef TANDEM_BENCH_BENCH_COMMANDS_H_
 #define TANDEM_BENCH_BENCH_COMMANDS_H_
 
@@ -29,38 +29,38 @@ Command AddBenchDevice(CLI::App* bench);
 Command AddBenchPhases(CLI::App* bench);
 Command AddBenchPerplexity(CLI::App* bench);
 
-// Options whose defaults are the variable's value, which helps tell after `text`: numbers with
-// commas, a number. Helps of names tell no default.
+// Add options whose values are lists, and whose defaults are the variables' values. For numbers the
+// help has the default after `text`; for names it does not.
 CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
                         const std::string& text, int least, int most);
 CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
                       const std::string& text, const std::vector<std::string>& allowed);
-CLI::Option* AddCount(CLI::App* app, const std::string& name, int* value, const std::string& text,
-                      int most, int least = 1, const std::string& type = "N");
-// The threads of an engine.
+// Returns the number of threads of an engine.
 int ThreadsOf(const EngineOptions& options);
-// As the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT, which
-// gives `reason`, if the flags name a draft.
+// Returns the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT,
+// with `reason`, if the flags name a draft or a drafter.
 absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason);
 
 // ---- Reports: each row is JSON first, and tables show some of its fields ----
 
 nlohmann::ordered_json NumberOrNull(std::optional<double> number);
 nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
-// What `demand` took, compared with the limits.
+// The time that `demand` took, compared with the limits.
 nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
+// Returns `fields` with the fields of `more` added.
 nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
 
 struct Column {
   const char* heading;
   const char* field;
-  const char* format = nullptr;  // printf's, of numbers; null for those that are whole
-  double scale = 1.0;            // that numbers are multiplied by
+  const char* format = nullptr;  // printf format of numbers; null for integers
+  double scale = 1.0;            // factor of numbers
 };
-// Without columns that no row has. Numbers that are null or not finite are "-", lists are "1x2".
+// Formats rows as a table, without columns that are in no row. Numbers that are null or not finite
+// become "-", lists "1x2".
 std::string TableOf(const std::vector<nlohmann::ordered_json>& rows,
                     absl::Span<const Column> columns);
-// The same of what operations and phases took.
+// The same with the columns of operations and phases.
 std::string TimesTable(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
-// tandem bench kernels: single operations and passes compared with the limits of the CPU.
-// tandem bench device: those of real shapes on any device, without files, compared with how fast it
-// reads.
+// tandem bench kernels: compares single operations and passes with the limits of the CPU.
+// tandem bench device: compares those of real model shapes on any device, without model files, with
+// the device's read bandwidth.
 #include <limits>
 #include <memory>
 #include <string>
@@ -21,7 +21,9 @@
 #include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
+#include "tandem/engine_parameters.h"
 #include "tools/checkpoints/random_model.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -29,10 +31,11 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using OnResult = absl::FunctionRef<void(const OperationResult&)>;
 
-// Rows of a pass of `bench kernels` that all have logits, as a verification has.
+// The maximum number of rows for which a pass of `bench kernels` counts as a verification, so that
+// all of its rows have logits.
 constexpr int kMaxVerified = 16;
 
-// What both have.
+// The flags of both benchmarks.
 struct OperationFlags {
   std::vector<std::string> ops;  // empty: all
   std::string kv_cache;
@@ -43,20 +46,18 @@ struct OperationFlags {
   bool Wants(const std::string& op) const { return ops.empty() || absl::c_linear_search(ops, op); }
   void AddTo(CLI::App* app, const std::string& rows_text, const std::string& contexts_text,
              int least_context, const std::string& kv_cache_text, const std::string& quantize_text,
-             const std::string& repeat_text) {
+             const std::string& repeat_text, const std::string& json_text) {
     AddNumbers(app, "--rows", &options.rows, rows_text, 1, 1 << 16);
     AddNumbers(app, "--contexts", &options.contexts, contexts_text, least_context, 1 << 20);
-    AddCount(app, "--repeat", &options.run.repeat, repeat_text, 10000);
-    app->add_option("--kv-cache", kv_cache, absl::StrCat(kv_cache_text, " [", kv_cache, "]"))
-        ->type_name("NAME")
-        ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-    app->add_option("--quantize", quantize, absl::StrCat(quantize_text, " [none]"))
-        ->type_name("NAME")
-        ->check(CLI::IsMember(NamesIn(kQuantizations)));
+    OptionGroup group(app);
+    group.Add("--repeat", "N", &options.run.repeat, repeat_text, {.low = 1, .high = 10000});
+    group.Add("--kv-cache", "NAME", &kv_cache, kv_cache_text, OneOf{{"f32", "bf16", "int8"}});
+    group.Add("--quantize", "NAME", &quantize, quantize_text, OneOf{QuantizationNames()});
+    group.AddFlag("--json", &json, json_text);
   }
 };
 
-// Shows how far it is, unless results are `printed` meanwhile.
+// Runs the table. Shows a progress line unless results are `printed` at the same time.
 absl::Status RunTable(const OperationTable& table, bool printed, OnResult on_result) {
   std::optional<Progress> progress;
   if (!printed) progress.emplace("measuring", std::max(1, table.num_operations()));
@@ -84,7 +85,7 @@ struct KernelFlags : OperationFlags {
   bool wants_passes() const { return !target.empty() && Wants("passes"); }
   absl::Status Check() {
     if (!ops.empty() && target.empty() && Wants("passes")) {
-      return absl::InvalidArgumentError("--ops: passes needs a --target");
+      return absl::InvalidArgumentError("--ops: \"passes\" needs --target");
     }
     if (shape.empty() && !target.empty()) {
       ASSIGN_OR_RETURN(options.config, ReadModelConfig(target));
@@ -167,7 +168,7 @@ absl::Status RunKernels(const KernelFlags& flags) {
   if (!flags.json) {
     std::string text =
         absl::StrCat(CpuName(), ": ", device, "\n", limits->ToText(), "medians of ",
-                     flags.options.run.repeat, " in turns, each compared with the limits\n");
+                     flags.options.run.repeat, " interleaved samples, compared with the limits\n");
     if (!kernels.empty()) absl::StrAppend(&text, "\n", TimesTable(kernels));
     if (!passes.empty()) {
       absl::StrAppend(&text, "\n", flags.target, ", cache of ", flags.kv_cache, "\n",
@@ -201,11 +202,11 @@ struct DeviceFlags : OperationFlags {
     options.kv_dtypes = {kv_dtype};
     options.rows_follow_context = true;
     options.norms_rows = true;
-    options.working_set_bytes = int64_t{512} << 20;  // ten times what devices' caches hold
+    options.working_set_bytes = int64_t{512} << 20;  // ten times the size of devices' caches
     options.run.sample_seconds = 1e-3 * sample_ms;
     for (const std::string& name : std::vector<std::string>(absl::StrSplit(shapes, '+'))) {
       ASSIGN_OR_RETURN(RandomModelShape shape, RandomModelShape::Parse(name));
-      // The contexts that were asked for fit, whatever the shape's own is.
+      // Make room for the requested contexts, whatever the shape's own context is.
       shape.context = *absl::c_max_element(options.contexts) + *absl::c_max_element(options.rows);
       models.emplace_back(name, shape);
     }
@@ -213,7 +214,7 @@ struct DeviceFlags : OperationFlags {
   }
 };
 
-// No number (NaN) is null where it is printed.
+// NaN becomes null in JSON text.
 //   read_speed: bytes per second
 OrderedJson DeviceJson(const OperationResult& result, double read_speed, double of_one_row) {
   const Operation& operation = result.operation;
@@ -238,7 +239,7 @@ OrderedJson DeviceJson(const OperationResult& result, double read_speed, double 
                {"of_one_row", of_one_row}});
 }
 
-// The passes come last: they alone need the whole model.
+// Measures the passes last, because only they need the whole model.
 absl::Status MeasureModel(const DeviceFlags& flags, const RandomModelShape& shape, Backend* backend,
                           OnResult on_result) {
   constexpr uint64_t kSeed = 5;
@@ -277,7 +278,7 @@ absl::Status RunDevice(const DeviceFlags& flags) {
         printed.Update(PrintJson(With({{"device", device}, {"shape", name}}, json)));
       } else {
         rows.push_back(With({{"model", name}}, json));
-        rows.back().erase("flops");  // of a call, and the table's are of a second
+        rows.back().erase("flops");  // per call; the table's column "flops" is per second
       }
     });
     if (!measured.ok()) break;
@@ -297,34 +298,33 @@ Command AddBenchKernels(CLI::App* bench) {
   CLI::App* app = bench->add_subcommand(
       "kernels",
       "Compare single operations on the CPU with its read bandwidth and arithmetic peak");
-  app->add_option("--shape", flags->shape,
-                  "Sizes of the operations, those of a model as `tandem make-random` takes them "
-                  "[the target's, else 1b]")
-      ->type_name("SHAPE");
-  app->add_option("-m,--target", flags->target, "A model: also measure its whole passes")
-      ->type_name("PATH");
+  OptionGroup group(app);
+  group.Add("--shape", "SHAPE", &flags->shape,
+            "Sizes of the operations, a shape of `tandem make-random` [the target's, else 1b]");
+  group.Add("-m,--target", "PATH", &flags->target, "A model whose whole passes are also measured");
   AddNames(app, "--ops", &flags->ops,
-           "Some of matmul, experts, attention, rms_norm, sample, and with a target passes [all]",
+           "Any of matmul, experts, attention, rms_norm, sample, and with --target passes [all]",
            {"matmul", "experts", "attention", "rms_norm", "sample", "passes"});
   std::vector<std::string> names;
   for (const DType dtype : kWeightDTypes) names.emplace_back(ShortNameOf(dtype));
   AddNames(app, "--dtypes", &flags->dtypes,
            absl::StrCat("Dtypes of weights [", absl::StrJoin(flags->dtypes, ","), "]"), names);
-  AddNumbers(app, "--pass-rows", &flags->pass_rows,
-             "Rows of whole passes: 1 decodes, up to 16 verify, more read a prompt", 1, 1 << 16);
+  AddNumbers(
+      app, "--pass-rows", &flags->pass_rows,
+      "Numbers of rows of whole passes: 1 is decoding, up to 16 a verification, more a prompt", 1,
+      1 << 16);
   AddNumbers(app, "--pass-contexts", &flags->pass_contexts, "Tokens in the cache before a pass", 0,
              1 << 20);
-  flags->AddTo(app, "Numbers of rows", "Tokens that attention looks at", 1,
+  flags->AddTo(app, "Numbers of rows", "Tokens that attention reads", 1,
                "Type of the cache in the target's passes: f32, bf16, int8",
-               "The target's weights at load, for its passes: none, or as for generate",
-               "Measurements of each, in turns");
-  app->add_option("--threads", flags->threads, "CPU threads [the physical cores]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  app->add_option("--compute", flags->compute,
-                  "Activations in products with bf16 weights: f32, bf16, auto [auto]")
-      ->type_name("NAME");
-  app->add_flag("--json", flags->json, "One JSON object instead of a table");
+               "Quantization of the target's weights in its passes, the same as for generate",
+               "Number of interleaved samples of each operation",
+               "Print one JSON object instead of a table");
+  group.Add("--threads", "N", &flags->threads, "CPU threads [the number of physical cores]",
+            {.low = 1, .high = 1024, .unset = 0});
+  group.Add("--compute", "NAME", &flags->compute,
+            "Type of the activations in products with bf16 weights: f32, bf16, auto",
+            OneOf{{"auto", "f32", "bf16"}});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunKernels(*flags); }};
@@ -338,22 +338,24 @@ Command AddBenchDevice(CLI::App* bench) {
   flags->kv_cache = "bf16";
   CLI::App* app = bench->add_subcommand(
       "device",
-      "Compare products, attention, passes and sampling of random weights with how fast a device "
-      "reads");
-  app->add_option("--device", flags->device, "auto, cpu, cuda:N [auto]")->type_name("NAME");
-  app->add_option("--shape", flags->shapes,
-                  "Shapes as `tandem make-random` takes them, joined by + [llama-1b]")
-      ->type_name("SHAPE+...");
-  AddNames(app, "--ops", &flags->ops, "Some of product, attention, pass, sampling [all]",
+      "Compare products, attention, passes and sampling with random weights with the read "
+      "bandwidth of a device");
+  OptionGroup group(app);
+  group.Add("--device", "NAME", &flags->device, "auto, cpu, cuda:N");
+  group.Add("--shape", "SHAPE+...", &flags->shapes, "Shapes of `tandem make-random`, joined by +");
+  AddNames(app, "--ops", &flags->ops, "Any of product, attention, pass, sampling [all]",
            {"product", "attention", "pass", "sampling"});
-  AddNumbers(app, "--batches", &flags->options.batches, "Sequences that decode together", 1, 1024);
-  flags->AddTo(app, "Rows of one sequence", "Tokens in the cache before the rows", 0,
-               "f32, bf16, int8", "Weights: none, or a block format such as q8_0",
-               "Samples of each, whose median counts");
-  AddCount(app, "--sample-ms", &flags->sample_ms, "That a sample takes at least", 10000, 0, "MS");
-  AddCount(app, "--buffer-mb", &flags->buffer_mb, "Memory to read and to copy, MiB", 1 << 16, 1,
-           "MB");
-  app->add_flag("--json", flags->json, "A JSON object a line, each as soon as it is known");
+  AddNumbers(app, "--batches", &flags->options.batches, "Numbers of sequences that decode together",
+             1, 1024);
+  flags->AddTo(app, "Numbers of rows of one sequence", "Tokens in the cache before the rows", 0,
+               "Type of the cache: f32, bf16, int8",
+               "Format of the weights: none, or a block format such as q8_0",
+               "Number of samples of each operation; the median is reported",
+               "Print one JSON object per line, as soon as it is known");
+  group.Add("--sample-ms", "MS", &flags->sample_ms, "Minimum duration of a sample",
+            {.low = 0, .high = 10000});
+  group.Add("--buffer-mb", "MB", &flags->buffer_mb, "Memory to read and to copy, in MiB",
+            {.low = 1, .high = 1 << 16});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunDevice(*flags); }};

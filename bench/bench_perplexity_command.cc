@@ -1,4 +1,4 @@
-// tandem bench perplexity: how well a model predicts a text file.
+// tandem bench perplexity: measures how well a model predicts a text file.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -13,41 +13,42 @@
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
 #include "engine/runtime.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kDefaultWindow = 1024;
 
-// REQUIRES: stride >= 0, which the parser has seen to; 0 is the default.
+// REQUIRES: stride >= 0, which the option parser guarantees; 0 is the default.
 absl::Status CheckStride(int stride, int window) {
   if (stride <= window) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--stride: ", stride, " is not from 1 to the window of ", window));
+      absl::StrCat("--stride: found ", stride, ", allowed: from 1 to the window of ", window));
 }
 
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file;
   int window = 0;  // 0: the default
-  int stride = 0;  // likewise
+  int stride = 0;  // 0: the default
   bool json = false;
 
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
     ASSIGN_OR_RETURN(engine_options,
-                     PlainEngineOptions(engine, "a perplexity is the target's alone"));
+                     PlainEngineOptions(engine, "only the target has a perplexity"));
     return window > 0 ? CheckStride(stride, window) : absl::OkStatus();
   }
 };
 
-// What was measured of what.
+// The result, with the model and the file measured.
 struct PerplexityReport {
   PerplexityOptions options;
   Perplexity result;
   int64_t file_bytes = 0;
-  int64_t predicted_bytes = 0;  // without the first token's, if nothing predicts it
+  int64_t predicted_bytes = 0;  // without the bytes of tokens that are not predicted
   double seconds = 0.0;
 };
 
@@ -58,8 +59,8 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
   options.window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, most);
   if (options.window > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--window: ", options.window, " is more than the ", most,
-                     " tokens that the model's context and the cache hold"));
+        absl::StrCat("--window: found ", options.window, ", allowed: at most ", most,
+                     ", which the model's context and the cache hold"));
   }
   options.stride = flags.stride > 0 ? flags.stride : options.window / 2;
   RETURN_IF_ERROR(CheckStride(options.stride, options.window));
@@ -78,7 +79,7 @@ absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
   const std::vector<TokenId> tokens = pair.tokenizer->WithTemplate(*ids);
   report.file_bytes = static_cast<int64_t>(text.size());
   report.predicted_bytes = report.file_bytes;
-  // A template's token in front makes the text's first a prediction too.
+  // If the template puts a token in front, the first token of the text is predicted too.
   const size_t front = tokens.size() > ids->size() && tokens.front() != ids->front() ? 1 : 0;
   const auto leave_out = [&](size_t index) {
     if (index < front || index - front >= ids->size()) return;
@@ -126,25 +127,19 @@ absl::Status Run(const PerplexityFlags& flags) {
 Command AddBenchPerplexity(CLI::App* bench) {
   const auto flags = std::make_shared<PerplexityFlags>();
   CLI::App* app = bench->add_subcommand(
-      "perplexity", "Tell how well the target predicts a text file, token by token");
-  const std::string group = "Measurement";
-  app->add_option("--file", flags->file, "The text, UTF-8")
-      ->type_name("F.txt")
-      ->required()
-      ->group(group);
-  app->add_option("--window", flags->window,
-                  "Tokens read together; every window begins anew [1024, or the context]")
-      ->type_name("N")
-      ->check(CLI::Range(2, 1 << 30))
-      ->group(group);
-  app->add_option("--stride", flags->stride,
-                  "Tokens from one window's beginning to the next's; a token is predicted by the "
-                  "first window that holds it; windows that share none predict all but their first "
-                  "[half the window]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 30))
-      ->group(group);
-  app->add_flag("--json", flags->json, "One JSON object instead of text")->group(group);
+      "perplexity", "Measure how well the target predicts a text file, token by token");
+  OptionGroup group(app, "Measurement");
+  group.Add("--file", "F.txt", &flags->file, "The text file, in UTF-8")->required();
+  group.Add("--window", "N", &flags->window,
+            "Tokens per window; every window begins with an empty context [1024, or the model's "
+            "context if smaller]",
+            {.low = 2, .high = 1 << 30});
+  group.Add("--stride", "N", &flags->stride,
+            "Distance in tokens between the beginnings of windows. A token is predicted in the "
+            "first window that contains it; windows that do not overlap predict all but their "
+            "first token [half the window]",
+            {.low = 1, .high = 1 << 30});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,

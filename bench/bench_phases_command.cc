@@ -1,5 +1,5 @@
-// tandem bench phases: the time to the first token against the prompt's length, the time per output
-// token against its position, and their rooflines.
+// tandem bench phases: measures the time to the first token by the prompt's length, the time per
+// output token by its position, and compares both with their rooflines.
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +17,7 @@
 #include "bench/operation.h"
 #include "checkpoint/model_config.h"
 #include "engine/runtime.h"
+#include "tools/option_group.h"
 
 namespace tandem {
 namespace {
@@ -34,7 +35,7 @@ struct PhaseFlags {
 
   absl::Status Check() {
     ASSIGN_OR_RETURN(engine_options,
-                     PlainEngineOptions(engine, "the phases are those of plain decoding"));
+                     PlainEngineOptions(engine, "the phases are measured with plain decoding"));
     engine_options.prefix_cache = false;
     engine_options.chunk_tokens = 256;
     return absl::OkStatus();
@@ -51,10 +52,10 @@ std::vector<TokenId> RandomPrompt(int length, int vocab_size, uint64_t seed) {
   return ids;
 }
 
-// One point of a curve, and of the roofline.
+// One point of a curve, with its roofline.
 struct PhasePoint {
-  int tokens = 0;  // of the prompt; for decoding, read before the token, at the middle
-  Demand demand;   // of the prompt, or of one token
+  int tokens = 0;  // tokens of the prompt; for decoding, before the middle one of the output tokens
+  Demand demand;   // of the prompt, or of one output token
   MachineLimits::Series series = {};
 };
 
@@ -63,7 +64,7 @@ struct Curves {
   std::vector<PhasePoint> decode;
 };
 
-// Plain decoding of random prompts, the lengths in turns.
+// Decodes random prompts plainly, alternating between the lengths.
 absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& counter, Engine* engine,
                                MachineLimits* limits) {
   Curves curves;
@@ -100,7 +101,7 @@ absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& count
   return curves;
 }
 
-// `field` names a point's tokens.
+// `field`: the JSON field for a point's number of tokens.
 std::vector<OrderedJson> PointsJson(const char* field, bool per_token,
                                     const std::vector<PhasePoint>& points) {
   std::vector<OrderedJson> rows;
@@ -139,7 +140,7 @@ absl::Status Run(const PhaseFlags& flags) {
         CpuName(), ": ", engine->device_description(), "\n", limits->ToText(), target.path, ": ",
         target.dtype,
         absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
-        "; medians of ", flags.repeat, " in turns\n\ntime to the first token\n",
+        "; medians of ", flags.repeat, " interleaved samples\n\ntime to the first token\n",
         TimesTable(prefill), "\ntime per output token\n", TimesTable(decode)));
   }
   return PrintJson(
@@ -157,18 +158,18 @@ Command AddBenchPhases(CLI::App* bench) {
   const auto flags = std::make_shared<PhaseFlags>();
   CLI::App* app = bench->add_subcommand(
       "phases",
-      "Time to the first token against the prompt's length, time per output token against its "
-      "position, and how far each is from the machine's limits");
-  const std::string group = "Measurement";
+      "Measure the time to the first token by the prompt's length and the time per output token by "
+      "its position, compared with the machine's limits");
+  OptionGroup group(app, "Measurement");
   AddNumbers(app, "--prompt-lengths", &flags->prompt_lengths,
-             "Tokens of the prompts, which are random", 1, 1 << 20)
-      ->group(group);
-  AddCount(app, "-n,--max-tokens", &flags->max_tokens,
-           "Tokens decoded after each prompt, beyond the first", 1 << 20)
-      ->group(group);
-  AddCount(app, "--repeat", &flags->repeat, "Generations of each length, in turns", 10000)
-      ->group(group);
-  app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
+             "Lengths of the random prompts in tokens", 1, 1 << 20)
+      ->group("Measurement");
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens,
+            "Tokens decoded after each prompt, not counting the first",
+            {.low = 1, .high = 1 << 20});
+  group.Add("--repeat", "N", &flags->repeat, "Number of generations of each length, interleaved",
+            {.low = 1, .high = 10000});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return {
       .app = app,

@@ -14,15 +14,15 @@
 namespace tandem {
 namespace {
 
-// `total` in parts, in ms; 0 of no parts.
+// Returns total / parts in ms; 0 if `parts` is not positive.
 double MeanMs(absl::Duration total, int64_t parts) {
   return parts <= 0 ? 0.0 : absl::ToDoubleMilliseconds(total) / static_cast<double>(parts);
 }
 
-// Plain and speculative, and what the first round costs of each.
+// A plain and a speculative pass, and one pass each that measures their first rounds.
 constexpr int kPassesOfPair = 4;
 
-// All prompts generated from once, `batch` at a time.
+// One pass over all prompts, `batch` at a time.
 struct Pass {
   absl::Duration time = absl::ZeroDuration();
   int64_t num_sequences = 0;
@@ -31,15 +31,15 @@ struct Pass {
   RoundStats stats;
   absl::Duration end_to_end;
   absl::Duration decode_time;  // after the first round
-  int64_t decode_tokens = 0;   // likewise
+  int64_t decode_tokens = 0;   // after the first round
   std::vector<std::vector<TokenId>> outputs;
 
   double tokens_per_second() const {
     return static_cast<double>(num_tokens) / absl::ToDoubleSeconds(time);
   }
-  // Of a token after the first round's.
+  // Time per token after the first round.
   double step_ms() const { return MeanMs(decode_time, decode_tokens); }
-  // Of a round, outside of draft and target.
+  // Time per round outside of draft and target.
   double other_ms() const {
     return MeanMs(end_to_end - stats.prefill_time - stats.draft_time - stats.verify_time,
                   stats.rounds);
@@ -52,7 +52,7 @@ Spread SpreadOver(const std::vector<Pass>& passes, double (Pass::*value)() const
   return SpreadOf(std::move(values));
 }
 
-// Whether no pair of passes decodes plainly at batch 1.
+// Whether extra plain passes at batch 1 are needed, because no pair has batch 1.
 bool NeedsPlainPasses(const SpeculationBenchmarkOptions& options) {
   return !absl::c_linear_search(options.batches, 1);
 }
@@ -66,7 +66,7 @@ class Benchmark {
   absl::StatusOr<SpeculationBenchmark> Run() {
     SpeculationBenchmark result;
     std::vector<Pass> plain;  // at batch 1
-    // The first of the target, and of the draft, are always slow: they pack its weights.
+    // The first pass of the target, and of the draft, is always slow: it packs the weights.
     RETURN_IF_ERROR(RunPlainPass().status());
     if (!options_.draft_tokens.empty()) {
       Pass one_draft;
@@ -92,12 +92,12 @@ class Benchmark {
   }
 
  private:
-  // Passes of the same number belong together.
+  // Passes with the same index belong together.
   struct Pairs {
     std::vector<Pass> plain;
     std::vector<Pass> speculative;
-    // What the first round of every sequence costs, to leave it out: one plain token tells the
-    // target's share of it, one draft token the draft's.
+    // Passes that measure the first round of every sequence, so that it can be subtracted: one
+    // plain token for the target's part of the round, one draft token for the draft's.
     std::vector<Pass> one_token;
     std::vector<Pass> one_draft;
 
@@ -106,8 +106,8 @@ class Benchmark {
     }
   };
 
-  // For every draft length the pairs of this batch. Passes take turns group by group: what is to be
-  // compared runs within the same fraction of a second, since a machine's speed changes.
+  // Runs the pairs of this batch for every draft length. Passes alternate group by group, so that
+  // the compared groups run within the same fraction of a second: a machine's speed changes.
   absl::StatusOr<std::vector<Pairs>> RunPairs(int batch) {
     const int num_lengths = static_cast<int>(options_.draft_tokens.size());
     std::vector<Pairs> pairs(num_lengths);
@@ -178,7 +178,7 @@ class Benchmark {
     return run;
   }
 
-  // Plain decoding of every group.
+  // Decodes every group plainly at batch 1.
   absl::StatusOr<Pass> RunPlainPass() {
     Pass pass;
     for (int group = 0; group < NumGroups(1); ++group) {
@@ -188,7 +188,7 @@ class Benchmark {
     return pass;
   }
 
-  // Every group is full: the first prompts come again in the last one.
+  // Every group is full: the last one repeats the first prompts if necessary.
   int NumGroups(int batch) const {
     return (static_cast<int>(options_.prompts.size()) + batch - 1) / batch;
   }

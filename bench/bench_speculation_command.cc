@@ -1,4 +1,4 @@
-// tandem bench speculation: speculative beside plain decoding, as a table or JSON.
+// tandem bench speculation: compares speculative with plain decoding, as a table or JSON.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -64,13 +64,13 @@ absl::Status SpeculationFlags::Check() {
     RETURN_IF_ERROR(SetFromText("--draft-tokens", std::string(part), kDraftTokenLimits, &count));
     if (count != 0 && !has_drafter) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
+          absl::StrCat("--draft-tokens: ", part, " needs a --drafter other than none"));
     }
     benchmark.draft_tokens.push_back(count);
   }
   engine_options.max_batch = *std::max_element(benchmark.batches.begin(), benchmark.batches.end());
   engine_options.prefix_cache = false;
-  engine_options.draft_memory_bytes = 0;  // repeated runs would know the answers
+  engine_options.draft_memory_bytes = 0;  // it would contain the answers of earlier runs
   return absl::OkStatus();
 }
 
@@ -84,13 +84,13 @@ absl::Status SpeculationFlags::LoadPrompts() {
   if (num_prompts == 0) return absl::OkStatus();
   if (static_cast<size_t>(num_prompts) > prompts.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--num-prompts: found ", num_prompts, ", but there are ", prompts.size()));
+        absl::StrCat("--num-prompts: found ", num_prompts, ", allowed: at most ", prompts.size()));
   }
   prompts.resize(num_prompts);
   return absl::OkStatus();
 }
 
-// Makes messages of the prompts, whose answers end where the model ends them.
+// Formats the prompts as messages, whose answers end where the model ends them.
 absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(&engine));
   for (Prompt& prompt : benchmark.prompts) {
@@ -103,7 +103,7 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   return absl::OkStatus();
 }
 
-// What was measured on what.
+// The result, with the models and options measured.
 struct Report {
   ModelInfo target;
   std::optional<ModelInfo> draft;
@@ -116,7 +116,8 @@ struct Report {
   double plain_bytes_per_second() const {
     return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain.step_ms * 1e-3);
   }
-  // The share of a limit that this is; nothing of a cache that does not hold the matrices.
+  // This speed as a share of the read limit of `place`; nullopt for a cache that is too small for
+  // the matrices.
   std::optional<double> OfLimit(Place place) const {
     if (place == Place::kCache &&
         MachineLimits::PlaceOf(target.bytes_read_per_pass) != Place::kCache) {
@@ -217,7 +218,7 @@ std::string RunTable(const SpeculationBenchmark& benchmark) {
                                  {"plain tok/s", "plain_tokens_per_second", "%.1f"},
                                  {"spec tok/s", "tokens_per_second", "%.1f"},
                                  {"ratio", "ratio_to_plain", "%.2f"},
-                                 {"[least, most]", "range"},
+                                 {"[low, high]", "range"},
                                  {"accepted", "acceptance_rate", "%.3f"},
                                  {"tok/round", "tokens_per_round", "%.2f"},
                                  {"draft step ms", "draft_step_ms", "%.3f"},
@@ -252,23 +253,23 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
   text += RunTable(report.benchmark);
   if (options.synthetic_acceptance.has_value()) {
     absl::StrAppendFormat(&text,
-                          "synthetic acceptance: a coin kept each draft token with chance %g, so "
-                          "the output was not the target's\nexpected: (1 - a^(k+1)) / ((1 - a) (1 "
-                          "+ k c)) for that chance\n",
+                          "synthetic acceptance: each draft token was kept with probability %g, so "
+                          "the output is not the target's\nexpected: (1 - a^(k+1)) / ((1 - a) (1 "
+                          "+ k c)) for this probability\n",
                           *options.synthetic_acceptance);
   }
   absl::StrAppend(
       &text,
       "ratio: of tokens per second, prompts included; decode ratio: of times per token "
-      "after the first round\npredicted: of the latter, tokens per round / (1 + k c), c "
-      "= draft step / plain step; the rest is what verifying k rows costs beyond one"
+      "after the first round\npredicted: decode ratio if verifying k rows cost the same as one: "
+      "tokens per round / (1 + k c), c = draft step / plain step"
       "\n\n");
   absl::StrAppendFormat(
       &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s",
       static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
       report.plain_bytes_per_second() * 1e-9);
-  for (const auto& [place, name] : {std::pair(Place::kMemory, "memory's speed"),
-                                    std::pair(Place::kCache, "the last cache's")}) {
+  for (const auto& [place, name] : {std::pair(Place::kMemory, "the memory's speed"),
+                                    std::pair(Place::kCache, "the last-level cache's speed")}) {
     if (const auto share = report.OfLimit(place); share.has_value()) {
       absl::StrAppendFormat(&text, ", %.3f of %s", *share, name);
     }
@@ -312,9 +313,9 @@ absl::Status RunSpeculation(SpeculationFlags* flags) {
   if (flags->benchmark.synthetic_acceptance.has_value()) return absl::OkStatus();
   for (const SpeculationRun& run : report.benchmark.runs) {
     if (*run.identical || flags->benchmark.temperature > 0) continue;
-    return absl::InternalError(absl::StrCat("k ", DraftTokensText(run.draft_tokens), ", batch ",
-                                            run.batch,
-                                            ": the speculative tokens are not the plain ones"));
+    return absl::InternalError(
+        absl::StrCat("k ", DraftTokensText(run.draft_tokens), ", batch ", run.batch,
+                     ": the tokens of speculative and plain decoding differ"));
   }
   return absl::OkStatus();
 }
@@ -322,41 +323,33 @@ absl::Status RunSpeculation(SpeculationFlags* flags) {
 CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
   SpeculationBenchmarkOptions& benchmark = flags->benchmark;
   CLI::App* app = bench->add_subcommand(
-      "speculation", "Compare speculative with plain decoding, at several draft lengths");
-  const std::string group = "Measurement";
-  app->add_option("--prompts", flags->prompts_file,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]")
-      ->type_name("F.jsonl")
-      ->group(group);
-  app->add_flag("--chat", flags->chat,
-                "Prompts are messages, put to the model by its chat template; answers end where "
-                "it ends them")
-      ->group(group);
-  app->add_option("--num-prompts", flags->num_prompts, "Only the first N prompts [all]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app->add_option("-k,--draft-tokens", flags->draft_tokens,
-                  absl::StrCat("Draft lengths: numbers, or auto; 0 compares plain decoding with "
-                               "itself [",
-                               kDefaultDraftTokens, "; 0 without a draft]"))
-      ->type_name("LIST")
-      ->group(group);
+      "speculation", "Compare speculative with plain decoding for several draft lengths");
+  OptionGroup group(app, "Measurement");
+  group.Add("--prompts", "F.jsonl", &flags->prompts_file,
+            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]");
+  group.AddFlag("--chat", &flags->chat,
+                "Format prompts as messages with the model's chat template; answers end where the "
+                "model ends them");
+  group.Add("--num-prompts", "N", &flags->num_prompts, "Use only the first N prompts [all]",
+            {.low = 1, .high = 1 << 20});
+  group.Add(
+      "-k,--draft-tokens", "LIST", &flags->draft_tokens,
+      absl::StrCat("Draft lengths: integers, or auto; 0 compares plain decoding with itself [",
+                   kDefaultDraftTokens, "; 0 without a draft]"));
   AddNumbers(app, "--batch", &benchmark.batches, "Numbers of sequences decoded together", 1, 1024)
-      ->group(group);
-  AddCount(app, "-n,--max-tokens", &benchmark.max_tokens, "Tokens per sequence", 1 << 20)
-      ->group(group);
-  OptionGroup(app, group)
-      .Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
-           {.low = 0, .high = 100});
-  AddCount(app, "--repeat", &benchmark.repeat, "Pairs of passes over all prompts", 10000)
-      ->group(group);
-  OptionGroup(app, group)
-      .Add("--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
-           "Keep each draft token with chance A by a seeded coin, whatever the target says of it, "
-           "to measure the engine apart from its draft; the output is then not the target's",
-           {.low = 0, .high = 1});
-  app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
+      ->group("Measurement");
+  group.Add("-n,--max-tokens", "N", &benchmark.max_tokens, "Tokens per sequence",
+            {.low = 1, .high = 1 << 20});
+  group.Add("--temperature", "T", &benchmark.temperature, "0 always takes the most likely token",
+            {.low = 0, .high = 100});
+  group.Add("--repeat", "N", &benchmark.repeat, "Pairs of passes over all prompts",
+            {.low = 1, .high = 10000});
+  group.Add(
+      "--synthetic-acceptance", "A", &benchmark.synthetic_acceptance,
+      "Keep each draft token with probability A, independent of the target's distribution, to "
+      "measure the engine apart from its draft; the output is then not the target's",
+      {.low = 0, .high = 1});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of a table");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
   return app;
 }

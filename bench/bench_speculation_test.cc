@@ -18,13 +18,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-constexpr absl::Duration kPrompt = absl::Milliseconds(40);  // the target reads a prompt
+constexpr absl::Duration kPrompt = absl::Milliseconds(40);  // for the target to read a prompt
 constexpr absl::Duration kDraftPrompt = absl::Milliseconds(7);
-constexpr absl::Duration kVerify = absl::Milliseconds(6);  // one to many rows
+constexpr absl::Duration kVerify = absl::Milliseconds(6);  // for any number of rows
 constexpr absl::Duration kDraftStep = absl::Milliseconds(2);
 constexpr absl::Duration kOther = absl::Milliseconds(1);
 
-// An engine of known costs that accepts `accepted` draft tokens in every round.
+// An engine with known costs that accepts `accepted` draft tokens in every round.
 class FakeEngine : public StubEngine {
  public:
   explicit FakeEngine(int accepted) : accepted_(accepted) {}
@@ -100,8 +100,8 @@ TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_THAT(result->runs, SizeIs(1));
   const SpeculationRun& run = result->runs[0];
-  // 61 tokens: 19 rounds with 4 proposed, one with the 3 that can still be of use, 2 accepted in
-  // each, and a last one without a draft.
+  // 61 tokens: 19 rounds with 4 proposed tokens and one with the 3 that can still be used, of which
+  // 2 are accepted in each, and a last round without a draft.
   EXPECT_DOUBLE_EQ(run.acceptance_rate, 40.0 / 79);
   EXPECT_DOUBLE_EQ(run.tokens_per_round, 61.0 / 21);
   EXPECT_DOUBLE_EQ(run.drafted_per_round, 79.0 / 21);
@@ -117,13 +117,13 @@ TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
   EXPECT_EQ(run.identical, true);
 }
 
-TEST(BenchSpeculation, SeesOtherTokens) {
+TEST(BenchSpeculation, ReportsDifferentTokens) {
   FakeEngine engine(/*accepted=*/2);
   engine.last_token_difference = 1;
   const auto result = RunSpeculationBenchmark(ThreePrompts(), &engine, [] {});
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->runs[0].identical, false);
-  // Where coins chose the tokens there is nothing to compare.
+  // With synthetic acceptance the tokens are not compared.
   SpeculationBenchmarkOptions tossed = ThreePrompts();
   tossed.synthetic_acceptance = 0.5;
   const auto unjudged = RunSpeculationBenchmark(tossed, &engine, [] {});
@@ -131,7 +131,7 @@ TEST(BenchSpeculation, SeesOtherTokens) {
   EXPECT_EQ(unjudged->runs[0].identical, std::nullopt);
 }
 
-TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
+TEST(BenchSpeculation, RunsFullGroupsInPairsOfAlternatingOrder) {
   FakeEngine engine(/*accepted=*/2);
   SpeculationBenchmarkOptions options = ThreePrompts();
   options.batches = {2};
@@ -139,7 +139,7 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
   options.temperature = 0.5f;
   options.repeat = 2;
   int num_passes = 0;
-  // The fake takes auto for no draft.
+  // The fake engine treats auto as no draft.
   const auto result = RunSpeculationBenchmark(options, &engine, [&] { ++num_passes; });
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(num_passes, NumPasses(options));
@@ -153,12 +153,12 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
       order.push_back(*request.draft_tokens);
     }
   }
-  // The first pass to warm up, two rounds of a pair for each k (the second group's begin
-  // backwards), and two plain passes at batch 1.
+  // A warm-up pass, two repetitions of a pair for each k (in reverse order the first time, because
+  // prompt c is in the second group), and two plain passes at batch 1.
   EXPECT_THAT(order, ElementsAre(0, 3, 0, -1, 0, 0, -1, 0, 3, 0, 0));
 }
 
-TEST(BenchSpeculation, AnErrorEndsItAndLeavesNoGeneration) {
+TEST(BenchSpeculation, ErrorCancelsTheOtherGenerations) {
   FakeEngine engine(/*accepted=*/2);
   SpeculationBenchmarkOptions options = ThreePrompts();
   options.batches = {3};
@@ -175,7 +175,7 @@ namespace {
 
 constexpr int kSyntheticVocab = 50;
 
-// Judges a draft of `tokens`, with greedy rows whose token is 20 + slot.
+// Judges a draft of `tokens`. Row `slot` of the target is greedy, with token 20 + slot.
 Verdict JudgeOnce(const JudgeFunction& judge, const std::vector<TokenId>& tokens, uint32_t position,
                   int* num_rows) {
   const RandomSource random(7);
@@ -202,7 +202,7 @@ Verdict JudgeOnce(const JudgeFunction& judge, const std::vector<TokenId>& tokens
   return *verdict;
 }
 
-TEST(SyntheticJudge, AcceptsAtTheRateThatIsAskedForWhateverTheTokens) {
+TEST(SyntheticJudge, AcceptsAtTheGivenRateWhateverTheTokens) {
   constexpr int kRounds = 20000;
   constexpr int kDrafted = 4;
   for (const double acceptance : {0.0, 0.3, 0.8, 1.0}) {
@@ -217,14 +217,14 @@ TEST(SyntheticJudge, AcceptsAtTheRateThatIsAskedForWhateverTheTokens) {
       EXPECT_EQ(a.num_accepted, b.num_accepted);
       tokens += a.num_accepted + 1;
     }
-    // A round's tokens are from 1 to 5, so their standard deviation is at most 2, that of the mean
-    // 2 / sqrt(20000) = 0.0142; five of these.
+    // A round has 1 to 5 tokens, so the standard deviation is at most 2 and that of the mean at
+    // most 2 / sqrt(20000) = 0.0142. The tolerance is five of these.
     EXPECT_NEAR(static_cast<double>(tokens) / kRounds, ExpectedTokensPerRound(acceptance, kDrafted),
                 5 * 0.0142);
   }
 }
 
-TEST(SyntheticJudge, RejectsTokensThatTheTargetDoesNotKnow) {
+TEST(SyntheticJudge, RejectsTokensOutsideOfTheTargetsVocabulary) {
   int num_rows = 0;
   EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kSyntheticVocab), {1, kSyntheticVocab, 2}, 9, &num_rows)
                 .num_accepted,
@@ -233,7 +233,7 @@ TEST(SyntheticJudge, RejectsTokensThatTheTargetDoesNotKnow) {
   EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kSyntheticVocab), {-1}, 9, &num_rows).num_accepted, 0);
 }
 
-TEST(SyntheticJudge, ExpectsAGeometricSeries) {
+TEST(SyntheticJudge, ExpectedTokensAreAGeometricSeries) {
   EXPECT_DOUBLE_EQ(ExpectedTokensPerRound(0.8, 4), (1 - std::pow(0.8, 5)) / 0.2);
   EXPECT_DOUBLE_EQ(ExpectedTokensPerRound(1.0, 3), 4.0);
   EXPECT_DOUBLE_EQ(ExpectedTokensPerRound(0.0, 3), 1.0);

@@ -21,16 +21,16 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Untimed at first: threads that wake up may share a core at first, which halved the speeds of
-// two, and caches hold what ran before.
+// Untimed warm-up: threads that wake up may share a core at first, which halved the speed of two,
+// and caches still hold the data of earlier work.
 constexpr double kWarmUpSeconds = 3e-3;
-constexpr int kTries = 3;  // of a limit, the best of which counts: whatever else runs only slows it
+constexpr int kTries = 3;  // per limit; the best counts, because other load only slows it down
 constexpr int64_t kPartBytes = 32 << 20;
 constexpr int kCountersPerLine = 8;
 
 double SecondsSince(Instant start) { return absl::ToDoubleSeconds(Instant::Now() - start); }
 
-// The best of some tries, after a warm-up.
+// Returns the best of kTries measurements after a warm-up.
 double BestOf(absl::FunctionRef<double()> measure) {
   const Instant start = Instant::Now();
   while (SecondsSince(start) < kWarmUpSeconds) measure();
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<MachineLimits>> MachineLimits::Create(int num_thr
   const int num_parts = static_cast<int>(std::max<int64_t>(1, memory_bytes / kPartBytes));
   ASSIGN_OR_RETURN(limits->memory_, ReadBuffer::Create(memory_bytes, num_parts, &limits->pool_));
   if (const int64_t cache_bytes = LastLevelCacheBytes(); cache_bytes > 0) {
-    // Half of it: the rest is for whatever else runs.
+    // Use half of the cache: other programs use the rest.
     ASSIGN_OR_RETURN(limits->cache_, ReadBuffer::Create(cache_bytes / 2, 1, &limits->pool_));
   }
   return limits;
@@ -134,7 +134,7 @@ std::string MachineLimits::ToText() {
   std::string text = absl::StrFormat("%d threads read memory at %.1f GB/s", num_threads(),
                                      *BytesPerSecond(Place::kMemory) * 1e-9);
   if (const auto cache = BytesPerSecond(Place::kCache); cache.has_value()) {
-    absl::StrAppendFormat(&text, ", the last cache at %.1f GB/s", *cache * 1e-9);
+    absl::StrAppendFormat(&text, ", the last-level cache at %.1f GB/s", *cache * 1e-9);
   }
   absl::StrAppend(&text, "; multiply-adds per second:");
   for (const DotInput input : kAllDotInputs) {

@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-TEST(MachineLimits, TheLongerOfReadingAndArithmeticBoundsAnOperation) {
+TEST(MachineLimits, TheSlowerOfReadingAndArithmeticIsTheBound) {
   MachineLimits::Series series;
   series.Add(4.0, /*min_reading=*/2.0, /*min_arithmetic=*/1.0, Place::kMemory);
   series.Add(8.0, 2.0, 1.0, Place::kMemory);
@@ -22,7 +22,7 @@ TEST(MachineLimits, TheLongerOfReadingAndArithmeticBoundsAnOperation) {
   EXPECT_EQ(cached.Result().of_limit, 0.7);
 }
 
-TEST(MachineLimits, ComparesWithWhatItMeasures) {
+TEST(MachineLimits, ComparesWithMeasuredLimits) {
   auto limits = MachineLimits::Create(2, 8 << 20);
   ASSERT_TRUE(limits.ok());
   MachineLimits::Series series;
@@ -59,7 +59,7 @@ constexpr double kBody = 8 * 4 + 2 * 4 * 4 + 4 * 8 + 3 * 6 * 4;
 constexpr double kHead = 10 * 4;
 constexpr double kAttended = 2 * 2 * 4;  // scores and sums of two heads of four
 
-TEST(PassCounter, CountsMatricesOnceAndEveryRowsOperations) {
+TEST(PassCounter, CountsMatricesOnceAndOperationsPerRow) {
   for (const bool tied : {false, true}) {
     ModelConfig config = OneLayer();
     config.tied_embeddings = tied;
@@ -76,7 +76,7 @@ TEST(PassCounter, CountsMatricesOnceAndEveryRowsOperations) {
   }
 }
 
-TEST(PassCounter, APromptReadsTheMatricesOnceForEachChunk) {
+TEST(PassCounter, PromptReadsTheMatricesOncePerChunk) {
   const PassCounter counter(OneLayer(), 1000, 32, DType::kF32, false);
   const Demand prompt = counter.OfPrompt(5, 2);
   EXPECT_EQ(prompt.bytes, 3 * 1000 + (0 + 2 + 4) * 32);

@@ -11,12 +11,12 @@
 namespace tandem {
 namespace {
 
-// Untimed at first: threads that wake up may share a core, which halved the speeds of two, caches
-// hold what ran before, and devices make their scratch memory.
+// Untimed warm-up: threads that wake up may share a core, which halved the speed of two, caches
+// still hold the data of earlier work, and devices allocate their scratch memory.
 constexpr double kWarmUpSeconds = 3e-3;
-// What takes as long as this needs no warming up.
+// Operations that take longer than this do not need a warm-up.
 constexpr double kLongSeconds = 30e-3;
-constexpr int kMaxCalls = 10000;  // of a sample
+constexpr int kMaxCalls = 10000;  // per sample
 
 struct Samples {
   int turn = 0;
@@ -24,7 +24,7 @@ struct Samples {
   std::vector<double> device_ms = {};
 };
 
-// Seconds of one of so many calls in a row.
+// Returns the mean seconds per call of `count` consecutive calls.
 absl::StatusOr<double> TimeCalls(const Operation& operation, int count, Backend* backend,
                                  int* turn) {
   const Instant start = Instant::Now();
@@ -91,7 +91,7 @@ Operation Enqueued(Operation operation, std::function<void(int)> enqueue, size_t
 
 double OneRow::Of(const OperationResult& result) {
   const Operation& operation = result.operation;
-  // A pass of one row decodes, whatever those of more are for.
+  // A pass of one row has the part "decode", passes of more rows have others.
   const Key key{operation.op, operation.op == "pass" ? "" : operation.part, operation.context};
   if (operation.rows == 1 && operation.batch == 1) ms_[key] = result.best_ms();
   const auto found = ms_.find(key);

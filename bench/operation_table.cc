@@ -26,7 +26,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kExpertTables = 16;  // that experts are chosen by, in turns
+constexpr int kExpertTables = 16;  // number of tables of expert choices, used in rotation
 constexpr float kEpsilon = 1e-5f;
 
 }  // namespace
@@ -35,8 +35,8 @@ struct OperationTable::WeightShape {
   std::string_view part;
   int outputs = 0;
   int inputs = 0;
-  // Whether the product is stored, added, or gates itself. A model normalises the rows of products
-  // that it does not add.
+  // Whether the product is stored, added, or gated by its other half. A model normalises the input
+  // rows of products that it does not add.
   enum class Use { kStore, kAdd, kSwiGlu } use = Use::kStore;
 };
 
@@ -59,7 +59,7 @@ void OperationTable::AddMemory(int64_t bytes) {
     const size_t size = bytes / 256 * 256;
     ASSIGN_OR_RETURN(const Buffer buffer, backend_.Allocate(size));
     auto* const data = static_cast<std::byte*>(buffer.data());
-    // Pages that were never written may not exist yet.
+    // Write every page first: pages that were never written may not be mapped yet.
     backend_.Copy(data, data + size / 2, size / 2);
     backend_.Copy(data + size / 2, data, size / 2);
     Operation read{.op = "read", .demand = {.bytes = static_cast<double>(size)}};
@@ -101,10 +101,9 @@ absl::Status OperationTable::AddProducts(std::string_view op, std::string_view o
     const DType packed = options_.quantized.value_or(dtype);
     for (const WeightShape& shape : shapes) {
       if (IsBlocks(packed) && shape.inputs % kBlockGroup != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(View(option), ": found ", NameOf(packed), ", allowed: floats, because ",
-                         View(shape.part), " has ", shape.inputs, " inputs, which ", kBlockGroup,
-                         " does not divide"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            View(option), ": found ", NameOf(packed), ", allowed: floats, because ",
+            View(shape.part), " has ", shape.inputs, " inputs, not a multiple of ", kBlockGroup));
       }
       Add(options_.rows.size(),
           [=, this](OnResult on_result) { return RunProducts(op, shape, dtype, on_result); });
@@ -113,7 +112,7 @@ absl::Status OperationTable::AddProducts(std::string_view op, std::string_view o
   return absl::OkStatus();
 }
 
-// The same random weight, so often that they fill `bytes`.
+// Packs copies of one random weight until they fill `bytes`.
 absl::StatusOr<std::vector<PackedWeight>> OperationTable::PackCopies(const WeightShape& shape,
                                                                      DType dtype,
                                                                      int64_t bytes) const {
@@ -147,7 +146,7 @@ absl::StatusOr<std::vector<PackedWeight>> OperationTable::PackCopies(const Weigh
   return copies;
 }
 
-// Milliseconds of the reference product with the copies in turns; NaN where there is none.
+// Returns the milliseconds of the reference product, rotating through the copies; NaN without one.
 absl::StatusOr<double> OperationTable::ReferenceMs(const std::vector<PackedWeight>& copies,
                                                    int rows) const {
   DeviceMeter* const meter = backend_.meter();
@@ -213,8 +212,8 @@ absl::Status OperationTable::RunProducts(std::string_view op, const WeightShape&
   return RunAll(std::move(operations), on_result);
 }
 
-// What rows choose by random logits, [kExpertTables, rows, experts_per_row], and how many experts
-// a table has on average.
+// Returns the experts that rows choose by random logits, [kExpertTables, rows, experts_per_row].
+// Adds to *mean_union how many different experts a table has on average.
 std::vector<int32_t> OperationTable::RandomChoices(int rows, double* mean_union) const {
   const ModelConfig& c = options_.config;
   std::vector<float> logits = RandomFloats(int64_t{kExpertTables} * rows * c.num_experts);
@@ -232,7 +231,7 @@ std::vector<int32_t> OperationTable::RandomChoices(int rows, double* mean_union)
   return chosen;
 }
 
-// A call reads the weights of all experts that some row chose.
+// A call reads the weights of every expert that at least one row chose.
 void OperationTable::AddExperts() {
   if (options_.config.num_experts == 0) return;
   const auto run = [this](DType dtype, OnResult on_result) -> absl::Status {
@@ -280,7 +279,7 @@ void OperationTable::AddExperts() {
   }
 }
 
-// Read and written by the operations before and after, so they are in a cache.
+// The rows are in a cache, because the operations before and after read and write them.
 void OperationTable::AddNorms() {
   Add(options_.rows.size(), [this](OnResult on_result) -> absl::Status {
     const int hidden = options_.config.hidden_size;
@@ -333,7 +332,7 @@ void OperationTable::AddHostSampling() {
   });
 }
 
-// Of `rows` rows at once, as of a draft that is verified.
+// Samples `rows` rows at once, the same as for the verification of a draft.
 void OperationTable::AddDeviceSampling() {
   Sampler* const sampler = backend_.sampler();
   if (sampler == nullptr) return;
@@ -377,7 +376,8 @@ void OperationTable::AddDeviceSampling() {
                        .demand = {.bytes = bytes},
                        .run = std::move(run)};
     };
-    // Logits within +-1: their spread becomes that of a language model's.
+    // The logits are within +-1. Dividing by these temperatures gives them the spread of a language
+    // model's logits.
     RETURN_IF_ERROR(make(draft, 9.0f, 1.0f));
     return RunAll(
         {operation("top_p", bytes, [&](int) { return make(filtered, 10.0f, 0.95f); }),

@@ -1,5 +1,5 @@
-// The table of operations of a model of some sizes: each entry sets up some of them, which share
-// memory, and runs them in turns.
+// The table of operations of a model with given sizes. Each entry sets up several operations, which
+// share memory, and runs them interleaved.
 #ifndef TANDEM_BENCH_OPERATION_TABLE_H_
 #define TANDEM_BENCH_OPERATION_TABLE_H_
 
@@ -23,7 +23,7 @@ namespace tandem {
 
 inline constexpr uint64_t kBenchSeed = 5;
 
-// Numbers between -1 and 1.
+// Returns random numbers between -1 and 1.
 inline std::vector<float> RandomFloats(int64_t count) {
   std::vector<float> values(count);
   FillRandom(kBenchSeed, 0, 0, 0.0f, 1.0f, DType::kF32,
@@ -49,7 +49,7 @@ struct DeviceMatrix {
     ASSIGN_OR_RETURN(matrix.buffer, Uploaded(RandomFloats(int64_t{rows} * cols), backend));
     return matrix;
   }
-  // Rows that are all the same.
+  // Returns a matrix whose rows are all the same.
   static absl::StatusOr<DeviceMatrix> Repeat(Backend* backend, int rows, int cols) {
     DeviceMatrix matrix{.buffer = {}, .cols = cols};
     ASSIGN_OR_RETURN(matrix.buffer, backend->Allocate(sizeof(float) * rows * int64_t{cols}));
@@ -66,52 +66,55 @@ struct DeviceMatrix {
 struct OperationOptions {
   ModelConfig config{};              // the sizes
   std::vector<DType> dtypes{};       // of weights
-  std::optional<DType> quantized{};  // in place of these, which are quantised to it
+  std::optional<DType> quantized{};  // the format to which weights are quantised
   std::vector<KvDType> kv_dtypes{};  // of caches
   std::vector<int> rows{};           // of one sequence
-  std::vector<int> batches = {1};    // sequences; more than one have a row each
+  std::vector<int> batches = {1};    // sequences; if more than one, each has one row
   std::vector<int> contexts{};       // tokens in the cache
-  bool rows_follow_context = false;  // for attention; else they are the context's last
-  bool norms_rows = false;           // whether products do, where a model normalises their rows
+  bool rows_follow_context = false;  // in attention; otherwise the rows are the context's last ones
+  bool norms_rows = false;           // whether products normalise their rows where a model does
   bool bf16_products = false;  // whether the backend multiplies bf16 weights with bf16 activations
-  // Weights and caches, together: a processor's cache should hold no notable part of them.
+  // Size of the copies of weights or caches together: a processor's cache should hold only a small
+  // part of them.
   int64_t working_set_bytes = MemoryBufferBytes();
   RunOptions run{};
 };
 
-// Takes memory for one entry at a time.
+// Allocates the memory of one entry at a time.
 class OperationTable {
  public:
-  // `backend`, and `limits` unless it is null, must outlive it.
+  // `backend` and `limits` must outlive this object. `limits` may be null.
   OperationTable(const OperationOptions& options, Backend* backend, MachineLimits* limits)
       : options_(options), backend_(*backend), limits_(limits) {}
   OperationTable(const OperationTable&) = delete;
   OperationTable& operator=(const OperationTable&) = delete;
 
-  // "read" and "copy" of so many bytes of the device's memory.
+  // Adds "read" and "copy" of this many bytes of the device's memory.
   void AddMemory(int64_t bytes);
-  // The products of a layer and the head, called `op`. INVALID_ARGUMENT naming `option` if a dtype
-  // of blocks does not fit a matrix.
+  // Adds the products of a layer and the head, called `op`. INVALID_ARGUMENT, naming `option`, if a
+  // block format does not fit a matrix.
   absl::Status AddProducts(std::string_view op, std::string_view option);
-  // "experts", if the model has any: each row chooses at random. On the host.
+  // Adds "experts" if the model has experts: each row chooses at random, on the host.
   void AddExperts();
-  // "attention"; with the part "windowed" where layers see a window only.
+  // Adds "attention"; with the part "windowed" for layers with a sliding window.
   void AddAttention();
-  // "rms_norm".
+  // Adds "rms_norm".
   void AddNorms();
-  // "sample": from a row of logits in the host's memory to a token, by the part: the most likely,
-  // one drawn, and one drawn of the likeliest.
+  // Adds "sample", from a row of logits in the host's memory to a token. The parts are the most
+  // likely token, a drawn one, and one drawn from the most likely tokens.
   void AddHostSampling();
-  // "sampling" of rows that stay on the device, with the small copies to the host and back, if the
-  // backend has a sampler: "top_p" (of .95), "softmax", "draw", "residual".
+  // Adds "sampling" of rows that stay on the device, including the small copies to the host and
+  // back, if the backend has a sampler. The parts are "top_p" (of .95), "softmax", "draw",
+  // "residual".
   void AddDeviceSampling();
-  // "pass": the whole of `model`, which must outlive this. What its context does not hold is left
-  // out. Up to `most_verified` rows have logits each, of more only the last one has.
+  // Adds "pass": whole passes of `model`, which must outlive this object. Leaves out sizes that do
+  // not fit into its context. If a pass has at most `most_verified` rows, every row has logits,
+  // otherwise only the last one.
   void AddPasses(Transformer* model, KvDType kv_dtype, int most_verified);
 
   int num_operations() const;
-  // Runs the entries, and gives each result as soon as its entry is through: a run that is cut
-  // short has said all it knows. RESOURCE_EXHAUSTED if there is not enough memory.
+  // Runs the entries, and calls `on_result` for each result as soon as its entry has ended, so that
+  // an interrupted run has reported everything so far. RESOURCE_EXHAUSTED without enough memory.
   absl::Status Run(absl::FunctionRef<void(const OperationResult&)> on_result) const;
 
  private:
@@ -120,13 +123,13 @@ class OperationTable {
     size_t num_operations;
     std::function<absl::Status(OnResult)> run;
   };
-  // Sequences of one call, and the numbers of rows that are measured of each.
+  // The number of sequences of one call, and the numbers of rows per sequence to measure.
   struct Sequences {
     int batch;
     std::vector<int> rows;
   };
   struct WeightShape;
-  // Copies of something small, beyond which it is left to the caches as it would be in a model.
+  // Maximum number of copies. Smaller operations stay in the caches, which a model would also do.
   static constexpr int64_t kMaxCopies = 1024;
 
   void Add(size_t num_operations, std::function<absl::Status(OnResult)> run) {
@@ -153,7 +156,7 @@ class OperationTable {
 
   const OperationOptions options_;
   Backend& backend_;
-  MachineLimits* const limits_;  // or null
+  MachineLimits* const limits_;  // may be null
   std::vector<Entry> entries_;
 };
 

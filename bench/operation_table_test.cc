@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 
 OperationOptions Small() {
-  return {.config = RandomModelShape::Parse("ffn=192")->Config(),  // what no layout pads
+  return {.config = RandomModelShape::Parse("ffn=192")->Config(),  // layouts do not pad these sizes
           .dtypes = {DType::kF32, DType::kBF16},
           .kv_dtypes = {std::begin(kAllKvDTypes), std::end(kAllKvDTypes)},
           .rows = {1, 5},
@@ -48,7 +48,7 @@ class OperationTables : public testing::Test {
   const std::unique_ptr<MachineLimits> limits_ = *MachineLimits::Create(1, 8 << 20);
 };
 
-TEST_F(OperationTables, CountsWhatAProductReadsAndComputes) {
+TEST_F(OperationTables, CountsTheBytesAndOperationsOfAProduct) {
   for (const bool norms : {false, true}) {
     OperationOptions options = Small();
     options.norms_rows = norms;
@@ -85,12 +85,13 @@ TEST_F(OperationTables, QuantisesWeights) {
   EXPECT_EQ(results[0].operation.dtype, DType::kQ8_0);
   options.config = RandomModelShape::Parse("ffn=50")->Config();
   OperationTable table(options, backend_.get(), nullptr);
-  EXPECT_EQ(table.AddProducts("product", "--quantize").message(),
-            "--quantize: found q8_0, allowed: floats, because down has 50 inputs, which 32 does "
-            "not divide");
+  EXPECT_EQ(
+      table.AddProducts("product", "--quantize").message(),
+      "--quantize: found q8_0, allowed: floats, because down has 50 inputs, not a multiple of "
+      "32");
 }
 
-TEST_F(OperationTables, AttentionSeesWhatEveryRowMaySee) {
+TEST_F(OperationTables, AttentionReadsTheContextOfEveryRow) {
   const auto add = [](OperationTable* table) { table->AddAttention(); };
   const auto results = Run(Small(), add);
   // For each cache; five rows do not fit a context of three tokens.
@@ -108,7 +109,7 @@ TEST_F(OperationTables, AttentionSeesWhatEveryRowMaySee) {
   options.rows_follow_context = true;
   options.kv_dtypes = {KvDType::kBF16};
   options.batches = {1, 2};
-  options.contexts = {0, 20};  // a context of nothing is left out
+  options.contexts = {0, 20};  // an empty context is left out
   const auto following = Run(options, add);
   ASSERT_EQ(following.size(), 3u);
   EXPECT_EQ(following[0].operation.demand.bytes, 2 * 21 * 2 * 16 * 2);
@@ -116,7 +117,7 @@ TEST_F(OperationTables, AttentionSeesWhatEveryRowMaySee) {
   EXPECT_EQ(following[1].operation.demand.flops, 4 * (21 + 22 + 23 + 24 + 25) * 4 * 16);
   EXPECT_EQ(following[2].operation.batch, 2);
   EXPECT_EQ(following[2].operation.demand.bytes, 2 * following[0].operation.demand.bytes);
-  // Layers that see a window are measured, too.
+  // Layers with a sliding window are measured too.
   options.config = RandomModelShape::Parse("family=mistral,window=8")->Config();
   const auto windowed = Run(options, add);
   ASSERT_EQ(windowed.size(), 6u);
@@ -129,8 +130,8 @@ TEST_F(OperationTables, RunsMemoryNormsAndSampling) {
     table->AddMemory(4 << 20);
     table->AddNorms();
     table->AddHostSampling();
-    table->AddDeviceSampling();  // none: rows are the host's
-    table->AddExperts();         // none: the model has none
+    table->AddDeviceSampling();  // adds nothing: the rows are on the host
+    table->AddExperts();         // adds nothing: the model does not have experts
   });
   ASSERT_EQ(results.size(), 2u + 2u + 3u);
   EXPECT_EQ(results[0].operation.op, "read");
@@ -141,7 +142,7 @@ TEST_F(OperationTables, RunsMemoryNormsAndSampling) {
   EXPECT_EQ(results[6].operation.demand.bytes, 320 * 4);
 }
 
-TEST_F(OperationTables, ExpertsReadThoseThatRowsChoose) {
+TEST_F(OperationTables, ExpertsCountOnlyTheChosenOnes) {
   OperationOptions options = Small();
   options.config =
       RandomModelShape::Parse("family=qwen3_moe,experts=4,experts_per_token=2,expert_ffn=64")
@@ -156,7 +157,7 @@ TEST_F(OperationTables, ExpertsReadThoseThatRowsChoose) {
   EXPECT_EQ(results[1].operation.demand.flops, 5 * 2 * 2 * 3 * 64 * 64);
 }
 
-TEST_F(OperationTables, PassesAreOfAllRowsThatTheContextHolds) {
+TEST_F(OperationTables, PassesHaveOnlyRowsThatFitTheContext) {
   const RandomModelShape shape = *RandomModelShape::Parse("ffn=192,context=23");
   const auto model =
       *Transformer::Load("random", shape.Config(), MakeRandomWeights(shape, 5), backend_.get());
@@ -175,10 +176,10 @@ TEST_F(OperationTables, PassesAreOfAllRowsThatTheContextHolds) {
   EXPECT_EQ(both.part, "decode");
   EXPECT_EQ(both.batch, 2);
   EXPECT_EQ(both.context, 20);
-  // The matrices but for the embedding, which is the head; keys and values of 20 tokens, twice.
+  // All matrices, with the embedding once as the head, and keys and values of 20 tokens, twice.
   EXPECT_EQ(both.demand.bytes, 2.0 * (2 * (128 * 64 + 64 * 64 + 3 * 64 * 192) + 320 * 64) +
                                    2.0 * 2 * (2 * 20 * 2 * 16 * 2));
-  // A row costs nothing compared with itself, and others have nothing to be compared with.
+  // A time without an earlier one-row pass is NaN; a one-row pass compared with itself is 1.
   OneRow one_row;
   EXPECT_TRUE(std::isnan(one_row.Of(results[1])));
   EXPECT_EQ(one_row.Of(results[0]), 1.0);
@@ -186,8 +187,8 @@ TEST_F(OperationTables, PassesAreOfAllRowsThatTheContextHolds) {
   EXPECT_TRUE(std::isnan(one_row.Of(results[5])));  // at another context
 }
 
-// The timed pass is a model's: its logits are finite, and a repeated pass has the same.
-TEST_F(OperationTables, ARepeatedPassHasTheSameLogits) {
+// The timed pass is a real one: its logits are finite, and a repeated pass has the same logits.
+TEST_F(OperationTables, RepeatedPassHasTheSameLogits) {
   for (const std::optional<DType> quantized : {std::optional<DType>(), {DType::kQ4_0}}) {
     const RandomModelShape shape = *RandomModelShape::Parse("tiny");
     const auto model = *Transformer::Load("random", shape.Config(),

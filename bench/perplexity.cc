@@ -11,12 +11,13 @@
 namespace tandem {
 namespace {
 
-// Reads tokens [begin, end), and adds up what the model says of those in [first_scored, end).
+// Reads tokens [begin, end), and adds the log-probabilities of those in [first_scored, end) to
+// *sum.
 absl::Status ReadWindow(absl::Span<const TokenId> tokens, int64_t begin, int64_t first_scored,
                         int64_t end, int chunk_tokens, LanguageModel* model, PagedKvCache* cache,
                         Perplexity* sum) {
   KvSequence sequence = cache->NewSequence(model->cache_variant(static_cast<int>(end - begin)));
-  // The last token is predicted and need not be read.
+  // The last token is only predicted; the model need not read it.
   for (int64_t i = begin; i < end - 1; i += chunk_tokens) {
     const int64_t chunk_end = std::min(i + chunk_tokens, end - 1);
     // Row j predicts token j + 1.
@@ -53,7 +54,7 @@ absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("perplexity: the text has ", count, " tokens, and needs two"));
+        absl::StrCat("perplexity: the text has ", count, " tokens, allowed: at least 2"));
   }
   Perplexity sum;
   int64_t scored = 1;

@@ -1,4 +1,4 @@
-// How well a model predicts a text: what quantisation costs, as a number.
+// Measures how well a model predicts a text, for example to measure the loss by quantisation.
 #ifndef TANDEM_BENCH_PERPLEXITY_H_
 #define TANDEM_BENCH_PERPLEXITY_H_
 
@@ -13,10 +13,11 @@
 
 namespace tandem {
 
-// Tokens are read in windows of `window` that begin `stride` apart, and each but the text's first
-// is predicted once: by the first window that holds it, from the tokens before it there. So all but
-// the first window's have at least window - stride tokens of context. Windows that are `window`
-// apart share no token, and predict all but their first.
+// Tokens are read in windows of `window` tokens that begin `stride` tokens apart. Each token except
+// the first of the text is predicted once: in the first window that contains it, from the tokens
+// before it in that window. So all tokens after the first window have at least window - stride
+// tokens of context. If the stride equals the window, windows do not overlap, and each predicts all
+// but its first token.
 struct PerplexityOptions {
   int window = 0;          // in [2, the model's context]
   int stride = 0;          // in [1, window]
@@ -28,12 +29,13 @@ struct Perplexity {
   double nats = 0.0;   // the sum of their negative log-probabilities
 
   double perplexity() const;
-  // Of a text of so many bytes.
+  // Bits per byte, if the predicted tokens have this many bytes.
   double BitsPerByte(int64_t bytes) const;
 };
 
-// `cache` is the model's and holds a window. `on_tokens` is called with how many more tokens have
-// been predicted. INVALID_ARGUMENT for fewer than two tokens; else fails as the model does.
+// Measures the perplexity of `tokens`. `cache` is the model's and has room for a window.
+// `on_tokens` is called with the number of newly predicted tokens. INVALID_ARGUMENT for fewer than
+// two tokens; other errors are the model's.
 absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
                                              const PerplexityOptions& options, LanguageModel* model,
                                              PagedKvCache* cache,

@@ -14,8 +14,8 @@ namespace {
 constexpr int kVocab = 7;
 constexpr int kContext = 64;
 
-// Gives token (sum of what it has read) % vocab the weight 1 + tokens read, every other 1, so that
-// each prediction tells what it was made from.
+// Gives token (sum of the ids read) % vocab the weight 1 + number of tokens read, and every other
+// token the weight 1, so that each prediction depends on exactly the tokens read.
 class SummingModel : public LanguageModel {
  public:
   int vocab_size() const override { return kVocab; }
@@ -49,7 +49,7 @@ class SummingModel : public LanguageModel {
   std::vector<float> logits_;
 };
 
-// The sum over tokens i of the log-probability behind tokens [begins[i], i).
+// The sum over i of the negative log-probability of token i after tokens [begins[i], i).
 double Nats(const std::vector<TokenId>& tokens, const std::vector<int>& begins) {
   double nats = 0.0;
   for (size_t i = 1; i < tokens.size(); ++i) {
@@ -78,8 +78,8 @@ class PerplexityTest : public testing::Test {
     return *result;
   }
 
-  // Logits are rounded to f32: 12 tokens of error below 4 * 2^-23 each, the largest logit being
-  // below 4.
+  // Logits are rounded to f32: 12 tokens with an error below 4 * 2^-23 each, because the largest
+  // logit is below 4.
   static constexpr double kTolerance = 12 * 4 * 1.2e-7;
 
   SummingModel model_;
@@ -87,7 +87,7 @@ class PerplexityTest : public testing::Test {
   const std::vector<TokenId> tokens_ = {3, 3, 6, 5, 1, 4, 0, 2, 6, 1, 1, 5};
 };
 
-TEST_F(PerplexityTest, OneWindowSumsEveryTokensLogprobButTheFirst) {
+TEST_F(PerplexityTest, OneWindowSumsTheLogprobsOfAllTokensButTheFirst) {
   for (const int chunk : {1, 2, 3, 5, 100}) {
     const Perplexity result = Measure({.window = 20, .stride = 10, .chunk_tokens = chunk});
     EXPECT_EQ(result.tokens, 11);
@@ -97,7 +97,7 @@ TEST_F(PerplexityTest, OneWindowSumsEveryTokensLogprobButTheFirst) {
   }
 }
 
-TEST_F(PerplexityTest, EveryTokenIsPredictedByTheFirstWindowThatHoldsIt) {
+TEST_F(PerplexityTest, EveryTokenIsPredictedInTheFirstWindowThatContainsIt) {
   for (const int chunk : {1, 2, 3, 100}) {
     // Windows [0, 5), [3, 8), [6, 11), [9, 12).
     const Perplexity result = Measure({.window = 5, .stride = 3, .chunk_tokens = chunk});
@@ -107,7 +107,7 @@ TEST_F(PerplexityTest, EveryTokenIsPredictedByTheFirstWindowThatHoldsIt) {
   }
 }
 
-TEST_F(PerplexityTest, WindowsThatShareNoTokenPredictAllButTheirFirst) {
+TEST_F(PerplexityTest, WindowsWithoutOverlapPredictAllButTheirFirstToken) {
   for (const int chunk : {1, 3, 100}) {
     // Windows [0, 4), [4, 8), [8, 12).
     const Perplexity result = Measure({.window = 4, .stride = 4, .chunk_tokens = chunk});
@@ -123,13 +123,13 @@ TEST_F(PerplexityTest, WindowsThatShareNoTokenPredictAllButTheirFirst) {
   EXPECT_EQ(Measure({.window = 11, .stride = 11}).tokens, 10);
 }
 
-TEST_F(PerplexityTest, NoWindowIsLeftOverWhenOneEndsWithTheText) {
+TEST_F(PerplexityTest, WindowThatEndsWithTheTextIsTheLast) {
   // Windows [0, 8) and [4, 12).
   const Perplexity result = Measure({.window = 8, .stride = 4});
   EXPECT_NEAR(result.nats, Nats(tokens_, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4}), kTolerance);
 }
 
-TEST_F(PerplexityTest, OneTokenHasNoPerplexity) {
+TEST_F(PerplexityTest, OneTokenIsAnError) {
   const auto result =
       MeasurePerplexity({1}, {.window = 8, .stride = 4}, &model_, cache_.get(), [](int) {});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,4 +1,4 @@
-// The operations of a table that read sequences in a cache: attention and whole passes.
+// The operations that read sequences in a KV cache: attention and whole passes.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -29,8 +29,8 @@ DType DTypeOf(KvDType dtype) {
   return DType::kF32;
 }
 
-// Fills a cache with numbers of about 0.25, whatever its format, so that attention over pages that
-// no pass has written meets neither NaN nor denormal numbers. REQUIRES: every page is free.
+// Fills a cache with numbers of about 0.25 in any format, so that attention over pages that no pass
+// has written does not meet NaN or denormal numbers. REQUIRES: every page is free.
 void FillCache(Backend* backend, PagedKvCache* cache) {
   constexpr uint32_t kQuarters = 0x3E803E80;  // 0.25 twice in bf16, 0.2505 in f32
   TANDEM_CHECK(cache->num_free_pages() == cache->num_pages());
@@ -39,7 +39,7 @@ void FillCache(Backend* backend, PagedKvCache* cache) {
   const size_t num_bytes = num_groups * kKvGroupPages * layout.page_bytes();
   const std::vector<uint32_t> piece(layout.piece_words(), kQuarters);
   const size_t piece_bytes = piece.size() * sizeof(uint32_t);
-  // A large cache has millions of pieces, but as one stretch it has doubled in few copies.
+  // A large cache has millions of pieces. Double the filled part instead, which needs few copies.
   auto* const all = static_cast<std::byte*>(cache->LayerView(0).keys);
   backend->Upload({reinterpret_cast<const std::byte*>(piece.data()), piece_bytes}, all);
   for (size_t done = piece_bytes; done < num_bytes; done *= 2) {
@@ -49,7 +49,7 @@ void FillCache(Backend* backend, PagedKvCache* cache) {
 
 int PagesFor(int tokens) { return (tokens + kPageSize - 1) / kPageSize; }
 
-// Sequences of so many tokens each, which are all of a filled cache.
+// Fills the cache and returns `batch` sequences of `tokens` tokens each, which use all of it.
 absl::StatusOr<std::vector<KvSequence>> FilledSequences(Backend* backend, PagedKvCache* cache,
                                                         int batch, int tokens) {
   FillCache(backend, cache);
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<KvSequence>> FilledSequences(Backend* backend, PagedK
 
 }  // namespace
 
-// Those of at most `most_rows` rows.
+// Returns the sequences to measure with at most `most_rows` rows.
 std::vector<OperationTable::Sequences> OperationTable::SequencesOf(int most_rows) const {
   std::vector<Sequences> all = {{1, {}}};
   absl::c_copy_if(options_.rows, std::back_inserter(all[0].rows),
@@ -78,7 +78,7 @@ void OperationTable::AddAttention() {
   const std::set<int> windows = {0, *absl::c_max_element(options_.config.windows)};
   for (const int window : windows) {
     for (const int context : options_.contexts) {
-      if (context == 0) continue;  // one call would tell of launching only
+      if (context == 0) continue;  // would measure only the launch
       const int most_rows = options_.rows_follow_context ? max_rows() : context;
       for (const KvDType dtype : options_.kv_dtypes) {
         for (const Sequences& sequences : SequencesOf(most_rows)) {
@@ -91,7 +91,7 @@ void OperationTable::AddAttention() {
   }
 }
 
-// Layers take turns, so that each finds its part of the cache out of the processor's caches.
+// Calls rotate through layers, so that the KV cache of each is not in the processor's caches.
 absl::Status OperationTable::RunAttention(const Sequences& sequences, int context, int window,
                                           KvDType dtype, OnResult on_result) const {
   const ModelConfig& c = options_.config;
@@ -121,7 +121,7 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
   const int query_size = c.num_heads * c.head_dim;
   ASSIGN_OR_RETURN(const DeviceMatrix queries, Random(most_rows * batch, query_size));
   ASSIGN_OR_RETURN(const DeviceMatrix out, Random(most_rows * batch, query_size));
-  std::vector<Buffer> tables;  // of each operation: starts [batch + 1], lengths [batch]
+  std::vector<Buffer> tables;  // one per operation: starts [batch + 1], lengths [batch]
   for (const int rows : sequences.rows) {
     std::vector<int32_t> table;
     for (int i = 0; i <= batch; ++i) table.push_back(i * rows);
@@ -133,13 +133,13 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
   for (size_t i = 0; i < tables.size(); ++i) {
     const int rows = sequences.rows[i];
     const int tokens = tokens_with(rows);
-    // Row r of the last `rows` sees tokens - rows + r + 1 positions, or a window of them; scores
-    // and sums.
+    // Row r of the last `rows` attends to tokens - rows + r + 1 positions, or to a window of them,
+    // for scores and for sums.
     const bool slides = 0 < window && window < tokens;
     const double seen =
         slides ? static_cast<double>(rows) * window : rows * (tokens - 0.5 * (rows - 1));
     const int read = slides ? std::min(tokens, window + rows - 1) : tokens;
-    // Rounded queries and weights are two bytes each where the cache is int8.
+    // If the cache is int8, rounded queries and attention weights take two int8 planes each.
     const bool rounds = options_.bf16_products && dtype != KvDType::kF32;
     const int planes = rounds && dtype == KvDType::kInt8 ? 2 : 1;
     const auto enqueue = [&, rows, i](int turn) {

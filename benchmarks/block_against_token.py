@@ -2,8 +2,8 @@
 """Compares the draft tokens that the rules `block` and `token` keep, on the same prompts and seeds.
 
 Prints a Markdown table: accepted tokens per round (mean over seeds, with the standard error of the mean) and the mean of
-the differences. By law block keeps at least as many in expectation, not for every seed. The figures are counts, so the load
-of the machine does not matter.
+the differences. In expectation `block` keeps at least as many tokens as `token`, but not for every seed. The figures are
+counts, so they do not depend on the load of the machine.
 """
 import argparse
 import json
@@ -36,7 +36,7 @@ def with_error(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
-    parser.add_argument("--prompts", default=PROMPTS, help="a text file, one prompt a line")
+    parser.add_argument("--prompts", default=PROMPTS, help="a text file with one prompt per line")
     parser.add_argument("--num-prompts", type=int, default=40)
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--seeds", type=int, default=10)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Compares Tandem and llama.cpp on the same weights, alternating within one run: passes, start-up and memory.
 
-  compare_llama_cpp.py --only prepare        makes the environment, the random 1B model and the GGUF files
+  compare_llama_cpp.py --only prepare        creates the environment, the random 1B model and the GGUF files
   compare_llama_cpp.py --only decode,verify  measures these, and prints a Markdown table (--json F also writes the figures)
 
-llama.cpp is the PyPI package llama-cpp-python built for this machine, called through its C functions from a process that
-stays. Block formats are one GGUF file, which `tandem quantize` writes and both read. Floats are the safetensors of
-Tandem's model, and the same weights as a GGUF file on llama.cpp's side. Tandem is the program, a process per turn:
-`bench kernels --target` where the program has it, else `generate` on a batch of n sequences in lockstep, whose passes
-have n rows. Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. A measurement,
-never a test. Nothing is written into the repository: --work holds models, --venv the environment.
+llama.cpp is the PyPI package llama-cpp-python built for this machine. Its C functions are called from one process that runs
+for the whole comparison. For block formats both engines read one GGUF file, which `tandem quantize` writes. For floats Tandem
+reads its own safetensors, and llama.cpp the same weights as a GGUF file. Tandem runs as a new process per turn: `bench
+kernels --target` if the program has it, else `generate` on a batch of n sequences in lockstep, whose passes have n rows.
+Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. This is a measurement, not a test. It
+writes nothing into the repository: --work is the folder of models, --venv that of the environment.
 """
 import argparse
 import json
@@ -31,39 +31,39 @@ STORY = "Once upon a time there was a little girl who lived with her grandmother
 
 
 class Sides:
-    """Both engines, the models in each one's format, and the refused combinations."""
+    """Both engines, the models in each engine's format, and the combinations that Tandem refuses."""
 
     def __init__(self, args, worker, tandem):
         self.args, self.worker, self.tandem = args, worker, tandem
         self.has_kernels = tandem.has_option(["bench", "kernels"], "--pass-rows")
         if not self.has_kernels:
-            lib.say("this tandem has no `bench kernels --target --pass-rows`; its passes are timed as `generate` on batches of n sequences")
+            lib.say("this tandem lacks `bench kernels --target --pass-rows`; passes are timed with `generate` on batches of n sequences")
         self.refused = {}
         for name in args.formats:
             _, error = tandem.try_json("generate", "--target", SHIPPED, "--drafter", "none", "--prompt-ids", "0",
                                        "--max-tokens", "1", *self.at_load(name))
             if error:
                 self.refused[name] = error.splitlines()[-1]
-                lib.say(f"{name}: Tandem's side is skipped, it refuses {' '.join(self.at_load(name))}: {self.refused[name]}")
+                lib.say(f"{name}: skipped on Tandem's side, which refuses {' '.join(self.at_load(name))}: {self.refused[name]}")
 
     @staticmethod
     def at_load(name):
-        """Tandem's options that give a folder of floats a format."""
+        """Returns Tandem's options that load a folder of floats in a format."""
         return FLOATS[name] if name in FLOATS else ["--quantize", name]
 
     def folder(self, shape):
-        """Tandem's model: the shipped one for "pair", else a random one, made if missing."""
+        """Returns Tandem's model: the shipped one for "pair", else a random one, which is created if missing."""
         if shape == "pair":
             return SHIPPED
         folder = os.path.join(self.args.work, shape)
         if not os.path.exists(folder):
-            lib.say(f"making {folder}")
+            lib.say(f"writing {folder}")
             subprocess.run([self.tandem.path, "make-random", "--shape", shape, "--seed", "1", "--out", folder],
                            check=True, stdout=sys.stderr)
         return folder
 
     def file(self, shape, name):
-        """llama.cpp's model, made if missing; for block formats also Tandem's."""
+        """Returns llama.cpp's model, which is created if missing; for block formats it is also Tandem's."""
         path = os.path.join(self.args.work, f"{shape}-{name}.gguf")
         if os.path.exists(path):
             return path
@@ -78,7 +78,7 @@ class Sides:
         return path
 
     def target(self, shape, name):
-        """Tandem's model, with its options."""
+        """Returns the options for Tandem's model."""
         if name in FLOATS:
             return ["--target", self.folder(shape), *FLOATS[name]]
         return ["--target", self.file(shape, name)]
@@ -98,7 +98,7 @@ def llama_pass(sides, what, rows):
 
 
 def batch_passes(sides, name, what, rows):
-    """Milliseconds of one pass of `tandem generate`: of a prompt, or of `rows` sequences in lockstep."""
+    """Returns the milliseconds of one pass of `tandem generate`: of a prompt, or of `rows` sequences in lockstep."""
     draw = random.Random(rows)
     lines, length = (sides.args.prefill_repeat + 1, rows) if what == "prefill" else (rows, 16)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
@@ -109,13 +109,13 @@ def batch_passes(sides, name, what, rows):
         options = sides.generate("1b", name, "--prompts", file.name, "--batch", str(batch), "--max-tokens", str(tokens))
         results = [result["timings"] for result in sides.tandem.json(*options)]
     if what == "prefill":
-        # The first prompt of the process also touches memory for the first time.
+        # Leave out the first prompt of the process: it touches memory for the first time.
         return lib.median([times["prompt_ms"] for times in results[1:]])
     return lib.median([times["tpot_ms"] for times in results])
 
 
 def tandem_passes(sides, name, wanted):
-    """Milliseconds of each (what, rows) of `wanted`, from one process if `bench kernels` measures them."""
+    """Returns the milliseconds of each (what, rows) of `wanted`, from one process if `bench kernels` can measure them."""
     if not sides.has_kernels:
         return {key: batch_passes(sides, name, *key) for key in wanted}
     prompts = wanted[0][0] == "prefill"
@@ -123,13 +123,13 @@ def tandem_passes(sides, name, wanted):
     report = sides.tandem.json("bench", "kernels", *sides.target("1b", name), "--ops", "passes",
                                "--pass-rows", ",".join(str(rows) for _, rows in wanted), "--pass-contexts", str(context),
                                "--repeat", str(repeat))
-    # The names of `bench kernels`: one row decodes, and numbers of rows that a verification may have verify.
+    # `bench kernels` names passes by their rows, so look only at rows and context.
     found = {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
     return {key: found.get(key[1]) for key in wanted}
 
 
 def compare_passes(sides, what):
-    """Every format and number of rows, alternating. Verification is reported relative to one row in the same turn."""
+    """Compares every format and number of rows, alternating. Verification is also compared with one row in the same turn."""
     rows = {"decode": [1], "verify": sorted({1, *sides.args.rows}), "prefill": sides.args.prompts}[what]
     wanted = [(what, n) for n in rows]
     results = []
@@ -148,7 +148,7 @@ def compare_passes(sides, what):
 
 
 def compare_load(sides, fresh):
-    """Fresh processes, files in the page cache: time to the first token and VmHWM."""
+    """Compares the time to the first token and VmHWM of fresh processes, with the files in the page cache."""
     results = []
     prompt = ",".join(str(i) for i in range(16))
     for shape in sides.args.models:
@@ -165,7 +165,7 @@ def compare_load(sides, fresh):
                 return sides.tandem.first_token(*options, "--prompt-ids", prompt, "--max-tokens", "1", *more,
                                                 *sides.args.load_options)
 
-            # From the file, and quantised at load.
+            # Tandem reads the quantised file, and also quantises at load.
             sources = {name: lambda: ours(sides.generate(shape, name))}
             if name in BLOCKS:
                 sources[f"{name} at load"] = lambda: ours(sides.generate(shape, "bf16"), "--quantize", name)
@@ -179,7 +179,7 @@ def compare_load(sides, fresh):
 
 
 def compare_pair(sides):
-    """Plain greedy decoding of the shipped model, next to Tandem's speculative decoding."""
+    """Compares plain greedy decoding of the shipped model on both sides, and Tandem's speculative decoding."""
     ids = [0] + sides.tandem.ids(SHIPPED, STORY)
     prompt = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(sides.args.pair_tokens)]
     shared = ["--temperature", "0", "--ignore-eos", *prompt]
@@ -207,7 +207,7 @@ def column(pairs, side):
 
 
 def ratio(pairs):
-    """llama.cpp's time over Tandem's: the median turn, the smallest and largest, and the number of turns."""
+    """Formats llama.cpp's time over Tandem's: the median over turns, the smallest, the largest, and the number of turns."""
     whole = [pair for pair in pairs if None not in pair]
     if not whole:
         return "-"
@@ -231,7 +231,7 @@ def both(result, column_of, key="turns", form="%.1f", scale=1.0):
 
 
 def print_tables(results):
-    """Each measure's table; pairs of figures are Tandem / llama.cpp, ratios llama.cpp's time over Tandem's."""
+    """Prints each measure's table. Pairs of figures are Tandem / llama.cpp; ratios are llama.cpp's time over Tandem's."""
     def rows(names, cells):
         return [[r["what"], r["format"], *cells(r)] for r in results if r["what"] in names]
 
@@ -250,7 +250,7 @@ def print_tables(results):
 
 
 def pooled(results, earlier):
-    """`results`, preceded by the turns of `earlier` results with the same key."""
+    """Returns `results`, with the turns of `earlier` results that have the same key in front."""
     merged = {}
     for result in earlier + results:
         key = tuple(result.get(name) for name in ("what", "model", "format", "rows"))
@@ -264,7 +264,7 @@ def pooled(results, earlier):
 
 
 def check_same(sides):
-    """Greedy tokens of the shipped model; ends the program if they differ in f32, llama.cpp's cache included."""
+    """Compares greedy tokens of the shipped model. Ends the program if they differ in f32 (with an f32 cache in llama.cpp)."""
     ids = [0] + sides.tandem.ids(SHIPPED, STORY)
     results = []
     for name, must_agree in (("f32", True), ("bf16", False)):
@@ -312,10 +312,10 @@ def numbers(text):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, made if missing")
-    parser.add_argument("--work", default=lib.default_folder("tandem_comparison"), help="folder of models, made if missing")
-    parser.add_argument("--only", default=",".join(MEASURES), help="some of " + ",".join(MEASURES))
-    parser.add_argument("--formats", default="bf16,q8_0,q4_0,q4_k", help="some of " + ",".join(FORMATS))
+    parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, created if missing")
+    parser.add_argument("--work", default=lib.default_folder("tandem_comparison"), help="folder of models, created if missing")
+    parser.add_argument("--only", default=",".join(MEASURES), help="any of " + ",".join(MEASURES))
+    parser.add_argument("--formats", default="bf16,q8_0,q4_0,q4_k", help="any of " + ",".join(FORMATS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--rows", type=numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
@@ -326,14 +326,14 @@ def arguments():
     parser.add_argument("--pair-tokens", type=int, default=256)
     parser.add_argument("--pair-turns", type=int, default=9)
     parser.add_argument("--same-tokens", type=int, default=64)
-    parser.add_argument("--load-options", type=str.split, default=[], help="more options for Tandem where load is measured")
+    parser.add_argument("--load-options", type=str.split, default=[], help="further options of Tandem for the measure load")
     parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap,cache=f16",
-                        help="of llama.cpp; load_mode: mmap or read; cache: f16 or f32")
-    parser.add_argument("--free-threads", action="store_true", help="do not pin llama.cpp's threads, one to a core")
-    parser.add_argument("--verbose", action="store_true", help="show what llama.cpp's process writes to its standard error")
+                        help="settings of llama.cpp; load_mode: mmap or read; cache: f16 or f32")
+    parser.add_argument("--free-threads", action="store_true", help="do not pin each thread of llama.cpp to a core")
+    parser.add_argument("--verbose", action="store_true", help="show the standard error of llama.cpp's process")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    parser.add_argument("--add", action="store_true", help="add the turns to those in the file of --json, and tell of all")
-    parser.add_argument("--models", default="1b,pair", help="of load")
+    parser.add_argument("--add", action="store_true", help="add the turns to those in the file of --json, and print all")
+    parser.add_argument("--models", default="1b,pair", help="models of the measure load")
     args = parser.parse_args()
     args.models = args.models.split(",")
     args.only, args.formats = args.only.split(","), args.formats.split(",")

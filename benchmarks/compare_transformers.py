@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares Tandem and Hugging Face transformers on the shipped pair, plain and with the draft, alternating within one run.
 
-transformers (PyPI, with torch for the CPU) runs in a process that stays; Tandem is the program, a process per turn whose
-start does not count. Both write the same number of tokens after the same prompt, prompt included in the time. Ratios are
-medians over turns of the ratio within a turn. A measurement, never a test. Nothing is written into the repository: --venv
-holds the environment, made if missing.
+transformers (PyPI, with torch for the CPU) runs in one process for the whole comparison. Tandem runs as a new process per
+turn, whose start does not count. Both generate the same number of tokens after the same prompt; times include the prompt.
+Ratios are medians over turns of the ratio within a turn. This is a measurement, not a test. It writes nothing into the
+repository: --venv is the folder of the environment, which is created if it is missing.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ class Sides:
         self.ids = [0] + tandem.ids(TARGET, STORY)
 
     def theirs(self, sample, draft_tokens, seed=1):
-        """One call of generate(); `draft_tokens`: 0 is plain, None the default of transformers."""
+        """Runs generate() once. `draft_tokens`: 0 is plain decoding, None the default of transformers."""
         return self.worker.ask("generate", ids=self.ids, tokens=self.args.max_tokens, sample=sample,
                                assisted=draft_tokens != 0, draft_tokens=draft_tokens, seed=seed)
 
@@ -39,7 +39,7 @@ class Sides:
 
 
 def check_same(sides):
-    """Greedy tokens in f32, plain on both sides and assisted; ends the program if the plain ones differ."""
+    """Compares greedy tokens in f32, plain and assisted; ends the program if the plain ones differ."""
     sides.worker.ask("load", target=TARGET, draft=DRAFT, dtype="float32", threads=sides.args.threads)
     plain = sides.theirs(False, 0)["ids"]
     ours = sides.ours(False, 0, compute="f32")["token_ids"]
@@ -53,14 +53,14 @@ def check_same(sides):
 
 
 def compare(sides, dtype, sample, draft_tokens):
-    """Turns of plain and drafting, of both sides: ABCD DCBA ..., medians."""
+    """Runs both sides, plain and with drafts, in the order ABCD DCBA ...; returns medians."""
     times = {"tandem": [], "tandem_plain": [], "transformers": [], "transformers_plain": []}
     passes = []
 
     def run(key, seed):
         plain = 0 if key.endswith("_plain") else draft_tokens
         if key.startswith("tandem"):
-            # Three processes: each generates for tens of milliseconds only.
+            # The median of three processes, because each generates for only tens of milliseconds.
             times[key].append(lib.median([sides.ours(sample, plain, seed)["timings"]["e2e_ms"] for _ in range(3)]))
             return
         answer = sides.theirs(sample, plain, seed)
@@ -81,7 +81,7 @@ def compare(sides, dtype, sample, draft_tokens):
 
 
 def keep_others(earlier, results):
-    """`results`, and those `earlier` ones that measured something else."""
+    """Returns `results`, and those of `earlier` that measured other settings."""
     def key(result):
         return result["sampled"], result["dtype"], str(result["draft_tokens"])
 
@@ -106,16 +106,16 @@ def print_results(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--venv", default=lib.default_folder("tandem_transformers"), help="environment of transformers, made if missing")
-    parser.add_argument("--only", default="same,greedy,sampled", help="some of prepare,same,greedy,sampled")
-    parser.add_argument("--dtypes", default="float32,bfloat16", help="of transformers; Tandem runs as it does by itself")
-    parser.add_argument("--draft-tokens", default="default,2,4", help="default (each side's own way) or numbers")
+    parser.add_argument("--venv", default=lib.default_folder("tandem_transformers"), help="environment of transformers, created if missing")
+    parser.add_argument("--only", default="same,greedy,sampled", help="any of prepare,same,greedy,sampled")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="types of transformers; Tandem uses its defaults")
+    parser.add_argument("--draft-tokens", default="default,2,4", help="default (each side's own) or numbers")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--verbose", action="store_true", help="show what transformers writes to its standard error")
+    parser.add_argument("--verbose", action="store_true", help="show the standard error of transformers")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    parser.add_argument("--add", action="store_true", help="keep the other figures in the file of --json, and tell of all")
+    parser.add_argument("--add", action="store_true", help="keep the other figures in the file of --json, and print all")
     args = parser.parse_args()
     python = lib.environment(args.venv, ["torch", "transformers"], "torch, transformers")
     measures = args.only.split(",")

@@ -1,4 +1,4 @@
-"""Shared by the comparisons with other engines: environments, workers, turns, medians and tables.
+"""Helpers for the comparisons with other engines: environments, workers, turns, medians and tables.
 
 Uses only the standard library. The drivers run under the system's Python, and the other engine under that of its own
 virtual environment, which `environment` makes outside the repository.
@@ -28,14 +28,14 @@ def fail(text):
 
 
 def outside_repository(path):
-    """`path` made absolute; ends the program if it lies in the repository, where these scripts write only below build/."""
+    """Returns `path` made absolute. Ends the program if it is in the repository, where scripts may write only below build/."""
     path = os.path.abspath(path)
 
     def is_below(folder):
         return os.path.commonpath([os.path.realpath(path), os.path.realpath(folder)]) == os.path.realpath(folder)
 
     if is_below(ROOT) and not is_below(os.path.join(ROOT, "build")):
-        fail(f"{path} is inside the repository; name a folder outside of it")
+        fail(f"{path} is inside the repository; choose a folder outside of it")
     return path
 
 
@@ -44,22 +44,22 @@ def default_folder(name):
 
 
 def environment(folder, packages, probe, pip_options=(), variables=None):
-    """The Python of the virtual environment `folder`, made with `packages` if it cannot `import probe` yet."""
+    """Returns the Python of the virtual environment `folder`. Creates it and installs `packages` if it cannot import `probe`."""
     folder = outside_repository(folder)
     python = os.path.join(folder, "bin", "python3")
     if not os.path.exists(python):
-        say(f"making the virtual environment {folder}")
+        say(f"creating the virtual environment {folder}")
         subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
     if subprocess.run([python, "-I", "-c", f"import {probe}"], capture_output=True).returncode != 0:
         settings = " ".join(f"{key}='{value}'" for key, value in (variables or {}).items())
-        say(f"installing into {folder}: {settings} pip install {' '.join([*pip_options, *packages])} (this may take long)")
+        say(f"installing into {folder}: {settings} pip install {' '.join([*pip_options, *packages])} (this may take a while)")
         subprocess.run([python, "-I", "-m", "pip", "install", "-q", *pip_options, *packages], check=True, stdout=sys.stderr,
                        env={**os.environ, **(variables or {})})
     return python
 
 
 class Worker:
-    """The other engine in a process of its own, which answers a JSON line with a JSON line and sleeps in between."""
+    """The other engine in its own process, which answers each JSON line with a JSON line and sleeps in between."""
 
     def __init__(self, python, script, variables=None, quiet=True):
         self.process = subprocess.Popen([python, os.path.join(BENCHMARKS, script)], stdin=subprocess.PIPE,
@@ -86,19 +86,19 @@ class Worker:
 
 
 class Tandem:
-    """The program `tandem`, a process per call of at most `timeout` seconds."""
+    """The program `tandem`, which runs as a new process for each call, for at most `timeout` seconds."""
 
     def __init__(self, path, threads, timeout=1200):
         self.path, self.timeout = path, timeout
         self.threads = ["--threads", str(threads)]
         if not os.path.exists(path):
-            fail(f"{path} is missing; build it with ./dev build or name another with --bin")
+            fail(f"{path} is missing; build it with ./dev build or choose another with --bin")
 
     def version(self):
         return subprocess.run([self.path, "--version"], capture_output=True, text=True).stdout.strip()
 
     def try_json(self, *arguments):
-        """The JSON that `tandem ARGUMENTS --json` prints and "", or None and its error."""
+        """Runs `tandem ARGUMENTS --json`. Returns the JSON and "", or None and the error."""
         done = subprocess.run([self.path, *arguments, *self.threads, "--json"], capture_output=True, text=True,
                               timeout=self.timeout)
         return (json.loads(done.stdout), "") if done.returncode == 0 else (None, done.stderr.strip())
@@ -114,20 +114,20 @@ class Tandem:
         return shown.returncode == 0 and option in shown.stdout
 
     def ids(self, model, text):
-        """The token ids of `text`, with nothing put in front."""
+        """Returns the token ids of `text`, without tokens in front."""
         done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--text", text], capture_output=True,
                               text=True, check=True)
         return json.loads(done.stdout)["ids"]
 
     def chat_ids(self, model, messages):
-        """The token ids of each message, alone in the model's chat format."""
+        """Returns the token ids of each message, as a conversation of one message in the model's chat format."""
         lines = "".join(json.dumps({"text": message}) + "\n" for message in messages)
         done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--chat", "--jsonl", "-"], input=lines,
                               capture_output=True, text=True, check=True)
         return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
 
     def first_token(self, *arguments):
-        """Milliseconds from starting the process to the first byte it writes, and the most memory it held in bytes."""
+        """Returns the milliseconds from the start of the process to its first byte of output, and its peak memory in bytes."""
         start = time.perf_counter()
         process = subprocess.Popen([self.path, *arguments, *self.threads, "--json"], stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL)
@@ -142,7 +142,7 @@ class Tandem:
 
 
 class PeakMemory(threading.Thread):
-    """Reads VmHWM of a process every 2 ms: getrusage of a child would count what its parent held when it forked."""
+    """Reads VmHWM of a process every 2 ms: getrusage of a child would include its parent's memory at the fork."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)
@@ -174,13 +174,13 @@ def median(values):
 
 
 def ratio_of_pairs(numerators, denominators):
-    """The median over turns of the ratio within a turn, and the smallest and largest of them."""
+    """Returns the median over turns of the ratio within a turn, and the smallest and the largest ratio."""
     ratios = [a / b for a, b in zip(numerators, denominators)]
     return (median(ratios), min(ratios), max(ratios)) if ratios else (None, None, None)
 
 
 def alternate(turns, *sides):
-    """Runs each of `sides` `turns` times, AB BA AB ...; the lists of their results."""
+    """Runs each of `sides` `turns` times, in the order AB BA AB ...; returns a list of results for each side."""
     results = [[] for _ in sides]
     for turn in range(turns):
         order = range(len(sides))

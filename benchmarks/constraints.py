@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures structured output: its validity, the cost of masks, and the gain of speculation under them.
+"""Measures structured output: its validity, the cost of masks, and the speed-up of speculation with them.
 
   constraints.py                               the fetched model with its shipped draft, 100 schemas
   constraints.py --target F.gguf --drafter ngram --schemas 20 --json out.json
 
-100 JSON schemas are made from a seed: objects of two to six properties, nested up to three deep, of bounded and unbounded
-strings, enumerations, integers, numbers, booleans, nulls, arrays, optional properties, references and choices. One server
-answers a question for each in four ways, alternating: plainly and with drafts, with the schema and without; greedily, up
-to --max-tokens. An answer counts as valid if it ended by itself and this script's own check of its schema accepts it. A
-measurement, never a test.
+Makes 100 random JSON schemas from a seed: objects of two to six properties, nested up to three levels deep, with bounded
+and unbounded strings, enumerations, integers, numbers, booleans, nulls, arrays, optional properties, references and
+choices. One server answers a question for each schema in four ways, alternating: plainly and with drafts, with and without
+the schema; greedily, up to --max-tokens. An answer counts as valid if it ended by itself and this script's own validator
+accepts it. This is a measurement, not a test.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ THINGS = ("a wizard", "a small town", "a dinner recipe", "a used car", "a librar
 
 
 class SchemaMaker:
-    """Random schemas of common kinds."""
+    """Makes random schemas of common kinds."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -119,7 +119,7 @@ class ChatServer(serving.Server):
 
 
 def chat_parser(doc, max_tokens):
-    """The options of scripts with a ChatServer."""
+    """Returns a parser with the options of scripts that start a ChatServer."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--target", help="[the server's own choice]")
@@ -167,7 +167,7 @@ def main():
     server.stop()
 
     def per_token(way):
-        """Milliseconds per token after the first, medians over answers of four tokens and more."""
+        """Returns the milliseconds per token after the first, the median over answers of at least four tokens."""
         return lib.median([a["timings"]["tpot_ms"] for a in runs[way] if a["usage"]["completion_tokens"] >= 4])
 
     def ratio(a, b):
@@ -184,7 +184,7 @@ def main():
     print(lib.table(["", "ms a token, plain", "with drafts", "drafts gain", "accepted"],
                     [[name, lib.number(per_token((c, False))), lib.number(per_token((c, True))), lib.number(ratio((c, False), (c, True))),
                       lib.number(acceptance((c, True)))] for c, name in ((True, "constrained"), (False, "unconstrained"))]))
-    print(f"\nvalid {counts['valid']} of {counts['ended']} that ended by themselves, of {args.schemas}; "
+    print(f"\nvalid {counts['valid']} of {counts['ended']} answers that ended by themselves, of {args.schemas} in total; "
           f"the same with and without drafts: {counts['same']} of {args.schemas}")
     print(f"masks: {per_token((True, False)) - per_token((False, False)):.3f} ms a token (medians, plain decoding)")
     if args.json:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Separate workers for prompts and answers: the effect of long prompts on decoding streams, and the time of a transfer.
+"""Measures separate workers for prompts and answers: the effect of long prompts on streams, and the time of a transfer.
 
   disaggregation.py streams    time to the first token of prompts of --tokens tokens that arrive every --every seconds, and time
-                               between the tokens of --streams streams meanwhile: one server with all threads, two servers with half
-                               of them each (replicas, alternating), and a prefill worker and a decode worker with half of them each
-  disaggregation.py transfer   time to the first token of such a prompt, computed and fetched, alternating; the rate of the transfer,
-                               next to that of one TCP connection on the loopback interface
+                               between the tokens of --streams streams during that time. Compares one server with all threads, two
+                               servers with half of the threads each (replicas, which get prompts alternately), and a prefill worker
+                               and a decode worker with half of the threads each
+  disaggregation.py transfer   time to the first token of such a prompt, computed and fetched, alternating; and the rate of the
+                               transfer, compared with one TCP connection on the loopback interface
 
-Starts build/release/tandem; options after -- are the servers'. The forms alternate. A measurement, never a test.
+Starts build/release/tandem and passes options after -- to the servers. The forms alternate. This is a measurement, not a test.
 """
 import argparse
 import http.client
@@ -28,7 +29,7 @@ FORMS = ("one server", "replicas", "disaggregated")
 
 
 def stream(server, body, times, stop):
-    """Reads one answer after another until `stop`; notes for each when its events with tokens came."""
+    """Reads one answer after another until `stop`; records for each answer the times of its events with tokens."""
     while not stop.is_set():
         connection = http.client.HTTPConnection(server.host, server.port)
         connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
@@ -41,7 +42,7 @@ def stream(server, body, times, stop):
 
 
 def gaps(times, began, ended):
-    """Seconds between the events of an answer within a span."""
+    """Returns the seconds between consecutive events of an answer, for events within [began, ended]."""
     return [b - a for series in times for a, b in zip(series, series[1:]) if began <= b <= ended]
 
 
@@ -51,7 +52,7 @@ def percentile(values, share):
 
 
 def start(form, args, options):
-    """The servers that read prompts, and those that write answers."""
+    """Starts the servers; returns those that read prompts, and those that write answers."""
     half = str(max(args.threads // 2, 1))
     if form == "one server":
         server = serving.Server(args.bin, [*options, "--threads", str(args.threads)])
@@ -64,7 +65,7 @@ def start(form, args, options):
 
 
 def first_token(form, readers, writers, prompt, number):
-    """Seconds to the first token of the answer."""
+    """Returns the seconds to the first token of the answer, and the number of transferred tokens."""
     body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
     began = time.perf_counter()
     if form != "disaggregated":
@@ -79,7 +80,7 @@ def run_streams(form, args, options, turn):
     readers, writers = start(form, args, options)
     try:
         for server in {*readers, *writers}:
-            kv_store.complete(server, kv_store.prompt_of(server, 300, 7), 32)  # the first passes are slower
+            kv_store.complete(server, kv_store.prompt_of(server, 300, 7), 32)  # warm up: the first passes are slower
         times = [[] for _ in range(args.streams)]
         stop = threading.Event()
         threads = []
@@ -143,7 +144,7 @@ def streams(args, options):
 
 
 def loopback_rate(num_bytes):
-    """Bytes per second of one TCP connection between two threads, which leave Python's lock while they copy."""
+    """Returns the bytes per second of one TCP connection between two threads, which release Python's lock while they copy."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()
@@ -180,7 +181,7 @@ def transfer(args, options):
             answer = kv_store.post(decode, "/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
             after = decode.metrics()
             if answer["usage"]["prompt_tokens_details"]["transfer_tokens"] < 0.9 * args.tokens:
-                lib.fail(f"not all came: {answer['usage']}")
+                lib.fail(f"too few tokens were transferred: {answer['usage']}")
             took = {name: after[name] - before[name] for name in ("tandem_kv_transfer_bytes_received_total",
                                                                   "tandem_kv_transfer_receiving_seconds_total")}
             told["bytes"] = took["tandem_kv_transfer_bytes_received_total"]
@@ -198,11 +199,11 @@ def main():
     parser.add_argument("what", choices=["streams", "transfer"])
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--tokens", type=int, default=4000)
-    parser.add_argument("--prompts", type=int, default=3, help="long prompts of a run")
-    parser.add_argument("--every", type=float, default=15.0, help="seconds between two of them")
-    parser.add_argument("--calm", type=float, default=4.0, help="seconds with streams alone before the first of them")
+    parser.add_argument("--prompts", type=int, default=3, help="number of long prompts in a run")
+    parser.add_argument("--every", type=float, default=15.0, help="seconds between two long prompts")
+    parser.add_argument("--calm", type=float, default=4.0, help="seconds with only streams, before the first long prompt")
     parser.add_argument("--streams", type=int, default=4)
-    parser.add_argument("--max-tokens", type=int, default=1000, help="of a stream's answers, which follow one another")
+    parser.add_argument("--max-tokens", type=int, default=1000, help="length of a stream's answers, which follow one another")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `-k auto` with the best fixed k on five workloads and with a useless draft.
+"""Compares `-k auto` with the best fixed k on five workloads, and with a useless draft.
 
-Prints a Markdown table: speeds as multiples of plain decoding's (prompts included; each the median over passes of the
-ratio to the plain pass that alternated with it), auto's share of the best fixed k or of plain decoding, and auto alone
-in an engine that has learned nothing. Needs the prompt sets next to the checkout (../shared/prompts); workloads whose
-prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load. Do not
-run it with a real-time priority: Linux stops such processes for 50 ms of every second.
+Prints a Markdown table: speeds as multiples of plain decoding (prompts included; the median over passes of the ratio to the
+alternating plain pass), the speed of auto relative to the best fixed k or to plain decoding, and the speed of auto in a new
+engine that has not learned yet. Needs the prompt sets next to the checkout (../shared/prompts); workloads whose prompts are
+missing are skipped with a message. This is a measurement, not a test: timings depend on the machine and its load. Do not run
+it with a real-time priority: Linux stops such processes for 50 ms of every second.
 """
 import argparse
 import json
@@ -48,7 +48,7 @@ WORKLOADS = [
 
 
 def bench(args, options):
-    """The runs of one `bench speculation`, by draft length, and the auto run of a fresh engine."""
+    """Returns the reports of `bench speculation` for all draft lengths, and for auto alone in a new engine."""
     command = args.prefix.split() + [args.bin, "bench", "speculation", "--json", "--max-tokens", str(args.max_tokens),
                                      "--repeat", str(args.repeat)] + options
     results = []
@@ -77,13 +77,13 @@ def row(name, results, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
-    parser.add_argument("--prefix", default="", help="put before every command, such as 'taskset -c 0,1'")
+    parser.add_argument("--prefix", default="", help="words before every command, such as 'taskset -c 0,1'")
     parser.add_argument("--lengths", default="1,2,3,4,6")
     parser.add_argument("--batch", default="1")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--num-prompts", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=9)
-    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    parser.add_argument("--only", default="", help="run only workloads whose name contains this")
     args = parser.parse_args()
     print(f"| workload | batch | times plain at k = {args.lengths} | best k | auto | auto / best | auto's tokens per draft | "
           "auto, fresh engine |\n|---|---|---|---|---|---|---|---|")
@@ -114,7 +114,7 @@ def main():
 
 
 def make_bad_draft(args, folder):
-    """A random model of the shipped draft's shape, with the target's tokenizer."""
+    """Makes a random model with the shape of the shipped draft and the target's tokenizer."""
     config = json.load(open(os.path.join(ROOT, "models", "storyteller-1m", "config.json"), encoding="utf-8"))
     keys = {"vocab": "vocab_size", "hidden": "hidden_size", "ffn": "intermediate_size", "layers": "num_hidden_layers",
             "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares drafters with plain decoding, from Python: prompt lookup (ngram), an assistant (model), and both.
 
-Needs the package `tandem` (docs/python.md); that of the build tree is found automatically. Each prompt is generated with
-each drafter in turn, after a warm-up round, and must give plain decoding's tokens. Prints the acceptance, the
-tokens of a round, the speed and its ratio to plain decoding's (medians of --rounds turns), over all prompts together.
+Needs the package `tandem` (docs/python.md); the one in the build tree is found automatically. After a warm-up round each
+drafter generates from each prompt in turn, and must give the same tokens as plain decoding. Prints the acceptance, the
+tokens per round, the speed and its ratio to plain decoding (medians of --rounds turns), over all prompts together.
 
   drafters.py [--target PATH] [--draft PATH] [--prompts FILE] [--max-tokens N] [--draft-tokens K] [--temperature T]
               [--rounds N] [--threads N] [--json]
 
---prompts: a file with a prompt a line; without it three, one of which asks to repeat a text.
+--prompts: a file with one prompt per line; without it there are three prompts, one of which repeats a text.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ def arguments():
     parser.add_argument("--draft", default=str(ROOT / "models/storyteller-1m"))
     parser.add_argument("--prompts", type=pathlib.Path)
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--draft-tokens", type=int, default=-1, help="-1, the default: as many as pay off")
+    parser.add_argument("--draft-tokens", type=int, default=-1, help="-1, the default: the engine chooses")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0)
@@ -47,7 +47,7 @@ def arguments():
 
 
 def measured(engine, drafter, prompts, params):
-    """Tokens of each prompt, and sums over all of them; seconds are those of the engine, prompts read included."""
+    """Returns the tokens of each prompt, and sums over all prompts. The seconds are the engine's, prompts included."""
     tokens, sums = [], {"tokens": 0, "seconds": 0.0, "proposed": 0, "accepted": 0, "rounds": 0}
     for prompt in prompts:
         completion = engine.generate(prompt, drafter=drafter, **params)
@@ -75,7 +75,7 @@ def main():
                 if drafter == "none":
                     plain = tokens
                 if tokens != plain:
-                    sys.exit(f"drafters.py: {drafter} gave other tokens than plain decoding")
+                    sys.exit(f"drafters.py: the tokens of {drafter} differ from those of plain decoding")
                 if turn > 0:
                     runs[drafter].append(sums)
     rows = []
@@ -95,7 +95,7 @@ def main():
         acceptance = "-" if row["acceptance"] is None else f"{100 * row['acceptance']:.1f} %"
         print(f"{row['drafter']:12} {acceptance:>10} {row['tokens_per_round']:12.2f} "
               f"{row['tokens_per_second']:9.0f} {row['beside_plain']:12.2f}")
-    print("every drafter gave plain decoding's tokens")
+    print("every drafter gave the same tokens as plain decoding")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
   http_pair.py --llama-server BIN/llama-server --target T.gguf --draft D.gguf     eight task sets, greedy, one request at a time
   http_pair.py ... --count 3 --max-tokens 64 --turns 2
 
-Every server starts anew, answers one prompt that is not counted, and then --count prompts of each task of real_pair.py, as messages of
+For each turn a server is started anew. It answers one uncounted prompt, then --count prompts of each task of real_pair.py, as messages of
 /v1/chat/completions. Tokens per second are completion tokens over the time of the requests, prompts included; the servers alternate.
-llama.cpp runs plainly and with each of --llama-options, options separated by commas in place of blanks, a variant each. Needs the prompt
-sets next to the checkout (../shared/prompts). A measurement, never a test.
+llama.cpp runs plainly and with each variant of --llama-options (options separated by commas instead of blanks). Needs the prompt sets next
+to the checkout (../shared/prompts). This is a measurement, not a test.
 """
 import argparse
 import json
@@ -58,7 +58,7 @@ class LlamaServer:
 
 
 def answer(server, prompt, max_tokens):
-    """Completion tokens and seconds."""
+    """Returns the number of completion tokens, and the seconds of the request."""
     body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "temperature": 0}
     began = time.perf_counter()
     told = kv_store.post(server, "/v1/chat/completions", body)
@@ -66,7 +66,7 @@ def answer(server, prompt, max_tokens):
 
 
 def run(server, args, prompts):
-    """Tokens per second by task, and of all."""
+    """Returns the tokens per second by task and of all tasks."""
     try:
         answer(server, "Say hello.", 32)
         rates, all_tokens, all_seconds = {}, 0, 0.0
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--llama-options", action="append", metavar="A,B,...", help="a variant with the draft")
-    parser.add_argument("--count", type=int, default=3, help="prompts of a task")
+    parser.add_argument("--count", type=int, default=3, help="prompts per task")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())

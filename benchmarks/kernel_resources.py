@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the machine code of the CUDA kernels, and compares it with the recorded limits.
 
-Reads the objects that `./dev cuda` made, which runs this; needs nvcc and no device:
+Reads the object files that `./dev cuda` has compiled; that command runs this script. Needs nvcc, but no device:
 
     benchmarks/kernel_resources.py [BUILD_FOLDER]           compares with tests/data/kernel_resources.json
     benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/benchmarks/cuda.md
@@ -21,18 +21,18 @@ EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
 PAGE = ROOT / "docs" / "benchmarks" / "cuda.md"
 BEGIN, END = "<!-- kernel_resources: begin -->", "<!-- kernel_resources: end -->"
 
-# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB in addition.
+# Threads, blocks and bytes of shared memory of a processor. Each block takes 1 KB of shared memory in addition to its own.
 PROCESSORS = {"sm_80": (2048, 32, 164 << 10), "sm_89": (1536, 24, 100 << 10), "sm_90a": (2048, 32, 228 << 10)}
 REGISTERS = 65536
-# The numbers of a kernel for an architecture. `local`: bytes that instructions move to and from local
-# memory, which are spills and arrays outside of registers. `loop`: instructions of the main loop.
-# `blocks`: the number that fits on a processor.
+# The figures of a kernel for an architecture. `local`: bytes that instructions move to and from local
+# memory, which holds spills and arrays outside of registers. `loop`: instructions of the main loop.
+# `blocks`: the number of blocks that fit on a processor.
 COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 TENSOR = ["HMMA", "IMMA", "HGMMA"]
-# Instructions that let the next kernel begin and wait for earlier ones (kernels/cuda/simt.h); only on Hopper.
+# Instructions that let the next kernel begin, and that wait for earlier kernels (kernels/cuda/simt.h); only on Hopper.
 WAITS = {"PREEXIT", "ACQBULK"}
 
-# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md count on.
+# The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
 ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
                   r"BlockProductKernel<.*, [12]>": 2}
 
@@ -40,7 +40,7 @@ INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.
 
 
 def by_function(text, title):
-    """The lines that belong to each function, by its symbol."""
+    """Returns the lines that belong to each function, by its symbol."""
     functions, lines = {}, []
     for line in text.splitlines():
         if match := re.search(title, line):
@@ -58,8 +58,8 @@ def local_bytes(opcode):
 
 
 def main_loop(instructions):
-    """The instructions of the innermost loop with the most tensor-core instructions; among equals, the
-    longest. A loop ends with a conditional branch back."""
+    """Returns the number of instructions of the innermost loop with the most tensor-core instructions; among equals,
+    of the longest. A loop ends with a conditional branch back."""
     loops = []
     for address, condition, opcode, operands in instructions:
         target = re.search(r"\b0x([0-9a-f]+)\b", operands)
@@ -84,8 +84,8 @@ def blocks_on_processor(arch, registers, threads, shared):
 
 
 def measure(arch, dump, shared_of):
-    """The numbers of every kernel, and faults that no recorded number excuses. `dump(option)` is
-    cuobjdump's text, `shared_of(kernel)` the shared memory of a block."""
+    """Returns the figures of every kernel, and errors that the recorded figures cannot excuse. `dump(option)` returns
+    the text of cuobjdump, `shared_of(kernel)` the shared memory of a block."""
     registers = by_function(dump("-res-usage"), r"Function (\w+):")
     threads = by_function(dump("-elf"), r"^\.nv\.info\.(\w+)")
     numbers, wrong = {}, []
@@ -108,14 +108,14 @@ def measure(arch, dump, shared_of):
 
 
 def too_few_blocks(numbers):
-    """The kernels for sm_90a that fit less often than assumed, as lines. No record excuses one."""
+    """Returns a line for each kernel for sm_90a of which fewer blocks fit than assumed. Recorded figures do not excuse these."""
     return [f"sm_90a {kernel}: {of['blocks']} fit on a processor, {blocks} are assumed"
             for pattern, blocks in ASSUMED_BLOCKS.items() for kernel, of in numbers.items()
             if re.fullmatch(pattern, kernel) and of["blocks"] < blocks]
 
 
 def compare(arch, found, expected, same_compiler):
-    """The differences, as lines. With another compiler, only those beyond a limit."""
+    """Returns the differences, as lines. With another compiler, returns only those beyond a limit."""
     wrong = []
     for kernel in sorted(found.keys() | expected.keys()):
         if kernel not in found or kernel not in expected:
@@ -136,7 +136,7 @@ def compare(arch, found, expected, same_compiler):
     return wrong
 
 
-# The shared memory of the blocks that launch_shapes.h launches.
+# A program that prints the shared memory of the blocks that launch_shapes.h launches.
 SHARED = """
 #include <cstdio>
 #include <initializer_list>
@@ -185,7 +185,7 @@ int main() {
 
 
 def shared_bytes():
-    """Returns the bytes of shared memory by kernel; of heads of 128 where they count."""
+    """Returns the bytes of shared memory by kernel; for heads of 128 where the size depends on them."""
     with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/shared"
         subprocess.run(["c++", "-std=c++20", f"-I{ROOT}", "-x", "c++", "-", "-o", program],
@@ -202,8 +202,8 @@ def readable(symbol):
 
 
 def table(numbers, shared):
-    """The table of docs/benchmarks/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
-    the least and the most."""
+    """Returns the table of docs/benchmarks/cuda.md. Kernels that differ only in the block format share a row with the
+    smallest and the largest figure."""
     rows = {}
     for kernel, of in sorted(numbers.items()):
         name = re.sub(r"BlockWeight<\(DType\)\d+>", "BlockWeight", kernel)
@@ -226,7 +226,7 @@ def with_table(page, text):
 
 
 def write(version, found, shared):
-    # A kernel a line, so that a difference is one of lines.
+    # One kernel per line, so that diffs show single kernels.
     kernels = sorted({kernel for of in found.values() for kernel in of})
     lines = [json.dumps(kernel) + ": " +
              json.dumps({arch: list(of[kernel].values()) for arch, of in found.items() if kernel in of})
@@ -246,12 +246,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", nargs="?", default="build/cuda")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--tools", default="build/cuda_disassembler/bin", help="where cuobjdump is")
+    parser.add_argument("--tools", default="build/cuda_disassembler/bin", help="folder of cuobjdump")
     parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     arguments = parser.parse_args()
     objects = sorted((pathlib.Path(arguments.build) / "kernels").rglob("*.cu.o"))
     if not objects:
-        sys.exit(f"{arguments.build} has no objects of kernels; ./dev cuda makes them")
+        sys.exit(f"{arguments.build}: the kernels' object files are missing; ./dev cuda compiles them")
     text = subprocess.run([arguments.nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"release ([\d.]+)", text)[1]
     shared = shared_bytes()
@@ -277,12 +277,12 @@ def main():
         if arch not in missing:
             wrong += compare(arch, found[arch], of_architecture(document, arch), same_compiler)
     compared = ("equal to the record" if same_compiler else
-                f"within the limits of nvcc {document['nvcc']}: local memory, blocks and tensor cores, no more")
+                f"within the limits of nvcc {document['nvcc']}: only local memory, blocks and tensor cores are compared")
     for arch in missing:
         print(f"skipped: nothing was compiled for {arch}")
     print("\n".join(wrong) or f"{sum(map(len, found.values()))} kernels by nvcc {version}: {compared}")
     if wrong:
-        sys.exit("differences from tests/data/kernel_resources.json that are intended are recorded by "
+        sys.exit("if these differences from tests/data/kernel_resources.json are intended, record them with "
                  "./dev cuda --write")
 
 

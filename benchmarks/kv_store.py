@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures the store of pages on disk: a long prompt computed, from memory, and from the store after a restart.
 
-  kv_store.py first     time to the first token of a prompt of --tokens tokens, in these three ways, alternating; the bytes
-                        read, as a share of reading the store's file from beginning to end
-  kv_store.py busy      tokens per second of --streams streams, a new prompt each, on a server with a store and on one
+  kv_store.py first     time to the first token of a prompt of --tokens tokens in these three ways, alternating; and the rate
+                        of bytes read, relative to reading the store's file sequentially
+  kv_store.py busy      tokens per second of --streams streams with a new prompt each, on a server with a store and on one
                         without, alternating (ABBA)
 
-Starts build/release/tandem with the store in a new folder; options after -- are the server's. Before the store's turn
-the file's part of the page cache is dropped, unless --warm. A measurement, never a test.
+Starts build/release/tandem with the store in a new folder, and passes options after -- to the server. Drops the store's file
+from the page cache before its turn, unless --warm is given. This is a measurement, not a test.
 """
 import argparse
 import concurrent.futures
@@ -36,7 +36,7 @@ def post(server, path, body):
 
 
 def long_text():
-    """The repository's own documents."""
+    """Returns the text of the repository's documents."""
     text = []
     for path in sorted(glob.glob(os.path.join(lib.ROOT, "docs", "*.md"))):
         with open(path, encoding="utf-8") as file:
@@ -45,7 +45,7 @@ def long_text():
 
 
 def prompt_of(server, num_tokens, first):
-    """That many tokens, of which the first, and so the name of every page, differs from turn to turn."""
+    """Returns this many tokens. The first token, and so the key of every page, differs from turn to turn."""
     tokens = post(server, "/tokenize", {"prompt": long_text()[:16 * num_tokens]})["tokens"]
     if len(tokens) < num_tokens:
         lib.fail(f"the documents have {len(tokens)} tokens, --tokens is {num_tokens}")
@@ -67,7 +67,7 @@ def metric(server, name):
 
 
 def await_written(server):
-    """Returns when the server has written nothing more for a second."""
+    """Waits until the server has not written for a second."""
     names = ("tandem_kv_store_pages_written_total", "tandem_kv_store_pages_dropped_total")
     before = None
     while before != (now := [metric(server, name) for name in names]):
@@ -84,7 +84,7 @@ def drop(path):
 
 
 def sequential_rate(path, num_bytes):
-    """Bytes per second of reading the file's beginning."""
+    """Returns the bytes per second of reading the beginning of the file."""
     drop(path)
     with open(path, "rb", buffering=0) as file:
         began = time.perf_counter()
@@ -110,7 +110,7 @@ def first(args, options):
             path = os.path.join(folder, FILE)
             with serving.Server(args.bin, stored) as server:
                 prompt = prompt_of(server, args.tokens, turn + 1)
-                complete(server, prompt[::-1])  # the first passes are slower
+                complete(server, prompt[::-1])  # warm up: the first passes are slower
                 for way in WAYS[:2]:
                     time_ms, details, tokens = complete(server, prompt)
                     times[way].append(time_ms)
@@ -125,9 +125,9 @@ def first(args, options):
                 num_bytes = metric(server, "tandem_kv_store_bytes_read_total")
                 server.stop()
             if again != tokens:
-                lib.fail(f"other tokens after the restart: {again}, not {tokens}")
+                lib.fail(f"the tokens after the restart differ: found {again}, expected {tokens}")
             if details["store_tokens"] == 0:
-                lib.fail(f"nothing came from the store: {details}")
+                lib.fail(f"no tokens were read from the store: {details}")
             times["store"].append(time_ms)
             rates.append(sequential_rate(path, num_bytes))
             shares.append(num_bytes / (time_ms / 1000) / rates[-1])
@@ -170,7 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["first", "busy"])
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--folder", help="where the store's folder is made [the temporary folder]")
+    parser.add_argument("--folder", help="where to create the store's folder [the temporary folder]")
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--warm", action="store_true", help="leave the store's file in the page cache")

@@ -1,7 +1,7 @@
-"""llama.cpp through the C functions that llama-cpp-python binds: JSON lines in, JSON lines out.
+"""Runs llama.cpp through the C functions that llama-cpp-python binds: JSON lines in, JSON lines out.
 
 Started by compare_llama_cpp.py with the Python of its environment. Times are milliseconds around `llama_decode` and the
-fetch of the logits; a pass is some hundred microseconds and more, and the calls through ctypes take some five.
+fetch of the logits. A pass takes at least a hundred microseconds, and the calls through ctypes take about five.
 """
 import ctypes
 import json
@@ -52,7 +52,7 @@ class Engine:
         self.api.llama_model_free(self.model)
 
     def run(self, ids, position, all_logits=False):
-        """One pass over `ids` at `position`; the milliseconds it took and the logits of its last row."""
+        """Runs one pass over `ids` at `position`. Returns its milliseconds and the logits of its last row."""
         batch = self.batch
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
@@ -69,7 +69,7 @@ class Engine:
         return elapsed * 1e3, logits
 
     def next_greedy(self, token, position):
-        """The token after `token`, for which `run` has already filled a batch of one row: only the changes are written."""
+        """Returns the token after `token`. `run` must have filled a batch of one row before, so that only changes are written."""
         self.batch.token[0] = token
         self.batch.pos[0] = position
         if self.api.llama_decode(self.context, self.batch) != 0:
@@ -85,7 +85,7 @@ class Engine:
         self.api.llama_memory_seq_rm(self.memory, 0, position, -1)
 
     def read(self, ids):
-        """Reads a prompt in batches; the logits after it."""
+        """Reads a prompt in batches. Returns the logits after it."""
         self.forget()
         for begin in range(0, len(ids), 512):
             _, logits = self.run(ids[begin:begin + 512], begin)
@@ -103,7 +103,7 @@ def log_softmax(rows):
 
 
 def logprobs(engine, ids):
-    """The log-probabilities of every id after each of `ids`, read in one pass."""
+    """Returns the log-probabilities of every token after each of `ids`, which are read in one pass."""
     engine.forget()
     engine.run(ids, 0, all_logits=True)
     rows = []
@@ -115,14 +115,14 @@ def logprobs(engine, ids):
 
 
 def golden(folder):
-    """The reference in a folder of tests/data/models: ids, and log-probabilities of its logits after each."""
+    """Returns the reference in a folder of tests/data/models: ids, and the log-probabilities after each."""
     import safetensors_to_gguf
     found = dict(safetensors_to_gguf.tensors(os.path.join(folder, "golden.safetensors"), integers=True))
     return {"ids": found["input_ids"].tolist(), "rows": log_softmax(found["logits"]).tolist()}
 
 
 def passes(engine, rows, context, repeat):
-    """`repeat` passes of `rows` rows with logits for all after `context` tokens, after one that does not count."""
+    """Times `repeat` passes of `rows` rows with logits for all rows, after `context` tokens and an uncounted pass."""
     engine.read(some_ids(engine, context, 1))
     times = []
     for turn in range(repeat + 1):
@@ -133,7 +133,7 @@ def passes(engine, rows, context, repeat):
 
 
 def prefill(engine, tokens, repeat):
-    """`repeat` prompts of `tokens` tokens with logits for the last, after one that does not count."""
+    """Times `repeat` prompts of `tokens` tokens with logits for the last token, after an uncounted prompt."""
     times = []
     for turn in range(repeat + 1):
         engine.forget()
@@ -142,7 +142,7 @@ def prefill(engine, tokens, repeat):
 
 
 def generate(engine, ids, tokens):
-    """Greedy decoding: the ids, and the milliseconds per token after the second, argmax and Python included."""
+    """Decodes greedily. Returns the ids, and the milliseconds per token after the second, including argmax and Python."""
     written = [engine.argmax(engine.read(ids))]
     written.append(engine.argmax(engine.run(written, len(ids))[1]))
     start = time.perf_counter()
@@ -152,15 +152,15 @@ def generate(engine, ids, tokens):
 
 
 def greedy_answer(engine, draft, ids, tokens, ends, draft_tokens):
-    """A greedy answer of at most `tokens`, with the end it ends with, and the milliseconds of all of it.
+    """Writes a greedy answer of at most `tokens` tokens, including its end token. Returns it, and its total milliseconds.
 
-    Each round checks up to `draft_tokens` of the draft's own greedy tokens in one batch; with 0 there is no draft.
+    Each round checks up to `draft_tokens` of the draft's greedy tokens in one batch; 0 decodes without a draft.
     """
     start = time.perf_counter()
     written, rounds, kept_of_draft, proposed = [engine.argmax(engine.read(ids))], 0, 0, 0
     if draft_tokens:
         draft.read(ids)
-    known = len(ids)  # positions that the draft's cache holds
+    known = len(ids)  # positions in the draft's cache
     while len(written) < tokens and written[-1] not in ends:
         here = len(ids) + len(written) - 1  # the position of the last token, which neither model has read
         if draft_tokens:
@@ -188,13 +188,13 @@ def greedy_answer(engine, draft, ids, tokens, ends, draft_tokens):
 
 
 def answers(state, prompts, tokens, ends, draft_tokens):
-    """The answers to all prompts, plainly if `draft_tokens` is 0."""
+    """Returns the answers to all prompts; decodes plainly if `draft_tokens` is 0."""
     engine, draft = state["engine"], state.get("draft")
     return {"answers": [greedy_answer(engine, draft, ids, tokens, ends, draft_tokens) for ids in prompts]}
 
 
 def load(api, state, path, settings):
-    """Loads and reads one prompt of 16 tokens: milliseconds to its logits, and the most memory held beyond Python's."""
+    """Loads a model and reads a prompt of 16 tokens. Returns the milliseconds to its logits, and the peak memory beyond Python's."""
     if state.get("engine"):
         state.pop("engine").close()
     before = status_bytes("VmRSS")
@@ -228,7 +228,7 @@ def answer(api, state, request):
 
 def main():
     sys.path.insert(0, HERE)
-    # llama.cpp and OpenMP may print; only answers belong on the standard output.
+    # Only answers go to standard output; redirect the output of llama.cpp and OpenMP to standard error.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import llama_cpp.llama_cpp as api
@@ -240,7 +240,7 @@ def main():
     for line in sys.stdin:
         try:
             reply = answer(api, state, json.loads(line))
-        except Exception as error:  # The driver ends with the message.
+        except Exception as error:  # the driver prints the message and ends
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=output, flush=True)
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Draws the JSON of `tandem bench ... --json` as PNG pictures.
+"""Draws the JSON of `tandem bench ... --json` as PNG images.
 
     tandem bench kernels --json > kernels.json
     tandem bench phases --json > phases.json
     tandem bench speculation --json > speculation.json
     benchmarks/plot.py kernels.json phases.json speculation.json --out pictures
 
-A file gives these pictures, depending on its benchmark:
+Draws these images, depending on the benchmark of a file:
     roofline.png      attained operations per second against operations per byte, under the machine's limits: products
                       and whole passes of `bench kernels`, prompts and tokens of `bench phases`
     prefill.png       time to the first token against the prompt's length (`bench phases`)
     token_time.png    time per output token against its position (`bench phases`)
     speedup.png       speed-up against the draft length, with the predicted curve (`bench speculation`)
-Rooflines are one picture per file; else several files of one kind go into one picture, named by their files. Needs
-matplotlib.
+Each file gets its own roofline. The other images show all files of a kind together, with the files' names in the legend.
+Needs matplotlib.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ def load_matplotlib():
     try:
         import matplotlib
     except ImportError:
-        sys.exit("plot.py: needs matplotlib, which is not installed: python3 -m pip install matplotlib")
+        sys.exit("plot.py: matplotlib is missing; install it with python3 -m pip install matplotlib")
     matplotlib.use("Agg")
     import matplotlib.pyplot
     return matplotlib.pyplot
@@ -41,7 +41,7 @@ def read(path):
     except (OSError, ValueError) as error:
         sys.exit(f"plot.py: {path}: {error}")
     if not isinstance(report, dict) or not any(key in report for key in ("kernels", "passes", "prefill", "runs")):
-        sys.exit(f"plot.py: {path}: found no kernels, passes, prefill or runs: not the JSON of a benchmark")
+        sys.exit(f"plot.py: {path}: must be the JSON of a benchmark, with kernels, passes, prefill or runs")
     return report
 
 
@@ -50,7 +50,7 @@ def name_of(path):
 
 
 def roofline_points(report):
-    """(series, operations per byte, operations per second) of everything that a report measured."""
+    """Returns (series, operations per byte, operations per second) for each measurement of a report."""
     points = []
     for kernel in report.get("kernels", []):
         if kernel["flops"] > 0 and kernel["op"] in ("matmul", "attention"):
@@ -65,7 +65,7 @@ def roofline_points(report):
 
 
 def draw_roofs(axes, limits, least, most):
-    """Sloped lines for the bytes that can be read per second, level ones for the operations."""
+    """Draws sloped lines for the read bandwidths, and horizontal ones for the arithmetic peaks."""
     read_limits = {place: value for place, value in limits["read_bytes_per_second"].items() if value}
     peaks = {kind: value for kind, value in limits["flops"].items() if value}
     highest = max(peaks.values())
@@ -99,7 +99,7 @@ def draw_roofline(pyplot, path, report, out):
 
 
 def draw_phase(pyplot, reports, phase, x_key, labels, out):
-    """One curve per report, and dashed the least time that the machine's limits allow."""
+    """Draws one curve per report, and a dashed one for the minimum time that the machine's limits allow."""
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for i, (path, report) in enumerate(reports):
         points = sorted(report[phase], key=lambda point: point[x_key])
@@ -107,7 +107,7 @@ def draw_phase(pyplot, reports, phase, x_key, labels, out):
         colour = COLOURS[i % len(COLOURS)]
         axes.plot(xs, [point["ms"] for point in points], "o-", color=colour, label=name_of(path))
         axes.plot(xs, [point["ms"] * point["of_limit"] for point in points], "--", color=colour, alpha=0.6,
-                  label=f"{name_of(path)}: least by the limits")
+                  label=f"{name_of(path)}: minimum by the limits")
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     axes.set_xlim(left=0)
@@ -118,7 +118,7 @@ def draw_phase(pyplot, reports, phase, x_key, labels, out):
 
 
 def draw_speedup(pyplot, reports, out):
-    """Measured speed-up with the spread of the pairs, and dashed the prediction from acceptance and cost."""
+    """Draws the measured speed-up with the spread of the pairs, and dashed the prediction from acceptance and cost."""
     figure, axes = pyplot.subplots(figsize=(8, 5))
     colour = 0
     for path, report in reports:
@@ -159,8 +159,8 @@ def save(pyplot, figure, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", nargs="+", metavar="F.json", help="what `tandem bench ... --json` printed")
-    parser.add_argument("--out", default=".", help="folder of the pictures [.]")
+    parser.add_argument("reports", nargs="+", metavar="F.json", help="output of `tandem bench ... --json`")
+    parser.add_argument("--out", default=".", help="folder for the images [.]")
     args = parser.parse_args()
     reports = [(path, read(path)) for path in args.reports]
     pyplot = load_matplotlib()

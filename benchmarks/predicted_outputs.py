@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the gain of `prediction` where the answer repeats most of it.
+"""Measures the speed-up of `prediction` if the answer repeats most of it.
 
   predicted_outputs.py [--target F.gguf] [--every 25] [--max-tokens 300] [--repeat 3]
 
-The answers to a few questions are taken first, greedily and plainly. Then each question is asked again with a prediction: that
-answer, in which every 25th word is another, like a file before an edit. The runs alternate: without any drafter, with the server's,
-and with the prediction in place of a drafter. The answers stay the same. A measurement, never a test.
+First generates the answers to a few questions, greedily and plainly. Then asks each question again with a prediction: this answer
+with every 25th word replaced, like a file before an edit. The runs alternate: without a drafter, with the server's drafter, and with
+the prediction and the drafter. The answers must stay the same. This is a measurement, not a test.
 """
 import sys
 
@@ -19,14 +19,14 @@ QUESTIONS = ["Write a Python class for a bank account with methods to deposit, w
 
 
 def edited(text, every):
-    """`text` with every nth word replaced."""
+    """Returns `text` with every nth word replaced."""
     words = text.split(" ")
     return " ".join("other" if i % every == every - 1 else word for i, word in enumerate(words))
 
 
 def main():
     parser = chat_parser(__doc__, max_tokens=300)
-    parser.add_argument("--every", type=int, default=25, help="words from one that differs to the next")
+    parser.add_argument("--every", type=int, default=25, help="distance between replaced words")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
     server = ChatServer(args)
@@ -54,7 +54,7 @@ def main():
 
     ways = {"plain": ("none", False), args.drafter: (args.drafter, False), f"prediction and {args.drafter}": (args.drafter, True)}
     for way in ways.values():
-        run(*way)  # prompts are in the prefix cache from here on
+        run(*way)  # puts the prompts into the prefix cache
     results = dict(zip(ways, lib.alternate(args.repeat, *[lambda way=way: run(*way) for way in ways.values()])))
     server.stop()
     plain = results["plain"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face folder of bfloat16 weights as a quantised checkpoint, rounded to nearest.
 
-For measuring how such checkpoints load and decode, and the loss of their numbers. Rounding is to nearest, without any
-calibration. Embeddings, norms and the head stay as they are. Needs numpy.
+Use it to measure how such checkpoints load and decode, and the loss of accuracy of their formats. Rounds to nearest, without
+calibration. Embeddings, norms and the head are not quantised. Needs numpy.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ BLOCK = 128
 
 
 def tensors_of(path):
-    """Name, dtype, shape and bytes of each tensor of a safetensors file."""
+    """Yields the name, dtype, shape and bytes of each tensor of a safetensors file."""
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(length))
@@ -54,7 +54,7 @@ def to_bf16(values):
 
 
 def e4m3_values():
-    """The values of bytes 0 to 126, which increase."""
+    """Returns the values of bytes 0 to 126, which are ascending."""
     return numpy.array([(m / 8 if e == 0 else 1 + m / 8) * 2.0 ** (max(e, 1) - 7) for e in range(16) for m in range(8)][:127])
 
 
@@ -66,14 +66,14 @@ def to_e4m3(values):
 
 
 def pack(codes, bits):
-    """[rows, n] numbers as words [rows, n * bits / 32], the first in the lowest bits."""
+    """Packs numbers [rows, n] into words [rows, n * bits / 32], the first number in the lowest bits."""
     per_word = 32 // bits
     words = codes.astype(numpy.uint32).reshape(codes.shape[0], -1, per_word)
     return (words << (numpy.arange(per_word, dtype=numpy.uint32) * bits)).sum(axis=2, dtype=numpy.uint32)
 
 
 def round_groups(weights, bits, group, symmetric, groups_of_inputs, scale_dtype):
-    """Codes [out, in], zeros [out, groups] and scales [out, groups], rounded as `scale_dtype` says."""
+    """Returns codes [out, in], zeros [out, groups] and scales [out, groups], the scales rounded to `scale_dtype`."""
     top = 2 ** bits - 1
     middle = (top + 1) // 2
     count = int(groups_of_inputs.max()) + 1
@@ -103,7 +103,7 @@ def floats(array, dtype):
 
 
 def quantise(scheme, name, weights, group, random):
-    """The tensors of a module, by the suffix after its name."""
+    """Returns the tensors of a module, by the suffix after its name."""
     outputs, inputs = weights.shape
     group = min(group, inputs)
     in_order = numpy.arange(inputs) // group
@@ -165,8 +165,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder with model.safetensors in bfloat16")
     parser.add_argument("--to", required=True, choices=SCHEMES)
-    parser.add_argument("--group", type=int, default=128, help="inputs of a group of 4 bits [128]")
-    parser.add_argument("--out", required=True, help="the folder to make")
+    parser.add_argument("--group", type=int, default=128, help="inputs per group in 4-bit formats [128]")
+    parser.add_argument("--out", required=True, help="the folder to create")
     args = parser.parse_args()
     random = numpy.random.default_rng(1)
     os.makedirs(args.out)

@@ -1,36 +1,36 @@
 """Closed forms of queues for scale_out_model.py. Times are seconds, rates are per second.
 
 Sources: Erlang (1917) for M/M/c; Kingman (1962) for G/G/1 in heavy traffic; Allen, "Probability, Statistics, and Queueing
-Theory" (1990), for his and Cunneen's M/M/c corrected by two moments; Kraemer and Langenbach-Belz (1976) for regular
-arrivals; Abate, Choudhury and Whitt (1995) for exponential tails; Cohen (1979) for processor sharing at a speed that
-depends on the number of jobs, whose numbers do not depend on the law of the work; Mitzenmacher (1996) and Vvedenskaya
-et al. (1996) for the shorter of two queues.
+Theory" (1990), for the correction of M/M/c by two moments of Allen and Cunneen; Kraemer and Langenbach-Belz (1976) for
+regular arrivals; Abate, Choudhury and Whitt (1995) for exponential tails; Cohen (1979) for processor sharing at a speed that
+depends on the number of jobs, in which the distribution of this number does not depend on the law of the work; Mitzenmacher
+(1996) and Vvedenskaya et al. (1996) for the shorter of two queues.
 """
 import math
 from dataclasses import dataclass
 
-POINTS = 200  # of a law that is kept as equally likely values
-MAX_POOL = 64  # workers: larger pools are taken for this many, whose queues differ more
+POINTS = 200  # number of equally likely values that represent a law
+MAX_POOL = 64  # workers; larger pools are computed as this many, whose queues vary more
 
 
 class Overloaded(Exception):
-    """More arrives than can be served; its text says where."""
+    """The arrival rate exceeds the capacity; the text says where."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """An arrival waits with this probability, exponentially, so that the mean over all arrivals is `mean`."""
+    """An arrival waits with this probability. The wait is exponential, and its mean over all arrivals is `mean`."""
     probability: float = 0.0
     mean: float = 0.0
 
     def beyond(self, time):
-        """The probability of a wait longer than this."""
+        """Returns the probability of a wait longer than `time`."""
         if self.mean <= 0 or self.probability <= 0:
             return 0.0
         return self.probability * math.exp(-time * self.probability / self.mean)
 
     def plus(self, other):
-        """The wait where two causes add up: a queue's own, which a pool of any size has, and the whole pool's."""
+        """Returns the sum of two waits: that of a single queue, which pools of any size have, and that of the whole pool."""
         return Wait(min(1.0, self.probability + other.probability), self.mean + other.mean)
 
     def points(self):
@@ -42,7 +42,7 @@ class Wait:
 
 
 def erlang_c(servers, load):
-    """The probability that an arrival at M/M/c waits; `load` < `servers` is the mean number of busy servers."""
+    """Returns the probability that an arrival at M/M/c waits. `load` < `servers` is the mean number of busy servers."""
     blocking = 1.0
     for n in range(1, servers + 1):
         blocking = load * blocking / (n + load * blocking)
@@ -50,8 +50,9 @@ def erlang_c(servers, load):
 
 
 def station_wait(what, rate, service, scv, servers, routing, arrivals=1.0):
-    """The wait in a pool where each server works on one job at a time, in order. `scv`: squared coefficient of variation
-    of the service, `arrivals` that of the times between arrivals. `shortest` is taken for one queue before all servers."""
+    """Returns the wait in a pool in which each server works on one job at a time, in order. `scv`: squared coefficient of
+    variation of the service time; `arrivals`: that of the times between arrivals. `shortest` is approximated by one queue
+    for all servers."""
     utilization = rate * service / servers
     if utilization >= 1:
         raise Overloaded(what)
@@ -74,8 +75,8 @@ def station_wait(what, rate, service, scv, servers, routing, arrivals=1.0):
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many sequences a worker has: `shares[k]` of the time k, and an arrival finds k with probability `found[k]`. `wait`
-    is for a place of its batch."""
+    """The number of sequences of a worker: it has k for `shares[k]` of the time, and an arrival finds k with probability
+    `found[k]`. `wait` is the wait for a place in its batch."""
     shares: list
     found: list
     wait: Wait
@@ -89,7 +90,7 @@ def _normalised(logarithms):
 
 
 def _chain(birth, death, most, least):
-    """The law of a birth-death chain: from k - 1 to k at birth(k), back at death(k)."""
+    """Returns the law of a birth-death chain, which goes from k - 1 to k at rate birth(k) and back at rate death(k)."""
     logarithms, top = [0.0], 0.0
     for k in range(1, most):
         logarithms.append(logarithms[-1] + math.log(birth(k)) - math.log(death(k)))
@@ -100,7 +101,7 @@ def _chain(birth, death, most, least):
 
 
 def _tails(shares):
-    """[k]: the share of at least k, with a 0 at the end."""
+    """Returns a list whose entry k is the share of at least k; the last entry is 0."""
     tails = [0.0]
     for share in reversed(shares):
         tails.append(tails[-1] + share)
@@ -108,7 +109,7 @@ def _tails(shares):
 
 
 def _shorter_of_two(rate, death, shares):
-    """The fixed point of the shares of workers with k sequences: one arrives at the shorter of two."""
+    """Returns the fixed point of the shares of workers with k sequences, if each arrival goes to the shorter of two."""
     steps = [math.log(rate / death(k)) for k in range(1, len(shares))]
     for _ in range(2000):
         tails = _tails(shares)
@@ -124,8 +125,9 @@ def _shorter_of_two(rate, death, shares):
 
 
 def batch_occupancy(what, rate, rounds, round_seconds, places, workers, routing):
-    """A pool of workers that run rounds over all their sequences at once. `rate` is that of one worker, `rounds` the mean
-    that a sequence takes part in, `round_seconds(k)` the time of a round with k of them. Beyond `places` they wait."""
+    """Returns the occupancy of a pool of workers that run rounds over all of their sequences. `rate`: arrivals per worker;
+    `rounds`: mean number of rounds of a sequence; `round_seconds(k)`: time of a round with k sequences. Sequences beyond
+    `places` wait."""
     if rate <= 0 or rounds <= 0:
         return Occupancy([1.0], [1.0], Wait())
 
@@ -153,7 +155,7 @@ def batch_occupancy(what, rate, rounds, round_seconds, places, workers, routing)
     else:
         shares = found = _chain(lambda _: rate, death, places * 1000, places)
         if routing == "power_of_two" and workers > 2:
-            # Its tail falls much faster than that of arrivals at random.
+            # The tail falls much faster than with random routing.
             shares = _shorter_of_two(rate, death, shares[:4 * places + 50])
             squares = [tail * tail for tail in _tails(shares)]
             found = [a - b for a, b in zip(squares, squares[1:])]
@@ -165,7 +167,7 @@ def batch_occupancy(what, rate, rounds, round_seconds, places, workers, routing)
 
 
 def points_of(pairs):
-    """The law of (value, weight) pairs, as equally likely values."""
+    """Returns the law of (value, weight) pairs as equally likely values."""
     pairs = sorted(pair for pair in pairs if pair[1] > 0)
     total = sum(weight for _, weight in pairs)
     points, passed, index = [], 0.0, 0
@@ -179,7 +181,7 @@ def points_of(pairs):
 
 
 def added(a, b):
-    """The law of the sum of two independent values, each given as equally likely points."""
+    """Returns the law of the sum of two independent values, each given as equally likely points."""
     if len(a) == 1 or len(b) == 1:
         return [x + y for x in a for y in b]
     sums = sorted(x + y for x in a for y in b)
@@ -187,7 +189,7 @@ def added(a, b):
 
 
 def percentile(pairs, percent):
-    """The smallest value that at least this much of the weight of (value, weight) pairs does not exceed."""
+    """Returns the smallest value of (value, weight) pairs that at least `percent` of the weight does not exceed."""
     pairs = sorted(pairs)
     left = percent / 100 * sum(weight for _, weight in pairs) * (1 - 1e-9)
     for value, weight in pairs:

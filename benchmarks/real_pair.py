@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the real pair on public prompt sets: the gain of speculation by task, and llama.cpp on the same two files.
+"""Measures the real pair on public prompt sets: the speed-up of speculation by task, and llama.cpp on the same two files.
 
   real_pair.py                                     the fetched model and its shipped draft, T = 0 and 0.7
   real_pair.py --drafters model,model+ngram --temperatures 0 --count 5 --tasks qa,math
   real_pair.py --target bf16.gguf --draft self:q4_1 --drafters model
-  real_pair.py --llama-cpp V                       also llama.cpp of the environment V (made by compare_llama_cpp.py)
+  real_pair.py --llama-cpp V                       also llama.cpp of the environment V (which compare_llama_cpp.py creates)
 
 Needs the prompt sets next to the checkout (../shared/prompts). Each prompt is a message in the model's chat format, and
 an answer ends where the model ends it or at --max-tokens. For every task `tandem bench speculation` runs pairs of plain
 and speculative passes over the prompts, alternating between draft lengths; figures are medians over pairs of the ratio of tokens
-per second, prompts included. llama.cpp decodes greedily, by a loop over its C functions that drafts up to k tokens and
-checks them in one batch, without a chat template of its own: it gets Tandem's token ids. A measurement, never a test.
+per second, prompts included. llama.cpp decodes greedily in a loop over its C functions that drafts up to k tokens and checks
+them in one batch. It gets Tandem's token ids, without using its own chat template. This is a measurement, not a test.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def lines(name):
 
 
 def tasks(count):
-    """Name -> the first messages of `count` conversations, spread over a set."""
+    """Returns, by task, the first messages of `count` conversations, spread over the prompt set."""
     def spread(items):
         return [items[i * len(items) // count] for i in range(min(count, len(items)))]
 
@@ -45,7 +45,7 @@ def tasks(count):
 
 
 def bench(tandem, args, prompts, drafter, temperature):
-    """The paths of both models, and the runs of one task by draft length."""
+    """Returns the paths of both models, and the runs of one task by draft length."""
     chat = [] if args.no_chat else ["--chat"]
     report = tandem.json("bench", "speculation", *chat, "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
                          "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
@@ -55,7 +55,7 @@ def bench(tandem, args, prompts, drafter, temperature):
 
 
 def row(task, temperature, drafter, runs):
-    """A task's row; and acceptance, tokens per round and ratio of its auto run, next to the best fixed length."""
+    """Returns a task's row: acceptance, tokens per round and ratio of its auto run, and the best fixed length."""
     auto = next((run for run in runs if run["draft_tokens"] == "auto"), None)
     fixed = [run for run in runs if run["draft_tokens"] != "auto"]
     best = max(fixed, key=lambda run: run["ratio_to_plain"], default=None)
@@ -68,7 +68,7 @@ def row(task, temperature, drafter, runs):
 
 
 class LlamaCpp:
-    """llama.cpp on the same two files, greedily; their answers and speeds at each draft length."""
+    """Runs llama.cpp greedily on the same two files, at each draft length."""
 
     def __init__(self, args, worker):
         settings = {"threads": args.threads, "flash_attention": True, "repack": True, "load_mode": "mmap", "context": 4096, "cache": "f16"}
@@ -78,7 +78,7 @@ class LlamaCpp:
         self.ends = [int(text) for text in args.ends.split(",")]
 
     def speeds(self, prompts, args):
-        """Tokens per second, prompts included, by draft length: medians over turns."""
+        """Returns the tokens per second, prompts included, by draft length: medians over turns."""
         def run(length):
             done = self.worker.ask("answers", prompts=prompts, tokens=args.max_tokens, ends=self.ends, draft_tokens=length)
             return sum(len(a["ids"]) for a in done["answers"]) / sum(a["ms"] for a in done["answers"]) * 1e3
@@ -92,24 +92,24 @@ def main():
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
-    parser.add_argument("--draft-head-tokens", default="auto", help="tokens that the draft can propose; 0 for all")
-    parser.add_argument("--no-chat", action="store_true", help="prompts as they are, for base models, which go on with them")
+    parser.add_argument("--draft-head-tokens", default="auto", help="number of tokens that the draft can propose; 0 for all")
+    parser.add_argument("--no-chat", action="store_true", help="do not format prompts as messages, for base models, which continue them")
     parser.add_argument("--drafters", default="model,ngram,model+ngram")
     parser.add_argument("--temperatures", default="0,0.7")
     parser.add_argument("--lengths", default="1,2,4,8,auto", help="draft lengths")
-    parser.add_argument("--tasks", help="some of them")
-    parser.add_argument("--count", type=int, default=20, help="prompts of a task")
+    parser.add_argument("--tasks", help="any of the tasks")
+    parser.add_argument("--count", type=int, default=20, help="prompts per task")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=2, help="pairs of passes")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--llama-cpp", metavar="VENV", help="also llama.cpp of this environment (compare_llama_cpp.py makes one)")
+    parser.add_argument("--llama-cpp", metavar="VENV", help="also run llama.cpp of this environment (which compare_llama_cpp.py creates)")
     parser.add_argument("--llama-cpp-target", metavar="F.gguf", help="the target's file")
     parser.add_argument("--llama-cpp-draft", metavar="F.gguf", help="the draft's file")
     parser.add_argument("--ends", default="2", help="ids that end an answer, for llama.cpp")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
     args = parser.parse_args()
     if not os.path.isdir(SHARED):
-        lib.fail(f"{SHARED}: the prompt sets are not there")
+        lib.fail(f"{SHARED}: the prompt sets are missing")
 
     if args.llama_cpp and not (args.llama_cpp_target and args.llama_cpp_draft):
         lib.fail("--llama-cpp needs --llama-cpp-target and --llama-cpp-draft")

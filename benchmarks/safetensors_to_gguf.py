@@ -1,7 +1,7 @@
-"""Writes a Hugging Face folder of safetensors as a GGUF file for llama.cpp, as its own converter lays one out.
+"""Writes a Hugging Face folder of safetensors as a GGUF file for llama.cpp, with the layout of llama.cpp's own converter.
 
-The file holds the weights and the configuration, and either no tokenizer, or made-up tokens for programs that need one: the
-comparisons use token ids. Runs in an environment with `gguf`.
+The file holds the weights and the configuration. It has no tokenizer, because the comparisons use token ids, or made-up tokens
+for programs that need a tokenizer. Runs in an environment with `gguf`.
 """
 import glob
 import json
@@ -13,7 +13,7 @@ import struct
 import gguf
 import numpy
 
-# The others have the same names as here.
+# Other architectures have the same name in GGUF as in config.json.
 ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
 PARTS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -34,7 +34,7 @@ NUMPY = {"F32": numpy.float32, "F16": numpy.float16}
 
 
 def tensors(path, integers=False):
-    """Name and values of each tensor of a safetensors file, read as it is asked for: floats as float32, and integers if allowed."""
+    """Yields the name and values of each tensor of a safetensors file: floats as float32, and integers if allowed."""
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(length))
@@ -56,9 +56,9 @@ def tensors(path, integers=False):
 
 
 def interleave_heads(values, num_heads):
-    """Rows of a q or k projection in the order of llama.cpp's rotary embedding, which turns neighbours.
+    """Reorders the rows of a q or k projection for llama.cpp's rotary embedding, which rotates neighbouring rows.
 
-    Hugging Face turns row i of a head with row i + head_dim / 2; llama.cpp turns rows 2 i and 2 i + 1.
+    Hugging Face rotates row i of a head with row i + head_dim / 2; llama.cpp rotates rows 2 i and 2 i + 1.
     """
     rows = values.shape[0]
     split = values.reshape(num_heads, 2, rows // num_heads // 2, *values.shape[1:])
@@ -164,7 +164,7 @@ class Converter:
         return numpy.array(divisors, dtype=numpy.float32)
 
     def name(self, stored):
-        """The name in the file; None for a tensor without a place there."""
+        """Returns the name in the file; None for a tensor that the file does not have."""
         if stored.startswith(OTHERS):
             return None
         for prefix, replacement in PREFIXES:
@@ -187,7 +187,7 @@ class Converter:
             values = interleave_heads(values, self.heads if part == "attn_q" else self.kv_heads)
         if self.has(*GEMMA) and part.endswith("norm"):
             values = values + numpy.float32(1)
-        # llama.cpp scales gemma's scores by the heads' size whatever config.json says, so the weights carry the remaining factor.
+        # llama.cpp always scales gemma's scores by the head size, whatever config.json says, so put the remaining factor into the weights.
         if part == {"gemma2": "attn_q", "gemma3": "attn_q_norm"}.get(self.architecture):
             values = values * numpy.float32(math.sqrt(self.head_size / self.config["query_pre_attn_scalar"]))
         return values

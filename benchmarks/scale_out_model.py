@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Computes the workers that a load needs: replicas, against separate workers for prompts (prefill) and for decoding.
+"""Computes the workers that a load needs, as replicas, and as separate workers for prompts (prefill) and for decoding.
 
   scale_out_model.py F.json              the fewest workers of each form that meet the targets, their cost and
                                          their bound, and the cheaper form
-  scale_out_model.py F.json --simulate   and the same systems simulated, round by round, next to the formulas
-  scale_out_model.py --measured F.json   predicted next to measured times of the file's runs, with the errors
-  scale_out_model.py --example           an input file with every field
+  scale_out_model.py F.json --simulate   also simulates these systems, round by round, to check the formulas
+  scale_out_model.py --measured F.json   compares predicted with measured times of the file's runs, with the errors
+  scale_out_model.py --example           prints an input file with every field
 
-The formulas are those of benchmarks/queueing.py; docs/sizing.md lists their omissions. TTFT is the time to the
-first token of a request, ITL the time between two events of a stream, which are rounds: a round brings tokens_per_round
-tokens. Lengths are a number, {"mean", "scv"} (a gamma law; scv: variance over the mean's square, 1 like an exponential's)
-or {"values": [...]}, all equally likely. A forecast, never a measurement.
+The formulas are those of benchmarks/queueing.py; docs/sizing.md lists their omissions. TTFT is the time to the first token of
+a request. ITL is the time between two events of a stream, which is one round; a round brings tokens_per_round tokens. A length
+is a number, {"mean", "scv"} (a gamma law; scv: variance over the square of the mean, 1 for an exponential law) or
+{"values": [...]}, all equally likely. This is a forecast, not a measurement.
 """
 import argparse
 import bisect
@@ -45,11 +45,11 @@ EXAMPLE = {
 
 
 class BadInput(Exception):
-    """Names the field, the value found and the values allowed."""
+    """The message names the field, the value found and the values allowed."""
 
 
 class Fields:
-    """An object of the input, whose members are checked as they are taken."""
+    """An object of the input, whose members are checked when they are read."""
 
     def __init__(self, value, name):
         if not isinstance(value, dict):
@@ -95,7 +95,7 @@ def checked_number(found, name, least=0.0, most=math.inf, above=False, integer=F
 
 
 def lengths(fields, key, factor=1.0):
-    """The law of a length as equally likely values."""
+    """Returns the law of a length as equally likely values."""
     found, name = fields.get(key), fields.path(key)
     if not isinstance(found, dict):
         return [max(1, round(checked_number(found, name, 1) * factor))]
@@ -124,32 +124,32 @@ class Engine:
     tokens_per_round: float
     max_batch: int
     chunk_tokens: int
-    round_table: tuple  # (sequences, seconds), from (0, 0) on
+    round_table: tuple  # (sequences, seconds), beginning with (0, 0)
     cache_bytes_per_token: float
 
     def round_seconds(self, batch):
-        """Between measured sizes a line."""
+        """Returns the time of a round, interpolated linearly between measured sizes."""
         index = bisect.bisect_left(self.round_table, (batch, -1.0))
         size, seconds = self.round_table[index]
         if size == batch:
             return seconds
         below, before = self.round_table[index - 1]
         if below == 0:
-            return seconds  # of the smallest batch measured
+            return seconds  # the time of the smallest measured batch
         return before + (seconds - before) * (batch - below) / (size - below)
 
 
 @dataclass(frozen=True)
 class System:
     requests_per_second: float
-    prompts: tuple  # tokens to be computed, without those that caches have; equally likely
+    prompts: tuple  # tokens to compute, without cached ones; equally likely
     outputs: tuple
     background_streams: int
     engine: Engine
     link_bytes_per_second: float
     link_latency_seconds: float
     routing: str
-    arrivals: float = 1.0  # squared coefficient of variation of the times between them
+    arrivals: float = 1.0  # squared coefficient of variation of the times between arrivals
 
     def transfer_seconds(self, prompt):
         return prompt * self.engine.cache_bytes_per_token / self.link_bytes_per_second
@@ -191,7 +191,7 @@ def scv_of(values):
 
 
 def system_of(document, run=None):
-    """The load on an engine. `run`: a member of `runs`, whose members replace those of the load."""
+    """Returns the load on an engine. `run`: an entry of `runs`, whose members replace those of the load."""
     load = document.object("load")
     load = Fields({**load.value, **(run or {})}, load.name)
     computed = 1 - load.number("cached_share", default=0.0, most=0.99)
@@ -212,7 +212,7 @@ def system_of(document, run=None):
 class Prediction:
     ttft: list  # seconds, equally likely
     itl: list  # (seconds, weight)
-    busy: dict  # shares: of the time in which prompts are read or sent, of the sequences that could be decoded
+    busy: dict  # shares: of the time for reading or sending prompts, of the sequences that could be decoded
 
     def ttft_ms(self, percent):
         return queueing.percentile([(point, 1) for point in self.ttft], percent) * 1e3
@@ -222,7 +222,7 @@ class Prediction:
 
 
 class Workers:
-    """A pool that runs rounds: one worker's times by the number of its sequences."""
+    """A pool that runs rounds: the times of one worker by the number of its sequences."""
 
     def __init__(self, system, workers):
         self.system, self.workers = system, workers
@@ -243,11 +243,11 @@ class Workers:
                                         self.system.routing)
 
     def load(self, rounds):
-        """The share of what could be decoded in full batches."""
+        """Returns the load as a share of the capacity with full batches."""
         return self.rate * rounds * self.seconds(self.places) / self.places
 
     def until_round_ends(self, occupancy, then):
-        """The rest of the round that an arrival finds, and then(k) for the k sequences that it finds."""
+        """Returns the law of the rest of the running round plus then(k), for an arrival that finds k sequences."""
         steps = 8
         return queueing.points_of([(self.seconds(k) * (i + 0.5) / steps + then(k), share / steps)
                                    for k, share in enumerate(occupancy.found) for i in range(steps)])
@@ -255,8 +255,8 @@ class Workers:
 
 @functools.lru_cache(maxsize=256)
 def decoding(system, decode_workers):
-    """A decode pool: its workers, the mean rounds of a sequence, how many sequences there are, and the time from a
-    request's arrival here to its first token."""
+    """Returns, for a decode pool, its workers, the mean rounds of a sequence, the occupancy, and the time from a request's
+    arrival at the pool to its first token."""
     workers = Workers(system, decode_workers)
     rounds = mean([max(1, math.ceil(output / system.engine.tokens_per_round)) for output in system.outputs])
     occupancy = workers.occupancy(rounds, workers.seconds)
@@ -285,8 +285,8 @@ def predict_disaggregated(system, prefill_workers, decode_workers):
 
 
 def predict_aggregated(system, num_workers):
-    """Prompts are read in chunks, one in each round: each makes the others' round longer, and they make its reading longer.
-    A fixed point of the share of the time in which a worker reads."""
+    """Prompts are read in chunks, one per round: a chunk makes the round of decoding sequences longer, and these make the
+    reading of the prompt longer. Solves for the fixed point of the share of time in which a worker reads."""
     engine = system.engine
     workers = Workers(system, num_workers)
     rounds = mean([math.ceil(max(0, output - 1) / engine.tokens_per_round) for output in system.outputs])
@@ -351,11 +351,11 @@ class Plan:
     counts: tuple  # empty if no number of workers suffices
     cost: float
     prediction: object
-    bound: str  # the targets that one worker less would miss, or that no number of workers meets
+    bound: str  # the targets that would be missed with one worker less, or with any number of workers
 
 
 def missed(system, targets, form, counts):
-    """The targets that these workers miss; empty if none."""
+    """Returns the targets that these workers miss; empty if they meet all."""
     try:
         return " and ".join(targets.missed(PREDICT[form](system, *counts)))
     except queueing.Overloaded as what:
@@ -363,7 +363,7 @@ def missed(system, targets, form, counts):
 
 
 def least(is_enough, most=MAX_WORKERS):
-    """The smallest number for which a monotone condition holds, or None."""
+    """Returns the smallest number for which a monotone condition holds, or None."""
     high = 1
     while not is_enough(high):
         if high == most:
@@ -385,7 +385,7 @@ def plan_aggregated(system, targets, cost):
 
 
 def plan_disaggregated(system, targets, cost):
-    """The cheapest: more decode workers than the fewest that keep the ITL may save prefill workers."""
+    """Returns the cheapest plan. More decode workers than the ITL needs may save prefill workers."""
     enough = MAX_WORKERS
 
     def keeps_itl(n):
@@ -447,7 +447,7 @@ def plan(document):
 
 
 def simulated(system, form, counts, seed=1):
-    """The times of as many requests as give stable percentiles within some seconds."""
+    """Returns simulated times, of enough requests for stable percentiles within some seconds of computation."""
     firsts, gaps = scale_out_simulation.simulate(system, form, counts, max(2000, 100 * sum(counts)), seed)
     return Prediction(firsts, [(gap, 1) for gap in gaps] or [(0.0, 1)], {})
 
@@ -458,7 +458,7 @@ def print_plans(system, targets, plans, with_simulation):
           f"{system.requests_per_second:g} requests/s, routing {system.routing}")
     for one in plans:
         if not one.counts:
-            print(f"{one.form}: no number of workers up to {MAX_WORKERS} will do; missed: {one.bound}")
+            print(f"{one.form}: even {MAX_WORKERS} workers are not enough; missed: {one.bound}")
             continue
         names = ("replicas",) if one.form == "aggregated" else ("prefill workers", "decode workers")
         found = [("predicted", one.prediction)]
@@ -512,8 +512,8 @@ def print_comparison(document):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("input", nargs="?", help="JSON, - for standard input")
-    parser.add_argument("--simulate", action="store_true", help="simulate the plans, too")
+    parser.add_argument("input", nargs="?", help="a JSON file, or - for standard input")
+    parser.add_argument("--simulate", action="store_true", help="also simulate the plans")
     parser.add_argument("--measured", metavar="F.json", help="compare predictions with the runs of this file")
     parser.add_argument("--example", action="store_true", help="print an input file")
     args = parser.parse_args(arguments)
@@ -522,7 +522,7 @@ def main(arguments=None):
         return
     path = args.measured or args.input
     if path is None:
-        parser.error("name an input file; --example prints one")
+        parser.error("an input file must be given; --example prints one")
     try:
         with (sys.stdin if path == "-" else open(path, encoding="utf-8")) as file:
             document = document_of(file.read(), path)

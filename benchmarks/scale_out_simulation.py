@@ -1,7 +1,7 @@
-"""A discrete-event simulation of the systems in scale_out_model.py, which checks its approximations.
+"""Simulates the systems of scale_out_model.py event by event, to check its approximations.
 
-Rounds are simulated one by one: a worker runs a round over all sequences that decode and a chunk of the oldest unread
-prompt, and sequences that arrive meanwhile join the next round. Deterministic for a seed.
+Simulates every round: a worker runs a round over all decoding sequences and a chunk of the oldest unread prompt; sequences
+that arrive during a round join the next one. Deterministic for a seed.
 """
 import heapq
 import itertools
@@ -18,7 +18,7 @@ class Sequence:
 class Clock:
     def __init__(self):
         self.now, self._events, self._order = 0.0, [], itertools.count()
-        self.is_open = True  # more will arrive
+        self.is_open = True  # whether more requests will arrive
 
     def at(self, time, action, *arguments):
         heapq.heappush(self._events, (time, next(self._order), action, arguments))
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Server:
-    """One job at a time, in order."""
+    """Works on one job at a time, in order."""
 
     def __init__(self, clock):
         self.clock, self.queue, self.is_busy = clock, deque(), False
@@ -55,8 +55,8 @@ class Server:
 
 
 class RoundWorker:
-    """Rounds over all running sequences, with a chunk of the oldest unread prompt. `gaps` collects the times between the
-    tokens of a sequence, `firsts` those until the first."""
+    """Runs rounds over all running sequences, with a chunk of the oldest unread prompt. `gaps` collects the times between
+    the tokens of a sequence, `firsts` the times to the first token."""
 
     def __init__(self, clock, engine, background, gaps, firsts):
         self.clock, self.engine, self.background, self.gaps, self.firsts = clock, engine, background, gaps, firsts
@@ -105,7 +105,7 @@ class RoundWorker:
 
 
 class Router:
-    """Chooses a worker, each with its own queue; `shortest` looks at all of them."""
+    """Chooses a worker. Each worker has its own queue; `shortest` looks at all queues."""
 
     def __init__(self, routing, rng):
         self.routing, self.rng, self.turn = routing, rng, itertools.count()
@@ -123,7 +123,7 @@ class Router:
 
 
 def simulate(system, form, counts, num_requests, seed):
-    """The times to first tokens and between tokens, in seconds, as two lists without the first tenth of the requests.
+    """Returns the times to first tokens and between tokens, in seconds, as two lists without the first tenth of each.
     `counts`: (replicas,), or (prefill workers, decode workers)."""
     rng = random.Random(seed)
     clock, engine, gaps, firsts = Clock(), system.engine, [], []
@@ -132,7 +132,7 @@ def simulate(system, form, counts, num_requests, seed):
     round_workers = [RoundWorker(clock, engine, background, gaps, firsts) for _ in range(num_round_workers)]
     to_rounds, to_prefill = Router(system.routing, rng), Router(system.routing, rng)
     prefill = [Server(clock) for _ in range(counts[0])] if form == "disaggregated" else []
-    links = [Server(clock) for _ in range(min(counts))]  # those of the side that has fewer
+    links = [Server(clock) for _ in range(min(counts))]  # as many as the side with fewer workers has
 
     def arrive(left):
         prompt, output = rng.choice(system.prompts), rng.choice(system.outputs)

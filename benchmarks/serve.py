@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Load on `tandem serve`: latencies and throughput of its streams, speculation (`auto`) and plain decoding (`off`) alternating.
+"""Measures the latency and throughput of `tandem serve` under load, alternating speculation (`auto`) and plain decoding (`off`).
 
-  serve.py closed       a constant number of streams, a new request as soon as one ends: `--streams 1,2,4,8,16,32`
-  serve.py open         requests at random (Poisson) times, whatever the server does: `--rate 2,5,10` per second
-  serve.py long-prompt  a prompt of 4,000 tokens arrives while others stream; a random model with a larger context
-  serve.py same-prompt  a prompt of 4,000 tokens comes twice: the time to its first token with and without the prefix cache
+  serve.py closed       a constant number of streams, with a new request as soon as one ends: `--streams 1,2,4,8,16,32`
+  serve.py open         requests at random (Poisson) times, independent of the server: `--rate 2,5,10` per second
+  serve.py long-prompt  a prompt of 4,000 tokens arrives during other streams; on a random model with a larger context
+  serve.py same-prompt  a prompt of 4,000 tokens is sent twice: the time to its first token with and without a prefix hit
 
-Starts build/release/tandem on a free port, or puts load on the server of `--url`, which must not need a key. TTFT is the time
-from when a request was due to its first token; TPOT of a request the time from its first tokens to its last over the
-tokens in between; ITL the time between two events of a stream; E2E until its last token. Tokens per second are those
-received in the window, goodput the requests per second within both limits. Throughput ratios are medians over turns of
-the ratio within a turn, ABBA. A measurement, never a test. The client is one thread; its share of a core is printed, and
-affects the figures if the server uses all cores.
+Starts build/release/tandem on a free port, or puts load on the server of `--url`, which must not require a key. TTFT is the
+time from when a request was due to its first token. TPOT of a request is the time from its first tokens to its last, divided
+by the tokens after the first ones. ITL is the time between two events of a stream, E2E the time to the last token. Tokens per
+second are those received in the window; goodput is the number of requests per second within both limits. Throughput ratios
+are medians over turns of the ratio within a turn, ABBA. This is a measurement, not a test. The client is one thread. Its share
+of a core is printed, and affects the figures if the server uses all cores.
 """
 import argparse
 import json
@@ -30,14 +30,14 @@ PROMPTS = ["Once upon a time there was a little girl who", "One day a small dog 
            "The old king had three sons. The first", "In the forest there lived a bear who", "Mia had a red ball. She",
            "A bird sat in a tall tree and", "Ben wanted to bake a cake with his mother, but"]
 SPECULATION = {"off": {"draft_tokens": 0}, "auto": {"draft_tokens": "auto"}, "4": {"draft_tokens": 4}}
-# Tokens begin to count this long after a turn's first request.
+# Tokens are counted from this long after a turn's first request.
 WARM_UP_SECONDS = 0.25
 LONG_SHAPE = "hidden=512,layers=8,heads=8,kv_heads=4,head_dim=64,ffn=1408,vocab=4096,context=8192"
 
 
 class Requests:
-    """The next request, as bytes. Prompts alternate, and lengths vary: without drafts, streams of one length would begin and end
-    together and read their prompts in one pass, as they never do under a real load."""
+    """Makes the requests, as bytes. Prompts alternate, and lengths vary. Otherwise streams without drafts would begin and end
+    together and read their prompts in one pass, which does not happen under a real load."""
 
     def __init__(self, args):
         self.args = args
@@ -48,7 +48,7 @@ class Requests:
         self.count = 0
 
     def length(self):
-        """Half to one and a half times --max-tokens, the same for every mode."""
+        """Returns half to one and a half times --max-tokens, the same for every mode."""
         return max(1, round(self.args.max_tokens * (0.5 + random.Random(self.count).random())))
 
     def next(self, mode):
@@ -59,7 +59,7 @@ class Requests:
 
 
 class Usage:
-    """Cores that the client and the server use, from here on."""
+    """Measures how many cores the client and the server use from now on."""
 
     def __init__(self, server):
         self.server = server
@@ -72,7 +72,7 @@ class Usage:
 
 
 def latencies(streams):
-    """Milliseconds of each request or gap, by the name of the time."""
+    """Returns the milliseconds of each request or gap, by the name of the time."""
     found = {"ttft": [], "tpot": [], "itl": [], "e2e": []}
     for stream in streams:
         tokens = stream.tokens()
@@ -88,13 +88,13 @@ def latencies(streams):
 
 
 def within(streams, args):
-    """The number of requests within both limits."""
+    """Returns the number of requests within both limits."""
     each = [latencies([stream]) for stream in streams]
     return sum(1 for one in each if one["ttft"] and one["ttft"][0] <= args.ttft_limit and one["tpot"][0] <= args.tpot_limit)
 
 
 def summary(turns, args):
-    """One mode's turns as one row of the report."""
+    """Returns one row of the report for the turns of a mode."""
     streams = [stream for turn in turns for stream in turn["streams"]]
     seconds = sum(turn["seconds"] for turn in turns)
     found = latencies(streams)
@@ -131,20 +131,20 @@ def closed_turn(server, requests, mode, num_streams, args):
     check(over)
     tokens = sum(count for stream in over + cut for when, count in stream.tokens() if begin <= when < end)
     if not server.await_idle():
-        lib.fail("the server still runs what was hung up on 30 s ago")
+        lib.fail("the server still runs requests whose connections were closed")
     return {"streams": [stream for stream in over if stream.ended >= begin], "tokens": tokens, "seconds": args.seconds,
             "client": client, "server": used}
 
 
 def open_turn(server, requests, mode, rate, args):
-    """Requests at random times for a while, all of which are waited for."""
+    """Sends requests at random times for a while, and waits for all of them."""
     random_times = random.Random(requests.count)
     load = serving.Load(server)
     usage = Usage(server)
     start = time.perf_counter()
     due, over = start, []
     while due < start + args.seconds:
-        # Sent when due, or as soon as this thread is back; counted from when it was due.
+        # Send the request when due, or as soon as this thread is free; its time counts from when it was due.
         while time.perf_counter() < due:
             over += load.receive(due)
         load.start(mode, requests.next(mode), due)
@@ -159,7 +159,7 @@ def open_turn(server, requests, mode, rate, args):
 
 
 def compare(server, level, turn_of, args):
-    """Turns of both modes at one level of load, ABBA, after one of each in which the server learns whether drafts pay at this level."""
+    """Compares both modes at one level of load, ABBA, after a turn of each in which the server learns whether drafts pay at this level."""
     requests = Requests(args)
     warm = argparse.Namespace(**{**vars(args), "seconds": 1})
     for mode in ("off", "auto"):
@@ -188,10 +188,11 @@ def print_results(name, results):
                      "requests", "client cores", "server cores"], rows), flush=True)
 
 
-# ---- A long prompt next to others ----
+# ---- A long prompt during other streams ----
 
 def long_prompt_turn(server, args, seed, num_streams):
-    """[ms between events] of `num_streams` while a prompt is read, and the time until that prompt's first token."""
+    """Returns the times between events of `num_streams` streams while a prompt is read, and the time to the prompt's first
+    token, in ms."""
     numbers = random.Random(seed)
     load = serving.Load(server)
 
@@ -242,7 +243,7 @@ def long_prompt(args):
                             "alone_ms": alone, "chunk_pass_ms": alone / chunks, "ttft_ms": lib.median([ms for _, ms in turns]),
                             "gaps": len(gaps), "itl_ms": {f"p{p}": serving.percentile(gaps, p / 100) for p in (50, 99)},
                             "worst_ms": max(gaps), "p99_to_chunk_pass": serving.percentile(gaps, 0.99) * chunks / alone})
-    print(lib.table(["chunk tokens", "prompt alone, ms", "one chunk pass, ms", "TTFT beside streams, ms", "ITL p50 / p99 / worst, ms",
+    print(lib.table(["chunk tokens", "prompt alone, ms", "one chunk pass, ms", "TTFT during streams, ms", "ITL p50 / p99 / worst, ms",
                      "p99 / chunk pass"],
                     [[str(r["chunk_tokens"]), f"{r['alone_ms']:.0f}", f"{r['chunk_pass_ms']:.1f}", f"{r['ttft_ms']:.0f}",
                       f"{r['itl_ms']['p50']:.1f} / {r['itl_ms']['p99']:.1f} / {r['worst_ms']:.1f}",
@@ -250,10 +251,10 @@ def long_prompt(args):
     return results
 
 
-# ---- A prompt that comes again ----
+# ---- A repeated prompt ----
 
 def same_prompt_turn(server, args, seed, mode):
-    """Milliseconds to the first token of a new prompt and of the same again, and the cached tokens of each."""
+    """Returns the milliseconds to the first token of a new prompt and of the same prompt again, and the cached tokens of each."""
     numbers = random.Random(seed)
     ids = [numbers.randrange(args.vocab) for _ in range(args.prompt_tokens)]
     request = serving.request_bytes("/v1/completions", {"prompt": ids, "max_tokens": 16, "stream": True, "ignore_eos": True,
@@ -300,28 +301,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["closed", "open", "long-prompt", "same-prompt"])
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--url", default="", help="a server that runs already (closed, open)")
-    parser.add_argument("--server-options", default="", help="more words for `tandem serve` (closed, open)")
-    parser.add_argument("--streams", default="", help="closed: numbers of streams [1,2,4,8,16,32]; long-prompt: how many [4]")
+    parser.add_argument("--url", default="", help="a server that is already running (closed, open)")
+    parser.add_argument("--server-options", default="", help="further options of `tandem serve` (closed, open)")
+    parser.add_argument("--streams", default="", help="closed: numbers of streams [1,2,4,8,16,32]; long-prompt: number of streams [4]")
     parser.add_argument("--rate", default="2,5,10,20", help="open: requests per second")
-    parser.add_argument("--seconds", type=float, default=1.2, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=1.2, help="duration of a turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prompts", default="", help="a file of prompts, one a line")
-    parser.add_argument("--max-tokens", type=int, default=128, help="of a request in the mean; each has half to one and a half times that")
+    parser.add_argument("--prompts", default="", help="a file with one prompt per line")
+    parser.add_argument("--max-tokens", type=int, default=128, help="mean length of an answer; each has half to one and a half times that")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--ttft-limit", type=float, default=200, help="milliseconds, for goodput")
     parser.add_argument("--tpot-limit", type=float, default=10, help="milliseconds, for goodput")
-    parser.add_argument("--prompt-tokens", type=int, default=4000, help="of the long prompt")
-    parser.add_argument("--chunk-tokens", default="256,8192", help="long-prompt: of the servers compared; the last does not chunk")
-    parser.add_argument("--shape", default=LONG_SHAPE, help="of the random model")
-    parser.add_argument("--target", default="", help="same-prompt: a model folder instead")
-    parser.add_argument("--draft", default="", help="same-prompt: likewise; none if not given")
-    parser.add_argument("--vocab", type=int, default=4096, help="same-prompt: tokens are drawn from so many")
-    parser.add_argument("--kv-memory", default="512M", help="same-prompt: of the server")
-    parser.add_argument("--modes", default="off", help="same-prompt: of speculation; off, auto, 4")
+    parser.add_argument("--prompt-tokens", type=int, default=4000, help="length of the long prompt")
+    parser.add_argument("--chunk-tokens", default="256,8192", help="long-prompt: chunk sizes of the servers; the last does not chunk")
+    parser.add_argument("--shape", default=LONG_SHAPE, help="shape of the random model")
+    parser.add_argument("--target", default="", help="same-prompt: a model folder in place of the random model")
+    parser.add_argument("--draft", default="", help="same-prompt: a draft [no draft]")
+    parser.add_argument("--vocab", type=int, default=4096, help="same-prompt: tokens are drawn below this id")
+    parser.add_argument("--kv-memory", default="512M", help="same-prompt: cache memory of the server")
+    parser.add_argument("--modes", default="off", help="same-prompt: modes of speculation: off, auto, 4")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    parser.add_argument("--add", action="store_true", help="keep the other levels in the file of --json, and tell of all")
+    parser.add_argument("--add", action="store_true", help="keep the other levels in the file of --json, and print all")
     args = parser.parse_args()
     args.streams = args.streams or ("4" if args.what == "long-prompt" else "1,2,4,8,16,32")
     report = {"machine": lib.machine(args.threads), "what": args.what, "results": []}

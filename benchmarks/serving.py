@@ -1,7 +1,7 @@
-"""Shared by the scripts that load `tandem serve`: the server as a process, requests as bytes, streams that are only received.
+"""Helpers for the scripts that put load on `tandem serve`: the server process, requests as bytes, and streams.
 
-Uses only the standard library. The load comes from one thread that waits with epoll. While it measures, it only notes the
-time and number of received bytes; streams are parsed afterwards.
+Uses only the standard library. One thread creates the load and waits with epoll. During a measurement it only records the
+times and numbers of received bytes; streams are parsed afterwards.
 """
 import json
 import math
@@ -21,13 +21,13 @@ import comparison as lib
 
 TARGET = os.path.join(lib.ROOT, "models", "storyteller-7m")
 DRAFT = os.path.join(lib.ROOT, "models", "storyteller-1m")
-# Named, because another pair is the default if a real model was fetched.
+# Given explicitly, because another pair is the default if a real model was fetched.
 PAIR = ["--target", TARGET, "--draft", DRAFT]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """`tandem serve` on a free port, with its log in a file; or, with `url`, a server that runs already."""
+    """`tandem serve` on a free port, with its log in a file; or, with `url`, a server that is already running."""
 
     def __init__(self, program="", options=(), url="", wrapper=()):
         self.process = None
@@ -37,9 +37,9 @@ class Server:
             self.host, self.port = parts.hostname, parts.port or 80
             return
         if not os.path.exists(program):
-            lib.fail(f"{program} is missing; build it with ./dev build or name another with --bin")
+            lib.fail(f"{program} is missing; build it with ./dev build or choose another with --bin")
         self.log_file = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_", suffix=".log")
-        # Runs repeat their requests: with a memory of earlier answers, drafts would come from it.
+        # No text memory: runs repeat their requests, and drafts would be taken from earlier answers.
         command = [*wrapper, program, "serve", "--port", "0", "--draft-memory", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log_file)
         self.host = "127.0.0.1"
@@ -81,7 +81,7 @@ class Server:
             return answer.read().decode()
 
     def metrics(self):
-        """Every sample of /metrics by its name and labels, as written."""
+        """Returns every sample of /metrics by its name and labels, as they are written there."""
         samples = {}
         for line in self.get("/metrics").splitlines():
             if line and not line.startswith("#"):
@@ -90,7 +90,7 @@ class Server:
         return samples
 
     def await_idle(self, seconds=math.inf):
-        """Waits until no request runs or waits; returns whether that happened."""
+        """Waits until no request is running or waiting. Returns False if `seconds` have passed before that."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             samples = self.metrics()
@@ -100,7 +100,7 @@ class Server:
         return False
 
     def cpu_seconds(self):
-        """The processor time of all threads so far; 0 for a server that this script did not start."""
+        """Returns the processor time of all threads so far; 0 for a server that this script did not start."""
         if self.process is None:
             return 0.0
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
@@ -111,7 +111,7 @@ class Server:
         return lib.status_bytes(f"/proc/{self.process.pid}/status", "VmRSS")
 
     def holds(self):
-        """The numbers of the process's descriptors and threads."""
+        """Returns the numbers of descriptors and threads of the process."""
         return {"descriptors": len(os.listdir(f"/proc/{self.process.pid}/fd")),
                 "threads": len(os.listdir(f"/proc/{self.process.pid}/task"))}
 
@@ -128,17 +128,17 @@ def request_bytes(path, body, headers=""):
 
 
 class Stream:
-    """One streamed request and its answer: the bytes, and the number received by each time."""
+    """One streamed request and its answer: the bytes, and how many had been received at which time."""
 
     def __init__(self, label, sent):
         self.label = label
-        self.sent = sent          # when it was due
+        self.sent = sent          # when the request was due
         self.data = bytearray()
-        self.arrivals = []        # (seconds, bytes until then)
-        self.ended = None         # None while it runs
+        self.arrivals = []        # (seconds, bytes received until then)
+        self.ended = None         # None while the stream is running
 
     def tokens(self):
-        """[(seconds, tokens of one event)]; for a stream cut short, its complete events."""
+        """Returns [(seconds, tokens of one event)]; for a stream that was cut off, its complete events."""
         found, place, arrival = [], 0, 0
         while True:
             start = self.data.find(b"data: {", place)
@@ -162,7 +162,7 @@ class Stream:
 
 
 class Load:
-    """Streams over sockets that are kept open, all of one thread."""
+    """Streams over sockets that are kept open, all in one thread."""
 
     def __init__(self, server):
         self.server = server
@@ -180,7 +180,7 @@ class Load:
         return stream
 
     def receive(self, until):
-        """Receives until something ends or `until`; the streams that have ended."""
+        """Receives until a stream ends, or until the time `until`. Returns the streams that have ended."""
         over = []
         while not over:
             left = until - time.perf_counter()
@@ -205,7 +205,7 @@ class Load:
 
     @staticmethod
     def _is_whole(stream):
-        """An answer that is not a stream: an error."""
+        """Whether an answer that is not a stream, an error, has been received completely."""
         head, found, body = stream.data.partition(b"\r\n\r\n") if stream.status() != 200 else (b"", b"", b"")
         length = re.search(rb"Content-Length: (\d+)", head) if found else None
         return length is not None and len(body) >= int(length.group(1))
@@ -222,14 +222,14 @@ class Load:
         return stream
 
     def finish(self, seconds):
-        """Receives running streams for this time; returns those that ended."""
+        """Receives running streams for at most `seconds`. Returns those that ended."""
         over, until = [], time.perf_counter() + seconds
         while self.running and time.perf_counter() < until:
             over += self.receive(until)
         return over
 
     def abandon(self):
-        """Closes running streams; returns them with the data received so far."""
+        """Closes running streams. Returns them with the data received so far."""
         streams = list(self.running.values())
         for connection in list(self.running):
             self.selector.unregister(connection)
@@ -245,13 +245,13 @@ class Load:
 
 
 def percentile(values, share):
-    """The smallest value that at least `share` of all values do not exceed."""
+    """Returns the smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)] if ordered else None
 
 
 def stop_or_say(server):
-    """Ends a server that this script started, and reports a failure of that."""
+    """Stops a server that this script started, and reports a failure."""
     if server.process is None:
         return
     status = server.stop()

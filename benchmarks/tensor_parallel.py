@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Ranks of one thread compared with one process of as many threads: tensor_parallel.py --target MODEL [--ranks 2]
+"""Compares ranks of one thread with one process of as many threads: tensor_parallel.py --target MODEL [--ranks 2]
 
-Plain decoding of one sequence after a prompt, alternately in both forms, each run a process of its own. Prints tokens per
-second of both, their ratio, and the bytes that ranks exchange. Texts must be equal.
+Decodes one sequence plainly after a prompt, alternating between both forms; each run is a new process. Prints the tokens per
+second of both forms and their ratio. The texts must be equal.
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ import subprocess
 
 
 def run(program, target, ranks, threads, ids, max_tokens):
-    """Tokens per second of the prompt and of decoding, and the token ids."""
+    """Returns the tokens per second of the prompt and of decoding, and the token ids."""
     done = subprocess.run(
         [program, "generate", "--device", "cpu", "--target", target, "--drafter", "none", "--threads", str(threads),
          "--tensor-parallel", str(ranks), "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(max_tokens),
@@ -30,7 +30,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/release/tandem")
     parser.add_argument("--target", required=True)
-    parser.add_argument("--ranks", type=int, default=2, help="of one thread each")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks with one thread each")
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--repeat", type=int, default=5)
@@ -43,7 +43,7 @@ def main():
     for turn in range(options.repeat + 1):
         for form, (ranks, threads) in forms.items():
             result = run(options.program, options.target, ranks, threads, ids, options.max_tokens)
-            if turn > 0:  # the first packs weights and reads files
+            if turn > 0:  # the first turn packs weights and reads files
                 found[form].append(result)
     if len({tuple(ids) for runs in found.values() for _, _, ids in runs}) != 1:
         raise SystemExit("the forms gave different tokens")

@@ -1,4 +1,4 @@
-"""Hugging Face transformers on the CPU: JSON lines in, JSON lines out. Started by compare_transformers.py."""
+"""Runs Hugging Face transformers on the CPU: JSON lines in, JSON lines out. Started by compare_transformers.py."""
 import json
 import os
 import sys
@@ -12,16 +12,16 @@ def load(state, target, draft, dtype, threads):
     state.clear()
     for name, folder in (("target", target), ("draft", draft)):
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-        # Every run writes as many tokens as asked for.
+        # No end token, so that every run generates the requested number of tokens.
         model.generation_config.eos_token_id = None
         state[name] = model.eval()
     return {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def generate(state, ids, tokens, sample, assisted, draft_tokens, seed):
-    """Ids, milliseconds of the whole call, and how many passes of the target it took.
+    """Returns the ids, the milliseconds of the whole call, and the number of passes of the target.
 
-    `draft_tokens`: a fixed number of draft tokens a round, or None for what transformers does by itself.
+    `draft_tokens`: a fixed number of draft tokens per round, or None for the default of transformers.
     """
     import torch
     options = {"do_sample": sample, "max_new_tokens": tokens, "use_cache": True, "pad_token_id": 0}
@@ -32,7 +32,7 @@ def generate(state, ids, tokens, sample, assisted, draft_tokens, seed):
         settings = state["draft"].generation_config
         settings.num_assistant_tokens = draft_tokens or 20
         settings.num_assistant_tokens_schedule = "constant"
-        # Above 0 a draft ends early where the draft model is unsure, as transformers does by default.
+        # Above 0, the default of transformers, a draft ends early if the draft model is unsure.
         settings.assistant_confidence_threshold = 0.0 if draft_tokens else 0.4
     passes = []
     hook = state["target"].register_forward_hook(lambda *unused: passes.append(1))
@@ -54,7 +54,7 @@ def main():
         request = json.loads(line)
         try:
             reply = {"load": load, "generate": generate}[request.pop("do")](state, **request)
-        except Exception as error:  # The driver ends with the message.
+        except Exception as error:  # the driver prints the message and ends
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=output, flush=True)
 

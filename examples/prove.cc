@@ -3,8 +3,7 @@
 #include <cstdio>
 #include <string>
 
-// Proves that speculation does not change the output of a pair:  prove TARGET_FOLDER DRAFT_FOLDER
-// PROMPT
+// Proves that speculation does not change a pair's output:  prove TARGET_FOLDER DRAFT_FOLDER PROMPT
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const auto proof = tandem::ProveLossless({.target = argv[1], .draft = argv[2]},

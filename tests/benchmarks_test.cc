@@ -136,7 +136,7 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({"kernels", "--ops", "passes"}), HasSubstr("--target"));
   EXPECT_THAT(RefusalOf({"phases", "--drafter", "ngram"}), HasSubstr("--drafter"));
   EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "9"}),
-              HasSubstr("--stride: 9"));
+              HasSubstr("--stride: found 9"));
   EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
 }
 

@@ -200,9 +200,9 @@ TEST(Chat, ObeysKnownCommandsAndRefusesOthers) {
       {"--chat", "--system", "Lie.", "--prompt", "Who was it?", "--max-tokens", "8"});
   EXPECT_EQ(run.out, absl::StrCat(turn["text"].get<std::string>(), "\n"));
   for (const char* said :
-       {"nothing was answered yet", "draft tokens: 0", "draft tokens: auto", "draft tokens: 3",
+       {"nothing answered yet", "draft tokens: 0", "draft tokens: auto", "draft tokens: 3",
         "/k: must be auto or from 0 to 32, got many", "/k: must be auto or from 0 to 32, got 99",
-        "there is no command /what; /help lists", "/system TEXT", "the system message is set"}) {
+        "/what: no such command; /help lists", "/system TEXT", "the system message is set"}) {
     EXPECT_THAT(run.err, HasSubstr(said));
   }
 }

@@ -179,7 +179,7 @@ TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   const ProgramRun alone =
       RunProgram({"generate", "--target", model.path(), "--tools", "f", "--prompt", "a"});
   EXPECT_EQ(alone.exit_status, kExitWrongLine);
-  EXPECT_THAT(alone.err, HasSubstr("--tools: are functions of a chat: give --chat, too"));
+  EXPECT_THAT(alone.err, HasSubstr("--tools: needs --chat"));
   const ProgramRun missing =
       RunProgram({"chat", "--target", model.path(), "--tools", model.Path("none.json")});
   EXPECT_EQ(missing.exit_status, kExitWrongLine);
@@ -199,7 +199,7 @@ TEST(ChatTools, ShowsCallsAndReadsTheirResults) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("(weather waits for its result: /tool TEXT)"),
                              HasSubstr("tandem: /tool: found nothing, allowed: the text"),
                              HasSubstr("tandem: /tool: no call waits for a result"),
-                             HasSubstr("/tool TEXT     the result of the call")));
+                             HasSubstr("/tool TEXT     gives the result of the next open call")));
   EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
 }
 

@@ -53,7 +53,7 @@ TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
        "--help`"},
       {{"generate", "--temp=3"}, "--temp: no such option of `tandem generate`, did you mean "},
       {{"generate", "-x"}, "-x: no such option of `tandem generate`; see"},
-      {{"generate", "a"}, "a: `tandem generate` expects no such word; see"},
+      {{"generate", "a"}, "a: `tandem generate` does not take this argument; see"},
       {{"tokenize"}, "--tokenizer is required; see `tandem tokenize --help`"}};
   for (const auto& [words, message] : cases) {
     const ProgramRun run = RunProgram(words);

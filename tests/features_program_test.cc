@@ -56,7 +56,7 @@ TEST_F(FeaturesProgram, NamesTheFault) {
   std::string ids = "[5";
   for (int i = 0; i < 1024; ++i) ids += ",5";
   expect(Run("1", absl::StrCat("{\"prompt_ids\": ", ids, "]}\n")),
-         "-: prompt 1: has 1025 tokens, and the context has 1024");
+         "-: prompt 1: has 1025 tokens, allowed: at most 1024");
 }
 
 }  // namespace

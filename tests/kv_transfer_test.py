@@ -50,7 +50,10 @@ print(answer.read().decode())
 def post(server, body, path="/v1/completions", name="test"):
     """The answer, or the error, as JSON."""
     command = [*getattr(server, "wrapper", ()), sys.executable, "-c", ASK, server.url() + path, json.dumps(body), name]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout)
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if run.returncode != 0:
+        raise AssertionError(f"{command[-3]}: {run.stderr}")
+    return json.loads(run.stdout)
 
 
 def said(answer):

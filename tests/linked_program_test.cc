@@ -105,7 +105,7 @@ TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
   expect({"--world", "2", "--rendezvous", "here"},
          "--rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"here\"");
   expect({"--world", "2", "--tensor-parallel", "3", "--rendezvous", "127.0.0.1:1"},
-         "--world: must be that of --tensor-parallel, which is 3, got 2");
+         "--world: must be the same as --tensor-parallel, which is 3, got 2");
   expect({"--rendezvous-secret-file", "x"}, "--rendezvous-secret-file: needs a --rendezvous");
 }
 

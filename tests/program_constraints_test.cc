@@ -46,7 +46,7 @@ TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
       {{"--json-schema", " {\"type\": [3]}"}, wrong, {"--json-schema: schema.type"}},
       {{"--grammar", empty}, wrong, {"--grammar " + empty + ": found nothing, allowed: "}},
       {{"--regex", ""}, wrong, {"--regex: found nothing, allowed: an expression"}},
-      {{"--regex", "a", "--grammar", rules}, wrong, {"give one of"}}};
+      {{"--regex", "a", "--grammar", rules}, wrong, {"only one of them may be given"}}};
   if (HasGrammarEngine()) {
     const std::vector<int> failed = {kExitFailed};
     cases.push_back(

@@ -453,12 +453,12 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
   EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/merges/3"}])"),
               HasSubstr("tokenizer.json: the lack of a merge \"a\" \"bc\" has no place"));
   EXPECT_THAT(error(R"([{"op": "move", "from": "/model/merges/2", "path": "/model/merges/5"}])"),
-              HasSubstr("the place of the merge \"ab\" \"c\", apart from others"));
+              HasSubstr("the position of the merge \"ab\" \"c\", apart from other"));
   for (const char* const part : {"decoder", "normalizer"}) {
     EXPECT_THAT(
         error(absl::StrCat(R"([{"op": "replace", "value": null, "path": "/)", part, R"("}])")
                   .c_str()),
-        HasSubstr("what its normalizer, pre_tokenizer and decoder do has no place"));
+        HasSubstr("its combination of normalizer, pre_tokenizer and decoder has no place"));
   }
   EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/vocab/<0x0A>"}])"),
               HasSubstr("the lack of a token <0x0A> has no place"));
@@ -507,7 +507,7 @@ TEST_F(QuantizedModelTest, TokenizersWithoutAGgufFormAreNamed) {
   };
   EXPECT_THAT(error_with("tokenizer.json", {{"normalizer", {{"type", "Lowercase"}}}}),
               HasSubstr("tokenizer.json: the way its pre_tokenizer cuts texts has no place in a "
-                        "GGUF file; --out of a folder"));
+                        "GGUF file; with a folder as --out"));
   EXPECT_THAT(error_with("generation_config.json", {{"eos_token_id", {0, 1, 2, 3}}}),
               HasSubstr("a list of 4 end tokens has no place"));
   EXPECT_THAT(error_with("config.json", {{"model_type", "mistral"},
@@ -524,7 +524,7 @@ TEST_F(QuantizedModelTest, TokenizersWithoutAGgufFormAreNamed) {
   const auto status = Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status();
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("tokenizer.model: a tokenizer of SentencePiece has no place in a GGUF "
-                        "file; --out of a folder"));
+                        "file; with a folder as --out"));
 }
 
 }  // namespace

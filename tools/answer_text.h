@@ -15,12 +15,12 @@
 
 namespace tandem {
 
-// Whether standard output takes colours: a terminal that is not dumb, unless $NO_COLOR is set to
-// something (https://no-color.org).
+// Whether to write colours to standard output: it is a terminal, $TERM is not "dumb", and $NO_COLOR
+// is unset or empty (https://no-color.org).
 bool StandardOutputTakesColours();
 
-// Paints text for a terminal: text of the draft in green, reasoning dim. Control characters other
-// than line ends and tabs are left out, so that a model cannot command the terminal.
+// Paints text for a terminal: accepted draft tokens in green, reasoning dim. Drops control
+// characters other than line ends and tabs, so that a model cannot control the terminal.
 // Thread-compatible.
 class ProvenanceColours {
  public:
@@ -33,10 +33,10 @@ class ProvenanceColours {
   void Paint(std::string_view text, Ink ink, std::string* out);
 
  private:
-  Ink ink_{};  // of the terminal
+  Ink ink_{};  // the terminal's current one
 };
 
-// An answer as it is shown, with reasoning and calls apart from the content:
+// Formats an answer for display, with reasoning and calls separated from the content:
 //
 //   reasoning:            with colours: the reasoning dim, without these headings
 //   The user asks ...
@@ -50,20 +50,21 @@ class AnswerText {
  public:
   // Plain text.
   explicit AnswerText(const AnswerReader::Options& reading) : reader_(reading) {}
-  // With colours: of the answer to `request`, whose prompt is ids. The text is that of its tokens,
-  // stop strings included. `tokenizer` must outlive this object.
+  // With colours, for the answer to `request`, whose prompt must be token ids. The text is decoded
+  // from the tokens, so it includes stop strings. `tokenizer` must outlive this object.
   AnswerText(const AnswerReader::Options& reading, const Tokenizer* tokenizer,
              const Request& request);
-  // A whole answer, plain.
+  // Formats a complete answer as plain text.
   static std::string Whole(const AnswerReader::Options& reading, std::string_view text);
 
+  // Returns the text to print for the next piece.
   std::string Next(const Piece& piece);
-  // Ends the answer: returns the text that was held back, and the terminal's own colour.
+  // Ends the answer: returns the text that was held back, and resets the terminal's colour.
   std::string End();
 
  private:
   enum class Part { kNone, kReasoning, kContent, kCall };
-  // Appends what tells `part` from the one before.
+  // Starts `part`: appends the heading or the blank line that separates it from the previous part.
   void Begin(Part part, std::string* out);
   void Append(const AnswerDelta& delta, bool is_drafted, std::string* out);
   void Write(std::string_view text, ProvenanceColours::Ink ink, std::string* out);
@@ -74,8 +75,8 @@ class AnswerText {
   Part part_ = Part::kNone;
 };
 
-// Adds "reasoning", null without any, "content" and "tool_calls", [{"name": ..., "arguments":
-// "{...}"}, ...].
+// Adds "reasoning" (null if empty), "content" and "tool_calls":
+// [{"name": ..., "arguments": "{...}"}, ...].
 void AddToJson(const AnswerDelta& answer, nlohmann::json* json);
 
 }  // namespace tandem

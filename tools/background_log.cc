@@ -21,18 +21,18 @@ namespace tandem {
 namespace {
 
 constexpr char kLogger[] = "tandem";
-// How often a thread that cannot write looks whether it shall end.
+// How often a blocked writer checks whether it must stop.
 constexpr int kStepMilliseconds = 20;
 
 }  // namespace
 
-// Only the queue's thread logs here, so the queue is there for as long.
+// Only the queue's own thread logs here, so the queue outlives every call.
 class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   Sink(int descriptor, absl::Duration patience, spdlog::details::thread_pool* queue)
       : descriptor_(descriptor), patience_(patience), queue_(queue) {}
 
-  // From now on lines are dropped when the reader of the log does not keep up.
+  // After this call, Write gives up once the log's reader has read nothing for `patience`.
   void End() { is_over_ = true; }
 
  protected:
@@ -43,7 +43,7 @@ class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
     if (num_lost > num_said_) {
       const std::string words =
           absl::StrCat("log lines_lost=", num_lost - std::exchange(num_said_, num_lost),
-                       " reason=\"nobody read it\"");
+                       " reason=\"the reader is too slow\"");
       text = Formatted({kLogger, spdlog::level::warn, words});
     }
     has_given_up_ = !Write(text + Formatted(message));
@@ -57,7 +57,8 @@ class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
     return {buffer.data(), buffer.size()};
   }
 
-  // False if nobody reads it at the end. What cannot be written at all is gone.
+  // Returns false if the log is ending and its reader has stalled. Text that cannot be written, for
+  // example because the reader has closed its end, is dropped.
   bool Write(absl::string_view text) {
     Instant last_written = Instant::Now();
     while (!text.empty()) {
@@ -68,7 +69,7 @@ class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
         if (is_over_ && Instant::Now() - last_written > patience_) return false;
         continue;
       }
-      // Of a pipe that is ready this much does not wait.
+      // A pipe that polls as writable accepts this many bytes without blocking.
       const size_t size = std::min<size_t>(text.size(), PIPE_BUF);
       const ssize_t num_written = write(descriptor_, text.data(), size);
       if (num_written < 0 && errno != EINTR && errno != EAGAIN) return true;
@@ -94,7 +95,7 @@ BackgroundLog::BackgroundLog(int descriptor, const Limits& limits)
   auto logger = std::make_shared<spdlog::async_logger>(
       kLogger, sink_, queue_, spdlog::async_overflow_policy::overrun_oldest);
   logger->set_level(before_->level());
-  // It would write to standard error itself.
+  // The default handler writes to standard error.
   logger->set_error_handler([](const std::string&) {});
   spdlog::set_default_logger(std::move(logger));
 }
@@ -102,7 +103,7 @@ BackgroundLog::BackgroundLog(int descriptor, const Limits& limits)
 BackgroundLog::~BackgroundLog() {
   sink_->End();
   spdlog::set_default_logger(before_);
-  queue_.reset();  // after what waits is written
+  queue_.reset();  // joins its thread, after it has written the queued lines
 }
 
 }  // namespace tandem

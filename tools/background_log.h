@@ -9,20 +9,20 @@
 
 namespace tandem {
 
-// While one exists, the logger "tandem" makes nobody wait: lines go to a queue, and a thread writes
-// them to a descriptor as fast as that takes them. Where it does not, the oldest lines make room,
-// and a line says how many were lost once it does. A reader that is gone hears nothing.
+// While one exists, threads that use the logger "tandem" never block: lines go to a queue, and a
+// thread writes them to a descriptor. If the queue is full, the oldest lines are dropped, and a
+// later line says how many were lost. If the reader has closed its end, all lines are dropped.
 //
-// To be made by the thread whose blocked signals its thread shall block, too.
+// The writing thread inherits the signal mask of the thread that creates this object.
 class BackgroundLog {
  public:
   struct Limits {
-    size_t max_lines = 4096;  // that wait
-    // How long the end waits for somebody who reads nothing at all.
+    size_t max_lines = 4096;  // in the queue
+    // How long the destructor waits for a reader that reads nothing.
     absl::Duration patience = absl::Seconds(1);
   };
   BackgroundLog(int descriptor, const Limits& limits);
-  // What waits is written before it returns, as long as somebody reads it.
+  // Writes the queued lines before it returns, unless the reader stalls for `patience`.
   ~BackgroundLog();
   BackgroundLog(const BackgroundLog&) = delete;
   BackgroundLog& operator=(const BackgroundLog&) = delete;
@@ -30,9 +30,9 @@ class BackgroundLog {
  private:
   class Sink;
 
-  std::shared_ptr<spdlog::logger> before_;
+  std::shared_ptr<spdlog::logger> before_;               // the default logger, to restore
   std::shared_ptr<spdlog::details::thread_pool> queue_;  // and its thread
-  std::shared_ptr<Sink> sink_;                           // loggers may outlive this
+  std::shared_ptr<Sink> sink_;                           // loggers may outlive this object
 };
 
 }  // namespace tandem

@@ -35,7 +35,7 @@ class Pipe {
   int writer() const { return ends_[1]; }
   void CloseReader() { Close(&ends_[0]); }
   void CloseWriter() { Close(&ends_[1]); }
-  // All until nobody writes any more, or until it has so many bytes.
+  // Reads until the write end is closed or at least `most` bytes have been read.
   std::string Read(size_t most = SIZE_MAX) const {
     std::string text;
     char bytes[1000];
@@ -63,7 +63,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
-TEST(BackgroundLog, WritesAllThatIsRead) {
+TEST(BackgroundLog, WritesEveryLineToAReaderThatKeepsUp) {
   Pipe pipe;
   std::string text;
   std::thread reader([&] { text = pipe.Read(); });
@@ -82,7 +82,7 @@ TEST(BackgroundLog, WritesAllThatIsRead) {
 }
 
 // Row 115 of the bug catalogue.
-TEST(BackgroundLog, MakesNobodyWait) {
+TEST(BackgroundLog, NeverBlocksTheLoggingThread) {
   Pipe pipe;
   const auto before = spdlog::default_logger();
   {
@@ -94,7 +94,7 @@ TEST(BackgroundLog, MakesNobodyWait) {
   EXPECT_THAT(pipe.Read(), HasSubstr("line number="));
 }
 
-TEST(BackgroundLog, SaysHowMuchIsLost) {
+TEST(BackgroundLog, LogsTheNumberOfLostLines) {
   constexpr int kLines = 20'000;
   Pipe pipe;
   std::string text;

@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kWordsPerStep = 64;  // eight cache lines
 constexpr int kWordsPerLine = 8;
-// Passes over the buffer: at least so many, and for at least so long, so that a small buffer is
-// not judged by a moment.
+// Minimum number and duration of passes over the buffer, so that a small buffer is measured for
+// long enough.
 constexpr int kMinPasses = 8;
 constexpr std::chrono::milliseconds kMinTime{400};
 
@@ -37,11 +37,11 @@ int64_t ReadSize(const std::string& path) {
 
 }  // namespace
 
-// Memory in huge pages where the system has them. Move-less owner of a mapping.
+// Owns a mapping, in huge pages where the system has them. Not movable.
 class ReadBuffer::Mapping {
  public:
   explicit Mapping(int64_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
-    // One page more, so that the buffer can begin at a page's border.
+    // One page more, so that the buffer can begin on a page boundary.
     mapped_bytes_ = bytes_ + kHugePage;
     mapped_ =
         mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,7 +56,7 @@ class ReadBuffer::Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  uint64_t* data() const { return data_; }  // null if there is not that much memory
+  uint64_t* data() const { return data_; }  // null if the allocation failed
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -68,10 +68,11 @@ class ReadBuffer::Mapping {
 
 uint64_t SumWords(const uint64_t* words, int64_t count) {
   TANDEM_CHECK(count % kWordsPerStep == 0);
-  // Sixteen chains, which compilers turn into vectors: additions are never what is waited for.
+  // Sixteen independent sums, which compilers vectorize, so that additions are never the
+  // bottleneck.
   constexpr int kChains = 16;
-  // Memory's latency at this speed covers some 2 KiB per thread; the hardware alone asks for less
-  // than that ahead.
+  // In words. To hide memory latency at this bandwidth, each thread needs about 2 KiB in flight;
+  // the hardware prefetcher alone reads less than that ahead.
   constexpr int64_t kAhead = 512;
   uint64_t sums[kChains] = {};
   for (int64_t i = 0; i < count; i += kWordsPerStep) {
@@ -103,7 +104,8 @@ ReadBuffer::ReadBuffer(std::unique_ptr<Mapping> mapping, int num_parts, ThreadPo
       num_parts_(num_parts),
       pool_(pool),
       sums_(pool->num_threads() * kWordsPerLine) {
-  // Pages are given to the thread that first touches them, and read by the same.
+  // The system places a page near the thread that first touches it, so the same thread must read
+  // it.
   pool_->Run([&](int thread) {
     for (int part = 0; part < num_parts_; ++part) {
       const Share words = WordsOf(part, thread);
@@ -113,7 +115,8 @@ ReadBuffer::ReadBuffer(std::unique_ptr<Mapping> mapping, int num_parts, ThreadPo
 }
 
 ReadBuffer::~ReadBuffer() {
-  // Every word is 1, so that no compiler can leave the reading out.
+  // Use the sums, so that the compiler cannot drop the reads. Every word is 1, and each part is a
+  // multiple of kWordsPerStep words.
   uint64_t total = 0;
   for (const uint64_t sum : sums_) total += sum;
   TANDEM_CHECK(total % kWordsPerStep == 0);
@@ -167,7 +170,7 @@ int64_t LastLevelCacheBytes() {
 int64_t MemoryBufferBytes() {
   constexpr int64_t kLeast = 512 << 20;
   constexpr int64_t kMost = int64_t{4} << 30;
-  constexpr int64_t kCaches = 16;  // at most 6 % of the reads find the cache
+  constexpr int64_t kCaches = 16;  // at most 6 % of the reads hit the cache
   return std::clamp(kCaches * LastLevelCacheBytes(), kLeast, kMost);
 }
 

@@ -10,18 +10,19 @@
 
 namespace tandem {
 
-// How fast threads read memory, with nothing else to do: the limit of decoding.
+// How fast threads read memory when they do nothing else. This bounds the speed of decoding.
 struct ReadBandwidth {
   double bytes_per_second = 0.0;
   int64_t buffer_bytes = 0;
   int num_threads = 0;
 };
 
-// Memory in 2 MiB pages, every thread of a pool its own contiguous share of each part.
+// A buffer in 2 MiB pages, divided into parts. Each thread of a pool reads a contiguous share of
+// every part.
 class ReadBuffer {
  public:
-  // About `bytes` in `num_parts` parts. `pool` must outlive it. RESOURCE_EXHAUSTED if there is not
-  // that much memory.
+  // Allocates about `bytes` in `num_parts` parts. `pool` must outlive the result.
+  // RESOURCE_EXHAUSTED if the memory cannot be allocated.
   static absl::StatusOr<std::unique_ptr<ReadBuffer>> Create(int64_t bytes, int num_parts,
                                                             ThreadPool* pool);
   ~ReadBuffer();
@@ -29,7 +30,7 @@ class ReadBuffer {
   ReadBuffer& operator=(const ReadBuffer&) = delete;
 
   int64_t bytes() const;
-  // Reads the next part, after the last the first again. Returns bytes per second.
+  // Reads the next part, and starts over after the last. Returns bytes per second.
   double ReadPart();
 
  private:
@@ -44,15 +45,15 @@ class ReadBuffer {
   std::vector<uint64_t> sums_;  // a cache line for each thread
 };
 
-// Sums a buffer of about `bytes` in 2 MiB pages, every thread of the pool its own contiguous share,
-// over and over; the best of the passes counts, because whatever else runs only slows them.
-// RESOURCE_EXHAUSTED if there is not that much memory.
+// Sums a buffer of about `bytes` repeatedly, each thread of the pool a contiguous share. Returns
+// the fastest pass, because other load only slows passes down. RESOURCE_EXHAUSTED if the memory
+// cannot be allocated.
 absl::StatusOr<ReadBandwidth> MeasureReadBandwidth(int64_t bytes, ThreadPool* pool);
 
-// Bytes of the last-level cache of this machine; 0 if it does not tell.
+// Bytes of the last-level cache of this machine; 0 if unknown.
 int64_t LastLevelCacheBytes();
 
-// A buffer that no cache holds a notable part of.
+// The size of a buffer that is large enough that caches hold only a small part of it.
 int64_t MemoryBufferBytes();
 
 // The sum of 64-bit words, wrapping. REQUIRES: `count` is a multiple of 64.

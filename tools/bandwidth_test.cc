@@ -35,7 +35,7 @@ TEST(Bandwidth, TooMuchMemoryIsAnError) {
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(Bandwidth, TheMemoryBufferIsManyCaches) {
+TEST(Bandwidth, MemoryBufferIsLargerThanTheCaches) {
   EXPECT_GE(MemoryBufferBytes(), 512 << 20);
   EXPECT_LE(LastLevelCacheBytes(), MemoryBufferBytes());
 }

@@ -31,10 +31,9 @@
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
-#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -45,8 +44,8 @@ constexpr int kLinesRemembered = 1000;
 class LineSource {
  public:
   virtual ~LineSource() = default;
-  // The next line without its end; nothing after the last. A line that is too long, which is
-  // skipped, is an INVALID_ARGUMENT.
+  // Returns the next line without its line end, or nullopt at the end of the input.
+  // INVALID_ARGUMENT for a line that is too long, which is skipped.
   virtual std::optional<absl::StatusOr<std::string>> NextLine() = 0;
 };
 
@@ -68,7 +67,7 @@ class PlainLines final : public LineSource {
 class EditedLines final : public LineSource {
  public:
   explicit EditedLines(std::string prompt) : prompt_(std::move(prompt)) {
-    // Characters are those of UTF-8, as everything here.
+    // Text is UTF-8 everywhere in the program.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
     line_ = el_init("tandem", stdin, stdout, stderr);
@@ -82,9 +81,9 @@ class EditedLines final : public LineSource {
     el_set(line_, EL_PROMPT, &EditedLines::Prompt);
     el_set(line_, EL_EDITOR, "emacs");
     el_set(line_, EL_HIST, history, history_);
-    // While a line is edited, keys that send signals are keys like others.
+    // Keys such as Ctrl-C do not send signals while a line is edited.
     el_set(line_, EL_SETTY, "-d", "-isig", nullptr);
-    // It would make copies of narrow words and never free them.
+    // el_set would copy these narrow strings and never free the copies.
     el_wset(line_, EL_ADDFN, L"suspend", L"Stops the program", &EditedLines::Suspend);
     el_set(line_, EL_BIND, "^Z", "suspend", nullptr);
     el_wset(line_, EL_ADDFN, L"give-up", L"Gives the line up", &EditedLines::GiveUp);
@@ -139,20 +138,21 @@ class EditedLines final : public LineSource {
 
 bool IsTyped() { return isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0; }
 
-// The lines of standard input. Where that and standard output are a terminal, lines are asked for
-// with `prompt`, edited by libedit, and remembered for the arrow keys; Ctrl-C gives the line up,
-// which is then empty, and Ctrl-D on an empty one is the end. One at a time.
+// Opens the lines of standard input. If standard input and standard output are terminals, shows
+// `prompt` and edits lines with libedit, with a history for the arrow keys; Ctrl-C abandons the
+// line, which then reads as empty, and Ctrl-D on an empty line is the end. Only one may exist at a
+// time.
 std::unique_ptr<LineSource> OpenStandardInput(const std::string& prompt) {
   if (!IsTyped()) return std::make_unique<PlainLines>();
   return std::make_unique<EditedLines>(prompt);
 }
 
 constexpr char kHelp[] =
-    "/system TEXT   the system message, from now on; without TEXT none\n"
+    "/system TEXT   sets the system message; without TEXT removes it\n"
     "/k N|auto|0    most draft tokens per round; 0 decodes plainly\n"
-    "/tool TEXT     the result of the call that waits for one (with --tools)\n"
-    "/stats         of the last answer, and of all\n"
-    "/reset         forgets what was said\n"
+    "/tool TEXT     gives the result of the next open call (with --tools)\n"
+    "/stats         statistics of the last answer, and of all answers\n"
+    "/reset         forgets the conversation, except the system message\n"
     "/help          prints this\n"
     "/quit          ends, as Ctrl-D does\n"
     "Ctrl-C stops an answer. Anything else is a message to the model.\n";
@@ -184,9 +184,9 @@ absl::Status ChatFlags::Check() {
 }
 
 std::atomic<bool> was_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal sets it
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler sets it
 
-// While there is one, Ctrl-C sets a flag.
+// While an object of this class exists, Ctrl-C sets a flag.
 class InterruptFlag {
  public:
   InterruptFlag() : before_(std::signal(SIGINT, [](int) { was_interrupted = true; })) {
@@ -201,7 +201,7 @@ class InterruptFlag {
   void (*before_)(int);
 };
 
-// Everything except answers goes to standard error.
+// Prints a line to standard error, where everything except answers goes.
 void Tell(absl::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
 }
@@ -217,14 +217,14 @@ class ChatSession {
   absl::Status Run();
 
  private:
-  // The command that a line is, and what follows it.
+  // A command, and the rest of its line.
   using Words = std::pair<absl::string_view, absl::string_view>;
-  // False for /quit.
+  // Runs a command other than /tool. Returns false for /quit.
   bool Obey(const Words& words);
   void SetDraftTokens(const std::string& text);
   void TellStats() const;
-  // Prints the answer to a message, or to the result of a call. Returns errors of standard
-  // output and of the engine; tells those of the message.
+  // Prints the answer to a message, or to the result of a call. Returns errors of standard output
+  // and of the engine; prints errors about the message itself and returns OK.
   absl::Status Answer(const std::string& message, bool is_result);
   absl::Status GiveResult(const std::string& result);
   void TellEnd(const Completion& answer) const;
@@ -239,7 +239,7 @@ class ChatSession {
 };
 
 absl::Status ChatSession::Run() {
-  // At a terminal Ctrl-C never ends the program, not even between two lines.
+  // On a terminal Ctrl-C never ends the program, not even between two lines.
   std::optional<InterruptFlag> interrupt;
   if (is_typed_) interrupt.emplace();
   const std::unique_ptr<LineSource> lines = OpenStandardInput("> ");
@@ -287,8 +287,7 @@ bool ChatSession::Obey(const Words& words) {
   } else if (words.first == "/help") {
     std::fputs(kHelp, stderr);
   } else {
-    Tell(
-        absl::StrCat("tandem: there is no command ", words.first, "; /help lists those there are"));
+    Tell(absl::StrCat("tandem: ", words.first, ": no such command; /help lists the commands"));
   }
   return true;
 }
@@ -298,12 +297,12 @@ void ChatSession::SetDraftTokens(const std::string& text) {
   const absl::Status status = SetFromText("/k", text, kDraftTokenLimits, &draft_tokens);
   if (!status.ok()) return Tell(absl::StrCat("tandem: ", status.message()));
   conversation_.SetDraftTokens(draft_tokens);
-  Tell(engine_->drafter() == DrafterKind::kNone ? "there is no drafter"
+  Tell(engine_->drafter() == DrafterKind::kNone ? "the engine runs without a drafter"
                                                 : absl::StrCat("draft tokens: ", text));
 }
 
 void ChatSession::TellStats() const {
-  if (!last_.has_value()) return Tell("nothing was answered yet");
+  if (!last_.has_value()) return Tell("nothing answered yet");
   std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
   const RoundStats all = engine_->stats();
   Tell(absl::StrFormat("all answers %d tokens, %.2f per round; %s of the draft's tokens accepted",
@@ -344,7 +343,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
                 : absl::StatusOr<std::optional<Completion>>(conversation_.Say(message, callbacks));
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    Tell(absl::StrCat("tandem: ", tools_option_.WithRequestFieldNames(answer.status()).message()));
+    Tell(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());
@@ -372,7 +371,7 @@ void ChatSession::TellEnd(const Completion& answer) const {
     Tell(absl::StrCat("(the context of ", conversation_.room(),
                       " tokens is full; /reset begins a new conversation)"));
   } else if (answer.finish_reason == FinishReason::kLength) {
-    Tell(absl::StrCat("(cut off after ", num_tokens, " tokens, as --max-tokens says)"));
+    Tell(absl::StrCat("(cut off after ", num_tokens, " tokens, the limit of --max-tokens)"));
   }
   if (!is_typed_) return;
   Tell(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
@@ -397,10 +396,12 @@ absl::Status Run(const ChatFlags& flags) {
 
 Command AddChatCommand(CLI::App* program) {
   const auto flags = std::make_shared<ChatFlags>();
-  CLI::App* app = program->add_subcommand("chat", "Talk with the target in the terminal");
+  CLI::App* app =
+      program->add_subcommand("chat", "Hold a conversation with the target in the terminal");
   OptionGroup group(app);
   group.Add("--system", "TEXT", &flags->system, "The system message");
-  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Most tokens of an answer", {.low = 1});
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Maximum number of tokens of an answer",
+            {.low = 1});
   flags->tools_option.AddTo(&group);
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});

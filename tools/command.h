@@ -14,14 +14,15 @@ namespace tandem {
 // One command of the program. Its options live as long as the two functions.
 struct Command {
   CLI::App* app = nullptr;
-  // What the parser cannot know of the options. An error is a wrong command line: exit status 2.
+  // Checks what the parser cannot. An error is a wrong command line: exit status 2.
   std::function<absl::Status()> check;
-  // Does the job. Results go through Print (tools/standard_streams.h), all else to stderr, whose
-  // loss changes nothing; an error is exit status 1, of which results that were lost are one.
+  // Runs the command. Results go through Print (tools/standard_streams.h), everything else to
+  // stderr, where failed writes are ignored. An error means exit status 1; results that could not
+  // be written are an error.
   std::function<absl::Status()> run;
 };
 
-// Each adds its command to `program` (a file of its own, tools/<name>_command.cc).
+// Each adds its command to `program`. The command is defined in tools/<name>_command.cc.
 Command AddGenerateCommand(CLI::App* program);
 Command AddChatCommand(CLI::App* program);
 Command AddFetchCommand(CLI::App* program);

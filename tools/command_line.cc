@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// As llama.cpp has them.
+// Names of llama.cpp.
 constexpr std::pair<absl::string_view, absl::string_view> kLongNames[] = {{"-md", "--draft"}};
 
 std::string WithLongName(absl::string_view word) {
@@ -37,7 +37,7 @@ std::string SeeHelp(const CLI::App* app) {
   return absl::StrCat("see `", FullName(app), " --help`");
 }
 
-// Letters are too short to tell what was meant by them.
+// Names for suggestions. One-letter names are left out: they are too short to guess from.
 std::vector<std::string> LongOptions(const CLI::App* app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app->get_options()) {
@@ -71,8 +71,7 @@ std::string FullName(const CLI::App* app) {
 
 std::string HelpOf(const CLI::App* app) {
   const CLI::App* const parent = app->get_parent();
-  // An App is asked for its own help with the names before it; without one it would show that of
-  // the command that was named.
+  // App::help() of a parent would show the help of the parsed command, so call the formatter.
   return app->get_formatter()->make_help(app, parent == nullptr ? app->get_name() : FullName(app),
                                          CLI::AppFormatMode::Normal);
 }
@@ -100,10 +99,11 @@ std::string Explained(const CLI::App* program, const std::vector<std::string>& w
   if (!app->get_subcommands(nullptr).empty() && !absl::StartsWith(word, "-")) {
     return absl::StrCat(NoSuchCommand(app, word), "; ", SeeHelp(app));
   }
-  // Options before other words, since what follows one that is not known may be its value.
+  // Report options before other words: a word after an unknown option may be its value.
   const auto option = absl::c_find_if(words, is_option);
   if (option == words.end()) {
-    return absl::StrCat(word, ": `", FullName(app), "` expects no such word; ", SeeHelp(app));
+    return absl::StrCat(word, ": `", FullName(app), "` does not take this argument; ",
+                        SeeHelp(app));
   }
   const std::string name = option->substr(0, option->find('='));
   return absl::StrCat(name, ": no such option of `", FullName(app), "`",

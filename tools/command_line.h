@@ -1,4 +1,4 @@
-// Adds to the parser of options: llama.cpp's short names, and errors that help.
+// Additions to the option parser: llama.cpp's short names, and errors that suggest a correction.
 #ifndef TANDEM_TOOLS_COMMAND_LINE_H_
 #define TANDEM_TOOLS_COMMAND_LINE_H_
 
@@ -15,28 +15,28 @@ class ParseError;
 
 namespace tandem {
 
-// The words after the program's name. Names that the parser cannot have, of more than one letter
-// after one dash, are replaced: -md by --draft.
+// The arguments after the program's name. Replaces -md by --draft, because the parser does not
+// support names of several letters after a single dash.
 std::vector<std::string> WordsOf(int argc, const char* const* argv);
 
-// The command that the words have named, a benchmark of `bench` for instance; `program` itself if
-// they have named none.
+// The command that was parsed, for example a benchmark of `bench`; `program` itself if the
+// arguments name no command.
 const CLI::App* NamedCommand(const CLI::App* program);
-// With the names of its parents: "tandem bench kernels".
+// The command's name with those of its parents: "tandem bench kernels".
 std::string FullName(const CLI::App* app);
 
 // The text that `--help` prints.
 std::string HelpOf(const CLI::App* app);
 
-// An error for words that `program` could not parse, with the probable meaning and where to find
-// help: "--promt: no such option of `tandem generate`, did you mean --prompt? ...".
+// The error message for words that `program` could not parse, with a suggestion and a pointer to
+// the help: "--promt: no such option of `tandem generate`, did you mean --prompt? ...".
 std::string Explained(const CLI::App* program, const std::vector<std::string>& words,
                       const CLI::ParseError& error);
 // "`word`: no such command, did you mean ...?"
 std::string NoSuchCommand(const CLI::App* app, absl::string_view word);
 
-// `status`, naming the command's option where it begins with the engine's field that the option
-// sets: "--kv-memory: ..." for "kv_memory: ...".
+// Returns `status` with an engine field at its beginning replaced by the command's option for it:
+// "--kv-memory: ..." for "kv_memory: ...".
 absl::Status InOptionNames(const CLI::App* command, const absl::Status& status);
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Token
     return absl::UnimplementedError(absl::StrCat(
         path,
         ": has no chat template, so it cannot hold a conversation (`tandem fetch` lists "
-        "some that are)"));
+        "models that can)"));
   }
   return ChatFormat(tokenizer, std::move(chat_template));
 }
@@ -47,7 +47,7 @@ absl::StatusOr<AnswerReader::Options> ChatFormat::Put(ChatInput input, Request* 
 absl::StatusOr<AnswerReader::Options> ChatFormat::PutTurn(const Turn& turn,
                                                           Request* request) const {
   if (!request->prompt_ids.empty()) {
-    return FieldError("prompt_ids", "found token ids, allowed in a chat: a prompt of text");
+    return FieldError("prompt_ids", "found token ids, allowed in a chat: text");
   }
   ChatInput input;
   if (turn.system.has_value()) {
@@ -136,7 +136,7 @@ absl::StatusOr<Completion> Conversation::Answer(JsonValue message, const Callbac
     answer = engine_->Wait(id, kBetweenLooks);
   }
   RETURN_IF_ERROR(answer.status());
-  if (answer->text.empty()) return answer;  // nothing that a template could put
+  if (answer->text.empty()) return answer;  // a template cannot format an empty answer
   std::move(unsay).Cancel();
   said_.push_back(AssistantMessage(AnswerReader::Read(reading, answer->text)));
   return answer;

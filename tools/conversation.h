@@ -17,30 +17,31 @@
 
 namespace tandem {
 
-// How a conversation is put to a model: by its own template.
+// Formats a conversation as a prompt, with the model's own chat template.
 class ChatFormat {
  public:
-  // The format of the model at `path`. UNIMPLEMENTED naming it if it has no chat template.
-  // `tokenizer` must outlive the result.
+  // Loads the format of the model at `path`. UNIMPLEMENTED, with the path, if it does not have a
+  // chat template. `tokenizer` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const std::string& path, const Tokenizer* tokenizer);
-  // The format of an engine's target. `engine` must outlive the result.
+  // Loads the format of an engine's target. `engine` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const Engine* engine) {
     return Load(engine->target_info().path, &engine->tokenizer());
   }
 
-  // Makes of `request` the one for the answer to the last message of `input`, asked now: its
-  // prompt, the markers that its text shows, what strict functions hold it to, and, unless it is to
-  // go on past end tokens, the tokens that end an answer. Returns how the answer is read. Errors:
-  // those of EncodeChat and ChatAnswer::Of.
+  // Completes `request` so that it asks for the answer to the last message of `input`, with the
+  // current time as the template's date. Sets the prompt, the special tokens that the text shows,
+  // the constraint of strict functions and, unless `ignore_eos` is set, the tokens that end an
+  // answer. Returns the options for reading the answer. Errors: those of EncodeChat and
+  // ChatAnswer::Of.
   absl::StatusOr<AnswerReader::Options> Put(ChatInput input, Request* request) const;
 
-  // The rest of a conversation that has one message of the user.
+  // The parts of a one-message conversation other than the user's message.
   struct Turn {
     std::optional<std::string> system{};  // message
-    JsonValue tools = nullptr;            // as ChatInput's
+    JsonValue tools = nullptr;            // the same as in ChatInput
   };
-  // The same of a request whose prompt is the user's message. INVALID_ARGUMENT if its prompt is
-  // given as ids.
+  // Does the same for a request whose prompt is the user's message. INVALID_ARGUMENT if the prompt
+  // is given as token ids.
   absl::StatusOr<AnswerReader::Options> PutTurn(const Turn& turn, Request* request) const;
 
  private:
@@ -51,50 +52,52 @@ class ChatFormat {
   ChatTemplate template_;
 };
 
-// A conversation with an engine's target. Every message puts the whole of it to the target, which
-// reads from the prefix cache as much as that has. Thread-compatible.
+// A conversation with an engine's target. Every message sends the whole conversation, and the
+// engine takes the part that it already has from the prefix cache. Thread-compatible.
 class Conversation {
  public:
-  // `base` is every request without its prompt; its max_tokens are those of an answer.
+  // `base` has the settings of every request, without a prompt; its max_tokens limits an answer.
   // `engine` must outlive this object.
   Conversation(Engine* engine, ChatFormat format, Request base)
       : engine_(engine), format_(std::move(format)), base_(std::move(base)) {}
 
   struct Callbacks {
-    // Called once, before the first piece, with the request and how its answer is read.
+    // Called once, before the first piece, with the request and the options for reading its answer.
     std::function<void(const Request&, const AnswerReader::Options&)> on_begin;
-    // Called on a thread of the engine's; false ends the answer.
+    // Called on a thread of the engine; false ends the answer.
     std::function<bool(const Piece&)> on_piece;
-    // Asked several times a second and after each piece, on any thread; true ends the answer.
+    // Called several times a second and after each piece, on any thread; true ends the answer.
     std::function<bool()> is_interrupted;
   };
-  // The answer to `message`, which may be cut short: it counts as said all the same. After an error
-  // the message counts as not said. OUT_OF_RANGE, with the numbers, if the context is full.
+  // Sends `message` and returns the answer. An answer that was cut short also becomes a part of the
+  // conversation; after an error, neither message nor answer does. OUT_OF_RANGE, with the numbers,
+  // if the context is full.
   absl::StatusOr<Completion> Say(const std::string& message, const Callbacks& callbacks);
 
-  // The calls of the last answer that wait for a result, as messages have them.
+  // The calls of the last answer that do not have a result yet, as they appear in messages.
   std::vector<JsonValue> OpenCalls() const;
-  // Gives the first of them its result, and the answer to it if it was the last. Errors: Say's.
-  // REQUIRES: there is one.
+  // Gives the first open call its result. If it was the last one, returns the model's answer,
+  // otherwise nullopt. Errors: those of Say. REQUIRES: there is an open call.
   absl::StatusOr<std::optional<Completion>> GiveResult(const std::string& result,
                                                        const Callbacks& callbacks);
 
-  // The functions that the model may call from now on; null for none.
+  // Sets the functions that the model may call in later requests; null for no functions.
   void SetTools(JsonValue tools) { tools_ = std::move(tools); }
-  // The system message of all requests from now on; empty for none.
+  // Sets the system message of later requests; empty for no system message.
   void SetSystem(std::string system) { system_ = std::move(system); }
   const std::string& system() const { return system_; }
   void SetDraftTokens(int draft_tokens) { base_.draft_tokens = draft_tokens; }
-  // Forgets what was said, but for the system message.
+  // Forgets all messages except the system message.
   void Reset() { said_ = JsonValue::array(); }
 
-  // Most tokens of a prompt and its answer together, by the context and by the cache.
+  // The maximum number of tokens of a prompt and its answer together: the smaller of the context
+  // and the cache.
   int room() const;
 
  private:
-  // Makes of `request` the one for the answer to the last message.
+  // Completes `request` so that it asks for the answer to the last message.
   absl::StatusOr<AnswerReader::Options> PutNext(Request* request) const;
-  // The answer to `message`, which is said only with it.
+  // Adds `message`, gets the answer and adds that. Without an answer, removes `message` again.
   absl::StatusOr<Completion> Answer(JsonValue message, const Callbacks& callbacks);
 
   Engine* const engine_;
@@ -102,7 +105,7 @@ class Conversation {
   Request base_;
   std::string system_;
   JsonValue tools_ = nullptr;
-  JsonValue said_ = JsonValue::array();  // all messages except the system's
+  JsonValue said_ = JsonValue::array();  // all messages except the system message
 };
 
 }  // namespace tandem

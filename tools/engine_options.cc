@@ -35,7 +35,7 @@ void AddOne(CLI::App* app, const std::string& heading, const Parameter& paramete
   } else {
     option = group.Add(parameter.option, parameter.value, value, help, allowed...);
   }
-  // Each is given with the option's name.
+  // Each value needs the option's name again.
   if constexpr (std::is_same_v<Member, std::vector<std::string>>) option->allow_extra_args(false);
   if (*parameter.needs != '\0') option->needs(app->get_option(parameter.needs));
 }
@@ -51,19 +51,19 @@ void EngineFlags::AddTo(CLI::App* app, std::initializer_list<absl::string_view> 
       if (own != heading || *parameter.option == '\0') return;
       if (parameter.name == absl::string_view("draft_tokens") && !with_draft_tokens) return;
       if (parameter.name == absl::string_view("target") && prefers_real_pair) {
-        parameter.otherwise = "smollm2 where it was fetched, else the shipped storyteller-7m";
+        parameter.otherwise = "smollm2 if it was fetched, else the shipped storyteller-7m";
       }
       AddOne(app, std::string(heading), parameter, &(options.*member), allowed...);
     });
     if (heading == kEngineGroup) {
-      group.Add("--world", "N", &world, "The same as --tensor-parallel, which it stands in for",
+      group.Add("--world", "N", &world, "Another name for --tensor-parallel",
                 {.low = 1, .high = kMaxRanks, .unset = 0});
       group.Add("--rendezvous-secret-file", "F", &rendezvous_secret.file,
-                "A file that holds the secret of all ranks; needed where HOST is not a loopback "
+                "A file that holds the secret of all ranks; required if HOST is not a loopback "
                 "address [$TANDEM_RENDEZVOUS_SECRET, else none]");
     } else if (heading == kTransferGroup) {
       group.Add("--kv-transfer-secret-file", "F", &kv_transfer_secret.file,
-                "A file that holds the secret of all workers; needed where HOST is not a loopback "
+                "A file that holds the secret of all workers; required if HOST is not a loopback "
                 "address [$TANDEM_KV_TRANSFER_SECRET, else none]");
     }
   }
@@ -93,11 +93,11 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* chosen) const {
     chosen->target = pair.target;
     if (chosen->draft.empty()) chosen->draft = pair.draft;
   }
-  // A model that is missing fails the job, not the command line: the engine says so.
+  // A missing model is not an error of the command line. The engine reports it later.
   const absl::Status status = ResolveModels(chosen);
   RETURN_IF_ERROR(absl::IsNotFound(status) ? absl::OkStatus() : status);
   if (chosen->drafter == DrafterKind::kAuto) return absl::OkStatus();
-  // One that was asked for is for requests to choose, where they may.
+  // A draft that was given explicitly stays if requests may choose their drafter.
   const bool is_for_requests = chosen->all_drafters && !options.draft.empty();
   if (!HasModel(chosen->drafter) && !is_for_requests) chosen->draft.clear();
   if (!HasModel(chosen->drafter) || !chosen->draft.empty()) return absl::OkStatus();
@@ -106,7 +106,7 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* chosen) const {
 
 absl::Status EngineFlags::ChooseRanks(EngineOptions* chosen) const {
   if (world > 0 && chosen->tensor_parallel > 1 && world != chosen->tensor_parallel) {
-    return FieldError("--world", absl::StrCat("must be that of --tensor-parallel, which is ",
+    return FieldError("--world", absl::StrCat("must be the same as --tensor-parallel, which is ",
                                               chosen->tensor_parallel, ", got ", world));
   }
   if (world > 0) chosen->tensor_parallel = world;
@@ -149,7 +149,7 @@ int UsableThreads(int threads) {
   const int most = NumUsableProcessors();
   if (threads <= most) return threads;
   Log(LogLevel::kWarning, absl::StrCat("threads=", most, " reason=\"--threads ", threads,
-                                       " is more than the processors that there are\""));
+                                       " exceeds the number of usable processors\""));
   return most;
 }
 

@@ -21,8 +21,8 @@ namespace tandem {
 
 // The options of commands with an engine, as typed.
 struct EngineFlags {
-  // Without a target the pair of real models is taken where it is at hand, else the shipped pair;
-  // if false always the shipped pair.
+  // Which pair to use without --target. True: the real pair if it was fetched, else the shipped
+  // one. False: the shipped pair.
   bool prefers_real_pair = false;
   EngineOptions options;
   int world = 0;  // 0: not given
@@ -35,11 +35,11 @@ struct EngineFlags {
                                      .file_option = "--kv-transfer-secret-file",
                                      .variable = "TANDEM_KV_TRANSFER_SECRET"};
 
-  // Adds those of these groups (engine_parameters.h) to `app`, which must not outlive this object.
-  // `with_draft_tokens`: also -k.
+  // Adds the options of these groups (engine_parameters.h) to `app`, which must not outlive this
+  // object. `with_draft_tokens`: also adds -k.
   void AddTo(CLI::App* app, std::initializer_list<absl::string_view> groups = {kEngineGroup},
              bool with_draft_tokens = true);
-  // `options` with everything chosen that was left open. Errors are of the command line.
+  // Returns `options` with every open choice made. An error means that the command line is wrong.
   absl::StatusOr<EngineOptions> ToOptions() const;
 
  private:
@@ -48,17 +48,17 @@ struct EngineFlags {
   absl::Status ChooseRanks(EngineOptions* chosen) const;
 };
 
-// Runs `job`, or where this process is another rank than 0, follows rank 0 instead.
+// Runs `job` on rank 0; on any other rank follows rank 0 instead.
 absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job);
 
-// Adds the engine's options of these names, such as "threads", under the usual heading of `app`,
-// which must not outlive `options`.
+// Adds the engine options with these names, such as "threads", to `app` under "Options". `app` must
+// not outlive `options`.
 void AddEngineOptions(CLI::App* app, std::initializer_list<absl::string_view> names,
                       EngineOptions* options);
-// Whether an option of this name, such as "--kv-memory", is one of the engine's.
+// Whether `option`, such as "--kv-memory", is an option of the engine.
 bool IsEngineOption(absl::string_view option);
-// --threads as given, 0 if it was not, but no more than the processors that this process may use:
-// a warning in the log says so.
+// Returns `threads`, or the number of processors that this process may use if that is less; then
+// logs a warning. 0, the default, stays 0.
 int UsableThreads(int threads);
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// tandem features: the inputs of a model's layers for the tokens of texts, to train draft heads.
+// tandem features: writes the inputs of a model's layers for the tokens of texts, to train draft
+// heads.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -35,7 +36,7 @@ struct FeaturesFlags {
   std::string type = "f16";
 };
 
-// "2,15,last": `num_layers` for "last".
+// Parses a list such as "2,15,last", where "last" stands for `num_layers`.
 absl::StatusOr<std::vector<int>> ParseLayers(const std::string& text, int num_layers) {
   std::vector<int> layers;
   for (const absl::string_view word : absl::StrSplit(text, ',')) {
@@ -63,13 +64,14 @@ float LargestMagnitude(absl::Span<const float> values) {
   return largest;
 }
 
-// Reads texts one after the other, many of them in a pass, and gives the states that passes leave.
+// Runs texts through the target in order, several in a pass, and returns the states that each pass
+// leaves.
 class StateReader {
  public:
   StateReader(const Runtime* runtime, const std::vector<std::vector<TokenId>>* texts, bool as_half)
       : runtime_(*runtime), texts_(*texts), as_half_(as_half) {}
 
-  // The states of the next tokens, in order.
+  // Runs the next pass. Returns the states of its tokens, in order.
   absl::StatusOr<absl::Span<const std::byte>> Next() {
     std::vector<ForwardRequest> passes;
     int room = runtime_.chunk_tokens;
@@ -101,7 +103,7 @@ class StateReader {
     if (largest > kLargestF16) {
       return absl::OutOfRangeError(absl::StrCat("--type: found a state of ", largest,
                                                 ", allowed with f16: up to ", kLargestF16,
-                                                "; f32 holds all"));
+                                                "; use f32"));
     }
     halves_.resize(floats_.size());
     std::transform(floats_.begin(), floats_.end(), halves_.begin(), FloatToF16);
@@ -110,10 +112,10 @@ class StateReader {
   const Runtime& runtime_;
   const std::vector<std::vector<TokenId>>& texts_;
   const bool as_half_;
-  size_t text_ = 0;                   // being read
-  size_t num_read_ = 0;               // of its tokens
-  std::deque<KvSequence> sequences_;  // of the texts of a pass
-  int64_t num_tokens_ = 0;            // of all texts
+  size_t text_ = 0;                   // index of the text being read
+  size_t num_read_ = 0;               // tokens of this text
+  std::deque<KvSequence> sequences_;  // one for each text of a pass
+  int64_t num_tokens_ = 0;            // read from all texts
   std::vector<float> floats_;
   std::vector<uint16_t> halves_;
 };
@@ -128,12 +130,12 @@ absl::StatusOr<std::vector<TokenId>> IdsOf(const Prompt& prompt, const Runtime& 
   const int context = runtime.target->context_length();
   if (static_cast<int>(ids->size()) > context) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, ": has ", ids->size(), " tokens, and the context has ", context));
+        absl::StrCat(where, ": has ", ids->size(), " tokens, allowed: at most ", context));
   }
   return ids;
 }
 
-// An array of integers that are all at hand.
+// Makes an array of integers that are in memory. `values` must outlive the result.
 NpyArray Integers(std::string name, const std::vector<int32_t>* values) {
   return {.name = std::move(name),
           .type = "<i4",
@@ -197,8 +199,8 @@ Command AddFeaturesCommand(CLI::App* program) {
       ->required();
   group
       .Add("--layers", "A,B,C", &flags->layers,
-           "Layers whose inputs are written, from 0 on, by comma; last is the last state after "
-           "the final norm")
+           "Layers whose inputs are written, counted from 0 and separated by commas; last is the "
+           "state after the final norm")
       ->required();
   group
       .Add("--prompts", "F", &flags->prompts,
@@ -206,8 +208,8 @@ Command AddFeaturesCommand(CLI::App* program) {
       ->required();
   group
       .Add("--out", "F.npz", &flags->out,
-           "The .npz: ids and lengths of the texts, layers, and states [tokens, layers, hidden "
-           "size]")
+           "The .npz file to write: ids and lengths of the texts, layers, and states [tokens, "
+           "layers, hidden size]")
       ->required();
   group.Add("--type", "NAME", &flags->type, "Type of the states: f16 or f32",
             OneOf{{"f16", "f32"}});

@@ -1,4 +1,4 @@
-// tandem fetch: models that others have published, by name.
+// tandem fetch: fetches published models by name.
 #include <unistd.h>
 
 #include <cstdio>
@@ -53,7 +53,8 @@ absl::Status List() {
   return Print(text);
 }
 
-// Drafts are small and come with the program, so they need not be fetched.
+// Prints where the draft is. Drafts are small and come with the program, so they need not be
+// fetched.
 void SayDraft(const KnownModel& model) {
   const absl::StatusOr<std::string> draft = ModelNamed(model.draft);
   std::fprintf(stderr, "its draft %s %s\n", model.draft,
@@ -80,9 +81,9 @@ absl::Status Fetch(const KnownModel& model) {
 
 Command AddFetchCommand(CLI::App* program) {
   const auto flags = std::make_shared<FetchFlags>();
-  CLI::App* app = program->add_subcommand(
-      "fetch", "Fetch a model that others have published, or list those that are known");
-  app->add_option("name", flags->name, "Which; without it the known ones are listed")
+  CLI::App* app =
+      program->add_subcommand("fetch", "Fetch a published model, or list the known ones");
+  app->add_option("name", flags->name, "The model to fetch; without it, lists the known models")
       ->type_name("NAME");
   return {
       .app = app,

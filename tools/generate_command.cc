@@ -1,4 +1,4 @@
-// tandem generate: text from prompts, with a report of what speculation did.
+// tandem generate: generates text from prompts and reports the effect of speculation.
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,17 +18,15 @@
 #include "tandem/answer_reader.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
-#include "tools/constraint_options.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/report.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
-#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -68,12 +66,12 @@ struct GenerateFlags {
 
   absl::Status Check();
   Request BaseRequest() const;
-  // The one of a command line without --prompts.
+  // Returns the only request of a command line without --prompts.
   absl::StatusOr<Request> OnlyRequest() const;
   ChatFormat::Turn Turn() const { return {.system = system, .tools = tools}; }
-  // An engine's error in the words of the command line.
-  absl::Status WithRequestFieldNames(const absl::Status& status) const {
-    return tools_option.WithRequestFieldNames(constraint_flags.WithRequestFieldNames(status));
+  // Returns an engine's error with the names of command-line options.
+  absl::Status WithOptionNames(const absl::Status& status) const {
+    return tools_option.WithOptionNames(constraint_flags.WithOptionNames(status));
   }
   bool is_batch() const { return !prompts_file.empty(); }
 };
@@ -84,7 +82,7 @@ absl::StatusOr<std::vector<TokenId>> ParseIds(const std::string& text) {
     TokenId id = 0;
     if (!absl::SimpleAtoi(part, &id)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--prompt-ids: \"", part, "\" is not a token id; ids look like 1,2,3"));
+          absl::StrCat("--prompt-ids: \"", part, "\" is not a token id; give ids as in 1,2,3"));
     }
     ids.push_back(id);
   }
@@ -94,38 +92,38 @@ absl::StatusOr<std::vector<TokenId>> ParseIds(const std::string& text) {
 absl::Status GenerateFlags::Check() {
   engine.options.max_batch = is_batch() ? batch : 1;
   engine.options.max_generations = MostPromptsBegun(batch, compare);
-  // Later runs would find the prompt of the first.
+  // Otherwise later runs would reuse the first run's prompt.
   engine.options.prefix_cache = !compare;
-  if (compare) engine.options.draft_memory_bytes = 0;  // it would know the answers
+  if (compare) engine.options.draft_memory_bytes = 0;  // it would contain the answers
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {
     return absl::InvalidArgumentError(
-        "give one of --prompt, --prompt-file, --prompt-ids and --prompts");
+        "--prompt, --prompt-file, --prompt-ids, --prompts: only one of them may be given");
   }
   if (prompt_ids.has_value()) RETURN_IF_ERROR(ParseIds(*prompt_ids).status());
   if (chat && prompt_ids.has_value()) {
-    return absl::InvalidArgumentError("--chat: the prompt is a message, of text: not --prompt-ids");
+    return absl::InvalidArgumentError("--chat: needs a text prompt, not --prompt-ids");
   }
   for (const auto& [option, count] :
        {std::pair("--logprobs", logprobs), std::pair("--prompt-logprobs", prompt_logprobs)}) {
     if (count >= 0 && !json) {
       return absl::InvalidArgumentError(
-          absl::StrCat(option, ": is in the JSON only: give --json, too"));
+          absl::StrCat(option, ": needs --json, because only the JSON has log-probabilities"));
     }
   }
   if (system.has_value() && !chat) {
-    return absl::InvalidArgumentError("--system: is a message of a chat: give --chat, too");
+    return absl::InvalidArgumentError("--system: needs --chat");
   }
   if (tools_option.is_given() && !chat) {
-    return absl::InvalidArgumentError("--tools: are functions of a chat: give --chat, too");
+    return absl::InvalidArgumentError("--tools: needs --chat");
   }
   ASSIGN_OR_RETURN(tools, tools_option.Read());
   for (const std::string& text : stop) {
-    if (text.empty()) return absl::InvalidArgumentError("--stop: the text is empty");
+    if (text.empty()) return absl::InvalidArgumentError("--stop: must not be empty");
   }
-  // Without a seed the runs to compare would draw differently.
+  // Without a seed the compared runs would draw different random numbers.
   if (compare && !sampling.seed.has_value()) {
     std::random_device entropy;
     sampling.seed = uint64_t{entropy()} << 32 | entropy();
@@ -136,9 +134,9 @@ absl::Status GenerateFlags::Check() {
     ASSIGN_OR_RETURN(prediction, ReadFile(prediction_file));
   }
   if (sampling.params.min_tokens > max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("--min-tokens: ", sampling.params.min_tokens,
-                                                   " is more than --max-tokens, which is ",
-                                                   max_tokens));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-tokens: found ", sampling.params.min_tokens,
+                     ", allowed: at most --max-tokens, which is ", max_tokens));
   }
   return absl::OkStatus();
 }
@@ -179,12 +177,12 @@ absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
   return request;
 }
 
-// Runs one request, showing its text as it is written: at a terminal, drafted text in green.
+// Runs one request and streams its text to standard output; on a terminal, draft tokens are green.
 absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
                                     const AnswerReader::Options& reading) {
   std::optional<AnswerText> text;
   if (StandardOutputTakesColours()) {
-    // The tokens that the engine would make of the text.
+    // AnswerText needs the prompt as token ids; encode it the same way as the engine.
     if (request.prompt_ids.empty()) {
       ASSIGN_OR_RETURN(std::vector<TokenId> ids,
                        engine->tokenizer().Encode(request.prompt, request.special));
@@ -213,17 +211,17 @@ absl::Status RunOne(const GenerateFlags& flags) {
   if (flags.chat) {
     ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
-    RETURN_IF_ERROR(flags.WithRequestFieldNames(put.status()));
+    RETURN_IF_ERROR(flags.WithOptionNames(put.status()));
     reading = *std::move(put);
   }
   absl::StatusOr<Completion> shown =
       flags.json ? engine->Generate(request) : RunShown(engine.get(), request, reading);
-  RETURN_IF_ERROR(flags.WithRequestFieldNames(shown.status()));
+  RETURN_IF_ERROR(flags.WithOptionNames(shown.status()));
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
     ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
   }
-  // The first run is a cold one, which nothing warm stands next to.
+  // With a comparison, report a warm run: the first run was cold.
   const Completion& completion =
       comparison.has_value() ? comparison->speculative.completions[0] : *shown;
   if (!flags.json) {
@@ -253,52 +251,54 @@ absl::Status RunBatch(const GenerateFlags& flags) {
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
-       .in_its_names =
-           [&](const absl::Status& status) { return flags.WithRequestFieldNames(status); }},
+       .in_its_names = [&](const absl::Status& status) { return flags.WithOptionNames(status); }},
       &reader, engine.get());
 }
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
-  OptionGroup group(app, "Prompt (one of these, else standard input)");
-  group.Add("-p,--prompt", "TEXT", &flags->prompt, "Text");
-  group.Add("--prompt-file", "F", &flags->prompt_file, "A text file");
-  group.Add("--prompt-ids", "1,2,3", &flags->prompt_ids, "Token ids, taken as they are");
+  OptionGroup group(app, "Prompt (at most one source; default: standard input)");
+  group.Add("-p,--prompt", "TEXT", &flags->prompt, "The text of the prompt");
+  group.Add("--prompt-file", "F", &flags->prompt_file, "A text file with the prompt");
+  group.Add("--prompt-ids", "1,2,3", &flags->prompt_ids, "The token ids of the prompt");
   group.Add("--prompts", "F.jsonl", &flags->prompts_file,
             "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}, run as a batch");
   group.AddFlag("--chat", &flags->chat,
-                "The prompt is a message, put to the model by its chat template");
-  group.Add("--system", "TEXT", &flags->system, "The system message before it, with --chat");
+                "Treat the prompt as a user's message and format it with the chat template");
+  group.Add("--system", "TEXT", &flags->system, "The system message, with --chat");
   flags->tools_option.AddTo(&group);
   group.Add("--prediction", "F", &flags->prediction_file,
-            "A text of which the output may say much again: it is drafted from, for nothing");
-  group.Add("--batch", "N", &flags->batch, "Prompts at a time with --prompts", kBatchLimits);
+            "A text that the output may repeat in large parts: draft tokens are taken from it");
+  group.Add("--batch", "N", &flags->batch, "Number of prompts to run at a time, with --prompts",
+            kBatchLimits);
 }
 
 void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
   OptionGroup group(app, "Output");
-  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Most tokens to write", {.low = 1});
+  group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Maximum number of tokens to generate",
+            {.low = 1});
   group.Add("--stop", "TEXT", &flags->stop, "Text to stop before; repeatable");
   group.Add("--stop-token", "ID", &flags->stop_tokens, "Token id to stop at; repeatable");
-  group.AddFlag("--ignore-eos", &flags->ignore_eos, "Go on past the model's end tokens");
+  group.AddFlag("--ignore-eos", &flags->ignore_eos, "Continue past the model's end tokens");
   group.Add("--logprobs", "N", &flags->logprobs,
             "Report each token's log-probability and the N largest (with --json)", kLogprobLimits);
   group.Add("--prompt-logprobs", "N", &flags->prompt_logprobs,
-            "The same of the prompt's tokens (with --json)", kLogprobLimits);
+            "Report the same for the prompt's tokens (with --json)", kLogprobLimits);
   group.Add("--logprobs-mode", "NAME", &flags->logprobs_mode,
-            "raw: of the model; processed: of the distribution drawn from",
+            "raw: log-probabilities of the model; processed: of the distribution that tokens are "
+            "drawn from",
             OneOf{{"raw", "processed"}});
   group.AddFlag("--compare", &flags->compare,
-                "Run three times more each way, plainly and with speculation in turns, and report "
-                "medians, their spread and whether the tokens are the same; no run drafts from an "
-                "earlier one's text (as with --draft-memory 0)");
-  group.AddFlag("--json", &flags->json, "One JSON object instead of text and report");
+                "Then run three times plainly and three times with speculation, alternating, and "
+                "report medians, their spread and whether the tokens are the same; runs do not "
+                "draft from the text of earlier runs (as with --draft-memory 0)");
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of text and report");
 }
 
 }  // namespace
 
 Command AddGenerateCommand(CLI::App* program) {
   const auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* app = program->add_subcommand("generate", "Write text after a prompt");
+  CLI::App* app = program->add_subcommand("generate", "Generate text after a prompt");
   AddPromptOptions(app, flags.get());
   flags->sampling.AddTo(app);
   flags->constraint_flags.AddTo(app);

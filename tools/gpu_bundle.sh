@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # tools/gpu_bundle.sh [--with-data] [FOLDER]
 #
-# Builds the programs for a machine with an H100 or H200, and packs them: FOLDER.tar.xz
-# (build/gpu_bundle.tar.xz) of at most 14 MiB has tandem and gpu_test, the shared libraries that they
-# need except for the C library, and run_gpu_checks.sh, which finds golden data and models in the
+# Builds the programs for a machine with an H100 or H200 and packs them into FOLDER.tar.xz
+# [build/gpu_bundle.tar.xz], at most 14 MiB: tandem and gpu_test, the shared libraries that they
+# need except the C library, and run_gpu_checks.sh, which takes golden data and models from the
 # repository in which it is started. --with-data packs these too, for a machine without the
-# repository; the limit is then 64 MiB. CUDAARCHS names other architectures than 90a-real.
+# repository; the limit is then 64 MiB. CUDAARCHS selects other architectures than 90a-real.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,9 +22,9 @@ fi
 folder=${1:-build/gpu_bundle}
 [ $# -le 1 ] || die "usage: tools/gpu_bundle.sh [--with-data] [FOLDER]"
 [ ! -e "$folder" ] || [ -f "$folder/run_gpu_checks.sh" ] || [ -z "$(ls -A "$folder")" ] ||
-  die "$folder holds something else"
+  die "$folder: must be empty or an earlier bundle"
 if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
-  say "skipped: nvcc is missing, and device code needs it"
+  say "skipped: nvcc is missing, which compiles the device code"
   exit 0
 fi
 
@@ -43,8 +43,8 @@ programs=("$build/tandem" "$build/tests/simt/gpu_test")
 for program in "${programs[@]}"; do
   strip -o "$folder/$(basename "$program")" "$program"
 done
-# The C library is the machine's own. The C++ library should be, too: newer ones serve older programs,
-# and a sanitizer may need the newer one. Ours is a fallback.
+# Use the machine's C library, and its C++ library too if possible: a newer one runs older programs,
+# and a sanitizer may need the newer one. The bundled C++ library is a fallback.
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   while read -r library; do
     case "$library" in
@@ -63,8 +63,8 @@ fi
 name=$(basename "$folder")
 tar -C "$(dirname "$folder")" -cf - "$name" | xz -9 -T1 >"$folder.tar.xz"
 size=$(stat -c %s "$folder.tar.xz")
-[ "$size" -le "$most_bytes" ] || die "$folder.tar.xz has $size bytes, more than $most_bytes"
-say "$folder.tar.xz has $size bytes; there, in the root of this repository:"
+[ "$size" -le "$most_bytes" ] || die "$folder.tar.xz: at most $most_bytes bytes, got $size"
+say "$folder.tar.xz has $size bytes; run there, in the root of this repository:"
 cat <<COMMANDS
 python3 -I -m tarfile -e $folder.tar.xz /tmp
 /tmp/$name/run_gpu_checks.sh OUT/1 --group 1

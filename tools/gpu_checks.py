@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Runs the checks that need a GPU: tests, golden models, benchmarks, PyTorch's passes, sanitizers.
 
-tools/gpu_bundle.sh puts this and its programs into one folder. Steps come in groups whose time
-limits add up to at most 570 s; --list prints them. Each step has a time limit, and one that fails
-or has nothing to run on does not stop the others. The given folder gets
+tools/gpu_bundle.sh packs this script and its programs into one folder. The steps are in groups
+whose time limits add up to at most 570 s; --list prints them. Each step has a time limit, and a
+step that fails or is skipped does not stop the others. The results folder gets
   results.jsonl   a line for each step (step, status, seconds, why) and for each measurement
-  summary.txt     the same as tables, written anew after each step
-  log.txt         the output of every command, the last MiB of each
-status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or ran out of
-time, else with 0.
+  summary.txt     the same as tables, rewritten after each step
+  log.txt         the last MiB of each command's output
+status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or timed out,
+else with 0.
 """
 
 import argparse
@@ -26,20 +26,20 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Small shapes only: under a sanitizer a test takes some hundred times as long.
+# Only tests with small shapes: under a sanitizer a test takes about a hundred times as long.
 SANITIZED_TESTS = "-*Long*:BenchDevice*:Meter.Replays*"
-# A group's steps together, in seconds, with the search for the device.
+# Time limit of a group in seconds, including the search for the device.
 GROUP_SECONDS = 570
 DEVICE_SECONDS = 40
 LOGGED_BYTES = 1 << 20
-# What `bench device` and torch_passes.py measure. A cache of llama-8b takes 128 KiB a token, of
-# llama-70b 320: with the weights everything fits into 70 GiB.
+# Sizes that `bench device` and torch_passes.py measure. The cache of llama-8b takes 128 KiB per
+# token, that of llama-70b 320 KiB: together with the weights everything fits into 70 GiB.
 USUAL = {"--rows": "1,2,4,5,8,16,32,64,256,512,2048", "--batches": "1,4,16,64",
          "--contexts": "0,1024,4096"}
 LONG = {"--rows": "1,5,64,512,2048", "--batches": "1,4", "--contexts": "32768"}
 LARGE = {"--rows": "1,5,64,512", "--batches": "1,16", "--contexts": "0,4096"}
 QUICK = {"--rows": "1,2", "--batches": "1", "--contexts": "16"}
-# A shape, sizes, and further options for `bench device` alone: how weights and cache are stored.
+# Shape, sizes, and options for `bench device` only: how weights and cache are stored.
 SHAPES = {
     "llama-8b": ("llama-8b", USUAL, []),
     "llama-1b": ("llama-1b", USUAL, []),
@@ -75,7 +75,7 @@ class Checks:
         self.results = open(self.out / "results.jsonl", "w", encoding="utf-8")
         self.log = open(self.out / "log.txt", "w", encoding="utf-8")
         self.lines = []
-        self.missing = None  # the reason if there is none
+        self.missing = None  # the reason why the device is missing
 
     # ---- Running and recording ----
 
@@ -87,11 +87,11 @@ class Checks:
     def program(self, name):
         path = self.programs / name
         if not path.is_file():
-            raise Skipped(f"there is no {name} here")
+            raise Skipped(f"the program {name} is missing")
         return str(path)
 
     def run(self, command, on_line=None):
-        """The command's exit status and output. Raises subprocess.TimeoutExpired."""
+        """Runs a command. Returns its exit status and output. Raises subprocess.TimeoutExpired."""
         self.log.write("$ " + " ".join(command) + "\n")
         self.log.flush()
         left = self.step_deadline - time.monotonic()
@@ -103,7 +103,7 @@ class Checks:
         try:
             output, _ = process.communicate(timeout=left)
         except subprocess.TimeoutExpired as expired:
-            os.killpg(process.pid, signal.SIGKILL)  # and its children
+            os.killpg(process.pid, signal.SIGKILL)  # the command and its children
             output, _ = process.communicate()
             expired.output = output
             self.log.write(output[-LOGGED_BYTES:] + "-> stopped\n")
@@ -154,7 +154,7 @@ class Checks:
             first = next(line for line in output.splitlines() if line.startswith("{"))
             return json.loads(first)["device"]
         lines = output.strip().splitlines()
-        self.missing = lines[-1] if lines else "no word"
+        self.missing = lines[-1] if lines else "no output"
         if f"{self.device}: " in self.missing:
             raise Skipped(self.missing)
         self.missing = f"the probe ended with status {status}: {self.missing}"
@@ -224,7 +224,7 @@ class Checks:
         for folder in folders:
             tensors = read_safetensors(folder / "golden.safetensors")
             prompt, want = tensors["input_ids"][:8], tensors["greedy_ids"]
-            # The reference's cache rounds nothing.
+            # The reference keeps its cache in f32.
             how = ["--drafter", "none", "--kv-cache", "f32"]
             cpu = self.generate("cpu", folder, prompt, len(want), *how)
             try:
@@ -237,20 +237,21 @@ class Checks:
             line = {"golden": folder.name, "tokens": len(want), "as_reference": same(got, want),
                     "cpu_as_reference": same(cpu, want), "as_cpu": same(got, cpu)}
             self.record(line)
-            # Rounding activations to bf16 moves close decisions, also on CPUs that do so; none of
-            # them stands in a text's first quarter.
+            # Rounding activations to bf16 changes close decisions, also on CPUs that round. The
+            # first quarter of a golden text does not have close decisions.
             least = max(line["cpu_as_reference"], len(want) // 4)
             if line["as_reference"] < least and "bf16" not in folder.name:
                 wrong.append(f"{folder.name} after {line['as_reference']} tokens")
         if wrong:
-            raise Failed("unlike the reference: " + ", ".join(wrong))
+            raise Failed("differs from the reference: " + ", ".join(wrong))
         return f"{len(folders)} models"
 
     def pair(self):
-        """The shipped pair writes the target's own text, greedy and seeded, and the same text as the CPU."""
+        """Checks that the shipped pair writes the target's own text, greedy and seeded, and
+        compares the text with the CPU's."""
         target = self.data / "models/storyteller-7m"
         if not target.is_dir():
-            raise Skipped(f"there is no {target}")
+            raise Skipped(f"{target} is missing")
         prompt, count = [1, 40, 300, 77, 12], 24 if self.is_quick else 128
         plain = self.generate(self.device, target, prompt, count, "--drafter", "none")
         cpu = self.generate("cpu", target, prompt, count, "--drafter", "none", "--kv-cache", "bf16")
@@ -261,17 +262,18 @@ class Checks:
                                     str(self.data / "models/storyteller-1m"), "-k", str(length),
                                     "--top-p", "0.95", temperature=0.8)
             if drafted != seeded:
-                raise Failed(f"with {length} draft tokens another seeded text after "
-                             f"{same(drafted, seeded)}")
+                raise Failed(f"with {length} draft tokens the seeded text differs after "
+                             f"{same(drafted, seeded)} tokens")
         for length in (1, 4, 8):
             drafted = self.generate(self.device, target, prompt, count, "--draft",
                                     str(self.data / "models/storyteller-1m"), "-k", str(length))
             if drafted != plain:
-                raise Failed(f"with {length} draft tokens other text after {same(drafted, plain)}")
-        return f"{same(plain, cpu)} of {count} tokens before the CPU says something else"
+                raise Failed(f"with {length} draft tokens the text differs after "
+                             f"{same(drafted, plain)} tokens")
+        return f"the first {same(plain, cpu)} of {count} tokens are the same as on the CPU"
 
     def benchmark(self, command, **more):
-        """Runs `tandem bench` and records its measurements, each with `more`."""
+        """Runs `tandem bench` and records its measurements, adding the fields `more` to each."""
         number = 0
 
         def keep(line):
@@ -280,7 +282,7 @@ class Checks:
                 try:
                     report = json.loads(line)
                 except ValueError:
-                    return  # cut off
+                    return  # a line that was cut off
                 for run in report.pop("runs", [{}]):
                     self.record({"bench": command[0], **report, **run, **more})
                     number += 1
@@ -291,7 +293,7 @@ class Checks:
         return f"{number} lines"
 
     def sizes(self, name):
-        """The shape's name and how much of it is measured, as options."""
+        """Returns the shape's name, and options for the sizes to measure."""
         shape, sizes, _ = SHAPES[name]
         told = [word for pair in (QUICK if self.is_quick else sizes).items() for word in pair]
         often = ["--repeat", "1", "--sample-ms", "0"] if self.is_quick else ["--repeat", "5"]
@@ -304,7 +306,7 @@ class Checks:
                                *SHAPES[name][2], *small], shape=name)
 
     def torch_shape(self, name):
-        """The same passes in PyTorch, where this machine has it."""
+        """Measures the same passes in PyTorch, if it is installed."""
         if importlib.util.find_spec("torch") is None:
             raise Skipped("there is no PyTorch here")
         shape, sizes = self.sizes(name)
@@ -336,14 +338,14 @@ class Checks:
         return ", ".join(told)
 
     def bench_large_pair(self):
-        """A large target with synthetic acceptance, through the whole engine."""
+        """Measures a large target with synthetic acceptance, through the whole engine."""
         target, draft = ("tiny", "tiny") if self.is_quick else ("llama-8b", "llama-1b")
         place = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
         need = 0 if self.is_quick else 20 << 30
         if shutil.disk_usage(place).free < need:
             place = tempfile.gettempdir()
         if shutil.disk_usage(place).free < need:
-            raise Skipped(f"{place} has no {need >> 30} GiB")
+            raise Skipped(f"{place} does not have {need >> 30} GiB of free space")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             for role, shape in (("target", target), ("draft", draft)):
                 status, output = self.run([self.program("tandem"), "make-random", "--shape", shape,
@@ -390,7 +392,7 @@ class Checks:
         return text
 
     def write_summary(self):
-        """A run that is killed here leaves the summary before."""
+        """Replaces the summary atomically: if this process is killed, the previous one stays."""
         part = self.out / "summary.part"
         part.write_text(self.summary(), encoding="utf-8")
         part.replace(self.out / "summary.txt")
@@ -405,7 +407,7 @@ def best_ms(line):
 
 
 def read_safetensors(path):
-    """The tensors of int32, as lists."""
+    """Returns the int32 tensors of a file as lists."""
     data = path.read_bytes()
     (size,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8:8 + size])
@@ -419,7 +421,7 @@ def read_safetensors(path):
 
 
 def same(one, other):
-    """How many tokens two lists have in common before they part."""
+    """Returns the length of the common prefix of two lists."""
     count = 0
     for a, b in zip(one, other):
         if a != b:
@@ -446,7 +448,7 @@ def limit_of(text):
 
 
 def groups(checks):
-    """The steps (name, limit in seconds, action) of each group: correctness comes first, then
+    """Returns the steps (name, limit in seconds, action) of each group: correctness first, then
     speed, then PyTorch's speed, then the slow tools."""
     def bench(name, limit):
         return f"bench-{name}", limit, lambda: checks.bench_shape(name)
@@ -487,10 +489,10 @@ def main():
     parser.add_argument("--device", default="cuda:0",
                         help="cuda:N, or cpu to try the steps [cuda:0]")
     parser.add_argument("--seconds", type=float,
-                        help=f"for everything [{GROUP_SECONDS} for a group, else 3600]")
+                        help=f"total time limit [{GROUP_SECONDS} for a group, else 3600]")
     parser.add_argument("--limit", type=limit_of, action="append", default=[],
-                        metavar="STEP=SECONDS", help="another limit of a step, any number of times")
-    parser.add_argument("--quick", action="store_true", help="sizes that show that it runs")
+                        metavar="STEP=SECONDS", help="change a step's limit; repeatable")
+    parser.add_argument("--quick", action="store_true", help="use small sizes, to try the steps")
     parser.add_argument("--programs", help="folder of tandem and gpu_test [this file's]")
     parser.add_argument("--data", help="folder of models/ and tests/data/ [this file's]")
     arguments = parser.parse_args()
@@ -502,7 +504,7 @@ def main():
                 print(number, name, limit)
         return
     if arguments.out is None:
-        parser.error("the folder for the results is missing")
+        parser.error("out: the folder for the results must be given")
     checks = Checks(arguments)
     every = groups(checks)
     if arguments.group is not None and not 1 <= arguments.group <= len(every):
@@ -511,7 +513,7 @@ def main():
     only = [name for name in arguments.only.split(",") if name]
     unknown = set(only) - {name for name, _, _ in steps}
     if unknown:
-        parser.error(f"--only: {', '.join(sorted(unknown))}: not one of "
+        parser.error(f"--only: {', '.join(sorted(unknown))}: must be among "
                      + ", ".join(name for name, _, _ in steps))
     checks.step("device", DEVICE_SECONDS, checks.find_device, needs_device=False)
     for name, limit, action in steps:

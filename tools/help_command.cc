@@ -1,4 +1,4 @@
-// tandem help: the commands, or the options of one.
+// tandem help: lists the commands, or the options of one command.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,8 +28,9 @@ absl::StatusOr<CLI::App*> Find(CLI::App* app, const std::vector<std::string>& wo
 
 Command AddHelpCommand(CLI::App* program) {
   const auto words = std::make_shared<std::vector<std::string>>();
-  CLI::App* app = program->add_subcommand("help", "List the commands, or the options of one");
-  app->add_option("command", *words, "Whose options")->type_name("COMMAND");
+  CLI::App* app =
+      program->add_subcommand("help", "List the commands, or the options of one command");
+  app->add_option("command", *words, "The command whose options to list")->type_name("COMMAND");
   return {.app = app,
           .check = [=] { return Find(program, *words).status(); },
           .run = [=]() -> absl::Status {

@@ -1,4 +1,4 @@
-// tandem inspect: what a model holds, and how fast this machine could decode with it.
+// tandem inspect: describes a model, and how fast this machine could decode with it.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -48,14 +48,14 @@ struct InspectFlags {
   int tensor_parallel = 1;
   bool json = false;
   bool config_only = false;
-  EngineOptions options;  // its threads and allow_unknown_config
+  EngineOptions options;  // only threads and allow_unknown_config are used
 };
 
-// What conversations with a model can be made of.
+// The chat features of a model.
 struct ChatFacts {
-  std::string problem{};  // of a template that cannot be used
+  std::string problem{};  // why the template cannot be used; else empty
   bool has_template = false;
-  bool takes_tools = false;  // the template has a place for them
+  bool takes_tools = false;  // whether the template has a place for tools
   std::optional<ReasoningFormat> reasoning{};
 };
 
@@ -67,16 +67,16 @@ struct Inspection {
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
-  std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
-  std::optional<ChatFacts> chat;      // nothing without a tokenizer
-  std::optional<ModelInfo> draft;     // as the engine would begin with it
-  std::optional<ModelConfig> head;    // of a draft that is one, with the layers that it reads
-  std::string device;                 // where models were loaded, if --device asked for it
+  std::optional<int> tokenizer_size;  // tokens; nullopt if the model uses its target's tokenizer
+  std::optional<ChatFacts> chat;      // nullopt without a tokenizer
+  std::optional<ModelInfo> draft;     // the engine's initial choices for --draft
+  std::optional<ModelConfig> head;    // of --draft, if it is a draft head
+  std::string device;                 // where the models were loaded, with --device
   std::vector<std::string> products;  // Backend::product_report
-  std::vector<std::string> ranks;     // what each holds, if --tensor-parallel asked for them
-  std::string known_draft;            // the name of the draft that is known for it, or empty
+  std::vector<std::string> ranks;     // the contents of each rank, with --tensor-parallel
+  std::string known_draft;            // the name of the model's known draft, or empty
   ReadBandwidth memory;
-  std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
+  std::optional<ReadBandwidth> cache;  // if the matrices fit into the last-level cache
 
   double TokensPerSecondAt(const ReadBandwidth& limit) const {
     return limit.bytes_per_second / static_cast<double>(bytes_read_per_token);
@@ -87,7 +87,7 @@ int64_t BytesOf(const ConstMatrixView& matrix) {
   return matrix.rows * static_cast<int64_t>(RowBytes(matrix.dtype, matrix.cols));
 }
 
-// Adds up the tensors that the configuration asks for; each must be there, with its shape.
+// Counts the tensors that the configuration requires. A missing one, or another shape, is an error.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   double read = 0.0;
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
@@ -111,15 +111,15 @@ ChatFacts ChatFactsOf(const std::string& path, const Tokenizer& tokenizer) {
           .reasoning = ReasoningFormat::Of(*chat, tokenizer)};
 }
 
-// By its name as it was typed, or by its file.
+// Returns the known draft of a model, found by the model's name as typed or by its file.
 std::string KnownDraftOf(const std::string& typed, const std::string& path) {
   const KnownModel* const known = KnownModelAt(path);
   const std::optional<KnownPair> pair = FindKnownPair(known == nullptr ? typed : known->name);
   return pair.has_value() ? pair->draft : "";
 }
 
-// The choices of an engine at its start, before it has learned anything: those of a draft, and
-// those of a device, where --device asks for one.
+// Loads the models for --draft, --device or --tensor-parallel, and records the engine's initial
+// choices: those for the draft, for the device, and the contents of the ranks.
 absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
                            Inspection* inspection) {
   const bool has_ranks = flags.tensor_parallel > 1;
@@ -180,7 +180,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   return inspection;
 }
 
-// A number for reading from memory, and one from the cache or null.
+// An object with `value` for memory, and for the cache or null.
 OrderedJson LimitsJson(const Inspection& inspection,
                        absl::FunctionRef<double(const ReadBandwidth&)> value) {
   return {{"dram", value(inspection.memory)},
@@ -263,30 +263,30 @@ std::string ArchitectureText(const ModelConfig& c) {
 
 std::string VocabularyText(const ModelConfig& c, const std::optional<int>& tokenizer_size) {
   const std::string tokenizer = tokenizer_size.has_value()
-                                    ? absl::StrCat("of which the tokenizer names ", *tokenizer_size)
-                                    : "without a tokenizer, so a draft's";
+                                    ? absl::StrCat("of which the tokenizer has ", *tokenizer_size)
+                                    : "without a tokenizer, as a draft may be";
   const bool is_head = c.state_input != StateInput::kNone;
   const char* const tied =
-      is_head ? "rows of the target's head" : "the head is the embedding table";
+      is_head ? "uses rows of the target's head" : "the head is the embedding table";
   return absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
-                         c.tied_embeddings ? tied : "a head of its own");
+                         c.tied_embeddings ? tied : "has a separate head");
 }
 
-// The part of its target that a draft head reads.
+// Describes the target's states that a draft head reads.
 std::string StatesText(const ModelConfig& c) {
   std::string layers = "the last one after the final norm";
   if (c.state_input == StateInput::kNextToEmbedding) {
     layers = c.target_layers.empty()
-                 ? "a low, a middle and a high layer's inputs"
+                 ? "the inputs of a low, a middle and a high layer"
                  : absl::StrCat("the inputs of layers ", absl::StrJoin(c.target_layers, ", "));
   }
   return absl::StrFormat("%d of %d of the target, %s; drafts %d of its tokens; %s", c.num_states,
                          c.target_hidden_size, layers, c.draft_vocab_size,
-                         c.has_own_embedding ? "an embedding of its own" : "its embedding");
+                         c.has_own_embedding ? "has its own embedding" : "uses its embedding");
 }
 
 std::string ChatText(const ChatFacts& chat) {
-  if (!chat.problem.empty()) return absl::StrCat("a template that cannot be used: ", chat.problem);
+  if (!chat.problem.empty()) return absl::StrCat("the template cannot be used: ", chat.problem);
   if (!chat.has_template) return "no template";
   std::string text =
       absl::StrCat("a template, ", chat.takes_tools ? "with" : "without", " a place for tools; ");
@@ -312,7 +312,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   if (inspection.chat.has_value()) text += Line("chat", ChatText(*inspection.chat));
   if (!inspection.known_draft.empty()) {
     text += Line("known draft", absl::StrCat(inspection.known_draft,
-                                             ", which comes with the model's name as --target"));
+                                             ", which is used if --target is the model's name"));
   }
   if (const std::optional<ModelInfo>& draft = inspection.draft; draft.has_value()) {
     const bool is_head = inspection.head.has_value();
@@ -340,7 +340,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                absl::StrFormat("%.2f KB of keys and values (%s)",
                                inspection.kv_bytes_per_token * 1e-3, flags.kv_cache));
   const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
-    return absl::StrFormat("%.1f tokens/s one at a time: %d threads read %s at %.1f GB/s",
+    return absl::StrFormat("%.1f tokens/s with one token per pass: %d threads read %s at %.1f GB/s",
                            inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
                            bandwidth.bytes_per_second * 1e-9);
   };
@@ -351,7 +351,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   return text;
 }
 
-// Reads the configuration alone; nothing else need be there.
+// Reads only the configuration; the model's other files need not exist.
 absl::Status RunConfigOnly(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   const absl::StatusOr<ModelConfig> config =
@@ -391,25 +391,26 @@ absl::Status Run(const InspectFlags& flags) {
 Command AddInspectCommand(CLI::App* program) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* app = program->add_subcommand(
-      "inspect", "Tell what a model holds and how fast this machine could decode with it");
+      "inspect", "Describe a model, and how fast this machine could decode with it");
   OptionGroup group(app);
   group
       .Add("-m,--target,path", "PATH", &flags->path,
            "Model folder or GGUF file, or the name of a fetched model")
       ->required();
   group.Add("--draft", "PATH", &flags->draft,
-            "Also tell what would be chosen for this draft of it");
+            "Also report the engine's initial choices for this draft");
   group.Add("--tensor-parallel", "N", &flags->tensor_parallel,
-            "Also load the model in so many processes, and tell what each of them holds",
+            "Also load the model in N processes, and report what each of them holds",
             {.low = 1, .high = kMaxRanks});
   group.Add("--device", "NAME", &flags->device,
-            "Also load the model there, and tell how its products are computed: auto, cpu, cuda:N");
+            "Also load the model on this device, and report how its products are computed: auto, "
+            "cpu, cuda:N");
   group.Add("--kv-cache", "NAME", &flags->kv_cache, "Type of the cache: f32, bf16, int8",
             OneOf{{"f32", "bf16", "int8"}});
-  group.AddFlag("--json", &flags->json, "One JSON object instead of text");
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   group.AddFlag("--config-only", &flags->config_only,
-                "Only tell whether the configuration is supported, or why not; the folder need "
-                "hold nothing but config.json");
+                "Only report whether the configuration is supported, and if not, why; the folder "
+                "needs only config.json");
   AddEngineOptions(app, {"threads", "allow_unknown_config"}, &flags->options);
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};

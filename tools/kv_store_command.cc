@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-// Tables show the first of a pool's 64 digits.
+// How many of a pool's 64 digits tables show.
 constexpr size_t kShownDigits = 16;
 
 struct KvStoreCommandFlags {
@@ -32,7 +32,7 @@ struct KvStoreCommandFlags {
   bool json = false;
 };
 
-// The pool whose digits begin with these.
+// Finds the only pool whose digits begin with `digits`.
 absl::StatusOr<PoolId> FindPool(const std::vector<PoolInfo>& pools, const std::string& digits) {
   std::vector<PoolId> found;
   for (const PoolInfo& pool : pools) {
@@ -67,7 +67,7 @@ std::string TimeText(absl::Time time) {
 
 absl::Status Run(const KvStoreCommandFlags& flags) {
   if (!HasLmdbStore(flags.folder)) {
-    return absl::NotFoundError(absl::StrCat(flags.folder, ": does not hold a store of pages"));
+    return absl::NotFoundError(absl::StrCat(flags.folder, ": must be a folder of --kv-store"));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenLmdbStore({.folder = flags.folder}));
   ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));
@@ -104,14 +104,14 @@ absl::Status Run(const KvStoreCommandFlags& flags) {
 Command AddKvStoreCommand(CLI::App* program) {
   const auto flags = std::make_shared<KvStoreCommandFlags>();
   CLI::App* app = program->add_subcommand(
-      "kv-store", "List or remove what a folder of --kv-store keeps, pool by pool");
+      "kv-store", "List the pools of pages in a folder of --kv-store, or remove pages");
   OptionGroup group(app);
   app->add_option("DIR", flags->folder, "The folder")->required();
   group.Add("--remove", "POOL", &flags->pool,
-            "Remove this pool's pages: the first digits of its name, as it is listed");
+            "Remove the pages of this pool, given by the first digits of its name");
   group.Add("--older-than", "DAYS", &flags->days,
-            "Remove pages that were used last before so many days", {.low = 0, .high = 36500});
-  group.AddFlag("--json", &flags->json, "Print a JSON object, with whole names");
+            "Remove pages that were last used more than DAYS days ago", {.low = 0, .high = 36500});
+  group.AddFlag("--json", &flags->json, "Print a JSON object, with full names");
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

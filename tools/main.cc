@@ -1,4 +1,4 @@
-// The program: finds the command, runs it, turns its status into an exit status.
+// The program: parses the command line, runs the command, and turns its status into an exit status.
 #include <cstdio>
 #include <exception>
 #include <sstream>
@@ -24,9 +24,9 @@ namespace {
 
 constexpr int kJobFailed = 1;
 constexpr int kCommandLineWrong = 2;
-constexpr int kReaderGone = 141;  // what a shell says of a program that SIGPIPE has ended
+constexpr int kReaderGone = 141;  // 128 + SIGPIPE, which a shell reports for a broken pipe
 
-// One line, whatever a library's message holds.
+// Prints an error as one line, even if a library's message has several. Returns `exit_status`.
 int Fail(int exit_status, std::string message) {
   message = absl::StrReplaceAll(message, {{"\n", " "}, {"\r", " "}});
   absl::StripAsciiWhitespace(&message);
@@ -38,7 +38,8 @@ int Fail(int exit_status, const absl::Status& status) {
   return Fail(exit_status, std::string(status.message()));
 }
 
-// The exit status of a job. A reader who has seen enough is no error, and hears of none.
+// Returns the exit status of a command, and prints its error. If the reader of standard output has
+// closed it, prints nothing.
 int Finish(const absl::Status& status) {
   if (status.ok()) return 0;
   return IsReaderGone(status) ? kReaderGone : Fail(kJobFailed, status);
@@ -50,8 +51,8 @@ std::string VersionText() {
                       ", CUDA in build: ", BuiltWithCuda() ? "yes" : "no");
 }
 
-// Of an option given twice the last counts, so that a script can override its defaults; options
-// that are lists collect.
+// If an option is given twice, the last value counts, so that a script can override its defaults;
+// options that are lists collect all values.
 void LetTheLastCount(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
     if (option->get_expected_max() == 1) option->take_last();
@@ -70,7 +71,7 @@ int Run(int argc, char** argv) {
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
-  program.fallthrough();  // before the commands, which inherit it
+  program.fallthrough();  // before the commands are added: they inherit it
   const std::vector<Command> commands = {
       AddGenerateCommand(&program), AddChatCommand(&program),    AddFetchCommand(&program),
       AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
   try {
     return tandem::Run(argc, argv);
   } catch (const std::exception& error) {
-    // Of a library, where no caller could do better; memory, mostly.
+    // An exception of a library that no caller can handle, mostly std::bad_alloc.
     std::fprintf(stderr, "tandem: error: %s\n", error.what());
     return tandem::kJobFailed;
   }

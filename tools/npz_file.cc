@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// The preamble of an .npy file, a multiple of 64 bytes.
+// The header of an .npy file, whose size is a multiple of 64 bytes.
 std::string HeaderOf(const NpyArray& array) {
   constexpr size_t kFixed = 10;  // magic, version, length
   std::string text =
@@ -26,11 +26,11 @@ std::string HeaderOf(const NpyArray& array) {
   return header + text;
 }
 
-// What libzip reads an entry from.
+// The source from which libzip reads an entry.
 struct Entry {
   NpyArray array;
   std::string header;
-  uint64_t left = 0;  // of the values, to come
+  uint64_t left = 0;  // bytes of values not yet read from `array`
   absl::Span<const std::byte> at_hand = {};
   absl::Status status = {};
   zip_error_t error = {};
@@ -45,7 +45,8 @@ struct Entry {
   Entry& operator=(const Entry&) = delete;
   ~Entry() { zip_error_fini(&error); }
 
-  // Fewer bytes than `into` has at the end alone; -1 on an error.
+  // Fills `into` and returns the number of bytes, which is smaller only at the end of the entry; -1
+  // after an error.
   zip_int64_t Read(absl::Span<std::byte> into) {
     size_t filled = 0;
     while (filled < into.size()) {
@@ -53,8 +54,8 @@ struct Entry {
         if (left == 0) break;
         absl::StatusOr<absl::Span<const std::byte>> next = array.next();
         if (next.ok() && (next->empty() || next->size() > left)) {
-          next =
-              absl::InternalError(absl::StrCat(array.name, ": has not as many bytes as it says"));
+          next = absl::InternalError(
+              absl::StrCat(array.name, ": the number of bytes differs from the shape's"));
         }
         if (!next.ok()) {
           status = next.status();

@@ -17,7 +17,7 @@ class NpzFile : public testing::Test {
  protected:
   ~NpzFile() override { std::filesystem::remove(path_); }
 
-  // Of `values`, given in pieces of three.
+  // Makes an array of `values` that returns them in pieces of three.
   static NpyArray Array(const std::vector<int32_t>* values, std::vector<int64_t> shape) {
     return {
         .name = "x",
@@ -31,7 +31,7 @@ class NpzFile : public testing::Test {
                                      piece.size() * 4);
         }};
   }
-  // An entry of the archive, as long as it says it is.
+  // Reads an entry of the archive, and checks its size.
   std::string Entry(const char* name) const {
     zip_t* const archive = zip_open(path_.c_str(), ZIP_RDONLY, nullptr);
     zip_stat_t stat;
@@ -49,7 +49,7 @@ class NpzFile : public testing::Test {
   const std::vector<int32_t> values_ = {1, -2, 3, 4, 5, 6, 7, 8};
 };
 
-TEST_F(NpzFile, HoldsArraysAsNumpyReadsThem) {
+TEST_F(NpzFile, WritesArraysInNumpysFormat) {
   ASSERT_TRUE(WriteNpz(path_, {Array(&values_, {2, 4})}).ok());
   const std::string entry = Entry("x.npy");
   const size_t header = entry.size() - values_.size() * 4;
@@ -62,7 +62,7 @@ TEST_F(NpzFile, HoldsArraysAsNumpyReadsThem) {
   EXPECT_EQ(std::memcmp(entry.data() + header, values_.data(), values_.size() * 4), 0);
 }
 
-TEST_F(NpzFile, IsNotThereWhereAnArrayFails) {
+TEST_F(NpzFile, AFailingArrayLeavesNoFile) {
   NpyArray failing = Array(&values_, {8});
   failing.name = "y";
   failing.next = [] { return absl::InternalError("no more"); };
@@ -70,14 +70,14 @@ TEST_F(NpzFile, IsNotThereWhereAnArrayFails) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(NpzFile, RefusesAnArrayThatIsNotOfItsShape) {
+TEST_F(NpzFile, RejectsAnArrayWhoseSizeDiffersFromItsShape) {
   for (const int64_t size : {7, 9}) {
     EXPECT_THAT(std::string(WriteNpz(path_, {Array(&values_, {size})}).message()),
-                testing::HasSubstr("has not as many bytes as it says"));
+                testing::HasSubstr("the number of bytes differs from the shape's"));
   }
 }
 
-TEST_F(NpzFile, NamesAFileThatCannotBeWritten) {
+TEST_F(NpzFile, ErrorNamesAFileThatCannotBeWritten) {
   EXPECT_THAT(std::string(WriteNpz("/nowhere/x.npz", {Array(&values_, {8})}).message()),
               testing::StartsWith("/nowhere/x.npz: cannot be written: "));
 }

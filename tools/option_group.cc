@@ -47,7 +47,7 @@ CLI::Option* OptionGroup::AddParsed(const std::string& names, const char* value,
   CLI::Option* const option = app_->add_option_function<std::string>(
       names, [](const std::string&) {}, help);
   option->type_name(value)->group(heading_);
-  // CLI11 takes the text that a check returns for the error, and puts the option's name before it.
+  // CLI11 uses the text that a check returns as the error, and puts the option's name before it.
   return option->check([parse, option](const std::string& text) {
     const std::string name = option->get_name();
     const absl::Status status = parse(name, text);

@@ -1,4 +1,4 @@
-// Options of a command, each of which sets a variable of any type, which is its default until then.
+// Options of a command. Each sets a variable, whose initial value is the default.
 // Errors say what is allowed: "--batch: must be from 1 to 1024, got 0".
 #ifndef TANDEM_TOOLS_OPTION_GROUP_H_
 #define TANDEM_TOOLS_OPTION_GROUP_H_
@@ -24,9 +24,9 @@
 
 namespace tandem {
 
-// The number of bytes that a size such as 512 or 2G says (K, M, G, T: powers of 1024).
+// Parses a size in bytes, such as 512 or 2G (K, M, G, T: powers of 1024).
 std::optional<int64_t> SizeOf(absl::string_view text);
-// A size that has these bytes: "16M".
+// Formats a number of bytes as a size: "16M".
 std::string SizeText(int64_t bytes);
 
 // Parses `text` into *value. INVALID_ARGUMENT names `field` and the allowed values.
@@ -68,8 +68,8 @@ class OptionGroup {
   explicit OptionGroup(CLI::App* app, std::string heading = "Options")
       : app_(app), heading_(std::move(heading)) {}
 
-  // `names`: such as "-k,--draft-tokens"; `value`: the value's name in the help, which ends with
-  // the default, *target, in brackets unless it ends with a bracket itself.
+  // `names`: for example "-k,--draft-tokens". `value`: the name of the value in the help.
+  // `help`: the default, *target, is appended in brackets unless the text ends with a bracket.
   template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
   CLI::Option* Add(const std::string& names, const char* value, Number* target,
                    const std::string& help, const Limits& limits = {}) {
@@ -103,7 +103,7 @@ class OptionGroup {
                    std::string help);
   CLI::Option* Add(const std::string& names, const char* value, AcceptanceRule* target,
                    std::string help);
-  // Lists collect what is given again; with `separator` one word may hold several.
+  // A list collects the values of repeated options; with `separator` one word may hold several.
   template <typename Element>
   CLI::Option* Add(const std::string& names, const char* value, std::vector<Element>* target,
                    std::string help, char separator = '\0') {

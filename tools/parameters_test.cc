@@ -1,5 +1,5 @@
-// Every parameter through the command line and HTTP; python/tests/parameters_test.py has Python's
-// door.
+// Sends every parameter through the command line and HTTP; python/tests/parameters_test.py does so
+// through Python.
 #include <algorithm>
 #include <regex>
 #include <string>
@@ -14,7 +14,7 @@
 #include "server/api/api_request.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
-#include "tools/sampling_options.h"
+#include "tools/request_options.h"
 
 namespace tandem {
 namespace {
@@ -75,13 +75,13 @@ TEST(Parameters, ReachTheEngineFromTheCommandLine) {
         *parameter.option == '\0' ? JsonOf(EngineOptions().*member) : values[parameter.name];
     EXPECT_EQ(JsonOf(flags.options.*member), want) << parameter.name;
   });
-  flags.options.kv_store.clear();  // neither goes with ranks
+  flags.options.kv_store.clear();  // neither can be combined with ranks
   flags.options.kv_transfer.clear();
   flags.options.prefix_cache = true;
   EXPECT_TRUE(flags.options.Validate().ok()) << flags.options.Validate();
 }
 
-TEST(Parameters, OfSamplingReachTheEngineFromTheCommandLineAndHttp) {
+TEST(Parameters, SamplingParametersReachTheEngineFromTheCommandLineAndHttp) {
   const Json values = Values("sampling");
   SamplingFlags flags;
   CLI::App app;
@@ -106,7 +106,7 @@ TEST(Parameters, OfSamplingReachTheEngineFromTheCommandLineAndHttp) {
   });
 }
 
-TEST(Parameters, AreInTheDocuments) {
+TEST(Parameters, AreDocumented) {
   std::string documents;
   for (const char* name : {"command_line", "serving", "tensor_parallel"}) {
     documents += ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/docs/", name, ".md")).value();
@@ -121,7 +121,7 @@ TEST(Parameters, AreInTheDocuments) {
   VisitSamplingParams([&](const Parameter& parameter, auto, const Limits&) { look(parameter); });
 }
 
-TEST(Parameters, RefuseWhatIsNotAllowedInTheSameWords) {
+TEST(Parameters, ErrorsHaveTheSameWordsEverywhere) {
   EngineOptions options{.target = "m"};
   options.threads = 5000;
   EXPECT_EQ(options.Validate().message(), "threads: must be from 0 to 4096, got 5000");

@@ -60,8 +60,8 @@ bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
       [](const Completion& a, const Completion& b) { return a.token_ids == b.token_ids; });
 }
 
-// Plain and speculative, then the other way round, so that a drift of the machine's speed falls on
-// both alike.
+// Runs plain before speculative, then the other way round, and so on, so that a drift of the
+// machine's speed affects both equally.
 absl::Status RunPairs(Engine* engine, const std::vector<Request>& requests,
                       std::vector<ComparedRun>* plain, std::vector<ComparedRun>* speculative) {
   for (int pair = 0; pair < kNumPairs; ++pair) {
@@ -150,12 +150,12 @@ std::string ToText(const PlainComparison& comparison) {
   const Spread& speed = comparison.tokens_per_second;
   const Spread& plain = comparison.plain_tokens_per_second;
   const Spread& acceptance = comparison.acceptance_rate;
-  std::string text = absl::StrCat(
-      "compared    ", kNumPairs,
-      " runs each way in turns, after one that is not counted; medians (least to greatest):\n"
-      "speed       ",
-      ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
-      ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
+  std::string text =
+      absl::StrCat("compared    ", kNumPairs,
+                   " runs each way, alternating, after a warm-up; medians (lowest to highest):\n"
+                   "speed       ",
+                   ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
+                   ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
   absl::StrAppendFormat(&text, "speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
                         comparison.speedup.low, comparison.speedup.high);
   if (acceptance.high > 0) {
@@ -166,7 +166,7 @@ std::string ToText(const PlainComparison& comparison) {
   if (comparison.is_disturbed) {
     absl::StrAppendFormat(&text,
                           "busy        other programs took %.0f %% of the processors' time during "
-                          "these runs: measure again when the machine is quiet\n",
+                          "these runs: measure again when the machine is idle\n",
                           100 * comparison.share_of_others.value_or(0.0));
   }
   return text;

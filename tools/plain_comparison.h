@@ -15,42 +15,43 @@
 
 namespace tandem {
 
-// Runs of the same requests, plain and speculative ones in turns.
+// Alternating plain and speculative runs of the same requests.
 struct PlainComparison {
-  // All requests run once, all at once.
+  // One run of all requests at the same time.
   struct Run {
     std::vector<Completion> completions;
     absl::Duration time;
-    double TokensPerSecond() const;  // of all sequences together, prompts included
+    double TokensPerSecond() const;  // of all sequences together; the time includes the prompts
     double AcceptanceRate() const;
   };
 
-  // The runs of median speed.
+  // The runs with the median speed.
   Run plain;
   Run speculative;
   // Over all runs of a kind.
   Spread plain_tokens_per_second;
   Spread tokens_per_second;
   Spread acceptance_rate;
-  Spread speedup;  // over the pairs of runs that followed each other
+  Spread speedup;  // over the pairs of consecutive runs
   bool identical = true;
-  // The share of the processors' time that other programs took meanwhile, if it is known, and
-  // whether that is so much that the figures are not to be trusted.
+  // The share of the processors' time that other programs used during the runs, if known, and
+  // whether that is too much to trust the figures.
   std::optional<double> share_of_others;
   bool is_disturbed = false;
 };
 
-// `first` is what became of the requests before, with speculation: the engine is warm then. One
-// plain run more is made and not counted. REQUIRES: there is a request, and each has a seed or
-// temperature 0.
+// Runs `requests` plainly and with speculation. `first` holds the completions of an earlier
+// speculative run of the same requests, which has warmed the engine up; all tokens are compared
+// with them. An additional plain run warms up too and is not counted. REQUIRES: `requests` is not
+// empty, and each request has a seed or temperature 0.
 absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
                                                  const std::vector<Request>& requests,
                                                  absl::Span<const Completion> first);
 
-// Adds to the object of the median speculative run's completion `index` what it is compared with
-// (docs/command_line.md).
+// Adds the figures of the comparison (docs/command_line.md) to `json`, the object of completion
+// `index` of the median speculative run.
 void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* json);
-// A few lines for a person.
+// Formats the comparison as a few lines of text.
 std::string ToText(const PlainComparison& comparison);
 
 }  // namespace tandem

@@ -22,7 +22,7 @@ struct Outcome {
   int accepted;  // of 4 draft tokens
 };
 
-// Answers of ten tokens that take as long as the test says, on a clock of its own.
+// Gives answers of ten tokens that take as long as the test says, on a fake clock.
 class ScriptedEngine : public StubEngine {
  public:
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece, OnDone) override {
@@ -47,7 +47,7 @@ class ScriptedEngine : public StubEngine {
   FakeClock clock_;
 };
 
-// A plain run that is not counted, then plain and speculative, turned and turned back.
+// An uncounted plain run, then three pairs: plain first, speculative first, plain first.
 std::vector<Outcome> SevenRuns() {
   return {{9000, 0}, {200, 0}, {100, 2}, {25, 3}, {100, 0}, {400, 0}, {200, 1}};
 }
@@ -59,7 +59,7 @@ Completion TenTokens(TokenId token) {
 }
 
 // Row 156 of the bug catalogue.
-TEST(PlainComparison, TakesAllFiguresFromTheSameWarmRuns) {
+TEST(PlainComparison, AllFiguresComeFromTheSameWarmRuns) {
   ScriptedEngine engine;
   engine.outcomes = SevenRuns();
   const Completion first = TenTokens(5);
@@ -99,7 +99,7 @@ TEST(PlainComparison, TakesAllFiguresFromTheSameWarmRuns) {
   EXPECT_THAT(ToText(*found), HasSubstr("acceptance  50 % (25 to 75)\n"));
 }
 
-TEST(PlainComparison, SeesOtherTokens) {
+TEST(PlainComparison, ReportsDifferentTokens) {
   ScriptedEngine engine;
   engine.outcomes = SevenRuns();
   const Completion first = TenTokens(6);
@@ -109,7 +109,7 @@ TEST(PlainComparison, SeesOtherTokens) {
   EXPECT_THAT(ToText(*found), HasSubstr("identical: false\n"));
 }
 
-TEST(PlainComparison, SaysWhenTheMachineWasBusy) {
+TEST(PlainComparison, ReportsABusyMachine) {
   PlainComparison comparison;
   comparison.share_of_others = 0.37;
   EXPECT_THAT(ToText(comparison), Not(HasSubstr("busy")));

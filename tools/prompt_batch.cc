@@ -24,17 +24,17 @@
 namespace tandem {
 namespace {
 
-// How often is looked for the next request while there is none.
+// Interval at which to poll for the next request while the input has no complete line.
 constexpr absl::Duration kPause = absl::Milliseconds(5);
 
-// Runs what `next` gives, until it gives nothing, and hands over what became of each: in the order
-// of the requests, and as soon as it and all before it have ended. At most `most` requests are
-// begun and not yet handed over, which bounds the memory. A request that is
-// an error already, or is refused, or fails, is handed over as that error. The first error of
-// `on_result` cancels what runs and is returned.
+// Runs the requests of `next` until it returns nullopt. Passes each result to `on_result` in the
+// order of the requests, as soon as it and all earlier ones have ended. At most `most` requests
+// have begun without having been passed on, which bounds the memory. If `next` returns an error, or
+// a request is rejected or fails, its result is that error. The first error of `on_result` cancels
+// the running requests and is returned.
 //
-// `has_next`: whether `next` would return at once. While it would not, requests that end are still
-// handed over.
+// `has_next`: whether `next` would return without blocking. While it would block, results are still
+// passed on.
 absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> has_next,
                         absl::FunctionRef<std::optional<absl::StatusOr<Request>>()> next,
                         absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result) {
@@ -53,7 +53,8 @@ absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> h
     const absl::StatusOr<GenerationId> id = begun.front();
     const absl::Duration timeout = takes_more() ? kPause : absl::InfiniteDuration();
     absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id, timeout) : id.status();
-    if (absl::IsDeadlineExceeded(completion.status())) continue;  // of this waiting: none has one
+    // Only Wait's timeout ends so: requests do not have deadlines.
+    if (absl::IsDeadlineExceeded(completion.status())) continue;
     begun.pop_front();
     if (!status.ok()) continue;
     status = on_result(std::move(completion));
@@ -74,18 +75,18 @@ class PromptBatch {
   absl::Status Run();
 
  private:
-  // A prompt that was read.
+  // A prompt that has been read.
   struct Begun {
     int line;
-    std::optional<AnswerReader::Options> reading{};  // of a chat
+    std::optional<AnswerReader::Options> reading{};  // for a chat
   };
-  // One that has ended.
+  // A prompt that has ended.
   struct Result {
     int number;  // from 1
     Begun begun;
     absl::StatusOr<Completion> completion;
   };
-  // What --compare runs again.
+  // A request and its result, which --compare runs again.
   struct Kept {
     Request request;
     Result result;
@@ -94,7 +95,7 @@ class PromptBatch {
   std::optional<absl::StatusOr<Request>> NextRequest();
   absl::Status OnEnd(absl::StatusOr<Completion> completion);
   void Count(const Result& result);
-  // `comparison` may be null; `index` is the prompt's place in it.
+  // `comparison` may be null. `index` is the index of the prompt in it.
   absl::Status PrintResult(const Result& result, const PlainComparison* comparison, size_t index);
   absl::Status Compare();
   absl::Status Finish() const;
@@ -104,14 +105,14 @@ class PromptBatch {
   PromptReader* const reader_;
   Engine* const engine_;
   const Instant start_ = Instant::Now();
-  std::deque<Begun> begun_;       // the prompts that have not ended
-  std::deque<Request> requests_;  // of the same prompts, for --compare
-  std::vector<Kept> kept_;        // all that have ended, for --compare
+  std::deque<Begun> begun_;       // prompts that have not ended
+  std::deque<Request> requests_;  // their requests, for --compare
+  std::vector<Kept> kept_;        // prompts that have ended, for --compare
   uint32_t num_begun_ = 0;
   int num_ended_ = 0;
   int num_failed_ = 0;
   std::string first_error_;
-  std::optional<Completion> joint_;  // of those that were made
+  std::optional<Completion> joint_;  // the sum of all completions
 };
 
 std::optional<absl::StatusOr<Request>> PromptBatch::NextRequest() {

@@ -12,9 +12,9 @@
 
 namespace tandem {
 
-// Prompts that are with the engine together, which must have room for them: `batch` that run, and
-// some that may end before one that writes on, so that the engine has work all the while; with a
-// comparison all, since it is of all at once.
+// Returns how many prompts the engine may hold at the same time. These are `batch` that run, and
+// some more, so that the engine stays busy if later prompts end before an earlier one. A comparison
+// runs all prompts at once.
 int MostPromptsBegun(int batch, bool compare);
 
 struct PromptBatchOptions {
@@ -23,19 +23,19 @@ struct PromptBatchOptions {
   int batch = 8;     // prompts at a time
   bool compare = false;
   bool json = false;
-  // Makes each request a turn of a chat before it begins, if set, and says how its answer is read;
-  // its error becomes that of the prompt.
+  // If set, turns each request into a turn of a chat before it begins, and returns the options for
+  // reading its answer. An error becomes the result of the prompt.
   using PutTurn = std::function<absl::StatusOr<AnswerReader::Options>(Request*)>;
   PutTurn put_turn;
-  // An engine's error in the words of the command line, if they are others.
+  // If set, returns an engine's error with the names of command-line options.
   std::function<absl::Status(const absl::Status&)> in_its_names;
 };
 
-// Runs all prompts of `reader` and prints what became of each, in their order and as soon as it and
-// all before it have ended; a comparison is of all together, and JSON that has one comes at the
-// end. A prompt that cannot be read, is refused or fails is reported in its place, on standard
-// error and as {"error": ..., "line": ...} in JSON; the others go on, and it is the error at the
-// end.
+// Runs all prompts of `reader` and prints each result, in order, as soon as it and all earlier ones
+// have ended. A comparison covers all prompts together; JSON with a comparison is printed at the
+// end. A prompt that cannot be read, is rejected or fails is reported in its place, on standard
+// error and as {"error": ..., "line": ...} in JSON. The other prompts continue, and the function
+// returns an error at the end.
 absl::Status RunPromptBatch(const PromptBatchOptions& options, PromptReader* reader,
                             Engine* engine);
 

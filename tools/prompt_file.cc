@@ -52,7 +52,7 @@ bool PromptReader::HasNext() {
   while (!ahead_.has_value()) {
     if (!input_.HasNextLine()) return false;
     ahead_ = input_.NextLine();
-    if (!ahead_.has_value()) return true;  // the end
+    if (!ahead_.has_value()) return true;  // the end of the file
     if (IsBlank(*ahead_)) ahead_.reset();
   }
   return true;

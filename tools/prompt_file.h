@@ -13,35 +13,36 @@
 
 namespace tandem {
 
-// Text or token ids, as in Request.
+// Text or token ids, the same as in Request.
 struct Prompt {
   std::string text;
   std::vector<TokenId> ids;
 };
 
-// Reads a line {"prompt": ...} or {"prompt_ids": [...]}; other fields are for other programs.
-// Errors begin with `where` and name the field.
+// Reads a line {"prompt": ...} or {"prompt_ids": [...]}; ignores other fields, which other programs
+// may use. Errors begin with `where` and name the field.
 absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string& where);
 
-// The prompts of a file of such lines, one at a time; blank lines are skipped. Move-only.
+// Reads the prompts of a file with such lines, one at a time; skips blank lines. Move-only.
 class PromptReader {
  public:
   explicit PromptReader(TextInput input) : input_(std::move(input)) {}
 
-  // The next prompt or what is wrong with its line, naming the file, the line and the field;
-  // nothing behind the last.
+  // Returns the next prompt, or an error that names the file, the line and the field; nullopt after
+  // the last prompt.
   std::optional<absl::StatusOr<Prompt>> Next();
-  // Whether Next would not wait for whoever writes the file.
+  // Whether Next would return without blocking, although a program may still write the file.
   bool HasNext();
   const std::string& name() const { return input_.name(); }
-  int line() const { return input_.line(); }  // that of the last prompt
+  int line() const { return input_.line(); }  // the line of the last prompt
 
  private:
   TextInput input_;
-  std::optional<absl::StatusOr<std::string>> ahead_{};  // a line that was looked at already
+  std::optional<absl::StatusOr<std::string>> ahead_{};  // a line that HasNext has read ahead
 };
 
-// All prompts of a file. The first error that there is; INVALID_ARGUMENT if it has no prompts.
+// Reads all prompts of a file. Returns the first error; INVALID_ARGUMENT for a file without
+// prompts.
 absl::StatusOr<std::vector<Prompt>> ReadPromptFile(const std::string& path);
 
 }  // namespace tandem

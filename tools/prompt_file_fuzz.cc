@@ -1,4 +1,5 @@
-// Any text as a line of a prompt file: refused with the place of the line, or what the line says.
+// Parses any text as a line of a prompt file. The result is an error that begins with the position
+// of the line, or a prompt that equals the line's JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string>

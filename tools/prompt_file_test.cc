@@ -23,7 +23,7 @@ class PromptFileTest : public FolderTest {
   }
 };
 
-TEST_F(PromptFileTest, ReadsTextsAndIdsAndLeavesOtherFieldsToOthers) {
+TEST_F(PromptFileTest, ReadsTextsAndIdsAndIgnoresOtherFields) {
   const auto prompts = Read(
       "{\"prompt\": \"one\", \"task\": 7}\n\n \r\n"
       "{\"prompt_ids\": [3, 2147483647]}");

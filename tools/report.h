@@ -9,18 +9,19 @@
 
 namespace tandem {
 
-// Counts, rates and times of one answer, in a few lines for a person.
+// Formats the counts, rates and times of one answer as a few lines of text.
 std::string TextReport(const Engine& engine, const Completion& completion);
-// The same of `num_prompts` answers joined, which took `time` together.
+// Does the same for `num_prompts` answers together, which took `time`. `joint` is their sum.
 std::string BatchReport(const Engine& engine, const Completion& joint, int num_prompts,
                         absl::Duration time);
 
-// A number that is not negative, to three digits and three decimals: "0.271", "50", "2,685".
+// Formats a non-negative number with three significant digits and at most three decimals: "0.271",
+// "50"; from 1,000 on, as an integer: "2,685".
 std::string ThreeDigits(double number);
 // "74.3 % (26 of 35)"; "0 % (0 of 0)".
 std::string PercentOf(int64_t part, int64_t whole);
 
-// JSON as `generate` prints it: in one line, of ASCII, whatever bytes the strings hold.
+// Formats JSON for `generate`: in one line of ASCII, whatever bytes the strings hold.
 std::string OneLine(const nlohmann::json& json);
 
 }  // namespace tandem

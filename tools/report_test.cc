@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-TEST(ThreeDigits, AreEnough) {
+TEST(ThreeDigits, RoundsToThreeDigitsAndSeparatesThousands) {
   EXPECT_EQ(ThreeDigits(0), "0");
   EXPECT_EQ(ThreeDigits(0.0000123), "0");
   EXPECT_EQ(ThreeDigits(0.00536), "0.005");
@@ -22,7 +22,7 @@ TEST(ThreeDigits, AreEnough) {
   EXPECT_EQ(ThreeDigits(1234567), "1,234,567");
 }
 
-TEST(PercentOf, HasItsCounts) {
+TEST(PercentOf, IncludesTheCounts) {
   EXPECT_EQ(PercentOf(26, 35), "74.3 % (26 of 35)");
   EXPECT_EQ(PercentOf(3, 3), "100 % (3 of 3)");
   EXPECT_EQ(PercentOf(0, 0), "0 % (0 of 0)");
@@ -63,8 +63,8 @@ Completion Answer() {
   return completion;
 }
 
-// Row 153 of the bug catalogue: a prompt of one pass was reported to take no time.
-TEST(TextReport, SaysWhatPromptAndAnswerTook) {
+// Row 153 of the bug catalogue: the time of a prompt with a single pass was reported as 0.
+TEST(TextReport, HasTheTimesOfPromptAndAnswer) {
   EXPECT_EQ(TextReport(ReportedEngine(), Answer()),
             std::string(kModels) +
                 "prompt      961 tokens in 1,987 ms (484 tokens/s)\n"
@@ -75,7 +75,7 @@ TEST(TextReport, SaysWhatPromptAndAnswerTook) {
                 "            first token after 1,988 ms, then 19.9 ms per token\n");
 }
 
-TEST(TextReport, HasCountsNextToPercentages) {
+TEST(TextReport, PrintsCountsNextToPercentages) {
   Completion completion = Answer();
   completion.cached_tokens = 900;
   completion.token_ids.resize(1);

@@ -11,9 +11,9 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kLongestSecret = 1000;  // a head has room for it
+constexpr size_t kLongestSecret = 1000;  // so that it fits into a request's head
 
-// The first line of a file, which is all of it.
+// Returns the text of a file without white space at its end.
 absl::StatusOr<std::string> ReadSecretFile(absl::string_view option, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kLongestSecret + 2, '\0');
@@ -28,15 +28,15 @@ absl::StatusOr<std::string> ReadSecretFile(absl::string_view option, const std::
 absl::Status CheckSecret(absl::string_view what, absl::string_view source,
                          absl::string_view secret) {
   if (secret.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": ", what, " is empty, allowed: ", what,
-                                                   ", or to leave this out for none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": ", what, " is empty; give ", what, ", or leave this out"));
   }
   const bool is_sendable = secret.size() <= kLongestSecret &&
                            std::all_of(secret.begin(), secret.end(), absl::ascii_isgraph);
   if (is_sendable) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(source, ": ", what, " has ", secret.size(),
                                                  " bytes, allowed: at most ", kLongestSecret,
-                                                 ", all of them visible ASCII"));
+                                                 ", all of them visible ASCII characters"));
 }
 
 }  // namespace

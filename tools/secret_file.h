@@ -9,19 +9,19 @@
 
 namespace tandem {
 
-// A secret that an option, a file, or a variable of the environment gives, in this order. Messages
-// show none.
+// A secret from an option, a file or an environment variable, in this order of precedence. Messages
+// never show the secret.
 struct SecretSource {
   const char* what;         // such as "the key"
-  const char* option;       // its name; null where a secret cannot be typed
-  const char* file_option;  // the name of the option that names the file
-  const char* variable;
+  const char* option;       // name of the option with the secret; null if there is no such option
+  const char* file_option;  // name of the option with the file's path
+  const char* variable;     // name of the environment variable
 
-  std::optional<std::string> given{};  // by the option
-  std::string file{};
+  std::optional<std::string> given{};  // value of the option
+  std::string file{};                  // value of the file option
 
-  // The secret: at most 1,000 visible ASCII characters; empty if nothing gives one. Errors name
-  // the source.
+  // Returns the secret, at most 1,000 visible ASCII characters; empty if no source has one. Errors
+  // name the source.
   absl::StatusOr<std::string> Read() const;
 };
 

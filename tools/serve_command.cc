@@ -1,4 +1,4 @@
-// tandem serve: the models behind an HTTP endpoint.
+// tandem serve: serves the models over HTTP.
 #include <signal.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ struct ServeFlags {
     engine.prefers_real_pair = true;
     engine.options.all_drafters = true;
     engine.options.warm_up = true;
-    engine.options.callback_thread = CallbackThread::kEngine;  // the server waits in none
+    engine.options.callback_thread = CallbackThread::kEngine;  // the server's callbacks never block
   }
 
   EngineFlags engine;
@@ -84,10 +84,10 @@ absl::Status ServeFlags::Check() {
   return absl::OkStatus();
 }
 
-// Handles SIGTERM and SIGINT while it exists. Before SetServer they end the process, as without it;
-// after that the first drains the server, and the second stops it at once.
-// One thread waits for them. They are blocked in the calling thread and in all that it starts
-// later.
+// Handles SIGTERM and SIGINT while it exists. Before SetServer they end the process as usual; after
+// it the first signal drains the server, and the second stops it at once.
+// A thread waits for the signals. They are blocked in the calling thread and in all threads that it
+// starts later.
 class StopSignals {
  public:
   StopSignals() {
@@ -102,7 +102,7 @@ class StopSignals {
 
   ~StopSignals() {
     is_over_ = true;
-    // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread): it ends sigwait, and nothing else.
+    // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread): the signal only ends sigwait.
     pthread_kill(thread_.native_handle(), SIGTERM);
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -116,7 +116,7 @@ class StopSignals {
     server_->StopNow();
   }
 
-  // Signals concern `server` from now on, or nothing if it is null.
+  // Sets the server that signals stop. Null: signals end the process.
   void SetServer(HttpServer* server) {
     const absl::MutexLock lock(&mutex_);
     server_ = server;
@@ -146,10 +146,10 @@ class StopSignals {
   std::thread thread_;
 };
 
-// Why a rank of tensor parallelism was lost, if one was. Thread-safe.
+// The reason why a rank of tensor parallelism was lost; OK if none was. Thread-safe.
 class LostRank {
  public:
-  bool has_served = false;  // before it was lost: a start that fails is not tried again
+  bool has_served = false;  // whether the server had started; a start that fails is not retried
   void Set(const absl::Status& why) {
     const absl::MutexLock lock(&mutex_);
     why_ = why;
@@ -164,7 +164,7 @@ class LostRank {
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Replaces this process by the same command. Returns only if it cannot.
+// Replaces this process by the same command. Returns only on failure.
 absl::Status StartAgain() {
   std::ifstream file("/proc/self/cmdline");
   std::string line{std::istreambuf_iterator<char>(file), {}};
@@ -176,16 +176,16 @@ absl::Status StartAgain() {
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  close_range(STDERR_FILENO + 1, ~0U, 0);  // the socket that listens, above all
+  close_range(STDERR_FILENO + 1, ~0U, 0);  // in particular the listening socket
   execv("/proc/self/exe", words.data());
-  return absl::ErrnoToStatus(errno, "on_rank_failure: starting again");
+  return absl::ErrnoToStatus(errno, "on_rank_failure: cannot restart");
 }
 
 absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
-  // Whoever reads the log may go away; sockets ask for no signal themselves.
+  // The log's reader may close its end. Sockets suppress the signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
-  const BackgroundLog log(STDERR_FILENO, {});  // no request waits for whoever reads it
+  const BackgroundLog log(STDERR_FILENO, {});  // requests never wait for the log's reader
   EngineOptions options = flags.engine_options;
   options.on_rank_failure = [&](const absl::Status& why) {
     lost->Set(why);
@@ -196,7 +196,7 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
                    HttpServer::Start(engine.get(), flags.server));
   signals.SetServer(server.get());
   lost->has_served = true;
-  if (!lost->why().ok()) server->StopNow();  // it was lost a moment ago
+  if (!lost->why().ok()) server->StopNow();  // a rank was lost before SetServer
   spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
                flags.server.service.model_name, NameOf(engine->drafter()),
                engine->device_description());
@@ -206,7 +206,7 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
   spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
   RETURN_IF_ERROR(lost->why());
-  // Nothing runs any more: whatever clients did, every page must be back.
+  // No requests are running, so every page must be free, whatever the clients did.
   return engine->CheckIntegrity();
 }
 
@@ -214,7 +214,7 @@ absl::Status Run(const ServeFlags& flags) {
   LostRank lost;
   absl::Status status = Serve(flags, &lost);
   if (lost.why().ok() || !lost.has_served || flags.on_rank_failure == "exit") return status;
-  spdlog::error("{}; starting again", std::string(lost.why().message()));
+  spdlog::error("{}; restarting", std::string(lost.why().message()));
   return StartAgain();
 }
 
@@ -222,15 +222,17 @@ void AddAccessOptions(CLI::App* app, ServeFlags* flags) {
   OptionGroup group(app, "Access");
   SiteOptions& sites = flags->server.service.sites;
   CLI::Option* key = group.Add("--api-key", "KEY", &flags->api_key.given,
-                               "Clients must send it [$TANDEM_API_KEY, else none]");
+                               "The key that clients must send [$TANDEM_API_KEY, else none]");
   group.Add("--api-key-file", "F", &flags->api_key.file, "A file that holds the key")
       ->excludes(key);
   group.Add("--allowed-hosts", "H,...", &sites.allowed_hosts,
-            "Host names that requests may use, besides those of this machine; * for any [any where "
-            "others reach it or there is a key]",
+            "Host names that requests may use in addition to those of this machine; * allows any "
+            "[any if other machines can connect or a key is set]",
             ',');
   group.Add("--cors-origins", "O,...", &sites.cors_origins,
-            "Whose pages may ask, such as https://app.example; * for all [the server's own]", ',');
+            "Origins of web pages that may send requests, such as https://app.example; * allows "
+            "all [the server's own]",
+            ',');
 }
 
 void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
@@ -238,61 +240,60 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   ServiceOptions& service = flags->server.service;
   const Limits size = {.low = 1, .is_size = true};
   group.Add("--max-waiting", "N", &flags->max_waiting,
-            "Sequences that may wait for a place; more are refused with 429",
+            "Maximum number of waiting sequences; more are rejected with 429",
             {.low = 0, .high = 1 << 20});
-  group.Add(
-      "--max-body", "SIZE", &service.max_body_bytes,
-      "Largest body of a request; larger ones get 413. Those of more than 64K that are worked "
-      "on at once may have 16 times as much",
-      size);
+  group.Add("--max-body", "SIZE", &service.max_body_bytes,
+            "Maximum size of a request body; larger ones get 413. All bodies above 64K that are "
+            "processed "
+            "at the same time may have 16 times as much",
+            size);
   group.Add("--max-connections", "N", &flags->server.limits.max_connections,
-            "When they are more, the one that is idle the longest is closed; when all are busy, "
-            "more are refused with 503",
+            "Maximum number of connections. One more closes the connection that has been idle the "
+            "longest; if all are busy, it is rejected with 503",
             {.low = 1, .high = 1 << 16});
   group.Add("--max-unread", "SIZE", &service.max_unread_bytes,
-            "Bytes of a stream that wait for a client that does not read; beyond it the request is "
-            "cancelled",
+            "Maximum size of the part of a stream that its client has not read; beyond it the "
+            "request is cancelled",
             size);
   group.Add(
       "--max-answer-bytes", "SIZE", &service.max_answer_bytes,
-      "Bytes of an answer, by its tokens and log-probabilities; a request that may need more is "
-      "refused with 400",
+      "Maximum size of an answer, estimated from its tokens and log-probabilities; a request that "
+      "may need more is rejected with 400",
       size);
   group.Add("--drain-seconds", "S", &flags->drain_seconds,
-            "On SIGTERM, how long running requests may go on", {.low = 0, .high = 86400});
+            "How long running requests may continue after SIGTERM", {.low = 0, .high = 86400});
 }
 
 }  // namespace
 
 Command AddServeCommand(CLI::App* program) {
   const auto flags = std::make_shared<ServeFlags>();
-  CLI::App* app =
-      program->add_subcommand("serve", "Answer HTTP requests as OpenAI's completions do");
+  CLI::App* app = program->add_subcommand("serve", "Serve OpenAI's completions API over HTTP");
   OptionGroup group(app);
-  group.Add("--host", "H", &flags->server.host, "Address to listen at");
-  group.Add("--port", "N", &flags->server.port, "Port to listen at; 0 for any free one",
+  group.Add("--host", "H", &flags->server.host, "Address to listen on");
+  group.Add("--port", "N", &flags->server.port, "Port to listen on; 0 for any free one",
             {.low = 0, .high = 65535});
   AddAccessOptions(app, flags.get());
   group.Add("--model-name", "NAME", &flags->server.service.model_name,
-            "What clients call the model [the target's folder name]");
+            "The model's name in requests and answers [the target's folder name]");
   group.Add("--generation-config", "NAME", &flags->generation_config,
-            "How requests are sampled that do not say: auto, as the model's "
-            "generation_config.json recommends, or none, as OpenAI's",
+            "Default sampling parameters of requests: auto, those of the model's "
+            "generation_config.json, or none, those of OpenAI's API",
             OneOf{{"auto", "none"}});
   group.Add("--reasoning", "NAME", &flags->reasoning,
-            "What models think between markers such as <think>, before they answer: auto, taken "
-            "out of the content, or off, left in it",
+            "Handling of reasoning between markers such as <think> before the answer: auto "
+            "separates it from the content, off leaves it in the content",
             OneOf{{"auto", "off"}});
   group.Add("--metrics-names", "NAME", &flags->metrics_names,
-            "Whose names metrics have: tandem, vllm or both", OneOf{{"tandem", "vllm", "both"}});
+            "Names of the metrics: tandem, vllm or both", OneOf{{"tandem", "vllm", "both"}});
   group.AddFlag("--strict-requests", &flags->server.service.strict_requests,
-                "Refuse requests with fields that are not known, which are ignored else");
+                "Reject requests with unknown fields instead of ignoring the fields");
   group.Add("--on-rank-failure", "NAME", &flags->on_rank_failure,
-            "With --tensor-parallel, when another rank's process has ended: exit with an error, or "
-            "restart all of them; requests that run fail in either case",
+            "With --tensor-parallel, if the process of another rank ends: exit with an error, or "
+            "restart all ranks; running requests fail in either case",
             OneOf{{"exit", "restart"}});
-  group.Add("--io-threads", "N", &flags->server.io_threads, "Threads that talk to clients",
-            {.low = 1, .high = 64});
+  group.Add("--io-threads", "N", &flags->server.io_threads,
+            "Number of threads that handle connections", {.low = 1, .high = 64});
   AddLimitOptions(app, flags.get());
   flags->engine.AddTo(app, {kLimitGroup, kEngineGroup, kStoreGroup, kTransferGroup, kEventGroup});
   return {

@@ -19,7 +19,8 @@ void PrepareStandardStreams() {
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest free descriptor is this one. A read-only one refuses results.
+    // open() returns the lowest free descriptor, which is `stream`. Standard output is opened
+    // read-only, so that printing results fails.
     (void)open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }

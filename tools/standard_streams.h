@@ -1,5 +1,5 @@
-// The standard streams: results on standard output, which may be a full disk or a pipe whose reader
-// has gone, and on standard error how far a long job is.
+// The standard streams: results go to standard output, which may be on a full disk or a pipe whose
+// reader has closed it; the progress of long jobs goes to standard error.
 #ifndef TANDEM_TOOLS_STANDARD_STREAMS_H_
 #define TANDEM_TOOLS_STANDARD_STREAMS_H_
 
@@ -13,29 +13,30 @@
 
 namespace tandem {
 
-// To be called first of all. Makes a write to a closed pipe, or past the largest size of a file, an
-// error of that write and not the end of the process; and takes the places of closed standard
-// streams, so that no file opened later gets what is printed.
+// Call first in main(). Makes a write to a closed pipe, or beyond the maximum size of a file, fail
+// instead of ending the process. Opens /dev/null in place of closed standard streams, so that
+// output cannot go to a file that is opened later.
 void PrepareStandardStreams();
 
-// Writes all of `text` at once: results go this way and no other. An error, "standard output: ...",
-// means that they are lost: the command has failed and may stop at once.
+// Writes all of `text` to standard output without buffering. All results must be written with this
+// function. An error, "standard output: ...", means that results are lost: the command has failed
+// and may stop at once.
 absl::Status Print(std::string_view text);
-// The same of JSON, in one line.
+// Prints JSON in one line.
 absl::Status PrintJson(const nlohmann::ordered_json& json);
 
-// A line on standard error that tells how far a long job is. Shows nothing in its first second, and
-// nothing at all unless standard error is a terminal. Gone when the job ends.
+// A progress line on standard error for a long job. It appears after one second, only if standard
+// error is a terminal, and is erased when the job ends.
 class Progress {
  public:
-  // `total` steps, of any unit. REQUIRES: total > 0.
+  // `total`: number of steps, of any unit. REQUIRES: total > 0.
   Progress(std::string label, int64_t total);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Advance(int64_t steps);
-  // To so many steps of all.
+  // Sets the number of completed steps.
   void AdvanceTo(int64_t done) { Advance(done - done_); }
 
  private:
@@ -44,7 +45,7 @@ class Progress {
   const bool is_terminal_;
   int64_t done_ = 0;
   Instant start_;
-  Instant shown_;  // when last; Instant(): never
+  Instant shown_;  // when the line was last shown; Instant() means never
 };
 
 }  // namespace tandem

@@ -15,7 +15,7 @@ TEST(Table, ColumnsAreAsWideAsTheirWidestCellAndAlignedRight) {
             "   8  12.25\n");
 }
 
-TEST(TableDeathTest, ARowMustHaveACellForEveryHeading) {
+TEST(TableDeathTest, RowWithoutACellForEveryHeadingFails) {
   Table table({"k", "ratio"});
   EXPECT_DEATH(table.AddRow({"1"}), "check failed");
 }
@@ -24,7 +24,7 @@ TEST(TableDeathTest, ARowMustHaveACellForEveryHeading) {
 
 namespace {
 
-TEST(Spread, IsTheMedianBetweenTheExtremes) {
+TEST(Spread, HasTheMedianAndTheExtremes) {
   const Spread odd = SpreadOf({3, 1, 7});
   EXPECT_EQ(odd.median, 3);
   EXPECT_EQ(odd.low, 1);

@@ -15,7 +15,7 @@ namespace {
 
 absl::Status TooLong(const std::string& where) {
   return absl::InvalidArgumentError(
-      absl::StrCat(where, ": longer than the ", TextInput::kMaxBytes, " bytes that are allowed"));
+      absl::StrCat(where, ": longer than the allowed ", TextInput::kMaxBytes, " bytes"));
 }
 
 }  // namespace

@@ -11,13 +11,14 @@
 
 namespace tandem {
 
-// A text that is read as it is wanted: a file, a pipe, standard input. Move-only.
+// Reads a text on demand, from a file, a pipe or standard input. Move-only.
 class TextInput {
  public:
-  // Longer lines and prompts than this are refused: a million tokens take about 8 MB as ids.
+  // Lines and prompts that are longer are rejected. For comparison: a million tokens take about 8
+  // MB as ids.
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
-  // "-" is standard input. NOT_FOUND or PERMISSION_DENIED naming `path`.
+  // Opens `path`, or standard input for "-". NOT_FOUND or PERMISSION_DENIED, naming `path`.
   static absl::StatusOr<TextInput> Open(const std::string& path);
   TextInput(TextInput&& other) noexcept
       : name_(std::move(other.name_)),
@@ -31,12 +32,12 @@ class TextInput {
   TextInput& operator=(TextInput&& other) = delete;
   ~TextInput();
 
-  // The next line, without its end; nothing behind the last. INVALID_ARGUMENT for a line that is
-  // too long, which is skipped; another error is the last thing that is read.
+  // Returns the next line without its line end; nullopt after the last line. INVALID_ARGUMENT for a
+  // line that is too long, which is skipped; after any other error, returns nullopt.
   std::optional<absl::StatusOr<std::string>> NextLine();
-  // Whether NextLine would not wait for whoever writes the text. Reads what is there.
+  // Whether NextLine would return without blocking. Reads the bytes that are available.
   bool HasNextLine();
-  // All that is left. INVALID_ARGUMENT if it is too long.
+  // Returns the rest of the text. INVALID_ARGUMENT if it is too long.
   absl::StatusOr<std::string> ReadRest();
 
   const std::string& name() const { return name_; }
@@ -45,18 +46,18 @@ class TextInput {
 
  private:
   TextInput(std::string name, int descriptor) : name_(std::move(name)), descriptor_(descriptor) {}
-  // Appends what can be read at once, which is nothing at the end.
+  // Appends the bytes of one read() to the buffer; no bytes at the end of the input.
   absl::Status Read();
-  // The place of the next line's end; the buffer's if it has none.
+  // Returns the position of the next line end in the buffer, or the buffer's size.
   size_t FindLineEnd();
 
   std::string name_;
   int descriptor_;
-  std::string buffer_{};  // [begin_, its end) is read and not yet handed out
+  std::string buffer_{};  // bytes from begin_ on have been read and not yet returned
   size_t begin_ = 0;
-  size_t num_searched_ = 0;  // bytes from begin_ on that have no line's end
+  size_t num_searched_ = 0;  // bytes from begin_ on that have no line end
   bool at_end_ = false;
-  absl::Status failure_{};  // of the last read, if nobody was told yet
+  absl::Status failure_{};  // of the last read, if it has not been returned yet
   int line_ = 0;
 };
 

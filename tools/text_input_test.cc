@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 class TextInputTest : public FolderTest {
  protected:
   std::string Write(const std::string& text) const { return TestFolder::Write("text", text); }
-  // The lines of a text; errors as they are said.
+  // Returns the lines of a text; for an error, its message.
   std::vector<std::string> Lines(const std::string& text) const {
     auto input = TextInput::Open(Write(text));
     std::vector<std::string> lines;
@@ -36,7 +36,7 @@ class TextInputTest : public FolderTest {
   }
 };
 
-TEST_F(TextInputTest, GivesLinesAsTheyStand) {
+TEST_F(TextInputTest, ReturnsLinesUnchanged) {
   EXPECT_THAT(Lines(""), IsEmpty());
   EXPECT_THAT(Lines("\n"), ElementsAre(""));
   EXPECT_THAT(Lines("a"), ElementsAre("a"));
@@ -44,7 +44,7 @@ TEST_F(TextInputTest, GivesLinesAsTheyStand) {
   EXPECT_THAT(Lines("a\n"), ElementsAre("a"));
 }
 
-TEST_F(TextInputTest, LinesMayLieAcrossReads) {
+TEST_F(TextInputTest, LinesMaySpanSeveralReads) {
   std::string text;
   std::vector<std::string> expected;
   for (int i = 0; i < 300; ++i) {
@@ -55,7 +55,7 @@ TEST_F(TextInputTest, LinesMayLieAcrossReads) {
   EXPECT_EQ(Lines(text + expected.back()), expected);
 }
 
-TEST_F(TextInputTest, SaysWhetherTheNextLineIsThere) {
+TEST_F(TextInputTest, HasNextLineDoesNotBlock) {
   const std::string path = Write("");
   fs::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -83,7 +83,7 @@ TEST_F(TextInputTest, SaysWhetherTheNextLineIsThere) {
   EXPECT_EQ(input->NextLine(), std::nullopt);
 }
 
-TEST_F(TextInputTest, WhatCannotBeReadIsToldOnce) {
+TEST_F(TextInputTest, ReadErrorIsReturnedOnce) {
   auto input = TextInput::Open(testing::TempDir());
   ASSERT_TRUE(input.ok());
   EXPECT_TRUE(input->HasNextLine());
@@ -91,16 +91,16 @@ TEST_F(TextInputTest, WhatCannotBeReadIsToldOnce) {
   EXPECT_EQ(input->NextLine(), std::nullopt);
 }
 
-TEST_F(TextInputTest, ALineThatIsTooLongIsRefusedAndTheNextIsRead) {
+TEST_F(TextInputTest, SkipsALineThatIsTooLong) {
   const std::string longest(TextInput::kMaxBytes, 'x');
   const auto lines = Lines(longest + "y\nb\n" + longest);
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_THAT(lines[0], HasSubstr("text:1: longer than the 67108864 bytes that are allowed"));
+  EXPECT_THAT(lines[0], HasSubstr("text:1: longer than the allowed 67108864 bytes"));
   EXPECT_EQ(lines[1], "b");
   EXPECT_TRUE(lines[2] == longest);
 }
 
-TEST_F(TextInputTest, GivesTheRestUnlessItIsTooLong) {
+TEST_F(TextInputTest, ReturnsTheRestUnlessItIsTooLong) {
   auto input = TextInput::Open(Write("a\nb\nc"));
   ASSERT_TRUE(input.ok());
   EXPECT_EQ(**input->NextLine(), "a");

@@ -1,4 +1,4 @@
-// tandem tokenize: text to token ids and back, to compare with other tokenizers.
+// tandem tokenize: encodes text and decodes the ids again, to compare with other tokenizers.
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +34,7 @@ struct TokenizeFlags {
 
   absl::Status Check() const {
     if (text.has_value() != jsonl.empty()) {
-      return absl::InvalidArgumentError("give one of --text and --jsonl");
+      return absl::InvalidArgumentError("--text, --jsonl: one of them must be given");
     }
     return absl::OkStatus();
   }
@@ -73,7 +73,7 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
   return item;
 }
 
-// What becomes of an item's text.
+// Encodes the text of items.
 class Encoder {
  public:
   static absl::StatusOr<Encoder> Load(const TokenizeFlags& flags) {
@@ -87,7 +87,7 @@ class Encoder {
     return encoder;
   }
 
-  // Errors of the text begin with `where`.
+  // Prints the ids of an item and the decoded text. Errors about the text begin with `where`.
   absl::Status Print(const Item& item, const std::string& where) const {
     const absl::StatusOr<std::vector<TokenId>> ids = Encode(item);
     if (!ids.ok()) {
@@ -133,7 +133,7 @@ absl::Status Run(const TokenizeFlags& flags) {
 Command AddTokenizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app =
-      program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
+      program->add_subcommand("tokenize", "Encode texts and decode their token ids again");
   OptionGroup group(app);
   group
       .Add("-m,--tokenizer", "PATH", &flags->tokenizer,
@@ -144,16 +144,16 @@ Command AddTokenizeCommand(CLI::App* program) {
   group.Add("--jsonl", "F", &flags->jsonl,
             "JSON lines {\"text\": ..., \"special\": \"parse\"|\"plain\"}; - reads standard input");
   group.AddFlag("--no-special", &flags->no_special,
-                "Special tokens written in the text are ordinary text, where a line does not say");
+                "Treat special tokens in the text as ordinary text, unless a line says otherwise");
   CLI::Option* as_prompt =
       group.AddFlag("--as-prompt", &flags->as_prompt,
-                    "With the tokens that the model's prompts have around them");
+                    "Add the tokens that the model's prompts begin and end with");
   group
       .AddFlag("--chat", &flags->chat,
-               "Texts are messages, put to the model by its chat template, up to the answer")
+               "Format each text as a message with the model's chat template, up to the answer")
       ->excludes(as_prompt);
   app->footer(
-      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing else is added to it.");
+      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text, and adds no other tokens.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Passes of a model with random weights in PyTorch, as `tandem bench device` measures its own.
+"""Measures passes of a model with random weights in PyTorch, to compare with `tandem bench device`.
 
     tandem make-random --shape llama-8b --print-config | tools/torch_passes.py --device cuda:0
 
-A plain decoder of torch's own operations (linear, rms_norm, scaled_dot_product_attention) with
-weights of bfloat16 and a cache of fixed size. Prints a line of JSON for each pass: `ms` is by the
-host's clock, calls one after the other; `device_ms` is the same as a CUDA graph, null on a CPU.
+The model is a plain decoder of PyTorch's own operations (linear, rms_norm,
+scaled_dot_product_attention) with bfloat16 weights and a cache of fixed size. Prints a line of JSON
+for each pass: `ms` is the host's time for consecutive calls; `device_ms` is the same with a CUDA
+graph, null on a CPU.
 """
 
 import argparse
@@ -31,7 +32,7 @@ class Layer:
 
 
 class Decoder:
-    """The sizes from a config.json of the Llama or Qwen3 family."""
+    """A decoder with the sizes of a config.json of the Llama or Qwen3 family."""
 
     def __init__(self, config, device):
         torch.manual_seed(0)
@@ -58,7 +59,7 @@ class Decoder:
         length = context + rows
         shape = (batch, self.kv_heads, length, self.dim)
         make = {"dtype": torch.bfloat16, "device": self.device}
-        self.caches = []  # the last ones go first
+        self.caches = []  # free the old caches first
         self.caches = [(torch.randn(shape, **make), torch.randn(shape, **make))
                        for _ in self.layers]
         self.ids = torch.zeros(batch, rows, dtype=torch.long, device=self.device)
@@ -67,7 +68,8 @@ class Decoder:
         angles = torch.outer(torch.arange(context, length, device=self.device), frequencies)
         self.cos = torch.cat([angles.cos()] * 2, -1).to(torch.bfloat16)
         self.sin = torch.cat([angles.sin()] * 2, -1).to(torch.bfloat16)
-        # Not a tensor, with which attention would leave its fast kernels: the last row sees all.
+        # Row i of the last `rows` sees the tokens up to its own. A mask as a tensor would make
+        # attention use its slow kernels.
         self.mask = causal_lower_right(rows, length) if rows > 1 else None
         self.context = context
 
@@ -111,7 +113,7 @@ class Clock:
             torch.cuda.synchronize()
 
     def ms(self, call):
-        """The median of samples of so many milliseconds."""
+        """Returns the median time of a call over `repeat` samples of about `sample_ms` each."""
         samples = []
         for times in [1] + [0] * self.repeat:
             times = times or max(1, round(self.sample_seconds / one))
@@ -141,12 +143,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", help="config.json [standard input]")
-    parser.add_argument("--shape", default="", help="what to call it")
+    parser.add_argument("--shape", default="", help="the shape's name in the output")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rows", type=numbers, default=[1, 5, 16, 64, 256],
-                        help="of one sequence [1,5,16,64,256]")
+                        help="rows of one sequence [1,5,16,64,256]")
     parser.add_argument("--batches", type=numbers, default=[4, 16, 64],
-                        help="sequences of one row [4,16,64]")
+                        help="numbers of sequences with one row [4,16,64]")
     parser.add_argument("--contexts", type=numbers, default=[0, 1024, 4096],
                         help="tokens before the rows [0,1024,4096]")
     parser.add_argument("--repeat", type=int, default=5)

@@ -1,4 +1,4 @@
-// tandem verify-lossless: the proof, printed as tables or JSON.
+// tandem verify-lossless: runs the proof and prints it as tables or JSON.
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -24,7 +24,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Short, of several kinds, and with words that come again, for drafts by lookup too.
+// Short prompts of several kinds. Their words repeat, so that lookup drafters propose tokens too.
 constexpr const char* kPrompts[] = {
     "Once upon a time there was a king who had a daughter, and the king who had a",
     "The old woman went into the forest, and in the forest the old woman",
@@ -48,10 +48,10 @@ struct ProofFlags {
 absl::Status ProofFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   if (engine_options.drafter == DrafterKind::kNone) {
-    return absl::InvalidArgumentError("--drafter: with none there is no speculation to prove");
+    return absl::InvalidArgumentError("--drafter: must not be none: the proof needs speculation");
   }
   if (engine_options.verifier != AcceptanceRule::kAuto) {
-    return absl::InvalidArgumentError("--verifier: every rule is proved, there is none to choose");
+    return absl::InvalidArgumentError("--verifier: must not be given: the proof covers every rule");
   }
   proof.prompts.assign(std::begin(kPrompts), std::end(kPrompts));
   proof.time = absl::Seconds(seconds);
@@ -100,7 +100,7 @@ std::string FaultTable(const LosslessProof& proof) {
                   by_law ? absl::StrCat(f.degrees) : "-",
                   by_law ? absl::StrFormat("%.2g", f.p_value) : "-",
                   !by_law && f.applies ? absl::StrCat(f.different, " of ", f.compared) : "-",
-                  !f.applies ? "cannot be"
+                  !f.applies ? "not applicable"
                   : f.caught ? "yes"
                              : "NO"});
   }
@@ -121,7 +121,7 @@ std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
   absl::StrAppend(&text, "drafter ", proof.drafter, "\ndevice  ", proof.device, "\n");
   absl::StrAppendFormat(&text, "%d prompts, seed %d\n", proof.num_prompts, flags.proof.seed);
   if (!proof.planted.empty()) {
-    absl::StrAppend(&text, "planted in what is proved: ", proof.planted, "\n");
+    absl::StrAppend(&text, "planted fault: ", proof.planted, "\n");
   }
   absl::StrAppend(&text, "\nMust be equal, bit for bit:\n", ExactTable(proof));
   for (const ExactCheck& check : proof.exact) {
@@ -135,15 +135,15 @@ std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
                         proof.error_rate);
   text += LawTable(proof);
   absl::StrAppend(&text,
-                  "TV seen: a total variation from the law that is rejected 99 times in 100, "
-                  "whatever its shape\n\nPlanted faults, which the same checks must see:\n",
+                  "TV seen: a law at this total variation distance is rejected 99 times in 100, "
+                  "whatever its shape\n\nPlanted faults, which the same checks must catch:\n",
                   FaultTable(proof));
   absl::StrAppendFormat(&text, "\nverdict: %s: %s (%.0f s)\n", std::string(NameOf(proof.verdict)),
                         proof.reason, absl::ToDoubleSeconds(proof.time));
   return text;
 }
 
-// JSON has no infinity; the statistic of something impossible is null.
+// JSON does not have infinity: the statistic of an impossible outcome becomes null.
 OrderedJson NumberJson(double value) {
   return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
 }
@@ -240,19 +240,20 @@ absl::Status Run(ProofFlags* flags) {
 Command AddVerifyLosslessCommand(CLI::App* program) {
   const auto flags = std::make_shared<ProofFlags>();
   CLI::App* app = program->add_subcommand(
-      "verify-lossless", "Prove on this pair and machine that speculation changes nothing");
+      "verify-lossless", "Prove that speculation does not change the output of this pair here");
   OptionGroup group(app, "Proof");
   group.Add("--prompts", "F.jsonl", &flags->prompts_file,
-            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [4 beginnings]");
-  group.Add("--seconds", "S", &flags->seconds, "Time to aim at", {.low = 1e-3, .high = 86400});
+            "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [4 built-in prompts]");
+  group.Add("--seconds", "S", &flags->seconds, "Approximate duration",
+            {.low = 1e-3, .high = 86400});
   group.Add("--runs", "N", &flags->proof.runs,
-            "Generations of every test of a law [as many as the time allows]");
+            "Generations per test of a law [as many as the time allows]");
   group.Add("--seed", "N", &flags->proof.seed, "Seed of all random numbers");
   std::vector<std::string> faults;
   for (const FaultName& fault : PlantableFaults()) faults.emplace_back(fault.name);
-  group.Add("--plant", "NAME", &flags->proof.plant, "Plant a fault, to see the proof fail",
-            OneOf{faults});
-  group.AddFlag("--json", &flags->json, "One JSON object instead of tables");
+  group.Add("--plant", "NAME", &flags->proof.plant,
+            "Plant this fault, to show that the proof fails", OneOf{faults});
+  group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app);
   return {
       .app = app,

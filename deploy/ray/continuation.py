@@ -5,23 +5,23 @@ import json
 import threading
 
 PREFIX_CHARACTERS = 256  # the part of a prompt that chooses the replica
-# The headers by which the server judges a request: without the browser's own headers a page of any origin would look like a program.
+# The headers by which the server decides about a request. Without the browser's headers a web page of any origin would look like a program.
 FORWARDED = ("host", "origin", "sec-fetch-site", "content-type", "authorization", "x-request-id")
-KEPT_BYTES = 64 << 10  # of a server's log
+KEPT_BYTES = 64 << 10  # size of the kept part of a server's log
 LONGEST_LINE = 4 << 10  # a longer line is split
 
 
 class LostServer(Exception):
-    """The replica's server ended while it answered, or did not answer at all."""
+    """The replica's server ended during its answer, or did not answer."""
 
 
 def forwarded(headers):
-    """The headers of a client's request that the server gets."""
+    """Returns the headers of a client's request that are passed on to the server."""
     return {name: headers[name] for name in FORWARDED if name in headers}
 
 
 class LogTail:
-    """Reads a process's output, a line at a time, until it ends, and keeps the last part. Thread-safe."""
+    """Reads a process's output line by line until it ends, and keeps the last part. Thread-safe."""
 
     def __init__(self, stream, on_line=lambda line: None):
         self._stream, self._on_line = stream, on_line
@@ -47,13 +47,13 @@ class LogTail:
 
 
 def prefix_of(body):
-    """The beginning of the prompt, or of the conversation, which chooses the replica."""
+    """Returns the beginning of the prompt or of the conversation, which determines the replica."""
     asked = body.get("prompt", body.get("messages", body.get("input", "")))
     return (asked if isinstance(asked, str) else json.dumps(asked))[:PREFIX_CHARACTERS]
 
 
 def is_repeatable(body):
-    """Whether another attempt gives the same text to a reader."""
+    """Whether another attempt gives the same text."""
     if body.get("temperature") == 0:
         return True
     speculation = body.get("speculation")
@@ -62,7 +62,7 @@ def is_repeatable(body):
 
 
 class TextSoFar:
-    """Counts the characters and tokens that a stream has sent of each choice, so that another attempt leaves
+    """Counts the characters and tokens of each choice that a stream has sent, so that another attempt can leave
     them out."""
 
     def __init__(self):
@@ -74,7 +74,7 @@ class TextSoFar:
         self._skip = dict(self._sent)
 
     def _cut(self, choice, holder, name):
-        """Removes the part of a member that was sent before; returns whether anything is left."""
+        """Removes the part of a member that was already sent. Returns whether a part remains."""
         value, key = holder.get(name), (choice.get("index", 0), name)
         if not isinstance(value, (str, list)):
             return False
@@ -86,7 +86,7 @@ class TextSoFar:
         return len(value) > skipped
 
     def rest_of(self, event):
-        """A server-sent event without the part that was sent before; empty if nothing is left."""
+        """Returns a server-sent event without the part that was already sent; empty if no part remains."""
         if not event.startswith(b"data: {"):
             return event
         data = json.loads(event[6:])
@@ -102,7 +102,7 @@ class TextSoFar:
 
 
 async def events(chunks):
-    """Server-sent events from chunks of bytes. LostServer if they end without [DONE]."""
+    """Yields the server-sent events in chunks of bytes. Raises LostServer if they end without [DONE]."""
     rest, done = b"", False
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n\n")

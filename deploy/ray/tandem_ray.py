@@ -4,7 +4,7 @@
     PYTHONPATH=deploy/ray serve run tandem_ray:build target=/models/target draft=/models/draft threads=4
 
 A replica owns a `tandem serve` process. The gateway chooses the replica by the beginning of the prompt, so that
-conversations find their pages again. If a replica is lost it asks another, which gives the same output or none.
+conversations hit the prefix cache. If a replica is lost, the gateway asks another if that gives the same output.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 log = logging.getLogger("ray.serve")
 
-RETRIES_WITHIN = 60  # seconds for a request whose replica was lost: another may have to start
-STARTS_WITHIN = 600  # seconds for the start of a server: large models are packed
+RETRIES_WITHIN = 60  # seconds to retry a request whose replica was lost: another one may have to start first
+STARTS_WITHIN = 600  # seconds for the start of a server, which packs large models
 TELLS_ITS_ADDRESS = re.compile(r"address=http://127\.0\.0\.1:(\d+)")
-# The server lives as long as this end of a pipe, so it ends when its replica is killed.
-# The guard ends with its server.
+# A shell script that starts the server. It stops the server when its standard input, a pipe from the replica, is closed, so
+# that the server also ends if the replica is killed. It ends with its server.
 GUARD = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 > /dev/null; kill $child; } & exec 3<&-; wait $child'
 
 
 class PrefixRouter(RequestRouter):
-    """Prefers always the same replica for a prefix (the highest hash with each), then the next. When a replica
-    comes or goes, only its share moves. A busy replica refuses, and the next is asked."""
+    """Prefers always the same replica for a prefix (the one with the highest hash), then the next. When a replica is
+    added or removed, only its share of prefixes moves. If a replica is busy, the next is asked."""
 
     async def choose_replicas(self, candidate_replicas, pending_request=None):
         key, attempt = "", 0
@@ -48,7 +48,7 @@ class PrefixRouter(RequestRouter):
             return hashlib.blake2b(f"{key}|{replica.replica_id.unique_id}".encode(), digest_size=8).digest()
 
         ranked = sorted(candidate_replicas, key=weight, reverse=True)
-        # Another attempt begins with another replica: the first may have died without Ray knowing yet.
+        # Another attempt begins with another replica: the first may have died before Ray noticed.
         attempt %= max(len(ranked), 1)
         return [[replica] for replica in ranked[attempt:] + ranked[:attempt]]
 
@@ -61,7 +61,7 @@ class TandemReplica:
         command = ["bash", "-c", GUARD, "guard", program, "serve", "--host", "127.0.0.1", "--port", "0", *options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                          stderr=subprocess.PIPE)
-        # Ray's own log, which it rotates, has the rest.
+        # The whole log goes to Ray's log, which Ray rotates.
         self._log = LogTail(self._process.stderr, lambda line: log.info("server: %s", line))
         self._url = f"http://127.0.0.1:{self._await_port()}"
         self._session = None
@@ -91,8 +91,8 @@ class TandemReplica:
                 raise RuntimeError(f"/health: {answer.status}")
 
     async def answer(self, key, attempt, method, path, headers, body):
-        """The status and headers of the server's answer, then its body as it comes. `key` and `attempt` are the
-        router's."""
+        """Yields the status and headers of the server's answer, then the parts of its body. `key` and `attempt` are
+        for the router."""
         del key, attempt
         try:
             async with self._client().request(method, self._url + path, data=body, headers=headers) as answer:
@@ -107,12 +107,12 @@ class TandemReplica:
             raise LostServer(str(error)) from error
 
     def _end_with_server(self):
-        """A replica whose server has ended is of no use: Ray starts another as soon as it is gone."""
+        """Ends this process if its server has ended, so that Ray starts another replica."""
         if self._process.poll() is not None:
             os._exit(1)
 
     def who(self, key, attempt):
-        """For try_replicas.py, which kills either: the pids of the replica and of its server."""
+        """Returns the process ids of the replica and of its server, for try_replicas.py, which kills one of them."""
         del key, attempt
         children = subprocess.run(["pgrep", "-P", str(self._process.pid), "tandem"], capture_output=True, text=True,
                                   check=False).stdout.split()
@@ -138,7 +138,7 @@ class Gateway:
     def __init__(self, replicas):
         self._replicas = replicas
         self._retried = 0
-        self._continued = 0  # of those, in the middle of a stream
+        self._continued = 0  # retries in the middle of a stream
 
     async def __call__(self, request: Request) -> Response:
         path, raw = request.url.path, await request.body()
@@ -162,7 +162,7 @@ class Gateway:
                 if body.get("stream") and status == 200:
                     return StreamingResponse(self._stream(answer, key, attempt, call, body), status, headers)
                 return Response(b"".join([chunk async for chunk in answer]), status, headers)
-            except Exception as error:  # noqa: BLE001: is_lost names those of Ray's many that count
+            except Exception as error:  # noqa: BLE001: is_lost selects the relevant ones of Ray's many exceptions
                 if not is_lost(error):
                     raise
                 self._note(attempt, error)
@@ -178,9 +178,9 @@ class Gateway:
         log.warning("a replica was lost attempt=%d error=%r", attempt, error)
 
     async def _stream(self, answer, key, attempt, call, body):
-        """Events as they come; if a replica is lost, the rest comes from another, provided it is the same."""
+        """Yields events as they arrive. If a replica is lost, the rest comes from another one if its text is the same."""
         so_far = TextSoFar()
-        # Numbers per token would not be cut with their text.
+        # Log-probabilities and calls cannot be cut together with their text.
         can_go_on = is_repeatable(body) and not body.get("logprobs") and not body.get("tools")
         until = time.monotonic() + RETRIES_WITHIN
         while True:
@@ -206,35 +206,35 @@ class Gateway:
             answer = self._ask(key, attempt, call)
             try:
                 await anext(answer)
-            except Exception as error:  # noqa: BLE001: the loop's next turn sees it
+            except Exception as error:  # noqa: BLE001: handled in the next iteration
                 answer = failing(error)
 
 
 def pause(attempt):
-    """Seconds before another attempt."""
+    """Returns the seconds to wait before another attempt."""
     return min(0.1 * 2**attempt, 1.0)
 
 
 def lost_error():
-    return {"error": {"message": "the replica that answered was lost; ask again", "type": "server_error",
+    return {"error": {"message": "the replica that was answering was lost; send the request again", "type": "server_error",
                       "param": None, "code": "replica_lost"}}
 
 
 async def failing(error):
     raise error
-    yield b""  # which makes a generator of it
+    yield b""  # makes this function a generator
 
 
 def build(args):
-    """The application. `args`: target, draft, threads, min_replicas, max_replicas, max_batch, and `program` and
-    `options` (one string) for the server."""
+    """Returns the application. `args`: target, draft, threads, min_replicas, max_replicas, max_batch, and `program`
+    and `options` (one string) for the server."""
     known = {"target", "draft", "threads", "min_replicas", "max_replicas", "max_batch", "program", "options"}
     if unknown := set(args) - known:
         raise ValueError(f"{sorted(unknown)}: allowed: {sorted(known)}")
     threads, max_batch = int(args.get("threads", 1)), int(args.get("max_batch", 8))
     program = args.get("program") or shutil.which("tandem")
     if program is None:
-        import tandem.__main__  # the package's own (docs/python.md)
+        import tandem.__main__  # the program in the Python package (docs/python.md)
         program = str(tandem.__main__.program())
     options = ["--threads", str(threads), "--max-batch", str(max_batch), "--max-waiting", str(max_batch)]
     for name in ("target", "draft"):

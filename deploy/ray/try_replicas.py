@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Kills replicas under load and checks every request: try_replicas.py --program build/release/tandem
 
-Needs ray[serve]. Starts Ray on this machine, two replicas with a thread each, and clients that ask for seeded and
-unseeded, whole and streamed completions of the shipped pair. Meanwhile a server and a replica are killed
-alternately (SIGKILL), --kills in all.
-Reports the result of each request, and exits with 1 if one with a seed had another text than before, or none.
+Needs ray[serve]. Starts Ray on this machine, two replicas with one thread each, and clients that request completions of
+the shipped pair, with and without a seed, whole and streamed. During this time it kills servers and replicas alternately
+(SIGKILL), --kills in total. Reports the results, and exits with 1 if a request with a seed failed or had another text
+than before.
 """
 import argparse
 import json
@@ -21,10 +21,10 @@ import urllib.request
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-os.environ["PYTHONPATH"] = str(HERE)  # for replicas
+os.environ["PYTHONPATH"] = str(HERE)  # for the replicas' processes
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-# Set before Ray is imported: its processes give way to all others (niceness 15), and if others use the cores the proxy
-# takes longer to start than its limit (5 s).
+# Set before Ray is imported. By default its processes have niceness 15, and if other programs use the cores the proxy
+# takes longer to start than its limit of 5 s.
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
 import ray  # noqa: E402
@@ -39,7 +39,7 @@ PROMPTS = [f"Once upon a time there lived {hero} who had three sons, and the eld
 
 
 def ask(url, prompt, seed, stream, tokens):
-    """The text of a completion and how many prompt tokens were cached; an Exception if it failed."""
+    """Returns the text of a completion and its usage. Raises an exception if the request failed."""
     body = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": stream}
     if seed is not None:
         body["seed"] = seed
@@ -67,7 +67,7 @@ def ask(url, prompt, seed, stream, tokens):
 
 
 def who(handle, num_replicas):
-    """The processes of every replica, found by requests with many prefixes."""
+    """Returns the processes of every replica, which it finds by requests with many prefixes."""
     found = {}
     for number in range(200):
         try:
@@ -148,10 +148,10 @@ def main():
     wrong = [entry for entry in seeded if entry["error"] is None and entry["text"] != first[entry["prompt"]]]
     failed = [entry for entry in seeded if entry["error"] is not None]
     times = sorted(entry["seconds"] for entry in outcomes)
-    print(f"requests: {len(outcomes)}, of which {len(seeded)} with a seed; the gateway asked again "
+    print(f"requests: {len(outcomes)}, of which {len(seeded)} have a seed; the gateway retried "
           f"{counts['retried']} times, {counts['continued']} of them in the middle of a stream")
-    print(f"with a seed: {len(seeded) - len(wrong) - len(failed)} as before, {len(wrong)} others, {len(failed)} failed")
-    print(f"without: {sum(entry['error'] is None for entry in other)} answered, "
+    print(f"with a seed: {len(seeded) - len(wrong) - len(failed)} same text, {len(wrong)} other text, {len(failed)} failed")
+    print(f"without a seed: {sum(entry['error'] is None for entry in other)} answered, "
           f"{sum(entry['error'] is not None for entry in other)} reported as lost")
     print(f"time: median {statistics.median(times):.2f} s, longest {times[-1]:.2f} s; replicas at the end: {len(left)}")
     for entry in failed + [entry for entry in other if entry["error"]]:

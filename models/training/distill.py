@@ -1,12 +1,12 @@
-"""Makes a draft for any target that Tandem reads (docs/distillation.md): a small model of its own, or a head that reads the target's states.
+"""Makes a draft for any target that Tandem reads (docs/distillation.md): a small separate model, or a head that reads the target's states.
 
   python distill.py --target DIR|F.gguf --out DRAFT --tokens 10000000 --minutes 120
   python distill.py --target DIR|F.gguf --out HEAD --kind one_layer --tokens 10000000 --minutes 120
 
-The steps, of which `--only` chooses some: `write` (the target writes text; for a draft model with its largest log-probabilities), `features` (for
-a head: the target's states for this text), `train` (the student learns the target's predictions), `export` (a folder without a tokenizer, or
-with --to q8_0 a GGUF file), `measure` (the draft in use, next to plain decoding). All files except the draft lie in WORK; the same command
-continues an interrupted step there.
+`--only` selects from these steps: `write` (the target writes text; for a draft model also its largest log-probabilities), `features` (for a
+head: the target's states for this text), `train` (the student learns the target's predictions), `export` (a folder without a tokenizer, or
+with --to q8_0 a GGUF file), `measure` (the draft in use, compared with plain decoding). All files except the draft are in WORK, where the
+same command continues an interrupted step.
 
 Needs a built `tandem` and Python 3.11 or later with torch, numpy and safetensors, and with gguf if the target is a GGUF file; `write`
 and `measure` need only numpy.
@@ -34,42 +34,42 @@ def options():
     add = parser.add_argument
     add("--target", required=True, help="a Hugging Face folder, a GGUF file, or the name of a fetched model")
     add("--out", required=True, help="folder of the draft")
-    add("--work", help="folder of everything else [OUT.work]")
+    add("--work", help="folder of all other files [OUT.work]")
     add("--kind", choices=KINDS, default="model", help="a draft model, or a head of one of two forms [%(default)s]")
-    add("--only", default=",".join(STEPS), help="some of the steps, by comma")
+    add("--only", default=",".join(STEPS), help="steps to run, separated by commas")
     add("--tandem", default=os.path.join(ROOT, "build", "release", "tandem"), help="the program [build/release/tandem]")
-    add("--engine", default="", help='further options of the target, such as "--threads 8 --quantize q8_0"')
+    add("--engine", default="", help='further options for running the target, such as "--threads 8 --quantize q8_0"')
     add("--seed", type=int, default=1)
     add = parser.add_argument_group("write").add_argument
-    add("--tokens", type=int, default=5_000_000, help="how many to write [%(default)s]")
-    add("--write-minutes", type=float, default=1e9, help="or for how long")
-    add("--prompts", help='JSON lines {"prompt": ...}: questions as users ask them, which the target answers')
-    add("--text", help="plain text, also .xz, that the target goes on with")
+    add("--tokens", type=int, default=5_000_000, help="number of tokens to write [%(default)s]")
+    add("--write-minutes", type=float, default=1e9, help="maximum time for writing")
+    add("--prompts", help='JSON lines {"prompt": ...}: typical questions of users, which the target answers')
+    add("--text", help="plain text, also as .xz, that the target continues")
     add("--length", type=int, default=384, help="tokens written after each prompt [%(default)s]")
-    add("--prompt-tokens", type=whole_numbers, default=[24, 96, 384], help="lengths of the text it goes on with, in turns [24,96,384]")
-    add("--top", type=int, help="log-probabilities kept at each place [16; 0 for a head, which needs none]")
-    add("--sequences", type=int, default=96, help="of a run [%(default)s]")
+    add("--prompt-tokens", type=whole_numbers, default=[24, 96, 384], help="lengths of the text to continue, alternating [24,96,384]")
+    add("--top", type=int, help="number of log-probabilities kept at each position [16; 0 for a head, which does not use them]")
+    add("--sequences", type=int, default=96, help="sequences per run [%(default)s]")
     add("--at-once", type=int, default=64, help="sequences written together [%(default)s]")
     add = parser.add_argument_group("train").add_argument
-    add("--minutes", type=float, default=60, help="of the schedule, at whose end the rate is zero [%(default)s]")
-    add("--steps", type=int, help="or its steps")
-    add("--resume", action="store_true", help="another schedule for a student that is trained already")
-    add("--batch", type=int, help="sequences of a step [12, on a GPU 48]")
+    add("--minutes", type=float, default=60, help="length of the schedule, at whose end the learning rate is zero [%(default)s]")
+    add("--steps", type=int, help="length of the schedule in steps, in place of --minutes")
+    add("--resume", action="store_true", help="train a finished student for another schedule")
+    add("--batch", type=int, help="sequences per step [12, on a GPU 48]")
     add("--tell", type=float, default=2, help="minutes between reports, each with a checkpoint [%(default)s]")
-    add("--train-device", help="as torch names it [cuda if there is one]")
+    add("--train-device", help="a device name of torch [cuda if available]")
     for name in ("layers", "hidden", "heads", "kv-heads", "head-dim", "ffn"):
-        add(f"--{name}", type=int, help="of the student [by the target's size]")
-    add("--rope-theta", type=float, default=1e5, help="[%(default)s]")
-    add("--unroll", type=int, default=4, help="of a head: steps that it learns to draft [%(default)s]")
-    add("--coverage", type=float, default=.995, help="of a head: the share of the text that its tokens cover [%(default)s]")
-    add("--head-tokens", type=int, default=16384, help="of a head: the most tokens that it proposes [%(default)s]")
-    add("--batch-tokens", type=int, default=6144, help="of a head: places of a step [%(default)s]")
+        add(f"--{name}", type=int, help="size of the student [depends on the target's size]")
+    add("--rope-theta", type=float, default=1e5, help="rope theta of the student [%(default)s]")
+    add("--unroll", type=int, default=4, help="for a head: number of draft steps to train [%(default)s]")
+    add("--coverage", type=float, default=.995, help="for a head: share of the text that its tokens must cover [%(default)s]")
+    add("--head-tokens", type=int, default=16384, help="for a head: maximum number of tokens that it can propose [%(default)s]")
+    add("--batch-tokens", type=int, default=6144, help="for a head: positions per step [%(default)s]")
     add = parser.add_argument_group("export").add_argument
     add("--to", help="quantise the draft: a format of `tandem quantize`, such as q8_0")
     add = parser.add_argument_group("measure").add_argument
-    add("--measure", help="prompts as with --prompts [some that were held back]")
-    add("--measure-prompts", type=int, default=24, help="how many of them [%(default)s]")
-    add("--measure-tokens", type=int, default=96, help="tokens of each answer [%(default)s]")
+    add("--measure", help="a file of prompts, in the form of --prompts [held-out prompts]")
+    add("--measure-prompts", type=int, default=24, help="number of prompts [%(default)s]")
+    add("--measure-tokens", type=int, default=96, help="tokens per answer [%(default)s]")
     parsed = parser.parse_args()
     parsed.only = parsed.only.split(",")
     for step in parsed.only:
@@ -107,13 +107,13 @@ class Recipe:
     def write(self):
         form = Form(self.program)
         if form.opening is None:
-            print(f"plain text alone is written: {form.why_plain}")
+            print(f"writing only plain text: {form.why_plain}")
         writer = Writer(form, self.data, self.options, self.target["context_length"])
         writer.write(self.options.tokens, 60 * self.options.write_minutes)
         self.keep(data=distill_text.summary(self.data), chat=form.opening is not None)
 
     def layers(self):
-        """The layers whose inputs are kept: those that the head reads, and the last state, by which it is judged."""
+        """Returns the layers whose inputs are kept: those that the head reads, and the last state, which teaches it."""
         import distill_head
         read = distill_head.layers_read(self.target["architecture"], self.options.kind)
         last = self.target["architecture"]["num_layers"]
@@ -147,7 +147,7 @@ class Recipe:
             table = distill_train.embedding_of(self.target["path"])
             known = [self.target["architecture"][name] for name in ("vocab_size", "hidden_size")]
             if list(table.shape) != known:
-                sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: give a folder of floats or a GGUF file")
+                sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: use a folder of floats or a GGUF file")
         told = distill_train.train(distill_train.Text(files), shape, table, self.checkpoint, self.options)
         self.keep(shape=shape, training=told)
 
@@ -170,12 +170,12 @@ class Recipe:
         self.write_card()
 
     def clear_out(self):
-        """Removes the draft that was exported before, in any format, and no other file."""
+        """Removes the previously exported draft, in any format, and no other files."""
         out = self.options.out
         os.makedirs(out, exist_ok=True)
         ours = [name for name in os.listdir(out) if name in ("README.md", "config.json", "model.safetensors") or name.endswith(".gguf")]
         if os.listdir(out) and (self.facts().get("exported") != os.path.abspath(out) or len(ours) < len(os.listdir(out))):
-            sys.exit(f"{out}: holds something that was not exported there by this recipe; remove it, or name another folder with --out")
+            sys.exit(f"{out}: contains files that this recipe did not export; remove them, or choose another folder with --out")
         for name in ours:
             os.remove(os.path.join(out, name))
         self.keep(exported=os.path.abspath(out))
@@ -202,7 +202,7 @@ class Recipe:
 
 
 def card(name, target, facts, command):
-    """The steps and their results, for the README.md of the draft."""
+    """Returns the draft's README.md, with the steps and their results."""
     shape, told, data = facts.get("shape"), facts.get("training"), facts.get("data")
     rows = [("target", f"{os.path.basename(target['path'].rstrip('/'))}: {target['parameters']:,} parameters, "
                        f"vocabulary {target['architecture']['vocab_size']:,}")]

@@ -1,9 +1,9 @@
-"""The student that reads its target's states: a draft head of one layer (docs/draft_heads.md), trained on what `tandem features` writes.
+"""The student that reads its target's states: a draft head of one layer (docs/draft_heads.md), trained on the output of `tandem features`.
 
 There are two forms. `one_layer` (EAGLE-1, MTP): fc(concat(norm(embedding of x[t+1]), norm(last state at t))), then a Llama layer. `eagle3`: fc(inputs of three
-layers at t), then a layer whose queries, keys and values are of concat(norm(embedding of x[t+1]), norm(state)). Either is unrolled as it drafts: at
-step i an anchor t reads x[t+1+i] and its own state of the step before, and attends to the first step's keys of the anchors up to t and to its own.
-Its head is over the most frequent tokens of the text, from the target's own rows on.
+layers at t), then a layer whose queries, keys and values are computed from concat(norm(embedding of x[t+1]), norm(state)). Training unrolls both in the same
+way as drafting: at step i an anchor t reads x[t+1+i] and its own state of the previous step, and attends to the first step's keys of the anchors up to t and to
+its own keys. The output head covers the most frequent tokens of the text, and is initialised with the target's rows.
 
 Needs torch, numpy and safetensors.
 """
@@ -18,8 +18,8 @@ from distill_text import mapped_states, run_files, states_file
 from distill_train import Learner, Schedule, short_type
 from model import RMSNorm, rotate
 
-CHUNK = 2048  # places whose logits exist at a time
-HELD_SEQUENCES = 24  # the most sequences of a held-out batch that are evaluated
+CHUNK = 2048  # positions whose logits exist at a time
+HELD_SEQUENCES = 24  # maximum number of sequences of a held-out batch to evaluate
 STEP_WEIGHT = .8  # weight of a step's loss, relative to the step before it
 
 
@@ -30,7 +30,7 @@ def linear(outputs, inputs, scale=1.0):
 
 
 class Head(nn.Module):
-    """`shape`: kind, hidden, heads, kv_heads, head_dim, ffn, theta, eps, states (how many it reads)."""
+    """`shape`: kind, hidden, heads, kv_heads, head_dim, ffn, theta, eps, states (the number of states that it reads)."""
 
     def __init__(self, shape, draft_ids, embedding, output):
         super().__init__()
@@ -59,7 +59,7 @@ class Head(nn.Module):
         return turns.cos(), turns.sin()
 
     def step(self, i, tokens, state, cache, mask):
-        """tokens [b, t], state [b, t, hidden] -> the state of step i before `norm`. cache: keys and values of the steps before."""
+        """tokens [b, t], state [b, t, hidden] -> the state of step i before `norm`. cache: keys and values of the earlier steps."""
         c, (b, t) = self.shape, tokens.shape
         embedded = self.embed_norm(self.embedding[tokens].float())
         both = torch.cat((embedded, self.hidden_norm(state)), -1)
@@ -91,8 +91,8 @@ class Head(nn.Module):
         return x + F.linear(F.silu(F.linear(m, self.gate)) * F.linear(m, self.up), self.down)
 
     def unroll(self, ids, states, steps):
-        """ids [b, t], states [b, t, states * hidden]: step by step the normed states [b, t, hidden], from which anchor a of step i predicts
-        x[a + 2 + i]. Positions after the end of `ids` are 0."""
+        """ids [b, t], states [b, t, states * hidden]. Yields for each step the normed states [b, t, hidden], from which anchor a of step i
+        predicts x[a + 2 + i]. Positions after the end of `ids` are 0."""
         t = ids.shape[1]
         mask = torch.full((t, t), float("-inf"), device=ids.device).triu(1)
         state = F.linear(states, self.fc) if self.shape["kind"] == "eagle3" else states
@@ -104,8 +104,8 @@ class Head(nn.Module):
 
 
 class DraftKl(torch.autograd.Function):
-    """Mean KL of the target's distribution over the draft's tokens, softmax(`lessons`), and that of the draft. Gradients are made in chunks.
-    `stats`: sums over the places of KL, of sum min(p, q), and of equal argmaxes."""
+    """Mean KL between the target's distribution over the draft's tokens, softmax(`lessons`), and the draft's. Gradients are computed in chunks.
+    `stats`: sums over the positions of KL, of sum min(p, q), and of equal argmaxes."""
     stats = torch.zeros(3)
 
     @staticmethod
@@ -135,7 +135,7 @@ class DraftKl(torch.autograd.Function):
 
 
 class Run:
-    """The texts of a run with their states, in batches of about the same width."""
+    """The texts of a run with their states, in batches of similar width."""
 
     def __init__(self, file, num_read):
         run, left = np.load(file), np.load(states_file(file))
@@ -144,8 +144,8 @@ class Run:
         self.first = np.concatenate(([0], np.cumsum(self.lengths)))
 
     def batch(self, rows):
-        """ids [b, t], 0 after a text's end; the states that the head reads [b, t, num_read * hidden]; the last states [b, t, hidden]; and whether
-        a place is a lesson [b, t], because the target wrote its next token. States after a text's end are those of other places."""
+        """Returns ids [b, t], 0 after a text's end; the states that the head reads [b, t, num_read * hidden]; the last states [b, t, hidden]; and
+        whether a position is a lesson [b, t], because the target wrote its next token. States after a text's end belong to other positions."""
         lengths, prompt = (torch.from_numpy(x[rows]).long()[:, None] for x in (self.lengths, self.prompt))
         t = torch.arange(int(lengths.max()))
         places = (torch.from_numpy(self.first[rows])[:, None] + t).clamp(max=len(self.ids) - 1)
@@ -153,7 +153,7 @@ class Run:
         return ids, states[:, :, :self.num_read].flatten(2), states[:, :, -1], (t >= prompt - 1) & (t < lengths - 1)
 
     def batches(self, tokens, rng, wants_held=False):
-        """Each has at most `tokens` places, unless one sequence has more."""
+        """Yields batches of at most `tokens` positions, unless one sequence has more."""
         rows = np.flatnonzero(self.held == wants_held)
         rows = rows[np.argsort(self.lengths[rows] + (rng.random(len(rows)) if rng is not None else 0), kind="stable")]
         cut, group = [], []
@@ -168,8 +168,8 @@ class Run:
 
 
 def frequent_tokens(files, vocab, coverage, most):
-    """The fewest tokens whose share of the written text is at least `coverage`: a multiple of 1,024, unless the vocabulary has fewer. Returns
-    them ascending, and their share."""
+    """Returns the fewest tokens, in ascending order, whose share of the written text is at least `coverage`, and this share. Their number is a
+    multiple of 1,024 unless the vocabulary or `most` is smaller."""
     counts = np.zeros(vocab)
     for file in files:
         run = np.load(file)
@@ -192,12 +192,12 @@ class HeadStudent(Learner):
         self.told.update(run=0, epoch=0)
 
     def losses(self, batch, steps, needs_gradients):
-        """For each step its loss and DraftKl.stats, with their number of places."""
+        """Yields for each step its loss, DraftKl.stats, and their number of positions."""
         ids, read, last, is_lesson = (x.to(self.device) for x in batch)
         with torch.autocast(self.device.split(":")[0], T.SHORT, enabled=T.SHORT != torch.float32):
             lessons, places = last[is_lesson].to(T.SHORT) @ self.net.targets.T, is_lesson.nonzero()[:, 1]
             for i, states in enumerate(self.net.unroll(ids, read.float(), steps)):
-                # Anchor a of step i is judged by the target's state at a + 1 + i.
+                # Anchor a of step i learns from the target's state at a + 1 + i.
                 taught = is_lesson[:, 1 + i:]
                 states = states[:, :taught.shape[1]][taught]
                 if len(states):
@@ -211,7 +211,7 @@ class HeadStudent(Learner):
 
     @torch.no_grad()
     def evaluate(self, runs, steps, num_read, tokens):
-        """For each step of the held-out texts: KL, acceptance at T = 1 and agreement of the most likely tokens."""
+        """Returns, for each step, the KL, the acceptance at T = 1 and the agreement of the most likely tokens on the held-out texts."""
         totals, counts = np.zeros((steps, 3)), np.zeros(steps)
         for file in runs:
             for batch in Run(file, num_read).batches(tokens, None, wants_held=True):
@@ -223,7 +223,7 @@ class HeadStudent(Learner):
 
 
 def head_shape(architecture, options):
-    """The shape of a head, one of the target's layers, for the architecture that `tandem inspect` reports."""
+    """Returns the shape of a head with the sizes of one of the target's layers, for the architecture that `tandem inspect` reports."""
     a = architecture
     return dict(kind=options.kind, hidden=a["hidden_size"], heads=a["num_heads"], kv_heads=a["num_kv_heads"], head_dim=a["head_dim"],
                 ffn=options.ffn or a["intermediate_size"], theta=a["rope_theta"], eps=1e-5, states=len(layers_read(a, options.kind)),
@@ -231,13 +231,13 @@ def head_shape(architecture, options):
 
 
 def layers_read(architecture, kind):
-    """The layers whose inputs a head reads; the target's number of layers stands for its last state."""
+    """Returns the layers whose inputs a head reads; the target's number of layers stands for its last state."""
     layers = architecture["num_layers"]
     return [layers] if kind == "one_layer" else [2, layers // 2, layers - 3]
 
 
 def train(data, shape, embedding, output, checkpoint, options):
-    """Trains until the schedule ends, from the checkpoint if there is one. Returns the figures that the checkpoint keeps."""
+    """Trains until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
     T.SHORT = short_type(device)
@@ -247,7 +247,7 @@ def train(data, shape, embedding, output, checkpoint, options):
         raise SystemExit(f"{missing[0]}: has no states; `--only features` makes them" if files else f"{data}: the text is missing; `--only write` makes it")
     saved = torch.load(checkpoint, map_location=device) if os.path.exists(checkpoint) else None
     if saved is not None and saved["shape"] != shape:
-        raise SystemExit(f"{checkpoint}: a student of another shape, {saved['shape']}; go on with that, or remove it")
+        raise SystemExit(f"{checkpoint}: the student has another shape, {saved['shape']}; use that shape, or remove the file")
     ids, coverage = (saved["model"]["ids"].cpu().numpy(), saved["told"]["coverage"]) if saved is not None else frequent_tokens(
         files, shape["vocab"], options.coverage, options.head_tokens)
     student = HeadStudent(shape, ids, embedding, output, device)
@@ -256,7 +256,7 @@ def train(data, shape, embedding, output, checkpoint, options):
     told = student.told
     told.update(draft_vocab=len(ids), coverage=coverage, unroll=steps)
     if told["finished"] and not options.resume:
-        print("trained already; --resume goes on for another schedule")
+        print("already trained; --resume trains for another schedule")
         return told
     if told["finished"]:
         Schedule.begin_another(told)
@@ -292,8 +292,8 @@ def train(data, shape, embedding, output, checkpoint, options):
 
 
 def export(checkpoint, out):
-    """The trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/draft_heads.md). Returns its
-    shape, and the report of its training."""
+    """Writes the trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/draft_heads.md).
+    Returns its shape and the report of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c, m = saved["shape"], saved["model"]

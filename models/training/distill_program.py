@@ -1,4 +1,4 @@
-"""The program `tandem` with one target, and the form that the target's prompts have. Needs only the standard library."""
+"""Runs the program `tandem` with one target, and finds the form of the target's prompts. Needs only the standard library."""
 import json
 import subprocess
 import tempfile
@@ -11,7 +11,7 @@ class Program:
         self.known = None  # the result of inspect
 
     def run(self, *command, lines=None, partial=False):
-        """The output of the command; with `partial` also if it failed for some lines."""
+        """Runs a command and returns its output; with `partial` also if it failed for some lines."""
         done = subprocess.run([self.program, *map(str, command)], input=lines, capture_output=True, text=True, check=False)
         if done.returncode != 0 and not (partial and done.stdout.rstrip().endswith("]")):
             error = (done.stderr.strip().splitlines() or [f"{command[0]} ended with {done.returncode}"])[-1]
@@ -24,13 +24,13 @@ class Program:
         return self.known
 
     def tokenize(self, texts, *options):
-        """Ids of texts without a prefix, as ordinary text unless options of `tokenize` say otherwise."""
+        """Returns the ids of texts without a prefix, encoded as ordinary text unless options of `tokenize` say otherwise."""
         lines = "".join(json.dumps({"text": text, "special": "plain"}) + "\n" for text in texts)
         printed = self.run("tokenize", "--tokenizer", self.target, "--jsonl", "-", *options, lines=lines)
         return [json.loads(line)["ids"] for line in printed.split("\n") if line]
 
     def generate(self, prompts, *options):
-        """Answers in the order of `prompts`, which are dicts as `generate --prompts` reads them; some may be {"error": ...}."""
+        """Returns the answers in the order of `prompts`, which are dicts in the form of `generate --prompts`; some may be {"error": ...}."""
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
             file.flush()
@@ -38,7 +38,7 @@ class Program:
                                        partial=True))
 
     def features(self, texts, layers, out):
-        """Writes the inputs of these layers for each token of texts of ids (`tandem features`)."""
+        """Writes the inputs of these layers for each token of texts, which are lists of ids (`tandem features`)."""
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps({"prompt_ids": ids}) + "\n" for ids in texts)
             file.flush()
@@ -49,7 +49,7 @@ class Program:
 
 
 def shared_ends(lists):
-    """The longest common beginning and the longest common end of lists, which do not overlap in the shortest."""
+    """Returns the longest common beginning and the longest common end of lists. They do not overlap in the shortest list."""
     shortest = min(map(len, lists))
     start = next((i for i in range(shortest) if len({ids[i] for ids in lists}) > 1), shortest)
     end = next((i for i in range(shortest - start) if len({ids[-1 - i] for ids in lists}) > 1), shortest - start)
@@ -57,8 +57,8 @@ def shared_ends(lists):
 
 
 class Form:
-    """The form of prompts for the target. `front`: ids in front of plain text. `opening` and `closing`: the ids that its chat template puts
-    around a question, or None without a template."""
+    """The form of the target's prompts. `front`: ids before plain text. `opening` and `closing`: the ids that its chat template puts before
+    and after a question, or None without a template."""
 
     def __init__(self, program):
         self.program = program
@@ -75,13 +75,13 @@ class Form:
             self.why_plain = str(error)
 
     def chat_ids(self, questions):
-        """Ids of the prompts by which the template puts these questions; None for those that leave no room for an answer."""
+        """Returns the ids of these questions in the chat template's form; None for questions that leave no room for an answer."""
         most = self.program.inspect()["context_length"] - 1
         return [ids if len(ids) <= most else None for ids in self.program.tokenize(questions, "--chat")]
 
 
 def question_in(ids, closing):
-    """The ids that the target wrote before it closed a question as its template does, or None."""
+    """Returns the ids that the target wrote before it closed a question in the template's way, or None."""
     ids, closing = list(ids), list(closing)
     for i in range(1, len(ids) - len(closing) + 1):
         if ids[i:i + len(closing)] == closing:

@@ -1,8 +1,8 @@
-"""The text that a draft learns from: written by the target through the program `tandem`, with its largest log-probabilities.
+"""Writes the text that a draft learns from: the target writes it through the program `tandem`, with its largest log-probabilities.
 
-Each run is one .npz: `ids` [n, width] prompt, text and then zeros; `prompt` [n] and `length` [n], how many tokens of each;
-with --top 0 without these: `top` [n, longest, N] and `lp` [n, longest, N], the N most likely tokens at each place of the text, most likely first, and their natural
-log-probabilities at T = 1 (float16), however the text was drawn; `held` [n], true for rows that are kept from training; `temperature`.
+Each run is one .npz. `ids` [n, width]: prompt, text, then zeros. `prompt` [n] and `length` [n]: their numbers of tokens. `held` [n]: true for
+rows that are held out from training. `temperature`. Unless --top is 0 also `top` [n, longest, N] and `lp` [n, longest, N]: the N most likely
+tokens at each position of the text, most likely first, and their natural log-probabilities (float16), always at T = 1.
 
 Needs only numpy.
 """
@@ -20,7 +20,7 @@ from distill_program import question_in
 # If all prompts of a run are the same, the texts must differ; otherwise half of them are greedy.
 DRAWN = (.7, .85, .6, 1.0)
 MIXED = (0.0, .7, 0.0, 1.0)
-HELD = 16  # one question, and one stretch of text, in so many is kept from training
+HELD = 16  # one of so many questions, and one of so many parts of a text, is held out from training
 
 
 def questions_of(path):
@@ -34,8 +34,8 @@ def open_text(path):
 
 
 class Writer:
-    """Writes runs into a folder, each from one source. A run depends on the options, its number and, if it continues earlier texts, on
-    earlier runs. An interrupted run is therefore written again, and later runs are the same as without the interruption."""
+    """Writes runs into a folder, each from one source. A run depends only on the options, its number and, if it continues earlier texts, on
+    earlier runs. So an interrupted run can be written again, and later runs are the same as without the interruption."""
 
     def __init__(self, form, folder, options, context):
         self.form, self.folder, self.options, self.context = form, folder, options, context
@@ -49,7 +49,7 @@ class Writer:
         self.plan += ["questions"] * 2 * bool(self.asked) + ["text"] * (bool(self.corpus) and form.opening is not None)
 
     def write(self, tokens, seconds):
-        """Writes until there are so many tokens or so much time has passed."""
+        """Writes until the folder has this many tokens or the time has passed. Returns the number of tokens."""
         files = run_files(self.folder)
         written, end = sum(int(np.load(file)["length"].sum()) for file in files), time.time() + seconds
         for run in range(len(files), 1 << 30):
@@ -58,16 +58,16 @@ class Writer:
             begin = time.time()
             source, temperature, count = self._run(run)
             written += count
-            print(f"run {run}: {source}, T {temperature}: {count} tokens, {count / (time.time() - begin):.0f}/s; {written} in all",
+            print(f"run {run}: {source}, T {temperature}: {count} tokens, {count / (time.time() - begin):.0f}/s; {written} in total",
                   flush=True)
 
     def _run(self, run):
         source = self.plan[run % len(self.plan)]
-        nth = sum(self.plan[i % len(self.plan)] == source for i in range(run))  # run of this source
+        nth = sum(self.plan[i % len(self.plan)] == source for i in range(run))  # index among the runs of this source
         rng = random.Random(self.options.seed << 32 | run)
         prompts, held = self._fitting(source, nth, rng)
         if not prompts:
-            print(f"run {run}: no {source} to be had, as none of the runs before it has any to go on from", flush=True)
+            print(f"run {run}: skipping {source}: the earlier runs have no text to continue", flush=True)
             source, (prompts, held) = self.plan[0], self._fitting(self.plan[0], nth, rng)
         temperature = (DRAWN if source in ("conversations", "beginnings") else MIXED)[nth % 4]
         stops = source in ("answers", "questions")
@@ -84,15 +84,15 @@ class Writer:
         return source, temperature, int(arrays["length"].sum())
 
     def _fitting(self, source, nth, rng):
-        """The prompts of a source, without those that leave no room for text."""
+        """Returns the prompts of a source, without those that leave no room for text."""
         room = self.context - 1 - min(32, self.options.length)
         fitting = [(ids, is_held) for ids, is_held in zip(*getattr(self, source)(nth, rng)) if ids and len(ids) <= room]
         return [ids for ids, _ in fitting], [is_held for _, is_held in fitting]
 
-    # A source gives the prompts (ids) of its nth run, and whether each is held back.
+    # Each source returns the prompts (ids) of its nth run, and whether each is held out.
 
     def conversations(self, nth, rng):
-        """The target writes the question, too."""
+        """The target also writes the question."""
         return [self.form.opening] * self.options.sequences, self._every()
 
     def beginnings(self, nth, rng):
@@ -100,7 +100,7 @@ class Writer:
         return [start] * self.options.sequences, self._every()
 
     def answers(self, nth, rng):
-        """Answers to the questions that it wrote itself."""
+        """The target answers the questions that it wrote itself."""
         prompts, held = [], []
         for ids, prompt, length, is_held in self._earlier("conversations", nth):
             question = question_in(ids[prompt:prompt + length].tolist(), self.form.closing)
@@ -110,7 +110,7 @@ class Writer:
         return prompts, held
 
     def questions(self, nth, rng):
-        """Answers to the user's questions, in their order, over and over."""
+        """The target answers the user's questions, in their order, repeatedly."""
         first, count = nth * self.options.sequences, len(self.asked)
         places = [i % count for i in range(first, first + min(self.options.sequences, count))]
         texts = [self.asked[i] for i in places]
@@ -121,7 +121,7 @@ class Writer:
         return prompts, [place % HELD == 0 for place in places]
 
     def text(self, nth, rng):
-        """Continues text of others where it was cut off; held-out prompts begin in its first part."""
+        """The target continues parts of the given text; held-out prompts come from its first part."""
         size = self._size(nth)
         border, reach = len(self.corpus) // HELD, 12 * size
         pieces, held = [], self._every()
@@ -134,7 +134,7 @@ class Writer:
         return [self.form.front + ids for ids in cut if ids], [is_held for is_held, ids in zip(held, cut) if ids]
 
     def continuations(self, nth, rng):
-        """Continues the target's own texts from the middle."""
+        """The target continues its own texts from the middle."""
         size, prompts, held = self._size(nth), [], []
         for ids, prompt, length, is_held in self._earlier(self.plan[0], nth):
             place = rng.randrange(max(1, int(prompt + length) - size))
@@ -150,7 +150,7 @@ class Writer:
         return [i % HELD == 0 for i in range(self.options.sequences)]
 
     def _earlier(self, source, nth):
-        """The rows of the nth run of a source, if there is one."""
+        """Returns the rows of the nth run of a source; an empty list if it does not exist."""
         files = [file for file in run_files(self.folder) if file.endswith(f"-{source}.npz")]
         if nth >= len(files):
             return []
@@ -163,13 +163,13 @@ def run_files(folder):
 
 
 def states_file(run_file):
-    """Where the target's states for a run are (`tandem features`)."""
+    """Returns the file of the target's states for a run (`tandem features`)."""
     folder, name = os.path.split(run_file)
     return os.path.join(folder, "states", name)
 
 
 def mapped_states(run_file):
-    """`states` of the file of states [tokens, layers, width], mapped: `tandem features` stores them as they are."""
+    """Returns the states of a run, [tokens, layers, width], mapped from their file, which `tandem features` writes uncompressed."""
     path = states_file(run_file)
     with zipfile.ZipFile(path) as archive, archive.open("states.npy") as member:
         entry = archive.getinfo("states.npy")
@@ -180,12 +180,12 @@ def mapped_states(run_file):
         after = member.tell()
     with open(path, "rb") as file:
         file.seek(entry.header_offset + 26)
-        name, extra = struct.unpack("<HH", file.read(4))  # lengths in the entry's own header, which has 30 bytes
+        name, extra = struct.unpack("<HH", file.read(4))  # lengths in the entry's local header, which has 30 bytes
     return np.memmap(path, kind, "c", entry.header_offset + 30 + name + extra + after, shape)
 
 
 def write_states(program, folder, layers):
-    """Has the target read every run that it has not read yet."""
+    """Writes the target's states for every run that does not have them yet."""
     names = ["last" if layer == program.inspect()["architecture"]["num_layers"] else str(layer) for layer in layers]
     for file in run_files(folder):
         made = states_file(file)
@@ -201,7 +201,7 @@ def write_states(program, folder, layers):
 
 
 def lessons(prompts, answers, held):
-    """The arrays of a run, of the prompts that were answered."""
+    """Returns the arrays of a run, for the prompts that were answered."""
     made = [(prompt, answer, is_held) for prompt, answer, is_held in zip(prompts, answers, held) if answer.get("token_ids")]
     if not made:
         raise RuntimeError(next((answer["error"] for answer in answers if "error" in answer), "the target wrote nothing"))
@@ -223,7 +223,7 @@ def lessons(prompts, answers, held):
 
 
 def summary(folder):
-    """Counts of the written text, by source."""
+    """Returns the number of written tokens, by source."""
     sources, top = {}, 0
     for file in run_files(folder):
         source, run = os.path.basename(file)[6:-4], np.load(file)
@@ -233,7 +233,7 @@ def summary(folder):
 
 
 def held_prompts(folder, most):
-    """Held-out prompts, each once, of all lengths; those with which all texts begin only as a last resort."""
+    """Returns different held-out prompts of all lengths. Uses the prompts that all texts share only without any others."""
     found = {}
     files = run_files(folder)
     for file in [file for file in files if not file.endswith(("-conversations.npz", "-beginnings.npz"))] or files:
@@ -245,7 +245,7 @@ def held_prompts(folder, most):
 
 
 def measured(answers):
-    """The figures of `generate --compare --json` over all answers together."""
+    """Returns the figures of `generate --compare --json` over all answers together."""
     speculation = [answer["speculation"] for answer in answers if "speculation" in answer]
     if not speculation:
         raise RuntimeError(next((answer["error"] for answer in answers if "error" in answer), "nothing was measured"))

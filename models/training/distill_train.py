@@ -1,8 +1,8 @@
-"""The student: a small Llama (model.py) that learns the target's predictions. KL to the target's largest probabilities and one bucket for
-the rest, Muon and Adam as in train.py, a rate that falls to zero at the end of the schedule.
+"""The student: a small Llama (model.py) that learns the target's predictions. The loss is the KL to the target's largest probabilities and
+one bucket for the rest. The optimisers are Muon and Adam, the same as in train.py, with a rate that falls to zero at the end of the schedule.
 
-The head's loss and gradients are made in chunks, so that a vocabulary of logits for every token never exists at once.
-Needs torch, numpy, safetensors, and gguf where the target is a GGUF file.
+Loss and gradients of the output head are computed in chunks, so that the logits of all positions never exist at the same time.
+Needs torch, numpy, safetensors, and gguf if the target is a GGUF file.
 """
 import contextlib
 import glob
@@ -16,11 +16,11 @@ import torch.nn.functional as F
 import train as T
 from model import Config, Llama
 
-HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # the most bytes of logits that exist at a time
+HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # maximum bytes of logits that exist at a time
 
 
 def gguf_parts(path):
-    """The files of a GGUF model given by its file, its first part or its folder; none for a Hugging Face folder."""
+    """Returns the files of a GGUF model given by its file, its first part or its folder; an empty list for a Hugging Face folder."""
     if os.path.isdir(path):
         if os.path.exists(os.path.join(path, "config.json")):
             return []
@@ -31,12 +31,12 @@ def gguf_parts(path):
     return sorted(glob.glob(glob.escape(first.split("-00001-of-")[0]) + "-*-of-*.gguf")) if "-00001-of-" in first else found[:1]
 
 
-EMBEDDING = ("token_embd.weight", "embed_tokens.weight")  # in GGUF and Hugging Face files
+EMBEDDING = ("token_embd.weight", "embed_tokens.weight")  # names in GGUF and Hugging Face files
 OUTPUT = ("output.weight", "lm_head.weight")
 
 
 def table_of(target, names):
-    """A table of the target's with a row for each token, [vocabulary, width] in float32; None if it has none of that name."""
+    """Returns a table of the target with a row for each token, [vocabulary, width] in float32; None if the target does not have it."""
     parts = gguf_parts(target)
     if parts:
         import gguf
@@ -56,7 +56,7 @@ def table_of(target, names):
 
 
 def embedding_of(target):
-    """The target's embedding, [vocabulary, width] in float32."""
+    """Returns the target's embedding, [vocabulary, width] in float32."""
     table = table_of(target, EMBEDDING)
     if table is None:
         raise SystemExit(f"{target}: has neither {' nor '.join(EMBEDDING)}")
@@ -64,8 +64,8 @@ def embedding_of(target):
 
 
 def principal_components(table, often, width):
-    """The table on its `width` leading principal components, tokens weighted by how often they occur; spread .05. Components beyond the
-    table's own are small noise."""
+    """Projects the table onto its `width` leading principal components, with tokens weighted by their frequency and a standard deviation of
+    .05. If the table has fewer components, the others are small noise."""
     share = often / often.sum()
     centred = table - share @ table
     values, vectors = torch.linalg.eigh(centred.T @ (centred * share[:, None]))
@@ -75,14 +75,14 @@ def principal_components(table, often, width):
 
 
 class Text:
-    """Runs of distill_text.py: the text for training, and the held-out text."""
+    """The runs of distill_text.py: the text for training, and the held-out text."""
 
     def __init__(self, files):
         runs = []
         for file in files:
             run = np.load(file)
             if "top" not in run:
-                raise SystemExit(f"{file}: has no log-probabilities, from which a draft model learns: it was written with --top 0")
+                raise SystemExit(f"{file}: lacks the log-probabilities that a draft model learns from: it was written with --top 0")
             runs.append({name: run[name] for name in ("ids", "prompt", "length", "top", "lp", "held")})
         self.runs = [run for run in runs if len(run["ids"])]
         rows = [(r, i) for r, run in enumerate(self.runs) for i in range(len(run["ids"]))]
@@ -99,14 +99,14 @@ class Text:
         return max(map(self.width, self.training + self.held))
 
     def often(self, vocab):
-        """The frequency of each token, and a small value for tokens that do not occur."""
+        """Returns the count of each token, plus a small value so that no count is 0."""
         counts = np.full(vocab, .3)
         for r, i in self.training:
             counts += np.bincount(self.runs[r]["ids"][i, :self.width((r, i))], minlength=vocab)
         return torch.from_numpy(counts).float()
 
     def batch(self, rows, device):
-        """ids [rows, width]; where the lessons' states lie among its places; top and lp of the lessons."""
+        """Returns ids [rows, width]; the positions of the lessons' states in the flattened ids; and top and lp of the lessons."""
         width, ids, places, top, lp = max(map(self.width, rows)), [], [], [], []
         for b, (r, i) in enumerate(rows):
             run = self.runs[r]
@@ -121,7 +121,7 @@ class Text:
         return [torch.from_numpy(x).to(device) for x in together]
 
     def batches(self, size, rng):
-        """Batches without end, epoch after epoch, each of rows of about the same width."""
+        """Yields batches without end, epoch after epoch, each with rows of similar width."""
         while True:
             order = [self.training[i] for i in rng.permutation(len(self.training))]
             for start in range(0, len(order), 16 * size):
@@ -131,11 +131,11 @@ class Text:
 
 
 def short_type(device):
-    """bfloat16, or float32 on processors where bfloat16 is slower; without instructions for it, it is ten times slower."""
+    """Returns bfloat16, or float32 on processors on which bfloat16 is slower (ten times without instructions for it)."""
     seconds = {}
     for kind in (torch.bfloat16, torch.float32):
         x = torch.ones(256, 512, dtype=kind)
-        for _ in range(2):  # the first warms up the libraries
+        for _ in range(2):  # the first call warms up the libraries
             begin = time.perf_counter()
             x @ x.T
             seconds[kind] = time.perf_counter() - begin
@@ -143,9 +143,10 @@ def short_type(device):
 
 
 class HeadKl(torch.autograd.Function):
-    """Mean KL of the target's distribution p and the student's q, both of the target's top tokens and one bucket for the rest. The gradient
-    by a logit is q - p inside of the top, and q (1 - rest / q_rest) outside, where `rest` is the bucket of p and q_rest that of q. `stats`:
-    sums over the places of KL, of sum min(p, q) over the top (at least that many are accepted at T = 1), and of equal argmaxes."""
+    """Mean KL between the target's distribution p and the student's q, both over the target's top tokens and one bucket for the rest. The
+    gradient with respect to a logit is q - p for top tokens, and q (1 - rest / q_rest) for others, where `rest` is the bucket of p and q_rest
+    that of q. `stats`: sums over the positions of KL, of sum min(p, q) over the top tokens (a lower bound of the acceptance at T = 1), and of
+    equal argmaxes."""
     stats = torch.zeros(3)
 
     @staticmethod
@@ -180,17 +181,18 @@ class HeadKl(torch.autograd.Function):
 
 
 class Learner:
-    """A network, its optimisers, and how far its schedule has come. `groups`: what Adam learns, with a rate each; Muon learns the matrices."""
+    """A network, its optimisers, and the progress of its schedule. `groups`: the parameters that Adam learns, with their rates; Muon learns the
+    matrices."""
 
     def __init__(self, net, matrices, groups):
         self.net = net
         self.muon = T.Muon(matrices, .02, .01)
         self.adam = torch.optim.AdamW(groups, betas=(.9, .98), weight_decay=0.0)
-        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all, and the schedule's first step.
+        # Minutes of the current schedule so far, and of all earlier ones; steps and tokens of all schedules; the current schedule's first step.
         self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False)
 
     def descend(self, loss, clipped, scale, tokens):
-        """One step of both optimisers, at `scale` of their rates; the gradients of `clipped` have a norm of at most 1."""
+        """Runs one step of both optimisers, with their rates times `scale`. Clips the gradients of `clipped` to a norm of 1."""
         loss.backward()
         nn.utils.clip_grad_norm_(clipped, 1.0)
         for group in self.adam.param_groups:
@@ -238,7 +240,7 @@ class Student(Learner):
 
     @torch.no_grad()
     def evaluate(self, text, rows):
-        """Held-out KL, acceptance at T = 1 and agreement of the most likely tokens."""
+        """Returns the KL, the acceptance at T = 1 and the agreement of the most likely tokens on the held-out text."""
         total, count = np.zeros(3), 0
         for i in range(0, len(rows), 8):
             batch = text.batch(rows[i:i + 8], self.device)
@@ -249,12 +251,12 @@ class Student(Learner):
     def load(self, path):
         saved = torch.load(path, map_location=self.device)
         if saved["config"] != self.config.dict():
-            raise SystemExit(f"{path}: a student of another shape, {saved['config']}; go on with that, or remove it")
+            raise SystemExit(f"{path}: the student has another shape, {saved['config']}; use that shape, or remove the file")
         self.restore(saved)
 
 
 class Schedule:
-    """The progress of a student's schedule, in minutes or steps. `told` is the student's, which goes on where it stopped."""
+    """The progress of a student's schedule, in minutes or steps. `told` is the student's record, which continues where it stopped."""
 
     def __init__(self, told, options):
         self.told, self.options, self.earlier, self.begin, self.reported = told, options, told["minutes"], time.time(), time.time()
@@ -279,8 +281,8 @@ class Schedule:
 
 
 def shape_for(architecture, context, options):
-    """The student's shape for the architecture that `tandem inspect` reports; given options decide. Its width is
-    near .45 of the target's, as a step costs most in the product with the vocabulary, and at most 512."""
+    """Returns the student's shape for the architecture that `tandem inspect` reports; options take precedence. The width is
+    about .45 of the target's, and at most 512, because the product with the vocabulary dominates the cost of a step."""
     hidden = options.hidden or min(512, max(64, 64 * round(.45 * architecture["hidden_size"] / 64)))
     head_dim = options.head_dim or 64
     heads = options.heads or max(1, hidden // head_dim)
@@ -290,7 +292,7 @@ def shape_for(architecture, context, options):
 
 
 def train(text, shape, table, checkpoint, options):
-    """Trains until the schedule ends, from the checkpoint if there is one. Returns the figures that the checkpoint keeps."""
+    """Trains until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
     T.SHORT = short_type(device)
@@ -300,7 +302,7 @@ def train(text, shape, table, checkpoint, options):
         student.load(checkpoint)
         told = student.told
         if told["finished"] and not options.resume:
-            print("trained already; --resume goes on for another schedule")
+            print("already trained; --resume trains for another schedule")
             return told
         if told["finished"]:
             Schedule.begin_another(told)
@@ -319,7 +321,7 @@ def train(text, shape, table, checkpoint, options):
         student.save(checkpoint, config=student.config.dict())
 
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
-    print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
+    print(f"{text.tokens(text.training)} tokens for training, {text.tokens(text.held)} held out")
     while (done := schedule.progress()) < 1:
         warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
         scale = min(1, warm) * min(1, (1 - done) / .7)
@@ -330,13 +332,13 @@ def train(text, shape, table, checkpoint, options):
     as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
     told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
     tell()
-    print("accepted on the text that it learned from %.3f" % told["accepted_of_learned"])
+    print("accepted on the training text %.3f" % told["accepted_of_learned"])
     return told
 
 
 def export(checkpoint, out):
-    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it uses its target's. Returns its shape, and the
-    report of its training."""
+    """Writes the trained student as a Hugging Face folder in bfloat16, without a tokenizer, because it uses the target's. Returns its shape
+    and the report of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c = Config(**saved["config"])

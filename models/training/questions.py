@@ -1,10 +1,10 @@
-"""Questions for `distill.py --prompts`, of the kinds that users ask a small assistant, as JSON lines {"prompt": ...}.
+"""Makes questions for `distill.py --prompts`, of the kinds that users ask a small assistant, as JSON lines {"prompt": ...}.
 
   python questions.py --text TEXT.txt.xz --pairs django/conf/locale/de/LC_MESSAGES/django.po --count 20000 --out questions.jsonl
 
-Summaries and questions about passages quote TEXT; functions to complete are those of Python's own library, cut after their docstring;
-sentences to translate are the translations of PAIRS (gettext files); arithmetic and general questions are filled in from lists here.
-Everything depends only on the options and the seed. Needs only the standard library.
+Requests for summaries and questions about passages quote TEXT. Functions to complete come from Python's standard library, cut after their
+docstrings. Sentences to translate are the translations in PAIRS (gettext files). Arithmetic and general questions are filled in from lists
+in this file. The output depends only on the options and the seed. Needs only the standard library.
 """
 import argparse
 import ast
@@ -59,7 +59,7 @@ def read(path):
 
 
 def functions():
-    """Python's own functions up to the end of their docstring."""
+    """Returns functions of Python's standard library, up to the end of their docstrings."""
     found, folder = [], sysconfig.get_paths()["stdlib"]
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".py"):
@@ -75,7 +75,7 @@ def functions():
 
 
 def translations(path):
-    """The translated sentences of a gettext file."""
+    """Returns the translated sentences of a gettext file."""
     entries = re.findall(r'^msgstr ((?:".*"\n)+)', read(path), re.MULTILINE)
     texts = ["".join(ast.literal_eval(line) for line in entry.splitlines()) for entry in entries]
     return [text for text in texts if 25 < len(text) < 400 and "%" not in text and "{" not in text]
@@ -88,7 +88,7 @@ class Asker:
         self.kinds = ["general", "arithmetic", "arithmetic", "summary", "passages", "function"] + ["translation"] * bool(pairs)
 
     def passage(self, size):
-        """Some `size` characters of the text, from the beginning of a line to the end of a sentence."""
+        """Returns about `size` characters of the text, from the beginning of a line to the end of a sentence."""
         place = self.rng.randrange(len(self.text) - 2 * size)
         place = self.text.find("\n", place) + 1
         return self.text[place:place + size].rpartition(".")[0].strip() + "."
@@ -116,9 +116,9 @@ class Asker:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", required=True, help="plain text, also .xz, which is quoted")
-    parser.add_argument("--pairs", nargs="*", default=[], help="gettext files, whose translations are translated back")
-    parser.add_argument("--count", type=int, default=20_000, help="questions [%(default)s]")
+    parser.add_argument("--text", required=True, help="plain text to quote, also as .xz")
+    parser.add_argument("--pairs", nargs="*", default=[], help="gettext files, whose translations are to be translated back")
+    parser.add_argument("--count", type=int, default=20_000, help="number of questions [%(default)s]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", required=True)
     options = parser.parse_args()

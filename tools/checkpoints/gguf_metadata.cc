@@ -1,4 +1,4 @@
-// A GGUF file's keys for tokenizer and chat template, made from a Hugging Face folder.
+// Makes the tokenizer and chat template keys of a GGUF file from a Hugging Face folder.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ json ReplaceOf(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-// Whether a space is put before every text; nothing if a file cannot express the normalizer,
-// pre_tokenizer or decoder.
+// Whether the tokenizer puts a space before every text; nullopt if a GGUF file cannot express the
+// normalizer, pre_tokenizer or decoder.
 std::optional<bool> AddsPrefix(const json& tokenizer) {
   const json normalizer = tokenizer.value("normalizer", json());
   const json spaces = ReplaceOf(" ", kSpace);
@@ -50,7 +50,7 @@ std::optional<bool> AddsPrefix(const json& tokenizer) {
   const bool adds_prefix = normalizer == with_prefix;
   if (!adds_prefix && normalizer != spaces) return std::nullopt;
   const json pre_tokenizer = tokenizer.value("pre_tokenizer", json());
-  // No text has a space then.
+  // A split at spaces changes nothing, because the normalizer has replaced every space.
   const json at_spaces = {{"type", "Split"},
                           {"pattern", {{"String", " "}}},
                           {"behavior", "MergedWithPrevious"},
@@ -65,7 +65,8 @@ std::optional<bool> AddsPrefix(const json& tokenizer) {
   return adds_prefix;
 }
 
-// The pairs that a tokenizer.json merges, whichever of its two forms it has.
+// The pairs that a tokenizer.json merges. It has them in one of two forms: arrays, or strings with
+// a space between the halves.
 std::vector<std::pair<std::string, std::string>> MergesOf(const json& tokenizer) {
   std::vector<std::pair<std::string, std::string>> merges;
   for (const json& merge : tokenizer.at("model").at("merges")) {
@@ -81,10 +82,10 @@ std::vector<std::pair<std::string, std::string>> MergesOf(const json& tokenizer)
 }
 
 struct GgufPieces {
-  bool adds_prefix = false;    // a space in front of a text
-  std::vector<float> scores;   // [vocab]: which of two pairs is merged, that with the higher
-  std::vector<int32_t> kinds;  // [vocab]: TokenKind, with those of unknown text and bytes
-  int32_t unknown = -1;        // its id, or none
+  bool adds_prefix = false;    // puts a space in front of a text
+  std::vector<float> scores;   // [vocab]; of two pairs, the one with the higher score is merged
+  std::vector<int32_t> kinds;  // [vocab]; TokenKind, including kUnknown and kByte
+  int32_t unknown = -1;        // id of the unknown token; -1 if there is no such token
 };
 
 class PieceReader {
@@ -111,9 +112,9 @@ class PieceReader {
   absl::Status CheckModel() {
     for (const char* const key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const json value = model_.value(key, json());
-      if (!value.is_null() && value != "") return UnexpectedTensor(absl::StrCat("model.", key));
+      if (!value.is_null() && value != "") return CannotBeStored(absl::StrCat("model.", key));
     }
-    if (model_.value("ignore_merges", false)) return UnexpectedTensor("model.ignore_merges");
+    if (model_.value("ignore_merges", false)) return CannotBeStored("model.ignore_merges");
     const json unknown = model_.value("unk_token", json());
     if (unknown.is_string()) {
       const auto found = ids_.find(unknown.get<std::string>());
@@ -129,7 +130,7 @@ class PieceReader {
     for (int byte = 0; byte < 256; ++byte) {
       const std::string name = absl::StrFormat("<0x%02X>", byte);
       const auto found = ids_.find(name);
-      if (found == ids_.end()) return UnexpectedTensor(absl::StrCat("the lack of a token ", name));
+      if (found == ids_.end()) return CannotBeStored(absl::StrCat("the lack of a token ", name));
       SetKind(found->second, TokenKind::kByte);
     }
     return absl::OkStatus();
@@ -144,13 +145,14 @@ class PieceReader {
       pairs_.emplace(left, right);
       if (merged == last) continue;
       if (!seen.insert(merged).second) {
-        return UnexpectedTensor(absl::StrCat("the place of the merge ", Quoted(View(left)), " ",
-                                             Quoted(View(right)),
-                                             ", apart from others to that token"));
+        return CannotBeStored(absl::StrCat("the position of the merge ", Quoted(View(left)), " ",
+                                           Quoted(View(right)),
+                                           ", apart from other merges to that token,"));
       }
       const auto found = ids_.find(merged);
       if (found == ids_.end()) {
-        return UnexpectedTensor(absl::StrCat("a merge to ", Quoted(merged), ", which is no token"));
+        return CannotBeStored(
+            absl::StrCat("a merge to ", Quoted(merged), ", which is not a token,"));
       }
       pieces_.scores[found->second] = score -= 1.0f;
       last = merged;
@@ -158,7 +160,8 @@ class PieceReader {
     return absl::OkStatus();
   }
 
-  // A file's tokenizer merges any two parts of a token that are tokens or characters.
+  // Checks that the merges are exactly those of a GGUF reader, which merges any two parts of a
+  // token that are themselves tokens or characters.
   absl::Status CheckPairs() const {
     size_t num_pairs = 0;
     for (size_t id = 0; id < tokens_.size(); ++id) {
@@ -171,12 +174,12 @@ class PieceReader {
         if (!IsPart(left) || !IsPart(right)) continue;
         ++num_pairs;
         if (pairs_.contains({left, right})) continue;
-        return UnexpectedTensor(
+        return CannotBeStored(
             absl::StrCat("the lack of a merge ", Quoted(View(left)), " ", Quoted(View(right))));
       }
     }
     return num_pairs == pairs_.size() ? absl::OkStatus()
-                                      : UnexpectedTensor("a merge of special tokens");
+                                      : CannotBeStored("a merge of special tokens");
   }
 
   bool IsText(size_t id) const {
@@ -189,7 +192,7 @@ class PieceReader {
     return found != ids_.end() && IsText(found->second);
   }
   void SetKind(size_t id, TokenKind kind) { pieces_.kinds[id] = static_cast<int32_t>(kind); }
-  absl::Status UnexpectedTensor(const std::string& what) const {
+  absl::Status CannotBeStored(const std::string& what) const {
     return HasNoPlaceInGguf(file_, what);
   }
 
@@ -202,34 +205,35 @@ class PieceReader {
   GgufPieces pieces_;
 };
 
-// Whether a tokenizer.json is of SentencePiece's kind: BPE whose characters without a token become
-// bytes.
+// Whether a tokenizer.json is of SentencePiece's kind: BPE that encodes characters without a token
+// as bytes.
 bool IsOfPieces(const json& tokenizer) {
   return tokenizer.at("model").value("byte_fallback", false);
 }
 
-// Adds scores in place of merges for such a tokenizer, whose tokens and kinds, each [vocab], the
-// caller knows. A file merges every pair that makes a token, so these must be the merges. All pairs
-// that make one token have one score, so no other merge may come between them. INVALID_ARGUMENT
-// names `file` and the property that a GGUF file cannot express.
+// Makes scores in place of merges for such a tokenizer. `tokens` and `kinds` are [vocab]. A GGUF
+// reader merges every pair that makes a token, so the tokenizer's merges must be exactly these
+// pairs. All pairs that make the same token share one score, so their merges must be adjacent in
+// the list. INVALID_ARGUMENT names `file` and the property that a GGUF file cannot express.
 absl::StatusOr<GgufPieces> PiecesOf(const json& tokenizer, absl::Span<const std::string> tokens,
                                     absl::Span<const int32_t> kinds, const std::string& file) {
   const std::optional<bool> adds_prefix = AddsPrefix(tokenizer);
   if (!adds_prefix.has_value()) {
-    return HasNoPlaceInGguf(file, "what its normalizer, pre_tokenizer and decoder do");
+    return HasNoPlaceInGguf(file, "its combination of normalizer, pre_tokenizer and decoder");
   }
   ASSIGN_OR_RETURN(GgufPieces pieces, PieceReader(tokenizer, tokens, kinds, file).Read());
   pieces.adds_prefix = *adds_prefix;
   return pieces;
 }
 
-// The tokens by id, with holes up to `vocab_size` that no text has.
+// The tokens by id, each vector [vocab_size]. Ids without a token have kind kUnused.
 struct FileTokens {
   std::vector<std::string> texts;
   std::vector<int32_t> kinds;
 };
 
-// What an added token says of how it is found, and a file cannot; empty if there is nothing.
+// The name of an added token's matching rule that a GGUF file cannot express; empty if there is
+// none.
 std::string RuleOf(const json& added_token, bool has_normalizer) {
   for (const char* const rule : {"lstrip", "rstrip", "single_word"}) {
     if (added_token.value(rule, false)) return rule;
@@ -251,8 +255,8 @@ absl::StatusOr<FileTokens> ReadTokens(const json& tokenizer, const std::string& 
   };
   for (const auto& [text, id] : tokenizer.at("model").at("vocab").items()) {
     if (!set(id.get<int64_t>(), text, TokenKind::kNormal)) {
-      return HasNoPlaceInGguf(file,
-                              absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
+      return HasNoPlaceInGguf(
+          file, absl::StrCat("the id ", id.get<int64_t>(), ", outside of the model's vocabulary,"));
     }
   }
   const bool has_normalizer = !tokenizer.value("normalizer", json()).is_null();
@@ -265,13 +269,15 @@ absl::StatusOr<FileTokens> ReadTokens(const json& tokenizer, const std::string& 
       return HasNoPlaceInGguf(file, absl::StrCat(Quoted(rule), " of the token ", Quoted(text)));
     }
     if (!set(id, text, kind)) {
-      return HasNoPlaceInGguf(file, absl::StrCat("the id ", id, " above the model's"));
+      return HasNoPlaceInGguf(file,
+                              absl::StrCat("the id ", id, ", outside of the model's vocabulary,"));
     }
   }
   return list;
 }
 
-// What a text begins with, and the tokens that end one: GGUF has keys for three.
+// Adds the token that begins a text, the tokens that end one (GGUF has keys for three) and the chat
+// templates.
 absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
                      const ModelConfig& config, GgufHeader* header) {
   ASSIGN_OR_RETURN(const ChatTemplate::Source source, ChatTemplate::ReadSource(folder));
@@ -285,7 +291,8 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
   header->Add(kGgufAddEos, false);
   std::vector<TokenId> ends = config.eos_token_ids;
   const auto named = absl::c_find(ends, tokenizer.IdOf(source.eos_token));
-  if (named != ends.end()) std::rotate(ends.begin(), named, named + 1);  // what templates call eos
+  // The token that templates call eos comes first.
+  if (named != ends.end()) std::rotate(ends.begin(), named, named + 1);
   if (ends.size() > std::size(kGgufEnds)) {
     return HasNoPlaceInGguf(folder, absl::StrCat("a list of ", ends.size(), " end tokens"));
   }
@@ -300,9 +307,10 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
   return absl::OkStatus();
 }
 
-// The two must say the same of every token's text, once and twice and between others. (That they
-// cut alike is known by then; what is left are merges that do not lead to a token, and the order of
-// those that lead to one.)
+// Checks that the tokenizer and the one that a GGUF reader makes of `header` agree on every token's
+// text: alone, twice in a row, and between other characters. (Their pre-tokenizers are known to
+// agree at this point. They could still differ in merges that do not lead to a token, and in the
+// order of those that do.)
 absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& header,
                               const std::string& file) {
   const std::string bytes = header.Bytes();
@@ -317,11 +325,11 @@ absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& head
         const auto ours = tokenizer.Encode(around, special);
         const auto theirs = written->Encode(around, special);
         if (ours.ok() == theirs.ok() && (!ours.ok() || *ours == *theirs)) continue;
-        return HasNoPlaceInGguf(file, absl::StrCat("the way to merge ", Quoted(around)));
+        return HasNoPlaceInGguf(file, absl::StrCat("the way it encodes ", Quoted(around)));
       }
     }
     if (tokenizer.Decode({{id, id}}) != written->Decode({{id, id}})) {
-      return HasNoPlaceInGguf(file, absl::StrCat("what it reads of the token ", Quoted(text)));
+      return HasNoPlaceInGguf(file, absl::StrCat("the way it decodes the token ", Quoted(text)));
     }
   }
   return absl::OkStatus();

@@ -18,9 +18,9 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kAlignment = 32;  // the format's own where no key says otherwise
+constexpr int64_t kAlignment = 32;  // the format's default
 
-// Little-endian, as every machine that Tandem runs on is.
+// Appends a number in little-endian order: every machine that Tandem runs on is little-endian.
 template <typename Number>
 void Append(Number number, std::string* out) {
   char bytes[sizeof(Number)];
@@ -104,7 +104,7 @@ std::string GgufHeader::PaddingAfter(int64_t bytes) {
 
 namespace {
 
-// Adds keys of an architecture, "block_count" as "llama.block_count".
+// Adds keys with the architecture's prefix: "block_count" becomes "llama.block_count".
 class KeyWriter {
  public:
   KeyWriter(const ModelConfig& config, const GgufForm& form, GgufHeader* header)
@@ -130,7 +130,7 @@ class KeyWriter {
   }
 
   void AddWindows() {
-    // Mistral's and mixtral's is llama's.
+    // The architecture's rule, not the family's: mistral and mixtral are written as llama.
     const WindowRule rule = FamilyOfGguf(form_.architecture, /*has_experts=*/false)->window_rule;
     if (rule != WindowRule::kPattern && rule != WindowRule::kEveryLayer) return;
     const int window = *absl::c_max_element(config_.windows);
@@ -169,7 +169,7 @@ class KeyWriter {
         Int("rope.scaling.original_context_length", rope.original_context);
         Float("rope.scaling.yarn_beta_fast", rope.beta_fast);
         Float("rope.scaling.yarn_beta_slow", rope.beta_slow);
-        magnitude /= 0.1 * std::log(rope.factor) + 1.0;  // which is derived
+        magnitude /= 0.1 * std::log(rope.factor) + 1.0;  // readers derive this part
         break;
       case RopeConfig::Type::kLongRope:
         AddScaling("longrope");
@@ -195,7 +195,7 @@ class KeyWriter {
 
   void AddDraftHead() {
     if (config_.state_input == StateInput::kNone) return;
-    // Without them it reads those that the target's size says.
+    // Without the key a head reads the layers that are the default for the target's size.
     if (!config_.target_layers.empty()) {
       header_.Add(Key(kGgufHeadLayers), config_.target_layers);
     }
@@ -234,7 +234,7 @@ class KeyWriter {
 
 bool AreNear(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(a); }
 
-// The windows that shorten what a layer sees.
+// The window of each layer; 0 where a window is not shorter than the context.
 std::vector<int> EffectiveWindows(const ModelConfig& config) {
   std::vector<int> windows = config.windows;
   for (int& window : windows) {
@@ -243,7 +243,8 @@ std::vector<int> EffectiveWindows(const ModelConfig& config) {
   return windows;
 }
 
-// A file has numbers of 32 bits, and divisors in place of a rule.
+// Whether both rotate alike, up to rounding: a file has 32-bit numbers, and divisors in place of a
+// rule.
 bool TurnAlike(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
   const bool is_long = a.type == RopeConfig::Type::kLongRope;
   if (is_long != (b.type == RopeConfig::Type::kLongRope)) return false;
@@ -258,8 +259,8 @@ bool TurnAlike(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
   return true;
 }
 
-// config.json's name of the first field that differs, apart from end tokens; empty if none does.
-// Fields that are near enough are made equal, so that the rest can be compared at once.
+// The config.json name of the first field that differs, apart from end tokens; empty if all agree.
+// Fields that are equal up to rounding are made equal in `b`, so that operator== compares the rest.
 std::string DifferenceOf(const ModelConfig& a, ModelConfig b) {
   if (EffectiveWindows(a) != EffectiveWindows(b)) return "a sliding window";
   if (a.rotations != b.rotations) return "which layers have positions";
@@ -289,7 +290,7 @@ std::string DifferenceOf(const ModelConfig& a, ModelConfig b) {
   b.windows = a.windows;
   b.rope = a.rope;
   b.local_rope = a.local_rope;
-  // Several families have one architecture, and only config.json has ignored keys and other parts.
+  // Several families share an architecture, and only config.json has ignored keys and other parts.
   b.family = a.family;
   b.has_other_parts = a.has_other_parts;
   b.ignored_keys = a.ignored_keys;
@@ -334,7 +335,8 @@ absl::Status CheckIsReadAs(const ModelConfig& config, absl::string_view beginnin
   if (!file.ok()) return file.status();
   const absl::StatusOr<ModelConfig> read = ReadGgufConfig(**file);
   if (!read.ok()) {
-    return HasNoPlaceInGguf(source, absl::StrCat("what it says (", read.status().message(), ")"));
+    return HasNoPlaceInGguf(
+        source, absl::StrCat("a setting that readers reject (", read.status().message(), ")"));
   }
   const std::string difference = DifferenceOf(config, *read);
   return difference.empty() ? absl::OkStatus() : HasNoPlaceInGguf(source, difference);
@@ -343,7 +345,8 @@ absl::Status CheckIsReadAs(const ModelConfig& config, absl::string_view beginnin
 absl::Status HasNoPlaceInGguf(const std::string& source, const std::string& what) {
   return absl::InvalidArgumentError(
       absl::StrCat(source, ": ", what,
-                   " has no place in a GGUF file; --out of a folder keeps the model's own files"));
+                   " has no place in a GGUF file; with a folder as --out the model keeps its own "
+                   "files"));
 }
 
 }  // namespace tandem

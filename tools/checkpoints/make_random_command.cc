@@ -1,4 +1,4 @@
-// tandem make-random: a model folder with random weights.
+// tandem make-random: writes a model folder with random weights.
 #include <memory>
 
 #include "CLI/CLI.hpp"
@@ -25,8 +25,7 @@ struct MakeRandomFlags {
   absl::Status Check() {
     ASSIGN_OR_RETURN(shape, RandomModelShape::Parse(shape_text));
     if (folder.empty() && !print_config) {
-      return absl::InvalidArgumentError(
-          "--out: no folder was named, and --print-config not asked for");
+      return absl::InvalidArgumentError("--out: must be given unless --print-config is");
     }
     return absl::OkStatus();
   }
@@ -53,22 +52,23 @@ Command AddMakeRandomCommand(CLI::App* program) {
   const auto flags = std::make_shared<MakeRandomFlags>();
   CLI::App* app = program->add_subcommand(
       "make-random", "Write a model folder with random weights and a byte tokenizer");
-  app->add_option("--shape", flags->shape_text, "A name below, or key=value,... [tiny]")
+  app->add_option("--shape", flags->shape_text,
+                  "A name from the table below, or key=value,... [tiny]")
       ->type_name("NAME|k=v,...");
-  app->add_option("--seed", flags->seed, "The weights are a function of shape and seed [0]")
+  app->add_option("--seed", flags->seed, "Seed: the weights depend only on it and the shape [0]")
       ->type_name("N");
-  app->add_option("--out", flags->folder, "Folder to make; must not hold anything yet")
+  app->add_option("--out", flags->folder, "Folder to create; must be empty if it exists")
       ->type_name("DIR");
   app->add_flag("--print-config", flags->print_config,
-                "Print config.json of the shape and make nothing")
+                "Print the config.json of the shape and write nothing")
       ->excludes("--out");
   app->footer(absl::StrCat(
-      "Shapes (dtype bfloat16; of family llama but those of qwen3):\n", DescribeNamedShapes(),
-      "Keys are the columns, where vocab is 257 or more and tied says whether the head is the\n"
-      "embedding table, and: dtype (bfloat16, float16, float32); family (llama, mistral, qwen2,\n"
-      "qwen3); base, the shape that the other keys change [tiny]. For example:\n"
+      "Shapes (dtype bfloat16; family llama, except the qwen3 shapes):\n", DescribeNamedShapes(),
+      "Each column is a key: vocab is at least 257, and tied says whether the head shares the\n"
+      "embedding table. Other keys: dtype (bfloat16, float16, float32); family (llama, mistral,\n"
+      "qwen2, qwen3); base, the shape that the other keys change [tiny]. For example:\n"
       "  --shape base=1b,layers=4,dtype=float32\n"
-      "Tokens 0 to 255 are the bytes, 256 is <|endoftext|>; the others have no text."));
+      "Tokens 0 to 255 are the bytes, and 256 is <|endoftext|>. The other tokens have no text."));
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -1,4 +1,4 @@
-// tandem quantize: a model with weights in blocks of few bits.
+// tandem quantize: writes a model with its weights in a block format.
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,10 +27,10 @@ struct QuantizeFlags {
   absl::StatusOr<DType> Format() const {
     ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "--to", to));
     if (format.has_value()) return *format;
-    return absl::InvalidArgumentError("--to: \"none\" is not a format of blocks");
+    return absl::InvalidArgumentError("--to: must be a block format, got \"none\"");
   }
   absl::Status Check() const {
-    if (out.empty()) return absl::InvalidArgumentError("--out: the name is empty");
+    if (out.empty()) return absl::InvalidArgumentError("--out: must not be empty");
     return Format().status();
   }
 };
@@ -61,23 +61,24 @@ absl::Status Run(const QuantizeFlags& flags) {
 Command AddQuantizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* app = program->add_subcommand(
-      "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
+      "quantize", "Write a model with quantized weights, the same as --quantize makes at load");
   OptionGroup group(app);
   group
       .Add("-m,--target,path", "PATH", &flags->source,
-           "Model of floats: a Hugging Face folder, a GGUF file or a model's name")
+           "Model with float weights: a Hugging Face folder, a GGUF file or a model's name")
       ->required();
   group.Add("--to", "NAME", &flags->to,
             "A block format, q8_0 to q2_k, or the best of 8 or 4 bits: int8, int4");
   group
       .Add("--out", "PATH", &flags->out,
-           "File to make, where it ends in .gguf, or folder, which must not hold anything yet")
+           "A name that ends in .gguf makes a file; any other, a folder, which must be empty if it "
+           "exists")
       ->required();
   app->footer(
-      "Norms, biases and routers stay floats; the embedding and the head get q8_0; of matrices\n"
-      "whose rows are no multiple of 256 files hold q4_1, q5_1, q8_0 or iq4_nl in place of K\n"
-      "formats. A file needs nothing beside it; a folder keeps copies of the model's other files.\n"
-      "`tandem bench perplexity` tells what it costs.");
+      "Norms, biases and routers stay floats; the embedding and the head get q8_0. Matrices whose\n"
+      "row length is not a multiple of 256 get q4_1, q5_1, q8_0 or iq4_nl in place of a K format.\n"
+      "A .gguf file is complete by itself; a folder gets copies of the model's other files.\n"
+      "`tandem bench perplexity` measures the loss of quality.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -37,15 +37,15 @@ namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".gguf";
 constexpr int kRowsAtATime = 1024;
 
-// A tensor of the new file: the rows of one or two of Transformer's, one after the other, or a
-// stack of those of all experts.
+// A tensor of the new file: one tensor of Transformer, two of them with their rows concatenated, or
+// the tensors of all experts as a stack.
 struct Output {
-  std::string name;  // in a checkpoint
+  std::string name;  // in a Hugging Face checkpoint
   std::vector<std::string> parts;
   std::vector<int64_t> part_shape;
   DType source_dtype = DType::kF32;
   DType dtype = DType::kF32;
-  bool is_turned = false;  // rows of heads may have another order
+  bool is_turned = false;  // the file may order the rows within a head differently
   bool is_stack = false;
 
   std::vector<int64_t> shape() const {
@@ -60,11 +60,12 @@ struct Output {
   }
 };
 
-// Files have whole blocks: rows that are no multiple of 256 get the nearest format above that is
-// made of blocks of 32, and rows that are no multiple of 32 stay as they are.
+// The dtype that the file stores a tensor in. Rows consist of whole blocks: if the row length is
+// not a multiple of 256, the tensor gets the next better format with blocks of 32; if it is not a
+// multiple of 32, it keeps its dtype.
 DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
   if (tensor.role == TensorRole::kNorm || tensor.role == TensorRole::kBias) return DType::kF32;
-  if (tensor.role == TensorRole::kRouter) return DType::kF32;  // as it is computed
+  if (tensor.role == TensorRole::kRouter) return DType::kF32;  // routers are computed in f32
   const int64_t cols = tensor.shape.back();
   const bool is_head = tensor.role == TensorRole::kEmbedding || tensor.name == "lm_head.weight";
   if (is_head) wanted = DType::kQ8_0;
@@ -89,7 +90,7 @@ bool IsRotated(absl::string_view name) {
 // The stack, ".experts.gate_proj.weight", that ".experts.7.gate_proj.weight" is a part of.
 struct StackName {
   std::string whole;
-  size_t number = 0;  // where that of the expert would stand
+  size_t number = 0;  // position in `whole` at which an expert's number is inserted
 };
 StackName StackOf(const std::string& name) {
   constexpr char kExperts[] = ".experts.";
@@ -97,8 +98,8 @@ StackName StackOf(const std::string& name) {
   return {absl::StrCat(name.substr(0, number), name.substr(name.find('.', number) + 1)), number};
 }
 
-// Adds a tensor to its stack. Names are sorted, so that all of a layer's follow each other, those
-// of expert 0 first.
+// Adds an expert's tensor to its stack, which the first one creates. Names are sorted, so the
+// experts of a layer are adjacent, and expert 0 comes first.
 void AddExpert(const TensorSpec& tensor, DType source, DType dtype, int num_experts,
                std::vector<Output>* outputs) {
   const StackName stack = StackOf(tensor.name);
@@ -138,7 +139,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
       result->num_quantized += IsBlocks(dtype) ? 1 : 0;
       continue;
     }
-    // Names are sorted, so that up follows gate.
+    // Names are sorted, so up follows gate.
     if (form.joins_gate_and_up && absl::EndsWith(tensor.name, ".up_proj.weight")) {
       Output& gate = outputs.back();
       gate.parts.push_back(tensor.name);
@@ -160,7 +161,8 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
   return outputs;
 }
 
-// What a configuration says of weights that were quantised is not so of the new ones.
+// Removes the description of the source's quantised weights from a config.json: it does not apply
+// to the new weights.
 absl::StatusOr<std::string> WithoutQuantization(const std::string& text, const std::string& path) {
   ASSIGN_OR_RETURN(JsonValue config, ParseJsonValue(text, path));
   const size_t num_erased =
@@ -168,7 +170,7 @@ absl::StatusOr<std::string> WithoutQuantization(const std::string& text, const s
   return num_erased == 0 ? text : config.dump(2) + "\n";
 }
 
-// Everything beside the weights.
+// Copies every file other than weights.
 absl::Status CopyOtherFiles(const std::string& source, OutputFolder* folder) {
   std::error_code error;
   std::error_code ignored;
@@ -192,13 +194,13 @@ absl::Status CopyOtherFiles(const std::string& source, OutputFolder* folder) {
   return absl::OkStatus();
 }
 
-// What files say of themselves that is not so of the new one.
+// Whether a key describes the source file itself, so that it does not apply to the new one.
 bool IsOfTheFile(const std::string& key) {
   return key == "general.alignment" || key == "general.file_type" ||
          absl::StartsWith(key, "split.");
 }
 
-// A model that is being written: where it comes from, and what stands in front of its tensors.
+// Writes one model.
 class Writer {
  public:
   explicit Writer(std::string source) : source_(std::move(source)), pool_(NumUsableCores()) {}
@@ -257,7 +259,7 @@ class Writer {
   }
 
  private:
-  // The ids of a draft head's logits.
+  // Adds the tensor that maps a draft head's logits to token ids.
   absl::Status AddDraftIds(std::string* bytes) {
     if (config_.state_input == StateInput::kNone || !weights_->Has(kDraftIds)) {
       return absl::OkStatus();
@@ -291,7 +293,7 @@ class Writer {
     int64_t written = 0;
     for (const std::string& part : output.parts) {
       ASSIGN_OR_RETURN(ConstMatrixView source, weights_->Get(part, output.part_shape));
-      // Elements of a vector are rows as well.
+      // A vector is written as rows of one element.
       if (output.part_shape.size() == 1) std::swap(source.rows, source.cols);
       source.stride = source.cols;
       for (int first = 0; first < source.rows; first += kRowsAtATime) {
@@ -323,7 +325,7 @@ class Writer {
                                 row * RowBytes(source.dtype, source.stride);
         if (IsBlocks(output.dtype)) {
           from = BlockRow(source, row, output.dtype, &storage);
-        } else if (output.dtype != source.dtype) {  // which is f32
+        } else if (output.dtype != source.dtype) {  // the output is f32
           WidenRow(from, source.dtype, source.cols, widened.data());
           from = reinterpret_cast<const std::byte*>(widened.data());
         }
@@ -333,7 +335,8 @@ class Writer {
     return bytes;
   }
 
-  // Which of Transformer's rows of a head each of the file's is; none if they are the same.
+  // Maps each row of a head in the file to its row in Transformer; empty if the orders are the
+  // same.
   std::vector<int> HeadOrder() const {
     if (!OrdersHeads(config_, form_.rotary_pairs)) return {};
     std::vector<int> order(config_.head_dim);

@@ -13,15 +13,16 @@ namespace tandem {
 struct QuantizedModel {
   int64_t bytes_before = 0;  // of all tensors
   int64_t bytes_after = 0;
-  int num_quantized = 0;  // matrices, each expert's among them
+  int num_quantized = 0;  // matrices; each expert's count separately
 };
 
-// Writes the model of `source`, a Hugging Face folder, quantised or not, or a GGUF file of floats,
-// with its weight matrices in a block format (docs/quantization.md); the embedding and the head get
-// Q8_0. Where `out` ends in ".gguf" it becomes one file that needs nothing beside it; else a new
-// folder with model.gguf and copies of the source's other files. `on_bytes` hears of bytes written,
-// and of how many there will be. Errors as reading's and OutputFolder's; INVALID_ARGUMENT if a
-// matrix has blocks already, or if the one file cannot say all that the folder does.
+// Writes the model at `source` with its weight matrices in a block format (docs/quantization.md);
+// the embedding and the head get Q8_0. `source` is a Hugging Face folder, quantised or not, or a
+// GGUF file of floats. If `out` ends in ".gguf", the result is one complete file; otherwise it is a
+// new folder with model.gguf and copies of the source's other files. `on_bytes` gets the number of
+// bytes just written and the total to write. Returns errors of reading and of OutputFolder;
+// INVALID_ARGUMENT if a matrix is in a block format already, or if a GGUF file cannot express a
+// setting of the folder.
 absl::StatusOr<QuantizedModel> WriteQuantizedModel(
     const std::string& source, DType dtype, const std::string& out,
     absl::FunctionRef<void(int64_t written, int64_t total)> on_bytes);

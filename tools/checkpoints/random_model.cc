@@ -37,10 +37,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kEndOfText[] = "<|endoftext|>";
-// Apart from every stream of base/philox.h, whose lowest byte is small.
+// Differs from every stream of base/philox.h: their lowest bytes are small.
 constexpr uint32_t kWeightsStream = 0xF0;
 constexpr int kElementsPerBlock = 8;  // 16 bits each
-// Elements that a thread makes between two writes: 1 MiB of bf16, which stays in the cache.
+// Elements that a thread fills between two writes: 1 MiB of bf16, which stays in the cache.
 constexpr int64_t kElementsPerThread = 1 << 19;
 
 struct NamedShape {
@@ -51,12 +51,12 @@ struct NamedShape {
 constexpr NamedShape kNamedShapes[] = {
     {"tiny", {"llama", 64, 2, 4, 2, 16, 176, 320, 512, true, DType::kBF16}},
     {"100m", {"llama", 768, 12, 12, 4, 64, 2048, 32768, 2048, true, DType::kBF16}},
-    // Llama 3.2 with smaller vocabularies, so that the names say how large they are.
+    // Llama 3.2 with smaller vocabularies, so that the sizes match the names.
     {"1b", {"llama", 2048, 16, 32, 8, 64, 8192, 32768, 8192, true, DType::kBF16}},
     {"3b", {"llama", 3072, 28, 24, 8, 128, 8192, 65536, 8192, true, DType::kBF16}},
     // Llama 3.1.
     {"8b", {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
-    // Pairs as they are published, but for their contexts.
+    // Published models, except that the contexts are shorter.
     {"llama-8b", {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
     {"llama-70b", {"llama", 8192, 80, 64, 8, 128, 28672, 128256, 8192, false, DType::kBF16}},
     {"llama-1b", {"llama", 2048, 16, 32, 8, 64, 8192, 128256, 8192, true, DType::kBF16}},
@@ -186,7 +186,7 @@ Distribution DistributionOf(const TensorSpec& tensor) {
     case TensorRole::kExpert:
       break;
   }
-  // The variance of a uniform number in +- r is r^2 / 3.
+  // The variance of the uniform distribution on [-r, r] is r^2 / 3.
   return {0.0f, std::sqrt(3.0f / static_cast<float>(tensor.shape.back()))};
 }
 
@@ -247,15 +247,16 @@ absl::StatusOr<RandomModelShape> RandomModelShape::Parse(absl::string_view text)
   const bool has_experts = shape.family == "qwen3_moe";
   if (has_experts != (shape.experts > 0) || has_experts != (shape.experts_per_row > 0) ||
       has_experts != (shape.expert_ffn > 0)) {
-    return Wrong("family", shape.family,
-                 "qwen3_moe with experts, experts_per_token and expert_ffn, others without");
+    return Wrong(
+        "family", shape.family,
+        "qwen3_moe with experts, experts_per_token and expert_ffn, or another family without them");
   }
   if (shape.experts_per_row > shape.experts) {
     return Wrong("experts_per_token", absl::StrCat(shape.experts_per_row),
                  absl::StrCat("at most the ", shape.experts, " experts"));
   }
   if (shape.window > 0 && shape.family != "mistral") {
-    return Wrong("window", absl::StrCat(shape.window), "nothing but with family=mistral");
+    return Wrong("window", absl::StrCat(shape.window), "only with family=mistral");
   }
   return shape;
 }
@@ -416,7 +417,7 @@ absl::Status WriteRandomModel(const RandomModelShape& shape, uint64_t seed,
 
 namespace {
 
-// Shared by the tensors of one name in all layers, and of all experts.
+// A tensor that all layers and all experts share.
 struct SharedTensor {
   TensorSpec spec;
   std::vector<std::byte> bytes;

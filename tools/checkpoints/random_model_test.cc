@@ -54,7 +54,7 @@ std::vector<float> Floats(uint64_t seed, uint32_t tensor, int64_t first, int cou
   return values;
 }
 
-TEST(RandomModelShape, NamedShapesHaveAboutAsManyParametersAsTheirNames) {
+TEST(RandomModelShape, NamedShapesHaveAboutAsManyParametersAsTheirNamesSay) {
   const std::pair<const char*, double> shapes[] = {
       {"100m", 0.1e9}, {"1b", 1e9}, {"3b", 3e9}, {"8b", 8e9}};
   for (const auto& [name, count] : shapes) {
@@ -67,8 +67,8 @@ TEST(RandomModelShape, NamedShapesHaveAboutAsManyParametersAsTheirNames) {
   EXPECT_LT(RandomModelShape::Parse("tiny")->num_parameters(), 1'000'000);
 }
 
-// As their cards say, embeddings included.
-TEST(RandomModelShape, PublishedShapesHaveTheirParameters) {
+// The counts of the model cards include embeddings.
+TEST(RandomModelShape, PublishedShapesHaveTheParametersOfTheirModelCards) {
   const std::pair<const char*, double> shapes[] = {
       {"llama-8b", 8.03e9}, {"llama-1b", 1.236e9}, {"qwen3-8b", 8.19e9}, {"qwen3-0.6b", 0.596e9}};
   for (const auto& [name, count] : shapes) {
@@ -92,7 +92,7 @@ TEST(RandomModelShape, KeysChangeTheBaseWhereverItStands) {
   EXPECT_EQ(big->Config().query_key_norm, QueryKeyNorm::kEachHead);
 }
 
-TEST(RandomModelShape, RefusalsNameTheKeyAndWhatIsAllowed) {
+TEST(RandomModelShape, ErrorsNameTheKeyAndTheAllowedValues) {
   EXPECT_THAT(ParseError("2b"), HasSubstr("\"2b\", allowed: tiny, 100m, 1b, 3b, 8b, llama-8b"));
   EXPECT_THAT(ParseError("1b,layers=2"), HasSubstr("item: found \"1b\""));
   EXPECT_THAT(ParseError("depth=2"), HasSubstr("key: found \"depth\", allowed: base, hidden"));
@@ -109,7 +109,7 @@ TEST(RandomModelShape, RefusalsNameTheKeyAndWhatIsAllowed) {
   EXPECT_THAT(ParseError(""), HasSubstr("found \"\""));
 }
 
-TEST(FillRandom, DependsOnSeedTensorAndIndexAlone) {
+TEST(FillRandom, DependsOnlyOnSeedTensorAndIndex) {
   const std::vector<float> whole = Floats(7, 3, 0, 1000);
   for (const int first : {0, 8, 504}) {
     const std::vector<float> part = Floats(7, 3, first, 99);
@@ -129,12 +129,12 @@ TEST(FillRandom, IsUniformAroundTheCentre) {
     sum += value;
     squares += double{value} * value;
   }
-  // Five standard deviations: the values' variance is 1/3, that of their squares 4/45.
+  // Five standard deviations: the variance of the values is 1/3, that of their squares 4/45.
   EXPECT_NEAR(sum / kCount, 0.0, 5 * std::sqrt(1.0 / 3 / kCount));
   EXPECT_NEAR(squares / kCount, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kCount));
 }
 
-TEST(FillRandom, DtypesAreTheSameNumbersRounded) {
+TEST(FillRandom, EveryDtypeRoundsTheSameNumbers) {
   const std::vector<float> exact = Floats(5, 2, 16, 50);
   std::vector<uint16_t> rounded(exact.size());
   const auto out = absl::MakeSpan(reinterpret_cast<std::byte*>(rounded.data()), 2 * rounded.size());
@@ -144,7 +144,7 @@ TEST(FillRandom, DtypesAreTheSameNumbersRounded) {
   for (size_t i = 0; i < exact.size(); ++i) EXPECT_EQ(rounded[i], FloatToF16(exact[i]));
 }
 
-TEST_F(RandomModelTest, WritesTheFilesOfAFolderWithAlignedSortedWeights) {
+TEST_F(RandomModelTest, WritesACompleteFolderWithAlignedSortedWeights) {
   ASSERT_TRUE(Write("tiny", 1, "new/model").ok());
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(Path("new/model"))) {
@@ -193,12 +193,12 @@ TEST_F(RandomModelTest, EveryFamilyAndDtypeLoadsAndGivesFiniteLogits) {
     const auto* values = static_cast<const float*>(logits->data);
     double squares = 0.0;
     for (int i = 0; i < 4 * logits->cols; ++i) squares += double{values[i]} * values[i];
-    // Products keep the size of what they are given, here a normed row: variance about 1.
+    // Products keep the variance of their input, here about 1: a normalised row.
     EXPECT_THAT(squares / (4 * logits->cols), AllOf(Ge(0.3), Le(3.0)));
   }
 }
 
-TEST_F(RandomModelTest, TheTokenizerGivesBytes) {
+TEST_F(RandomModelTest, TokenizerEncodesBytes) {
   ASSERT_TRUE(Write("tiny", 1, "model").ok());
   const auto tokenizer = Tokenizer::Load(Path("model"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -235,8 +235,8 @@ TEST_F(RandomModelTest, OverwritesNothing) {
   EXPECT_EQ(Contents("full/notes.txt"), "mine");
 }
 
-TEST_F(RandomModelTest, AFullDiskIsAnErrorThatLeavesNothing) {
-  // 2^20 by 2^16 and more: petabytes, which no disk has.
+TEST_F(RandomModelTest, FullDiskIsAnErrorThatLeavesNoFiles) {
+  // The embedding alone has 2^20 x 2^16 elements; with all layers it takes petabytes.
   const absl::Status status = Write(
       "vocab=1048576,hidden=65536,ffn=262144,layers=1024,heads=1024,head_dim=1024", 1, "huge");
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -1,0 +1,146 @@
+#include "tools/request_options.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/mapped_file.h"
+#include "base/status_macros.h"
+#include "chat/tool_tags.h"
+#include "constraint/constraint_source.h"
+#include "json/json_text.h"
+#include "tandem/field_error.h"
+
+namespace tandem {
+namespace {
+
+absl::Status Named(absl::string_view name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+}
+
+// Whether `text` is a schema rather than the name of a file: it begins with a brace.
+bool IsSchema(absl::string_view text) {
+  return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
+}
+
+}  // namespace
+
+void SamplingFlags::AddTo(CLI::App* app) {
+  OptionGroup group(app, "Sampling");
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
+    group.Add(parameter.option, parameter.value, &(params.*member), parameter.help, limits);
+  });
+  group.Add("--logit-bias", "ID:BIAS", &logit_bias,
+            "Adds BIAS to the logit of token ID; repeatable");
+  group.Add("--seed", "N", &seed,
+            "Makes the output depend only on the model, the prompt and the parameters", {.low = 0});
+}
+
+absl::Status SamplingFlags::Check() {
+  params.logit_bias.clear();
+  for (const std::string& entry : logit_bias) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(entry, absl::MaxSplits(':', 1));
+    TokenId id = 0;
+    float bias = 0.0f;
+    if (!absl::SimpleAtoi(parts.first, &id) || !absl::SimpleAtof(parts.second, &bias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias: must be ID:BIAS, got \"", entry, "\""));
+    }
+    params.logit_bias.emplace_back(id, bias);
+  }
+  return params.Validate(std::numeric_limits<int>::max());
+}
+
+void ConstraintFlags::AddTo(CLI::App* app) {
+  OptionGroup group(app, "Constraints (at most one)");
+  group.Add("--json-schema", "F|{...}", &json_schema,
+            "The output is JSON that matches this schema: a file, or the schema itself, {...}");
+  group.Add("--regex", "R", &regex, "The whole output matches this regular expression");
+  group.Add("--choice", "A,B", &choices, "The output is one of these texts", ',');
+  group.Add("--grammar", "F", &grammar, "The output matches the rule root of this EBNF grammar");
+}
+
+std::string ConstraintFlags::Name() const {
+  if (json_schema.has_value()) {
+    return IsSchema(*json_schema) ? "--json-schema" : absl::StrCat("--json-schema ", *json_schema);
+  }
+  if (grammar.has_value()) return absl::StrCat("--grammar ", *grammar);
+  return regex.has_value() ? "--regex" : "--choice";
+}
+
+absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
+  const int num_given =
+      json_schema.has_value() + regex.has_value() + grammar.has_value() + !choices.empty();
+  if (num_given > 1) {
+    return absl::InvalidArgumentError(
+        "--json-schema, --regex, --choice, --grammar: only one of them may be given");
+  }
+  if (num_given == 0) return std::nullopt;
+  OutputConstraint constraint;
+  absl::StatusOr<std::string> text = regex.value_or("");
+  if (json_schema.has_value()) {
+    constraint.kind = OutputConstraint::Kind::kJsonSchema;
+    text = IsSchema(*json_schema) ? *json_schema : ReadFile(*json_schema);
+  } else if (grammar.has_value()) {
+    constraint.kind = OutputConstraint::Kind::kGrammar;
+    text = ReadFile(*grammar);
+  } else if (regex.has_value()) {
+    constraint.kind = OutputConstraint::Kind::kRegex;
+  } else {
+    constraint.kind = OutputConstraint::Kind::kChoice;
+    constraint.choices = choices;
+    RETURN_IF_ERROR(Named(Name(), SourceOf(constraint).status()));
+    return constraint;
+  }
+  RETURN_IF_ERROR(Named(grammar.has_value() ? "--grammar" : "--json-schema", text.status()));
+  constraint.text = *std::move(text);
+  if (!constraint.text.empty()) {
+    RETURN_IF_ERROR(Named(Name(), SourceOf(constraint).status()));
+    return constraint;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      Name(),
+      ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));
+}
+
+absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const {
+  absl::string_view what = status.message();
+  return absl::ConsumePrefix(&what, "constraint: ")
+             ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))
+             : status;
+}
+
+void ToolsOption::AddTo(OptionGroup* group) {
+  group->Add("--tools", "F.json", &file,
+             "Functions that the model may call: a file with OpenAI's list of tools, "
+             "[{\"type\": \"function\", \"function\": {\"name\": ...}}]");
+}
+
+absl::StatusOr<JsonValue> ToolsOption::Read() const {
+  if (!is_given()) return nullptr;
+  const absl::StatusOr<std::string> text = ReadFile(file);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(), absl::StrCat("--tools: ", text.status().message()));
+  }
+  ASSIGN_OR_RETURN(JsonValue tools, ParseJsonValue(*text, absl::StrCat("--tools ", file)));
+  const auto functions = ToolFunctionsOf(tools);
+  RETURN_IF_ERROR(WithOptionNames(functions.status()));
+  if (!functions->empty()) return tools;
+  return absl::InvalidArgumentError(absl::StrCat("--tools ", file, ": found ", Shown(tools),
+                                                 ", allowed: a list of at least one function"));
+}
+
+absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
+  if (!is_given() || !absl::StartsWith(FieldOf(status), "tools")) return status;
+  return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", status.message()));
+}
+
+}  // namespace tandem
