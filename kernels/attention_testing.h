@@ -56,7 +56,7 @@ struct AttentionBound {
 
 // The queries of several sequences, and a cache with their keys and values. Cache memory outside of
 // positions [0, length), including unused pages, is `garbage`; unused table entries are invalid
-// pages. What a sequence contains depends only on its length.
+// pages. The contents of a sequence depend only on its length.
 struct AttentionWorld {
   AttentionWorld(const AttentionShape& shape, std::vector<int> lengths, int page_size,
                  float garbage)
