@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kvtransfer/message_samples.h"
+#include "kvtransfer/message_testing.h"
 
 namespace tandem {
 namespace {

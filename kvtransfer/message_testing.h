@@ -1,6 +1,6 @@
 // For tests: one message of each type.
-#ifndef TANDEM_KVTRANSFER_MESSAGE_SAMPLES_H_
-#define TANDEM_KVTRANSFER_MESSAGE_SAMPLES_H_
+#ifndef TANDEM_KVTRANSFER_MESSAGE_TESTING_H_
+#define TANDEM_KVTRANSFER_MESSAGE_TESTING_H_
 
 #include <string>
 #include <vector>
@@ -34,4 +34,4 @@ inline std::vector<WireMessage> MessageSamples() {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KVTRANSFER_MESSAGE_SAMPLES_H_
+#endif  // TANDEM_KVTRANSFER_MESSAGE_TESTING_H_
