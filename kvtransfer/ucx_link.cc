@@ -37,7 +37,7 @@ constexpr unsigned kPageId = 0;
 constexpr size_t kMaxConnections = 1024;
 // Polls of a worker, 1 ms apart, before it is destroyed: UCX 1.13.1 aborts the process if a reply
 // to a connecting peer is still unsent then.
-constexpr int kLastPolls = 5;
+constexpr int kLastPolls = 10;
 
 // Returns the network interface of a loopback address; empty if not found.
 std::string InterfaceOf(const Address& address) {
@@ -291,8 +291,7 @@ UcxLink::~UcxLink() {
     SweepClosing();
   }
   for (int i = 0; worker_ != nullptr && i < kLastPolls; ++i) {
-    while (ucx_->ucp_worker_progress(worker_) != 0) {
-    }
+    ucx_->ucp_worker_progress(worker_);
     poll(nullptr, 0, 1);
   }
   happened_.clear();
