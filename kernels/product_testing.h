@@ -160,9 +160,12 @@ inline double SwiGlu(double gate, double up) { return gate / (1.0 + std::exp(-ga
 
 // Expects activation(gate) * up, from the rounded gate and up: the error of exp is 2 units in the
 // last place, at most 2^-22 of it, and three more operations round by 2^-24 each. If exp is
-// infinite, for gates below about -88, the result is within `underflow` * |up| of zero.
+// infinite, for arguments below about -88, the result is within `underflow` * (1 + |up|) of zero.
 inline void ExpectGatedProduct(Backend& backend, const TestMatrix& x, const WeightPart& gate,
                                const WeightPart& up, double underflow) {
+  const auto near_zero = [&](double argument, double up_value) {
+    return argument < -80.0 ? underflow * (1 + std::abs(up_value)) : 0.0;
+  };
   const PackedWeight packed = PackParts(backend, {gate, up}, PartOrder::kGateAndUp);
   EXPECT_EQ(packed.outputs, 2 * gate.matrix.rows);
   const TestMatrix out = MultiplyGated(backend, x, packed);
@@ -173,14 +176,14 @@ inline void ExpectGatedProduct(Backend& backend, const TestMatrix& x, const Weig
   for (int r = 0; r < x.rows(); ++r) {
     for (int c = 0; c < out.cols(); ++c) {
       const double g = gates.at(r, c), u = ups.at(r, c);
-      const double expected = SwiGlu(g, u), absolute = underflow * (1 + std::abs(u));
-      ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 0x1p-21 + absolute)
+      const double expected = SwiGlu(g, u);
+      ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 0x1p-21 + near_zero(g, u))
           << NameOf(packed.dtype) << " gate " << g << " at " << r << ", " << c;
       // Five roundings of the argument f of exp change the result by 5 * 2^-24 * |f|, relatively.
       const double f = std::sqrt(8 / M_PI) * (g + 0.044715 * g * g * g);
       const double other = g / (1.0 + std::exp(-f)) * u;
       ASSERT_NEAR(gelu.at(r, c), other,
-                  std::abs(other) * (0x1p-21 + 5 * 0x1p-24 * std::abs(f)) + absolute)
+                  std::abs(other) * (0x1p-21 + 5 * 0x1p-24 * std::abs(f)) + near_zero(f, u))
           << NameOf(packed.dtype) << " gate " << g << " at " << r << ", " << c;
     }
   }
