@@ -30,7 +30,6 @@ class Rule(NamedTuple):
     pattern: re.Pattern
 
 
-THING_VERBS = "is was are were has had can cannot does did comes came only it they others no one a the ends else"
 RULES = [
     Rule("genitive first", "put the subject first", re.compile(r"(?:^|[.:;]\s+)Of (?!course\b)[a-z]")),
     Rule("who", "things are which, that or it; name the thing",
@@ -39,7 +38,7 @@ RULES = [
          re.compile(r"(?<![Tt]here )\b(?:is|are|was|were|be|been) no (?!(?:longer|more|less|such|different|need|way)\b)[a-z]+")),
     Rule("what", "name the thing",
          re.compile(r"(?:^|[.:;,(]\s*|\b(?:of|for|from|than|to|with|by|in|on|all|and|or) )[Ww]hat "
-                    rf"(?:{'|'.join(THING_VERBS.split())})\b")),
+                    r"(?:is|was|are|were|has|had|can|cannot|does|did|comes|came|only|it|they|others|no|one|a|the|ends|else)\b")),
     Rule("behind", "write after, next to, against or the same",
          re.compile(r"\b(?:behind|beside|likewise)\b", re.IGNORECASE)),
     Rule("idiom", "use a common word",
@@ -95,7 +94,12 @@ def hits_in(path: str, text: str) -> Iterator[Hit]:
 
 
 def files_of(root: pathlib.Path) -> list[str]:
-    """Paths of the text files of a checkout, or of an unpacked archive of one."""
+    """Paths of the files to read in a checkout, or in an unpacked archive of one."""
+    def is_read(name: str) -> bool:
+        path = pathlib.PurePosixPath(name)
+        is_text = path.suffix in CODE | SCRIPTS | {".md"} or path.name in SCRIPT_NAMES
+        return is_text and "/data/" not in name and name not in OWN_FILES and (root / name).is_file()
+
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"],
                             capture_output=True, text=True)
     if listed.returncode == 0:
@@ -103,19 +107,11 @@ def files_of(root: pathlib.Path) -> list[str]:
     else:
         names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
         names = [name for name in names if not name.startswith(("build/", "."))]
-    return sorted(name for name in names if "/data/" not in name and name not in OWN_FILES)
+    return sorted(filter(is_read, names))
 
 
 def all_hits(root: pathlib.Path) -> list[Hit]:
-    found = []
-    for path in files_of(root):
-        suffix, name = pathlib.PurePosixPath(path).suffix, pathlib.PurePosixPath(path).name
-        if suffix in CODE | SCRIPTS | {".md"} or name in SCRIPT_NAMES:
-            try:
-                found += hits_in(path, (root / path).read_text(encoding="utf-8"))
-            except FileNotFoundError:  # removed, but not committed yet
-                pass
-    return found
+    return [hit for path in files_of(root) for hit in hits_in(path, (root / path).read_text(encoding="utf-8"))]
 
 
 def allowed_in(text: str) -> list[tuple[str, str]]:
