@@ -475,7 +475,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
-    if (s.num_pending() <= kMaxDecodeRows) continue;
+    if (s.num_pending() <= kMaxDecodeTokens) continue;
     KvSequence longer = prefixes_.Find(s);
     if (longer.length() <= s.target_kv.length()) continue;
     prefixes_.Take(&s, std::move(longer));
@@ -490,7 +490,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 void EngineImpl::FindDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;
-  if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeRows)) return;
+  if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeTokens)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
       session->draft_options =

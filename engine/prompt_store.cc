@@ -211,7 +211,7 @@ bool PromptStore::Waits(Session* session) const {
 void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time) {
   int num_tokens = 0;
   for (const RoundStep& step : steps) {
-    if (step.num_fed > kMaxDecodeRows) num_tokens += step.num_fed;
+    if (step.num_fed > kMaxDecodeTokens) num_tokens += step.num_fed;
   }
   speed_.Observe(num_tokens, time);
   if (num_tokens == 0 || worker_ == nullptr) return;

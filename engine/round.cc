@@ -318,7 +318,7 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
     (s.times.has_read_prompt() ? stats.verify_time : stats.prefill_time) += record->verify_time();
     s.times.OnRound(record->draft_time(), record->verify_time(), record->verified,
                     /*completes=*/results[i].judged);
-    record->only_decodes = record->only_decodes && steps[i].num_fed <= kMaxDecodeRows;
+    record->only_decodes = record->only_decodes && steps[i].num_fed <= kMaxDecodeTokens;
     record->num_fed += steps[i].num_fed;
     // An exception from the session's constraint fails only this session.
     absl::Status status = Caught("committing tokens", [&] {

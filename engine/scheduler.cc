@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-bool NeedsChunk(const Session& session) { return session.num_pending() > kMaxDecodeRows; }
+bool NeedsChunk(const Session& session) { return session.num_pending() > kMaxDecodeTokens; }
 
 // The rows of a decoding session. Counts only drafts of a fixed length: the policy weighs the cost
 // of those that it chooses.

@@ -33,7 +33,7 @@ struct RoundPlan {
 
 // A session with at most this many unread tokens is decoding: it never waits for a share of the
 // prompt chunk.
-inline constexpr int kMaxDecodeRows = 2;
+inline constexpr int kMaxDecodeTokens = 2;
 
 // The part of a chunk reserved for prompts, however many sessions decode.
 constexpr int MinForPrompts(int chunk_tokens) { return chunk_tokens / 4 + (chunk_tokens % 4 > 0); }

@@ -53,7 +53,7 @@ TEST(PlanRound, DecodingNeverWaitsForPrompts) {
   Session* decoding = world.AddDecoding(5, 100, 2);
   EXPECT_THAT(world.Plan(8, 8).steps, ElementsAre(Step(prompt, 5, 0), Step(decoding, 1, 2)));
   world.Read(prompt, 48);
-  // A session with at most kMaxDecodeRows unread tokens counts as decoding.
+  // A session with at most kMaxDecodeTokens unread tokens counts as decoding.
   EXPECT_THAT(world.Plan(8, 8).steps,
               ElementsAre(Step(prompt, 2, 0), Step(another, 3, 0), Step(decoding, 1, 2)));
 }
@@ -433,7 +433,7 @@ class Walk {
       const Session& s = *step.session;
       EXPECT_GE(step.num_fed, 1);
       EXPECT_LE(step.num_fed, s.num_pending());
-      (s.num_pending() > kMaxDecodeRows ? chunk : num_decoding) += step.num_fed;
+      (s.num_pending() > kMaxDecodeTokens ? chunk : num_decoding) += step.num_fed;
       EXPECT_LE(step.granted, s.DraftRoom());
       if (step.granted > 0) {
         EXPECT_TRUE(step.completes() && s.draft_state != nullptr);
