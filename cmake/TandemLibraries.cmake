@@ -16,6 +16,8 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 # For the store of pages on disk: LMDB, OpenSSL's SHA-256 and xxHash's checksums (header-only).
 pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
+# For the wire between processes: TLS.
+pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
 find_path(TANDEM_XXHASH_INCLUDE xxhash.h REQUIRED)
 mark_as_advanced(TANDEM_XXHASH_INCLUDE)
 # For events of the cache and messages between workers: ZeroMQ, and its C++ interface and MessagePack

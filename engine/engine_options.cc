@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "engine/prompt_transfer.h"
 #include "kernels/quantize.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
 #include "ranks/rank_group.h"
 #include "tandem/engine_parameters.h"
 #include "tandem/field_error.h"

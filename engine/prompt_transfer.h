@@ -17,7 +17,7 @@
 #include "kvstore/page_id.h"
 #include "kvstore/page_store.h"
 #include "kvstore/stored_cache.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
 #include "kvtransfer/page_transfer.h"
 #include "tandem/engine_options.h"
 #include "tandem/kv_transfer.h"

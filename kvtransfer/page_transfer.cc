@@ -8,7 +8,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
 #include "kvtransfer/transfer_thread.h"
 #include "tandem/field_error.h"
 
@@ -117,7 +117,7 @@ class ThreadedTransfer final : public PageTransfer {
 
  private:
   absl::Status Check(const Remote& remote, Address* address) const {
-    ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused));
+    ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused, "kv_transfer"));
     if (!has_secret_ && !IsLoopback(*address)) {
       return FieldError("kv_transfer", absl::StrCat("must be a loopback address without a secret, "
                                                     "got ",
@@ -161,7 +161,7 @@ absl::Status Check(const PageTransfer::Options& options, const Address& address)
 absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::Options& options,
                                                            int64_t wire_version) {
   ASSIGN_OR_RETURN(const Address address,
-                   ParseAddress(options.host, options.port, Names::kResolved));
+                   ParseAddress(options.host, options.port, Names::kResolved, "kv_transfer"));
   RETURN_IF_ERROR(Check(options, address));
   const Hello hello{.version = wire_version,
                     .engine_id = NewEngineId(),

@@ -284,7 +284,7 @@ TEST_F(PageTransferFaults, SilentPeerTimesOut) {
   patient.timeout = absl::Seconds(5);
   Open(LoopbackOptions(), patient);
   // A peer that listens but never sends a message.
-  const Address silent = *ParseAddress("127.0.0.1", 0, Names::kRefused);
+  const Address silent = *ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer");
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_EQ(bind(listener, silent.get(), silent.size), 0);
   ASSERT_EQ(listen(listener, 5), 0);
@@ -435,7 +435,7 @@ TEST_F(PageTransferFaults, SurvivesGarbageAtItsPorts) {
   EXPECT_GT(ports.size(), 2u);
   uint64_t state = 1;
   for (const int port : ports) {
-    const Address address = *ParseAddress(sender_->host(), port, Names::kRefused);
+    const Address address = *ParseAddress(sender_->host(), port, Names::kRefused, "kv_transfer");
     for (const size_t size : {0, 1, 7, 8, 100, 5000, 100000}) {
       for (const uint64_t mask : {uint64_t{0}, ~uint64_t{0}}) {
         const int stranger = socket(AF_INET, SOCK_STREAM, 0);
@@ -456,7 +456,7 @@ TEST_F(PageTransferFaults, SurvivesGarbageAtItsPorts) {
 // Messages of every type from a peer without a handshake.
 TEST_F(PageTransferFaults, SurvivesMessagesFromStrangers) {
   Open(LoopbackOptions(), LoopbackOptions());
-  const Address address = *ParseAddress(sender_->host(), sender_->port(), Names::kRefused);
+  const Address address = *ParseAddress(sender_->host(), sender_->port(), Names::kRefused, "kv_transfer");
   for (const WireMessage& message : MessageSamples()) {
     const int file = socket(AF_INET, SOCK_STREAM, 0);
     ASSERT_EQ(connect(file, address.get(), address.size), 0);

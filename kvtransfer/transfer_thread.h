@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "kvtransfer/handshake.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
 #include "kvtransfer/offered_pages.h"
 #include "kvtransfer/page_link.h"
 #include "kvtransfer/page_request.h"

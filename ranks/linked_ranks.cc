@@ -185,7 +185,7 @@ absl::Status CheckLinked(const LinkedRankOptions& options) {
 
 absl::StatusOr<Address> RendezvousOf(const LinkedRankOptions& options) {
   ASSIGN_OR_RETURN(const HostAndPort parsed, ParseHostAndPort(options.rendezvous, "rendezvous"));
-  absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved);
+  absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved, "kv_transfer");
   if (!address.ok()) {
     return FieldError("rendezvous",
                       absl::StrCat("must be an address or a name that resolves to one, got \"",

@@ -380,7 +380,7 @@ TEST(LinkedRanks, TwoGroupsDoNotShareARendezvous) {
 }
 
 int FreePort() {
-  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused));
+  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
   const int port = PortOf(LocalAddress(file));
   close(file);
   return port;
@@ -421,7 +421,7 @@ TEST(LinkedRanks, GarbageHarmsNoRank) {
   LinkedRankOptions options = Patient(2);
   WaitingRankZero zero(options);
   const auto parsed = *ParseHostAndPort(zero.address(), "rendezvous");
-  const Address address = *ParseAddress(parsed.host, parsed.port, Names::kRefused);
+  const Address address = *ParseAddress(parsed.host, parsed.port, Names::kRefused, "kv_transfer");
   std::vector<int> strangers;
   const auto send_garbage = [&] {
     for (const std::string& garbage :
@@ -448,7 +448,7 @@ TEST(LinkedRanks, GarbageHarmsNoRank) {
 
 // Another program listens at the rendezvous.
 TEST(LinkedRanks, AnAnswerThatIsNotRankZerosIsRefused) {
-  const int listener = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused));
+  const int listener = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
   LinkedRankOptions options = Patient(2);
   options.rank = 1;
   options.rendezvous = ToString(LocalAddress(listener));

@@ -74,7 +74,7 @@ absl::StatusOr<Address> OwnAddressTowards(const Address& remote) {
   }
   const Address own = LocalAddress(file);
   close(file);
-  return ParseAddress(HostOf(own), 0, Names::kRefused);
+  return ParseAddress(HostOf(own), 0, Names::kRefused, "kv_transfer");
 }
 
 // Makes text of a peer printable, for logs and errors.
@@ -130,7 +130,7 @@ absl::Status RankLink::Open() {
   if (rank() != 0) return absl::OkStatus();
   group_ = NewEngineId();
   ASSIGN_OR_RETURN(const Address bound,
-                   ParseAddress(HostOf(address_), link_->port(), Names::kRefused));
+                   ParseAddress(HostOf(address_), link_->port(), Names::kRefused, "kv_transfer"));
   rendezvous_ = ToString(bound);
   LogRanks(LogLevel::kInfo, absl::StrCat("rendezvous=", rendezvous_, " group=", group_,
                                          " world=", options_.world, " waits for the other ranks"));

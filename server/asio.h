@@ -1,17 +1,16 @@
-// Boost.Asio and Beast under short names. Only this file includes them, because Asio 1.74 does not
-// include <utility>, and because its coroutines are disabled (server/CMakeLists.txt).
+// Boost.Asio and Beast under short names. Only this file includes Beast, which needs <utility>
+// before Asio (net/asio.h).
 #ifndef TANDEM_SERVER_ASIO_H_
 #define TANDEM_SERVER_ASIO_H_
 
 #include <utility>
 
-#include "boost/asio.hpp"
 #include "boost/beast/core.hpp"
 #include "boost/beast/http.hpp"
+#include "net/asio.h"
 
 namespace tandem {
 
-namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 

@@ -27,7 +27,7 @@ Words Generate(const Words& more = {}) {
 }
 
 std::string FreeRendezvous() {
-  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused));
+  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
   const std::string address = ToString(LocalAddress(file));
   close(file);
   return address;

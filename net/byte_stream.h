@@ -1,0 +1,33 @@
+#ifndef TANDEM_NET_BYTE_STREAM_H_
+#define TANDEM_NET_BYTE_STREAM_H_
+
+#include <cstddef>
+
+#include "absl/types/span.h"
+
+namespace tandem {
+
+// The result of reading or writing without blocking.
+struct Moved {
+  enum State {
+    kSome,    // `size` bytes, at least one
+    kWaits,   // none now
+    kEnded,   // none any more: the other side has ended the stream
+    kFailed,  // none any more
+  };
+  State state = kFailed;
+  size_t size = 0;
+};
+
+// Two directions of bytes. Never blocks. Thread-compatible.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  virtual Moved Read(absl::Span<std::byte> into) = 0;
+  // After kWaits, the next call must begin with the same bytes, and as many.
+  virtual Moved Write(absl::Span<const std::byte> bytes) = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_NET_BYTE_STREAM_H_

@@ -1,0 +1,42 @@
+#ifndef TANDEM_NET_SECRET_H_
+#define TANDEM_NET_SECRET_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tandem {
+
+// Reads a secret, or two on a line each while it is replaced: the first is used for connecting, and
+// both are accepted. Each has from 32 to 1,000 visible ASCII characters, at least 8 of them
+// different, because whoever gets one message of a handshake can test guesses (RFC 9257).
+// INVALID_ARGUMENT that names `field` and never shows the secret.
+absl::StatusOr<std::vector<std::string>> ParseSecrets(absl::string_view text,
+                                                      absl::string_view field);
+
+// A pre-shared key of TLS 1.3, and the identity that is sent in clear text to name it.
+struct PresharedKey {
+  std::string identity;  // "tandem/1 SERVICE SCOPE KEYID"
+  std::array<uint8_t, 32> key = {};
+};
+
+// The identity of a key without KEYID, which tells secrets apart.
+std::string IdentityPrefix(absl::string_view service, absl::string_view scope);
+
+// Derives a key from a secret by HKDF-SHA256 (RFC 5869).
+//   service: what the connection is for, such as "pages"; connections for different services have
+//            unrelated keys
+//   scope: for which side of which connection, such as the name of the process that listens
+PresharedKey DerivePresharedKey(absl::string_view secret, absl::string_view service,
+                                absl::string_view scope);
+
+// Returns 32 hexadecimal digits, 128 random bits of the system.
+std::string NewRandomName();
+
+}  // namespace tandem
+
+#endif  // TANDEM_NET_SECRET_H_
