@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/utf8.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -23,7 +24,7 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
 
 void Log(LogLevel level, std::string_view line) {
   const std::shared_ptr<spdlog::logger> logger = spdlog::get("tandem");
-  if (logger != nullptr) logger->log(LevelOf(level), "{}", line);
+  if (logger != nullptr) logger->log(LevelOf(level), "{}", EscapeControls(line));
 }
 
 }  // namespace tandem

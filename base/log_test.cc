@@ -9,6 +9,22 @@
 namespace tandem {
 namespace {
 
+// Texts of clients must not look like other lines, or control a terminal.
+TEST(Log, WritesOneLineWithoutControlCharacters) {
+  using std::string_view_literals::operator""sv;
+  std::ostringstream text;
+  auto logger = std::make_shared<spdlog::logger>(
+      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+  logger->set_pattern("%v");
+  spdlog::register_logger(logger);
+  Log(LogLevel::kWarning,
+      "id=a\nb\r\t\0\x1b[2J\x7f \xc2\x9b\xff\xe2\x82 \"\\ \xc3\xa4\xe2\x82\xac"sv);
+  spdlog::drop("tandem");
+  EXPECT_EQ(
+      text.str(),
+      "id=a\\nb\\r\\t\\x00\\x1b[2J\\x7f \\xc2\\x9b\\xff\\xe2\\x82 \"\\ \xc3\xa4\xe2\x82\xac\n");
+}
+
 TEST(Log, WritesOnlyToTheRegisteredLogger) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "base/check.h"
+#include "base/string_view.h"
 
 namespace tandem {
 
@@ -55,6 +57,23 @@ void AppendUtf8(char32_t c, std::string* text) {
     push(0x80 | (c >> 6 & 0x3F));
   }
   push(0x80 | (c & 0x3F));
+}
+
+std::string EscapeControls(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Prefix prefix = ReadUtf8(text);
+    const std::string_view part = text.substr(0, prefix.size);
+    const char32_t c = prefix.code_point;
+    if (prefix.kind == Utf8Prefix::Kind::kCharacter && c >= 0x20 && (c < 0x7F || c > 0x9F)) {
+      escaped += part;
+    } else {
+      escaped += absl::CHexEscape(View(part));
+    }
+    text.remove_prefix(prefix.size);
+  }
+  return escaped;
 }
 
 }  // namespace tandem

@@ -29,6 +29,9 @@ Utf8Prefix ReadUtf8(std::string_view text);
 size_t FindInvalidUtf8(std::string_view text);
 bool IsAscii(std::string_view text);
 void AppendUtf8(char32_t code_point, std::string* text);
+// Returns the text with control characters (C0, DEL and C1) and invalid bytes as \n, \r, \t or
+// \xHH, so that it is one line and does not control a terminal. Other text stays, backslashes too.
+std::string EscapeControls(std::string_view text);
 
 }  // namespace tandem
 

@@ -14,6 +14,7 @@ import argparse
 import http.client
 import json
 import os
+import secrets
 import socket
 import statistics
 import sys
@@ -210,6 +211,7 @@ def main():
     words = sys.argv[1:]
     own, options = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
     args = parser.parse_args(own)
+    os.environ["TANDEM_KV_TRANSFER_SECRET"] = secrets.token_hex(32)
     result = {"machine": lib.machine(args.threads), **(streams if args.what == "streams" else transfer)(args, options)}
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

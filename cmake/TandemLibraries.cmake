@@ -26,19 +26,6 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 find_path(TANDEM_CPPZMQ_INCLUDE zmq.hpp REQUIRED)
 find_path(TANDEM_MSGPACK_INCLUDE msgpack/pack.hpp REQUIRED)
 mark_as_advanced(TANDEM_CPPZMQ_INCLUDE TANDEM_MSGPACK_INCLUDE)
-# TANDEM_UCX says whether pages can travel between workers; TANDEM_HAS_UCX has the result. The environment
-# may set TANDEM_UCX.
-tandem_default(tandem_ucx TANDEM_UCX AUTO)
-set(TANDEM_UCX ${tandem_ucx} CACHE STRING "Transfer of pages by UCX: ON, OFF, or AUTO for where it is found")
-set_property(CACHE TANDEM_UCX PROPERTY STRINGS AUTO ON OFF)
-set(TANDEM_HAS_UCX OFF)
-if(TANDEM_UCX)
-  pkg_check_modules(UCX ucx>=1.13)
-  set(TANDEM_HAS_UCX ${UCX_FOUND})
-  if(NOT TANDEM_HAS_UCX AND NOT TANDEM_UCX STREQUAL AUTO)
-    message(FATAL_ERROR "TANDEM_UCX: found ON, but pkg-config finds no ucx 1.13 or later: install libucx-dev")
-  endif()
-endif()
 # For `tandem features`: archives of arrays.
 pkg_check_modules(ZIP REQUIRED IMPORTED_TARGET libzip)
 # For `tandem chat`: editing and history of lines. Its licence is BSD's, readline's is the GPL.

@@ -9,7 +9,8 @@
 #include "base/status_macros.h"
 #include "engine/prompt_transfer.h"
 #include "kernels/quantize.h"
-#include "net/address.h"
+#include "net/host_and_port.h"
+#include "net/secret.h"
 #include "ranks/rank_group.h"
 #include "tandem/engine_parameters.h"
 #include "tandem/field_error.h"
@@ -33,6 +34,14 @@ absl::Status CheckTable(const EngineOptions& options) {
   return status;
 }
 
+// Checks the secret that the option `needed_by` requires.
+absl::Status CheckSecret(absl::string_view field, const std::string& secret,
+                         absl::string_view needed_by) {
+  if (!secret.empty()) return ParseSecrets(secret, field).status();
+  return FieldError(
+      field, absl::StrCat("is required by ", needed_by, "; `openssl rand -hex 32` makes a secret"));
+}
+
 absl::Status CheckRanks(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckRank(options.rank, 0, options.tensor_parallel));
   if (options.rendezvous.empty()) {
@@ -43,7 +52,19 @@ absl::Status CheckRanks(const EngineOptions& options) {
   if (options.tensor_parallel == 1) {
     return FieldError("rendezvous", "needs a tensor_parallel above 1");
   }
-  return ParseHostAndPort(options.rendezvous, "rendezvous").status();
+  RETURN_IF_ERROR(ParseHostAndPort(options.rendezvous, "rendezvous").status());
+  return CheckSecret("rendezvous_secret", options.rendezvous_secret, "rendezvous");
+}
+
+absl::Status CheckTransfer(const EngineOptions& options) {
+  if (options.kv_transfer.empty()) return absl::OkStatus();
+  if (!options.prefix_cache) {
+    return FieldError("kv_transfer", "needs the prefix cache, which is off");
+  }
+  RETURN_IF_ERROR(ParseTransferAddress(options.kv_transfer).status());
+  RETURN_IF_ERROR(CheckSecret("kv_transfer_secret", options.kv_transfer_secret, "kv_transfer"));
+  if (options.kv_transfer_peers.empty()) return absl::OkStatus();
+  return CheckNetworks(options.kv_transfer_peers, "kv_transfer_peers");
 }
 
 absl::Status CheckKvEvents(const EngineOptions& options) {
@@ -89,10 +110,7 @@ absl::Status EngineOptions::Validate() const {
           field, "must be empty if tensor_parallel is above 1: each rank has a part of every page");
     }
   }
-  if (!kv_transfer.empty() && !prefix_cache) {
-    return FieldError("kv_transfer", "needs the prefix cache, which is off");
-  }
-  RETURN_IF_ERROR(ParseTransferAddress(kv_transfer).status());
+  RETURN_IF_ERROR(CheckTransfer(*this));
   return CheckKvEvents(*this);
 }
 

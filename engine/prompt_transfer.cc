@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
+#include "base/utf8.h"
+#include "net/secret.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
 
@@ -15,13 +21,34 @@ namespace {
 
 // Maximum bytes of a prompt's pages that have arrived and wait to be inserted into a cache.
 constexpr size_t kMaxFetchedBytes = size_t{64} << 20;
-constexpr size_t kLongestName = 256;  // of leases and engines
+constexpr size_t kLongestName = 256;  // of leases and hosts
+
+absl::Status Refusal(absl::string_view field, absl::string_view why) {
+  return FieldError(absl::StrCat("kv_transfer_params.", field), why);
+}
 
 absl::Status CheckName(absl::string_view field, const std::string& name) {
   if (!name.empty() && name.size() <= kLongestName) return absl::OkStatus();
-  return FieldError(
-      absl::StrCat("kv_transfer_params.", field),
-      absl::StrCat("must have from 1 to ", kLongestName, " bytes, got ", name.size()));
+  return Refusal(field,
+                 absl::StrCat("must have from 1 to ", kLongestName, " bytes, got ", name.size()));
+}
+
+// Whether a text has the form of NewRandomName's.
+bool IsRandomName(absl::string_view text) {
+  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isdigit(c) || ('a' <= c && c <= 'f');
+         });
+}
+
+bool IsWorkersName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, "w-") && IsRandomName(name);
+}
+
+// The name between workers of a lease that clients of `tenant` know by `name`.
+std::string LeaseOf(const std::string& tenant, const std::string& name) {
+  if (IsWorkersName(name)) return name;
+  const PartHasher::Digest digest = PartHasher().Add(tenant).Add(name).Finish();
+  return absl::StrCat("c-", absl::BytesToHexString(View(absl::MakeConstSpan(digest))));
 }
 
 }  // namespace
@@ -44,6 +71,8 @@ absl::StatusOr<std::unique_ptr<PromptTransfer>> PromptTransfer::Open(const Engin
       PageTransfer::Open({.host = address->host,
                           .port = address->port,
                           .secret = options.kv_transfer_secret,
+                          .peers = options.kv_transfer_peers,
+                          .fabric = options.kv_transfer_fabric,
                           .pools = std::move(pools),
                           .offered = {.max_bytes = static_cast<size_t>(options.kv_transfer_bytes),
                                       .lease = absl::Seconds(options.kv_transfer_lease_seconds)}}));
@@ -67,37 +96,39 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptTransfer::Begin(
   }
   std::shared_ptr<SessionTransfer> session(new SessionTransfer);
   session->request_id_ = request.request_id;
+  session->name_ = params.remote_request_id;
   if (params.do_remote_decode) {
-    const std::string lease =
-        !params.remote_request_id.empty()
-            ? params.remote_request_id
-            : absl::StrCat(transfer_->engine_id(), "-", num_leases_.fetch_add(1));
-    RETURN_IF_ERROR(CheckName("remote_request_id", lease));
-    if (!transfer_->offered().Open(lease)) {
-      return FieldError("kv_transfer_params.remote_request_id",
-                        absl::StrCat("\"", lease, "\" is in use"));
+    if (IsWorkersName(session->name_)) {
+      return Refusal("remote_request_id",
+                     "must not be w- and 32 hexadecimal digits: so workers name leases");
     }
-    session->lease_ = lease;
+    if (session->name_.empty()) session->name_ = absl::StrCat("w-", NewRandomName());
+    RETURN_IF_ERROR(CheckName("remote_request_id", session->name_));
+    session->lease_ = LeaseOf(request.cache_salt, session->name_);
+    if (!transfer_->offered().Open(session->lease_)) {
+      return Refusal("remote_request_id",
+                     absl::StrCat("\"", EscapeControls(session->name_), "\" is in use"));
+    }
     session->offered_ = &transfer_->offered();
     return session;
   }
-  RETURN_IF_ERROR(CheckName("remote_engine_id", params.remote_engine_id));
-  RETURN_IF_ERROR(CheckName("remote_request_id", params.remote_request_id));
+  // It is sent in clear text.
+  if (!IsRandomName(params.remote_engine_id)) {
+    return Refusal("remote_engine_id", "must be 32 hexadecimal digits in lower case");
+  }
+  RETURN_IF_ERROR(CheckName("remote_request_id", session->name_));
   RETURN_IF_ERROR(CheckName("remote_host", params.remote_host));
   RETURN_IF_ERROR(
       CheckWithin("kv_transfer_params.remote_port", params.remote_port, {.low = 1, .high = 65535}));
-  session->lease_ = params.remote_request_id;
   session->tokens_per_second_ = std::max(params.tokens_per_second, 0.0);
   // The engine's own pages are in its prefix cache.
-  if (params.remote_engine_id == transfer_->engine_id()) {
-    transfer_->offered().Release(params.remote_request_id);
-    return session;
-  }
-  session->lender_ = transfer_->Borrow({.host = params.remote_host,
-                                        .port = params.remote_port,
-                                        .engine_id = params.remote_engine_id,
-                                        .lease = params.remote_request_id},
-                                       request.request_id);
+  if (params.remote_engine_id == transfer_->engine_id()) return session;
+  const PageTransfer::Remote remote = {.host = params.remote_host,
+                                       .port = params.remote_port,
+                                       .engine_id = params.remote_engine_id,
+                                       .lease = LeaseOf(request.cache_salt, session->name_)};
+  RETURN_IF_ERROR(transfer_->CheckPeer(remote));
+  session->lender_ = transfer_->Borrow(remote, request.request_id);
   return session;
 }
 
@@ -123,7 +154,7 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
   auto is_done = std::make_shared<std::atomic<bool>>(false);
   Reader& reader = readers_.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
   const std::string name =
-      absl::StrCat("request=", session.transfer->request_id_, " lease=", session.transfer->lease_);
+      absl::StrCat("request=", session.transfer->request_id_, " lease=", session.transfer->name_);
   reader.thread =
       std::thread([fetch, is_done, name, lender = std::move(session.transfer->lender_)]() mutable {
         const Instant start = Instant::Now();
@@ -166,12 +197,12 @@ void PromptTransfer::Offer(StoredCache* target, StoredCache* draft, Drafter* dra
   own->offered_ = nullptr;
   const int num_tokens = own->next_target_page_ * target->cache().layout().page_size;
   Log(LogLevel::kInfo, absl::StrCat("kv transfer: keep request=", own->request_id_,
-                                    " lease=", own->lease_, " tokens=", num_tokens,
+                                    " lease=", own->name_, " tokens=", num_tokens,
                                     " pages=", own->next_target_page_, "+", own->next_draft_page_));
   session->completion.kv_transfer_params =
       KvTransferParams{.do_remote_prefill = true,
                        .remote_engine_id = transfer_->engine_id(),
-                       .remote_request_id = own->lease_,
+                       .remote_request_id = own->name_,
                        .remote_host = transfer_->host(),
                        .remote_port = transfer_->port(),
                        .remote_num_tokens = num_tokens,

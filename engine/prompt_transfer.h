@@ -17,8 +17,8 @@
 #include "kvstore/page_id.h"
 #include "kvstore/page_store.h"
 #include "kvstore/stored_cache.h"
-#include "net/address.h"
 #include "kvtransfer/page_transfer.h"
+#include "net/host_and_port.h"
 #include "tandem/engine_options.h"
 #include "tandem/kv_transfer.h"
 #include "tandem/request.h"
@@ -42,7 +42,8 @@ class SessionTransfer {
 
   std::string request_id_;
   OfferedPages* offered_ = nullptr;  // null unless a lease is open
-  std::string lease_;
+  std::string name_;                 // of the lease, as clients know it
+  std::string lease_;                // its name between workers
   int next_target_page_ = 0;
   int next_draft_page_ = 0;
   std::shared_ptr<PageReader> lender_;  // null unless pages must be fetched
@@ -50,6 +51,9 @@ class SessionTransfer {
 };
 
 // Exchanges prompts' pages with other workers (EngineOptions::kv_transfer).
+//
+// A worker names a lease "w-" and 128 random bits, which nobody can guess. A name that a client
+// chooses is a name within its tenant (Request::cache_salt).
 class PromptTransfer {
  public:
   // Returns null unless the options ask for transfers. `pools`: the target's, then the draft's if
@@ -90,8 +94,7 @@ class PromptTransfer {
   };
 
   std::unique_ptr<PageTransfer> transfer_;
-  mutable std::atomic<int64_t> num_leases_ = 0;  // leases that were named here
-  std::list<Reader> readers_;                    // one thread per prompt being fetched
+  std::list<Reader> readers_;  // one thread per prompt being fetched
 };
 
 }  // namespace tandem

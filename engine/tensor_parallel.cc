@@ -423,7 +423,8 @@ namespace {
 absl::Status Follow(RankGroup* group, const EngineOptions* own) {
   const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
   if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
-  group->Fail(status);
+  // Requests fail with UNAVAILABLE, whatever happened to this rank.
+  group->Fail(absl::UnavailableError(status.message()));
   return group->is_over() ? status : group->status();
 }
 

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "kvcache/kv_sequence.h"
 #include "kvstore/page_store.h"
-#include "kvstore/spare_buffers.h"
+#include "base/spare_buffers.h"
 
 namespace tandem {
 

@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "kvstore/fetch.h"
 #include "kvstore/page_store.h"
-#include "kvstore/spare_buffers.h"
+#include "base/spare_buffers.h"
 
 namespace tandem {
 

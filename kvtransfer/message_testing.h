@@ -14,12 +14,9 @@ inline std::vector<WireMessage> MessageSamples() {
   const PageKey key = RootKey(pool, 0);
   return {Hello{.version = 7,
                 .engine_id = "engine",
+                .peer_engine_id = "peer",
                 .pools = {pool, {}},
-                .nonce = key.bytes,
-                .page_address = std::string("\0a", 2),
                 .lease_ms = 30000},
-          SecretProof{key.bytes},
-          Refusal{"no"},
           AskPages{.number = ~uint64_t{0},
                    .lease = "lease",
                    .request_id = "request",
@@ -28,7 +25,6 @@ inline std::vector<WireMessage> MessageSamples() {
           Cancel{~uint64_t{0}},
           Heartbeat{"lease"},
           Release{""},
-          Coming{},
           Finish{.number = 1, .num_sent = 3, .reason = "because"}};
 }
 

@@ -40,6 +40,7 @@ bool OfferedPages::Add(const std::string& lease, const PoolId& pool, const PageK
   if (place == leases_.end()) return false;
   if (place->second.pages.try_emplace(key, std::move(page)).second) {
     place->second.bytes += page_bytes;
+    place->second.last[pool] = key;
     stats_.bytes += static_cast<int64_t>(page_bytes);
   }
   if (on_change_) on_change_();
@@ -92,14 +93,40 @@ OfferedPages::Found OfferedPages::Find(const std::string& lease, const PageKey& 
   return {place->second.is_complete ? Presence::kNever : Presence::kComing, nullptr};
 }
 
-bool OfferedPages::Extend(const std::string& lease) {
+bool OfferedPages::Claim(const std::string& lease, Taker taker) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto place = leases_.find(lease);
+    if (place != leases_.end()) place->second.takers.try_emplace(taker);
+  }
+  return Extend(lease, taker);
+}
+
+bool OfferedPages::Extend(const std::string& lease, Taker taker) {
   absl::MutexLock lock(&mutex_);
   const Instant now = Instant::Now();
   ExpireAt(now);
   const auto place = leases_.find(lease);
-  if (place == leases_.end()) return false;
+  if (place == leases_.end() || !place->second.takers.contains(taker)) return false;
   place->second.end = now + options_.lease;
   return true;
+}
+
+void OfferedPages::Took(const std::string& lease, const OfferedPage& page, const PageKey& key,
+                        Taker taker) {
+  absl::MutexLock lock(&mutex_);
+  const auto place = leases_.find(lease);
+  if (place != leases_.end()) place->second.takers[taker][page.pool] = key;
+}
+
+void OfferedPages::ReleaseTaken(const std::string& lease, Taker taker) {
+  absl::MutexLock lock(&mutex_);
+  ExpireAt(Instant::Now());
+  const auto place = leases_.find(lease);
+  if (place == leases_.end()) return;
+  for (const auto& [pool, key] : place->second.takers[taker]) {
+    if (place->second.last[pool] == key) return End(place);
+  }
 }
 
 void OfferedPages::Release(const std::string& lease) {

@@ -17,8 +17,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
+#include "base/spare_buffers.h"
 #include "kvstore/page_id.h"
-#include "kvstore/spare_buffers.h"
 
 namespace tandem {
 
@@ -61,8 +61,17 @@ class OfferedPages {
     std::shared_ptr<const OfferedPage> page;  // set if kThere
   };
   Found Find(const std::string& lease, const PageKey& key);
-  // Extends the lease. Returns false if it does not exist.
-  bool Extend(const std::string& lease);
+  // Identifies the worker that takes pages.
+  using Taker = int64_t;
+  // Extends the lease. Returns false if it does not exist. `taker` may then extend it again.
+  bool Claim(const std::string& lease, Taker taker);
+  // Extends a lease that `taker` has claimed.
+  bool Extend(const std::string& lease, Taker taker);
+  // Notes that `taker` has been sent this page of a lease that it has claimed.
+  void Took(const std::string& lease, const OfferedPage& page, const PageKey& key, Taker taker);
+  // Ends a lease if `taker` has been sent the last page of one of its pools. So a request with
+  // another prompt, or of another tenant, does not end it.
+  void ReleaseTaken(const std::string& lease, Taker taker);
   void Release(const std::string& lease);
   // Sets a function that is called after each change that may end a kComing. The function must not
   // call this object. After set_on_change returns, the previous function is not called any more.
@@ -78,8 +87,11 @@ class OfferedPages {
   Stats stats() const;
 
  private:
+  using LastPages = absl::flat_hash_map<PoolId, PageKey>;
   struct Lease {
     absl::flat_hash_map<PageKey, std::shared_ptr<const OfferedPage>> pages;
+    LastPages last;                                // that were added
+    absl::flat_hash_map<Taker, LastPages> takers;  // that were sent to each
     size_t bytes = 0;
     bool is_complete = false;
     Instant end;  // if it is complete

@@ -37,7 +37,7 @@ TEST(OfferedPages, PresenceIsThereComingOrNever) {
   EXPECT_EQ(offered.Find("a", text.refs()[1].key).presence, Presence::kNever);
   offered.Release("a");
   EXPECT_EQ(offered.Find("a", text.refs()[0].key).presence, Presence::kNever);
-  EXPECT_FALSE(offered.Extend("a"));
+  EXPECT_FALSE(offered.Claim("a", 1));
   EXPECT_FALSE(Offer(&offered, "a", TestPool("target"), text, 0));
   EXPECT_EQ(offered.stats().bytes, 0);
   EXPECT_EQ(offered.stats().leases, 0);
@@ -56,12 +56,12 @@ TEST(OfferedPages, ExpireWithTheirCompleteLease) {
   offered.Complete("a");
   clock.Advance(absl::Seconds(29));
   EXPECT_EQ(offered.stats().leases, 1);
-  EXPECT_TRUE(offered.Extend("a"));
+  EXPECT_TRUE(offered.Claim("a", 1));
   clock.Advance(absl::Seconds(29));
   EXPECT_EQ(offered.Find("a", text.refs()[0].key).presence, Presence::kThere);
   clock.Advance(absl::Seconds(1));
   EXPECT_EQ(offered.Find("a", text.refs()[0].key).presence, Presence::kNever);
-  EXPECT_FALSE(offered.Extend("a"));
+  EXPECT_FALSE(offered.Claim("a", 1));
   EXPECT_EQ(offered.stats().leases, 0);
   EXPECT_EQ(offered.stats().bytes, 0);
   EXPECT_EQ(offered.stats().leases_expired, 1);

@@ -24,15 +24,15 @@ PageRequest::PageRequest(uint64_t number, size_t num_pages, size_t page_bytes,
       pages_(num_pages),
       num_coming_(num_pages) {
   for (Page& page : pages_) {
-    page.buffer = PageBuffer(new std::vector<std::byte>(spares->Take(page_bytes)),
-                             [spares](std::vector<std::byte>* gone) {
-                               spares->Give(std::move(*gone));
-                               delete gone;
-                             });
+    page.buffer = BlockBuffer(new std::vector<std::byte>(spares->Take(page_bytes)),
+                              [spares](std::vector<std::byte>* gone) {
+                                spares->Give(std::move(*gone));
+                                delete gone;
+                              });
   }
 }
 
-PageBuffer PageRequest::BufferOf(const PageHeader& header, size_t size) {
+BlockBuffer PageRequest::BufferOf(const BlockHeader& header, size_t size) {
   absl::MutexLock lock(&mutex_);
   if (header.index >= num_pages_ || pages_[header.index].state != State::kAwaited) return nullptr;
   Page& page = pages_[header.index];
@@ -40,7 +40,7 @@ PageBuffer PageRequest::BufferOf(const PageHeader& header, size_t size) {
   return size == page_bytes_ ? page.buffer : nullptr;
 }
 
-void PageRequest::Fill(const PageHeader& header) {
+void PageRequest::Fill(const BlockHeader& header) {
   absl::MutexLock lock(&mutex_);
   Page& page = pages_[header.index];
   page.state = State::kFilled;
@@ -73,7 +73,7 @@ bool PageRequest::IsDecided(size_t index) const {
 }
 
 PageRequest::Outcome PageRequest::Await(size_t index, absl::Span<const std::byte>* bytes) {
-  PageBuffer buffer;
+  BlockBuffer buffer;
   uint64_t checksum = 0;
   {
     const auto is_decided = [&] {
@@ -100,7 +100,7 @@ absl::Status PageSender::Take(AskPages ask) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it asks for more than ", kMaxRequests, " runs of pages at a time"));
   }
-  offered_->Extend(ask.lease);
+  offered_->Claim(ask.lease, peer_);
   asks_.push_back({.ask = std::move(ask)});
   return absl::OkStatus();
 }
@@ -133,9 +133,11 @@ bool PageSender::Answer(Asked* asked) {
       SendFinish(*asked, "the next page is not available");
       return true;
     }
-    if (bytes_on_way_ == 0) last_sent_ = Instant::Now();
     bytes_on_way_ += found.page->bytes.size();
-    link_->SendPage(peer_, ask.number, asked->num_sent, found.page);
+    offered_->Took(ask.lease, *found.page, ask.keys[asked->num_sent], peer_);
+    link_->SendBlock(
+        peer_, {.tag = ask.number, .index = asked->num_sent, .checksum = found.page->checksum},
+        found.page->bytes, found.page);
     ++asked->num_sent;
   }
   SendFinish(*asked, "");
@@ -148,9 +150,6 @@ void PageSender::SendFinish(const Asked& asked, const std::string& reason) {
                                           .reason = reason}));
 }
 
-void PageSender::OnSent(size_t size) {
-  bytes_on_way_ -= std::min(size, bytes_on_way_);
-  last_sent_ = Instant::Now();
-}
+void PageSender::OnSent(size_t size) { bytes_on_way_ -= std::min(size, bytes_on_way_); }
 
 }  // namespace tandem

@@ -11,13 +11,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/instant.h"
-#include "kvstore/spare_buffers.h"
+#include "base/spare_buffers.h"
 #include "kvtransfer/offered_pages.h"
-#include "kvtransfer/page_link.h"
 #include "kvtransfer/wire_messages.h"
+#include "net/link.h"
 
 namespace tandem {
 
@@ -42,8 +40,8 @@ class PageRequest {
   // ---- For the thread that receives ----
   // Returns the buffer for a page, or null if the page is not wanted: it was not asked for, has
   // already come, or has another size.
-  PageBuffer BufferOf(const PageHeader& header, size_t size);
-  void Fill(const PageHeader& header);
+  BlockBuffer BufferOf(const BlockHeader& header, size_t size);
+  void Fill(const BlockHeader& header);
   // The peer sends only the first `num_sent` pages.
   void Finish(size_t num_sent);
   // Whether no more pages are awaited.
@@ -59,7 +57,7 @@ class PageRequest {
   enum class State { kAwaited, kArriving, kFilled, kOfOtherSize };
   struct Page {
     State state = State::kAwaited;
-    PageBuffer buffer;
+    BlockBuffer buffer;
     uint64_t checksum = 0;
   };
   bool IsDecided(size_t index) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -78,7 +76,7 @@ class PageRequest {
 // thread that runs the link.
 class PageSender {
  public:
-  PageSender(OfferedPages* offered, PageLink* link, LinkId peer)
+  PageSender(OfferedPages* offered, Link* link, LinkId peer)
       : offered_(offered), link_(link), peer_(peer) {}
 
   // Queues a request. Returns RESOURCE_EXHAUSTED if the peer has too many requests open.
@@ -89,14 +87,10 @@ class PageSender {
 
   // Sends available pages, up to a limit on the bytes in flight.
   void Pump();
-  // Called when a page has left the machine.
+  // Called when a page has been sent.
   void OnSent(size_t size);
 
   bool is_busy() const { return !asks_.empty() || bytes_on_way_ > 0; }
-  // How long pages have been in flight without one having left.
-  absl::Duration stalled(Instant now) const {
-    return bytes_on_way_ > 0 ? now - last_sent_ : absl::ZeroDuration();
-  }
 
  private:
   struct Asked {
@@ -108,11 +102,10 @@ class PageSender {
   void SendFinish(const Asked& asked, const std::string& reason);
 
   OfferedPages* const offered_;
-  PageLink* const link_;
+  Link* const link_;
   const LinkId peer_;
   std::deque<Asked> asks_;
   size_t bytes_on_way_ = 0;
-  Instant last_sent_;
 };
 
 }  // namespace tandem

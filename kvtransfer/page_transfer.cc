@@ -8,8 +8,10 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "net/address.h"
+#include "base/utf8.h"
 #include "kvtransfer/transfer_thread.h"
+#include "net/address.h"
+#include "net/secret.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -24,7 +26,7 @@ class RemoteReader final : public PageReader {
  public:
   RemoteReader(std::shared_ptr<TransferThread> thread, std::shared_ptr<BorrowedLease> lease)
       : thread_(std::move(thread)), lease_(std::move(lease)) {}
-  ~RemoteReader() override { thread_->End(lease_); }
+  ~RemoteReader() override { thread_->End(lease_, has_taken_); }
 
   int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
            absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
@@ -33,6 +35,7 @@ class RemoteReader final : public PageReader {
     std::deque<std::shared_ptr<PageRequest>> windows;
     const int num_taken = TakePages(pool, run, page_bytes, take, &windows);
     for (const auto& window : windows) thread_->Cancel(lease_, window);
+    has_taken_ |= num_taken == static_cast<int>(run.size());
     thread_->Count([&](TransferCounts& stats) {
       stats.pages_received += num_taken;
       stats.bytes_received += num_taken * static_cast<int64_t>(page_bytes);
@@ -85,14 +88,15 @@ class RemoteReader final : public PageReader {
 
   const std::shared_ptr<TransferThread> thread_;
   const std::shared_ptr<BorrowedLease> lease_;
+  bool has_taken_ = false;   // a whole run of pages
   bool has_read_ = false;    // guarded by Count's lock
   bool has_failed_ = false;  // guarded by the same lock
 };
 
 class ThreadedTransfer final : public PageTransfer {
  public:
-  ThreadedTransfer(std::string host, bool has_secret, std::shared_ptr<TransferThread> thread)
-      : host_(std::move(host)), has_secret_(has_secret), thread_(std::move(thread)) {}
+  ThreadedTransfer(std::string host, Networks peers, std::shared_ptr<TransferThread> thread)
+      : host_(std::move(host)), peers_(std::move(peers)), thread_(std::move(thread)) {}
   ~ThreadedTransfer() override { thread_->Stop(); }
 
   const std::string& engine_id() const override { return thread_->engine_id(); }
@@ -100,6 +104,17 @@ class ThreadedTransfer final : public PageTransfer {
   int port() const override { return thread_->port(); }
   OfferedPages& offered() override { return thread_->offered(); }
   TransferCounts stats() const override { return thread_->stats(); }
+
+  absl::Status CheckPeer(const Remote& remote) const override {
+    constexpr absl::string_view kField = "kv_transfer_params.remote_host";
+    const auto address = ParseAddress(remote.host, remote.port, Names::kRefused, kField);
+    if (address.ok() && peers_.Allow(*address)) return absl::OkStatus();
+    const std::string peer = address.ok()
+                                 ? ToString(*address)
+                                 : absl::StrCat(EscapeControls(remote.host), ":", remote.port);
+    return FieldError(kField,
+                      absl::StrCat(peer, " is not a peer of this worker (--kv-transfer-peers)"));
+  }
 
   std::unique_ptr<PageReader> Borrow(const Remote& remote, const std::string& request_id) override {
     auto lease = std::make_shared<BorrowedLease>();
@@ -117,12 +132,8 @@ class ThreadedTransfer final : public PageTransfer {
 
  private:
   absl::Status Check(const Remote& remote, Address* address) const {
-    ASSIGN_OR_RETURN(*address, ParseAddress(remote.host, remote.port, Names::kRefused, "kv_transfer"));
-    if (!has_secret_ && !IsLoopback(*address)) {
-      return FieldError("kv_transfer", absl::StrCat("must be a loopback address without a secret, "
-                                                    "got ",
-                                                    ToString(*address)));
-    }
+    ASSIGN_OR_RETURN(*address,
+                     ParseAddress(remote.host, remote.port, Names::kRefused, "kv_transfer"));
     const bool is_named = !remote.engine_id.empty() && remote.engine_id.size() <= kMaxNameBytes &&
                           !remote.lease.empty() && remote.lease.size() <= kMaxNameBytes;
     if (is_named) return absl::OkStatus();
@@ -131,20 +142,15 @@ class ThreadedTransfer final : public PageTransfer {
   }
 
   const std::string host_;
-  const bool has_secret_;
+  const Networks peers_;
   const std::shared_ptr<TransferThread> thread_;
 };
 
 absl::Status Check(const PageTransfer::Options& options, const Address& address) {
-  if (IsAnyAddress(address)) {
+  if (address.address().is_unspecified()) {
     return FieldError("kv_transfer",
                       absl::StrCat("must be an address at which other workers reach this one, got ",
-                                   HostOf(address)));
-  }
-  if (options.secret.empty() && !IsLoopback(address)) {
-    return FieldError("kv_transfer",
-                      absl::StrCat("must have a secret unless it is a loopback address, got ",
-                                   HostOf(address), " without one"));
+                                   address.address().to_string()));
   }
   if (options.pools.empty() || options.pools.size() > kMaxPools) {
     return FieldError("kv_transfer", absl::StrCat("must have 1 to ", kMaxPools, " pools, got ",
@@ -163,17 +169,26 @@ absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::O
   ASSIGN_OR_RETURN(const Address address,
                    ParseAddress(options.host, options.port, Names::kResolved, "kv_transfer"));
   RETURN_IF_ERROR(Check(options, address));
-  const Hello hello{.version = wire_version,
-                    .engine_id = NewEngineId(),
-                    .pools = options.pools,
-                    .lease_ms = absl::ToInt64Milliseconds(options.offered.lease)};
-  auto thread = std::make_shared<TransferThread>(
-      TransferThread::Options{.address = address,
-                              .self = {.hello = hello, .secret = options.secret},
-                              .offered = options.offered,
-                              .timeout = options.timeout});
-  RETURN_IF_ERROR(thread->Start());
-  return std::make_unique<ThreadedTransfer>(HostOf(address), !options.secret.empty(),
+  Networks peers = Networks::Around(address);
+  if (!options.peers.empty()) {
+    ASSIGN_OR_RETURN(peers, Networks::Parse(options.peers, "kv_transfer_peers"));
+  }
+  ASSIGN_OR_RETURN(std::vector<std::string> secrets,
+                   ParseSecrets(options.secret, "kv_transfer_secret"));
+  auto thread = std::make_shared<TransferThread>(TransferThread::Options{
+      .address = address,
+      .secrets = std::move(secrets),
+      .hello = {.version = wire_version,
+                .engine_id = NewRandomName(),
+                .pools = options.pools,
+                .lease_ms = absl::ToInt64Milliseconds(options.offered.lease)},
+      .offered = options.offered,
+      .timeout = options.timeout});
+  const absl::Status started = thread->Start();
+  if (!started.ok()) {
+    return absl::Status(started.code(), absl::StrCat("kv_transfer: ", started.message()));
+  }
+  return std::make_unique<ThreadedTransfer>(address.address().to_string(), std::move(peers),
                                             std::move(thread));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kvstore/page_id.h"
@@ -21,16 +22,18 @@ namespace tandem {
 class PageTransfer {
  public:
   struct Options {
-    std::string host;           // the address to listen on, at which other workers reach this one
-    int port = 0;               // 0: any free port
-    std::string secret;         // shared by all workers; empty: only peers on a loopback address
+    std::string host;    // the address to listen on, at which other workers reach this one
+    int port = 0;        // 0: any free port
+    std::string secret;  // shared by all workers (ParseSecrets)
+    std::string peers;   // as Networks::Parse reads them; empty: Networks::Around(host)
+    std::string fabric = "tcp";
     std::vector<PoolId> pools;  // pools whose pages may be sent: the target's, then the draft's
     OfferedPages::Options offered;
     // How long a peer may be silent while a reply or a page is due, connecting included.
     absl::Duration timeout = absl::Seconds(5);
   };
-  // Returns INVALID_ARGUMENT for invalid options, UNAVAILABLE if it cannot listen, and
-  // UNIMPLEMENTED in a build without UCX. Messages name `kv_transfer`, the value and the rule.
+  // Returns INVALID_ARGUMENT for invalid options, and UNAVAILABLE if it cannot listen. Messages
+  // name `kv_transfer` or `kv_transfer_secret`, the value and the rule.
   static absl::StatusOr<std::unique_ptr<PageTransfer>> Open(const Options& options);
   virtual ~PageTransfer() = default;
 
@@ -46,6 +49,10 @@ class PageTransfer {
     std::string engine_id;  // a peer with another id is refused
     std::string lease;
   };
+  // Whether this worker may connect to the lender. INVALID_ARGUMENT that names
+  // `kv_transfer_params.remote_host` also for a host that is not an address: names are not
+  // resolved.
+  virtual absl::Status CheckPeer(const Remote& remote) const = 0;
   // Returns a reader that fetches from a lease. Borrow does not block. It starts a connection and
   // sends heartbeats until the reader is destroyed, which releases the lease. PageReader::Read
   // blocks its thread while pages are in flight or still being computed by the peer. After a

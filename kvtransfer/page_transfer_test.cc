@@ -1,9 +1,7 @@
 #include "kvtransfer/page_transfer.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -165,18 +163,18 @@ TEST(PageTransferOpen, RejectsInvalidOptions) {
     std::string host, secret, message;
   };
   for (const Case& c : std::vector<Case>{
-           {"0.0.0.0", "s",
-            "must be an address at which other workers reach this one, got 0.0.0.0"},
-           {"::", "s", "must be an address at which other workers reach this one, got ::"},
-           {"10.1.2.3", "", "must have a secret unless it is a loopback address, got 10.1.2.3"},
-           {"no host", "s", "must be an address of this machine's network"}}) {
+           {"0.0.0.0", kTestSecret,
+            "kv_transfer: must be an address at which other workers reach this one, got 0.0.0.0"},
+           {"::", kTestSecret,
+            "kv_transfer: must be an address at which other workers reach this one, got ::"},
+           {"127.0.0.1", "", "kv_transfer_secret: the secret must have from 32 to 1000 characters"},
+           {"no host", kTestSecret, "kv_transfer: must be an address or a name"}}) {
     PageTransfer::Options options = LoopbackOptions();
     options.host = c.host;
     options.secret = c.secret;
     const absl::Status status = PageTransfer::Open(options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat("kv_transfer: ", c.message)))
-        << status;
+    EXPECT_TRUE(absl::StartsWith(status.message(), c.message)) << status;
   }
   PageTransfer::Options options = LoopbackOptions();
   options.pools.clear();
@@ -205,7 +203,7 @@ TEST(PageTransferOpen, EngineIdsAreUnique) {
   EXPECT_GT(first->port(), 0);
 }
 
-TEST(PageTransferOpen, LeavesSignalsAloneAndPrintsNothing) {
+TEST(PageTransferOpen, PrintsNothing) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
   {
@@ -213,14 +211,6 @@ TEST(PageTransferOpen, LeavesSignalsAloneAndPrintsNothing) {
     PageTransfer::Options options = LoopbackOptions();
     options.port = first->port();
     EXPECT_FALSE(PageTransfer::Open(options).ok());
-  }
-  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
-    struct sigaction action;
-    sigaction(signal, nullptr, &action);
-    Dl_info library = {};
-    dladdr(reinterpret_cast<void*>(action.sa_handler), &library);
-    const std::string name = library.dli_fname == nullptr ? "" : library.dli_fname;
-    EXPECT_EQ(name.find("libucs"), std::string::npos) << signal;
   }
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

@@ -13,6 +13,7 @@
 #include "kvstore/store_testing.h"
 #include "kvtransfer/offered_pages.h"
 #include "kvtransfer/page_transfer.h"
+#include "net/secret_testing.h"
 
 namespace tandem {
 
@@ -35,7 +36,8 @@ inline void OfferAll(OfferedPages* offered, const std::string& lease, const Pool
 inline PageTransfer::Options LoopbackOptions() {
   return {.host = "127.0.0.1",
           .port = 0,
-          .secret = "of all workers",
+          .secret = kTestSecret,
+          .peers = "",
           .pools = {TestPool("target"), TestPool("draft")},
           .offered = {},
           // So long that a busy machine is not mistaken for a silent peer.

@@ -1,7 +1,6 @@
 #include "kvtransfer/transfer_thread.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,9 +12,17 @@
 namespace tandem {
 namespace {
 
-// How often timeouts are checked while there is any activity.
+// How often deadlines are checked while there is any activity.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr absl::Duration kMaxSilence = absl::Seconds(1);  // between Coming messages
+constexpr absl::Duration kMaxIdle = absl::Seconds(60);  // of a connection without leases and pages
+constexpr int kMaxAttempts = 16;                        // to connect, at a time
+// After this many attempts to connect to one address, one a second.
+constexpr int kFreeAttempts = 4;
+constexpr int kMaxLinksOfEngine = 2;
+
+bool IsShared(const PoolId& pool, const Hello& hello) {
+  return std::find(hello.pools.begin(), hello.pools.end(), pool) != hello.pools.end();
+}
 
 }  // namespace
 
@@ -62,9 +69,15 @@ void TransferThread::Stop() {
 }
 
 absl::Status TransferThread::Open() {
-  ASSIGN_OR_RETURN(link_, PageLink::Open(options_.address, this));
-  port_ = link_->port();
-  options_.self.hello.page_address = link_->page_address();
+  ASSIGN_OR_RETURN(
+      link_,
+      Link::Open({.service = "pages",
+                  .secrets = options_.secrets,
+                  .address = options_.address,
+                  .accepts = [this](absl::string_view scope) { return scope == engine_id(); },
+                  .timeout = options_.timeout},
+                 this));
+  port_ = link_->address().port();
   return absl::OkStatus();
 }
 
@@ -113,18 +126,17 @@ std::shared_ptr<PageRequest> TransferThread::AskFor(const std::shared_ptr<Borrow
                                                     const PoolId& pool,
                                                     absl::Span<const PageRef> run,
                                                     size_t page_bytes) {
-  AskPages ask{.lease = lease->remote.lease, .request_id = lease->request_id, .pool = pool};
+  AskPages ask{.number = ++last_ask_,
+               .lease = lease->remote.lease,
+               .request_id = lease->request_id,
+               .pool = pool};
   for (const PageRef& page : run) ask.keys.push_back(page.key);
-  // Random, so that a stranger cannot send a page: only the peer knows the number.
-  const Nonce nonce = NewNonce();
-  std::memcpy(&ask.number, nonce.data(), sizeof(ask.number));
   auto asked = std::make_shared<PageRequest>(ask.number, run.size(), page_bytes, spares_);
   const bool is_posted = Post([this, lease, asked, ask = std::move(ask)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr) return asked->Fail();
-    Owes(peer);
     peer->asked[ask.number] = asked;
-    Say(peer, ask);
+    Send(peer, ask);
   });
   if (!is_posted) asked->Fail();
   return asked;
@@ -135,16 +147,16 @@ void TransferThread::Cancel(std::shared_ptr<BorrowedLease> lease,
   Post([this, lease = std::move(lease), asked = std::move(asked)] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr || peer->asked.erase(asked->number()) == 0) return;
-    Say(peer, tandem::Cancel{asked->number()});
+    Send(peer, tandem::Cancel{asked->number()});
   });
 }
 
-void TransferThread::End(std::shared_ptr<BorrowedLease> lease) {
-  Post([this, lease = std::move(lease)] {
+void TransferThread::End(std::shared_ptr<BorrowedLease> lease, bool has_taken) {
+  Post([this, lease = std::move(lease), has_taken] {
     Peer* const peer = Find(lease->peer);
     if (peer == nullptr) return;
     std::erase(peer->leases, lease);
-    Say(peer, Release{lease->remote.lease});
+    if (has_taken) Send(peer, Release{lease->remote.lease});
   });
 }
 
@@ -154,14 +166,36 @@ void TransferThread::Connect(const std::shared_ptr<BorrowedLease>& lease) {
   const auto place = connected_.find(key);
   Peer* peer = place == connected_.end() ? nullptr : Find(place->second);
   if (peer == nullptr) {
-    peer = AddPeer(link_->Connect(lease->address), name, lease->remote.engine_id);
+    if (!MayConnect(name)) {
+      return Log(LogLevel::kWarning,
+                 absl::StrCat("kv transfer: request_id=", lease->request_id, " peer=", name,
+                              " failed: too many attempts to connect"));
+    }
+    peer = AddPeer(link_->Connect(lease->address, lease->remote.engine_id), name);
+    peer->engine_id = lease->remote.engine_id;
     peer->key = key;
     connected_[key] = peer->link;
-    link_->SendMessage(peer->link, Encode(peer->handshake.hello()));
   }
   lease->peer = peer->link;
   peer->leases.push_back(lease);
   peer->next_beat = Instant::Now();
+  Send(peer, AskPages{.lease = lease->remote.lease,
+                      .request_id = lease->request_id,
+                      .pool = options_.hello.pools.front()});
+}
+
+// Limits the attempts to connect, which requests cause.
+bool TransferThread::MayConnect(const std::string& address) {
+  const auto num_attempts = std::count_if(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return !entry.second->key.empty() && !entry.second->hello.has_value();
+  });
+  if (num_attempts >= kMaxAttempts) return false;
+  const Instant now = Instant::Now();
+  absl::erase_if(next_attempt_, [&](const auto& entry) { return entry.second <= now; });
+  const auto next = next_attempt_.try_emplace(address, now).first;
+  if (next->second - now >= absl::Seconds(kFreeAttempts)) return false;
+  next->second = next->second + absl::Seconds(1);
+  return true;
 }
 
 // ---- The loop ----
@@ -173,7 +207,9 @@ void TransferThread::Run() {
     is_running_ = false;
   }
   RunCommands();
-  while (!peers_.empty()) Lose(peers_.begin()->first, "shutting down");
+  while (!peers_.empty()) {
+    Drop(peers_.begin()->first, absl::UnavailableError("it is shutting down"), /*is_closed=*/false);
+  }
 }
 
 void TransferThread::RunUntilStopped() {
@@ -191,52 +227,28 @@ void TransferThread::RunUntilStopped() {
       next_tick = now + kTick;
       Tick(now);
     }
-    if (!is_busy) link_->Wait(HasActivity() ? kTick : absl::InfiniteDuration());
+    const bool has_deadlines = !peers_.empty() || offered_.stats().leases > 0;
+    if (!is_busy) link_->Wait(has_deadlines ? kTick : absl::InfiniteDuration());
   }
-}
-
-bool TransferThread::HasActivity() {
-  return offered_.stats().leases > 0 || std::any_of(peers_.begin(), peers_.end(), [](auto& entry) {
-           const Peer& peer = *entry.second;
-           return !peer.handshake.is_done() || !peer.asked.empty() || !peer.leases.empty() ||
-                  peer.sender.is_busy();
-         });
 }
 
 void TransferThread::Tick(Instant now) {
-  std::vector<std::pair<LinkId, std::string>> lost;
+  std::vector<LinkId> idle;
   for (const auto& [link, peer] : peers_) {
-    std::string reason = TimeoutReason(*peer, now);
-    if (!reason.empty()) {
-      lost.emplace_back(link, std::move(reason));
-    } else if (peer->handshake.is_done() && now >= peer->next_beat) {
-      Beat(peer.get());
-    }
+    if (!peer->leases.empty() || !peer->asked.empty() || peer->sender.is_busy()) peer->used = now;
+    if (peer->hello.has_value() && now >= peer->next_beat) Beat(peer.get());
+    if (now - peer->used > kMaxIdle) idle.push_back(link);
   }
-  for (const auto& [link, reason] : lost) Lose(link, reason);
-}
-
-std::string TransferThread::TimeoutReason(const Peer& peer, Instant now) const {
-  const auto after = [&](absl::string_view what) {
-    return absl::StrCat(what, " for ", absl::FormatDuration(options_.timeout));
-  };
-  const bool owes = !peer.handshake.is_done() || !peer.asked.empty();
-  if (owes && now - peer.heard > options_.timeout) return after("it sent nothing");
-  if (peer.sender.stalled(now) > options_.timeout) return after("it accepted no page");
-  return "";
+  for (const LinkId link : idle) {
+    Drop(link, absl::CancelledError("it is not used"), /*is_closed=*/false);
+  }
 }
 
 void TransferThread::Beat(Peer* peer) {
-  absl::Duration next = absl::InfiniteDuration();
-  if (!peer->leases.empty()) {
-    next = absl::Milliseconds(peer->handshake.peer().lease_ms) / 3;
-    for (const auto& lease : peer->leases) Say(peer, Heartbeat{lease->remote.lease});
-  }
-  if (peer->sender.is_busy()) {
-    next = std::min({next, kMaxSilence, options_.timeout / 3});
-    Say(peer, Coming{});
-  }
-  peer->next_beat = Instant::Now() + next;
+  peer->next_beat = Instant::InfiniteFuture();
+  if (peer->leases.empty()) return;
+  peer->next_beat = Instant::Now() + absl::Milliseconds(peer->hello->lease_ms) / 3;
+  for (const auto& lease : peer->leases) Send(peer, Heartbeat{lease->remote.lease});
 }
 
 // ---- Peers ----
@@ -246,98 +258,124 @@ TransferThread::Peer* TransferThread::Find(LinkId link) {
   return place == peers_.end() ? nullptr : place->second.get();
 }
 
-TransferThread::Peer* TransferThread::AddPeer(LinkId link, std::string name,
-                                              const std::string& engine_id) {
+TransferThread::Peer* TransferThread::AddPeer(LinkId link, std::string name) {
   auto& peer = peers_[link];
-  peer = std::make_unique<Peer>(link, std::move(name), Handshake(options_.self, engine_id),
-                                &offered_, link_.get());
+  peer = std::make_unique<Peer>(link, std::move(name), &offered_, link_.get());
+  peer->used = Instant::Now();
   return peer.get();
 }
 
-// Starts the timeout of a peer that did not owe a message or page before.
-void TransferThread::Owes(Peer* peer) {
-  if (peer->handshake.is_done() && peer->asked.empty()) peer->heard = Instant::Now();
-}
-
-void TransferThread::Say(Peer* peer, const WireMessage& message) {
-  if (peer->handshake.is_done()) {
+void TransferThread::Send(Peer* peer, const WireMessage& message) {
+  if (peer->hello.has_value()) {
     link_->SendMessage(peer->link, Encode(message));
   } else {
     peer->waiting.push_back(message);
   }
 }
 
-// Fails all requests to the peer and gives up its leases.
-void TransferThread::Abandon(Peer* peer, const std::string& reason) {
-  if (const auto known = connected_.find(peer->key);
-      known != connected_.end() && known->second == peer->link) {
-    connected_.erase(known);
-  }
-  for (const auto& [number, asked] : peer->asked) asked->Fail();
-  peer->asked.clear();
-  for (const auto& lease : peer->leases) {
-    lease->peer = 0;
-    Log(LogLevel::kWarning, absl::StrCat("kv transfer: request_id=", lease->request_id,
-                                         " peer=", peer->name, " failed: ", reason));
-  }
-  peer->leases.clear();
+void TransferThread::CountRefusal(const std::string& peer, absl::string_view reason) {
+  Count([](TransferCounts& stats) { ++stats.peers_refused; });
+  Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer, " refused: ", reason));
 }
 
-void TransferThread::Lose(LinkId link, const std::string& reason) {
+// Fails all requests to the peer and gives up its leases.
+void TransferThread::Drop(LinkId link, const absl::Status& why, bool is_closed) {
   const auto place = peers_.find(link);
   if (place == peers_.end()) return;
   const std::unique_ptr<Peer> peer = std::move(place->second);
   peers_.erase(place);
-  link_->Close(link);
-  if (peer->leases.empty() && !peer->is_refused) {
-    Log(LogLevel::kInfo, absl::StrCat("kv transfer: peer=", peer->name, " closed: ", reason));
+  if (!is_closed) link_->Close(link, why);
+  if (const auto known = connected_.find(peer->key);
+      known != connected_.end() && known->second == link) {
+    connected_.erase(known);
   }
-  Abandon(peer.get(), reason);
+  for (const auto& [number, asked] : peer->asked) asked->Fail();
+  if (peer->leases.empty()) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("kv transfer: peer=", peer->name, " closed: ", why.message()));
+  }
+  for (const auto& lease : peer->leases) {
+    lease->peer = 0;
+    Log(LogLevel::kWarning, absl::StrCat("kv transfer: request_id=", lease->request_id,
+                                         " peer=", peer->name, " failed: ", why.message()));
+  }
 }
 
-void TransferThread::ForgetIfComplete(
-    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
-  if (asked->second->IsComplete()) peer->asked.erase(asked);
+void TransferThread::OnOpened(LinkId link, const std::string& name, absl::string_view) {
+  Peer* peer = Find(link);
+  if (peer == nullptr) peer = AddPeer(link, name);
+  Hello hello = options_.hello;
+  hello.peer_engine_id = peer->engine_id;
+  link_->SendMessage(link, Encode(hello));
 }
 
-void TransferThread::OnAccepted(LinkId link, const std::string& peer) {
-  AddPeer(link, peer, /*engine_id=*/"");
+void TransferThread::OnRefused(const std::string& peer, const absl::Status& why) {
+  CountRefusal(peer, why.message());
 }
 
-void TransferThread::OnClosed(LinkId link, const std::string& reason) { Lose(link, reason); }
+void TransferThread::OnClosed(LinkId link, const absl::Status& why, bool is_peers) {
+  const Peer* const peer = Find(link);
+  if (peer == nullptr) return;
+  absl::Status reason = why;
+  if (is_peers) {
+    reason = absl::Status(why.code(), absl::StrCat("it says: ", absl::CHexEscape(why.message())));
+  }
+  if (absl::IsPermissionDenied(why)) CountRefusal(peer->name, reason.message());
+  Drop(link, reason, /*is_closed=*/true);
+}
 
 void TransferThread::OnMessage(LinkId link, absl::Span<const std::byte> bytes) {
   Peer* const peer = Find(link);
-  if (peer == nullptr || peer->is_refused) return;
-  peer->heard = Instant::Now();
-  const absl::StatusOr<WireMessage> message = Decode(bytes);
-  if (!message.ok()) return Lose(link, std::string(message.status().message()));
-  if (!peer->handshake.is_done()) return Shake(peer, *message);
-  const absl::Status status = Take(peer, *message);
-  if (!status.ok()) Lose(link, std::string(status.message()));
+  if (peer == nullptr) return;
+  absl::StatusOr<WireMessage> message = Decode(bytes);
+  absl::Status status = message.status();
+  if (status.ok() && peer->hello.has_value()) {
+    status = Take(peer, *message);
+  } else if (status.ok()) {
+    const auto* const hello = std::get_if<Hello>(&*message);
+    status = hello != nullptr ? Greet(peer, *hello)
+                              : absl::InvalidArgumentError("it sent a message out of turn");
+    if (absl::IsPermissionDenied(status)) CountRefusal(peer->name, status.message());
+  }
+  if (!status.ok()) Drop(link, status, /*is_closed=*/false);
 }
 
-void TransferThread::Shake(Peer* peer, const WireMessage& message) {
-  const auto answer = peer->handshake.Take(message);
-  if (!answer.ok()) {
-    Count([](TransferCounts& stats) { ++stats.peers_refused; });
-    const std::string reason(answer.status().message());
-    Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer->name, " refused: ", reason));
-    peer->is_refused = true;
-    if (std::holds_alternative<Refusal>(message)) return Lose(peer->link, reason);
-    // The peer closes the connection when it has read the reason; otherwise TimeoutReason ends it.
-    link_->SendMessage(peer->link, Encode(Refusal{reason}));
-    return Abandon(peer, reason);
+// Takes the greeting of a peer, or says why it is refused.
+absl::Status TransferThread::Greet(Peer* peer, const Hello& hello) {
+  const auto refuse = [](const auto&... why) {
+    return absl::PermissionDeniedError(absl::StrCat(why...));
+  };
+  const Hello& own = options_.hello;
+  if (hello.version != own.version) {
+    return refuse("wire versions ", hello.version, " and ", own.version, " do not fit");
   }
-  if (answer->has_value()) link_->SendMessage(peer->link, Encode(**answer));
-  if (!peer->handshake.is_done()) return;
-  Log(LogLevel::kInfo,
-      absl::StrCat("kv transfer: peer=", peer->name, " engine_id=",
-                   absl::CHexEscape(peer->handshake.peer().engine_id), " connected"));
-  link_->SetPageAddress(peer->link, peer->handshake.peer().page_address);
-  for (const WireMessage& waiting : peer->waiting) Say(peer, waiting);
+  const bool is_meant =
+      peer->key.empty() ? hello.peer_engine_id == own.engine_id && hello.engine_id != own.engine_id
+                        : hello.engine_id == peer->engine_id;
+  if (!is_meant) {
+    return refuse("the engine ", absl::CHexEscape(hello.engine_id), " is not meant here");
+  }
+  if (std::none_of(hello.pools.begin(), hello.pools.end(),
+                   [&](const PoolId& pool) { return IsShared(pool, own); })) {
+    return refuse(
+        "pages are of other models, options, builds or instruction sets: no pool is "
+        "common to both");
+  }
+  const auto num_links = std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    return entry.second->key.empty() && entry.second->hello.has_value() &&
+           entry.second->hello->engine_id == hello.engine_id;
+  });
+  if (peer->key.empty() && num_links >= kMaxLinksOfEngine) {
+    return absl::ResourceExhaustedError("the engine has too many connections");
+  }
+  peer->hello = hello;
+  link_->Admit(peer->link);
+  Log(LogLevel::kInfo, absl::StrCat("kv transfer: peer=", peer->name, " engine_id=",
+                                    absl::CHexEscape(hello.engine_id), " connected"));
+  for (const WireMessage& waiting : peer->waiting) Send(peer, waiting);
   peer->waiting.clear();
   peer->next_beat = Instant::Now();
+  return absl::OkStatus();
 }
 
 absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
@@ -346,15 +384,15 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
         absl::StrCat("kv transfer: request_id=", absl::CHexEscape(ask->request_id),
                      " peer=", peer->name, " asks for ", ask->keys.size(),
                      " pages of lease=", absl::CHexEscape(ask->lease)));
-    peer->next_beat = std::min(peer->next_beat, Instant::Now());
-    if (peer->handshake.Shares(ask->pool)) return peer->sender.Take(*ask);
+    const bool is_common = IsShared(ask->pool, options_.hello) && IsShared(ask->pool, *peer->hello);
+    if (is_common) return peer->sender.Take(*ask);
     peer->sender.Refuse(*ask, "the pool is not common to both");
   } else if (const auto* cancel = std::get_if<tandem::Cancel>(&message)) {
     peer->sender.Take(*cancel);
   } else if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
-    offered_.Extend(heartbeat->lease);
+    offered_.Extend(heartbeat->lease, peer->link);
   } else if (const auto* release = std::get_if<Release>(&message)) {
-    offered_.Release(release->lease);
+    offered_.ReleaseTaken(release->lease, peer->link);
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     const auto place = peer->asked.find(finish->number);
     if (place == peer->asked.end()) return absl::OkStatus();
@@ -365,41 +403,37 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
     });
     asked.Finish(num_sent);
     ForgetIfComplete(peer, place);
-  } else if (!std::holds_alternative<Coming>(message)) {
+  } else {
     return absl::InvalidArgumentError("it sent a message out of turn");
   }
   return absl::OkStatus();
 }
 
-// ---- Pages ----
-
-TransferThread::Peer* TransferThread::FindAsked(uint64_t ask) {
-  for (const auto& [link, peer] : peers_) {
-    if (peer->asked.contains(ask)) return peer.get();
-  }
-  return nullptr;
+void TransferThread::ForgetIfComplete(
+    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
+  if (asked->second->IsComplete()) peer->asked.erase(asked);
 }
 
-PageBuffer TransferThread::OnPage(const PageHeader& header, size_t size) {
-  Peer* const peer = FindAsked(header.ask);
-  if (peer == nullptr) return nullptr;
-  peer->heard = Instant::Now();
-  const auto asked = peer->asked.find(header.ask);
-  PageBuffer buffer = asked->second->BufferOf(header, size);
+// ---- Pages ----
+
+BlockBuffer TransferThread::OnBlock(LinkId link, const BlockHeader& header, size_t size) {
+  Peer* const peer = Find(link);
+  const auto asked = peer->asked.find(header.tag);
+  if (asked == peer->asked.end()) return nullptr;
+  BlockBuffer buffer = asked->second->BufferOf(header, size);
   if (buffer == nullptr) ForgetIfComplete(peer, asked);
   return buffer;
 }
 
-void TransferThread::OnPageReceived(const PageHeader& header) {
-  Peer* const peer = FindAsked(header.ask);
-  if (peer == nullptr) return;
-  peer->heard = Instant::Now();
-  const auto asked = peer->asked.find(header.ask);
+void TransferThread::OnBlockReceived(LinkId link, const BlockHeader& header) {
+  Peer* const peer = Find(link);
+  const auto asked = peer->asked.find(header.tag);
+  if (asked == peer->asked.end()) return;
   asked->second->Fill(header);
   ForgetIfComplete(peer, asked);
 }
 
-void TransferThread::OnPageSent(LinkId link, size_t size) {
+void TransferThread::OnBlockSent(LinkId link, size_t size) {
   Count([&](TransferCounts& stats) {
     ++stats.pages_sent;
     stats.bytes_sent += static_cast<int64_t>(size);

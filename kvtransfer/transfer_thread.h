@@ -1,6 +1,7 @@
 #ifndef TANDEM_KVTRANSFER_TRANSFER_THREAD_H_
 #define TANDEM_KVTRANSFER_TRANSFER_THREAD_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,13 +19,12 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "kvtransfer/handshake.h"
-#include "net/address.h"
 #include "kvtransfer/offered_pages.h"
-#include "kvtransfer/page_link.h"
 #include "kvtransfer/page_request.h"
 #include "kvtransfer/page_transfer.h"
 #include "kvtransfer/wire_messages.h"
+#include "net/address.h"
+#include "net/link.h"
 
 namespace tandem {
 
@@ -37,25 +37,26 @@ struct BorrowedLease {
 };
 
 // The thread that communicates with peers. Only this thread uses the link, and it blocks only in
-// PageLink::Wait. Other threads post commands to it. Thread-safe from Start to Stop.
+// Link::Wait. Other threads post commands to it. Thread-safe from Start to Stop.
 class TransferThread final : private LinkEvents {
  public:
   struct Options {
     Address address;
-    Handshake::Self self;
+    std::vector<std::string> secrets;  // ParseSecrets
+    Hello hello;
     OfferedPages::Options offered;
     absl::Duration timeout;
   };
   explicit TransferThread(Options options);
   ~TransferThread() override;
 
-  // Listens. Errors are those of PageLink::Open.
+  // Listens. Errors are those of Link::Open.
   absl::Status Start();
   // Closes every connection. Awaited pages fail.
   void Stop();
 
   int port() const { return port_; }
-  const std::string& engine_id() const { return options_.self.hello.engine_id; }
+  const std::string& engine_id() const { return options_.hello.engine_id; }
   OfferedPages& offered() { return offered_; }
   TransferCounts stats() const;
   // Calls `count` with the statistics, under their lock.
@@ -67,38 +68,34 @@ class TransferThread final : private LinkEvents {
                                       const PoolId& pool, absl::Span<const PageRef> run,
                                       size_t page_bytes);
   void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<PageRequest> asked);
-  void End(std::shared_ptr<BorrowedLease> lease);
+  // `has_taken`: the pages of a run, to its end; the lease may then be released
+  void End(std::shared_ptr<BorrowedLease> lease, bool has_taken);
 
  private:
   struct Peer {
-    Peer(LinkId link, std::string name, const Handshake& handshake, OfferedPages* offered,
-         PageLink* page_link)
-        : link(link),
-          name(std::move(name)),
-          handshake(handshake),
-          heard(Instant::Now()),
-          next_beat(heard),
-          sender(offered, page_link, link) {}
+    Peer(LinkId link, std::string name, OfferedPages* offered, Link* wire)
+        : link(link), name(std::move(name)), sender(offered, wire, link) {}
 
     const LinkId link;
-    const std::string name;  // in logs
-    std::string key;         // in connected_; empty if the peer connected to us
-    Handshake handshake;
-    bool is_refused = false;
-    Instant heard;      // time of the last message or page, or since when one is due
-    Instant next_beat;  // when to send the next heartbeats and Coming messages
+    const std::string name;      // in logs
+    std::string key;             // in connected_; empty if the peer connected to us
+    std::string engine_id;       // the expected one until it has greeted; empty: any
+    std::optional<Hello> hello;  // once it has greeted
+    Instant next_beat;           // when to send the next heartbeats
+    Instant used;                // when it last had a lease or pages to send or to receive
     std::vector<std::shared_ptr<BorrowedLease>> leases;
-    std::vector<WireMessage> waiting;  // messages to send after the handshake
+    std::vector<WireMessage> waiting;  // messages to send after the greetings
     absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>> asked;
     PageSender sender;
   };
 
-  void OnAccepted(LinkId link, const std::string& peer) override;
+  void OnOpened(LinkId link, const std::string& peer, absl::string_view scope) override;
+  void OnRefused(const std::string& peer, const absl::Status& why) override;
   void OnMessage(LinkId link, absl::Span<const std::byte> bytes) override;
-  PageBuffer OnPage(const PageHeader& header, size_t size) override;
-  void OnPageReceived(const PageHeader& header) override;
-  void OnPageSent(LinkId link, size_t size) override;
-  void OnClosed(LinkId link, const std::string& reason) override;
+  BlockBuffer OnBlock(LinkId link, const BlockHeader& header, size_t size) override;
+  void OnBlockReceived(LinkId link, const BlockHeader& header) override;
+  void OnBlockSent(LinkId link, size_t size) override;
+  void OnClosed(LinkId link, const absl::Status& why, bool is_peers) override;
 
   bool Post(std::function<void()> command);
   bool RunCommands();
@@ -106,29 +103,26 @@ class TransferThread final : private LinkEvents {
   void Run();
   void RunUntilStopped();
   void Connect(const std::shared_ptr<BorrowedLease>& lease);
+  bool MayConnect(const std::string& address);
   void Tick(Instant now);
-  // Returns why the peer must be given up, or an empty string.
-  std::string TimeoutReason(const Peer& peer, Instant now) const;
   void Beat(Peer* peer);
-  bool HasActivity();
 
   Peer* Find(LinkId link);
-  Peer* FindAsked(uint64_t ask);
-  Peer* AddPeer(LinkId link, std::string name, const std::string& engine_id);
-  void Say(Peer* peer, const WireMessage& message);
-  void Shake(Peer* peer, const WireMessage& message);
+  Peer* AddPeer(LinkId link, std::string name);
+  void Send(Peer* peer, const WireMessage& message);
+  absl::Status Greet(Peer* peer, const Hello& hello);
   absl::Status Take(Peer* peer, const WireMessage& message);
-  void Abandon(Peer* peer, const std::string& reason);
-  void Lose(LinkId link, const std::string& reason);
+  void CountRefusal(const std::string& peer, absl::string_view reason);
+  void Drop(LinkId link, const absl::Status& why, bool is_closed);
   void ForgetIfComplete(
       Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked);
-  void Owes(Peer* peer);
 
   Options options_;  // constant after Start
   OfferedPages offered_;
   const std::shared_ptr<SpareBuffers> spares_ = std::make_shared<SpareBuffers>();
+  std::atomic<uint64_t> last_ask_ = 0;  // AskPages::number
   int port_ = 0;
-  std::unique_ptr<PageLink> link_;
+  std::unique_ptr<Link> link_;
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
@@ -140,7 +134,8 @@ class TransferThread final : private LinkEvents {
 
   // ---- Used only by the thread ----
   absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
-  absl::flat_hash_map<std::string, LinkId> connected_;  // keyed by address and engine
+  absl::flat_hash_map<std::string, LinkId> connected_;      // keyed by address and engine
+  absl::flat_hash_map<std::string, Instant> next_attempt_;  // to connect, keyed by address
 };
 
 }  // namespace tandem

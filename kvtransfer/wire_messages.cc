@@ -100,13 +100,10 @@ void Visit(Visitor& visit, Hello& hello) {
   }
   visit(hello.version);
   visit(hello.engine_id);
+  visit(hello.peer_engine_id);
   visit(hello.pools);
-  visit(hello.nonce);
-  visit(hello.page_address);
   visit(hello.lease_ms);
 }
-void Visit(auto& visit, SecretProof& proof) { visit(proof.proof); }
-void Visit(auto& visit, Refusal& refusal) { visit(refusal.reason); }
 void Visit(auto& visit, AskPages& ask) {
   visit(ask.number);
   visit(ask.lease);
@@ -117,7 +114,6 @@ void Visit(auto& visit, AskPages& ask) {
 void Visit(auto& visit, Cancel& cancel) { visit(cancel.number); }
 void Visit(auto& visit, Heartbeat& heartbeat) { visit(heartbeat.lease); }
 void Visit(auto& visit, Release& release) { visit(release.lease); }
-void Visit(auto&, Coming&) {}
 void Visit(auto& visit, Finish& finish) {
   visit(finish.number);
   visit(finish.num_sent);
@@ -140,7 +136,7 @@ absl::Status NotAMessage() { return absl::InvalidArgumentError("it sent a malfor
 
 absl::StatusOr<WireMessage> DecodeFields(absl::Span<const std::byte> bytes) {
   // Limits on arrays, maps, strings, binaries, extensions and depth.
-  const msgpack::unpack_limit limit(kMaxKeys, 0, kMaxNameBytes, sizeof(Nonce), 0, 3);
+  const msgpack::unpack_limit limit(kMaxKeys, 0, kMaxNameBytes, sizeof(PartHasher::Digest), 0, 3);
   const char* const data = reinterpret_cast<const char*>(bytes.data());
   size_t end = 0;
   const msgpack::object_handle handle =

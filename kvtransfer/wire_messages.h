@@ -12,41 +12,33 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kvstore/page_id.h"
+#include "net/frame_channel.h"
 
 namespace tandem {
 
-// Must change whenever one of these messages, or PageHeader, changes.
-inline constexpr int64_t kWireVersion = 1;
+// Must change whenever one of these messages changes.
+inline constexpr int64_t kWireVersion = 2;
 
 // Limits on messages of a peer, checked before memory is allocated for them.
-inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
+inline constexpr size_t kMaxMessageBytes = FrameChannel::kMaxMessageBytes;
 inline constexpr int kMaxKeys = 1024;  // in one AskPages
 inline constexpr int kMaxPools = 16;
-inline constexpr int kMaxNameBytes = 16384;  // of a lease, an engine, a reason, an address
+inline constexpr int kMaxNameBytes = 512;  // of a lease, an engine, a request, a reason
 
-using Nonce = PartHasher::Digest;  // 256 random bits
-using Proof = PartHasher::Digest;  // HMAC-SHA256
-
-// ---- The handshake: Hello, Hello, Proof, Proof; or a Refusal in place of any but the first ----
+// ---- The greeting of both sides ----
 struct Hello {
   int64_t version = kWireVersion;
-  std::string engine_id{};
+  std::string engine_id{};       // of this side
+  std::string peer_engine_id{};  // of the other side; empty on the side that listens
   std::vector<PoolId> pools{};
-  Nonce nonce = {};
-  std::string page_address{};  // PageLink::page_address
-  int64_t lease_ms = 0;        // how long its leases last after a heartbeat
-};
-struct SecretProof {
-  Proof proof = {};
-};
-struct Refusal {
-  std::string reason;
+  int64_t lease_ms = 0;  // how long its leases last after a heartbeat
 };
 
 // ---- From the receiver of pages ----
-// Asks for pages, in this order, up to the first that will never be available.
+// Asks for pages, in this order, up to the first that will never be available. Without keys it only
+// claims the lease: a connection can extend and release leases that it has asked for.
 struct AskPages {
-  uint64_t number = 0;  // different for each request
+  uint64_t number = 0;  // different for each request of a connection
   std::string lease{};
   std::string request_id{};
   PoolId pool{};
@@ -64,8 +56,6 @@ struct Release {
 };
 
 // ---- From the sender of pages ----
-// A sign of life while pages are still being computed or in flight.
-struct Coming {};
 // Says that the first `num_sent` pages of an AskPages were sent, and that no more will be.
 struct Finish {
   uint64_t number = 0;
@@ -73,8 +63,7 @@ struct Finish {
   std::string reason;  // why not all pages were sent; empty if they were
 };
 
-using WireMessage =
-    std::variant<Hello, SecretProof, Refusal, AskPages, Cancel, Heartbeat, Release, Coming, Finish>;
+using WireMessage = std::variant<Hello, AskPages, Cancel, Heartbeat, Release, Finish>;
 
 std::string Encode(WireMessage message);
 // Returns INVALID_ARGUMENT for other bytes, and for messages beyond the limits above.

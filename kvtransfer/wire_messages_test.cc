@@ -54,8 +54,8 @@ TEST(WireMessages, MalformedMessagesAreRefused) {
   // message number, and two messages with fields of wrong types.
   for (const std::string& bytes :
        {std::string("\xc0"), std::string("\x80"), std::string("\xdd\xff\xff\xff\xff"),
-        std::string("\x92\x02\xc6\xff\xff\xff\xff"), std::string(1000, '\x91'),
-        std::string("\x91\x63"), std::string("\x92\x06\x07"), std::string("\x92\x04\xff")}) {
+        std::string("\x92\x04\xc6\xff\xff\xff\xff"), std::string(1000, '\x91'),
+        std::string("\x91\x63"), std::string("\x92\x03\x07"), std::string("\x92\x02\xff")}) {
     EXPECT_FALSE(Decode(BytesOf(bytes)).ok());
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 
 namespace tandem {
@@ -26,6 +27,8 @@ class ByteStream {
   virtual Moved Read(absl::Span<std::byte> into) = 0;
   // After kWaits, the next call must begin with the same bytes, and as many.
   virtual Moved Write(absl::Span<const std::byte> bytes) = 0;
+  // Why a call has returned kFailed.
+  virtual absl::Status failure() const = 0;
 };
 
 }  // namespace tandem

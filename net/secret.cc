@@ -55,10 +55,11 @@ absl::StatusOr<std::vector<std::string>> ParseSecrets(absl::string_view text,
   std::vector<std::string> secrets;
   for (const std::string& line : lines) {
     secrets.emplace_back(absl::StripTrailingAsciiWhitespace(line));
-    std::string why = secrets.size() > 2 ? "must have at most two lines" : WhyNoSecret(secrets.back());
+    std::string why =
+        secrets.size() > 2 ? "must have at most two lines" : WhyNoSecret(secrets.back());
     if (why.empty()) continue;
-    return FieldError(field, absl::StrCat("the secret ", why,
-                                          "; `openssl rand -hex 32` makes a good one"));
+    return FieldError(
+        field, absl::StrCat("the secret ", why, "; `openssl rand -hex 32` makes a good one"));
   }
   return secrets;
 }

@@ -13,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
+#include "net/host_and_port.h"
+#include "net/secret.h"
 #include "ranks/rank_link.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
@@ -84,7 +86,7 @@ class LinkedRanks final : public RankGroup {
     for (int r = 0; r < world(); ++r) {
       if (r == rank()) continue;
       const RankLink::Payload pieces = link_.Await(step_, r);
-      if (pieces == nullptr || !Unpack(r, pieces->bytes, for_each_piece)) return;
+      if (pieces == nullptr || !Unpack(r, *pieces, for_each_piece)) return;
     }
     num_unmet_ = 0;
     link_.EnterStep(++step_);
@@ -110,7 +112,7 @@ class LinkedRanks final : public RankGroup {
     if (message_ == nullptr) return status();
     const absl::Status ended = EndMessage();
     if (!ended.ok()) return ended;
-    return absl::MakeConstSpan(message_->bytes).first(message_->bytes.size() - 1);
+    return absl::MakeConstSpan(*message_).first(message_->size() - 1);
   }
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) override {
@@ -127,9 +129,9 @@ class LinkedRanks final : public RankGroup {
       }
       const RankLink::Payload said = link_.Await(step_, r);
       if (said == nullptr) return status();
-      const size_t size = said->bytes.size() - 1;
+      const size_t size = said->size() - 1;
       if (size > kMaxWords) return WrongSize(r, size, kMaxWords);
-      all.emplace_back(reinterpret_cast<const char*>(said->bytes.data()), size);
+      all.emplace_back(reinterpret_cast<const char*>(said->data()), size);
     }
     num_unmet_ = 0;
     link_.EnterStep(++step_);
@@ -185,21 +187,12 @@ absl::Status CheckLinked(const LinkedRankOptions& options) {
 
 absl::StatusOr<Address> RendezvousOf(const LinkedRankOptions& options) {
   ASSIGN_OR_RETURN(const HostAndPort parsed, ParseHostAndPort(options.rendezvous, "rendezvous"));
-  absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved, "kv_transfer");
-  if (!address.ok()) {
-    return FieldError("rendezvous",
-                      absl::StrCat("must be an address or a name that resolves to one, got \"",
-                                   parsed.host, "\""));
-  }
+  ASSIGN_OR_RETURN(const Address address,
+                   ParseAddress(parsed.host, parsed.port, Names::kResolved, "rendezvous"));
   if (parsed.port == 0 && options.rank != 0) {
     return FieldError("rendezvous", "must have rank 0's port, got port 0");
   }
-  if (options.secret.empty() && !IsLoopback(*address)) {
-    return FieldError(
-        "rendezvous_secret",
-        absl::StrCat("must be given unless the rendezvous is a loopback address, got ",
-                     HostOf(*address), " without one"));
-  }
+  RETURN_IF_ERROR(ParseSecrets(options.secret, "rendezvous_secret").status());
   return address;
 }
 

@@ -19,8 +19,7 @@ struct LinkedRankOptions {
   // "HOST:PORT": rank 0 listens there, and the others connect to it. For rank 0, port 0 means any
   // free port.
   std::string rendezvous{};
-  // A secret that all ranks share. Each proves that it knows the secret; the traffic is not
-  // encrypted (kvtransfer/handshake.h). May be empty only if HOST is a loopback address.
+  // A secret that all ranks share (net/secret.h); the traffic is encrypted (net/tls_stream.h).
   std::string secret{};
   std::string version{};  // version of the program, the same on all ranks; empty: this program's
   // A rank that sends no heartbeat for this long is given up. Heartbeats come from a separate
@@ -37,7 +36,7 @@ struct LinkedRankOptions {
 // Returns when every rank has joined. Other ranks may start before rank 0; they retry until it
 // listens. A rank that is refused (another secret, version or world, or a rank that is taken) gets
 // PERMISSION_DENIED, and rank 0 keeps waiting. INVALID_ARGUMENT and UNAVAILABLE name `rank`,
-// `rendezvous` or `rendezvous_secret`. UNIMPLEMENTED in a build without UCX.
+// `rendezvous` or `rendezvous_secret`.
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinLinkedRanks(const LinkedRankOptions& options);
 
 }  // namespace tandem

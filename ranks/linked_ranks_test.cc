@@ -16,7 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kvtransfer/message_socket.h"
+#include "net/address.h"
+#include "net/host_and_port.h"
+#include "net/secret_testing.h"
 #include "ranks/linked_testing.h"
 
 namespace tandem {
@@ -41,7 +43,8 @@ std::string AsText(absl::Span<const std::byte> bytes) {
 
 // Limits that never expire, so that a busy machine is not taken for a silent rank.
 LinkedRankOptions Patient(int world) {
-  return {.world = world, .silence = absl::Hours(1), .patience = absl::Hours(1)};
+  return {
+      .world = world, .secret = kTestSecret, .silence = absl::Hours(1), .patience = absl::Hours(1)};
 }
 
 Groups Join(const LinkedRankOptions& options) {
@@ -291,8 +294,8 @@ void ExpectRefused(const LinkedRankOptions& right, LinkedRankOptions wrong,
   wrong.rendezvous = zero.address();
   const JoinedRank refused = JoinLinkedRanks(wrong);
   EXPECT_TRUE(absl::IsPermissionDenied(refused.status())) << refused.status();
-  EXPECT_EQ(TextOf(refused.status()), absl::StrCat("rendezvous: rank 0 at ", zero.address(),
-                                                   ": it refuses this rank: ", reason));
+  EXPECT_EQ(TextOf(refused.status()),
+            absl::StrCat("rendezvous: rank 0 at ", zero.address(), ": ", reason));
   LinkedRankOptions last = right;
   last.rank = 1;
   last.rendezvous = zero.address();
@@ -304,12 +307,9 @@ void ExpectRefused(const LinkedRankOptions& right, LinkedRankOptions wrong,
 
 TEST(LinkedRanks, AnotherSecretIsRefused) {
   LinkedRankOptions right = Patient(2);
-  right.secret = "of all ranks";
   LinkedRankOptions wrong = right;
   wrong.rank = 1;
-  wrong.secret = "another";
-  ExpectRefused(right, wrong, "its secret differs from ours");
-  wrong.secret = "";
+  wrong.secret = kOtherSecret;
   ExpectRefused(right, wrong, "its secret differs from ours");
 }
 
@@ -319,13 +319,14 @@ TEST(LinkedRanks, AnotherProgramIsRefused) {
   LinkedRankOptions wrong = right;
   wrong.rank = 1;
   wrong.version = "1.2.4";
-  ExpectRefused(right, wrong, "its program's version is 1.2.4, rank 0's is 1.2.3");
+  ExpectRefused(right, wrong,
+                "it refuses this rank: its program's version is 1.2.4, rank 0's is 1.2.3");
 }
 
 TEST(LinkedRanks, AnotherWorldIsRefused) {
   LinkedRankOptions wrong = Patient(3);
   wrong.rank = 1;
-  ExpectRefused(Patient(2), wrong, "its world has 3 ranks, rank 0's has 2");
+  ExpectRefused(Patient(2), wrong, "it refuses this rank: its world has 3 ranks, rank 0's has 2");
 }
 
 TEST(LinkedRanks, ARankThatIsTakenIsRefused) {
@@ -379,12 +380,21 @@ TEST(LinkedRanks, TwoGroupsDoNotShareARendezvous) {
   EXPECT_TRUE(JoinLinkedRanks(options).ok());
 }
 
-int FreePort() {
-  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
-  const int port = PortOf(LocalAddress(file));
-  close(file);
-  return port;
-}
+// A socket of another program that listens at a loopback address.
+struct Listener {
+  Listener() {
+    Address any = *ParseAddress("127.0.0.1", 0, Names::kRefused, "address");
+    EXPECT_EQ(bind(file, any.data(), any.size()), 0);
+    EXPECT_EQ(listen(file, 10), 0);
+    socklen_t size = address.capacity();
+    getsockname(file, address.data(), &size);
+  }
+  ~Listener() { close(file); }
+  const int file = socket(AF_INET, SOCK_STREAM, 0);
+  Address address;
+};
+
+int FreePort() { return Listener().address.port(); }
 
 TEST(LinkedRanks, MayStartBeforeRankZero) {
   LinkedRankOptions options = Patient(2);
@@ -421,14 +431,14 @@ TEST(LinkedRanks, GarbageHarmsNoRank) {
   LinkedRankOptions options = Patient(2);
   WaitingRankZero zero(options);
   const auto parsed = *ParseHostAndPort(zero.address(), "rendezvous");
-  const Address address = *ParseAddress(parsed.host, parsed.port, Names::kRefused, "kv_transfer");
+  const Address address = *ParseAddress(parsed.host, parsed.port, Names::kRefused, "address");
   std::vector<int> strangers;
   const auto send_garbage = [&] {
     for (const std::string& garbage :
          {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\xff\xff\xff\x7f", 4),
           std::string(4, '\0'), std::string("\x02\0\0\0{}", 6), std::string(100'000, 'x')}) {
       strangers.push_back(socket(AF_INET, SOCK_STREAM, 0));
-      ASSERT_EQ(connect(strangers.back(), address.get(), address.size), 0);
+      ASSERT_EQ(connect(strangers.back(), address.data(), address.size()), 0);
       send(strangers.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
     }
   };
@@ -448,25 +458,23 @@ TEST(LinkedRanks, GarbageHarmsNoRank) {
 
 // Another program listens at the rendezvous.
 TEST(LinkedRanks, AnAnswerThatIsNotRankZerosIsRefused) {
-  const int listener = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
+  const Listener listener;
   LinkedRankOptions options = Patient(2);
   options.rank = 1;
-  options.rendezvous = ToString(LocalAddress(listener));
+  options.rendezvous = ToString(listener.address);
   std::thread answers([&] {
-    Address from;
-    int file = -1;
-    while ((file = Accept(listener, &from)) < 0) std::this_thread::yield();
+    const int file = accept(listener.file, nullptr, nullptr);
     const std::string garbage("\x03\0\0\0abc", 7);
     send(file, garbage.data(), garbage.size(), MSG_NOSIGNAL);
     char bytes[100];
-    while (recv(file, bytes, sizeof(bytes), 0) != 0) std::this_thread::yield();
+    while (recv(file, bytes, sizeof(bytes), 0) > 0) {
+    }
     close(file);
   });
-  EXPECT_EQ(
-      TextOf(JoinLinkedRanks(options).status()),
-      absl::StrCat("rendezvous: rank 0 at ", options.rendezvous, ": it sent a malformed message"));
+  EXPECT_THAT(TextOf(JoinLinkedRanks(options).status()),
+              StartsWith(absl::StrCat("rendezvous: rank 0 at ", options.rendezvous,
+                                      ": it does not speak TLS 1.3 with the secret: ")));
   answers.join();
-  close(listener);
 }
 
 TEST(LinkedRanks, InvalidOptionsAreNamed) {
@@ -483,10 +491,10 @@ TEST(LinkedRanks, InvalidOptionsAreNamed) {
             "rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"127.0.0.1\"");
   EXPECT_EQ(error({.rank = 1, .world = 2, .rendezvous = "127.0.0.1:0"}),
             "rendezvous: must have rank 0's port, got port 0");
-  EXPECT_EQ(error({.world = 2, .rendezvous = "192.0.2.1:7000"}),
-            "rendezvous_secret: must be given unless the rendezvous is a loopback address, got "
-            "192.0.2.1 without one");
-  EXPECT_EQ(error({.world = 2, .rendezvous = "192.0.2.1:7000", .secret = "x"}),
+  EXPECT_THAT(
+      error({.world = 2, .rendezvous = "127.0.0.1:7000"}),
+      StartsWith("rendezvous_secret: the secret must have from 32 to 1000 characters, got 0"));
+  EXPECT_EQ(error({.world = 2, .rendezvous = "192.0.2.1:7000", .secret = kTestSecret}),
             "rendezvous: cannot listen on 192.0.2.1:7000: Cannot assign requested address");
 }
 

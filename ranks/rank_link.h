@@ -18,10 +18,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "kvstore/spare_buffers.h"
-#include "kvtransfer/handshake.h"
-#include "kvtransfer/message_socket.h"
-#include "kvtransfer/page_link.h"
+#include "base/spare_buffers.h"
+#include "net/address.h"
+#include "net/link.h"
 #include "nlohmann/json.hpp"
 #include "ranks/linked_ranks.h"
 #include "ranks/rank_group.h"
@@ -30,18 +29,14 @@ namespace tandem {
 
 // Sends payloads from every rank to all others, on its own thread: each rank sends its payloads to
 // rank 0, which forwards them to the others as they arrive. Payloads belong to steps, which every
-// rank counts in the same way. They are sent as pages of a PageLink, so that UCX can use RDMA.
-// Small control messages are sent as messages of the PageLink.
+// rank counts in the same way. They are blocks of a Link; its messages admit the ranks. Only rank 0
+// listens.
 //
-// Before the group begins, neighbours greet each other with a page. This shows that pages arrive,
-// and makes UCX open its connections: UCX aborts the process if a connection ends while it is being
-// opened (ucp_request.c of 1.13.1).
-//
-// The thread sends heartbeats to each neighbour, whatever the rank computes. The first failure ends
-// the group, here and, through rank 0, everywhere.
+// The thread sends signs of life to each neighbour, whatever the rank computes. The first failure
+// ends the group, here and, through rank 0, everywhere.
 class RankLink final : private LinkEvents {
  public:
-  using Payload = std::shared_ptr<const OfferedPage>;
+  using Payload = std::shared_ptr<const std::vector<std::byte>>;
 
   RankLink(const LinkedRankOptions& options, const Address& address);
   // Ends the group, and waits briefly until the others have been told.
@@ -72,34 +67,23 @@ class RankLink final : private LinkEvents {
 
  private:
   struct Peer {
-    Peer(LinkId link, std::string name, const Handshake& handshake)
-        : link(link), name(std::move(name)), handshake(handshake) {}
-
-    const LinkId link;
-    const std::string name;  // its address
-    Handshake handshake;
-    int rank = -1;             // -1 until it has joined
-    uint64_t token = 0;        // sent with pages for this peer
-    bool has_greeted = false;  // its page has arrived here
-    bool is_greeted = false;   // it has confirmed our page
-    bool is_refused = false;
-    // Silence is measured in ticks as well as by the clock, so that a process that was stopped does
-    // not give up its peers.
-    Instant heard = Instant::Now();
-    int looks = 0;
+    std::string name;  // its address
+    int rank = -1;     // -1 until it has joined
+    int claimed = 0;   // the rank of its key
   };
   struct Arrival {
     size_t size = 0;
-    PageBuffer filling;
-    Payload payload;  // set when it is complete
+    BlockBuffer buffer;
+    bool is_complete = false;
   };
 
-  void OnAccepted(LinkId link, const std::string& peer) override;
+  void OnOpened(LinkId link, const std::string& peer, absl::string_view scope) override;
+  void OnRefused(const std::string& peer, const absl::Status& why) override;
   void OnMessage(LinkId link, absl::Span<const std::byte> bytes) override;
-  PageBuffer OnPage(const PageHeader& header, size_t size) override;
-  void OnPageReceived(const PageHeader& header) override;
-  void OnPageSent(LinkId, size_t) override {}
-  void OnClosed(LinkId link, const std::string& reason) override;
+  BlockBuffer OnBlock(LinkId link, const BlockHeader& header, size_t size) override;
+  void OnBlockReceived(LinkId link, const BlockHeader& header) override;
+  void OnBlockSent(LinkId, size_t) override {}
+  void OnClosed(LinkId link, const absl::Status& why, bool is_peers) override;
 
   int rank() const { return options_.rank; }
   absl::Status Open();
@@ -110,31 +94,23 @@ class RankLink final : private LinkEvents {
   void TellFailure();
   void Tick(Instant now);
   void Connect();
-  void TryAgain(const std::string& reason);
-  Peer* AddPeer(LinkId link, std::string name, absl::string_view engine_id);
-  Peer* Find(LinkId link);
-  void Say(const Peer& peer, const nlohmann::json& words);
-  absl::Status TakeMessage(Peer* peer, absl::Span<const std::byte> bytes);
-  absl::Status Shake(Peer* peer, absl::Span<const std::byte> bytes);
-  absl::Status TakeWords(Peer* peer, const nlohmann::json& words);
-  absl::Status Admit(Peer* peer, const nlohmann::json& join);
-  void Greet(const Peer& peer);
-  void TakeGreeting(int rank);
-  void BeginIfComplete();
+  void TryAgain(absl::string_view reason);
+  void Send(LinkId link, const nlohmann::json& words);
+  absl::Status TakeWords(LinkId link, Peer* peer, const nlohmann::json& words);
+  absl::Status Admit(LinkId link, Peer* peer, const nlohmann::json& join);
   void Begin();
-  void Reject(Peer* peer, const absl::Status& why);
-  void Lose(LinkId link, const std::string& reason);
+  void Reject(LinkId link, const absl::Status& why);
+  void Drop(LinkId link, const absl::Status& why);
   void SendToAllBut(int rank, uint64_t index, const Payload& payload);
-  Payload MakePayload(std::vector<std::byte> bytes);
+  BlockBuffer MakeBuffer(std::vector<std::byte> bytes);
   bool IsExpected(uint64_t index, size_t size) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string MissingRanks() const;
 
   const LinkedRankOptions options_;
   const Address address_;  // the rendezvous
   const absl::Duration tick_;
-  const uint64_t token_;  // in pages for this rank, to show that they are from its group
   const std::shared_ptr<SpareBuffers> spares_ = std::make_shared<SpareBuffers>();
-  std::unique_ptr<PageLink> link_;
+  std::unique_ptr<Link> link_;
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
@@ -146,14 +122,12 @@ class RankLink final : private LinkEvents {
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;  // every rank has joined
   uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by PageHeader::index
+  absl::flat_hash_map<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by step and rank
   std::vector<std::pair<uint64_t, Payload>> given_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Used by the link's thread ----
-  Handshake::Self self_;
   std::string group_;  // rank 0's name of this group
-  bool is_greeted_by_zero_ = false;
-  absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
+  absl::flat_hash_map<LinkId, Peer> peers_;
   std::string rendezvous_;   // with a numeric address
   std::string last_reason_;  // why the group has not begun
   bool begins_ = false;      // the link thread's copy of has_begun_

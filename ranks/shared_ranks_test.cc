@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/instant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -130,6 +131,23 @@ TEST(SharedRanks, AProcessThatHangsIsGivenUp) {
   EXPECT_THAT(std::string(group->status().message()), HasSubstr("rank 1 has been silent for"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+// A pass may take longer than the limit of silence.
+TEST(SharedRanks, ARankThatComputesForLongIsNotGivenUp) {
+  const auto memory = *SharedMemory::Create(2);
+  const SharedRankOptions impatient{.silence = absl::Seconds(1)};
+  const auto first = JoinSharedRanks(memory, 0, impatient);
+  const auto second = JoinSharedRanks(memory, 1, impatient);
+  std::thread computes([&] {
+    const Instant end = Instant::Now() + absl::Seconds(3);
+    while (Instant::Now() < end) {
+    }
+    second->AllGather([](int, RankGroup::UsePiece) {});
+  });
+  first->AllGather([](int, RankGroup::UsePiece) {});
+  computes.join();
+  EXPECT_TRUE(first->status().ok()) << first->status();
 }
 
 TEST(SharedMemory, RefusesOtherDescriptors) {

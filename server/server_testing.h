@@ -28,7 +28,6 @@
 #include "server/api/api_request.h"
 #include "server/asio.h"
 #include "server/http/http_server.h"
-#include "spdlog/spdlog.h"
 #include "tandem/engine.h"
 #include "tandem/field_error.h"
 #include "tandem/tokenizer.h"
@@ -175,7 +174,6 @@ inline ServerOptions TestServerOptions() {
 }
 
 inline std::unique_ptr<HttpServer> StartServer(Engine* engine, const ServerOptions& options) {
-  spdlog::set_level(spdlog::level::warn);
   auto server = HttpServer::Start(engine, options);
   TANDEM_CHECK(server.ok());
   return *std::move(server);

@@ -4,8 +4,10 @@ Checks options, probes, ports, secrets, names and the router's arguments, like d
 transfer's options are not checked, with a message, if this build's program does not have them. Each check sees a planted fault.
 """
 import importlib.util
+import ipaddress
 import pathlib
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -87,12 +89,20 @@ def helped():
     return subprocess.run([deploy.PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
 
 
+def secret_file():
+    file = tempfile.NamedTemporaryFile(mode="w")  # with mode 0600
+    file.write(f"{secrets.token_hex(32)}\n")
+    file.flush()
+    return file
+
+
 def has_transfer():
     """Whether this program was built with the library that carries pages between workers."""
     if "--kv-transfer" not in helped():
         return False
     try:
-        with deploy.server(["serve", "--kv-transfer", "127.0.0.1:0"]):
+        with secret_file() as secret, deploy.server(
+                ["serve", "--kv-transfer", "127.0.0.1:0", "--kv-transfer-secret-file", secret.name]):
             return True
     except AssertionError as error:
         if "UCX" in str(error):
@@ -126,7 +136,7 @@ class Disaggregated(unittest.TestCase):
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped()))
         if "--kv-transfer" not in known:
             print("the transfer's options are not checked: this program does not have them", file=sys.stderr)
-            known |= {"--kv-transfer", "--kv-transfer-secret-file", "--kv-transfer-memory"}
+            known |= {"--kv-transfer", "--kv-transfer-secret-file", "--kv-transfer-peers", "--kv-transfer-memory"}
         for where, (arguments, _) in workers().items():
             self.assertEqual(deploy.unknown_options(arguments, known), [], where)
         for where, arguments in routers().items():
@@ -134,9 +144,7 @@ class Disaggregated(unittest.TestCase):
         self.assertEqual(deploy.unknown_options(["--prefil", "x"], ROUTER_OPTIONS), ["--prefil"])
 
     def test_every_worker_serves_only_the_router_and_drains(self):
-        with tempfile.NamedTemporaryFile(mode="w") as secret:
-            secret.write("a-secret-of-the-test\n")
-            secret.flush()
+        with secret_file() as secret:
             for where, (arguments, name) in workers().items():
                 with self.subTest(where), deploy.server(for_this_machine(arguments, secret.name)) as (port, process):
                     host = {"Host": f"{name}:{WORKER_PORT}"}
@@ -179,6 +187,10 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(port, TRANSFER_PORT, where)
             self.assertEqual(host, name if where.startswith("compose") else "10.1.2.3", where)
             self.assertIn("--kv-transfer-secret-file", arguments)
+            for peers in value(arguments, "--kv-transfer-peers").split(","):
+                network, _, port = peers.rpartition(":")
+                self.assertTrue(ipaddress.ip_network(network).is_private, where)
+                self.assertEqual(port, TRANSFER_PORT, where)
         for entry in objects("StatefulSet").values():
             ports = {port["name"]: str(port["containerPort"]) for port in container_of(entry)["ports"]}
             self.assertEqual(ports, {"http": WORKER_PORT, "kv-transfer": TRANSFER_PORT})

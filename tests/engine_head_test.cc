@@ -303,6 +303,7 @@ TEST_P(EngineHead, TravelsWithThePagesOfItsTarget) {
   const FakeClock clock;
   EngineOptions options = Options();
   options.kv_transfer = "127.0.0.1:0";
+  options.kv_transfer_secret = kTransferSecret;
   const HeadFolder other_head(Target(), *texts_, {.is_one_layer = GetParam(), .seed = 2});
   EngineOptions other = options;
   other.draft = other_head.path();

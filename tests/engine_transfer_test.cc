@@ -21,6 +21,7 @@ EngineOptions WorkerOptions(const GoldenPair& pair) {
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
   options.kv_transfer = "127.0.0.1:0";
+  options.kv_transfer_secret = kTransferSecret;
   return options;
 }
 
@@ -180,7 +181,7 @@ TEST(EngineTransfer, ComputesPagesThatDoNotArrive) {
   {
     SCOPED_TRACE("another secret");
     EngineOptions suspicious = options;
-    suspicious.kv_transfer_secret = "of others";
+    suspicious.kv_transfer_secret = "fedcba9876543210fedcba9876543210";
     const auto decode = MakeEngine(suspicious);
     const Completion completion = Generate(decode.get(), DecodeAfter(prefill.get(), request));
     EXPECT_EQ(completion.transfer_tokens, 0);
@@ -245,8 +246,55 @@ TEST(EngineTransfer, NamesTheFaultOfAnAddress) {
                                                          address, "\"")));
   }
   EXPECT_THAT(refusal("0.0.0.0:0"), HasSubstr("kv_transfer: "));
+  options.kv_transfer_peers = "10.0.0.0/8,near";
+  EXPECT_THAT(refusal("127.0.0.1:0"), HasSubstr("kv_transfer_peers: must be networks"));
+  options.kv_transfer_secret = "hunter2";
+  EXPECT_THAT(refusal("127.0.0.1:0"),
+              HasSubstr("kv_transfer_secret: the secret must have from 32"));
+  options.kv_transfer_secret = "";
+  EXPECT_THAT(refusal("127.0.0.1:0"),
+              HasSubstr("kv_transfer_secret: is required by kv_transfer; `openssl rand -hex 32`"));
   options.prefix_cache = false;
   EXPECT_THAT(refusal("127.0.0.1:0"), HasSubstr("kv_transfer: needs the prefix cache"));
+}
+
+// Tenants may choose the same names, and find only their own pages by them.
+TEST(EngineTransfer, NamesOfLeasesBelongToATenant) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  const EngineOptions options = WorkerOptions(pair);
+  const auto prefill = MakeEngine(options);
+  const auto decode = MakeEngine(options);
+  KvTransferParams params;
+  const auto request_of = [&](const std::string& tenant) {
+    Request request = RequestFor(PromptOf(pair, 41));
+    request.cache_salt = tenant;
+    return request;
+  };
+  for (const std::string tenant : {"one", "other"}) {
+    Request request = PrefillOf(request_of(tenant));
+    request.kv_transfer_params.remote_request_id = "mine";
+    params = *Generate(prefill.get(), request).kv_transfer_params;
+    EXPECT_EQ(params.remote_request_id, "mine");
+  }
+  params.tokens_per_second = StoreWorld::kTokensPerSecond;
+  for (const auto& [tenant, num_tokens] : {std::pair("third", 0), std::pair("one", 40)}) {
+    Request request = request_of(tenant);
+    request.kv_transfer_params = params;
+    EXPECT_EQ(Generate(decode.get(), request).transfer_tokens, num_tokens) << tenant;
+  }
+}
+
+// A request at the worker itself does not end a lease: it may be another client's.
+TEST(EngineTransfer, KeepsALeaseThatIsAskedForAtItsOwnWorker) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  const EngineOptions options = WorkerOptions(pair);
+  const auto prefill = MakeEngine(options);
+  const auto decode = MakeEngine(options);
+  const Request request = DecodeAfter(prefill.get(), RequestFor(PromptOf(pair, 41)));
+  EXPECT_EQ(Generate(prefill.get(), request).cached_tokens, 40);
+  EXPECT_EQ(Generate(decode.get(), request).transfer_tokens, 40);
 }
 
 TEST(EngineTransfer, NamesTheFaultOfARequest) {
@@ -260,22 +308,48 @@ TEST(EngineTransfer, NamesTheFaultOfARequest) {
   };
   EXPECT_THAT(refusal(engine.get(), {.do_remote_decode = true, .do_remote_prefill = true}),
               HasSubstr("kv_transfer_params: do_remote_decode and do_remote_prefill"));
-  KvTransferParams params = {.do_remote_prefill = true,
-                             .remote_engine_id = "a",
-                             .remote_request_id = "b",
-                             .remote_host = "127.0.0.1"};
+  const KvTransferParams right = {.do_remote_prefill = true,
+                                  .remote_engine_id = "0123456789abcdef0123456789abcdef",
+                                  .remote_request_id = "b",
+                                  .remote_host = "127.0.0.1",
+                                  .remote_port = 1};
+  KvTransferParams params = right;
+  params.remote_port = 0;
   EXPECT_THAT(refusal(engine.get(), params), HasSubstr("kv_transfer_params.remote_port"));
-  params.remote_port = 1;
+  params = right;
   params.remote_request_id = "";
   EXPECT_THAT(refusal(engine.get(), params), HasSubstr("kv_transfer_params.remote_request_id"));
+  // The engine's id is sent in clear text.
+  for (const std::string id :
+       {"", "a", "0123456789ABCDEF0123456789ABCDEF", "0123456789abcdef0123456789abcde\n"}) {
+    params = right;
+    params.remote_engine_id = id;
+    EXPECT_EQ(refusal(engine.get(), params),
+              "kv_transfer_params.remote_engine_id: must be 32 hexadecimal digits in lower case");
+  }
+  for (const auto& [host, said] :
+       {std::pair("10.9.9.9", "10.9.9.9:1"), std::pair("::ffff:10.9.9.9", "10.9.9.9:1"),
+        std::pair("::1", "[::1]:1"), std::pair("localhost", "localhost:1"),
+        std::pair("a\n\x1b[1m", "a\\n\\x1b[1m:1")}) {
+    params = right;
+    params.remote_host = host;
+    EXPECT_EQ(refusal(engine.get(), params),
+              absl::StrCat("kv_transfer_params.remote_host: ", said,
+                           " is not a peer of this worker (--kv-transfer-peers)"));
+  }
+  // Names of workers' own leases are theirs.
+  params = {.do_remote_decode = true,
+            .remote_request_id = absl::StrCat("w-", right.remote_engine_id)};
+  EXPECT_THAT(refusal(engine.get(), params),
+              HasSubstr("kv_transfer_params.remote_request_id: must not be w- and 32"));
   // A lease has one owner.
-  KvTransferParams mine = {.do_remote_decode = true, .remote_request_id = "mine"};
+  KvTransferParams mine = {.do_remote_decode = true, .remote_request_id = "mine\n"};
   Generate(engine.get(), [&] {
     Request request = RequestFor({1, 2, 3});
     request.kv_transfer_params = mine;
     return request;
   }());
-  EXPECT_THAT(refusal(engine.get(), mine), HasSubstr("\"mine\" is in use"));
+  EXPECT_THAT(refusal(engine.get(), mine), HasSubstr("\"mine\\n\" is in use"));
   options.kv_transfer = "";
   EXPECT_THAT(refusal(MakeEngine(options).get(), mine),
               HasSubstr("kv_transfer_params: asks for a transfer"));

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -91,7 +92,8 @@ class KvTransfer(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem_transfer_")
         self.addCleanup(self.folder.cleanup)
         self.secret = pathlib.Path(self.folder.name, "secret")
-        self.secret.write_text("of-all-workers\n", encoding="ascii")
+        self.secret.touch(mode=0o600)
+        self.secret.write_text(f"{secrets.token_hex(32)}\n", encoding="ascii")
 
     def worker(self, *options, host="127.0.0.1", wrapper=()):
         server = serving.Server(TANDEM, [*PAIR, "--kv-transfer", f"{host}:0", "--kv-transfer-secret-file", str(self.secret), *options],
@@ -192,7 +194,7 @@ class KvTransfer(unittest.TestCase):
         alone, prefill = self.alone(), self.worker()
         body = body_of(6)
         read = post(prefill, prefill_of(body))
-        self.secret.write_text("another\n", encoding="ascii")
+        self.secret.write_text(f"{secrets.token_hex(32)}\n", encoding="ascii")
         decode = self.worker()
         answer = post(decode, decode_of(body, read))
         self.assertEqual(transferred(answer), 0)
@@ -203,12 +205,17 @@ class KvTransfer(unittest.TestCase):
 
     def test_invalid_requests_are_refused(self):
         worker, alone = self.worker(), self.alone()
+        there = {"do_remote_prefill": True, "remote_engine_id": "0123456789abcdef" * 2, "remote_request_id": "b",
+                 "remote_host": "127.0.0.1", "remote_port": 1}
         for params, field in (({"do_remote_prefill": True}, "kv_transfer_params.remote_engine_id"),
                               ({"do_remote_decode": 1}, "kv_transfer_params.do_remote_decode"),
-                              ({"do_remote_decode": True, "do_remote_prefill": True, "remote_engine_id": "a", "remote_request_id": "b",
-                                "remote_host": "c", "remote_port": 1}, "kv_transfer_params"),
-                              ({"do_remote_prefill": True, "remote_engine_id": "a", "remote_request_id": "b", "remote_host": "c",
-                                "remote_port": 0}, "kv_transfer_params.remote_port")):
+                              ({**there, "do_remote_decode": True}, "kv_transfer_params: "),
+                              ({**there, "remote_port": 0}, "kv_transfer_params.remote_port"),
+                              ({**there, "remote_engine_id": "PING\r\n"}, "kv_transfer_params.remote_engine_id"),
+                              ({"do_remote_decode": True, "remote_request_id": f"w-{there['remote_engine_id']}"},
+                               "kv_transfer_params.remote_request_id"),
+                              ({**there, "remote_host": "10.9.9.9", "remote_port": 7777},
+                               "kv_transfer_params.remote_host: 10.9.9.9:7777 is not a peer of this worker (--kv-transfer-peers)")):
             error = post(worker, body_of(1, kv_transfer_params=params))["error"]
             self.assertEqual((error["type"], error["code"]), ("invalid_request_error", "invalid_value"))
             self.assertTrue(error["message"].startswith(field), error)

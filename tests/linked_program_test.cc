@@ -33,11 +33,14 @@ std::string FreeRendezvous() {
   return address;
 }
 
+constexpr char kSecret[] = "0123456789abcdef0123456789abcdef";
+
 // Runs rank 1 and then rank 0 with these arguments. The result's err has the logs of both, and the
 // exit status of rank 1.
 ProgramRun RunTwo(const Words& arguments, const std::string& more_of_one = "") {
   return RunScript(
-      absl::StrCat("\"$0\" \"$@\" --rank 1 ", more_of_one, " >&2 & \"$0\" \"$@\"; status=$?; ",
+      absl::StrCat("export TANDEM_RENDEZVOUS_SECRET=", kSecret, "; \"$0\" \"$@\" --rank 1 ",
+                   more_of_one, " >&2 & \"$0\" \"$@\"; status=$?; ",
                    "wait $!; echo \"rank 1 ended: $?\" >&2; exit $status"),
       Joined(arguments, {"--world", "2", "--rendezvous", FreeRendezvous()}));
 }
@@ -83,9 +86,9 @@ TEST_F(LinkedProgram, EveryMachineLimitsTheNumberOfPages) {
 
 TEST_F(LinkedProgram, AnotherSecretIsRefused) {
   const ProgramRun run = RunScript(
-      "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" & zero=$!; "
-      "TANDEM_RENDEZVOUS_SECRET=wrong \"$0\" \"$@\" --rank 1; echo \"rank 1 ended: $?\" >&2; "
-      "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" --rank 1; wait $zero",
+      absl::StrCat("export TANDEM_RENDEZVOUS_SECRET=", kSecret, "; \"$0\" \"$@\" & zero=$!; ",
+                   "TANDEM_RENDEZVOUS_SECRET=wrong", kSecret, " \"$0\" \"$@\" --rank 1; ",
+                   "echo \"rank 1 ended: $?\" >&2; \"$0\" \"$@\" --rank 1; wait $zero"),
       Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret differs from ours"));
@@ -93,6 +96,7 @@ TEST_F(LinkedProgram, AnotherSecretIsRefused) {
 }
 
 TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
+  setenv("TANDEM_RENDEZVOUS_SECRET", kSecret, 1);
   const auto expect = [](const Words& more, const std::string& error) {
     const ProgramRun run = RunProgram(Generate(more));
     EXPECT_EQ(run.exit_status, kExitWrongLine);
@@ -107,6 +111,10 @@ TEST(LinkedProgramOptions, InvalidValuesAreNamed) {
   expect({"--world", "2", "--tensor-parallel", "3", "--rendezvous", "127.0.0.1:1"},
          "--world: must be the same as --tensor-parallel, which is 3, got 2");
   expect({"--rendezvous-secret-file", "x"}, "--rendezvous-secret-file: needs a --rendezvous");
+  unsetenv("TANDEM_RENDEZVOUS_SECRET");
+  expect({"--world", "2", "--rendezvous", "127.0.0.1:1"},
+         "--rendezvous-secret-file: is required by --rendezvous, unless TANDEM_RENDEZVOUS_SECRET "
+         "holds the secret; `openssl rand -hex 32` makes one");
 }
 
 }  // namespace

@@ -107,6 +107,8 @@ class StoreWorld {
 
 // ---- Prompts that another worker reads ----
 
+inline constexpr char kTransferSecret[] = "0123456789abcdef0123456789abcdef";
+
 inline Request PrefillOf(Request request) {
   request.max_tokens = 1;
   request.kv_transfer_params.do_remote_decode = true;

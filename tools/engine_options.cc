@@ -59,12 +59,11 @@ void EngineFlags::AddTo(CLI::App* app, std::initializer_list<absl::string_view> 
       group.Add("--world", "N", &world, "Another name for --tensor-parallel",
                 {.low = 1, .high = kMaxRanks, .unset = 0});
       group.Add("--rendezvous-secret-file", "F", &rendezvous_secret.file,
-                "A file that holds the secret of all ranks; required if HOST is not a loopback "
-                "address [$TANDEM_RENDEZVOUS_SECRET, else none]");
+                "A file that holds the secret of all ranks; required [$TANDEM_RENDEZVOUS_SECRET]");
     } else if (heading == kTransferGroup) {
-      group.Add("--kv-transfer-secret-file", "F", &kv_transfer_secret.file,
-                "A file that holds the secret of all workers; required if HOST is not a loopback "
-                "address [$TANDEM_KV_TRANSFER_SECRET, else none]");
+      group.Add(
+          "--kv-transfer-secret-file", "F", &kv_transfer_secret.file,
+          "A file that holds the secret of all workers; required [$TANDEM_KV_TRANSFER_SECRET]");
     }
   }
 }
@@ -110,15 +109,13 @@ absl::Status EngineFlags::ChooseRanks(EngineOptions* chosen) const {
                                               chosen->tensor_parallel, ", got ", world));
   }
   if (world > 0) chosen->tensor_parallel = world;
-  for (const auto& [source, of, needs, secret] :
-       {std::tuple(&rendezvous_secret, &options.rendezvous, "needs a --rendezvous",
-                   &chosen->rendezvous_secret),
-        std::tuple(&kv_transfer_secret, &options.kv_transfer, "needs a --kv-transfer",
-                   &chosen->kv_transfer_secret)}) {
+  for (const auto& [source, of, secret] :
+       {std::tuple(&rendezvous_secret, &options.rendezvous, &chosen->rendezvous_secret),
+        std::tuple(&kv_transfer_secret, &options.kv_transfer, &chosen->kv_transfer_secret)}) {
     if (!of->empty()) {
       ASSIGN_OR_RETURN(*secret, source->Read());
     } else if (!source->file.empty()) {
-      return FieldError(source->file_option, needs);
+      return FieldError(source->file_option, absl::StrCat("needs a ", source->needed_by));
     }
   }
   return absl::OkStatus();

@@ -26,14 +26,14 @@ struct EngineFlags {
   bool prefers_real_pair = false;
   EngineOptions options;
   int world = 0;  // 0: not given
-  SecretSource rendezvous_secret = {.what = "the secret",
-                                    .option = nullptr,
+  SecretSource rendezvous_secret = {.option = nullptr,
                                     .file_option = "--rendezvous-secret-file",
-                                    .variable = "TANDEM_RENDEZVOUS_SECRET"};
-  SecretSource kv_transfer_secret = {.what = "the secret",
-                                     .option = nullptr,
+                                    .variable = "TANDEM_RENDEZVOUS_SECRET",
+                                    .needed_by = "--rendezvous"};
+  SecretSource kv_transfer_secret = {.option = nullptr,
                                      .file_option = "--kv-transfer-secret-file",
-                                     .variable = "TANDEM_KV_TRANSFER_SECRET"};
+                                     .variable = "TANDEM_KV_TRANSFER_SECRET",
+                                     .needed_by = "--kv-transfer"};
 
   // Adds the options of these groups (engine_parameters.h) to `app`, which must not outlive this
   // object. `with_draft_tokens`: also adds -k.

@@ -20,11 +20,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
+#include "server/api/api_error.h"
 #include "server/http/http_server.h"
-#include "spdlog/spdlog.h"
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
@@ -50,10 +52,8 @@ struct ServeFlags {
   std::string reasoning = "auto";
   double drain_seconds = 30;
   std::string on_rank_failure = "exit";
-  SecretSource api_key = {.what = "the key",
-                          .option = "--api-key",
-                          .file_option = "--api-key-file",
-                          .variable = "TANDEM_API_KEY"};
+  SecretSource api_key = {
+      .option = "--api-key", .file_option = "--api-key-file", .variable = "TANDEM_API_KEY"};
 
   EngineOptions engine_options;  // set by Check
 
@@ -108,12 +108,10 @@ class StopSignals {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
-  // Stops the server at once, for a reason that is not a signal.
-  void StopNow() {
+  // Stops the server at once, for a reason that is not a signal. Running requests fail with it.
+  void StopNow(const absl::Status& why) {
     const absl::MutexLock lock(&mutex_);
-    if (server_ == nullptr) return;
-    server_->Drain();
-    server_->StopNow();
+    if (server_ != nullptr) server_->StopNow(why);
   }
 
   // Sets the server that signals stop. Null: signals end the process.
@@ -130,8 +128,9 @@ class StopSignals {
         pthread_sigmask(SIG_SETMASK, &before_, nullptr);
         kill(getpid(), number);
       } else {
-        spdlog::info("stopping signal={} now={}", number, is_draining_);
-        is_draining_ ? server_->StopNow() : server_->Drain();
+        Log(LogLevel::kInfo,
+            absl::StrCat("stopping signal=", number, " now=", is_draining_ ? "true" : "false"));
+        is_draining_ ? server_->StopNow(ServerIsStopping()) : server_->Drain();
         is_draining_ = true;
       }
     }
@@ -189,22 +188,24 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
   EngineOptions options = flags.engine_options;
   options.on_rank_failure = [&](const absl::Status& why) {
     lost->Set(why);
-    signals.StopNow();
+    signals.StopNow(why);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
   signals.SetServer(server.get());
   lost->has_served = true;
-  if (!lost->why().ok()) server->StopNow();  // a rank was lost before SetServer
-  spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
-               flags.server.service.model_name, NameOf(engine->drafter()),
-               engine->device_description());
+  if (!lost->why().ok()) server->StopNow(lost->why());  // a rank was lost before SetServer
+  Log(LogLevel::kInfo, absl::StrCat("serving address=http://", server->address(),
+                                    " model=", flags.server.service.model_name,
+                                    " drafter=", View(NameOf(engine->drafter())), " device=\"",
+                                    engine->device_description(), "\""));
   server->AwaitEnd();
   signals.SetServer(nullptr);
   const EngineLoad load = engine->load();
-  spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
-               load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
+  Log(LogLevel::kInfo, absl::StrCat("stopped prompt_tokens=", load.prompt_tokens,
+                                    " generated_tokens=", load.stats.emitted, " proposed=",
+                                    load.stats.proposed, " accepted=", load.stats.accepted));
   RETURN_IF_ERROR(lost->why());
   // No requests are running, so every page must be free, whatever the clients did.
   return engine->CheckIntegrity();
@@ -214,7 +215,7 @@ absl::Status Run(const ServeFlags& flags) {
   LostRank lost;
   absl::Status status = Serve(flags, &lost);
   if (lost.why().ok() || !lost.has_served || flags.on_rank_failure == "exit") return status;
-  spdlog::error("{}; restarting", std::string(lost.why().message()));
+  Log(LogLevel::kError, absl::StrCat(lost.why().message(), "; restarting"));
   return StartAgain();
 }
 

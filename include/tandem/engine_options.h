@@ -58,7 +58,9 @@ struct EngineOptions {
   std::string kv_store{};  // docs/kv_store.md
   int64_t kv_store_bytes = int64_t{10} << 30;
   std::string kv_transfer{};         // docs/scale_out.md
-  std::string kv_transfer_secret{};  // of all workers; may be empty only for a loopback address
+  std::string kv_transfer_secret{};  // of all workers, required; two lines while it is replaced
+  std::string kv_transfer_peers{};   // empty: the network of kv_transfer's address
+  std::string kv_transfer_fabric = "tcp";
   int64_t kv_transfer_bytes = int64_t{1} << 30;
   int kv_transfer_lease_seconds = 30;
   std::string kv_events{};  // docs/kv_events.md
@@ -75,8 +77,9 @@ struct EngineOptions {
   // follow it.
   int rank = 0;
   std::string rendezvous{};         // empty: all ranks are on this machine
-  std::string rendezvous_secret{};  // of all ranks; may be empty only for a loopback address
-  // Called once, on a dedicated thread, if a rank ends too early. All requests fail from then on.
+  std::string rendezvous_secret{};  // of all ranks, required; two lines while it is replaced
+  // Called once, on a thread of the engine, if a rank ends too early. All requests fail from then
+  // on. Must not destroy the engine.
   std::function<void(const absl::Status& why)> on_rank_failure{};
   std::vector<std::string> allow_unknown_config{};  // as errors name them
   // Called on the calling thread of Engine::Create while a model's weights are written to

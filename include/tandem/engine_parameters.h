@@ -154,6 +154,15 @@ void VisitEngineOptions(const Visitor& visit) {
                   "none", kTransferGroup},
         &O::kv_transfer);
   visit(Parameter{"kv_transfer_secret"}, &O::kv_transfer_secret);
+  visit(Parameter{"kv_transfer_peers", "--kv-transfer-peers", "NETWORKS",
+                  "Networks to which a request may make this server connect, such as 10.0.0.0/8 or "
+                  "10.0.0.7:7777",
+                  "the network of HOST", kTransferGroup, "--kv-transfer"},
+        &O::kv_transfer_peers);
+  visit(Parameter{"kv_transfer_fabric", "--kv-transfer-fabric", "NAME",
+                  "What carries pages between workers: tcp, or ucx for RDMA", "", kTransferGroup,
+                  "--kv-transfer"},
+        &O::kv_transfer_fabric, OneOf{{"tcp", "ucx"}});
   visit(
       Parameter{"kv_transfer_bytes", "--kv-transfer-memory", "SIZE",
                 "Maximum memory that holds prompts for other workers; the oldest are evicted first",

@@ -42,7 +42,7 @@ class EngineParams(TypedDict, total=False):
     rank_program: str  # the `tandem` program for the other processes; "": found in PATH
     rank: int  # must be 0 here: other ranks are `tandem --rank R`
     rendezvous: str  # HOST:PORT where rank 0 waits for other machines; "": it starts the ranks
-    rendezvous_secret: str
+    rendezvous_secret: str  # of all ranks, required; two lines while it is replaced
     context: int  # maximum context length in tokens; 0: all of the target's
     max_batch: int
     max_generations: int
@@ -52,7 +52,9 @@ class EngineParams(TypedDict, total=False):
     kv_store: str  # folder for pages of both caches; "": none
     kv_store_bytes: int
     kv_transfer: str  # HOST:PORT for exchanging pages with other workers; "": none
-    kv_transfer_secret: str
+    kv_transfer_secret: str  # of all workers, required; two lines while it is replaced
+    kv_transfer_peers: str  # networks to which a request may make the engine connect; "": its own
+    kv_transfer_fabric: str  # "tcp", "ucx"
     kv_transfer_bytes: int  # maximum memory for pages kept for other workers
     kv_transfer_lease_seconds: int
     kv_events: str  # ZeroMQ endpoint that publishes changes of the prefix cache; "": none

@@ -1,14 +1,17 @@
 """Prompts that one engine reads for another."""
+import secrets
+
 import pytest
 import tandem
 
 from conftest import DRAFT, TARGET
 
 PROMPT = "Once upon a time there was a little girl who lived in a house near the forest. " * 6
+SECRET = secrets.token_hex(32)
 
 
 def worker():
-    return tandem.Engine(TARGET, draft=DRAFT, threads=1, draft_tokens=3, kv_transfer="127.0.0.1:0")
+    return tandem.Engine(TARGET, draft=DRAFT, threads=1, draft_tokens=3, kv_transfer="127.0.0.1:0", kv_transfer_secret=SECRET)
 
 
 def test_one_engine_reads_the_prompt_and_another_writes_the_answer():
@@ -33,6 +36,8 @@ def test_one_engine_reads_the_prompt_and_another_writes_the_answer():
 def test_invalid_values_are_refused():
     with pytest.raises(tandem.FieldError, match="kv_transfer: must be HOST:PORT"):
         tandem.Engine(TARGET, kv_transfer="nowhere")
+    with pytest.raises(tandem.FieldError, match="kv_transfer_secret: is required by kv_transfer"):
+        tandem.Engine(TARGET, kv_transfer="127.0.0.1:0")
     asked = tandem.KvTransferParams()
     asked.do_remote_decode = True
     with tandem.Engine(TARGET, draft="", threads=1) as engine:

@@ -4,13 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "server/api/api_error.h"
 
 namespace tandem {
 
 absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
   std::vector<Place> places(count);
   absl::MutexLock lock(&mutex_);
-  if (is_closed_) return absl::UnavailableError("the server is stopping");
+  if (is_closed_) return ServerIsStopping();
   const int free = capacity_ - num_inside_;
   if (count > ShareOf(free)) {
     return absl::ResourceExhaustedError(

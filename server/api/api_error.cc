@@ -53,6 +53,8 @@ absl::Status WithCode(absl::Status status, absl::string_view code, int http_stat
   return WithCode(std::move(status), code);
 }
 
+absl::Status ServerIsStopping() { return absl::UnavailableError("the server is stopping"); }
+
 Json ErrorJson(const absl::Status& status) {
   const Kind& kind = KindOf(status);
   const std::string field = FieldOf(status);

@@ -16,6 +16,9 @@ namespace tandem {
 // status, both in place of its kind's.
 absl::Status WithCode(absl::Status status, absl::string_view code, int http_status);
 
+// The error of requests that the server no longer accepts or finishes.
+absl::Status ServerIsStopping();
+
 // Returns {"error": {"message", "type", "param", "code"}}. `param` is the field that the status
 // names, or null.
 JsonValue ErrorJson(const absl::Status& status);

@@ -97,7 +97,7 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   } else {
     // Cancelled, but not by the client: the server is stopping.
     if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
-      status_.Update(absl::UnavailableError("the server is stopping"));
+      status_.Update(ServerIsStopping());
     }
     summary_.prompt_tokens += result->prompt_tokens;
     summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
@@ -201,6 +201,13 @@ void ServedRequest::Cancel() {
     on_news_ = nullptr;
   }
   CancelOthers();
+}
+
+void ServedRequest::Fail(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  if (num_running_ == 0) return;
+  status_.Update(why);
+  Notify();
 }
 
 void ServedRequest::CancelOthers() {

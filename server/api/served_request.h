@@ -62,8 +62,11 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   // from now on is an event. Call on the connection's thread, like Take.
   void OnHeadSent() { head_is_sent_ = true; }
 
-  // Ends all sequences at their next round, because the client is gone or the server stops.
+  // Ends all sequences at their next round, because the client is gone.
   void Cancel();
+  // Makes `why` the request's answer, unless all sequences have ended. Take() cancels those that
+  // still run.
+  void Fail(const absl::Status& why);
 
   bool is_stream() const { return request_.stream; }
   // Returns the headers of this answer in addition to those of every answer.

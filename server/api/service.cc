@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/string_view.h"
 #include "json/json_text.h"
 #include "json/json_writer.h"
@@ -15,7 +16,6 @@
 #include "server/api/chat_fields.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
-#include "spdlog/spdlog.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -254,7 +254,7 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
     return ErrorResponse(status);
   }
   if (MayBlock(head) && admission_.is_closed()) {
-    return ErrorResponse(absl::UnavailableError("the server is stopping"));
+    return ErrorResponse(ServerIsStopping());
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
   if (body_size.value_or(0) > limit) return ErrorResponse(BodyTooLarge());
@@ -308,7 +308,7 @@ Service::Reply Service::Health(const HttpRequest&) {
 
 Service::Reply Service::Ready(const HttpRequest&) {
   if (admission_.is_closed()) {
-    return ErrorResponse(absl::UnavailableError("the server is stopping"));
+    return ErrorResponse(ServerIsStopping());
   }
   return HttpResponse{.body = R"({"status":"ready"})"};
 }
@@ -384,7 +384,7 @@ Service::Reply Service::TextAnswer(absl::StatusOr<std::string> answer,
 }
 
 void Service::LogIgnored(const IgnoredFields& fields) {
-  for (const std::string& line : ignored_log_.NewLines(fields)) spdlog::warn("{}", line);
+  for (const std::string& line : ignored_log_.NewLines(fields)) Log(LogLevel::kWarning, line);
 }
 
 // ---- Text ----

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <limits>
@@ -13,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/guard.h"
 #include "base/instant.h"
+#include "base/log.h"
 #include "base/process_limits.h"
 #include "server/api/api_error.h"
 #include "server/http/request_target.h"
-#include "spdlog/spdlog.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -30,6 +31,11 @@ constexpr int kClientGone = 499;  // logged in place of a status
 // this long, so that the client's system does not drop the answer unread.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMaxLingeredBytes = 1 << 20;
+// How long an exchange may continue while the server ends its connections.
+constexpr absl::Duration kEndTime = absl::Seconds(3);
+// A client sends its request at most this long after it has connected, or has read an answer that
+// keeps the connection. Clients that are silent for longer expect that the server may close it.
+constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
 // Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
 // Handling a larger body may allocate a hundred times its size; that memory is returned to the
@@ -85,6 +91,18 @@ void Connection::Stop() {
   net::post(stream_.get_executor(), Held([this] { Close(); }));
 }
 
+void Connection::End(const absl::Status& why, bool closes_idle) {
+  net::post(stream_.get_executor(), Held([this, why, closes_idle] {
+              if (!in_exchange_) {
+                if (closes_idle && !is_lingering_ && !MayGetRequest()) Close();
+                return;
+              }
+              given_up_at_ = std::min(given_up_at_, Instant::Now() + kEndTime);
+              if (Instant::Now() >= given_up_at_) return Close();
+              if (generation_ != nullptr) generation_->Fail(why);
+            }));
+}
+
 // ---- Reading ----
 
 void Connection::ReadHead() {
@@ -103,8 +121,8 @@ void Connection::ReadHead() {
 void Connection::OnHead(beast::error_code error) {
   request_.received = Instant::Now();
   if (error) return OnReadFailure(error);
-  if (!BeginExchange()) return Close();
   TakeHead();
+  if (!BeginExchange()) return Close();
   if (auto refusal = RefusalOfHead()) return Respond(*std::move(refusal), /*may_go_on=*/false);
   if (set_->is_crowded() && !Service::IsProbe(request_)) {
     return Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
@@ -250,7 +268,7 @@ Service::Reply Connection::Handle() {
   Service::Reply reply;
   const absl::Status status = Caught("request", [&] { reply = set_->service().Handle(request_); });
   if (!status.ok()) {
-    spdlog::error("failed {}", std::string(status.message()));
+    tandem::Log(LogLevel::kError, absl::StrCat("failed ", status.message()));
     reply = ErrorResponse(absl::UnknownError("the server failed; see its log"));
   }
   std::string().swap(request_.body);
@@ -361,7 +379,6 @@ void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
   // The client may have read the whole answer before this thread learnt that it was written, or may
   // still be reading. The write decides whether the answer arrives.
   if (is_writing_ && is_last_) return;
-  Log(kClientGone);
   Close();
 }
 
@@ -445,10 +462,7 @@ void Connection::OnEventsWritten(beast::error_code error) {
   events_.clear();
   written_events_ = 0;
   if (!in_exchange_) return;  // closed meanwhile
-  if (error) {
-    Log(kClientGone);
-    return Close();
-  }
+  if (error) return Close();
   if (is_last_) {
     Log(200);
     const bool goes_on = keep_alive_;
@@ -476,8 +490,19 @@ void Connection::EndExchange() {
   has_tokens_ = false;
   sent_bytes_ = 0;
   ++exchange_;
-  if (std::exchange(in_exchange_, false)) set_->EndExchange(this);
+  given_up_at_ = Instant::InfiniteFuture();
+  if (std::exchange(in_exchange_, false)) {
+    idle_since_ = Instant::Now();
+    set_->EndExchange(this);
+  }
   DropGeneration();
+}
+
+// Whether the next request has come, or may still be on its way.
+bool Connection::MayGetRequest() {
+  char byte = 0;
+  return Instant::Now() < idle_since_ + kRequestTime ||
+         recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 // Cancels the generation if it still runs, and stops watching the client.
@@ -494,6 +519,7 @@ void Connection::Linger() {
   beast::error_code error;
   stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
   if (error) return Close();
+  is_lingering_ = true;
   stream_.expires_after(absl::ToChronoNanoseconds(kLingerTime));
   OnLingered({});
 }
@@ -509,8 +535,11 @@ void Connection::OnLingered(beast::error_code error) {
                           }));
 }
 
+// An exchange that has not ended counts as given up by the client.
 void Connection::Close() {
   stream_.close();
+  is_lingering_ = false;
+  if (in_exchange_) Log(kClientGone);
   EndExchange();
 }
 
@@ -529,7 +558,7 @@ void Connection::Log(int status) {
                     " completion_tokens=", summary.completion_tokens,
                     " finish=", summary.finish_reason.empty() ? "none" : summary.finish_reason);
   }
-  spdlog::info("{}", line);
+  tandem::Log(LogLevel::kInfo, line);
   set_->service().CountAnswer(request_, status);
 }
 

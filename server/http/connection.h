@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/instant.h"
 #include "server/api/served_request.h"
 #include "server/api/service.h"
 #include "server/asio.h"
@@ -27,6 +28,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start();
   void Refuse();  // answers 503 without reading, because there are too many connections
   void Stop();    // closes the connection and cancels its generation
+  // Ends what the connection does. Call repeatedly until the connection has closed:
+  //   a generation fails with `why`
+  //   an exchange that does not end soon is given up, because its client does not read or send
+  //   without an exchange, `closes_idle` closes the connection unless a request may be on its way
+  void End(const absl::Status& why, bool closes_idle);
 
  private:
   using Parser = http::request_parser<http::string_body>;
@@ -69,6 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool BeginExchange();
   void EndExchange();
+  bool MayGetRequest();
   void DropGeneration();
   void Linger();
   void OnLingered(beast::error_code error);
@@ -88,6 +95,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ByteBudget::Share large_body_;  // for its body, or for the answer made from the body
   uint64_t exchange_ = 0;         // number of the current exchange
   bool in_exchange_ = false;
+  bool is_lingering_ = false;
+  Instant idle_since_ = Instant::Now();
+  Instant given_up_at_ = Instant::InfiniteFuture();  // when End gives the exchange up
   bool keep_alive_ = false;
   unsigned http_version_ = 11;
   std::shared_ptr<ServedRequest> generation_;

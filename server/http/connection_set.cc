@@ -86,16 +86,22 @@ absl::Status ConnectionSet::TooManyConnections() const {
 }
 
 void ConnectionSet::StopAll() {
+  for (const auto& connection : All()) connection->Stop();
+}
+
+void ConnectionSet::EndAll(const absl::Status& why, bool closes_idle) {
+  for (const auto& connection : All()) connection->End(why, closes_idle);
+}
+
+std::vector<std::shared_ptr<Connection>> ConnectionSet::All() const {
   std::vector<std::shared_ptr<Connection>> connections;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [pointer, entry] : open_) {
-      if (std::shared_ptr<Connection> connection = entry.connection.lock()) {
-        connections.push_back(std::move(connection));
-      }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [pointer, entry] : open_) {
+    if (std::shared_ptr<Connection> connection = entry.connection.lock()) {
+      connections.push_back(std::move(connection));
     }
   }
-  for (const auto& connection : connections) connection->Stop();
+  return connections;
 }
 
 }  // namespace tandem

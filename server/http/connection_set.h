@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -49,6 +50,8 @@ class ConnectionSet {
   void MakeRoom();
   // Closes all connections now and cancels their generations.
   void StopAll();
+  // Calls Connection::End for all connections.
+  void EndAll(const absl::Status& why, bool closes_idle);
 
   // Returns false if `connection` has already been closed to make room.
   bool BeginExchange(Connection* connection);
@@ -67,6 +70,7 @@ class ConnectionSet {
   net::thread_pool* waiting_work() { return waiting_work_; }
 
  private:
+  std::vector<std::shared_ptr<Connection>> All() const;
   struct Entry {
     std::weak_ptr<Connection> connection;
     uint64_t turn = 0;  // increases with the time of the last request, or of connecting

@@ -269,20 +269,68 @@ TEST_F(Endings, DrainFinishesRunningRequestsAndRefusesNewOnes) {
   EXPECT_THAT(answer, HasSubstr("[DONE]"));
 }
 
-TEST_F(Endings, DrainEndsAtItsTimeoutOrOnStopNow) {
-  for (const bool is_told : {false, true}) {
+// Row 204 of the bug catalogue. The engine ends the requests after the clients have their answers.
+TEST_F(Endings, RunningRequestsFailAtTheEndOfADrainAndOnStopNow) {
+  const absl::Status lost = absl::UnavailableError("rank 1 has ended");
+  const struct {
+    bool drains;
+    bool stops;
+    std::string message;
+  } cases[] = {{true, false, "the server is stopping"},
+               {true, true, "rank 1 has ended"},
+               {false, true, "rank 1 has ended"}};
+  for (const auto& c : cases) {
     ManualEngine engine;
     ServerOptions options = TestServerOptions();
-    options.drain_timeout = is_told ? absl::Hours(1) : absl::Milliseconds(20);
+    options.drain_timeout = c.stops ? absl::Hours(1) : absl::Milliseconds(20);
     const auto server = StartServer(&engine, options);
-    Client client(server->port(), "/v1/completions", kWhole);
+    Client late(server->port());
+    Client whole(server->port(), "/v1/completions", kWhole);
     engine.RequestOf(1);
-    server->Drain();
-    if (is_told) server->StopNow();
-    engine.AwaitCancel(1);
-    engine.End(1, FinishReason::kCancelled);
+    Client waiting(server->port(), "/v1/completions", kStream);
+    engine.RequestOf(2);
+    Client stream(server->port(), "/v1/completions", kStream);
+    engine.Emit(3, "once");
+    EXPECT_THAT(stream.ReadUntil("once"), HasSubstr("200 OK"));
+    if (c.drains) server->Drain();
+    if (c.stops) server->StopNow(lost);
+    for (Client* client : {&whole, &waiting}) {
+      const Answer answer = client->Read();
+      EXPECT_EQ(answer.status, 503);
+      EXPECT_EQ(answer.error("message"), c.message);
+      EXPECT_TRUE(client->AwaitClose());
+    }
+    EXPECT_THAT(stream.ReadUntil("0\r\n\r\n"), HasSubstr(c.message));
+    EXPECT_EQ(stream.Ask("GET", "/ready").status, 503);
+    EXPECT_EQ(late.Ask("POST", "/v1/completions", kWhole).status, 503);
+    EXPECT_TRUE(late.AwaitClose());
+    const std::string metrics = tandem::Ask(server.get(), "GET", "/metrics").body;
+    EXPECT_THAT(metrics, HasSubstr("{path=\"/v1/completions\",status=\"200\"} 1"));
+    EXPECT_THAT(metrics, HasSubstr("{path=\"/v1/completions\",status=\"503\"} 3"));
+    for (const GenerationId id : {1, 2, 3}) {
+      engine.AwaitCancel(id);
+      engine.End(id, FinishReason::kCancelled);
+    }
     server->AwaitEnd();
   }
+}
+
+TEST_F(Endings, ClientsThatDoNotReadOrSendDoNotHoldAStop) {
+  options_.service.max_unread_bytes = 2 * kMuch;
+  Start();
+  Client reads_nothing(server_->port(), "/v1/completions", kStream);
+  EXPECT_TRUE(engine_.Emit(1, std::string(kMuch, 'x')));
+  Client sends_half(server_->port());
+  sends_half.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+      "Content-Length: 9\r\n\r\n");
+  EXPECT_THAT(sends_half.ReadUntil("Continue"), HasSubstr("100 Continue"));
+  const Instant start = Instant::Now();
+  server_->StopNow(ServerIsStopping());
+  engine_.AwaitCancel(1);
+  engine_.End(1, FinishReason::kCancelled);
+  server_->AwaitEnd();
+  EXPECT_LT(Instant::Now() - start, options_.limits.write_timeout / 2);
 }
 
 TEST_F(Endings, DestructionWaitsForGenerations) {

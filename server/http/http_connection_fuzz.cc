@@ -25,7 +25,6 @@
 #include "server/api/service.h"
 #include "server/asio.h"
 #include "server/http/connection.h"
-#include "spdlog/spdlog.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem {
@@ -283,14 +282,11 @@ Answers ReadAnswers(absl::string_view text) {
 // Returns the server's answers to `bytes` on one connection, sent `step` bytes at a time.
 std::string AnswersTo(absl::string_view bytes, size_t step) {
   static EchoEngine& engine = *new EchoEngine;
-  static Service& service = *[] {
-    spdlog::set_level(spdlog::level::off);
-    return new Service(
-        &engine,
-        {.model_name = "fuzz",
-         .sites = {.is_loopback = true, .allowed_hosts = {"a"}, .cors_origins = {"http://b"}},
-         .max_body_bytes = kMaxBody});
-  }();
+  static Service& service = *new Service(
+      &engine,
+      {.model_name = "fuzz",
+       .sites = {.is_loopback = true, .allowed_hosts = {"a"}, .cors_origins = {"http://b"}},
+       .max_body_bytes = kMaxBody});
   int fds[2];
   TANDEM_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   std::string answers;

@@ -11,9 +11,10 @@
 #include "absl/synchronization/notification.h"
 #include "base/guard.h"
 #include "base/instant.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "server/api/api_error.h"
 #include "server/asio.h"
-#include "spdlog/spdlog.h"
 
 namespace tandem {
 namespace {
@@ -74,7 +75,8 @@ class HttpServerImpl final : public HttpServer {
     }
     // The engine's callbacks use members that are about to be destroyed.
     while (!service_.admission().AwaitEmpty(kLongRound)) {
-      spdlog::warn("stopping sequences={}", service_.admission().num_inside());
+      Log(LogLevel::kWarning,
+          absl::StrCat("stopping sequences=", service_.admission().num_inside()));
       connections_.StopAll();
     }
     accept_loop_.stop();
@@ -91,18 +93,8 @@ class HttpServerImpl final : public HttpServer {
                  : absl::StrCat(options_.host, ":", port_);
   }
 
-  void Drain() override {
-    service_.admission().Close();
-    net::post(accept_loop_, [this] {
-      if (is_draining_) return;
-      is_draining_ = true;
-      deadline_ = Instant::Now() + options_.drain_timeout;
-      DrainStep();
-    });
-  }
-  void StopNow() override {
-    net::post(accept_loop_, [this] { deadline_ = Instant::InfinitePast(); });
-  }
+  void Drain() override { End(options_.drain_timeout, ServerIsStopping()); }
+  void StopNow(const absl::Status& why) override { End(absl::ZeroDuration(), why); }
   void AwaitEnd() override { ended_.WaitForNotification(); }
   Service& service() override { return service_; }
 
@@ -112,7 +104,10 @@ class HttpServerImpl final : public HttpServer {
   void Resume();
   void Accept();
   void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
+  void Add(tcp::socket socket);
+  void End(absl::Duration timeout, const absl::Status& why);
   void DrainStep();
+  void StopAccepting();
 
   const ServerOptions options_;
   const tcp::endpoint endpoint_;
@@ -134,6 +129,7 @@ class HttpServerImpl final : public HttpServer {
   uint64_t accept_turn_ = 0;  // number of the latest accept; only that one continues
   bool is_draining_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
+  absl::Status why_;  // the error of work that runs at the deadline
   absl::Notification ended_;
   std::vector<std::thread> threads_;
 };
@@ -167,7 +163,7 @@ void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
   for (;;) {
     const absl::Status status = Caught("handler", run);
     if (status.ok()) return;
-    spdlog::error("failed {}", std::string(status.message()));
+    Log(LogLevel::kError, absl::StrCat("failed ", status.message()));
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -190,36 +186,68 @@ void HttpServerImpl::Accept() {
 }
 
 void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
+  if (!error) Add(std::move(socket));
   if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
   if (error) {
     // Out of file descriptors, or the client left before it was accepted.
-    spdlog::warn("accept failed: {}", error.message());
+    Log(LogLevel::kWarning, absl::StrCat("accept failed: ", error.message()));
     connections_.MakeRoom();
     accept_timer_.expires_after(kPause);
     accept_timer_.async_wait([this](beast::error_code) { Resume(); });
     return;
   }
-  const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
-  connections_.Add(connection) ? connection->Start() : connection->Refuse();
   if (turn == accept_turn_) Accept();
 }
 
-// Ends the drain when no answer is pending, or at the deadline.
+void HttpServerImpl::Add(tcp::socket socket) {
+  const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
+  connections_.Add(connection) ? connection->Start() : connection->Refuse();
+}
+
+// Starts a drain, or brings the deadline of one forward.
+void HttpServerImpl::End(absl::Duration timeout, const absl::Status& why) {
+  service_.admission().Close();
+  net::post(accept_loop_, [this, timeout, why] {
+    const Instant deadline = Instant::Now() + timeout;
+    if (deadline < deadline_) {
+      deadline_ = deadline;
+      why_ = why;
+    }
+    if (!std::exchange(is_draining_, true)) DrainStep();
+  });
+}
+
+// Ends the drain in two phases. While requests run, new connections are accepted, so that their
+// requests are refused with 503. After that, and after the deadline, connections are ended. Clients
+// that always send a request more delay the second phase until the deadline.
 void HttpServerImpl::DrainStep() {
-  const bool is_idle = connections_.num_exchanges() == 0 && service_.admission().num_inside() == 0;
+  const bool has_sequences = service_.admission().num_inside() > 0;
   const bool is_late = Instant::Now() >= deadline_;
-  if (is_late) connections_.StopAll();
-  if (!is_idle) {
-    drain_timer_.expires_after(kDrainStep);
-    drain_timer_.async_wait([this](beast::error_code error) {
-      if (!error) DrainStep();
-    });
+  if (!has_sequences && !acceptor_.is_open() && connections_.size() == 0) {
+    if (!ended_.HasBeenNotified()) ended_.Notify();
     return;
   }
+  if (!has_sequences && (is_late || connections_.num_exchanges() == 0)) StopAccepting();
+  if (is_late || !acceptor_.is_open()) {
+    connections_.EndAll(why_, /*closes_idle=*/!acceptor_.is_open());
+  }
+  drain_timer_.expires_after(kDrainStep);
+  drain_timer_.async_wait([this](beast::error_code error) {
+    if (!error) DrainStep();
+  });
+}
+
+// Clients that the system has already accepted expect an answer.
+void HttpServerImpl::StopAccepting() {
+  if (!acceptor_.is_open()) return;
   beast::error_code error;
+  acceptor_.non_blocking(true, error);
+  while (!error) {
+    tcp::socket socket(*loops_[++accept_turn_ % loops_.size()]);
+    acceptor_.accept(socket, error);
+    if (!error) Add(std::move(socket));
+  }
   acceptor_.close(error);
-  connections_.StopAll();
-  if (!ended_.HasBeenNotified()) ended_.Notify();
 }
 
 }  // namespace

@@ -41,10 +41,12 @@ class HttpServer {
 
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // "127.0.0.1:8080"
-  // Refuses new work, lets running work finish within the drain timeout, and ends.
+  // Refuses new work, lets running work finish within the drain timeout, and ends. Work that is
+  // then still running fails with 503, or with an error event in a stream that has begun. Each
+  // client has a few seconds to read its answer.
   virtual void Drain() = 0;
-  // Ends a drain early.
-  virtual void StopNow() = 0;
+  // Drains without waiting for running work, which fails with `why`.
+  virtual void StopNow(const absl::Status& why) = 0;
   // Waits for the end of a drain.
   virtual void AwaitEnd() = 0;
   virtual Service& service() = 0;

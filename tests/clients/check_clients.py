@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -254,6 +255,7 @@ def check_disaggregating_router(checks, program, venvs):
         return
     options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
     workers = [*options, "--kv-transfer", "127.0.0.1:0"]
+    os.environ["TANDEM_KV_TRANSFER_SECRET"] = secrets.token_hex(32)
     with serving.Server(program, workers) as prefill, serving.Server(program, workers) as decode, serving.Server(program, options) as alone:
         with running_router(router, "--vllm-pd-disaggregation", "--prefill", prefill.url(), "--decode", decode.url()) as url:
             await_answer(url, {"model": "story", "prompt": "A", "max_tokens": 1})

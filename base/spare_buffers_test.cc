@@ -1,4 +1,4 @@
-#include "kvstore/spare_buffers.h"
+#include "base/spare_buffers.h"
 
 #include <cstddef>
 #include <utility>

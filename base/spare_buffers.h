@@ -1,5 +1,5 @@
-#ifndef TANDEM_KVSTORE_SPARE_BUFFERS_H_
-#define TANDEM_KVSTORE_SPARE_BUFFERS_H_
+#ifndef TANDEM_BASE_SPARE_BUFFERS_H_
+#define TANDEM_BASE_SPARE_BUFFERS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -54,4 +54,4 @@ class SpareBuffers {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KVSTORE_SPARE_BUFFERS_H_
+#endif  // TANDEM_BASE_SPARE_BUFFERS_H_

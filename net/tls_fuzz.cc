@@ -1,0 +1,28 @@
+// Feeds bytes to both sides of a handshake. Neither may finish: they do not have the key.
+#include <memory>
+#include <optional>
+
+#include "base/check.h"
+#include "net/secret_testing.h"
+#include "net/stream_testing.h"
+#include "net/tls_stream.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tandem;  // NOLINT(google-build-using-namespace)
+  static const PresharedKey& key = *new PresharedKey(DerivePresharedKey(kTestSecret, "fuzz", "a"));
+  static const TlsSettings& settings =
+      **new std::unique_ptr<TlsSettings>(*TlsSettings::Create([](absl::string_view identity) {
+        return identity == key.identity ? std::optional(key) : std::nullopt;
+      }));
+  if (size == 0) return 0;
+  Pipe up, down;
+  PipeStream wire(&up, &down);
+  up.bytes.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
+  up.is_ended = true;
+  const bool connects = data[0] % 2 == 0;
+  TlsStream stream = connects ? TlsStream(settings, &wire, key) : TlsStream(settings, &wire);
+  Moved::State state = Moved::kWaits;
+  for (int i = 0; i < 10 && state == Moved::kWaits; ++i) state = stream.Shake();
+  TANDEM_CHECK(state == Moved::kFailed && !stream.failure().ok());
+  return 0;
+}
