@@ -18,6 +18,15 @@ pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 # For the wire between processes: TLS.
 pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
+# UCX, for pages over RDMA (docs/scale_out.md). Only its headers: the library is loaded when an option
+# asks for it. Without, net/block_path_absent.cc.
+tandem_option(TANDEM_UCX "Let pages travel over RDMA by UCX" OFF)
+if(TANDEM_UCX)
+  pkg_check_modules(UCX ucx>=1.13)
+  if(NOT UCX_FOUND)
+    message(FATAL_ERROR "TANDEM_UCX: pkg-config finds no ucx >= 1.13: install libucx-dev, or set OFF")
+  endif()
+endif()
 find_path(TANDEM_XXHASH_INCLUDE xxhash.h REQUIRED)
 mark_as_advanced(TANDEM_XXHASH_INCLUDE)
 # For events of the cache and messages between workers: ZeroMQ, and its C++ interface and MessagePack

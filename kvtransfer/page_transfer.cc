@@ -4,6 +4,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/instant.h"
 #include "base/log.h"
@@ -156,6 +157,15 @@ absl::Status Check(const PageTransfer::Options& options, const Address& address)
     return FieldError("kv_transfer", absl::StrCat("must have 1 to ", kMaxPools, " pools, got ",
                                                   options.pools.size()));
   }
+  if (options.fabric != "tcp" && options.fabric != "ucx") {
+    return FieldError("kv_transfer_fabric",
+                      absl::StrCat("must be tcp or ucx, got ", options.fabric));
+  }
+  if (options.fabric != "tcp" && address.address().is_loopback()) {
+    return FieldError("kv_transfer_fabric",
+                      absl::StrCat("must be tcp at a loopback address, got ", options.fabric,
+                                   " at ", address.address().to_string()));
+  }
   if (options.timeout <= absl::ZeroDuration() || options.offered.lease < absl::Milliseconds(1)) {
     return FieldError("kv_transfer", "the timeout must be positive, and leases at least 1 ms");
   }
@@ -183,8 +193,10 @@ absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::O
                 .pools = options.pools,
                 .lease_ms = absl::ToInt64Milliseconds(options.offered.lease)},
       .offered = options.offered,
-      .timeout = options.timeout});
+      .timeout = options.timeout,
+      .fabric = options.fabric});
   const absl::Status started = thread->Start();
+  if (absl::StartsWith(started.message(), "kv_transfer_fabric")) return started;
   if (!started.ok()) {
     return absl::Status(started.code(), absl::StrCat("kv_transfer: ", started.message()));
   }

@@ -22,18 +22,19 @@ namespace tandem {
 class PageTransfer {
  public:
   struct Options {
-    std::string host;    // the address to listen on, at which other workers reach this one
-    int port = 0;        // 0: any free port
-    std::string secret;  // shared by all workers (ParseSecrets)
-    std::string peers;   // as Networks::Parse reads them; empty: Networks::Around(host)
-    std::string fabric = "tcp";
-    std::vector<PoolId> pools;  // pools whose pages may be sent: the target's, then the draft's
+    std::string host;            // the address to listen on, at which other workers reach this one
+    int port = 0;                // 0: any free port
+    std::string secret;          // shared by all workers (ParseSecrets)
+    std::string peers;           // as Networks::Parse reads them; empty: Networks::Around(host)
+    std::string fabric = "tcp";  // what carries pages: "tcp", or "ucx" for RDMA, not on loopback
+    std::vector<PoolId> pools;   // pools whose pages may be sent: the target's, then the draft's
     OfferedPages::Options offered;
     // How long a peer may be silent while a reply or a page is due, connecting included.
     absl::Duration timeout = absl::Seconds(5);
   };
-  // Returns INVALID_ARGUMENT for invalid options, and UNAVAILABLE if it cannot listen. Messages
-  // name `kv_transfer` or `kv_transfer_secret`, the value and the rule.
+  // Returns INVALID_ARGUMENT for invalid options, and UNAVAILABLE if it cannot listen, and the
+  // errors of BlockPath::Open. Messages name `kv_transfer` or another option, the value and the
+  // rule.
   static absl::StatusOr<std::unique_ptr<PageTransfer>> Open(const Options& options);
   virtual ~PageTransfer() = default;
 

@@ -187,6 +187,19 @@ TEST(PageTransferOpen, RejectsInvalidOptions) {
   EXPECT_EQ(PageTransfer::Open(options).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST(PageTransferOpen, RefusesAFabricAtALoopbackAddress) {
+  PageTransfer::Options options = LoopbackOptions();
+  options.fabric = "ucx";
+  EXPECT_EQ(PageTransfer::Open(options).status().message(),
+            "kv_transfer_fabric: must be tcp at a loopback address, got ucx at 127.0.0.1");
+  options.fabric = "udp";
+  EXPECT_EQ(PageTransfer::Open(options).status().message(),
+            "kv_transfer_fabric: must be tcp or ucx, got udp");
+  options.fabric = "ucx";
+  options.host = "192.0.2.1";  // reserved for documentation (RFC 5737)
+  EXPECT_TRUE(absl::StartsWith(PageTransfer::Open(options).status().message(), "kv_transfer"));
+}
+
 TEST(PageTransferOpen, RefusesAPortInUse) {
   const auto first = OpenLoopback();
   PageTransfer::Options options = LoopbackOptions();

@@ -75,8 +75,13 @@ absl::Status TransferThread::Open() {
                   .secrets = options_.secrets,
                   .address = options_.address,
                   .accepts = [this](absl::string_view scope) { return scope == engine_id(); },
-                  .timeout = options_.timeout},
+                  .timeout = options_.timeout,
+                  .fabric = options_.fabric},
                  this));
+  if (options_.fabric != "tcp") {
+    Log(LogLevel::kInfo, absl::StrCat("kv transfer: fabric=", options_.fabric,
+                                      ": whoever reaches this fabric controls the process"));
+  }
   port_ = link_->address().port();
   return absl::OkStatus();
 }

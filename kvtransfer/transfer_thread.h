@@ -46,6 +46,7 @@ class TransferThread final : private LinkEvents {
     Hello hello;
     OfferedPages::Options offered;
     absl::Duration timeout;
+    std::string fabric = "tcp";  // LinkOptions::fabric
   };
   explicit TransferThread(Options options);
   ~TransferThread() override;

@@ -1,11 +1,10 @@
 #include "kvtransfer/wire_messages.h"
 
-#include <algorithm>
 #include <msgpack.hpp>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "base/guard.h"
+#include "base/string_view.h"
 
 namespace tandem {
 namespace {
@@ -24,16 +23,10 @@ struct FieldCounter {
 struct FieldWriter {
   Packer* packer;
 
-  void operator()(int64_t number) { packer->pack(number); }
-  void operator()(uint64_t number) { packer->pack(number); }
-  void operator()(const std::string& text) { packer->pack(text); }
+  void operator()(const auto& field) { packer->pack(field); }
   template <typename Kind>
   void operator()(const DigestId<Kind>& id) {
-    (*this)(id.bytes);
-  }
-  void operator()(const PartHasher::Digest& bytes) {
-    packer->pack_bin(bytes.size());
-    packer->pack_bin_body(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    packer->pack(id.bytes);
   }
   template <typename Kind>
   void operator()(const std::vector<DigestId<Kind>>& ids) {
@@ -42,62 +35,29 @@ struct FieldWriter {
   }
 };
 
-// Reads fields. Sets `is_good` to false if a field does not have the expected type.
+// Reads fields. Throws an exception if one is missing or has another type.
 struct FieldReader {
   absl::Span<const msgpack::object> fields;
   size_t next = 0;
-  bool is_good = true;
 
-  const msgpack::object* Next(msgpack::type::object_type type) {
-    if (!is_good || next == fields.size() || fields[next].type != type) {
-      is_good = false;
-      return nullptr;
-    }
-    return &fields[next++];
-  }
-  void operator()(uint64_t& number) {
-    const auto* field = Next(msgpack::type::POSITIVE_INTEGER);
-    if (field != nullptr) number = field->via.u64;
-  }
-  void operator()(int64_t& number) {
-    uint64_t positive = 0;
-    (*this)(positive);
-    is_good = is_good && positive <= uint64_t{INT64_MAX};
-    number = static_cast<int64_t>(positive);
-  }
-  void operator()(std::string& text) {
-    const auto* field = Next(msgpack::type::STR);
-    if (field != nullptr) text.assign(field->via.str.ptr, field->via.str.size);
-  }
+  const msgpack::object& Next() { return fields.at(next++); }
+  void operator()(auto& field) { Next().convert(field); }
   template <typename Kind>
   void operator()(DigestId<Kind>& id) {
-    (*this)(id.bytes);
-  }
-  void operator()(PartHasher::Digest& bytes) {
-    const auto* field = Next(msgpack::type::BIN);
-    is_good = is_good && field->via.bin.size == bytes.size();
-    if (!is_good) return;
-    std::copy_n(reinterpret_cast<const std::byte*>(field->via.bin.ptr), bytes.size(),
-                bytes.begin());
+    Next().convert(id.bytes);
   }
   template <typename Kind>
   void operator()(std::vector<DigestId<Kind>>& ids) {
-    const auto* field = Next(msgpack::type::ARRAY);
-    if (field == nullptr) return;
-    FieldReader each{.fields = {field->via.array.ptr, field->via.array.size}};
-    ids.resize(each.fields.size());
+    const auto objects = Next().as<std::vector<msgpack::object>>();
+    FieldReader each{.fields = objects};
+    ids.resize(objects.size());
     for (auto& id : ids) each(id);
-    is_good = each.is_good;
   }
 };
 
-template <typename Visitor>
-void Visit(Visitor& visit, Hello& hello) {
+void Visit(auto& visit, Hello& hello) {
   std::string magic(kMagic);
   visit(magic);
-  if constexpr (std::is_same_v<Visitor, FieldReader>) {
-    visit.is_good = visit.is_good && magic == kMagic;
-  }
   visit(hello.version);
   visit(hello.engine_id);
   visit(hello.peer_engine_id);
@@ -120,36 +80,27 @@ void Visit(auto& visit, Finish& finish) {
   visit(finish.reason);
 }
 
-// Reads a message of the type whose index in WireMessage is `number`.
+// Reads a message of the type whose index in WireMessage is `number`; nothing if there is none.
 template <size_t kPlace = 0>
-bool ReadNumbered(uint64_t number, FieldReader* reader, WireMessage* message) {
-  if constexpr (kPlace == std::variant_size_v<WireMessage>) {
-    return false;
-  } else {
+void ReadNumbered(uint64_t number, FieldReader* reader, WireMessage* message) {
+  if constexpr (kPlace < std::variant_size_v<WireMessage>) {
     if (number != kPlace) return ReadNumbered<kPlace + 1>(number, reader, message);
     Visit(*reader, message->emplace<kPlace>());
-    return reader->is_good && reader->next == reader->fields.size();
   }
 }
 
-absl::Status NotAMessage() { return absl::InvalidArgumentError("it sent a malformed message"); }
-
-absl::StatusOr<WireMessage> DecodeFields(absl::Span<const std::byte> bytes) {
+WireMessage DecodeFields(absl::Span<const std::byte> bytes) {
   // Limits on arrays, maps, strings, binaries, extensions and depth.
   const msgpack::unpack_limit limit(kMaxKeys, 0, kMaxNameBytes, sizeof(PartHasher::Digest), 0, 3);
   const char* const data = reinterpret_cast<const char*>(bytes.data());
-  size_t end = 0;
   const msgpack::object_handle handle =
-      msgpack::unpack(data, bytes.size(), end, nullptr, nullptr, limit);
-  const msgpack::object& object = handle.get();
-  if (end != bytes.size() || object.type != msgpack::type::ARRAY) return NotAMessage();
-  FieldReader reader{.fields = {object.via.array.ptr, object.via.array.size}};
+      msgpack::unpack(data, bytes.size(), nullptr, nullptr, limit);
+  const auto objects = handle->as<std::vector<msgpack::object>>();
+  FieldReader reader{.fields = objects};
   uint64_t number = 0;
   reader(number);
   WireMessage message;
-  if (!reader.is_good || !ReadNumbered(number, &reader, &message)) return NotAMessage();
-  const auto* hello = std::get_if<Hello>(&message);
-  if (hello != nullptr && hello->pools.size() > kMaxPools) return NotAMessage();
+  ReadNumbered(number, &reader, &message);
   return message;
 }
 
@@ -173,10 +124,19 @@ std::string Encode(WireMessage message) {
 }
 
 absl::StatusOr<WireMessage> Decode(absl::Span<const std::byte> bytes) {
-  if (bytes.size() > kMaxMessageBytes) return NotAMessage();
-  absl::StatusOr<WireMessage> message = NotAMessage();
+  const absl::Status malformed = absl::InvalidArgumentError("it sent a malformed message");
+  if (bytes.size() > kMaxMessageBytes) return malformed;
+  WireMessage message;
   // The library throws an exception for bytes that are not MessagePack.
-  Caught("kv transfer", [&] { message = DecodeFields(bytes); }).IgnoreError();
+  if (!Caught("kv transfer", [&] { message = DecodeFields(bytes); }).ok()) return malformed;
+  // So a message has one form only: unknown numbers, other sizes of integers, and bytes that follow
+  // are refused.
+  if (Encode(message) != View(bytes)) return malformed;
+  const auto* const hello = std::get_if<Hello>(&message);
+  if (hello != nullptr && (hello->pools.size() > kMaxPools || hello->lease_ms < 0))
+    return malformed;
+  const auto* const finish = std::get_if<Finish>(&message);
+  if (finish != nullptr && finish->num_sent < 0) return malformed;
   return message;
 }
 

@@ -15,7 +15,7 @@ inline std::vector<std::string> Attacks() {
   const std::string magic("\x78\x56\x34\x12\xbe\xba\xfe\xca", 8);
   const auto number = [](uint64_t value, int bytes) {
     std::string text;
-    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 255);
+    for (int i = 0; i < bytes; ++i, value >>= 8) text += static_cast<char>(value & 255);
     return text;
   };
   std::string noise;

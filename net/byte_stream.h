@@ -25,8 +25,9 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
   virtual Moved Read(absl::Span<std::byte> into) = 0;
-  // After kWaits, the next call must begin with the same bytes, and as many.
   virtual Moved Write(absl::Span<const std::byte> bytes) = 0;
+  // Sends what Write has kept back. kSome: nothing is left.
+  virtual Moved Flush() { return {.state = Moved::kSome}; }
   // Why a call has returned kFailed.
   virtual absl::Status failure() const = 0;
 };

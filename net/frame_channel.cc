@@ -9,7 +9,9 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kRecordBytes = 16384;  // of TLS
+constexpr size_t kStagedBytes = size_t{16} << 10;  // of messages, written together
+constexpr size_t kSmallBlock = size_t{4} << 10;    // copied, to share a record with its header
+constexpr size_t kChunkBytes = size_t{256} << 10;  // of a block, without a copy
 constexpr size_t kTurnBytes = size_t{1}
                               << 20;  // limit of one Flush or Receive, so that others have a turn
 constexpr size_t kMaxReasonBytes = 1024;
@@ -58,6 +60,13 @@ absl::Status FrameChannel::SendMessage(absl::string_view bytes) { return Queue(k
 
 absl::Status FrameChannel::SendBeat() { return Queue(kBeat, ""); }
 
+absl::Status FrameChannel::SendPath(uint64_t token, absl::string_view address) {
+  std::string bytes;
+  Append(token, &bytes);
+  absl::StrAppend(&bytes, address);
+  return Queue(kPath, bytes);
+}
+
 absl::Status FrameChannel::SendEnd(const absl::Status& why) {
   std::string bytes;
   Append(static_cast<uint32_t>(why.raw_code()), &bytes);
@@ -78,7 +87,7 @@ void FrameChannel::SendBlock(const BlockHeader& header, absl::Span<const std::by
 void FrameChannel::Stage() {
   num_staged_written_ = 0;
   if (!messages_.empty()) {
-    staged_ = messages_.substr(0, kRecordBytes);
+    staged_ = messages_.substr(0, kStagedBytes);
     messages_.erase(0, staged_.size());
     // A message may be in several records; blocks wait for its end.
     return;
@@ -91,15 +100,23 @@ void FrameChannel::Stage() {
   for (const uint64_t number : {block.header.tag, block.header.index, block.header.checksum}) {
     Append(number, &staged_);
   }
-  const size_t first = std::min(block.bytes.size(), kRecordBytes - staged_.size());
+  const size_t first = block.bytes.size() <= kSmallBlock ? block.bytes.size() : 0;
   staged_.append(reinterpret_cast<const char*>(block.bytes.data()), first);
   block.num_written = first;
 }
 
 absl::Status FrameChannel::Flush() {
+  const absl::Status status = WriteFrames();
+  const Moved flushed = stream_.Flush();
+  has_kept_back_ = flushed.state == Moved::kWaits;
+  return !status.ok() || flushed.state != Moved::kFailed ? status : stream_.failure();
+}
+
+// Writes frames until the stream accepts no more, or up to a limit.
+absl::Status FrameChannel::WriteFrames() {
   size_t budget = kTurnBytes;
   can_flush_ = false;
-  while (has_unsent()) {
+  while (has_frames()) {
     const bool is_within_block = !blocks_.empty() && blocks_.front().has_begun;
     if (staged_.empty() && !is_within_block) Stage();
     absl::Span<const std::byte> next;
@@ -107,7 +124,7 @@ absl::Status FrameChannel::Flush() {
       next = {reinterpret_cast<const std::byte*>(staged_.data()), staged_.size()};
       next.remove_prefix(num_staged_written_);
     } else {
-      next = blocks_.front().bytes.subspan(blocks_.front().num_written, kRecordBytes);
+      next = blocks_.front().bytes.subspan(blocks_.front().num_written, kChunkBytes);
     }
     size_t written = 0;
     if (!next.empty()) {
@@ -130,7 +147,7 @@ absl::Status FrameChannel::Flush() {
       events_.OnBlockSent(size);
     }
     if (written >= budget) {
-      can_flush_ = has_unsent();
+      can_flush_ = has_frames();
       return absl::OkStatus();
     }
     budget -= written;
@@ -147,7 +164,7 @@ void FrameChannel::Expect(Part part, size_t num_bytes) {
 }
 
 absl::Span<std::byte> FrameChannel::Target() {
-  static thread_local std::array<std::byte, kRecordBytes> unwanted;
+  static thread_local std::array<std::byte, kStagedBytes> unwanted;
   if (part_ != Part::kRest) return absl::MakeSpan(head_).subspan(received_, wanted_ - received_);
   if (type_ != kBlock) return absl::MakeSpan(message_).subspan(received_, wanted_ - received_);
   if (buffer_ == nullptr)
@@ -159,16 +176,18 @@ absl::Span<std::byte> FrameChannel::Target() {
 absl::Status FrameChannel::Receive() {
   size_t budget = kTurnBytes;
   can_receive_ = false;
+  has_received_ = false;
   while (!has_stopped_) {
     if (received_ < wanted_) {
       const absl::Span<std::byte> into = Target();
-      const Moved moved = stream_.Read(into.subspan(0, budget));
+      const Moved moved = stream_.Read(into.subspan(0, std::max(budget, kChunkBytes)));
       if (moved.state == Moved::kWaits) return absl::OkStatus();
       if (moved.state == Moved::kFailed) return stream_.failure();
       if (moved.state == Moved::kEnded) {
         return absl::UnavailableError("it has closed the connection");
       }
       heard_ = Instant::Now();
+      has_received_ = true;
       if (part_ == Part::kHeader && received_ == 0) began_ = heard_;
       received_ += moved.size;
       budget -= std::min(budget, moved.size);
@@ -189,6 +208,13 @@ absl::Status FrameChannel::TakePart() {
   return TakeFrame();
 }
 
+// Returns the limit of a frame that is not a block, without its header.
+size_t FrameChannel::MostBytes(uint32_t type) const {
+  if (type == kMessage) return is_admitted_ ? kMaxMessageBytes : kMaxGreetingBytes;
+  if (type == kPath) return sizeof(uint64_t) + kMaxPathBytes;
+  return type == kEnd ? kCodeBytes + kMaxReasonBytes : 0;
+}
+
 absl::Status FrameChannel::TakeHeader() {
   rest_ = Load<uint32_t>(head_.data());
   const auto type = Load<uint32_t>(head_.data() + 4);
@@ -197,9 +223,9 @@ absl::Status FrameChannel::TakeHeader() {
     Expect(Part::kBlockHeader, kBlockHeaderBytes);
     return absl::OkStatus();
   }
-  const size_t most = type == kMessage ? (is_admitted_ ? kMaxMessageBytes : kMaxGreetingBytes)
-                                       : (type == kEnd ? kCodeBytes + kMaxReasonBytes : 0);
-  if ((type != kMessage && type != kEnd && type != kBeat) || rest_ > most) return Malformed();
+  const bool is_known =
+      type == kMessage || type == kEnd || type == kBeat || (type == kPath && is_admitted_);
+  if (!is_known || rest_ > MostBytes(type)) return Malformed();
   Expect(Part::kRest, rest_);
   message_.resize(rest_);
   return absl::OkStatus();
@@ -224,6 +250,12 @@ absl::Status FrameChannel::TakeFrame() {
     events_.OnMessage(message_);
   } else if (type_ == kBlock && std::exchange(buffer_, nullptr) != nullptr) {
     events_.OnBlockReceived(block_);
+  } else if (type_ == kPath) {
+    if (message_.size() <= sizeof(uint64_t)) return Malformed();
+    events_.OnPath(
+        Load<uint64_t>(message_.data()),
+        absl::string_view(reinterpret_cast<const char*>(message_.data()), message_.size())
+            .substr(sizeof(uint64_t)));
   } else if (type_ == kEnd) {
     if (message_.size() < kCodeBytes) return Malformed();
     const auto code = Load<uint32_t>(message_.data());

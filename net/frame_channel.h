@@ -41,6 +41,8 @@ class FrameEvents {
   virtual void OnBlockReceived(const BlockHeader& header) = 0;
   // All bytes of a block have been given to the stream. Must not call the channel.
   virtual void OnBlockSent(size_t size) = 0;
+  // The peer offers another way for blocks (net/block_path.h).
+  virtual void OnPath(uint64_t /*token*/, absl::string_view /*address*/) {}
 };
 
 // Sends and receives frames over a stream:
@@ -54,11 +56,12 @@ class FrameChannel {
 
   static constexpr size_t kMaxMessageBytes = size_t{64} << 10;
   static constexpr size_t kMaxGreetingBytes = size_t{4} << 10;
+  static constexpr size_t kMaxPathBytes = size_t{16} << 10;      // of an address
   static constexpr size_t kMaxUnsentMessages = size_t{1} << 20;  // bytes
   static constexpr size_t kMaxUnwantedBlocks = size_t{4} << 20;  // bytes in a row
   static constexpr size_t kGrowth = size_t{4} << 20;             // of a buffer
 
-  // Allows longer messages, and blocks. Before, the peer may send its greeting only.
+  // Allows longer messages, blocks and paths. Before, the peer may send its greeting only.
   void Admit() { is_admitted_ = true; }
   // Ignores what else has arrived.
   void Stop() { has_stopped_ = true; }
@@ -66,6 +69,7 @@ class FrameChannel {
   // Each returns UNAVAILABLE if the peer does not read.
   absl::Status SendMessage(absl::string_view bytes);
   absl::Status SendBeat();
+  absl::Status SendPath(uint64_t token, absl::string_view address);
   // The last frame: says why this side ends the connection.
   absl::Status SendEnd(const absl::Status& why);
   // `bytes` are valid as long as `owner` lives.
@@ -80,15 +84,17 @@ class FrameChannel {
   // Returns an error if the peer takes too long for a frame, or accepts no bytes.
   absl::Status CheckDeadlines(Instant now) const;
 
-  bool has_unsent() const { return !staged_.empty() || !messages_.empty() || !blocks_.empty(); }
+  bool has_unsent() const { return has_kept_back_ || has_frames(); }
   // Whether the last Flush or Receive stopped at its limit, so that it can go on at once.
   bool can_go_on() const { return can_flush_ || can_receive_; }
   bool has_ended() const { return has_ended_; }
+  // Whether the last Receive read anything.
+  bool has_received() const { return has_received_; }
   // When the last byte arrived.
   Instant heard() const { return heard_; }
 
  private:
-  enum Type : uint8_t { kMessage = 1, kBlock = 2, kEnd = 3, kBeat = 4 };
+  enum Type : uint8_t { kMessage = 1, kBlock = 2, kEnd = 3, kBeat = 4, kPath = 5 };
   enum class Part { kHeader, kBlockHeader, kRest };
   static constexpr size_t kHeaderBytes = 8;
   static constexpr size_t kBlockHeaderBytes = 3 * sizeof(uint64_t);
@@ -100,12 +106,15 @@ class FrameChannel {
     bool has_begun = false;
   };
 
+  bool has_frames() const { return !staged_.empty() || !messages_.empty() || !blocks_.empty(); }
+  absl::Status WriteFrames();
   absl::Status Queue(Type type, absl::string_view bytes);
   void Stage();
   absl::Span<std::byte> Target();
   absl::Status TakePart();
   absl::Status TakeHeader();
   absl::Status TakeBlockHeader();
+  size_t MostBytes(uint32_t type) const;
   absl::Status TakeFrame();
   void Expect(Part part, size_t num_bytes);
 
@@ -117,6 +126,8 @@ class FrameChannel {
   bool has_ended_ = false;
   bool can_flush_ = false;
   bool can_receive_ = false;
+  bool has_received_ = false;
+  bool has_kept_back_ = false;  // the stream
 
   // ---- To the peer ----
   std::string messages_;  // whole frames

@@ -31,6 +31,9 @@ struct Memory : FrameEvents {
     got.push_back(absl::StrCat("block ", header.tag, " ", AsText(*buffer)));
   }
   void OnBlockSent(size_t size) override { sent.push_back(size); }
+  void OnPath(uint64_t token, absl::string_view address) override {
+    got.push_back(absl::StrCat("path ", token, " ", address));
+  }
 
   bool wants_blocks = true;
   size_t first_bytes = size_t{1} << 30;  // of a buffer
@@ -111,6 +114,15 @@ TEST(FrameChannel, OneTurnIsBounded) {
   EXPECT_TRUE(channels.of_b.got.empty());
 }
 
+TEST(FrameChannel, CarriesAddressesOfPaths) {
+  Channels channels;
+  const std::string address(FrameChannel::kMaxPathBytes, 'p');
+  ASSERT_TRUE(channels.a.SendPath(7, address).ok());
+  ASSERT_TRUE(channels.a.Flush().ok());
+  ASSERT_TRUE(channels.b.Receive().ok());
+  EXPECT_THAT(channels.of_b.got, ElementsAre(absl::StrCat("path 7 ", address)));
+}
+
 TEST(FrameChannel, WhatIsNotAFrameIsRefused) {
   for (const bool is_admitted : {false, true}) {
     for (const std::string& bytes :
@@ -118,6 +130,7 @@ TEST(FrameChannel, WhatIsNotAFrameIsRefused) {
           Frame(1, is_admitted ? (64 << 10) + 1 : (4 << 10) + 1), Frame(2, 23), Frame(3, 2000),
           Frame(3, 3, "abc"), Frame(3, 4, std::string(4, '\0')),
           Frame(3, 4, std::string("\x11\0\0\0", 4)), Frame(4, 1), std::string(8, '\xff'),
+          Frame(5, is_admitted ? 8 + (16 << 10) + 1 : 9), Frame(5, 8, "no place"),
           std::string("\x01\0\0\0\x01\x01\0\0", 8), std::string("GET / HTTP/1.1\r\n\r\n")}) {
       Channels channels(is_admitted);
       channels.Put(bytes);

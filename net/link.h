@@ -26,12 +26,17 @@ using LinkId = int64_t;
 struct LinkOptions {
   std::string service{};               // DerivePresharedKey; only links of one service connect
   std::vector<std::string> secrets{};  // ParseSecrets; the first is used for connecting
-  std::optional<Address> address{};    // where to listen; without it nobody can connect
+  std::optional<Address> address{};    // where to listen; empty: it accepts no connection
   // Whether this side accepts connections whose keys have this scope.
   std::function<bool(absl::string_view scope)> accepts{};
   // How long a peer may be silent, and how long each step of a new connection may take. Links send
   // signs of life, whatever their users do.
   absl::Duration timeout = absl::Seconds(5);
+  // What carries blocks between two sides that both have it: "tcp", or "ucx" (net/block_path.h).
+  // Frames carry them elsewhere, and after a path has failed.
+  std::string fabric = "tcp";
+  // Of UCX. These open no port of TCP; tests name others, which need no device.
+  std::string fabric_transports = "rc,ud";
 };
 
 // Callbacks for events on connections. Called within Link::Progress.
@@ -42,7 +47,8 @@ class LinkEvents {
   // of each side is its greeting; Link::Admit allows the rest. On the side that listens, this is
   // the first event of a connection.
   virtual void OnOpened(LinkId link, const std::string& peer, absl::string_view scope) = 0;
-  // A stranger, or a peer with another secret, has tried to connect.
+  // A stranger, or a peer with another secret, has tried to connect. Called ten times a second at
+  // most.
   virtual void OnRefused(const std::string& peer, const absl::Status& why) = 0;
   // As for FrameEvents.
   virtual void OnMessage(LinkId link, absl::Span<const std::byte> bytes) = 0;
@@ -55,15 +61,16 @@ class LinkEvents {
   virtual void OnClosed(LinkId link, const absl::Status& why, bool is_peers) = 0;
 };
 
-// Connections over TCP with TLS 1.3 (net/tls_stream.h). Messages arrive in order, and so do blocks;
-// messages overtake blocks. One thread makes all calls, Open included; only Wake may be called by
-// other threads.
+// Connections over TCP, whose bytes are sealed with keys of a TLS 1.3 handshake
+// (net/tls_handshake.h, net/sealed_stream.h). Messages arrive in order, and so do blocks; messages
+// overtake blocks. A fabric also lets blocks overtake each other and messages. One thread makes all
+// calls, Open included; only Wake may be called by other threads.
 //
 // Strangers may reach the port: they cost memory and time within fixed limits, and cannot keep
-// others out. The peer that has the secret is trusted with what it sends, not with this process.
+// others out. The peer that has the secret is trusted with its data, not with this process.
 class Link {
  public:
-  // Returns UNAVAILABLE if it cannot listen.
+  // Returns UNAVAILABLE if it cannot listen, and the errors of BlockPath::Open.
   static absl::StatusOr<std::unique_ptr<Link>> Open(const LinkOptions& options, LinkEvents* events);
   // Closes all connections, without OnClosed.
   virtual ~Link() = default;

@@ -154,6 +154,17 @@ TEST(Link, TellsWhyItCloses) {
   EXPECT_TRUE(a.closed.empty());
 }
 
+// The thread of a link asks for news, makes progress and waits: a Wake in between must not be lost.
+TEST(Link, AWakeIsSeenByProgressOrByWait) {
+  Side a("a");
+  a.link->Progress();
+  EXPECT_FALSE(a.link->Progress());
+  a.link->Wake();
+  EXPECT_TRUE(a.link->Progress());
+  a.link->Wake();
+  a.link->Wait(absl::InfiniteDuration());
+}
+
 TEST(Link, APeerThatEndsIsNoticed) {
   Side a("a");
   auto b = std::make_unique<Side>("b");

@@ -68,22 +68,26 @@ std::string IdentityPrefix(absl::string_view service, absl::string_view scope) {
   return absl::StrCat(kWire, " ", service, " ", scope, " ");
 }
 
-PresharedKey DerivePresharedKey(absl::string_view secret, absl::string_view service,
-                                absl::string_view scope) {
-  const std::string info = absl::StrCat(service, absl::string_view("\0", 1), scope);
+void DeriveKey(absl::string_view key, absl::string_view info, absl::Span<uint8_t> derived) {
   std::array<char, 7> digest = {"SHA256"};
   const std::array<OSSL_PARAM, 5> params = {
       OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), 0),
-      Octets(OSSL_KDF_PARAM_KEY, secret), Octets(OSSL_KDF_PARAM_SALT, kSalt),
+      Octets(OSSL_KDF_PARAM_KEY, key), Octets(OSSL_KDF_PARAM_SALT, kSalt),
       Octets(OSSL_KDF_PARAM_INFO, info), OSSL_PARAM_construct_end()};
   const std::unique_ptr<EVP_KDF, decltype(&EVP_KDF_free)> hkdf(
       EVP_KDF_fetch(nullptr, "HKDF", nullptr), &EVP_KDF_free);
   TANDEM_CHECK(hkdf != nullptr);
   const std::unique_ptr<EVP_KDF_CTX, decltype(&EVP_KDF_CTX_free)> context(
       EVP_KDF_CTX_new(hkdf.get()), &EVP_KDF_CTX_free);
+  TANDEM_CHECK(EVP_KDF_derive(context.get(), derived.data(), derived.size(), params.data()) == 1);
+}
+
+PresharedKey DerivePresharedKey(absl::string_view secret, absl::string_view service,
+                                absl::string_view scope) {
   // The key, then four bytes that name it. HKDF's blocks of output tell nothing of each other.
   std::array<uint8_t, 36> derived;
-  TANDEM_CHECK(EVP_KDF_derive(context.get(), derived.data(), derived.size(), params.data()) == 1);
+  DeriveKey(secret, absl::StrCat(service, absl::string_view("\0", 1), scope),
+            absl::MakeSpan(derived));
   PresharedKey key;
   std::copy_n(derived.begin(), key.key.size(), key.key.begin());
   key.identity = IdentityPrefix(service, scope) +

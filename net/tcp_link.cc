@@ -1,29 +1,16 @@
+#include "net/tcp_link.h"
+
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <deque>
-#include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-#include "base/instant.h"
+#include "base/log.h"
 #include "base/status_macros.h"
-#include "net/asio.h"
-#include "net/byte_stream.h"
-#include "net/frame_channel.h"
-#include "net/link.h"
-#include "net/secret.h"
-#include "net/tls_stream.h"
 
 namespace tandem {
 namespace {
@@ -35,22 +22,25 @@ using ip::tcp;
 // Limits on what strangers can take. A waiting handshake has 42 KB.
 constexpr int kMaxNew = 64;
 constexpr int kMaxNewOfSite = 8;
-constexpr int kMaxOpen = 256;
 constexpr int kShakesPerTurn = 4;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kHellosPerSecond = 200;
+constexpr int kRefusalsPerTick = 2;  // that are reported, so that strangers do not fill the log
 constexpr size_t kMaxHelloBytes = 2048;
-constexpr size_t kRecordHeaderBytes = 5;
-constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
 constexpr absl::Duration kMaxBetweenBeats = absl::Seconds(1);
 constexpr absl::Duration kLinger = absl::Seconds(1);
+
+// Returns the scope in a key's identity (net/secret.h).
+absl::string_view ScopeOf(absl::string_view identity) {
+  identity = identity.substr(0, identity.rfind(' '));
+  return identity.substr(identity.rfind(' ') + 1);
+}
 
 absl::Status CannotReach(const error_code& error) {
   return absl::UnavailableError(absl::StrCat("it cannot be reached: ", error.message()));
 }
 
-// What the first bytes of a stranger look like to a worker of wire version 1, which answers them
-// with this refusal: a length, and MessagePack's [2, text].
+// The refusal that a worker of wire version 1 understands: a length, and MessagePack's [2, text].
 std::string RefusalOfVersion1() {
   const std::string text = "it speaks TLS 1.3 (Tandem's wire version 2)";
   const std::string message =
@@ -63,162 +53,14 @@ bool IsVersion1(absl::Span<const std::byte> head) {
          head[4] == std::byte{0x97};  // an array of a Hello's 7 parts
 }
 
-// The bytes of a socket. Those of the first record's header are read before TLS begins.
-class SocketStream final : public ByteStream {
- public:
-  explicit SocketStream(tcp::socket* socket) : socket_(*socket) {}
-
-  // Reads the first record's header. kSome: it is complete.
-  Moved::State ReadHead() {
-    while (num_head_ < head_.size()) {
-      const Moved moved = ReadSocket(absl::MakeSpan(head_).subspan(num_head_));
-      if (moved.state != Moved::kSome) return moved.state;
-      num_head_ += moved.size;
-    }
-    return Moved::kSome;
-  }
-  absl::Span<const std::byte> head() const { return head_; }
-
-  Moved Read(absl::Span<std::byte> into) override {
-    if (num_taken_ == num_head_) return ReadSocket(into);
-    const size_t size = std::min(into.size(), num_head_ - num_taken_);
-    std::copy_n(head_.begin() + num_taken_, size, into.begin());
-    num_taken_ += size;
-    return {.state = Moved::kSome, .size = size};
-  }
-  Moved Write(absl::Span<const std::byte> bytes) override {
-    return MovedBy(send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
-  }
-  absl::Status failure() const override { return failure_; }
-
- private:
-  Moved ReadSocket(absl::Span<std::byte> into) {
-    return MovedBy(recv(socket_.native_handle(), into.data(), into.size(), 0));
-  }
-  Moved MovedBy(ssize_t size) {
-    if (size > 0) return {.state = Moved::kSome, .size = static_cast<size_t>(size)};
-    if (size == 0) return {.state = Moved::kEnded};
-    if (errno == EAGAIN || errno == EINTR) return {.state = Moved::kWaits};
-    failure_ =
-        absl::UnavailableError(absl::StrCat("the connection is lost: ", std::strerror(errno)));
-    return {.state = Moved::kFailed};
-  }
-
-  tcp::socket& socket_;
-  std::array<std::byte, kRecordHeaderBytes> head_ = {};
-  size_t num_head_ = 0;
-  size_t num_taken_ = 0;  // of these, by TLS
-  absl::Status failure_;
-};
-
-class TcpLink final : public Link {
- public:
-  TcpLink(const LinkOptions& options, LinkEvents* events)
-      : options_(options),
-        events_(*events),
-        tick_(std::min(options.timeout / 8, kMaxTick)),
-        work_(io_.get_executor()) {}
-  ~TcpLink() override;
-
-  absl::Status Start();
-
-  Address address() const override { return address_; }
-  LinkId Connect(const Address& address, absl::string_view scope) override;
-  void Admit(LinkId link) override;
-  void SendMessage(LinkId link, absl::string_view bytes) override;
-  void SendBlock(LinkId link, const BlockHeader& header, absl::Span<const std::byte> bytes,
-                 std::shared_ptr<const void> owner) override;
-  void Close(LinkId link, const absl::Status& why) override;
-  bool is_closing() const override;
-  bool Progress() override;
-  void Wait(absl::Duration at_most) override;
-  void Wake() override {
-    net::post(io_, [] {});
-  }
-
- private:
-  enum class State { kConnects, kSilent, kShakes, kGreets, kOpen, kEnds };
-  struct Connection final : FrameEvents {
-    Connection(TcpLink* owner, LinkId link, tcp::socket taken)
-        : owner(*owner), link(link), socket(std::move(taken)) {}
-
-    void OnMessage(absl::Span<const std::byte> bytes) override {
-      owner.events_.OnMessage(link, bytes);
-    }
-    BlockBuffer OnBlock(const BlockHeader& header, size_t size) override {
-      return owner.events_.OnBlock(link, header, size);
-    }
-    void OnBlockReceived(const BlockHeader& header) override {
-      owner.events_.OnBlockReceived(link, header);
-    }
-    void OnBlockSent(size_t size) override { owner.events_.OnBlockSent(link, size); }
-
-    bool is_new() const { return state < State::kGreets; }
-
-    TcpLink& owner;
-    const LinkId link;
-    tcp::socket socket;
-    SocketStream wire{&socket};
-    std::unique_ptr<TlsStream> tls;
-    std::unique_ptr<FrameChannel> frames;
-    std::string peer;
-    std::string site;  // its address, or its network; empty if this side connects
-    PresharedKey key;  // if this side connects
-    State state = State::kConnects;
-    Instant since = Instant::Now();  // of this state
-    Instant heard;                   // the peer, when last looked at
-    int num_silent_ticks = 0;
-    Instant next_beat;
-    bool is_ready = false;  // in ready_
-    bool waits_to_read = false;
-    bool waits_to_write = false;
-    bool has_shut_down = false;
-    absl::Status failure;  // of a call of the user
-  };
-  using ConnectionPtr = std::shared_ptr<Connection>;
-
-  ConnectionPtr Find(LinkId link) const;
-  ConnectionPtr Add(tcp::socket socket, const Address& peer);
-  void Enter(Connection* connection, State state);
-  void SetReady(Connection* connection);
-  void Watch(Connection* connection, bool to_write);
-  void AwaitStrangers();
-  void AcceptAll();
-  void MakeWay(const std::string& site);
-  void Serve(Connection* connection);
-  absl::Status ServeSilent(Connection* connection);
-  absl::Status Shake(Connection* connection);
-  absl::Status Exchange(Connection* connection);
-  void ServeEnd(Connection* connection);
-  void Fail(Connection* connection, const absl::Status& why);
-  void Tick(Instant now);
-  absl::Status CheckLimits(Connection* connection, Instant now);
-
-  const LinkOptions options_;
-  LinkEvents& events_;
-  const absl::Duration tick_;
-  std::unique_ptr<TlsSettings> tls_;
-  net::io_context io_{1};
-  net::executor_work_guard<net::io_context::executor_type> work_;
-  tcp::acceptor acceptor_{io_};
-  Address address_;
-  int spare_descriptor_ = -1;  // closed for a moment to refuse a connection when there is no other
-  bool is_accepting_ = false;
-  int max_open_ = kMaxOpen;
-  int hellos_left_ = 0;  // in this tick
-  LinkId last_link_ = 0;
-  absl::flat_hash_map<LinkId, ConnectionPtr> connections_;
-  std::deque<LinkId> ready_;
-  Instant next_tick_ = Instant::InfinitePast();
-};
+}  // namespace
 
 // ---- Beginning and end ----
 
 absl::Status TcpLink::Start() {
   ASSIGN_OR_RETURN(
       tls_, TlsSettings::Create([this](absl::string_view identity) -> std::optional<PresharedKey> {
-        absl::string_view scope = identity.substr(0, identity.rfind(' '));
-        scope = scope.substr(scope.rfind(' ') + 1);
+        const absl::string_view scope = ScopeOf(identity);
         if (!options_.accepts || !options_.accepts(scope)) return std::nullopt;
         for (const std::string& secret : options_.secrets) {
           PresharedKey key = DerivePresharedKey(secret, options_.service, scope);
@@ -226,6 +68,11 @@ absl::Status TcpLink::Start() {
         }
         return std::nullopt;
       }));
+  if (options_.fabric == "ucx") {
+    ASSIGN_OR_RETURN(path_, BlockPath::Open(options_.fabric_transports, this));
+    path_descriptor_.assign(path_->descriptor());
+    has_path_ = true;
+  }
   if (!options_.address.has_value()) return absl::OkStatus();
   rlimit files = {};
   // At most a quarter of the process's descriptors are for links.
@@ -257,11 +104,12 @@ absl::Status TcpLink::Start() {
 
 TcpLink::~TcpLink() {
   for (const auto& [link, connection] : connections_) {
-    if (connection->tls == nullptr) continue;
+    if (connection->frames == nullptr) continue;
     connection->frames->Flush().IgnoreError();
-    connection->tls->End();
+    connection->sealed->End();
   }
   connections_.clear();
+  if (path_ != nullptr) path_descriptor_.release();
   if (spare_descriptor_ >= 0) close(spare_descriptor_);
 }
 
@@ -328,7 +176,7 @@ LinkId TcpLink::Connect(const Address& address, absl::string_view scope) {
         if (result) {
           found->failure = CannotReach(result);
         } else {
-          found->tls = std::make_unique<TlsStream>(*tls_, &found->wire, found->key);
+          found->tls = std::make_unique<TlsHandshake>(*tls_, &found->wire, found->key);
           Enter(found.get(), State::kShakes);
         }
         SetReady(found.get());
@@ -341,6 +189,9 @@ void TcpLink::Admit(LinkId link) {
   if (connection == nullptr || connection->state != State::kGreets) return;
   connection->frames->Admit();
   Enter(connection.get(), State::kOpen);
+  if (!has_path_) return;
+  connection->failure.Update(connection->frames->SendPath(path_->Expect(link), path_->address()));
+  SetReady(connection.get());
 }
 
 void TcpLink::SendMessage(LinkId link, absl::string_view bytes) {
@@ -354,6 +205,9 @@ void TcpLink::SendBlock(LinkId link, const BlockHeader& header, absl::Span<const
                         std::shared_ptr<const void> owner) {
   const ConnectionPtr connection = Find(link);
   if (connection == nullptr || connection->frames == nullptr) return;
+  if (connection->uses_path && has_path_) {
+    return path_->SendBlock(link, header, bytes, std::move(owner));
+  }
   connection->frames->SendBlock(header, bytes, std::move(owner));
   SetReady(connection.get());
 }
@@ -447,7 +301,7 @@ void TcpLink::MakeWay(const std::string& site) {
 
 // ---- Progress ----
 
-// Waits for bytes that look like the first record of a handshake: what else strangers send costs
+// Waits for bytes that look like the first record of a handshake: other bytes of strangers cost
 // no more than a descriptor.
 absl::Status TcpLink::ServeSilent(Connection* connection) {
   const Moved::State state = connection->wire.ReadHead();
@@ -456,6 +310,8 @@ absl::Status TcpLink::ServeSilent(Connection* connection) {
     return absl::OkStatus();
   }
   if (state != Moved::kSome) return absl::CancelledError("it has closed the connection");
+  if (hellos_left_ == 0) return absl::OkStatus();  // until the next tick
+  --hellos_left_;
   const absl::Span<const std::byte> head = connection->wire.head();
   const size_t size = std::to_integer<size_t>(head[3]) << 8 | std::to_integer<size_t>(head[4]);
   const bool is_hello =
@@ -468,15 +324,13 @@ absl::Status TcpLink::ServeSilent(Connection* connection) {
     }
     return absl::InvalidArgumentError("it does not speak TLS 1.3");
   }
-  if (hellos_left_ == 0) return absl::OkStatus();  // until the next tick
-  --hellos_left_;
-  connection->tls = std::make_unique<TlsStream>(*tls_, &connection->wire);
+  connection->tls = std::make_unique<TlsHandshake>(*tls_, &connection->wire);
   Enter(connection, State::kShakes);
   return Shake(connection);
 }
 
 absl::Status TcpLink::Shake(Connection* connection) {
-  const Moved::State state = connection->tls->Shake();
+  const Moved::State state = connection->tls->Continue();
   if (state == Moved::kWaits) {
     Watch(connection, connection->tls->wants_to_write());
     return absl::OkStatus();
@@ -485,16 +339,17 @@ absl::Status TcpLink::Shake(Connection* connection) {
   const auto num_open = std::count_if(
       connections_.begin(), connections_.end(),
       [](const auto& entry) { return !entry.second->site.empty() && !entry.second->is_new(); });
+  const std::string identity = connection->tls->identity();
+  connection->sealed = std::make_unique<SealedStream>(&connection->wire, connection->tls->keys());
+  connection->tls = nullptr;
   connection->frames =
-      std::make_unique<FrameChannel>(connection->tls.get(), connection, options_.timeout);
+      std::make_unique<FrameChannel>(connection->sealed.get(), connection, options_.timeout);
   Enter(connection, State::kGreets);
   if (!connection->site.empty() && num_open >= max_open_) {
     Close(connection->link, absl::ResourceExhaustedError("it has too many connections"));
     return absl::OkStatus();
   }
-  absl::string_view identity = connection->tls->identity();
-  identity = identity.substr(0, identity.rfind(' '));
-  events_.OnOpened(connection->link, connection->peer, identity.substr(identity.rfind(' ') + 1));
+  events_.OnOpened(connection->link, connection->peer, ScopeOf(identity));
   SetReady(connection);
   return absl::OkStatus();
 }
@@ -508,7 +363,9 @@ absl::Status TcpLink::Exchange(Connection* connection) {
     SetReady(connection);
     return absl::OkStatus();
   }
-  Watch(connection, /*to_write=*/false);
+  if (!connection->waits_to_read && !std::exchange(connection->is_unwatched, true)) {
+    unwatched_.push_back(connection->link);
+  }
   if (connection->frames->has_unsent()) Watch(connection, /*to_write=*/true);
   return absl::OkStatus();
 }
@@ -519,7 +376,7 @@ void TcpLink::ServeEnd(Connection* connection) {
   if (!has_failed && connection->frames->has_unsent()) {
     connection->frames->can_go_on() ? SetReady(connection) : Watch(connection, /*to_write=*/true);
   } else if (!std::exchange(connection->has_shut_down, true)) {
-    connection->tls->End();
+    connection->sealed->End();
     error_code ignored;
     connection->socket.shutdown(tcp::socket::shutdown_send, ignored);
   }
@@ -541,7 +398,8 @@ void TcpLink::Fail(Connection* connection, const absl::Status& why) {
   connections_.erase(link);
   if (was_opened) {
     events_.OnClosed(link, why, is_peers);
-  } else if (!absl::IsCancelled(why)) {
+  } else if (!absl::IsCancelled(why) && refusals_left_ > 0) {
+    --refusals_left_;
     events_.OnRefused(connection->peer, why);
   }
 }
@@ -558,16 +416,64 @@ void TcpLink::Serve(Connection* connection) {
   if (!status.ok()) Fail(connection, status);
 }
 
+// ---- The path of blocks ----
+
+bool TcpLink::is_open(LinkId link) const {
+  const ConnectionPtr connection = Find(link);
+  return connection != nullptr && connection->state == State::kOpen;
+}
+
+void TcpLink::OnPathReached(LinkId link) { Find(link)->uses_path = true; }
+
+void TcpLink::OnPathFailed(LinkId link, const absl::Status& why) {
+  const ConnectionPtr connection = Find(link);
+  if (connection->uses_path) {
+    connection->path_failure = why;
+    connection->path_failed = Instant::Now();
+  } else if (!std::exchange(has_warned_, true)) {
+    Log(LogLevel::kWarning, absl::StrCat("fabric=", options_.fabric, " peer=", connection->peer,
+                                         " not reached, TCP carries its blocks: ", why.message()));
+  }
+}
+
+BlockBuffer TcpLink::OnPathBlock(LinkId link, const BlockHeader& header, size_t size) {
+  return is_open(link) ? events_.OnBlock(link, header, size) : nullptr;
+}
+
+void TcpLink::OnPathBlockReceived(LinkId link, const BlockHeader& header) {
+  if (is_open(link)) events_.OnBlockReceived(link, header);
+}
+
+void TcpLink::OnPathBlockSent(LinkId link, size_t size) {
+  if (is_open(link)) events_.OnBlockSent(link, size);
+}
+
+// A peer that has ended breaks its path as well, which says nothing of other peers. So the path is
+// to blame only if the connection lives longer.
+absl::Status TcpLink::CheckPath(const Connection& connection, Instant now) {
+  if (connection.path_failure.ok() || now - connection.path_failed < kLinger) {
+    return absl::OkStatus();
+  }
+  if (std::exchange(has_path_, false)) {
+    Log(LogLevel::kWarning, absl::StrCat("fabric=", options_.fabric, " peer=", connection.peer,
+                                         " failed, TCP carries blocks from now on: ",
+                                         connection.path_failure.message()));
+  }
+  return connection.path_failure;
+}
+
 bool TcpLink::Progress() {
   const Instant now = Instant::Now();
   if (next_tick_ <= now || now + 2 * tick_ < next_tick_) {
     next_tick_ = now + tick_;
     Tick(now);
   }
-  io_.poll();
-  if (ready_.empty()) return false;
+  // A Wake counts, so that the caller does not wait after it.
+  bool is_any = io_.poll() > 0;
+  is_any = (path_ != nullptr && path_->Progress()) || is_any;
   std::deque<LinkId> ready;
   ready.swap(ready_);
+  is_any = is_any || !ready.empty();
   int num_shakes = 0;
   for (const LinkId link : ready) {
     const ConnectionPtr connection = Find(link);
@@ -580,7 +486,17 @@ bool TcpLink::Progress() {
       Serve(connection.get());
     }
   }
-  return true;
+  // Asking a socket costs less than watching it, as long as there is an answer.
+  std::vector<LinkId> unwatched;
+  unwatched.swap(unwatched_);
+  for (const LinkId link : unwatched) {
+    const ConnectionPtr connection = Find(link);
+    if (connection == nullptr) continue;
+    connection->is_unwatched = false;
+    Serve(connection.get());
+    is_any = is_any || connection->frames->has_received();
+  }
+  return is_any;
 }
 
 absl::Status TcpLink::CheckLimits(Connection* connection, Instant now) {
@@ -598,6 +514,7 @@ absl::Status TcpLink::CheckLimits(Connection* connection, Instant now) {
                            now - heard >= options_.timeout;
     if (is_silent) return late("it has been silent");
     RETURN_IF_ERROR(connection->frames->CheckDeadlines(now));
+    RETURN_IF_ERROR(CheckPath(*connection, now));
     if (now < connection->next_beat) return absl::OkStatus();
     connection->next_beat = now + std::min(options_.timeout / 8, kMaxBetweenBeats);
     SetReady(connection);
@@ -609,6 +526,7 @@ absl::Status TcpLink::CheckLimits(Connection* connection, Instant now) {
 }
 
 void TcpLink::Tick(Instant now) {
+  refusals_left_ = kRefusalsPerTick;
   hellos_left_ =
       std::max<int>(1, static_cast<int>(kHellosPerSecond * absl::ToDoubleSeconds(tick_)));
   std::vector<ConnectionPtr> all;
@@ -627,6 +545,20 @@ void TcpLink::Tick(Instant now) {
 
 void TcpLink::Wait(absl::Duration at_most) {
   if (!ready_.empty()) return;
+  for (const LinkId link : unwatched_) {
+    const ConnectionPtr connection = Find(link);
+    if (connection == nullptr) continue;
+    connection->is_unwatched = false;
+    Watch(connection.get(), /*to_write=*/false);
+  }
+  unwatched_.clear();
+  if (path_ != nullptr) {
+    if (!path_->Arm()) return;
+    if (!std::exchange(waits_for_path_, true)) {
+      path_descriptor_.async_wait(net::posix::stream_descriptor::wait_read,
+                                  [this](const error_code&) { waits_for_path_ = false; });
+    }
+  }
   const bool has_deadlines = !connections_.empty() || !is_accepting_;
   if (has_deadlines) at_most = std::min(at_most, tick_);
   if (at_most == absl::InfiniteDuration()) {
@@ -635,8 +567,6 @@ void TcpLink::Wait(absl::Duration at_most) {
     io_.run_one_for(absl::ToChronoMicroseconds(at_most));
   }
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Link>> Link::Open(const LinkOptions& options, LinkEvents* events) {
   auto link = std::make_unique<TcpLink>(options, events);

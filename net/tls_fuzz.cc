@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "net/secret_testing.h"
 #include "net/stream_testing.h"
-#include "net/tls_stream.h"
+#include "net/tls_handshake.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tandem;  // NOLINT(google-build-using-namespace)
@@ -20,9 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   up.bytes.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
   up.is_ended = true;
   const bool connects = data[0] % 2 == 0;
-  TlsStream stream = connects ? TlsStream(settings, &wire, key) : TlsStream(settings, &wire);
+  TlsHandshake stream =
+      connects ? TlsHandshake(settings, &wire, key) : TlsHandshake(settings, &wire);
   Moved::State state = Moved::kWaits;
-  for (int i = 0; i < 10 && state == Moved::kWaits; ++i) state = stream.Shake();
+  for (int i = 0; i < 10 && state == Moved::kWaits; ++i) state = stream.Continue();
   TANDEM_CHECK(state == Moved::kFailed && !stream.failure().ok());
   return 0;
 }

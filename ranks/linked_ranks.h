@@ -19,7 +19,7 @@ struct LinkedRankOptions {
   // "HOST:PORT": rank 0 listens there, and the others connect to it. For rank 0, port 0 means any
   // free port.
   std::string rendezvous{};
-  // A secret that all ranks share (net/secret.h); the traffic is encrypted (net/tls_stream.h).
+  // A secret that all ranks share (net/secret.h); the traffic is encrypted (net/sealed_stream.h).
   std::string secret{};
   std::string version{};  // version of the program, the same on all ranks; empty: this program's
   // A rank that sends no heartbeat for this long is given up. Heartbeats come from a separate

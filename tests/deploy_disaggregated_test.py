@@ -1,7 +1,7 @@
 """The files of deploy/ for separate prefill and decode workers: deploy_disaggregated_test.py TANDEM [unittest's arguments]
 
-Checks options, probes, ports, secrets, names and the router's arguments, like deploy_test.py does for the other files. The
-transfer's options are not checked, with a message, if this build's program does not have them. Each check sees a planted fault.
+Checks options, probes, ports, secrets, names and the router's arguments, like deploy_test.py does for the other files.
+Each check sees a planted fault.
 """
 import importlib.util
 import ipaddress
@@ -96,32 +96,11 @@ def secret_file():
     return file
 
 
-def has_transfer():
-    """Whether this program was built with the library that carries pages between workers."""
-    if "--kv-transfer" not in helped():
-        return False
-    try:
-        with secret_file() as secret, deploy.server(
-                ["serve", "--kv-transfer", "127.0.0.1:0", "--kv-transfer-secret-file", secret.name]):
-            return True
-    except AssertionError as error:
-        if "UCX" in str(error):
-            return False
-        raise
-
-
 def for_this_machine(arguments, secret):
-    """The transfer's options with an address and a secret of this machine, or without them."""
-    found, rest = [], list(arguments)
-    keep = has_transfer()
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--kv-transfer"):
-            found.append(word)
-            continue
-        given = {"--kv-transfer": "127.0.0.1:0", "--kv-transfer-secret-file": secret}.get(word, rest[0])
-        rest.pop(0)
-        found += [word, given] if keep else []
+    """The arguments with an address and a secret of this machine."""
+    found = list(arguments)
+    for option, given in (("--kv-transfer", "127.0.0.1:0"), ("--kv-transfer-secret-file", secret)):
+        found[found.index(option) + 1] = given
     return found
 
 
@@ -134,9 +113,6 @@ class Disaggregated(unittest.TestCase):
 
     def test_options_exist_in_the_program(self):
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped()))
-        if "--kv-transfer" not in known:
-            print("the transfer's options are not checked: this program does not have them", file=sys.stderr)
-            known |= {"--kv-transfer", "--kv-transfer-secret-file", "--kv-transfer-peers", "--kv-transfer-memory"}
         for where, (arguments, _) in workers().items():
             self.assertEqual(deploy.unknown_options(arguments, known), [], where)
         for where, arguments in routers().items():
@@ -221,9 +197,9 @@ class Disaggregated(unittest.TestCase):
 
     def test_the_network_lets_only_workers_fetch_pages(self):
         (policy,) = objects("NetworkPolicy").values()
-        allowed = {rule.get("ports", [{"port": "any"}])[0]["port"]: rule["from"][0]["podSelector"]["matchLabels"]["app"]
-                   for rule in policy["spec"]["ingress"]}
-        self.assertEqual(allowed, {"http": "tandem-router", "any": "tandem-worker"})
+        allowed = [(rule["from"][0]["podSelector"]["matchLabels"]["app"], [entry["port"] for entry in rule["ports"]])
+                   for rule in policy["spec"]["ingress"]]
+        self.assertEqual(allowed, [("tandem-router", ["http"]), ("tandem-worker", ["kv-transfer"])])
         labels = {pod_of(entry)["metadata"]["labels"]["app"] for entry in objects("StatefulSet").values()}
         self.assertEqual(labels, {policy["spec"]["podSelector"]["matchLabels"]["app"]})
         # The service of plain replicas does not select these pods either.

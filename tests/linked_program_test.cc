@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/message_socket.h"
-#include "ranks/linked_testing.h"
+#include "net/address.h"
 #include "tests/engine_testing.h"
 #include "tests/run_program.h"
 
@@ -27,10 +26,9 @@ Words Generate(const Words& more = {}) {
 }
 
 std::string FreeRendezvous() {
-  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused, "kv_transfer"));
-  const std::string address = ToString(LocalAddress(file));
-  close(file);
-  return address;
+  net::io_context io;
+  const Address any(net::ip::address_v4::loopback(), 0);
+  return ToString(net::ip::tcp::acceptor(io, any).local_endpoint());
 }
 
 constexpr char kSecret[] = "0123456789abcdef0123456789abcdef";
@@ -45,15 +43,7 @@ ProgramRun RunTwo(const Words& arguments, const std::string& more_of_one = "") {
       Joined(arguments, {"--world", "2", "--rendezvous", FreeRendezvous()}));
 }
 
-class LinkedProgram : public testing::Test {
- protected:
-  void SetUp() override {
-    const absl::Status status = JoinLinkedRanks({.rendezvous = "127.0.0.1:0"}).status();
-    if (absl::IsUnimplemented(status)) GTEST_SKIP() << status;
-  }
-};
-
-TEST_F(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
+TEST(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
   const JsonValue alone = RunJson(Generate());
   for (const Words& more : {Words{}, Words{"--draft-tensor-parallel"}}) {
     const ProgramRun run = RunTwo(Generate(more));
@@ -65,7 +55,7 @@ TEST_F(LinkedProgram, TwoProcessesWriteTheTextOfOne) {
   }
 }
 
-TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
+TEST(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
   const ProgramRun run =
       RunTwo(Generate(), absl::StrCat("--target ", ShippedModelPath("storyteller-1m")));
   EXPECT_EQ(run.exit_status, kExitFailed);
@@ -78,20 +68,20 @@ TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
 }
 
 // One machine has memory for many pages, the other does not have any for a page.
-TEST_F(LinkedProgram, EveryMachineLimitsTheNumberOfPages) {
+TEST(LinkedProgram, EveryMachineLimitsTheNumberOfPages) {
   const ProgramRun run = RunTwo(Generate(), "--kv-memory 1K");
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr("the machine of rank 1 has no memory for a page of 16 tokens"));
 }
 
-TEST_F(LinkedProgram, AnotherSecretIsRefused) {
+TEST(LinkedProgram, AnotherSecretIsRefused) {
   const ProgramRun run = RunScript(
       absl::StrCat("export TANDEM_RENDEZVOUS_SECRET=", kSecret, "; \"$0\" \"$@\" & zero=$!; ",
                    "TANDEM_RENDEZVOUS_SECRET=wrong", kSecret, " \"$0\" \"$@\" --rank 1; ",
                    "echo \"rank 1 ended: $?\" >&2; \"$0\" \"$@\" --rank 1; wait $zero"),
       Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret differs from ours"));
+  EXPECT_THAT(run.err, HasSubstr(": its secret differs from ours"));
   EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
 }
 

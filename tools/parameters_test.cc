@@ -78,6 +78,7 @@ TEST(Parameters, ReachTheEngineFromTheCommandLine) {
   flags.options.kv_store.clear();  // neither can be combined with ranks
   flags.options.kv_transfer.clear();
   flags.options.prefix_cache = true;
+  flags.options.rendezvous_secret = values["rendezvous_secret"];  // no option has the text itself
   EXPECT_TRUE(flags.options.Validate().ok()) << flags.options.Validate();
 }
 

@@ -8,9 +8,9 @@ namespace tandem::tidy {
 namespace {
 
 constexpr std::array<std::string_view, 21> kChain = {
-    "base",     "json",  "net",        "kernels", "kvcache",    "kvstore", "kvtransfer",
-    "kvevents", "ranks", "checkpoint", "text",    "constraint", "chat",    "model",
-    "draft",    "verify", "engine",    "proof",   "server",     "tools",   "bench"};
+    "base",     "json",   "net",        "kernels", "kvcache",    "kvstore", "kvtransfer",
+    "kvevents", "ranks",  "checkpoint", "text",    "constraint", "chat",    "model",
+    "draft",    "verify", "engine",     "proof",   "server",     "tools",   "bench"};
 
 // Folders outside the chain, which can use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};

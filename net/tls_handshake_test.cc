@@ -1,4 +1,4 @@
-#include "net/tls_stream.h"
+#include "net/tls_handshake.h"
 
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -19,15 +19,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kRecordsPerKey = 5000;
-
 std::unique_ptr<TlsSettings> SettingsFor(const PresharedKey& key) {
-  return *TlsSettings::Create(
-      [key](absl::string_view identity) -> std::optional<PresharedKey> {
-        if (identity != key.identity) return std::nullopt;
-        return key;
-      },
-      kRecordsPerKey);
+  return *TlsSettings::Create([key](absl::string_view identity) -> std::optional<PresharedKey> {
+    if (identity != key.identity) return std::nullopt;
+    return key;
+  });
 }
 
 // Both sides of a connection whose bytes can be looked at and changed.
@@ -42,8 +38,8 @@ struct TlsPair {
   std::pair<Moved::State, Moved::State> Shake() {
     Moved::State one = Moved::kWaits, two = Moved::kWaits;
     for (int i = 0; i < 10; ++i) {
-      if (one == Moved::kWaits) one = client.Shake();
-      if (two == Moved::kWaits) two = server.Shake();
+      if (one == Moved::kWaits) one = client.Continue();
+      if (two == Moved::kWaits) two = server.Continue();
     }
     return {one, two};
   }
@@ -52,7 +48,7 @@ struct TlsPair {
   PipeStream client_wire{&down, &up};
   PipeStream server_wire{&up, &down};
   std::unique_ptr<TlsSettings> settings;
-  TlsStream client, server;
+  TlsHandshake client, server;
 };
 
 const PresharedKey& Key() {
@@ -60,59 +56,49 @@ const PresharedKey& Key() {
   return key;
 }
 
-std::string ReadAll(ByteStream* stream, Moved::State* end = nullptr) {
-  std::string text;
-  for (;;) {
-    std::byte bytes[1000];
-    const Moved moved = stream->Read(bytes);
-    if (moved.state != Moved::kSome) {
-      if (end != nullptr) *end = moved.state;
-      return text;
-    }
-    text += AsText({bytes, moved.size});
-  }
-}
-
-void Write(ByteStream* stream, absl::string_view text) {
-  while (!text.empty()) {
-    const Moved moved = stream->Write(AsBytes(text.substr(0, 16384)));
-    ASSERT_EQ(moved.state, Moved::kSome);
-    text.remove_prefix(moved.size);
-  }
-}
-
-TEST(TlsStream, CarriesBytesInBothDirections) {
-  TlsPair pair(Key());
+TEST(TlsHandshake, GivesBothSidesTheSameKeysOnce) {
+  TlsPair pair(Key()), other(Key());
   ASSERT_EQ(pair.Shake(), std::pair(Moved::kSome, Moved::kSome));
+  ASSERT_EQ(other.Shake(), std::pair(Moved::kSome, Moved::kSome));
   EXPECT_EQ(pair.server.identity(), Key().identity);
-  const std::string text(100'000, 'x');
-  Write(&pair.client, text);
-  Write(&pair.server, "answer");
-  EXPECT_EQ(pair.up.bytes.find("xxxx"), std::string::npos);
-  EXPECT_EQ(ReadAll(&pair.server), text);
-  EXPECT_EQ(ReadAll(&pair.client), "answer");
+  const SealedStream::Keys one = pair.client.keys(), two = pair.server.keys();
+  EXPECT_EQ(one.to_peer, two.from_peer);
+  EXPECT_EQ(one.from_peer, two.to_peer);
+  EXPECT_NE(one.to_peer, one.from_peer);
+  EXPECT_NE(one.to_peer, other.client.keys().to_peer);
+  EXPECT_EQ(pair.up.bytes + pair.down.bytes, "");  // no tickets
 }
 
-TEST(TlsStream, WorksByteByByte) {
+TEST(TlsHandshake, LeavesTheBytesThatFollow) {
+  TlsPair pair(Key());
+  pair.client.Continue();
+  pair.server.Continue();
+  ASSERT_EQ(pair.client.Continue(), Moved::kSome);
+  pair.up.bytes += "sealed";
+  ASSERT_EQ(pair.server.Continue(), Moved::kSome);
+  EXPECT_EQ(pair.up.bytes, "sealed");
+}
+
+TEST(TlsHandshake, WorksByteByByte) {
   TlsPair pair(Key());
   pair.client_wire.most_at_once = pair.server_wire.most_at_once = 1;
   Moved::State one = Moved::kWaits, two = Moved::kWaits;
   while (one == Moved::kWaits || two == Moved::kWaits) {
-    if (one == Moved::kWaits) one = pair.client.Shake();
-    if (two == Moved::kWaits) two = pair.server.Shake();
+    if (one == Moved::kWaits) one = pair.client.Continue();
+    if (two == Moved::kWaits) two = pair.server.Continue();
   }
   EXPECT_EQ(std::pair(one, two), std::pair(Moved::kSome, Moved::kSome));
 }
 
-TEST(TlsStream, TheHelloIsSmallAndNamesTheKeyOnly) {
+TEST(TlsHandshake, TheHelloIsSmallAndNamesTheKeyOnly) {
   TlsPair pair(Key());
-  pair.client.Shake();
+  pair.client.Continue();
   EXPECT_LT(pair.up.bytes.size(), 400u);
   EXPECT_NE(pair.up.bytes.find("tandem/1 pages engine "), std::string::npos);
   EXPECT_EQ(pair.up.bytes.find(std::string(kTestSecret)), std::string::npos);
 }
 
-TEST(TlsStream, AnotherSecretIsRefusedOnBothSides) {
+TEST(TlsHandshake, AnotherSecretIsRefusedOnBothSides) {
   // An unknown identity, and the right identity with another key.
   PresharedKey forged = DerivePresharedKey(kOtherSecret, "pages", "engine");
   for (const bool has_identity : {false, true}) {
@@ -124,7 +110,7 @@ TEST(TlsStream, AnotherSecretIsRefusedOnBothSides) {
   }
 }
 
-TEST(TlsStream, EachServiceAndScopeHasAKeyOfItsOwn) {
+TEST(TlsHandshake, EachServiceAndScopeHasAKeyOfItsOwn) {
   for (const PresharedKey& other : {DerivePresharedKey(kTestSecret, "ranks", "engine"),
                                     DerivePresharedKey(kTestSecret, "pages", "another")}) {
     EXPECT_NE(other.key, Key().key);
@@ -186,12 +172,12 @@ bool Finishes(SSL_CTX* context) {
   for (int i = 0; i < 10 && state == Moved::kWaits; ++i) {
     SSL_do_handshake(rogue.ssl.get());
     rogue.Move(&pair.down, &pair.up);
-    state = pair.server.Shake();
+    state = pair.server.Continue();
   }
   return state == Moved::kSome;
 }
 
-TEST(TlsStream, OnlyTls13WithTheKeyAndAnEphemeralExchangeIsAccepted) {
+TEST(TlsHandshake, OnlyTls13WithTheKeyAndAnEphemeralExchangeIsAccepted) {
   EXPECT_TRUE(Finishes(RogueContext(true).get()));  // the checks below can fail
   EXPECT_FALSE(Finishes(RogueContext(false).get()));
   SslContext old = RogueContext(true);
@@ -207,7 +193,7 @@ TEST(TlsStream, OnlyTls13WithTheKeyAndAnEphemeralExchangeIsAccepted) {
 }
 
 // A server without the secret ignores the key and shows a certificate.
-TEST(TlsStream, ACertificateDoesNotReplaceTheKey) {
+TEST(TlsHandshake, ACertificateDoesNotReplaceTheKey) {
   EVP_PKEY* const key = EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256");
   X509* const certificate = X509_new();
   X509_set_version(certificate, 2);
@@ -223,7 +209,7 @@ TEST(TlsStream, ACertificateDoesNotReplaceTheKey) {
   Rogue rogue(context.get(), /*connects=*/false);
   Moved::State state = Moved::kWaits;
   for (int i = 0; i < 10 && state == Moved::kWaits; ++i) {
-    state = pair.client.Shake();
+    state = pair.client.Continue();
     rogue.Move(&pair.up, &pair.down);
     SSL_do_handshake(rogue.ssl.get());
     rogue.Move(&pair.up, &pair.down);
@@ -236,124 +222,44 @@ TEST(TlsStream, ACertificateDoesNotReplaceTheKey) {
 
 // Each worker's key has the name of the side that listens, so that a worker does not accept what it
 // has sent itself (RFC 9257, section 4.1).
-TEST(TlsStream, ReflectedBytesAreRefused) {
+TEST(TlsHandshake, ReflectedBytesAreRefused) {
   const PresharedKey to_other = DerivePresharedKey(kTestSecret, "pages", "other");
   TlsPair pair(to_other, Key());
-  pair.client.Shake();
-  EXPECT_EQ(pair.server.Shake(), Moved::kFailed);
+  pair.client.Continue();
+  EXPECT_EQ(pair.server.Continue(), Moved::kFailed);
 }
 
-TEST(TlsStream, ReplayedBytesAreRefused) {
+TEST(TlsHandshake, ReplayedBytesAreRefused) {
   TlsPair first(Key());
   std::string recorded;
-  first.client.Shake();
+  first.client.Continue();
   recorded += first.up.bytes;
-  first.server.Shake();
-  first.client.Shake();
-  recorded += first.up.bytes;
-  Write(&first.client, "hello");
+  first.server.Continue();
+  first.client.Continue();
   recorded += first.up.bytes;
   TlsPair second(Key());
   second.up.bytes = recorded;
-  EXPECT_NE(second.server.Shake(), Moved::kSome);
-  EXPECT_EQ(ReadAll(&second.server), "");
+  EXPECT_NE(second.server.Continue(), Moved::kSome);
 }
 
-TEST(TlsStream, EveryFlippedOrMissingByteIsNoticed) {
+TEST(TlsHandshake, EveryFlippedOrMissingByteIsNoticed) {
   TlsPair clean(Key());
-  clean.client.Shake();
+  clean.client.Continue();
   const size_t hello_bytes = clean.up.bytes.size();
   for (size_t i = 0; i < hello_bytes; ++i) {
     if (i == 2) continue;  // a record's minor version is ignored (RFC 8446, section 5.1)
     TlsPair pair(Key());
-    pair.client.Shake();
+    pair.client.Continue();
     pair.up.bytes[i] ^= 1;
     pair.Shake();
     // The random bytes of a hello are covered by the binder.
-    EXPECT_NE(pair.server.Shake(), Moved::kSome) << i;
+    EXPECT_NE(pair.server.Continue(), Moved::kSome) << i;
     TlsPair cut(Key());
-    cut.client.Shake();
+    cut.client.Continue();
     cut.up.bytes.resize(i);
     cut.up.is_ended = true;
-    EXPECT_EQ(cut.server.Shake(), Moved::kFailed) << i;
+    EXPECT_EQ(cut.server.Continue(), Moved::kFailed) << i;
   }
-}
-
-TEST(TlsStream, DamagedRepeatedAndCutRecordsAreNoticed) {
-  for (const int fault : {0, 1, 2, 3}) {
-    TlsPair pair(Key());
-    ASSERT_EQ(pair.Shake(), std::pair(Moved::kSome, Moved::kSome));
-    Write(&pair.client, "one");
-    const std::string one = pair.up.bytes;
-    Write(&pair.client, "two");
-    const std::string two = pair.up.bytes.substr(one.size());
-    if (fault == 0) pair.up.bytes[one.size() - 1] ^= 1;
-    if (fault == 1) pair.up.bytes = one + one;
-    if (fault == 2) pair.up.bytes = two + one;
-    if (fault == 3) pair.up.bytes.pop_back();
-    pair.up.is_ended = true;
-    Moved::State end = Moved::kSome;
-    const std::string read = ReadAll(&pair.server, &end);
-    EXPECT_EQ(read, fault == 1 || fault == 3 ? "one" : "") << fault;
-    EXPECT_EQ(end, Moved::kFailed) << fault;  // an end without close_notify, too
-  }
-}
-
-TEST(TlsStream, AnEndIsToldFromACut) {
-  TlsPair pair(Key());
-  ASSERT_EQ(pair.Shake(), std::pair(Moved::kSome, Moved::kSome));
-  pair.client.End();
-  pair.up.is_ended = true;
-  Moved::State end = Moved::kSome;
-  ReadAll(&pair.server, &end);
-  EXPECT_EQ(end, Moved::kEnded);
-}
-
-TEST(TlsStream, NoTicketsAreSent) {
-  TlsPair pair(Key());
-  ASSERT_EQ(pair.Shake(), std::pair(Moved::kSome, Moved::kSome));
-  EXPECT_EQ(pair.down.bytes, "");
-  Write(&pair.server, "x");
-  EXPECT_LT(pair.down.bytes.size(), 40u);  // one record: 5 + 1 + 1 + 16 bytes
-}
-
-TEST(TlsStream, KeysAreReplacedAndAFloodOfUpdatesIsRefused) {
-  SslContext context = RogueContext(true);
-  TlsPair pair(Key());
-  Rogue rogue(context.get(), /*connects=*/true);
-  Moved::State state = Moved::kWaits;
-  for (int i = 0; i < 10 && state == Moved::kWaits; ++i) {
-    SSL_do_handshake(rogue.ssl.get());
-    rogue.Move(&pair.down, &pair.up);
-    state = pair.server.Shake();
-  }
-  ASSERT_EQ(state, Moved::kSome);
-  const auto update = [&](int num_records) {
-    for (int i = 0; i < num_records; ++i) SSL_write(rogue.ssl.get(), "x", 1);
-    SSL_key_update(rogue.ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED);
-    SSL_write(rogue.ssl.get(), "y", 1);
-    rogue.Move(&pair.down, &pair.up);
-    Moved::State end = Moved::kSome;
-    ReadAll(&pair.server, &end);
-    return end;
-  };
-  EXPECT_EQ(update(1000), Moved::kWaits);
-  EXPECT_EQ(update(1000), Moved::kWaits);
-  EXPECT_EQ(update(10), Moved::kFailed);
-  EXPECT_TRUE(absl::IsPermissionDenied(pair.server.failure()));
-}
-
-TEST(TlsStream, ReplacesItsOwnKeysInTime) {
-  TlsPair pair(Key());
-  ASSERT_EQ(pair.Shake(), std::pair(Moved::kSome, Moved::kSome));
-  int64_t num_update_bytes = 0;
-  for (int64_t i = 0; i < kRecordsPerKey + 10; ++i) {
-    ASSERT_EQ(pair.client.Write(AsBytes("x")).state, Moved::kSome);
-    num_update_bytes += pair.up.bytes.size() > 23 ? 1 : 0;
-    std::byte one[2];
-    ASSERT_EQ(pair.server.Read(one).state, Moved::kSome);
-  }
-  EXPECT_EQ(num_update_bytes, 1);
 }
 
 }  // namespace
