@@ -52,7 +52,7 @@ class SessionTransfer {
 
 // Exchanges prompts' pages with other workers (EngineOptions::kv_transfer).
 //
-// A worker names a lease "w-" and 128 random bits, which nobody can guess. A name that a client
+// A worker names a lease "w-" and 128 random bits, which cannot be guessed. A name that a client
 // chooses is a name within its tenant (Request::cache_salt).
 class PromptTransfer {
  public:

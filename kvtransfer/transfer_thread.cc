@@ -80,7 +80,7 @@ absl::Status TransferThread::Open() {
                  this));
   if (options_.fabric != "tcp") {
     Log(LogLevel::kInfo, absl::StrCat("kv transfer: fabric=", options_.fabric,
-                                      ": whoever reaches this fabric controls the process"));
+                                      ": any process that reaches this fabric controls this one"));
   }
   port_ = link_->address().port();
   return absl::OkStatus();

@@ -31,8 +31,8 @@ class BlockPathEvents {
 };
 
 // Carries blocks between processes that have a connection, by UCX. It neither encrypts nor
-// authenticates: whoever reaches the fabric controls the process. Addresses and tokens travel over
-// the connection. One thread makes all calls.
+// authenticates: any process that reaches the fabric controls this one. Addresses and tokens travel
+// over the connection. One thread makes all calls.
 class BlockPath {
  public:
   // `transports`: names of UCX, separated by commas
@@ -43,7 +43,7 @@ class BlockPath {
   // Drops all links.
   virtual ~BlockPath() = default;
 
-  // Of this process, for its peers. At most FrameChannel::kMaxPathBytes.
+  // The address of this process, for its peers. At most FrameChannel::kMaxPathBytes.
   virtual const std::string& address() const = 0;
 
   // Allows the peer to send blocks. Returns the token that they must carry; blocks with other

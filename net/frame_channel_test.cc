@@ -123,7 +123,7 @@ TEST(FrameChannel, CarriesAddressesOfPaths) {
   EXPECT_THAT(channels.of_b.got, ElementsAre(absl::StrCat("path 7 ", address)));
 }
 
-TEST(FrameChannel, WhatIsNotAFrameIsRefused) {
+TEST(FrameChannel, BytesOfNoFrameAreRefused) {
   for (const bool is_admitted : {false, true}) {
     for (const std::string& bytes :
          {Frame(0, 0), Frame(5, 0), Frame(255, 4), Frame(1, 0xffffffff),

@@ -1,5 +1,5 @@
 // Feeds bytes of a peer to the frames of a connection, before and after its greeting. Checks the
-// limits on what it makes this side keep, and that what this side sends in answer can be read.
+// limits on the memory that this side takes for them, and that its own frames can be read.
 #include <algorithm>
 #include <memory>
 #include <string>

@@ -29,7 +29,7 @@ Address Loopback(int port = 0) {
   return *ParseAddress("127.0.0.1", port, Names::kRefused, "address");
 }
 
-// One side, which remembers its events. It admits everybody who says "hello".
+// One side, which remembers its events. It admits each peer that says "hello".
 struct Side final : LinkEvents {
   explicit Side(const std::string& scope, const std::string& secret = kTestSecret) {
     link = *Link::Open({.service = "test",
@@ -205,7 +205,7 @@ TEST(Link, APortWithoutAListenerCannotBeReached) {
 
 // ---- Strangers ----
 
-TEST(Link, StrangersHarmNobodyAndTakeNothing) {
+TEST(Link, StrangersDoNoHarmAndTakeNothing) {
   Side a("a"), b("b");
   Join(&a, &b);
   const int num_descriptors = NumDescriptors();

@@ -67,7 +67,7 @@ absl::StatusOr<TlsSettings::Context> TlsSettings::MakeContext(bool connects) con
   SSL_CTX_set_read_ahead(ctx, 0);
   if (connects) {
     SSL_CTX_set_psk_use_session_callback(ctx, &TlsHandshake::UseKey);
-    // A server without the key may show a certificate in its place. Nobody is trusted to issue one.
+    // A server without the key may show a certificate in its place. No issuer is trusted.
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, nullptr);
   } else {
     SSL_CTX_set_psk_find_session_callback(ctx, &TlsHandshake::TakeIdentity);
@@ -111,7 +111,7 @@ Moved::State TlsHandshake::Continue() {
   const unsigned long code = ERR_peek_error();
   switch (ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0) {
     // The alerts of a listening side that has no such identity, or another key; a certificate in
-    // place of the key; and what the listening side itself finds.
+    // place of the key; and the errors of the listening side itself.
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
     case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
     case SSL_R_CERTIFICATE_VERIFY_FAILED:

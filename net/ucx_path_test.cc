@@ -162,7 +162,7 @@ TEST(UcxPath, APeerThatEndsWhileBlocksAreOnTheirWayIsNoticed) {
   }
 }
 
-TEST(UcxPath, PathsThatEndWhileTheyAreMadeHarmNobody) {
+TEST(UcxPath, PathsThatEndWhileTheyAreMadeDoNoHarm) {
   for (int num_turns = 0; num_turns < 12; ++num_turns) {
     auto a = std::make_unique<PathEnd>();
     auto b = std::make_unique<PathEnd>();

@@ -422,7 +422,7 @@ BlockBuffer RankLink::OnBlock(LinkId link, const BlockHeader& header, size_t siz
   if (peer == peers_.end() || has_failed()) return nullptr;
   const bool is_numbered = header.tag < uint64_t{1} << (64 - kRankBits) &&
                            header.index < static_cast<uint64_t>(options_.world);
-  // Rank 0 sends on what the others have sent to it.
+  // Rank 0 forwards the payloads of the others.
   const bool is_its_own = rank() != 0 || static_cast<int>(header.index) == peer->second.rank;
   if (is_numbered && is_its_own) {
     const uint64_t index = IndexOf(header.tag, static_cast<int>(header.index));

@@ -141,7 +141,7 @@ class Victim:
         return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1]) << 10
 
     def faults(self):
-        """What has changed, after the connections of the attack have ended."""
+        """The changes, once the connections of the attack have ended."""
         found = []
         try:
             if self.answer() != self.expected:
@@ -244,7 +244,7 @@ class Relay(Listener):
 
     @staticmethod
     def _changed(what, record):
-        """What is sent now, and what is sent after the next record."""
+        """The bytes that are sent now, and those that are sent after the next record."""
         if what == "flip":
             place = random.Random(len(record)).randrange(5, len(record))
             return record[:place] + bytes([record[place] ^ 4]) + record[place + 1:], b""

@@ -34,7 +34,7 @@ from wire_attackers import HERE, MEGABYTE, Listener, Relay, Victim, listening_po
 TANDEM = ""
 NUM_SILENT = 2000
 SITES = [f"127.0.0.{number}" for number in range(2, 18)]  # where attacks come from; workers have 127.0.0.1
-# A stranger who sends a hello of another gets the answer to it, 225 bytes.
+# A stranger that sends the hello of another gets the answer to it, 225 bytes.
 MOST_ANSWER = 400
 # Small caches, so that the first rounds touch all of their memory.
 MEMORY = ["--kv-memory", "12M", "--kv-transfer-memory", "4M"]
