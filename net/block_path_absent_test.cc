@@ -1,13 +1,11 @@
 #include "gtest/gtest.h"
-#include "net/link.h"
+#include "net/block_path.h"
 
 namespace tandem {
 namespace {
 
 TEST(BlockPathAbsent, TheErrorSaysHowToBuildWithUcx) {
-  LinkOptions options;
-  options.fabric = "ucx";
-  EXPECT_EQ(Link::Open(options, nullptr).status(),
+  EXPECT_EQ(BlockPath::Open("", nullptr).status(),
             absl::UnimplementedError("kv_transfer_fabric: must be tcp: this build has no UCX; "
                                      "build with -DTANDEM_UCX=ON"));
 }

@@ -58,8 +58,9 @@ class FrameChannel {
   static constexpr size_t kMaxGreetingBytes = size_t{4} << 10;
   static constexpr size_t kMaxPathBytes = size_t{16} << 10;      // of an address
   static constexpr size_t kMaxUnsentMessages = size_t{1} << 20;  // bytes
-  static constexpr size_t kMaxUnwantedBlocks = size_t{4} << 20;  // bytes in a row
-  static constexpr size_t kGrowth = size_t{4} << 20;             // of a buffer
+  // Bytes in a row. A reader that stops has asked for 8 MiB, which may be on the way.
+  static constexpr size_t kMaxUnwantedBlocks = size_t{256} << 20;
+  static constexpr size_t kGrowth = size_t{4} << 20;  // of a buffer
 
   // Allows longer messages, blocks and paths. Before, the peer may send its greeting only.
   void Admit() { is_admitted_ = true; }

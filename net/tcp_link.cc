@@ -17,7 +17,6 @@ namespace {
 
 using boost::system::error_code;
 namespace ip = net::ip;
-using ip::tcp;
 
 // Limits on what strangers can take. A waiting handshake has 42 KB.
 constexpr int kMaxNew = 64;
@@ -407,12 +406,13 @@ void TcpLink::Fail(Connection* connection, const absl::Status& why) {
 void TcpLink::Serve(Connection* connection) {
   absl::Status status = connection->failure;
   if (connection->state == State::kEnds) return ServeEnd(connection);
-  if (status.ok() && connection->state == State::kSilent)
+  if (status.ok() && connection->state == State::kSilent) {
     status = ServeSilent(connection);
-  else if (status.ok() && connection->state == State::kShakes)
+  } else if (status.ok() && connection->state == State::kShakes) {
     status = Shake(connection);
-  else if (status.ok() && connection->state >= State::kGreets)
+  } else if (status.ok() && connection->state >= State::kGreets) {
     status = Exchange(connection);
+  }
   if (!status.ok()) Fail(connection, status);
 }
 

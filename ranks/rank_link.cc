@@ -24,7 +24,6 @@ namespace {
 using nlohmann::json;
 
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
-constexpr absl::Duration kMaxDrain = absl::Seconds(3);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 constexpr size_t kMaxReasonSize = 1024;
 // Number of polls of an idle link before its thread sleeps. Waking up takes some 50 us, and the
