@@ -9,9 +9,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/spare_buffers.h"
 #include "kvcache/kv_sequence.h"
 #include "kvstore/page_store.h"
-#include "base/spare_buffers.h"
 
 namespace tandem {
 

@@ -14,9 +14,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/spare_buffers.h"
 #include "kvstore/fetch.h"
 #include "kvstore/page_store.h"
-#include "base/spare_buffers.h"
 
 namespace tandem {
 
