@@ -12,8 +12,7 @@ namespace {
 constexpr size_t kStagedBytes = size_t{16} << 10;  // of messages, written together
 constexpr size_t kSmallBlock = size_t{4} << 10;    // copied, to share a record with its header
 constexpr size_t kChunkBytes = size_t{256} << 10;  // of a block, without a copy
-constexpr size_t kTurnBytes = size_t{1}
-                              << 20;  // limit of one Flush or Receive, so that others have a turn
+constexpr size_t kTurnBytes = size_t{1} << 20;     // of one Flush or Receive; then others' turn
 constexpr size_t kMaxReasonBytes = 1024;
 constexpr size_t kCodeBytes = 4;
 // The whole of a block may take this many times the time between two of its bytes, and as long as

@@ -103,7 +103,7 @@ TlsHandshake::~TlsHandshake() { SSL_free(ssl_); }
 Moved::State TlsHandshake::Continue() {
   ERR_clear_error();
   const int returned = SSL_do_handshake(ssl_);
-  // Without the key there is no reused session, whatever else the peer has shown.
+  // A session is reused only with the key, whatever else the peer has shown.
   if (returned == 1 && SSL_session_reused(ssl_) == 1) return Moved::kSome;
   const int error = SSL_get_error(ssl_, returned);
   wants_to_write_ = error == SSL_ERROR_WANT_WRITE;
