@@ -64,10 +64,6 @@ absl::StatusOr<std::vector<std::string>> ParseSecrets(absl::string_view text,
   return secrets;
 }
 
-std::string IdentityPrefix(absl::string_view service, absl::string_view scope) {
-  return absl::StrCat(kWire, " ", service, " ", scope, " ");
-}
-
 void DeriveKey(absl::string_view key, absl::string_view info, absl::Span<uint8_t> derived) {
   std::array<char, 7> digest = {"SHA256"};
   const std::array<OSSL_PARAM, 5> params = {
@@ -90,8 +86,8 @@ PresharedKey DerivePresharedKey(absl::string_view secret, absl::string_view serv
             absl::MakeSpan(derived));
   PresharedKey key;
   std::copy_n(derived.begin(), key.key.size(), key.key.begin());
-  key.identity = IdentityPrefix(service, scope) +
-                 absl::BytesToHexString({reinterpret_cast<const char*>(derived.data()) + 32, 4});
+  const absl::string_view name(reinterpret_cast<const char*>(derived.data()) + key.key.size(), 4);
+  key.identity = absl::StrCat(kWire, " ", service, " ", scope, " ", absl::BytesToHexString(name));
   OPENSSL_cleanse(derived.data(), derived.size());
   return key;
 }

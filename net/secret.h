@@ -25,13 +25,8 @@ struct PresharedKey {
   std::array<uint8_t, 32> key = {};
 };
 
-// The identity of a key without KEYID, which tells secrets apart.
-std::string IdentityPrefix(absl::string_view service, absl::string_view scope);
-
 // Derives a key from a secret by HKDF-SHA256 (RFC 5869).
-//   service: the purpose of the connection, such as "pages"; connections for different services
-//   have
-//            unrelated keys
+//   service: the purpose of the connection, such as "pages"; each service has keys of its own
 //   scope: for which side of which connection, such as the name of the process that listens
 PresharedKey DerivePresharedKey(absl::string_view secret, absl::string_view service,
                                 absl::string_view scope);

@@ -52,7 +52,7 @@ TEST(PresharedKeys, AreDerivedByHkdf) {
   const PresharedKey key = DerivePresharedKey(kFirst, "pages", "engine");
   EXPECT_EQ(HexOf(key), "a6753b1754c16886cd02187b8bd0b75ab78a06d52efe76f361dcfa76ef4eb011");
   EXPECT_EQ(key.identity, "tandem/1 pages engine 2c6371aa");
-  EXPECT_TRUE(absl::StartsWith(key.identity, IdentityPrefix("pages", "engine")));
+  EXPECT_TRUE(absl::StartsWith(key.identity, "tandem/1 pages engine "));
 }
 
 TEST(PresharedKeys, DifferInSecretServiceAndScope) {
