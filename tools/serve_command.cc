@@ -70,7 +70,6 @@ absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
   service.splits_reasoning = reasoning == "auto";
   service.prefix_cache = engine_options.prefix_cache;
-  service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
   if (generation_config == "auto") {
     ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
   }
@@ -191,8 +190,11 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
     signals.StopNow(why);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  ServerOptions server_options = flags.server;
+  server_options.service.system_fingerprint =
+      FingerprintOf(options, TANDEM_VERSION, engine->target_info().weights_form);
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                   HttpServer::Start(engine.get(), flags.server));
+                   HttpServer::Start(engine.get(), server_options));
   signals.SetServer(server.get());
   lost->has_served = true;
   if (!lost->why().ok()) server->StopNow(lost->why());  // a rank was lost before SetServer
