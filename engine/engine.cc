@@ -327,16 +327,19 @@ void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
 
 void EngineImpl::Work() {
   learned_.Recall(&policy_);
-  while (TakeNewWork()) {
-    Retire();  // before planning, so that cancelled sessions hold no pages in the round
-    ReportLoad();
-    if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
-    AnswerChecks();
-    const absl::Status status = Caught("round", [this] { Step(); });
+  for (bool goes_on = true; goes_on;) {
+    const absl::Status status = Caught("round", [&] {
+      goes_on = TakeNewWork();
+      Retire();  // before planning, so that cancelled sessions hold no pages in the round
+      if (!goes_on) return;
+      ReportLoad();
+      if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
+      AnswerChecks();
+      Step();
+    });
     if (!status.ok()) FailRunning(status);
-    if (parts_.events != nullptr) parts_.events->Flush();
+    if (parts_.events != nullptr) Attempt("kv events", [this] { parts_.events->Flush(); });
   }
-  Retire();
   learned_.Keep(&policy_, absl::ZeroDuration());
 }
 
@@ -349,6 +352,7 @@ bool EngineImpl::TakeNewWork() {
            checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
+  sessions_.reserve(sessions_.size() + submitted_.size());  // so that a throw moves none
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
   submitted_.clear();
   for (const auto& session : sessions_) {
@@ -412,7 +416,8 @@ void EngineImpl::Step() {
 // Called after an unexpected exception. Which caches are half written is not known, so every
 // running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
-  Log(LogLevel::kError, std::string(why.message()));
+  const absl::string_view reason = why.message();
+  Log(LogLevel::kError, {reason.data(), reason.size()});
   bool has_failed_any = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;
@@ -532,8 +537,11 @@ void EngineImpl::Retire() {
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  if (s.status.ok()) Deliver(&s);  // the text that was held back
-  s.completion.text = s.text->text();
+  const absl::Status status = Caught("request", [&] {
+    if (s.status.ok()) Deliver(&s);  // the text that was held back
+    s.completion.text = s.text->text();
+  });
+  if (s.status.ok()) s.status = status;
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());
   {

@@ -20,6 +20,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -127,9 +129,12 @@ class StopSignals {
         pthread_sigmask(SIG_SETMASK, &before_, nullptr);
         kill(getpid(), number);
       } else {
-        Log(LogLevel::kInfo,
-            absl::StrCat("stopping signal=", number, " now=", is_draining_ ? "true" : "false"));
-        is_draining_ ? server_->StopNow(ServerIsStopping()) : server_->Drain();
+        const auto stop = [&] {
+          Log(LogLevel::kInfo,
+              absl::StrCat("stopping signal=", number, " now=", is_draining_ ? "true" : "false"));
+          is_draining_ ? server_->StopNow(ServerIsStopping()) : server_->Drain();
+        };
+        while (!Attempt("stopping", stop)) absl::SleepFor(absl::Milliseconds(100));
         is_draining_ = true;
       }
     }
