@@ -155,6 +155,9 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   }
   fields.AllowOnly("annotations", {Json::array()});
   for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
+  for (const char* name : {"images", "tools"}) fields.AllowOnly(name, {Json::array()});
+  fields.AllowOnly("tool_name", {}, "name");
+  fields.AllowOnly("thinking", {}, "reasoning_content");
   parent->Fail(fields.Finish());
   messages->push_back(InOrderOf(object, std::move(message)));
 }
@@ -183,9 +186,6 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   if (adds && chat->continue_final_message) {
     fields->FailNot("add_generation_prompt", true, "possible with continue_final_message");
   }
-  fields->AllowOnly("add_special_tokens", {false});
-  fields->AllowOnly("chat_template", {});
-  fields->AllowOnly("documents", {Json::array()});
 }
 
 void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,

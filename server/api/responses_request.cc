@@ -174,6 +174,7 @@ void ReadReasoning(RequestFields* fields, ChatInput* chat) {
   reasoning.Read("effort", &effort);
   if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;
   for (const char* name : {"summary", "generate_summary"}) reasoning.Ignore(name);
+  for (const char* name : {"enabled", "max_tokens", "budget_tokens"}) reasoning.AllowOnly(name, {});
   fields->Fail(reasoning.Finish());
 }
 
@@ -183,14 +184,8 @@ void RefuseUnservedResponseFields(RequestFields* fields) {
     fields->FailNot("previous_response_id", *id,
                     "known: nothing is stored here; send the whole conversation as input");
   }
-  fields->AllowOnly("background", {false});
-  fields->AllowOnly("conversation", {});
   // Reasoning is sent to clients and accepted from them unencrypted.
   fields->AllowOnly("include", {Json::array(), Json::array({"reasoning.encrypted_content"})});
-  fields->AllowOnly("prompt", {});
-  fields->AllowOnly("top_logprobs", {0});
-  fields->AllowOnly("truncation", {"disabled"});
-  fields->Ignore("max_tool_calls");
 }
 
 void ReadStreaming(RequestFields* fields, ApiRequest* request) {
@@ -198,7 +193,11 @@ void ReadStreaming(RequestFields* fields, ApiRequest* request) {
   const Json* object = fields->Find("stream_options");
   if (object == nullptr) return;
   RequestFields inner(object, "stream_options", fields->ignored());
-  inner.AllowOnly("include_obfuscation", {false});
+  for (const char* name :
+       {"include_obfuscation", "include_token_texts", "continuous_usage_stats"}) {
+    inner.AllowOnly(name, {false});
+  }
+  inner.Ignore("include_usage");  // the last event always has it
   fields->Fail(inner.Finish());
 }
 
@@ -243,11 +242,9 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadStreaming(&fields, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
-  RefuseUnsupportedSampling(&fields);
   request.constraint_field = ReadConstraintOfResponse(&fields, &request.request);
   ReadPrediction(&fields, &request.request);
   RefuseUnservedResponseFields(&fields);
-  IgnoreFieldsWithoutEffect(&fields);
   ChatInput chat;
   chat.now = now;
   ItemReader::Names names;
@@ -258,6 +255,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadToolsOfResponse(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
   request.repeated = RepeatedFields(&fields);
+  RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
   const Json& input = json.contains("input") ? json["input"] : Json(nullptr);
   if (!input.is_string() && (!input.is_array() || input.empty())) {
