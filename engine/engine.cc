@@ -17,6 +17,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
 #include "engine/learned_speculation.h"
@@ -264,6 +265,7 @@ class EngineImpl final : public Engine {
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
   Tenants tenants_;
+  Clients clients_;
   SessionPrefixes prefixes_;
   int64_t num_preemptions_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;  // oldest first
@@ -330,7 +332,10 @@ void EngineImpl::Work() {
   while (TakeNewWork()) {
     Retire();  // before planning, so that cancelled sessions hold no pages in the round
     ReportLoad();
-    if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
+    if (sessions_.empty()) {
+      clients_.Clear();
+      learned_.Keep(&policy_, kTimeBetweenKeeping);
+    }
     AnswerChecks();
     const absl::Status status = Caught("round", [this] { Step(); });
     if (!status.ok()) FailRunning(status);
@@ -350,6 +355,9 @@ bool EngineImpl::TakeNewWork() {
   };
   mutex_.Await(absl::Condition(&has_work));
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
+  for (auto it = sessions_.end() - submitted_.size(); it != sessions_.end(); ++it) {
+    (*it)->client = clients_.Get((*it)->client_name);
+  }
   submitted_.clear();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
@@ -378,13 +386,19 @@ void EngineImpl::AnswerChecks() {
 }
 
 void EngineImpl::Step() {
+  TakeTurns(options_.max_batch, &sessions_);
   std::vector<Session*> running = TakeStored(Admit());
   const auto any_ended = [&] {
     return absl::c_any_of(running, [](const Session* session) { return session->finished; });
   };
   if (running.empty() || any_ended()) return;
+  clients_.PayDebts(ShareConstraintTime(running));
   for (Session* session : running) FindDrafts(session);
   RoundPlan plan = Plan(&running);
+  if (plan.steps.empty()) {  // the others wait for pages of those that sit out
+    for (Session* session : running) session->sits_out = false;
+    plan = Plan(&running);
+  }
   if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
   // A prefix hit frees rows for other sessions, which may then hit the cache themselves. So plan
   // until nothing changes.
@@ -437,6 +451,12 @@ std::vector<Session*> EngineImpl::Admit() {
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
+  if (!std::exchange(session->was_admitted, true)) {
+    session->client->served += session->prompt_length;
+    if (session->sampling.constraint != nullptr) {
+      session->constraint_debt = std::exchange(session->client->constraint_debt, {});
+    }
+  }
   if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->draft_state == nullptr && NeedsState(runtime_.drafter.get(), session->drafter)) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
@@ -489,7 +509,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 // chunk. On an exception there are none.
 void EngineImpl::FindDrafts(Session* session) {
   session->draft_options.clear();
-  if (session->draft_tokens == 0 || !session->history.may_draft()) return;
+  if (session->draft_tokens == 0 || session->sits_out || !session->history.may_draft()) return;
   if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeTokens)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
@@ -540,6 +560,7 @@ void EngineImpl::Retire(Session* session) {
     absl::MutexLock lock(&mutex_);
     stats_ += c.stats;
   }
+  s.client->constraint_debt += s.constraint_debt + s.history.constraint_work() - s.constraint_work;
   // Release its pages before its end is reported.
   s.target_kv = KvSequence();
   s.draft_state = nullptr;
