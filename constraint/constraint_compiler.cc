@@ -75,6 +75,7 @@ struct ConstraintCompiler::Shared {
 
   struct Job {
     OutputConstraint constraint;
+    std::string salt;
     Instant begin = Instant::Now();
     int num_waiting = 0;  // callers that wait for it
     bool is_done = false;
@@ -94,9 +95,9 @@ struct ConstraintCompiler::Shared {
   std::list<JobPtr> waiting ABSL_GUARDED_BY(mutex);  // jobs that wait for a thread
   int num_threads ABSL_GUARDED_BY(mutex) = 0;
 
-  // Returns the job of this constraint, a new one if none is kept. RESOURCE_EXHAUSTED if too many
-  // jobs wait.
-  absl::StatusOr<JobPtr> FindOrAdd(const OutputConstraint& constraint,
+  // Returns the job of this constraint and salt, a new one if none is kept. RESOURCE_EXHAUSTED if
+  // too many jobs wait.
+  absl::StatusOr<JobPtr> FindOrAdd(const OutputConstraint& constraint, absl::string_view salt,
                                    const std::shared_ptr<Shared>& self)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Waits until the job is done. RESOURCE_EXHAUSTED if that takes longer than `patience`.
@@ -107,9 +108,11 @@ struct ConstraintCompiler::Shared {
 };
 
 absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::FindOrAdd(
-    const OutputConstraint& constraint, const std::shared_ptr<Shared>& self) {
-  const auto it = absl::c_find_if(
-      kept, [&](const JobPtr& job) { return AreTheSame(job->constraint, constraint); });
+    const OutputConstraint& constraint, absl::string_view salt,
+    const std::shared_ptr<Shared>& self) {
+  const auto it = absl::c_find_if(kept, [&](const JobPtr& job) {
+    return job->salt == salt && AreTheSame(job->constraint, constraint);
+  });
   if (it != kept.end()) {
     kept.splice(kept.begin(), kept, it);
     return kept.front();
@@ -122,6 +125,7 @@ absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::F
   }
   auto job = std::make_shared<Job>();
   job->constraint = constraint;
+  job->salt = std::string(salt);
   std::list<JobPtr> one = {job};
   std::list<JobPtr> other = {job};
   if (num_threads < kMaxThreads) {
@@ -226,7 +230,8 @@ ConstraintCompiler::Load ConstraintCompiler::load() const {
 }
 
 absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compile(
-    const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens) {
+    const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens,
+    absl::string_view salt) {
   Shared& s = *shared_;
   if (absl::Status status = Check(constraint, s.limits); !status.ok()) {
     return FieldError("constraint", status.message());
@@ -247,7 +252,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compi
     }
     s.engine = *std::move(engine);
   }
-  ASSIGN_OR_RETURN(const Shared::JobPtr job, s.FindOrAdd(constraint, shared_));
+  ASSIGN_OR_RETURN(const Shared::JobPtr job, s.FindOrAdd(constraint, salt, shared_));
   RETURN_IF_ERROR(s.Await(job));
   const absl::Status& status = job->grammar.status();
   if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "tandem/output_constraint.h"
@@ -37,6 +38,7 @@ class ConstraintCompiler {
   ~ConstraintCompiler();
 
   // Returns the compiled constraint. Outputs end with one of the special tokens in `end_tokens`.
+  // Grammars are kept per `salt`, so that no tenant learns from the time what another has compiled.
   // Waits for at most `patience`; compiling stops once all its callers have stopped waiting.
   //
   // UNIMPLEMENTED in a build without a grammar engine. INVALID_ARGUMENT names the field
@@ -44,7 +46,8 @@ class ConstraintCompiler {
   // succeed later. Errors of the constraint itself are kept like grammars; after other errors it is
   // compiled again.
   absl::StatusOr<std::shared_ptr<const TokenConstraint>> Compile(
-      const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens);
+      const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens,
+      absl::string_view salt = "");
 
   struct Load {
     int num_kept = 0;     // including those that wait or are being compiled

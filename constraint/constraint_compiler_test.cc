@@ -214,6 +214,19 @@ TEST_F(Compiling, KeepsErrorsOfConstraintsWithinItsLimit) {
 }
 
 // Interrupting the library at any point must not affect the next compilation.
+// Row 212 of the bug catalogue.
+TEST_F(Compiling, KeepsGrammarsOfEachTenant) {
+  const auto compiler = Within({});
+  const OutputConstraint words = ManyWords(20);
+  for (const std::string salt : {"", "a", "b"}) {
+    const int num_kept = compiler->load().num_kept;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(compiler->Compile(words, {{end_}}, salt).ok());
+      EXPECT_EQ(compiler->load().num_kept, num_kept + 1);
+    }
+  }
+}
+
 TEST_F(Compiling, CanBeInterruptedAnywhere) {
   const auto engine = *GrammarEngine::Make(*tokenizer_, tokenizer_->vocab_size());
   const OutputConstraint schema{

@@ -315,6 +315,7 @@ class XGrammarState final : public ConstraintState {
   }
 
   absl::Status status() const override { return status_; }
+  absl::Duration work() const override { return work_; }
   bool may_draft() const override { return account_.may_draft(); }
 
  private:
@@ -353,7 +354,9 @@ class XGrammarState final : public ConstraintState {
       status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
     if (!status.ok()) matcher_.reset();
-    return {std::move(status), budget.time()};
+    const absl::Duration time = budget.time();
+    work_ += time;
+    return {std::move(status), time};
   }
 
   xgrammar::CompiledGrammar grammar_;
@@ -363,6 +366,7 @@ class XGrammarState final : public ConstraintState {
   std::vector<uint32_t> mask_;
   std::vector<TokenId> tokens_;  // the accepted tokens
   TimeAccount account_;
+  absl::Duration work_;
   absl::Status status_;  // after the last token
 };
 

@@ -51,7 +51,8 @@ absl::Span<const TokenId> Prediction::ContinuationOf(absl::Span<const TokenId> o
 
 absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const Tokenizer& tokenizer,
                                                                          std::string_view text,
-                                                                         int max_output) {
+                                                                         int max_output,
+                                                                         const CacheSalt& salt) {
   if (text.size() > MaxBytes(max_output)) {
     size_t size = MaxBytes(max_output);
     while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the start of a character
@@ -60,17 +61,17 @@ absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const T
   {
     const absl::MutexLock lock(&mutex_);
     texts_.erase(std::remove_if(texts_.begin(), texts_.end(),
-                                [](const auto& known) { return known.expired(); }),
+                                [](const Known& known) { return known.text.expired(); }),
                  texts_.end());
-    for (const auto& known : texts_) {
-      std::shared_ptr<const PredictedText> found = known.lock();
-      if (found != nullptr && found->text() == text) return found;
+    for (const Known& known : texts_) {
+      std::shared_ptr<const PredictedText> found = known.text.lock();
+      if (IsSameSalt(known.salt, salt) && found != nullptr && found->text() == text) return found;
     }
   }
   ASSIGN_OR_RETURN(std::vector<TokenId> tokens, tokenizer.Encode(text, SpecialTokens::kPlain));
   auto made = std::make_shared<const PredictedText>(std::string(text), std::move(tokens));
   const absl::MutexLock lock(&mutex_);
-  texts_.push_back(made);
+  texts_.push_back({.salt = salt, .text = made});
   return made;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "kvcache/kv_sequence.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 
@@ -65,8 +66,8 @@ class Prediction {
   size_t num_followed_ = 0;  // output tokens followed so far
 };
 
-// Tokenises predicted texts, each once for all sequences of its request: texts in use are shared.
-// Thread-safe.
+// Tokenises predicted texts, each once for all sequences of its request: texts in use are shared
+// among requests with the same salt. Thread-safe.
 class PredictedTexts {
  public:
   // The number of bytes read of a text for an output of at most `max_output` tokens: 8 for each
@@ -75,11 +76,17 @@ class PredictedTexts {
 
   // Returns the tokenised text, cut to MaxBytes(max_output). Errors are those of Tokenizer::Encode.
   absl::StatusOr<std::shared_ptr<const PredictedText>> Get(const Tokenizer& tokenizer,
-                                                           std::string_view text, int max_output);
+                                                           std::string_view text, int max_output,
+                                                           const CacheSalt& salt = nullptr);
 
  private:
   absl::Mutex mutex_;
-  std::vector<std::weak_ptr<const PredictedText>> texts_ ABSL_GUARDED_BY(mutex_);
+  struct Known {
+    CacheSalt salt;
+    std::weak_ptr<const PredictedText> text;
+  };
+
+  std::vector<Known> texts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem

@@ -17,6 +17,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
 #include "engine/learned_speculation.h"
@@ -264,6 +265,7 @@ class EngineImpl final : public Engine {
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
   Tenants tenants_;
+  Clients clients_;
   SessionPrefixes prefixes_;
   int64_t num_preemptions_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;  // oldest first
@@ -333,7 +335,10 @@ void EngineImpl::Work() {
       Retire();  // before planning, so that cancelled sessions hold no pages in the round
       if (!goes_on) return;
       ReportLoad();
-      if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
+      if (sessions_.empty()) {
+        clients_.Clear();
+        learned_.Keep(&policy_, kTimeBetweenKeeping);
+      }
       AnswerChecks();
       Step();
     });
@@ -352,7 +357,9 @@ bool EngineImpl::TakeNewWork() {
            checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
-  sessions_.reserve(sessions_.size() + submitted_.size());  // so that a throw moves none
+  // All that may throw comes before the first move.
+  for (const auto& session : submitted_) session->client = clients_.Get(session->client_name);
+  sessions_.reserve(sessions_.size() + submitted_.size());
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
   submitted_.clear();
   for (const auto& session : sessions_) {
@@ -382,13 +389,19 @@ void EngineImpl::AnswerChecks() {
 }
 
 void EngineImpl::Step() {
+  TakeTurns(options_.max_batch, &sessions_);
   std::vector<Session*> running = TakeStored(Admit());
   const auto any_ended = [&] {
     return absl::c_any_of(running, [](const Session* session) { return session->finished; });
   };
   if (running.empty() || any_ended()) return;
+  clients_.PayDebts(ShareConstraintTime(running));
   for (Session* session : running) FindDrafts(session);
   RoundPlan plan = Plan(&running);
+  if (plan.steps.empty()) {  // the others wait for pages of those that sit out
+    for (Session* session : running) session->sits_out = false;
+    plan = Plan(&running);
+  }
   if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
   // A prefix hit frees rows for other sessions, which may then hit the cache themselves. So plan
   // until nothing changes.
@@ -442,6 +455,12 @@ std::vector<Session*> EngineImpl::Admit() {
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
+  if (!std::exchange(session->was_admitted, true)) {
+    session->client->served += session->prompt_length;
+    if (session->sampling.constraint != nullptr) {
+      session->constraint_debt = std::exchange(session->client->constraint_debt, {});
+    }
+  }
   if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->draft_state == nullptr && NeedsState(runtime_.drafter.get(), session->drafter)) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
@@ -494,7 +513,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
 // chunk. On an exception there are none.
 void EngineImpl::FindDrafts(Session* session) {
   session->draft_options.clear();
-  if (session->draft_tokens == 0 || !session->history.may_draft()) return;
+  if (session->draft_tokens == 0 || session->sits_out || !session->history.may_draft()) return;
   if (session->num_pending() > std::max(runtime_.chunk_tokens, kMaxDecodeTokens)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
@@ -548,6 +567,7 @@ void EngineImpl::Retire(Session* session) {
     absl::MutexLock lock(&mutex_);
     stats_ += c.stats;
   }
+  s.client->constraint_debt += s.constraint_debt + s.history.constraint_work() - s.constraint_work;
   // Release its pages before its end is reported.
   s.target_kv = KvSequence();
   s.draft_state = nullptr;

@@ -96,7 +96,8 @@ absl::Status SetConstraint(const Request& request, const Runtime& runtime, Sessi
                       "must be false with a constraint, which determines where the output ends");
   }
   ASSIGN_OR_RETURN(sampling.constraint,
-                   runtime.constraints->Compile(*request.constraint, sampling.ending_tokens));
+                   runtime.constraints->Compile(*request.constraint, sampling.ending_tokens,
+                                                request.cache_salt));
   session->history = TokenHistory(sampling.constraint.get());
   return absl::OkStatus();
 }
@@ -113,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
     return FieldError("time_limit", absl::StrCat("must be positive, got ",
                                                  absl::FormatDuration(request.time_limit)));
   }
+  s.client_name = std::move(request.client);
   s.deadline = s.times.submitted() + request.time_limit;
   if (request.sampling.min_tokens > request.max_tokens) {
     return FieldError("min_tokens",
@@ -125,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(CheckWithin("prompt_logprobs", request.prompt_logprobs.num_top, kLogprobLimits));
   RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt));
   if (!request.cache_salt.empty()) {
-    s.salt = std::make_shared<const std::string>(std::move(request.cache_salt));
+    s.salt = std::make_shared<const std::string>(request.cache_salt);
   }
   s.drafter = request.drafter.value_or(runtime.drafter_kind);
   if (s.drafter != DrafterKind::kAuto) s.drafter = ResolveDrafter(s.drafter, runtime.draft_form());
@@ -161,7 +163,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(SetConstraint(request, runtime, &s));
   if (!request.prediction.empty()) {
     auto predicted = runtime.predictions->Get(*runtime.tokenizer, request.prediction,
-                                              s.max_length - s.prompt_length);
+                                              s.max_length - s.prompt_length, s.salt);
     if (!predicted.ok()) return WithField(predicted.status(), "prediction");
     s.prediction = Prediction(*std::move(predicted));
   }

@@ -303,8 +303,18 @@ struct RoundRecord {
 
 absl::Status Verify(Verifier* verifier, absl::Span<const RoundStep> steps,
                     SpeculationPolicy* policy, std::vector<VerifyResult>* results) {
+  const auto work = [steps] {
+    absl::Duration sum;
+    for (const RoundStep& step : steps) sum += step.session->history.constraint_work();
+    return sum;
+  };
+  // A session's own draft does not count, so that what is judged does not depend on drawn tokens.
+  const auto is_spent = [&work, before = work()] { return work() - before > kMaxConstraintTime; };
   std::vector<VerifyRequest> requests;
-  for (const RoundStep& step : steps) requests.push_back(MakeVerifyRequest(step, policy));
+  for (const RoundStep& step : steps) {
+    requests.push_back(MakeVerifyRequest(step, policy));
+    if (step.session->sampling.constraint != nullptr) requests.back().is_put_off = is_spent;
+  }
   results->resize(steps.size());
   return verifier->Verify(requests, absl::MakeSpan(*results));
 }

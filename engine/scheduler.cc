@@ -53,7 +53,7 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
   for (int i = 0; i < static_cast<int>(sessions.size()); ++i) {
     if (NeedsChunk(*sessions[i])) {
       prompts.push_back(i);
-    } else {
+    } else if (!sessions[i]->sits_out) {
       num_fed[i] = sessions[i]->num_pending();
       left -= RowsOf(*sessions[i]);
     }
@@ -82,6 +82,57 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
 }
 
 }  // namespace
+
+void TakeTurns(int max_batch, std::vector<std::unique_ptr<Session>>* sessions) {
+  auto next = std::find_if_not(sessions->begin(), sessions->end(),
+                               [](const auto& session) { return session->was_admitted; });
+  const auto end = sessions->end();
+  if (next - sessions->begin() >= max_batch) return;
+  std::for_each(next, end, [](auto& s) { s->client->planned = s->client->served; });
+  for (; next != end && next - sessions->begin() < max_batch; ++next) {
+    const auto first = std::min_element(next, end, [](const auto& a, const auto& b) {
+      return a->client->planned < b->client->planned;
+    });
+    (*first)->client->planned += (*first)->prompt_length;
+    std::rotate(next, first, first + 1);
+  }
+}
+
+absl::Duration ShareConstraintTime(absl::Span<Session* const> sessions) {
+  std::vector<Session*> owing;
+  for (Session* session : sessions) {
+    const absl::Duration work = session->history.constraint_work();
+    session->constraint_debt += work - std::exchange(session->constraint_work, work);
+    if (session->constraint_debt > absl::ZeroDuration()) owing.push_back(session);
+  }
+  std::stable_sort(owing.begin(), owing.end(), [](const Session* a, const Session* b) {
+    return a->constraint_debt < b->constraint_debt;
+  });
+  absl::Duration left = kConstraintTime;
+  for (size_t i = 0; i < owing.size(); ++i) {
+    absl::Duration& debt = owing[i]->constraint_debt;
+    const absl::Duration paid = std::min(debt, left / static_cast<int64_t>(owing.size() - i));
+    debt -= paid;
+    left -= paid;
+  }
+  bool others_run = false;
+  for (Session* session : sessions) {
+    session->sits_out = session->constraint_debt > absl::ZeroDuration() && !NeedsChunk(*session);
+    others_run = others_run || !session->sits_out;
+  }
+  if (others_run) return left;
+  absl::Duration paid;  // by each session
+  absl::Duration sum;
+  for (Session* session : owing) {
+    sum += session->constraint_debt;
+    if (session == owing.front() || sum <= kMaxConstraintTime) {
+      paid = session->constraint_debt;
+      session->sits_out = false;
+    }
+    session->constraint_debt -= paid;
+  }
+  return left;
+}
 
 std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             const PagedKvCache& cache,

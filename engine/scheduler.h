@@ -2,9 +2,11 @@
 #define TANDEM_ENGINE_SCHEDULER_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "draft/policy/speculation_policy.h"
 #include "engine/session.h"
@@ -37,6 +39,25 @@ inline constexpr int kMaxDecodeTokens = 2;
 
 // The part of a chunk reserved for prompts, however many sessions decode.
 constexpr int MinForPrompts(int chunk_tokens) { return chunk_tokens / 4 + (chunk_tokens % 4 > 0); }
+
+// The processor time that all constraints may take in a round, on average. Common schemas take
+// 0.02 ms for each token.
+inline constexpr absl::Duration kConstraintTime = absl::Milliseconds(5);
+// Once constraints have taken this long in one round, those of further sessions wait for the next.
+inline constexpr absl::Duration kMaxConstraintTime = absl::Milliseconds(50);
+
+// Puts the waiting sessions that are to be admitted next before the others, as many as there may be
+// places. Clients take turns: the next is the oldest session of the client that was served the
+// fewest tokens. The sessions of one client stay in order, and those that were admitted before stay
+// first. REQUIRES: those come first, and every other session has a client.
+void TakeTurns(int max_batch, std::vector<std::unique_ptr<Session>>* sessions);
+
+// Shares kConstraintTime out among the constraints of the running `sessions`. A session owes the
+// time that its constraint has taken. Each round pays equal parts of the debts, and what small ones
+// do not need goes to the larger ones. A decoding session that still owes time sits out the round.
+// If no session is left to run, those with the smallest debts run, as many as owe
+// kMaxConstraintTime together. Returns the time that was not needed.
+absl::Duration ShareConstraintTime(absl::Span<Session* const> sessions);
 
 // Admits sessions, and returns all that run, oldest first: at most `max_batch` of `sessions`, which
 // are oldest first. A waiting session is admitted when its unread tokens (after the prefix that

@@ -19,6 +19,7 @@ RoundReport RoundOf(const Session& session, const Drafter* drafter) {
 
 bool Session::Append(TokenId token, Provenance provenance) {
   tokens.push_back(token);
+  if (client != nullptr) ++client->served;
   if (TokenHistory* used = history_if_used()) {
     used->AddOutput(token);
     used->Commit();

@@ -14,6 +14,7 @@
 #include "draft/policy/draft_plan.h"
 #include "draft/prediction.h"
 #include "draft/tenants.h"
+#include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/output_text.h"
 #include "kvcache/paged_kv_cache.h"
@@ -71,6 +72,7 @@ struct Session {
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
   CacheSalt salt;  // of its tenant; null without one
+  std::string client_name;
   int prompt_length = 0;
   int max_length = 0;        // tokens, including the prompt
   bool scores_only = false;  // only reads the prompt; generates nothing
@@ -90,6 +92,7 @@ struct Session {
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
   std::shared_ptr<Tenant> tenant;           // null before it runs
+  std::shared_ptr<Client> client;           // null before the engine's thread has it
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenHistory history;                     // of `tokens`, if `sampling` needs it
   AcceptanceEstimate acceptance;            // of this sequence's drafts
@@ -108,6 +111,10 @@ struct Session {
   int fetch_first = 0;                          // tokens in the target's cache at that time
   int fetched_pages = 0;                        // of both caches, seen by this session
   bool is_running = false;                      // else it waits and holds no pages
+  bool was_admitted = false;                    // also if it was preempted since
+  absl::Duration constraint_work;               // of its constraint, counted so far
+  absl::Duration constraint_debt;               // see ShareConstraintTime
+  bool sits_out = false;                        // until its constraint's debt is paid
   int published_pages = 0;                      // pages of the target's cache published so far
   size_t delivered_text = 0;                    // bytes of text already put into the channel
   size_t delivered_tokens = 0;                  // output tokens already put into the channel

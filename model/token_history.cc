@@ -54,6 +54,10 @@ bool TokenHistory::is_followed() const { return num_broken_ == 0 && constraint_s
 
 bool TokenHistory::may_draft() const { return constraint_ == nullptr || constraint_->may_draft(); }
 
+absl::Duration TokenHistory::constraint_work() const {
+  return constraint_ == nullptr ? absl::ZeroDuration() : constraint_->work();
+}
+
 std::string TokenHistory::Forced() const {
   return constraint_ == nullptr || num_broken_ > 0 ? "" : constraint_->Forced();
 }

@@ -57,6 +57,8 @@ class TokenHistory {
   // ConstraintState::status and ::may_draft; OK and true without a constraint.
   absl::Status constraint_status() const;
   bool may_draft() const;
+  // ConstraintState::work; zero without a constraint.
+  absl::Duration constraint_work() const;
   // ConstraintState::Forced; empty without a constraint.
   std::string Forced() const;
 

@@ -234,6 +234,7 @@ void BindRequests(nb::module_& module) {
       .def_rw("draft_tokens", &Request::draft_tokens, nb::arg().none())
       .def_rw("prediction", &Request::prediction)
       .def_rw("cache_salt", &Request::cache_salt)
+      .def_rw("client", &Request::client)
       .def_rw("kv_transfer_params", &Request::kv_transfer_params)
       .def_rw("request_id", &Request::request_id)
       .def_rw("logprobs", &Request::logprobs)

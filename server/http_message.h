@@ -24,6 +24,8 @@ struct HttpRequest {
   std::string authorization;
   std::string content_type;
   std::string id{};  // the client's name for the request, else the server's; in headers and log
+  // Its address; for IPv6 the first 64 bits, because a client may use all addresses below them.
+  std::string client{};
   std::string body{};
   const Route* route = nullptr;  // the route of method and path; null if there is none
   Instant received;              // when the head was read

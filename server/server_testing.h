@@ -198,6 +198,12 @@ class Client {
   explicit Client(int port) : stream_(context_) {
     stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
   }
+  // Connects from another address of this machine.
+  Client(int port, const std::string& from) : stream_(context_) {
+    stream_.socket().open(net::ip::tcp::v4());
+    stream_.socket().bind({net::ip::make_address(from), 0});
+    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
+  }
   // Connects and sends a POST.
   Client(int port, const std::string& target, const std::string& body,
          const std::string& headers = "")

@@ -176,7 +176,9 @@ class LoadSchedule {
       running.may_be_cancelled = true;
       on_piece = [left = random_.Uniform(1, 6)](const Piece&) mutable { return --left > 0; };
     }
-    const auto id = engine_->Submit(catalogue_.requests[running.request], std::move(on_piece));
+    Request request = catalogue_.requests[running.request];
+    request.client = absl::StrCat(running.request % 3);
+    const auto id = engine_->Submit(std::move(request), std::move(on_piece));
     ASSERT_TRUE(id.ok()) << id.status();
     running.id = *id;
     running_.push_back(running);

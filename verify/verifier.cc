@@ -205,6 +205,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
         results[i].prompt_logprobs.push_back(
             LogprobsOf(prompt_rows[j], token, requests[i].prompt_logprobs.num_top));
       }
+      if (requests[i].is_put_off && requests[i].is_put_off()) return;
       const Rows judged_rows{.logits = logits, .first = first_row + num_prompt_rows[i]};
       if (passes[i].to_host == LogitsToHost::kNothing) {
         Conclude(requests[i], judge_, *next_on_device, &results[i]);

@@ -31,6 +31,9 @@ struct VerifyRequest {
   // Receives the target's distributions after 0, 1, ... tokens of the proposal, up to the last one
   // that the rule used. May be null.
   std::function<void(absl::Span<const Distribution> rows)> on_rows = nullptr;
+  // If this is true when its turn comes, the request is not judged in this pass, and has no status.
+  // May be null.
+  std::function<bool()> is_put_off = nullptr;
   bool wants_rejected = false;  // VerifyResult::likeliest_after_rejected
   LogprobOptions logprobs = {};
   LogprobOptions prompt_logprobs = {};  // from raw rows only
@@ -42,7 +45,7 @@ struct VerifyRequest {
 struct VerifyResult {
   // The error of this request alone. MakeDistribution's error if the row for the next token is not
   // a distribution: then the verdict keeps the tokens accepted before it, and `next` is -1. After
-  // an exception `judged` is false.
+  // an exception, or if it was put off, `judged` is false.
   absl::Status status;
   bool judged = false;
   Verdict verdict;

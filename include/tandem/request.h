@@ -50,6 +50,9 @@ struct Request {
   // Identifies the tenant. Prefixes, remembered texts and the statistics that speculation learns
   // are shared only among requests with the same salt. Requests without a salt form one tenant.
   std::string cache_salt{};
+  // Whose request it is. Clients take turns (docs/scheduling.md); requests of one client are served
+  // in order of arrival. Requests without a name are one client.
+  std::string client{};
   KvTransferParams kv_transfer_params{};
   std::string request_id{};  // appears in log lines
   LogprobOptions logprobs{};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "tandem/types.h"
 
@@ -40,6 +41,8 @@ class ConstraintState {
   // INVALID_ARGUMENT if following the output exceeds the work limit. Then nothing is accepted,
   // allowed or forced until the token that led there is undone.
   virtual absl::Status status() const { return absl::OkStatus(); }
+  // The processor time of all calls so far.
+  virtual absl::Duration work() const { return absl::ZeroDuration(); }
   // False if following drafts has taken so much work that the output continues without drafts for
   // now.
   virtual bool may_draft() const { return true; }

@@ -93,6 +93,7 @@ class RequestParams(TypedDict, total=False):
     verifier: Optional[str]
     prediction: str
     cache_salt: str  # the tenant, which shares its prefixes and remembered texts with no other
+    client: str  # whose request it is: clients take turns
     kv_transfer_params: _native.KvTransferParams
     request_id: str  # in log lines
     logprobs: Union[int, _native.LogprobOptions]  # a number: this many most likely tokens

@@ -393,6 +393,7 @@ Service::Reply Service::Generate(const HttpRequest& http) {
   absl::StatusOr<ApiRequest> request = http.route->parse(http.body, model_, absl::Now());
   if (!request.ok()) return ErrorResponse(request.status());
   request->request.request_id = http.id;
+  request->request.client = http.client;
   LogIgnored(request->ignored);
   const GenerationHost host = {.engine = engine_,
                                .model = &model_,

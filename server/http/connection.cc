@@ -46,6 +46,15 @@ constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
+std::string NetworkOf(const net::ip::address& address) {
+  if (!address.is_v6()) return address.to_string();
+  const net::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string();
+  net::ip::address_v6::bytes_type bytes = v6.to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
+  return net::ip::address_v6(bytes).to_string();
+}
+
 bool IsBadRequest(beast::error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -61,6 +70,7 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
+  network_ = error ? client_ : NetworkOf(endpoint.address());
   stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
 }
 
@@ -160,6 +170,7 @@ void Connection::TakeHead() {
   request_.requested_headers = Text(head[http::field::access_control_request_headers]);
   request_.authorization = Text(head[http::field::authorization]);
   request_.content_type = Text(head[http::field::content_type]);
+  request_.client = network_;
   request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
   request_.route = Service::RouteOf(request_);
 }

@@ -1,0 +1,39 @@
+#include "engine/clients.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tandem {
+namespace {
+
+bool IsAway(const std::shared_ptr<Client>& client) { return client.use_count() == 1; }
+
+}  // namespace
+
+std::shared_ptr<Client> Clients::Get(const std::string& name) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t least = kNone;
+  for (const auto& [other, client] : clients_) {
+    if (!IsAway(client)) least = std::min(least, client->served);
+  }
+  // A client without a count would get the same one on its return.
+  absl::erase_if(clients_, [least](const auto& entry) {
+    const std::shared_ptr<Client>& client = entry.second;
+    return IsAway(client) && client->served <= least &&
+           client->constraint_debt == absl::ZeroDuration();
+  });
+  std::shared_ptr<Client>& client = clients_[name];
+  if (client == nullptr) client = std::make_shared<Client>();
+  if (IsAway(client) && least != kNone) client->served = std::max(client->served, least);
+  return client;
+}
+
+void Clients::PayDebts(absl::Duration time) {
+  for (auto& [name, client] : clients_) {
+    const absl::Duration paid = std::min(time, client->constraint_debt);
+    client->constraint_debt -= paid;
+    time -= paid;
+  }
+}
+
+}  // namespace tandem
