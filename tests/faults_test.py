@@ -237,7 +237,7 @@ class Faults(unittest.TestCase):
         for name, load in LOADS.items():
             with self.serving() as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
                 alone = self.answers(server)
-                for more in range(-STEP, 500 * MEGABYTE, STEP):
+                for more in range(-STEP, 401 * MEGABYTE, STEP):
                     with open(f"/proc/{server.process.pid}/statm", encoding="ascii") as file:
                         used = int(file.read().split()[0]) * resource.getpagesize()
                     resource.prlimit(server.process.pid, resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
