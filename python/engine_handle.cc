@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/guard.h"
 #include "python/bindings.h"
 
 namespace tandem::python {
@@ -134,7 +133,10 @@ EngineHandle::~EngineHandle() {
   if (in_callback) {
     // Without a thread, the engine is never destroyed.
     Engine* const engine = engine_.release();
-    Attempt("closing an engine", [engine] { std::thread([engine] { delete engine; }).detach(); });
+    try {
+      std::thread([engine] { delete engine; }).detach();
+    } catch (const std::exception&) {
+    }
     return;
   }
   nb::gil_scoped_release released;

@@ -417,7 +417,7 @@ void Connection::TakeNews() {
   Stream(news.events);
 }
 
-// Finds news that there was no memory to post.
+// Finds news that could not be posted for lack of memory.
 void Connection::PollLater() {
   poll_timer_.expires_after(absl::ToChronoNanoseconds(kPollTime));
   poll_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
@@ -567,8 +567,7 @@ void Connection::OnLingered(beast::error_code error) {
                           }));
 }
 
-// Ends an exchange after an exception: with an answer, if none has begun and there is memory for
-// one.
+// Ends an exchange after an exception: with an answer, if none has begun and memory is left.
 void Connection::GiveUp() {
   const bool may_answer = in_exchange_ && !is_writing_ && !is_streaming_;
   const auto answer = [this] {
