@@ -27,7 +27,7 @@ TEST(Guarded, TurnsAnExceptionIntoAStatus) {
     text.reserve(text.max_size() + 1);
     return text.empty() ? absl::OkStatus() : absl::NotFoundError("");
   });
-  EXPECT_EQ(status, absl::InternalError("reading: out of memory"));
+  EXPECT_EQ(status, absl::InternalError("out of memory"));
 }
 
 }  // namespace

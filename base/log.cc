@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <exception>
+
 #include "base/utf8.h"
 #include "spdlog/spdlog.h"
 
@@ -22,9 +24,12 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
 
 }  // namespace
 
-void Log(LogLevel level, std::string_view line) {
-  const std::shared_ptr<spdlog::logger> logger = spdlog::get("tandem");
-  if (logger != nullptr) logger->log(LevelOf(level), "{}", EscapeControls(line));
+void Log(LogLevel level, std::string_view line) noexcept {
+  try {
+    const std::shared_ptr<spdlog::logger> logger = spdlog::get("tandem");
+    if (logger != nullptr) logger->log(LevelOf(level), "{}", EscapeControls(line));
+  } catch (const std::exception&) {  // std::bad_alloc
+  }
 }
 
 }  // namespace tandem

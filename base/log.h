@@ -8,9 +8,9 @@ namespace tandem {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Logs `line`, after EscapeControls (utf8.h), with the spdlog logger that is registered as
-// "tandem", for example by spdlog::stderr_color_mt("tandem"). Does nothing without such a logger.
-// Thread-safe.
-void Log(LogLevel level, std::string_view line);
+// "tandem", for example by spdlog::stderr_color_mt("tandem"). Does nothing without such a logger,
+// or without the memory for the line. Thread-safe.
+void Log(LogLevel level, std::string_view line) noexcept;
 
 }  // namespace tandem
 

@@ -192,8 +192,10 @@ absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatI
   return generic;
 }
 
-absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
-                                                   const ChatInput& input) {
+namespace {
+
+absl::StatusOr<std::vector<MarkedText>> RenderInItsStyle(const ChatTemplate& chat,
+                                                         const ChatInput& input) {
   if (NeedsGenericTools(chat, input)) {
     ASSIGN_OR_RETURN(const ChatInput generic, WithGenericTools(chat, input));
     return chat.Render(generic);
@@ -209,6 +211,41 @@ absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
     message = *std::move(restyled);
   }
   return chat.Render(styled);
+}
+
+// Gives the calls whose arguments are not an object empty ones. Returns the error of the first of
+// them; OK if there is none.
+absl::Status EmptyOtherArguments(ChatInput* input) {
+  absl::Status first;
+  for (size_t i = 0; i < input->messages.size(); ++i) {
+    if (!HasCalls(input->messages[i])) continue;
+    Json& calls = input->messages[i]["tool_calls"];
+    for (size_t j = 0; j < calls.size(); ++j) {
+      const bool has_function =
+          calls[j].is_object() && calls[j].contains("function") && calls[j]["function"].is_object();
+      Json* const function = has_function ? &calls[j]["function"] : nullptr;
+      if (function == nullptr || !function->contains("arguments")) continue;
+      Json& arguments = (*function)["arguments"];
+      if (arguments.is_object()) continue;
+      first.Update(FieldError(
+          absl::StrCat("messages[", i, "].tool_calls[", j, "].function.arguments"),
+          absl::StrCat(Shown(arguments), " is not a JSON object, which the chat template needs")));
+      arguments = Json::object();
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
+                                                   const ChatInput& input) {
+  absl::StatusOr<std::vector<MarkedText>> text = RenderInItsStyle(chat, input);
+  if (text.ok()) return text;
+  ChatInput emptied = input;
+  const absl::Status refusal = EmptyOtherArguments(&emptied);
+  if (!refusal.ok() && RenderInItsStyle(chat, emptied).ok()) return refusal;
+  return text;
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "checkpoint/model_families.h"
@@ -121,14 +123,13 @@ std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
   Collector tensors;
   const bool is_head = config.state_input != StateInput::kNone;
   if (!is_head || config.has_own_embedding) {
-    tensors.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
-                   TensorRole::kEmbedding);
+    tensors.Matrix(kEmbeddingTensor, config.vocab_size, config.hidden_size, TensorRole::kEmbedding);
   }
   if (is_head) CollectHead(config, &tensors);
   for (int layer = 0; layer < config.num_layers; ++layer) CollectLayer(config, layer, &tensors);
   tensors.Norm("model.norm.weight", config.hidden_size);
   if (!config.tied_embeddings) {
-    tensors.Matrix("lm_head.weight", is_head ? config.draft_vocab_size : config.vocab_size,
+    tensors.Matrix(kHeadTensor, is_head ? config.draft_vocab_size : config.vocab_size,
                    config.hidden_size);
   }
   return std::move(tensors).Sorted();
@@ -163,9 +164,23 @@ constexpr RenamedPart kHeadPrefixes[] = {{"midlayer.", "model.layers.0."},
                                          {"layers.0.", "model.layers.0."},
                                          {"embed_tokens.", "model.embed_tokens."},
                                          {"norm.", "model.norm."}};
-constexpr absl::string_view kOtherParts[] = {"vision_tower.", "vision_model.",
-                                             "multi_modal_projector.", "model.vision_tower.",
-                                             "model.multi_modal_projector."};
+// The tensors that no model reads, by the beginnings and the ends of their names.
+struct UnusedTensors {
+  absl::string_view prefix, suffix;
+  bool in_other_parts = false;  // only in models with parts other than text
+};
+constexpr UnusedTensors kUnused[] = {
+    // Images, which are refused in requests.
+    {"vision_tower.", "", true},
+    {"vision_model.", "", true},
+    {"multi_modal_projector.", "", true},
+    {"model.vision_tower.", "", true},
+    {"model.multi_modal_projector.", "", true},
+    // Tables in older checkpoints that follow from the configuration: the frequencies of rotations,
+    // and the causal mask and the number that it writes.
+    {"", "rotary_emb.inv_freq"},
+    {"", "self_attn.bias"},
+    {"", "self_attn.masked_bias"}};
 
 // The source of a tensor: a stored one, or some of its rows.
 struct Source {
@@ -233,8 +248,8 @@ class ArrangedWeights : public Weights {
 
   absl::Status Index() {
     for (const std::string& stored : stored_->names()) {
+      if (IsUnused(stored)) continue;
       const std::string name = WithoutPrefix(stored);
-      if (name.empty()) continue;
       LayerName in_layer;
       if (!Split(name, &in_layer)) {
         const bool is_norm = name == "model.norm.weight";
@@ -243,6 +258,13 @@ class ArrangedWeights : public Weights {
         continue;
       }
       RETURN_IF_ERROR(AddPart(stored, in_layer));
+    }
+    const auto head = sources_.find(kHeadTensor);
+    if (config_.tied_embeddings && config_.state_input == StateInput::kNone &&
+        head != sources_.end() && !sources_.contains(kEmbeddingTensor)) {
+      const Source source = head->second;
+      sources_.erase(head);
+      sources_[kEmbeddingTensor] = source;
     }
     return absl::OkStatus();
   }
@@ -322,7 +344,14 @@ class ArrangedWeights : public Weights {
     return found->second;
   }
 
-  // Returns the name without the prefix of the text part; empty for a tensor of another part.
+  bool IsUnused(absl::string_view stored) const {
+    return absl::c_any_of(kUnused, [&](const UnusedTensors& unused) {
+      return (storage_.has_other_parts || !unused.in_other_parts) &&
+             absl::StartsWith(stored, unused.prefix) && absl::EndsWith(stored, unused.suffix);
+    });
+  }
+
+  // Returns the name without the prefix of the text part.
   std::string WithoutPrefix(absl::string_view stored) const {
     if (storage_.is_head) {
       for (const auto& [prefix, replacement] : kHeadPrefixes) {
@@ -331,9 +360,6 @@ class ArrangedWeights : public Weights {
       return std::string(stored);
     }
     if (!storage_.has_other_parts) return std::string(stored);
-    for (const absl::string_view other : kOtherParts) {
-      if (absl::StartsWith(stored, other)) return "";
-    }
     for (const auto& [prefix, replacement] : kTextPrefixes) {
       if (absl::ConsumePrefix(&stored, prefix)) return absl::StrCat(replacement, stored);
     }
@@ -495,6 +521,67 @@ absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<co
   auto arranged = std::make_shared<ArrangedWeights>(std::move(stored), config, storage);
   RETURN_IF_ERROR(arranged->Index());
   return arranged;
+}
+
+bool HasDoubtfulHead(const Weights& weights, const ModelConfig& config) {
+  return config.tied_embeddings && config.state_input == StateInput::kNone &&
+         weights.Has(kEmbeddingTensor) && weights.Has(kHeadTensor);
+}
+
+namespace {
+
+absl::StatusOr<bool> IsHeadEqualToEmbedding(const Weights& weights, const ModelConfig& config) {
+  // Quantising one of the two rounds it.
+  if (weights.IsMade(kHeadTensor) != weights.IsMade(kEmbeddingTensor)) return false;
+  const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
+  ASSIGN_OR_RETURN(const ConstMatrixView embedding, weights.Get(kEmbeddingTensor, shape));
+  ASSIGN_OR_RETURN(const ConstMatrixView head, weights.Get(kHeadTensor, shape));
+  const size_t row_bytes = RowBytes(head.dtype, head.cols);
+  const bool has_one_dtype = head.dtype == embedding.dtype;
+  const auto row_of = [](const ConstMatrixView& matrix, int row) {
+    return static_cast<const std::byte*>(matrix.data) + row * RowBytes(matrix.dtype, matrix.stride);
+  };
+  std::vector<float> of_head(head.cols);
+  std::vector<float> of_embedding(head.cols);
+  for (int row = 0; row < head.rows; ++row) {
+    const std::byte* const a = row_of(head, row);
+    const std::byte* const b = row_of(embedding, row);
+    if (has_one_dtype && (a == b || std::memcmp(a, b, row_bytes) == 0)) continue;
+    WidenRow(a, head.dtype, head.cols, of_head.data());
+    WidenRow(b, embedding.dtype, head.cols, of_embedding.data());
+    if (of_head != of_embedding) return false;
+  }
+  weights.Forget(kHeadTensor);
+  return true;
+}
+
+}  // namespace
+
+absl::Status SettleHead(const Weights& weights, std::optional<bool> is_equal, ModelConfig* config) {
+  if (!HasDoubtfulHead(weights, *config)) return absl::OkStatus();
+  if (!is_equal.has_value()) {
+    ASSIGN_OR_RETURN(is_equal, IsHeadEqualToEmbedding(weights, *config));
+  }
+  if (*is_equal) return absl::OkStatus();
+  config->tied_embeddings = false;
+  Log(LogLevel::kWarning,
+      absl::StrCat(weights.Where(kHeadTensor), ": is used as the head, because it differs from ",
+                   "the embedding, although tie_word_embeddings says that they are one"));
+  return absl::OkStatus();
+}
+
+absl::Status CheckAllHavePlaces(const Weights& weights, const ModelConfig& config) {
+  absl::flat_hash_set<std::string> places;
+  for (TensorSpec& tensor : TensorsOf(config)) places.insert(std::move(tensor.name));
+  if (config.state_input != StateInput::kNone) places.insert({kDraftIds, kIsDrafted});
+  if (config.tied_embeddings) places.insert(kHeadTensor);  // equal to the embedding: SettleHead
+  for (const std::string& name : weights.names()) {
+    if (places.contains(name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(weights.Where(name), " has no place in a ",
+                                                   config.family, " model of ", config.num_layers,
+                                                   " layers as its configuration describes it"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/guard.h"
 #include "base/instant.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "constraint/grammar_engine.h"
 #include "tandem/field_error.h"
@@ -21,6 +22,8 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxThreads = 2;
+// Compiling for longer may have taken much memory.
+constexpr absl::Duration kLongWork = absl::Milliseconds(100);
 constexpr int64_t kBytesOfJob = 64 << 10;  // rough size without its text and its grammar
 
 using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
@@ -77,7 +80,7 @@ struct ConstraintCompiler::Shared {
     int num_waiting = 0;  // callers that wait for it
     bool is_done = false;
     std::atomic<bool> is_unwanted = false;
-    absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
+    absl::StatusOr<GrammarPtr> grammar = absl::UnknownError("");
   };
   using JobPtr = std::shared_ptr<Job>;
 
@@ -126,8 +129,12 @@ absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::F
   std::list<JobPtr> one = {job};
   std::list<JobPtr> other = {job};
   if (num_threads < kMaxThreads) {
-    std::thread([self] { self->Work(); }).detach();
-    ++num_threads;
+    const bool has_started = Attempt("starting a thread that compiles constraints",
+                                     [&] { std::thread([self] { self->Work(); }).detach(); });
+    num_threads += has_started ? 1 : 0;
+  }
+  if (num_threads == 0) {
+    return absl::ResourceExhaustedError("constraint: no thread can be started; try again later");
   }
   waiting.splice(waiting.end(), one);
   kept.splice(kept.begin(), other);
@@ -165,21 +172,23 @@ void ConstraintCompiler::Shared::Forget() {
 
 absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
     const Job& job, const GrammarEngine& compiler) const {
-  absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
-  RETURN_IF_ERROR(Guarded("compiling a constraint", [&] {
-    grammar = compiler.Compile(
-        job.constraint, {.time = limits.time, .watches_stack = true, .unwanted = &job.is_unwanted});
-    return absl::OkStatus();
-  }));
-  if (absl::IsOutOfRange(grammar.status())) {
-    return absl::OutOfRangeError(
-        absl::StrCat("cannot be compiled: it ", grammar.status().message()));
-  }
-  if (grammar.ok() && (*grammar)->bytes() > limits.max_grammar_bytes) {
+  GrammarPtr grammar;
+  RETURN_IF_ERROR(Guarded("compiling a constraint", [&]() -> absl::Status {
+    auto compiled = compiler.Compile(job.constraint, {.time = limits.time,
+                                                      .watches_stack = true,
+                                                      .bytes = limits.max_work_bytes,
+                                                      .unwanted = &job.is_unwanted});
+    if (absl::IsOutOfRange(compiled.status())) {
+      return absl::OutOfRangeError(
+          absl::StrCat("cannot be compiled: it ", compiled.status().message()));
+    }
+    RETURN_IF_ERROR(compiled.status());
+    grammar = *std::move(compiled);
+    if (grammar->bytes() <= limits.max_grammar_bytes) return absl::OkStatus();
     return absl::OutOfRangeError(absl::StrCat("cannot be used: its compiled grammar has ",
-                                              (*grammar)->bytes(),
+                                              grammar->bytes(),
                                               " bytes, allowed: ", limits.max_grammar_bytes));
-  }
+  }));
   return grammar;
 }
 
@@ -191,7 +200,9 @@ void ConstraintCompiler::Shared::Work() {
     waiting.pop_front();
     const GrammarEngine* const compiler = engine.get();
     mutex.Unlock();
+    const Instant begin = Instant::Now();
     absl::StatusOr<GrammarPtr> grammar = CompileWithin(*job, *compiler);
+    if (Instant::Now() - begin > kLongWork) ReturnFreeMemory();
     mutex.Lock();
     job->grammar = std::move(grammar);
     job->is_done = true;

@@ -24,6 +24,7 @@ class ConstraintCompiler {
     size_t max_bytes = size_t{256} << 10;           // of a constraint's text
     int max_depth = 128;                            // of its nested brackets
     absl::Duration time = absl::Seconds(10);        // processor time to compile one
+    int64_t max_work_bytes = int64_t{256} << 20;    // memory while one is compiled
     int64_t max_grammar_bytes = int64_t{64} << 20;  // of one compiled grammar
     int64_t max_kept_bytes = int64_t{128} << 20;    // of all kept grammars
     absl::Duration patience = absl::Seconds(20);    // how long a caller waits for a grammar

@@ -1,6 +1,7 @@
 // Tests of the compiler's limits: no constraint takes more time, memory or stack than allowed.
 #include "constraint/constraint_compiler.h"
 
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -89,6 +90,45 @@ TEST_F(Compiling, RejectsGrammarsAboveTheSizeLimit) {
   EXPECT_EQ(compiler->load().num_kept, 0);
   EXPECT_TRUE(Compile(ManyWords(2), compiler.get()).ok());
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Returns the largest amount by which `work` raised the memory of this process.
+int64_t PeakOf(const std::function<void()>& work) {
+  const auto peak = [] {
+    std::ifstream file("/proc/self/status");
+    std::string word;
+    int64_t kilobytes = 0;
+    while (file >> word && word != "VmHWM:") {
+    }
+    file >> kilobytes;
+    return kilobytes << 10;
+  };
+  std::ofstream("/proc/self/clear_refs") << 5;  // the peak becomes what is in use
+  const int64_t before = peak();
+  work();
+  return peak() - before;
+}
+
+TEST_F(Compiling, TakesBoundedMemory) {
+  constexpr int64_t kLimit = 24 << 20;
+  const auto compiler = Within({.time = absl::InfiniteDuration(),
+                                .max_work_bytes = kLimit,
+                                .patience = absl::InfiniteDuration()});
+  EXPECT_TRUE(Compile(ManyWords(2), compiler.get()).ok());
+  const std::vector<OutputConstraint> all = {
+      {.kind = Kind::kChoice, .choices = {std::string(250'000, 'a')}},
+      {.kind = Kind::kRegex, .text = Repeated(16'000, R"([\u0100-\uffee])")},
+      Hopeless(),
+      ManyWords(30'000)};
+  for (const OutputConstraint& constraint : all) {
+    absl::Status status;
+    const int64_t peak = PeakOf([&] { status = Compile(constraint, compiler.get()); });
+    EXPECT_EQ(status.message(), absl::StrCat("constraint: cannot be compiled: it takes more than ",
+                                             kLimit, " bytes"));
+    EXPECT_LT(peak, 2 * kLimit) << constraint.text.substr(0, 20);
+  }
+}
+#endif
 
 // The stack of a thread has room for a few thousand levels.
 TEST_F(Compiling, EndsBeforeTheStackOverflows) {

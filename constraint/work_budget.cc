@@ -1,11 +1,14 @@
 #include "constraint/work_budget.h"
 
+#include <malloc.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <limits>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -60,6 +63,7 @@ WorkBudget::End WorkBudget::Check(const char* stack_place) {
   if (limits_.unwanted != nullptr && limits_.unwanted->load(std::memory_order_relaxed)) {
     return End::kUnwanted;
   }
+  if (bytes_ > limits_.bytes) return End::kBytes;
   return num_loops_++ >= limits_.loops || time() > limits_.time ? End::kTime : End::kNone;
 }
 
@@ -75,6 +79,18 @@ void WorkBudget::Look(const char* stack_place) {
   std::rethrow_exception(std::make_exception_ptr(Spent()));
 }
 
+void WorkBudget::BeforeNew(size_t size) {
+  if (end_ != End::kNone || std::uncaught_exceptions() > 0) return;
+  if (static_cast<int64_t>(size) <= limits_.bytes / 2 * 3 - bytes_) return;
+  end_ = End::kBytes;
+  throw std::bad_alloc();
+}
+
+void WorkBudget::OnChange(int64_t bytes) {
+  bytes_ += bytes;
+  if (bytes_ > limits_.bytes) tandem_loops_left = 0;  // check at the next loop
+}
+
 absl::Status WorkBudget::status() const {
   switch (end_) {
     case End::kNone:
@@ -84,6 +100,8 @@ absl::Status WorkBudget::status() const {
           absl::StrCat("takes more than ", absl::FormatDuration(limits_.time)));
     case End::kStack:
       return absl::OutOfRangeError("is nested too deeply");
+    case End::kBytes:
+      return absl::OutOfRangeError(absl::StrCat("takes more than ", limits_.bytes, " bytes"));
     case End::kUnwanted:
       return absl::CancelledError("is no longer wanted");
   }
@@ -143,3 +161,26 @@ void tandem_look_at_budget() {
 }
 
 }  // extern "C"
+
+// The program's operator new: that of the C++ library, which also counts for a budget. Weak, so
+// that a program which has its own one keeps it.
+#if TANDEM_COUNTS_BYTES
+__attribute__((weak)) void* operator new(std::size_t size) {
+  tandem::WorkBudget* const budget = tandem::of_thread;
+  if (budget != nullptr) budget->BeforeNew(size);
+  void* const memory = std::malloc(std::max<std::size_t>(size, 1));
+  if (memory == nullptr) throw std::bad_alloc();
+  if (budget != nullptr) budget->OnChange(static_cast<int64_t>(malloc_usable_size(memory)));
+  return memory;
+}
+
+__attribute__((weak)) void operator delete(void* memory) noexcept {
+  tandem::WorkBudget* const budget = tandem::of_thread;
+  if (budget != nullptr) budget->OnChange(-static_cast<int64_t>(malloc_usable_size(memory)));
+  std::free(memory);
+}
+
+__attribute__((weak)) void operator delete(void* memory, std::size_t) noexcept {
+  ::operator delete(memory);
+}
+#endif

@@ -21,6 +21,10 @@ namespace tandem {
 // spent, each check throws WorkBudget::Spent, except while an exception unwinds. The owner of the
 // budget catches it, and must then destroy the library's objects without using them.
 //
+// Memory is counted by the program's operator new (work_budget.cc) and checked at the next loop. An
+// allocation that would exceed 1.5 times the limit throws std::bad_alloc. Not counted under
+// sanitizers, nor in a program that has an operator new of its own.
+//
 // Make and destroy it on the thread that works. Budgets do not nest.
 class WorkBudget {
  public:
@@ -28,6 +32,7 @@ class WorkBudget {
     absl::Duration time = absl::Seconds(10);              // processor time
     int64_t loops = std::numeric_limits<int64_t>::max();  // for tests: loops until time is up
     bool watches_stack = false;                           // only on threads made by pthreads
+    int64_t bytes = int64_t{256} << 20;                   // memory that the work may hold
     const std::atomic<bool>* unwanted = nullptr;  // true if the result is not needed any more
   };
   class Spent : public std::exception {
@@ -45,18 +50,23 @@ class WorkBudget {
   // Processor time since the budget was made.
   absl::Duration time() const;
 
+  // For operator new, which may throw std::bad_alloc, and for operator delete, on this thread.
+  void BeforeNew(size_t size);
+  void OnChange(int64_t bytes);
+
   // Checks the limits; throws Spent if the budget is spent. `stack_place` is the current stack
   // address.
   void Look(const char* stack_place);
 
  private:
-  enum class End { kNone, kTime, kStack, kUnwanted };
+  enum class End { kNone, kTime, kStack, kBytes, kUnwanted };
 
   End Check(const char* stack_place);
 
   const Limits limits_;
   const absl::Duration begin_;
   int64_t num_loops_ = 0;
+  int64_t bytes_ = 0;  // allocated minus freed; negative if earlier memory was freed
   End end_ = End::kNone;
 };
 

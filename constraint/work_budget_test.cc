@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <new>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,6 +48,33 @@ TEST(WorkBudget, LimitsTheStack) {
   std::thread([&] { spent = EndOf({.watches_stack = true}, nest); }).join();
   EXPECT_EQ(spent, absl::OutOfRangeError("is nested too deeply"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(WorkBudget, LimitsTheBytesThatAreHeld) {
+  std::vector<std::string> held;
+  const absl::Status spent = EndOf({.bytes = 1 << 20}, [&] {
+    for (;;) {
+      tandem_count_loop();
+      held.emplace_back(1000, 'x');
+    }
+  });
+  EXPECT_EQ(spent, absl::OutOfRangeError("takes more than 1048576 bytes"));
+  EXPECT_LT(held.size(), 1100);
+  const absl::Status ok = EndOf({.bytes = 1 << 20}, [] {
+    for (int i = 0; i < 10'000; ++i) {
+      tandem_count_loop();
+      const std::string freed(1000, 'x');
+    }
+  });
+  EXPECT_TRUE(ok.ok()) << ok;
+}
+
+TEST(WorkBudget, LimitsOneAllocation) {
+  const WorkBudget budget({.bytes = 1 << 20});
+  EXPECT_THROW(std::string(3 << 20, 'x'), std::bad_alloc);
+  EXPECT_EQ(budget.status(), absl::OutOfRangeError("takes more than 1048576 bytes"));
+}
+#endif
 
 TEST(WorkBudget, EndsUnwantedWork) {
   std::atomic<bool> unwanted = false;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 #include "constraint/constraint_source.h"
 #include "constraint/grammar_engine.h"
@@ -347,6 +348,8 @@ class XGrammarState final : public ConstraintState {
       status = FieldError("constraint", absl::StrCat("cannot be followed: it takes more than ",
                                                      absl::FormatDuration(TimeAccount::kPerToken),
                                                      " for each token"));
+    } catch (const std::bad_alloc&) {
+      status = Caught("constraint", [] { throw; });
     } catch (const std::exception& error) {
       status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
@@ -422,6 +425,9 @@ class XGrammarEngine final : public GrammarEngine {
           std::move(source.lengths));
       if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
       return grammar;
+    } catch (const std::bad_alloc&) {
+      RETURN_IF_ERROR(budget.status());
+      throw;
     } catch (const std::exception& error) {
       RETURN_IF_ERROR(budget.status());
       return absl::InvalidArgumentError(error.what());

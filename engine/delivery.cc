@@ -95,9 +95,7 @@ void Channel::HandOver(absl::StatusOr<Completion> result) {
   }
   if (is_over && result.ok()) result->text.resize(handed_text_);
   on_piece_ = nullptr;
-  const absl::Status status =
-      Caught("on_done", [&] { std::exchange(on_result_, nullptr)(std::move(result)); });
-  if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
+  Attempt("on_done", [&] { std::exchange(on_result_, nullptr)(std::move(result)); });
 }
 
 // ---- All of them ----
@@ -132,18 +130,15 @@ bool Delivery::IsOwnThread() const {
 
 void Delivery::Queue(std::shared_ptr<Channel> channel) {
   absl::MutexLock lock(&mutex_);
-  ready_.push_back(std::move(channel));
+  ready_.splice(ready_.end(), channel->place_);
+  ready_.back() = std::move(channel);
   if (ready_.size() > static_cast<size_t>(num_idle_)) AddThread();
 }
 
 // If no thread can be added, the existing threads deliver what is waiting.
 void Delivery::AddThread() {
   if (is_stopping_ || threads_.size() >= kMaxThreads) return;
-  try {
-    threads_.emplace_back([this] { Work(); });
-  } catch (const std::exception& error) {
-    Log(LogLevel::kWarning, error.what());
-  }
+  Attempt("starting a thread for callbacks", [this] { threads_.emplace_back([this] { Work(); }); });
 }
 
 void Delivery::Work() {
@@ -160,7 +155,7 @@ void Delivery::Work() {
       --num_idle_;
       if (ready_.empty()) return;
       channel = std::move(ready_.front());
-      ready_.erase(ready_.begin());
+      channel->place_.splice(channel->place_.begin(), ready_, ready_.begin());
     }
     channel->Drain();
   }

@@ -1,6 +1,7 @@
 #ifndef TANDEM_ENGINE_DELIVERY_H_
 #define TANDEM_ENGINE_DELIVERY_H_
 
+#include <list>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -42,6 +43,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void Drain();
 
   Delivery* const delivery_;
+  // The channel's place in the queue while it is not there, so that queueing allocates nothing.
+  std::list<std::shared_ptr<Channel>> place_ = std::list<std::shared_ptr<Channel>>(1);
 
   // Used only by the delivering thread.
   Engine::OnPiece on_piece_;
@@ -87,7 +90,7 @@ class Delivery {
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_idle_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::shared_ptr<Channel>> ready_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<Channel>> ready_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -329,19 +329,22 @@ void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
 
 void EngineImpl::Work() {
   learned_.Recall(&policy_);
-  while (TakeNewWork()) {
-    Retire();  // before planning, so that cancelled sessions hold no pages in the round
-    ReportLoad();
-    if (sessions_.empty()) {
-      clients_.Clear();
-      learned_.Keep(&policy_, kTimeBetweenKeeping);
-    }
-    AnswerChecks();
-    const absl::Status status = Caught("round", [this] { Step(); });
+  for (bool goes_on = true; goes_on;) {
+    const absl::Status status = Caught("round", [&] {
+      goes_on = TakeNewWork();
+      Retire();  // before planning, so that cancelled sessions hold no pages in the round
+      if (!goes_on) return;
+      ReportLoad();
+      if (sessions_.empty()) {
+        clients_.Clear();
+        learned_.Keep(&policy_, kTimeBetweenKeeping);
+      }
+      AnswerChecks();
+      Step();
+    });
     if (!status.ok()) FailRunning(status);
-    if (parts_.events != nullptr) parts_.events->Flush();
+    if (parts_.events != nullptr) Attempt("kv events", [this] { parts_.events->Flush(); });
   }
-  Retire();
   learned_.Keep(&policy_, absl::ZeroDuration());
 }
 
@@ -354,10 +357,10 @@ bool EngineImpl::TakeNewWork() {
            checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
+  // All that may throw comes before the first move.
+  for (const auto& session : submitted_) session->client = clients_.Get(session->client_name);
+  sessions_.reserve(sessions_.size() + submitted_.size());
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
-  for (auto it = sessions_.end() - submitted_.size(); it != sessions_.end(); ++it) {
-    (*it)->client = clients_.Get((*it)->client_name);
-  }
   submitted_.clear();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
@@ -426,7 +429,8 @@ void EngineImpl::Step() {
 // Called after an unexpected exception. Which caches are half written is not known, so every
 // running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
-  Log(LogLevel::kError, std::string(why.message()));
+  const absl::string_view reason = why.message();
+  Log(LogLevel::kError, {reason.data(), reason.size()});
   bool has_failed_any = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;
@@ -547,8 +551,11 @@ void EngineImpl::Retire() {
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  if (s.status.ok()) Deliver(&s);  // the text that was held back
-  s.completion.text = s.text->text();
+  const absl::Status status = Caught("request", [&] {
+    if (s.status.ok()) Deliver(&s);  // the text that was held back
+    s.completion.text = s.text->text();
+  });
+  if (s.status.ok()) s.status = status;
   Completion& c = s.completion;
   c.timings = s.times.Until(Instant::Now());
   {

@@ -57,7 +57,8 @@ std::vector<fs::path> FilesOf(const std::string& model) {
   for (fs::directory_iterator it(model, error), end; it != end; it.increment(error)) {
     if (error) break;
     const std::string name = it->path().filename().string();
-    const bool is_of_model = absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".gguf");
+    const bool is_of_model = absl::EndsWith(name, ".safetensors") ||
+                             absl::EndsWith(name, ".gguf") || name == "pytorch_model.bin";
     if (is_of_model || name == "config.json") files.push_back(it->path());
   }
   std::sort(files.begin(), files.end());
@@ -66,12 +67,14 @@ std::vector<fs::path> FilesOf(const std::string& model) {
 
 }  // namespace
 
-std::string FingerprintOf(const EngineOptions& options, absl::string_view version) {
+std::string FingerprintOf(const EngineOptions& options, absl::string_view version,
+                          absl::string_view weights_form) {
   TextHasher hasher;
   const absl::string_view device = options.device;
   for (const absl::string_view part :
-       {version, absl::string_view(options.quantize), absl::string_view(options.compute),
-        absl::string_view(options.kv_cache), device.substr(0, device.find(':'))}) {
+       {version, weights_form, absl::string_view(options.quantize),
+        absl::string_view(options.compute), absl::string_view(options.kv_cache),
+        device.substr(0, device.find(':'))}) {
     hasher.Add(part);
   }
   for (const fs::path& file : FilesOf(options.target)) AddFile(file, &hasher);

@@ -1,5 +1,6 @@
 #include "engine/fingerprint.h"
 
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -32,9 +33,13 @@ TEST(Fingerprint, CoversWhatDeterminesTheTargetsBits) {
   EXPECT_NE(with([](EngineOptions* o) { o->kv_cache = "bf16"; }), print);
   EXPECT_NE(with([](EngineOptions* o) { o->device = "cuda:0"; }), print);
   EXPECT_NE(FingerprintOf(options, "2"), print);
+  EXPECT_NE(FingerprintOf(options, "1", "own head"), FingerprintOf(options, "1", "tied head"));
   // Other files in the folder do not count; the last byte of the weights does.
   folder.Write("README.md", "x");
   EXPECT_EQ(FingerprintOf(options, "1"), print);
+  folder.Write("pytorch_model.bin", "w");
+  EXPECT_NE(FingerprintOf(options, "1"), print);
+  std::filesystem::remove(folder.Path("pytorch_model.bin"));
   folder.Write("model.safetensors", std::string((300 << 10) - 1, 'w') + "x");
   EXPECT_NE(FingerprintOf(options, "1"), print);
 }

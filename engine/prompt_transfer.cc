@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -152,7 +153,8 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
   });
   auto fetch = std::make_shared<Fetch>(std::move(runs), kMaxFetchedBytes);
   auto is_done = std::make_shared<std::atomic<bool>>(false);
-  Reader& reader = readers_.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
+  std::list<Reader> one;  // joins the others once its thread runs
+  Reader& reader = one.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
   const std::string name =
       absl::StrCat("request=", session.transfer->request_id_, " lease=", session.transfer->name_);
   reader.thread =
@@ -160,14 +162,18 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
         const Instant start = Instant::Now();
         int num_wanted = 0;
         for (const StoredRun& run : fetch->runs()) num_wanted += static_cast<int>(run.pages.size());
-        const int num_pages = fetch->ReadFrom(lender.get());
+        int num_pages = 0;
+        Attempt("kv transfer", [&] { num_pages = fetch->ReadFrom(lender.get()); });
         fetch->Finish();
-        lender = nullptr;
-        Log(LogLevel::kInfo,
-            absl::StrCat("kv transfer: fetched ", name, " pages=", num_pages, " of ", num_wanted,
-                         " ms=", absl::ToInt64Milliseconds(Instant::Now() - start)));
+        Attempt("kv transfer", [&] {
+          lender = nullptr;
+          Log(LogLevel::kInfo,
+              absl::StrCat("kv transfer: fetched ", name, " pages=", num_pages, " of ", num_wanted,
+                           " ms=", absl::ToInt64Milliseconds(Instant::Now() - start)));
+        });
         *is_done = true;
       });
+  readers_.splice(readers_.end(), one);
   return fetch;
 }
 

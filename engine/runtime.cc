@@ -33,7 +33,8 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
           .vocab_size = model.vocab_size(),
           .context_length = model.context_length(),
           .num_pages = cache.num_pages(),
-          .page_size = cache.layout().page_size};
+          .page_size = cache.layout().page_size,
+          .weights_form = model.weights_form()};
 }
 
 // Room for the sequences of a full batch and for as many earlier prompts.

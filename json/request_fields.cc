@@ -184,12 +184,14 @@ void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value)
   *value = number->bits;
 }
 
-void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral) {
+void RequestFields::AllowOnly(absl::string_view name, absl::Span<const JsonValue> neutral,
+                              absl::string_view instead) {
   const JsonValue* found = Find(name);
   if (found == nullptr) return;
   if (std::find(neutral.begin(), neutral.end(), *found) != neutral.end()) return;
   std::string allowed = "supported, allowed: null";
   for (const JsonValue& value : neutral) absl::StrAppend(&allowed, ", ", Shown(value));
+  if (!instead.empty()) absl::StrAppend(&allowed, "; use ", instead, " in its place");
   FailNot(name, *found, allowed);
 }
 
@@ -198,9 +200,20 @@ void RequestFields::TreatAsUnknown(absl::string_view name, absl::string_view why
   Fail(FieldError(PathOf(name), why));
 }
 
-absl::Status RequestFields::Finish() {
+bool RequestFields::IsKnown(absl::string_view name) const {
+  return std::find(known_.begin(), known_.end(), name) != known_.end();
+}
+
+std::vector<std::string> RequestFields::UnknownMembers() const {
+  std::vector<std::string> names;
   for (const auto& [name, value] : object_->items()) {
-    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (!IsKnown(name)) names.push_back(name);
+  }
+  return names;
+}
+
+absl::Status RequestFields::Finish() {
+  for (const std::string& name : UnknownMembers()) {
     if (ignored_ != nullptr) {
       ignored_->Add(PathOf(name));
       continue;

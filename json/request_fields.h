@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "tandem/json_value.h"
 #include "tandem/parameter.h"
 
@@ -85,13 +86,23 @@ class RequestFields {
   // Reads any 64-bit integer; negative ones as two's complement. Here and above, 1.0 counts as 1.
   void Read(absl::string_view name, std::optional<uint64_t>* value);
 
-  // For OpenAI fields that are known but not served: an error unless null or one of `neutral`.
-  void AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral);
+  // For fields that are known but not served: an error unless null or one of `neutral`. `instead`
+  // is the field to use in its place, if there is one.
+  void AllowOnly(absl::string_view name, absl::Span<const JsonValue> neutral,
+                 absl::string_view instead = "");
+  void AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral) {
+    AllowOnly(name, absl::Span<const JsonValue>(neutral.begin(), neutral.size()));
+  }
   // For fields that have no meaning on a self-hosted server.
   void Ignore(absl::string_view name) { Find(name); }
 
   // Treats a field that is known, but has no effect here, like an unknown field.
   void TreatAsUnknown(absl::string_view name, absl::string_view why);
+
+  // Returns whether Find() was called with this name, by itself or by a Read().
+  bool IsKnown(absl::string_view name) const;
+  // Returns the members, in their order, for which that is not so.
+  std::vector<std::string> UnknownMembers() const;
 
   // "path.name".
   std::string PathOf(absl::string_view name) const;

@@ -31,8 +31,9 @@ class Sampler;
 // The alignment of packed weights that products require: a cache line.
 inline constexpr size_t kPackedAlignment = 64;
 // The version of the bytes that the CPU's Pack writes, quantised or not. Files of packed weights
-// (model/packed_file.h) record it. Raise it whenever Pack writes other bytes.
-inline constexpr int kPackedVersion = 2;
+// (model/packed_file.h) record it. Raise it whenever Pack writes other bytes, or loading packs
+// other tensors of the same files.
+inline constexpr int kPackedVersion = 3;
 
 // Owns a block of a backend's memory. Without a backend it is a view of memory that it does not
 // own. Move-only. Must not outlive its backend.

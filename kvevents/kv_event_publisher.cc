@@ -156,7 +156,7 @@ class ZmqPublisher final : public KvEventPublisher {
     if (!options_.replay_endpoint.empty()) {
       RETURN_IF_ERROR(Bind("kv_events_replay", options_.replay_endpoint, &replay_));
     }
-    thread_ = std::thread([this] { Work(); });
+    thread_ = std::thread([this] { Attempt("kv events", [this] { Work(); }); });
     return absl::OkStatus();
   }
 
@@ -201,7 +201,9 @@ class ZmqPublisher final : public KvEventPublisher {
     for (;;) {
       // poll throws when a signal interrupts it.
       if (!Caught("kv events", [&] { zmq::poll(waits.data(), waits.size()); }).ok()) continue;
-      if (waits[0].revents != 0 && !SendQueued()) return;
+      bool goes_on = true;
+      if (waits[0].revents != 0) Attempt("kv events", [&] { goes_on = SendQueued(); });
+      if (!goes_on) return;
       if (waits[1].revents != 0) Caught("kv events", [this] { AnswerReplay(); }).IgnoreError();
     }
   }

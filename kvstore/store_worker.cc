@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -116,7 +117,7 @@ void StoreWorker::ReadQueued() {
       if (fetches_.empty()) return;
       fetch = fetches_.front();
     }
-    fetch->ReadFrom(store_.get());
+    Attempt("reading stored pages", [&] { fetch->ReadFrom(store_.get()); });
     fetch->Finish();
     absl::MutexLock lock(&mutex_);
     fetches_.pop_front();
@@ -143,7 +144,10 @@ void StoreWorker::WriteQueued() {
       if (is_stopping_) return;
       is_writing_ = true;
     }
-    while (!is_stopping() && WriteNext()) {
+    // An exception loses the pages of one transaction.
+    bool has_more = true;
+    while (!is_stopping() && has_more) {
+      Attempt("writing stored pages", [&] { has_more = WriteNext(); });
     }
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;

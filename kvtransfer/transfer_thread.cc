@@ -6,6 +6,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 // How often deadlines are checked while there is any activity.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+constexpr absl::Duration kMaxWait = absl::Seconds(1);   // a wake may find no memory
 constexpr absl::Duration kMaxIdle = absl::Seconds(60);  // of a connection without leases and pages
 constexpr int kMaxAttempts = 16;                        // to connect, at a time
 // After this many attempts to connect to one address, one a second.
@@ -35,13 +38,13 @@ TransferThread::~TransferThread() { Stop(); }
 
 absl::Status TransferThread::Start() {
   thread_ = std::thread([this] {
-    const absl::Status status = Open();
+    const absl::Status status = Guarded("kv transfer", [this] { return Open(); });
     {
       absl::MutexLock lock(&mutex_);
       is_running_ = status.ok();
       started_ = status;
     }
-    if (status.ok()) Run();
+    if (status.ok()) Attempt("kv transfer", [this] { Run(); });
     link_ = nullptr;
   });
   absl::Status status = [&] {
@@ -119,7 +122,7 @@ bool TransferThread::RunCommands() {
     absl::MutexLock lock(&mutex_);
     commands.swap(commands_);
   }
-  for (const auto& command : commands) command();
+  for (const auto& command : commands) Attempt("kv transfer", command);
   return !commands.empty();
 }
 
@@ -139,9 +142,11 @@ std::shared_ptr<PageRequest> TransferThread::AskFor(const std::shared_ptr<Borrow
   auto asked = std::make_shared<PageRequest>(ask.number, run.size(), page_bytes, spares_);
   const bool is_posted = Post([this, lease, asked, ask = std::move(ask)] {
     Peer* const peer = Find(lease->peer);
-    if (peer == nullptr) return asked->Fail();
-    peer->asked[ask.number] = asked;
-    Send(peer, ask);
+    const auto send = [&] {
+      peer->asked[ask.number] = asked;
+      Send(peer, ask);
+    };
+    if (peer == nullptr || !Attempt("kv transfer", send)) asked->Fail();
   });
   if (!is_posted) asked->Fail();
   return asked;
@@ -224,16 +229,19 @@ void TransferThread::RunUntilStopped() {
       absl::MutexLock lock(&mutex_);
       if (is_stopping_) return;
     }
-    bool is_busy = RunCommands();
-    is_busy = link_->Progress() || is_busy;
-    for (const auto& [link, peer] : peers_) peer->sender.Pump();
-    const Instant now = Instant::Now();
-    if (now >= next_tick || next_tick >= now + 2 * kTick) {
-      next_tick = now + kTick;
-      Tick(now);
-    }
-    const bool has_deadlines = !peers_.empty() || offered_.stats().leases > 0;
-    if (!is_busy) link_->Wait(has_deadlines ? kTick : absl::InfiniteDuration());
+    const bool is_good = Attempt("kv transfer", [&] {
+      bool is_busy = RunCommands();
+      is_busy = link_->Progress() || is_busy;
+      for (const auto& [link, peer] : peers_) peer->sender.Pump();
+      const Instant now = Instant::Now();
+      if (now >= next_tick || next_tick >= now + 2 * kTick) {
+        next_tick = now + kTick;
+        Tick(now);
+      }
+      const bool has_deadlines = !peers_.empty() || offered_.stats().leases > 0;
+      if (!is_busy) link_->Wait(has_deadlines ? kTick : kMaxWait);
+    });
+    if (!is_good) absl::SleepFor(kTick);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_families.h"
+#include "checkpoint/model_tensors.h"
 #include "json/json_text.h"
 #include "model/transformer_loader.h"
 #include "tandem/field_error.h"
@@ -109,12 +110,11 @@ absl::Status TransformerLoader::LoadStateParts() {
 absl::Status TransformerLoader::LoadDraftHead() {
   const ModelConfig& c = model_.config_;
   ASSIGN_OR_RETURN(DraftVocabulary vocabulary, ReadDraftVocabulary(*model_.weights_, c));
-  used_.insert({kDraftIds, kIsDrafted});
   model_.num_head_tokens_ = c.draft_vocab_size;
   model_.parts_ = model_.PartsOf(/*rank=*/0);
   model_.head_ids_ = std::move(vocabulary.ids);
   if (!c.tied_embeddings) {
-    const std::string name = "lm_head.weight";
+    const std::string name = kHeadTensor;
     ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(name, c.draft_vocab_size, c.hidden_size));
     if (vocabulary.rows.empty()) {
       return Pack({{.matrix = matrix}}, PartOrder::kConcatenated, kHeadFormat, {name},

@@ -75,7 +75,7 @@ class Transformer final : public LanguageModel {
     // Whether the head is not loaded, because of `sets_head_from`.
     bool SetsHead(const ModelConfig& config) const;
     // Describes in words how loading changes the weights of a checkpoint.
-    std::string FormOf(const Weights& weights) const;
+    std::string FormOf(const Weights& weights, const ModelConfig& config) const;
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
   // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
@@ -224,6 +224,10 @@ class Transformer final : public LanguageModel {
     std::string path;
     ModelConfig config;
     std::shared_ptr<const Weights> weights;
+    bool is_head_settled = false;
+
+    // SettleHead, once.
+    absl::Status Settle(std::optional<bool> is_equal = std::nullopt);
   };
   // Records copies of pages since the last pass.
   struct PageCopies final : PagedKvCache::Observer {
@@ -237,8 +241,8 @@ class Transformer final : public LanguageModel {
   static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const Files& files, Backend* backend,
                                                                const LoadOptions& options,
                                                                PackedFile* packed);
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(const Files& files,
-                                                                 Backend* backend,
+  // Also settles whether the head is tied, from the record in the cache.
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(Files* files, Backend* backend,
                                                                  const LoadOptions& options);
   void ForgetPacked();
   static constexpr int kOwnMemory = -1;  // the backend's memory, not a slot of the group's

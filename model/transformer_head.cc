@@ -7,17 +7,12 @@
 #include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "checkpoint/model_tensors.h"
 #include "kernels/blocks.h"
 #include "model/transformer.h"
 #include "model/transformer_loader.h"
 
 namespace tandem {
-namespace {
-
-constexpr char kOwnHead[] = "lm_head.weight";
-
-}  // namespace
-
 ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
                              std::vector<std::byte>* gathered) {
   const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
@@ -33,11 +28,11 @@ ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const Tok
 
 absl::StatusOr<ConstMatrixView> Transformer::HeadMatrix() const {
   if (config_.tied_embeddings) return host_embedding_;
-  return weights_->Get(kOwnHead, {config_.vocab_size, config_.hidden_size});
+  return weights_->Get(kHeadTensor, {config_.vocab_size, config_.hidden_size});
 }
 
 void Transformer::ForgetHeadMatrix() const {
-  if (!config_.tied_embeddings) weights_->Forget(kOwnHead);
+  if (!config_.tied_embeddings) weights_->Forget(kHeadTensor);
 }
 
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {

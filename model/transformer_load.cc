@@ -1,4 +1,7 @@
 // Loads a Transformer: its options and files, and the cache of its packed weights.
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -9,16 +12,25 @@
 #include "tandem/field_error.h"
 
 namespace tandem {
+namespace {
+
+// The entry of packed weights that records SettleHead's comparison: kYes, or another byte.
+constexpr char kIsHeadEqual[] = "is_head_equal";
+constexpr std::byte kYes{1};
+
+}  // namespace
 
 bool Transformer::LoadOptions::SetsHead(const ModelConfig& config) const {
   return sets_head_from > 0 && config.vocab_size >= sets_head_from;
 }
 
-std::string Transformer::LoadOptions::FormOf(const Weights& weights) const {
+std::string Transformer::LoadOptions::FormOf(const Weights& weights,
+                                             const ModelConfig& config) const {
   const std::string quantization = weights.quantization();
   return absl::StrCat("quantized ", quantized.has_value() ? NameOf(*quantized) : "not",
                       which == Quantize::kAll ? ", all" : "",
                       has_exact_activations ? ", exact activations" : "",
+                      config.tied_embeddings ? ", tied head" : ", own head",
                       quantization.empty() ? "" : ", ", quantization);
 }
 
@@ -27,24 +39,31 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& 
                                                                    const LoadOptions& options,
                                                                    PackedFile* packed) {
   std::unique_ptr<Transformer> model(new Transformer(backend, files, options));
-  model->weights_form_ = options.FormOf(*files.weights);
+  model->weights_form_ = options.FormOf(*files.weights, files.config);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }
 
+absl::Status Transformer::Files::Settle(std::optional<bool> is_equal) {
+  if (!is_head_settled) RETURN_IF_ERROR(SettleHead(*weights, is_equal, &config));
+  is_head_settled = true;
+  return absl::OkStatus();
+}
+
 // Loads a model with the cached weights of options.packed_folder, and writes these first if they
 // are missing or stale. Returns null if the model is too small for the cache.
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files& files,
-                                                                     Backend* backend,
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from, Backend* backend,
                                                                      const LoadOptions& options) {
+  const Files& files = *from;
+  const bool is_in_doubt = HasDoubtfulHead(*files.weights, files.config);
   const std::string quantization = files.weights->quantization();
   const std::string how = absl::StrCat(
       "quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
       options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
       " of ", files.config.head_dim,
       options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
-      options.SetsHead(files.config) ? ", no head" : "",
+      options.SetsHead(files.config) ? ", no head" : "", is_in_doubt ? ", head compared" : "",
       options.group == nullptr
           ? ""
           : absl::StrCat(", rank ", options.group->rank(), " of ", options.group->world()),
@@ -55,11 +74,16 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
   RemoveUnfinishedPackedFiles(options.packed_folder);
   absl::StatusOr<PackedFile> kept = PackedFile::Open(source);
   if (kept.ok()) {
+    if (is_in_doubt) {
+      const auto is_equal = kept->Find(kIsHeadEqual);
+      if (is_equal.ok()) RETURN_IF_ERROR(from->Settle(is_equal->front() == kYes));
+    }
     auto model = LoadFrom(files, backend, options, &*kept);
     if (model.ok()) return model;
   } else if (!absl::IsNotFound(kept.status()) && !absl::IsFailedPrecondition(kept.status())) {
     Log(LogLevel::kWarning, absl::StrCat(kept.status().message(), "; packing the weights again"));
   }
+  RETURN_IF_ERROR(from->Settle());
   // Check first, so that an unsupported model fails before packing begins.
   Transformer checked(backend, files, options);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
@@ -67,6 +91,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                    PackedFileWriter::Create(source, TransformerLoader::MaxEntries(files.config)));
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " into a file that later starts map: ", source.path));
+  if (is_in_doubt) {
+    const std::byte answer = files.config.tied_embeddings ? kYes : std::byte{0};
+    RETURN_IF_ERROR(writer.Add(kIsHeadEqual, {&answer, 1}));
+  }
   Transformer unfilled(backend, files, options);
   RETURN_IF_ERROR(
       TransformerLoader(files.path, options, &unfilled).Write(&writer, checked.num_parameters()));
@@ -89,6 +117,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
   ASSIGN_OR_RETURN(
       std::shared_ptr<const Weights> stored,
       Weights::Open(folder, as_floats ? QuantizedForm::kFloats : QuantizedForm::kBlocks));
+  if (std::error_code error;
+      std::filesystem::exists(absl::StrCat(folder, "/adapter_config.json"), error)) {
+    Log(LogLevel::kWarning, absl::StrCat(folder,
+                                         ": the adapter that adapter_config.json describes is not "
+                                         "used; merge it into the weights"));
+  }
   if (const std::string quantization = stored->quantization(); !quantization.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("weights of ", folder, " were quantised: ", quantization));
   }
@@ -97,10 +131,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
   RETURN_IF_ERROR(TransformerLoader::FitToTarget(folder, options, &files.config));
   absl::Status not_cached;
   if (!options.packed_folder.empty() && backend->memory_is_host()) {
-    auto packed = LoadPacked(files, backend, options);
+    auto packed = LoadPacked(&files, backend, options);
     if (packed.ok() && *packed != nullptr) return packed;
     not_cached = packed.status();
   }
+  RETURN_IF_ERROR(files.Settle());
   ASSIGN_OR_RETURN(auto model, LoadFrom(files, backend, options, nullptr));
   if (!not_cached.ok()) {
     Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", not_cached.message()));
@@ -111,8 +146,9 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
     const std::string& name, const ModelConfig& config, std::shared_ptr<const Weights> weights,
     Backend* backend) {
-  return LoadFrom({.path = name, .config = config, .weights = std::move(weights)}, backend, {},
-                  nullptr);
+  Files files{.path = name, .config = config, .weights = std::move(weights)};
+  RETURN_IF_ERROR(files.Settle());
+  return LoadFrom(files, backend, {}, nullptr);
 }
 
 }  // namespace tandem

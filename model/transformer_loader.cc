@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/process_limits.h"
@@ -12,6 +11,7 @@
 #include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "checkpoint/model_families.h"
+#include "checkpoint/model_tensors.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "tandem/field_error.h"
@@ -20,12 +20,6 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kLongRow = 256;  // a multiple of the block size of every format
-
-// Whether a tensor of an older checkpoint follows from the configuration.
-bool IsDerivable(absl::string_view name) {
-  return absl::EndsWith(name, "rotary_emb.inv_freq") ||
-         absl::EndsWith(name, "self_attn.masked_bias") || absl::EndsWith(name, "self_attn.bias");
-}
 
 }  // namespace
 
@@ -63,7 +57,7 @@ absl::Status TransformerLoader::Write(PackedFileWriter* writer, int64_t num_para
 }
 
 int TransformerLoader::MaxEntries(const ModelConfig& config) {
-  return (9 + 2 * config.num_experts) * config.num_layers + 3;
+  return (9 + 2 * config.num_experts) * config.num_layers + 4;
 }
 
 absl::Status TransformerLoader::Fill() {
@@ -97,12 +91,11 @@ absl::Status TransformerLoader::Fill() {
     Transformer::Rotation& rotation = model_.rotations_[static_cast<int>(kind)];
     if (!rotation.is_used()) RETURN_IF_ERROR(LoadRotation(kind, &rotation));
   }
-  return CheckAllUsed();
+  return CheckAllHavePlaces(*model_.weights_, config);
 }
 
 absl::StatusOr<ConstMatrixView> TransformerLoader::Matrix(const std::string& name, int64_t rows,
                                                           int64_t cols) {
-  used_.insert(name);
   model_.num_parameters_ += rows * cols;
   ASSIGN_OR_RETURN(ConstMatrixView matrix, model_.weights_->Describe(name, {rows, cols}));
   if (packed_ == nullptr && model_.weights_->IsMade(name)) {
@@ -140,7 +133,7 @@ std::optional<DType> TransformerLoader::FormatOf(const ConstMatrixView& matrix,
 }
 
 absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
-  const std::string name = "model.embed_tokens.weight";
+  const std::string name = kEmbeddingTensor;
   ASSIGN_OR_RETURN(const ConstMatrixView matrix,
                    Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
   if (only_checks_) return matrix;
@@ -179,7 +172,6 @@ absl::StatusOr<ConstMatrixView> TransformerLoader::EmbeddingInPlace(
 
 absl::StatusOr<std::vector<float>> TransformerLoader::HostVector(const std::string& name,
                                                                  int64_t size) {
-  used_.insert(name);
   model_.num_parameters_ += size;
   ASSIGN_OR_RETURN(const ConstMatrixView tensor, model_.weights_->Get(name, {size}));
   std::vector<float> values(size);
@@ -416,11 +408,9 @@ absl::Status TransformerLoader::LoadExperts(const std::string& mlp, Transformer:
 
 absl::Status TransformerLoader::LoadHead(ConstMatrixView embedding) {
   WeightPart part{.matrix = embedding, .bias = nullptr};
-  if (model_.config_.tied_embeddings) {
-    ignored_.insert("lm_head.weight");  // as in the reference
-  } else {
-    ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
-                                         model_.config_.hidden_size));
+  if (!model_.config_.tied_embeddings) {
+    ASSIGN_OR_RETURN(part.matrix,
+                     Matrix(kHeadTensor, model_.config_.vocab_size, model_.config_.hidden_size));
   }
   if (head_tokens_ > part.matrix.rows) {
     return FieldError("draft_head_tokens",
@@ -441,18 +431,7 @@ absl::Status TransformerLoader::LoadHead(ConstMatrixView embedding) {
   part.matrix = RowsOf(part.matrix, rows.begin, rows.end);
   if (part.matrix.rows == 0) return absl::OkStatus();
   return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
-              {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
-              &model_.head_);
-}
-
-absl::Status TransformerLoader::CheckAllUsed() const {
-  for (const std::string& name : model_.weights_->names()) {
-    if (used_.contains(name) || ignored_.contains(name) || IsDerivable(name)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        model_.weights_->Where(name), " has no place in a ", model_.config_.family, " model of ",
-        model_.config_.num_layers, " layers as its configuration describes it"));
-  }
-  return absl::OkStatus();
+              {model_.config_.tied_embeddings ? kEmbeddingTensor : kHeadTensor}, &model_.head_);
 }
 
 }  // namespace tandem

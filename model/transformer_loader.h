@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -142,9 +141,6 @@ class TransformerLoader {
   absl::Status LoadDraftHead();
   absl::Status PackDraftHead(ConstMatrixView matrix, absl::Span<const TokenId> rows);
 
-  // Fails if a tensor was not used: ignoring it could change the result.
-  absl::Status CheckAllUsed() const;
-
   Transformer& model_;
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
@@ -157,8 +153,6 @@ class TransformerLoader {
   int64_t num_to_write_ = 0;            // parameters
   bool only_checks_ = false;            // reads only the descriptions of matrices
   bool packs_now_ = false;              // packs at load, not at first use
-  std::set<std::string> used_;
-  std::set<std::string> ignored_;
 };
 
 }  // namespace tandem

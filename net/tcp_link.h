@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "net/asio.h"
 #include "net/block_path.h"
@@ -47,7 +48,7 @@ class TcpLink final : public Link, private BlockPathEvents {
   bool Progress() override;
   void Wait(absl::Duration at_most) override;
   void Wake() override {
-    net::post(io_, [] {});
+    Attempt("waking a link", [this] { net::post(io_, [] {}); });
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/guard.h"
 #include "python/bindings.h"
 
 namespace tandem::python {
@@ -131,7 +132,9 @@ EngineHandle::EngineHandle(const EngineOptions& options) : engine_(CreateWithout
 EngineHandle::~EngineHandle() {
   if (engine_ == nullptr) return;
   if (in_callback) {
-    std::thread([engine = std::move(engine_)]() mutable { engine.reset(); }).detach();
+    // Without a thread, the engine is never destroyed.
+    Engine* const engine = engine_.release();
+    Attempt("closing an engine", [engine] { std::thread([engine] { delete engine; }).detach(); });
     return;
   }
   nb::gil_scoped_release released;

@@ -71,7 +71,7 @@ RankLink::~RankLink() {
 }
 
 absl::Status RankLink::Start() {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { Attempt("tensor_parallel", [this] { Run(); }); });
   const auto is_decided = [this] { return has_begun_ || !failure_.ok(); };
   absl::MutexLock lock(&mutex_, absl::Condition(&is_decided));
   return failure_;
@@ -163,7 +163,7 @@ BlockBuffer RankLink::MakeBuffer(std::vector<std::byte> bytes) {
 // ---- The link's thread ----
 
 void RankLink::Run() {
-  const absl::Status opened = Open();
+  const absl::Status opened = Guarded("rendezvous", [this] { return Open(); });
   if (!opened.ok()) {
     const bool names_field = absl::IsInvalidArgument(opened);
     return Fail(names_field
@@ -176,7 +176,9 @@ void RankLink::Run() {
   }
   int num_idle = 0;
   while (!HasEnded()) {
-    const bool is_busy = RunOnce();
+    bool is_busy = false;
+    const absl::Status status = Caught("tensor_parallel", [&] { is_busy = RunOnce(); });
+    if (!status.ok()) Fail(status);
     num_idle = is_busy ? 0 : num_idle + 1;
     if (num_idle > kLinkSpins) {
       link_->Wait(tick_);

@@ -29,6 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "tandem/parameter.h"
@@ -344,8 +345,11 @@ class Children final : public RankProcesses {
         for (size_t i = 0; i < children_.size(); ++i) {
           if (ends[i + 1].revents == 0) continue;
           const int rank = children_[i].rank;
-          on_end_(absl::UnavailableError(
-              absl::StrCat("tensor_parallel: rank ", rank, " ", HowItEnded(Reap(&children_[i])))));
+          const int how = Reap(&children_[i]);
+          Attempt("tensor_parallel", [&] {
+            on_end_(absl::UnavailableError(
+                absl::StrCat("tensor_parallel: rank ", rank, " ", HowItEnded(how))));
+          });
         }
       }
     });

@@ -5,7 +5,9 @@ little memory, and a clock that is set. None of these may end the server or chan
 Tests that a machine cannot run are skipped with a message.
 """
 
+import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -29,6 +31,7 @@ TANDEM = ""
 IS_SANITIZED = False
 PAIR = ["--target", str(SOURCE / "models/storyteller-7m"), "--draft", str(SOURCE / "models/storyteller-1m")]
 MEGABYTE = 1 << 20
+STEP = int(os.environ.get("TANDEM_FAULTS_STEP_MB", "200")) * MEGABYTE  # of the sweeps of memory limits
 BODIES = [{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0},
           {"prompt": "The king", "max_tokens": 40, "temperature": 0.8, "seed": 3, "n": 3},
           {"prompt": "A", "max_tokens": 20, "temperature": 1.2, "seed": 4, "logprobs": 3}]
@@ -39,6 +42,36 @@ GROUPS = pathlib.Path("/sys/fs/cgroup")
 def limited(kind, amount):
     """For subprocess: sets a resource limit in the new process."""
     return lambda: resource.setrlimit(kind, (amount, amount))
+
+
+NUMBERS = itertools.count()
+
+
+def constrained():
+    """Constraints that no server has kept: cheap and costly to compile, and one that is costly to follow."""
+    number = next(NUMBERS)
+    fields = ({"guided_json": {"enum": [f"{number} {i:06}" for i in range(4000)]}},
+              {"guided_regex": f"{number}( a?){{400}}"},
+              {"guided_grammar": f'root ::= root root | "{number}"'},
+              {"guided_choice": [f"{number}", "a" * 50000]})
+    return {"prompt": "A", "max_tokens": 30, **fields[number % len(fields)]}
+
+
+LOADS = {"constraints": constrained,
+         "bodies": lambda: {"prompt": "A long text, number " * 100000, "max_tokens": 1},
+         "streams": lambda: {"prompt": "The king", "max_tokens": 300, "n": 4, "logprobs": 5, "stream": True}}
+
+
+def endure(server, body):
+    """Sends a request to a server without memory: it is answered, cut off or refused, and does not hang."""
+    try:
+        with server.connect() as connection:
+            connection.settimeout(60)
+            connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
+            while connection.recv(1 << 16):
+                pass
+    except (ConnectionError, BrokenPipeError):
+        pass
 
 
 def ask(server, body):
@@ -176,6 +209,43 @@ class Faults(unittest.TestCase):
             if status == 0:
                 self.assertEqual(output, wanted[1])
         self.assertEqual(outcomes[-1], 0, "400 MB are enough")
+
+    def test_every_limit_of_memory_at_start(self):
+        """A server that lacks memory or threads starts, or ends with one error."""
+        self.skip_under_sanitizers("memory is reserved in terabytes")
+        has_started = False
+        for limit in range(STEP // 2, 100 * STEP, STEP):
+            process = subprocess.Popen([TANDEM, "serve", *PAIR, "--port", "0"], stderr=subprocess.PIPE, text=True,
+                                       preexec_fn=limited(resource.RLIMIT_AS, limit))
+            with process:
+                errors = ""
+                while (line := process.stderr.readline()) and not has_started:
+                    errors += line
+                    if has_started := "address=" in line:
+                        process.terminate()
+            with self.subTest(limit=limit // MEGABYTE):
+                if has_started:
+                    self.assertEqual(process.returncode, 0, errors)
+                    return
+                self.assertIn(process.returncode, (1, 127), errors)  # 127: the program's libraries do not fit
+                self.assertRegex(errors, "(?i)error|cannot allocate")
+        self.fail("never started")
+
+    def test_every_limit_of_memory_while_serving(self):
+        """From less memory than the server has to enough. It lives, and answers as before once it has memory again."""
+        self.skip_under_sanitizers("memory is reserved in terabytes")
+        for name, load in LOADS.items():
+            with self.serving() as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+                alone = self.answers(server)
+                for more in range(-STEP, 500 * MEGABYTE, STEP):
+                    with open(f"/proc/{server.process.pid}/statm", encoding="ascii") as file:
+                        used = int(file.read().split()[0]) * resource.getpagesize()
+                    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
+                    list(pool.map(lambda load: endure(server, load()), [load] * 12))
+                    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+                    with self.subTest(load=name, more=more // MEGABYTE):
+                        self.assertIsNone(server.process.poll(), server.log()[-2000:])
+                        self.assertEqual(self.answers(server), alone)
 
     def test_a_clock_that_is_set_changes_neither_answers_nor_times(self):
         library = next(iter(LIBRARIES.glob("*/faketime/libfaketimeMT.so.1")), None)

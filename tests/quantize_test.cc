@@ -93,6 +93,30 @@ class QuantizedModelTest : public FolderTest {
   }
 };
 
+TEST_F(QuantizedModelTest, KeepsAHeadThatTheConfigurationCallsTied) {
+  const std::string model = MakeModel("base=tiny,tied=0");
+  ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("untied")).ok());
+  auto config = nlohmann::json::parse(Read("model/config.json"));
+  config["tie_word_embeddings"] = true;
+  Write("model/config.json", config.dump());
+  ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("claim")).ok());
+  EXPECT_EQ(Read("claim/model.gguf"), Read("untied/model.gguf"));
+  EXPECT_EQ(Generate(Path("claim"), "none")->token_ids,
+            Generate(Path("untied"), "none")->token_ids);
+  ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("claim.gguf")).ok());
+  EXPECT_FALSE(ReadModelConfig(Path("claim.gguf"))->tied_embeddings);
+}
+
+TEST_F(QuantizedModelTest, RefusesATensorThatItWouldDrop) {
+  auto config = nlohmann::json::parse(*ReadFile(GoldenModelPath("qwen2-fp16") + "/config.json"));
+  config["model_type"] = "llama";  // has no biases
+  config["architectures"] = {"LlamaForCausalLM"};
+  Write("model/config.json", config.dump());
+  fs::copy(GoldenModelPath("qwen2-fp16") + "/model.safetensors", Path("model/model.safetensors"));
+  EXPECT_THAT(std::string(Quantize(Path("model"), DType::kQ8_0, Path("out")).status().message()),
+              HasSubstr("\"model.layers.0.self_attn.k_proj.bias\" has no place in a llama model"));
+}
+
 // Inputs whose size is not a multiple of 32, which stay floats; a separate head and a tied one;
 // rows that GGUF files store in another order; and a file that contains its tokenizer and end
 // tokens.

@@ -99,6 +99,12 @@ class QuantizedCheckpointTest : public FolderTest {
     Write("quantised/config.json", config.dump());
     WriteShards(quantised, num_shards);
   }
+  // Makes the configuration say that the head is the embedding.
+  void ClaimTie() const {
+    json config = json::parse(*ReadFile(Path("quantised/config.json")));
+    config["tie_word_embeddings"] = true;
+    Write("quantised/config.json", config.dump());
+  }
   void WriteShards(const SafetensorsBuilder& whole, int num_shards) const {
     if (num_shards == 1) {
       Write("quantised/model.safetensors", whole.Bytes());
@@ -348,6 +354,9 @@ TEST_P(EveryScheme, CanLeaveModulesOutAndIncludeTheHead) {
   const std::vector<float> kept = Logits("quantised");
   ExpectSameBits(Logits("quantised", packed), kept);
   ExpectSameBits(Logits("quantised", packed), kept);
+  ClaimTie();  // the files have a head, so it is used
+  ExpectSameBits(Logits("quantised", kExact), wanted);
+  ExpectSameBits(Logits("quantised", packed), kept);
 }
 
 TEST_P(EveryScheme, CanIncludeTheEmbedding) {
@@ -364,6 +373,8 @@ TEST_P(EveryScheme, CanIncludeTheEmbedding) {
     ExpectSameBits(Logits("quantised", again), Logits("floats", again));
     const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .min_packed_bytes = 0};
     ExpectSameBits(Logits("quantised", packed), Logits("quantised"));
+    ClaimTie();
+    ExpectSameBits(Logits("quantised", kExact), wanted);
     fs::remove_all(Path("floats"));
     fs::remove_all(Path("quantised"));
     fs::remove_all(Path("packed"));

@@ -151,7 +151,9 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), c));
   CompleteHead(*weights, &inspection.config);
+  RETURN_IF_ERROR(SettleHead(*weights, /*is_equal=*/std::nullopt, &inspection.config));
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
+  RETURN_IF_ERROR(CheckAllHavePlaces(*weights, c));
   inspection.quantization = weights->quantization();
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {

@@ -20,6 +20,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -70,7 +72,6 @@ absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
   service.splits_reasoning = reasoning == "auto";
   service.prefix_cache = engine_options.prefix_cache;
-  service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
   if (generation_config == "auto") {
     ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
   }
@@ -128,9 +129,12 @@ class StopSignals {
         pthread_sigmask(SIG_SETMASK, &before_, nullptr);
         kill(getpid(), number);
       } else {
-        Log(LogLevel::kInfo,
-            absl::StrCat("stopping signal=", number, " now=", is_draining_ ? "true" : "false"));
-        is_draining_ ? server_->StopNow(ServerIsStopping()) : server_->Drain();
+        const auto stop = [&] {
+          Log(LogLevel::kInfo,
+              absl::StrCat("stopping signal=", number, " now=", is_draining_ ? "true" : "false"));
+          is_draining_ ? server_->StopNow(ServerIsStopping()) : server_->Drain();
+        };
+        while (!Attempt("stopping", stop)) absl::SleepFor(absl::Milliseconds(100));
         is_draining_ = true;
       }
     }
@@ -191,8 +195,11 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
     signals.StopNow(why);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  ServerOptions server_options = flags.server;
+  server_options.service.system_fingerprint =
+      FingerprintOf(options, TANDEM_VERSION, engine->target_info().weights_form);
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                   HttpServer::Start(engine.get(), flags.server));
+                   HttpServer::Start(engine.get(), server_options));
   signals.SetServer(server.get());
   lost->has_served = true;
   if (!lost->why().ok()) server->StopNow(lost->why());  // a rank was lost before SetServer

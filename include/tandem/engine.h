@@ -57,6 +57,8 @@ struct ModelInfo {
   // the share of output tokens in the head, among those that a complete head could propose.
   int head_tokens = 0;
   std::optional<double> head_coverage{};
+  // In words, how the weights differ from the files': "quantized not, tied head".
+  std::string weights_form{};
 };
 
 // Pages of both models in EngineOptions::kv_store, since the engine was created.

@@ -27,7 +27,8 @@ bool NeedsGenericTools(const ChatTemplate& chat, const ChatInput& input);
 absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatInput& input);
 
 // Calls ChatTemplate::Render: on WithGenericTools if NeedsGenericTools, else with calls in the
-// template's own style (CallStyle).
+// template's own style (CallStyle). If that fails only because the arguments of calls are not
+// objects, as those of a call that was cut short, INVALID_ARGUMENT names the first of them.
 absl::StatusOr<std::vector<MarkedText>> RenderChat(const ChatTemplate& chat,
                                                    const ChatInput& input);
 

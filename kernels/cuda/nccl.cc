@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/loaded_library.h"
 #include "kernels/cuda/nccl_entries.h"
@@ -102,7 +103,9 @@ class LoadedNccl final : public Nccl {
   // itself, nor does a wait for it.
   void Watch() {
     while (!is_ending_.WaitForNotificationWithTimeout(kLook)) {
-      if (tell_(OfDevice()).ok()) continue;
+      bool is_good = false;
+      Attempt("NCCL", [&] { is_good = tell_(OfDevice()).ok(); });
+      if (is_good) continue;
       return Leave();
     }
   }

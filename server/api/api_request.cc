@@ -56,8 +56,6 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   }
   request->constraint_field = ReadConstraint(fields, &request->request);
   ReadPrediction(fields, &request->request);
-  RefuseUnsupportedSampling(fields);
-  IgnoreFieldsWithoutEffect(fields);
 }
 
 // Sets the log-probabilities that the engine must return for those that the answer shows.
@@ -186,18 +184,6 @@ void ReadBestOf(RequestFields* fields, ApiRequest* request) {
   request->best_of = best_of;
 }
 
-// ---- Chat ----
-
-// Refuses OpenAI chat fields that are not implemented here.
-void RefuseUnservedChatFields(RequestFields* fields) {
-  fields->AllowOnly("functions", {Json::array()});
-  fields->AllowOnly("function_call", {"none"});
-  fields->AllowOnly("modalities", {Json::array({"text"})});
-  fields->AllowOnly("audio", {});
-  fields->AllowOnly("verbosity", {"medium"});
-  fields->AllowOnly("web_search_options", {});
-}
-
 }  // namespace
 
 Request ApiRequest::RequestOf(int sequence) const {
@@ -241,6 +227,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   ReadBestOf(&fields, &request);
   const PromptFields prompt_fields = ReadPromptFields(&fields);
   const Json* prompt = fields.Find("prompt");
+  RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
   if (prompt == nullptr) {
     return FieldError("prompt", absl::StrCat("null is not ", kPromptKinds));
@@ -275,7 +262,6 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
     fields.FailNot("top_logprobs", top_logprobs, "possible without logprobs: true");
   }
   if (logprobs) request.num_logprobs = top_logprobs;
-  RefuseUnservedChatFields(&fields);
   ReasoningFields reasoning;
   reasoning.Read(&fields);
   ChatInput chat;
@@ -284,6 +270,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   IgnoreUnwrittenNames("messages", model, &fields);
   ReadTools(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
+  RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));

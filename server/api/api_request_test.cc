@@ -105,7 +105,7 @@ TEST(ApiRequest, InvalidCompletionFieldsAreNamed) {
       {R"(, "speculation": {"k": 1})", "speculation.k", "allowed: draft_tokens"},
       {R"(, "temprature": 1)", "temprature", "allowed: model, temperature"},
       {R"(, "": 1)", "\"\"", "allowed"},
-      {R"(, "messages": [])", "messages", "not known"},
+      {R"(, "messages": [5])", "messages", "not supported"},
   };
   for (const auto& c : cases) ExpectError(Complete(c.fields), c.param, c.given);
   ExpectError(Complete(R"(, "model": "gpt")"), "model", "\"gpt\"", 404, "model_not_found");
@@ -211,7 +211,7 @@ TEST(ApiRequest, InvalidChatFieldsAreNamed) {
                {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
                {R"(, "tools": [{}])", "tools[0].type", "\"\""},
                {R"(, "response_format": {"type": "xml"})", "response_format.type", "xml"},
-               {R"(, "prompt": "x")", "prompt", "not known"}};
+               {R"(, "prompt": "x")", "prompt", "not supported"}};
   for (const auto& c : cases) ExpectError(Chat(c.fields), c.param, c.given);
   const struct {
     const char* messages;

@@ -89,10 +89,8 @@ Json ReadFunctionCall(RequestFields* function) {
   } else if (given != nullptr && !given->is_string()) {
     function->FailNot("arguments", *given, "a string of JSON");
   } else if (given != nullptr && !IsText(*given, "")) {
-    const std::string field = function->PathOf("arguments");
-    absl::StatusOr<Json> parsed = ParseJsonValue(given->get_ref<const std::string&>(), field);
-    function->Fail(parsed.status());
-    if (parsed.ok()) arguments = *std::move(parsed);
+    absl::StatusOr<Json> parsed = ParseJsonValue(given->get_ref<const std::string&>(), "arguments");
+    arguments = parsed.ok() ? *std::move(parsed) : *given;
   }
   Json read = {{"name", name}};
   read["arguments"] = std::move(arguments);
@@ -146,7 +144,10 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
     fields.FailNot("tool_calls", message["tool_calls"],
                    "possible: only assistants' messages have tool calls");
   }
-  message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
+  // An answer that consists of reasoning or calls has no content.
+  const bool reasons = role == "assistant" && (fields.Find("reasoning_content") != nullptr ||
+                                               fields.Find("reasoning") != nullptr);
+  message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools || reasons);
   for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
     std::string text;
     fields.Read(name, &text);
@@ -154,6 +155,9 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   }
   fields.AllowOnly("annotations", {Json::array()});
   for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
+  for (const char* name : {"images", "tools"}) fields.AllowOnly(name, {Json::array()});
+  fields.AllowOnly("tool_name", {}, "name");
+  fields.AllowOnly("thinking", {}, "reasoning_content");
   parent->Fail(fields.Finish());
   messages->push_back(InOrderOf(object, std::move(message)));
 }
@@ -182,9 +186,6 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   if (adds && chat->continue_final_message) {
     fields->FailNot("add_generation_prompt", true, "possible with continue_final_message");
   }
-  fields->AllowOnly("add_special_tokens", {false});
-  fields->AllowOnly("chat_template", {});
-  fields->AllowOnly("documents", {Json::array()});
 }
 
 void IgnoreUnwrittenNames(const std::string& field, const ServedModel& model,

@@ -18,12 +18,12 @@ namespace tandem {
 // `may_lack`. `name` is the field's name.
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
 // Reads "name" and "arguments". Arguments given as a string of JSON are parsed, as templates
-// expect.
+// expect. Other strings are kept, because a call may have been cut short.
 JsonValue ReadFunctionCall(RequestFields* function);
 
 // Reads "messages" and the fields that control the prompt. Roles are system, user, assistant and
-// tool; "developer" becomes "system". Contents become strings, and the arguments of tool calls are
-// parsed JSON, as templates expect. Errors are remembered by `fields`.
+// tool; "developer" becomes "system". Contents become strings; ReadFunctionCall reads the
+// arguments of tool calls. Errors are remembered by `fields`.
 void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
 // Reads "chat_template_kwargs", one of those fields.

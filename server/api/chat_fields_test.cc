@@ -102,9 +102,7 @@ TEST(ChatFields, InvalidFieldsAreNamed) {
       {R"([{"role": "assistant", "tool_calls": [{"type": "x", "function": {"name": "f"}}]}])",
        "messages[0].tool_calls[0].type", "\"x\""},
       {R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}])",
-       "messages[0].tool_calls[0].function.arguments", "1"},
-      {R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}])",
-       "messages[0].tool_calls[0].function.arguments", "JSON"}};
+       "messages[0].tool_calls[0].function.arguments", "1"}};
   for (const auto& c : cases) {
     const auto chat = ReadInputMessages(c.messages);
     ASSERT_FALSE(chat.ok()) << c.messages;

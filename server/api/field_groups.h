@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
@@ -32,10 +33,30 @@ void ReadModelName(RequestFields* fields, const ServedModel& model);
 // between workers, and "cache_salt", the tenant, a string that is not empty.
 void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options);
 
-// Refuses fields of other servers that are not supported here, unless their value changes nothing.
-void RefuseUnsupportedSampling(RequestFields* fields);
-// Accepts fields that cannot have an effect here, whatever their value.
-void IgnoreFieldsWithoutEffect(RequestFields* fields);
+// ---- The fields of all endpoints and engines (known_fields.cc) ----
+
+// The effects of a field where it is served. None: its value is not used here.
+enum FieldEffect : unsigned {
+  kNoEffect = 0,
+  kOnPrompt = 1,   // the prompt's tokens
+  kOnAnswer = 2,   // the answer, or its cost
+  kOnDecoding = 4  // the text of given tokens
+};
+
+// A field of a whole request that one of our endpoints, OpenAI's API, vLLM, SGLang, llama.cpp or
+// Ollama has.
+struct KnownField {
+  const char* name;
+  unsigned effect;
+  // JSON values with commas between that ask for nothing, next to null, "" and [].
+  const char* neutral = "";
+  const char* instead = "";  // fields to use in its place, with spaces between, the best first
+};
+absl::Span<const KnownField> KnownFields();
+
+// Refuses known fields that the endpoint does not read, unless their value asks for nothing, or
+// they have none of the effects that matter to the endpoint. Call after all fields are read.
+void RefuseFieldsOfOthers(unsigned effects, RequestFields* fields);
 
 // ---- Lengths (request_lengths.cc) ----
 
@@ -102,7 +123,7 @@ void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
 // The same for OpenAI's Responses API, where a function's members are those of the tool itself.
 void ReadToolsOfResponse(const ServedModel& model, RequestFields* fields, ChatInput* chat,
                          ApiRequest* request);
-// Reads only "tools", as input of the template.
+// Reads the same fields as ReadTools, but only as input of the template.
 void ReadToolsOfTemplate(const ServedModel& model, RequestFields* fields, ChatInput* chat);
 
 }  // namespace tandem

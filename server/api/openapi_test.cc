@@ -10,6 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_request.h"
+#include "server/api/field_groups.h"
+#include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
 #include "server/server_testing.h"
 
@@ -83,6 +85,20 @@ TEST(OpenApi, HasEveryFieldOfEveryRequest) {
             PropertiesOf("ChatRequest"));
   EXPECT_EQ(AllowedBy(ParseResponsesRequest(unknown, model, absl::Now()).status()),
             PropertiesOf("ResponsesRequest"));
+  IgnoredFields ignored;
+  std::set<std::string> of_tokenize;
+  for (const char* body :
+       {R"({"no_such_field": 1})",
+        R"({"no_such_field": 1, "messages": [{"role": "user", "content": "x"}]})"}) {
+    of_tokenize.merge(AllowedBy(TokenizeBody(body, model, absl::Now(), &ignored).status()));
+  }
+  EXPECT_EQ(of_tokenize, PropertiesOf("TokenizeRequest"));
+  std::set<std::string> without_effect;
+  for (const KnownField& field : KnownFields()) {
+    if (field.effect == kNoEffect) without_effect.insert(field.name);
+  }
+  without_effect.erase("model");
+  EXPECT_EQ(without_effect, PropertiesOf("FieldsWithoutEffect"));
   const std::string message =
       R"({"messages": [{"role": "user", "content": "x", "no_such_field": 1}]})";
   EXPECT_EQ(AllowedBy(ParseChatRequest(message, model, absl::Now()).status()),

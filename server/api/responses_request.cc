@@ -2,6 +2,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -46,8 +47,12 @@ std::string TextOfParts(RequestFields* fields, const char* name, const char* typ
 // one turn of the assistant are separate items, and become one message.
 class ItemReader {
  public:
+  // The names of fields of messages, and those that the items have for them.
+  using Names = std::vector<std::pair<std::string, std::string>>;
+
   // Errors are remembered by `fields`.
-  ItemReader(RequestFields* fields, Json* messages) : fields_(fields), messages_(messages) {}
+  ItemReader(RequestFields* fields, Json* messages, Names* names)
+      : fields_(fields), messages_(messages), names_(names) {}
 
   // Reads the next item: a message, or one of type function_call, function_call_output or
   // reasoning. `path` is its name in errors.
@@ -109,8 +114,11 @@ class ItemReader {
     std::string id;
     item->Read("call_id", &id);
     Json& message = is_in_turn_ ? messages_->back() : BeginTurn();
-    message["tool_calls"].push_back(
-        {{"id", id}, {"type", "function"}, {"function", ReadFunctionCall(item)}});
+    Json& calls = message["tool_calls"];
+    names_->emplace_back(absl::StrCat("messages[", messages_->size() - 1, "].tool_calls[",
+                                      calls.size(), "].function.arguments"),
+                         item->PathOf("arguments"));
+    calls.push_back({{"id", id}, {"type", "function"}, {"function", ReadFunctionCall(item)}});
   }
 
   void ReadOutput(RequestFields* item) {
@@ -133,12 +141,13 @@ class ItemReader {
 
   RequestFields* fields_;
   Json* messages_;
+  Names* names_;
   std::string reasoning_{};  // waits for the item after it
   bool is_in_turn_ = false;  // calls may be added to the last message
 };
 
 // Reads "instructions", and after them "input": a text, or a list of items.
-void ReadInput(RequestFields* fields, ChatInput* chat) {
+void ReadInput(RequestFields* fields, ChatInput* chat, ItemReader::Names* names) {
   std::string instructions;
   fields->Read("instructions", &instructions);
   if (!instructions.empty()) {
@@ -150,7 +159,7 @@ void ReadInput(RequestFields* fields, ChatInput* chat) {
     return;
   }
   if (input == nullptr || !input->is_array() || input->empty()) return;
-  ItemReader items(fields, &chat->messages);
+  ItemReader items(fields, &chat->messages, names);
   for (size_t i = 0; i < input->size() && fields->ok(); ++i) {
     items.Read((*input)[i], absl::StrCat("input[", i, "]"));
   }
@@ -165,6 +174,7 @@ void ReadReasoning(RequestFields* fields, ChatInput* chat) {
   reasoning.Read("effort", &effort);
   if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;
   for (const char* name : {"summary", "generate_summary"}) reasoning.Ignore(name);
+  for (const char* name : {"enabled", "max_tokens", "budget_tokens"}) reasoning.AllowOnly(name, {});
   fields->Fail(reasoning.Finish());
 }
 
@@ -174,14 +184,8 @@ void RefuseUnservedResponseFields(RequestFields* fields) {
     fields->FailNot("previous_response_id", *id,
                     "known: nothing is stored here; send the whole conversation as input");
   }
-  fields->AllowOnly("background", {false});
-  fields->AllowOnly("conversation", {});
   // Reasoning is sent to clients and accepted from them unencrypted.
   fields->AllowOnly("include", {Json::array(), Json::array({"reasoning.encrypted_content"})});
-  fields->AllowOnly("prompt", {});
-  fields->AllowOnly("top_logprobs", {0});
-  fields->AllowOnly("truncation", {"disabled"});
-  fields->Ignore("max_tool_calls");
 }
 
 void ReadStreaming(RequestFields* fields, ApiRequest* request) {
@@ -189,7 +193,11 @@ void ReadStreaming(RequestFields* fields, ApiRequest* request) {
   const Json* object = fields->Find("stream_options");
   if (object == nullptr) return;
   RequestFields inner(object, "stream_options", fields->ignored());
-  inner.AllowOnly("include_obfuscation", {false});
+  for (const char* name :
+       {"include_obfuscation", "include_token_texts", "continuous_usage_stats"}) {
+    inner.AllowOnly(name, {false});
+  }
+  inner.Ignore("include_usage");  // the last event always has it
   fields->Fail(inner.Finish());
 }
 
@@ -212,8 +220,11 @@ Json RepeatedFields(RequestFields* fields) {
 }
 
 // Indices of messages and input items differ, because the instructions are a message.
-absl::Status InItemsNames(const absl::Status& status) {
+absl::Status InItemsNames(const absl::Status& status, const ItemReader::Names& names) {
   const std::string field = FieldOf(status);
+  for (const auto& [of_message, of_item] : names) {
+    if (field == of_message) return WithField(status, of_item);
+  }
   return absl::StartsWith(field, "messages") ? WithField(status, "input") : status;
 }
 
@@ -231,27 +242,27 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadStreaming(&fields, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
-  RefuseUnsupportedSampling(&fields);
   request.constraint_field = ReadConstraintOfResponse(&fields, &request.request);
   ReadPrediction(&fields, &request.request);
   RefuseUnservedResponseFields(&fields);
-  IgnoreFieldsWithoutEffect(&fields);
   ChatInput chat;
   chat.now = now;
-  ReadInput(&fields, &chat);
+  ItemReader::Names names;
+  ReadInput(&fields, &chat, &names);
   IgnoreUnwrittenNames("input", model, &fields);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
   ReadToolsOfResponse(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
   request.repeated = RepeatedFields(&fields);
+  RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
   const Json& input = json.contains("input") ? json["input"] : Json(nullptr);
   if (!input.is_string() && (!input.is_array() || input.empty())) {
     return FieldError("input", absl::StrCat(Shown(input), " is not a string or a list of items"));
   }
   absl::StatusOr<std::vector<TokenId>> ids = EncodeChatInput(chat, model);
-  if (!ids.ok()) return InItemsNames(ids.status());
+  if (!ids.ok()) return InItemsNames(ids.status(), names);
   request.prompts.push_back(*std::move(ids));
   SetReasoning({}, chat, model, &request);
   AddEndTokens(model, &request.request);

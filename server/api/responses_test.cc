@@ -66,7 +66,7 @@ TEST_F(Responses, InvalidFieldsAreNamed) {
        "input[0].content[0].type", "reasoning_text"},
       {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
        "input[0].content[0].type", "input_image"},
-      {R"({"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"}]})",
+      {R"({"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": 1}]})",
        "input[0].arguments", "JSON"},
       {R"({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]})",
        "input[0].name", "name of a function"},

@@ -183,25 +183,4 @@ void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* op
   ReadKvTransfer(fields, options);
 }
 
-void RefuseUnsupportedSampling(RequestFields* fields) {
-  fields->AllowOnly("allowed_token_ids", {Json::array()});
-  fields->AllowOnly("bad_words", {Json::array()});
-  fields->AllowOnly("length_penalty", {1.0});
-  fields->AllowOnly("logits_processors", {Json::array()});
-  fields->AllowOnly("lora_path", {""});
-  fields->AllowOnly("no_stop_trim", {false});
-  fields->AllowOnly("return_hidden_states", {false});
-  fields->AllowOnly("return_tokens_as_token_ids", {false});
-  fields->AllowOnly("session_params", {Json::object()});
-  fields->AllowOnly("use_beam_search", {false});
-}
-
-void IgnoreFieldsWithoutEffect(RequestFields* fields) {
-  for (const char* name :
-       {"metadata", "priority", "prompt_cache_key", "request_id", "return_token_ids", "rid",
-        "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"}) {
-    fields->Ignore(name);
-  }
-}
-
 }  // namespace tandem

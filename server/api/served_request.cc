@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
 #include "server/api/chat_fields.h"
@@ -83,7 +84,7 @@ void ServedRequest::OnDone(int choice, absl::StatusOr<Completion> result) {
   const Admission::Place place = std::move(sequences_[choice].place);
   absl::MutexLock lock(&mutex_);
   --num_running_;
-  TakeEnd(choice, std::move(result));
+  status_.Update(Caught("request", [&] { TakeEnd(choice, std::move(result)); }));
   Notify();
   // The listener may be destroyed before the server, and this may hold the last reference to it.
   if (num_running_ == 0) on_news_ = nullptr;

@@ -86,9 +86,6 @@ class ConstraintReader {
 
   void ReadPlainFields() {
     for (const PlainField& field : kFields) ReadPlain(fields_, field);
-    fields_->AllowOnly("structural_tag", {});
-    fields_->AllowOnly("guided_whitespace_pattern", {});
-    fields_->Ignore("guided_decoding_backend");
   }
 
   const std::string& given() const { return given_; }
@@ -107,6 +104,8 @@ class ConstraintReader {
                   absl::FunctionRef<void()> read_schema) {
     std::string type;
     format->Read("type", &type);
+    if (type != "json_schema") format->AllowOnly("json_schema", {});
+    if (type == "text") format->AllowOnly("schema", {});
     if (type == "json_object") {
       const Json* const schema = format->Find("schema");
       if (schema == nullptr) return Set(field, {.kind = Kind::kJsonObject});
@@ -175,7 +174,6 @@ std::string ReadConstraintOfResponse(RequestFields* fields, Request* options) {
   reader.ReadTextFormat();
   reader.ReadStructuredOutputs();
   reader.ReadPlainFields();
-  fields->AllowOnly("response_format", {Json{{"type", "text"}}});
   return reader.given();
 }
 

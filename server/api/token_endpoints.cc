@@ -36,6 +36,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
   const bool has_prompt = fields->Find("prompt") != nullptr;
   std::string text;
   fields->Read("prompt", &text);
+  RefuseFieldsOfOthers(kOnPrompt, fields);
   RETURN_IF_ERROR(fields->Finish());
   if (!has_prompt) return FieldError("prompt", "null is not a string");
   absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
@@ -51,6 +52,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
   ReadChatInput(fields, &chat);
   IgnoreUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
+  RefuseFieldsOfOthers(kOnPrompt, fields);
   RETURN_IF_ERROR(fields->Finish());
   *has_generic_tools = HasGenericTools(chat, model);
   return EncodeChatInput(chat, model);
@@ -91,7 +93,7 @@ absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const Served
   ReadModelName(&fields, model);
   bool returns_texts = true;
   fields.Read("return_token_strs", &returns_texts);
-  const bool is_chat = json.is_object() && json.contains("messages");
+  const bool is_chat = json.is_object() && json.contains("messages") && !json["messages"].is_null();
   TokenizeAnswer answer;
   std::vector<TokenId> ids;
   if (is_chat) {
@@ -132,6 +134,7 @@ absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedM
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModelName(&fields, model);
   const Json* tokens = fields.Find("tokens");
+  RefuseFieldsOfOthers(kOnDecoding, &fields);
   RETURN_IF_ERROR(fields.Finish());
   if (tokens == nullptr || !tokens->is_array()) {
     return FieldError("tokens", absl::StrCat(tokens == nullptr ? "null" : Shown(*tokens),

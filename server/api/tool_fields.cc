@@ -204,6 +204,7 @@ void ReadToolsOfResponse(const ServedModel& model, RequestFields* fields, ChatIn
 void ReadToolsOfTemplate(const ServedModel& model, RequestFields* fields, ChatInput* chat) {
   ToolReader reader(model, ToolForm::kNested, fields);
   reader.ReadFunctions();
+  reader.ReadChoices();
   reader.GiveToTemplate(chat);
 }
 

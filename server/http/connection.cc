@@ -36,6 +36,8 @@ constexpr absl::Duration kEndTime = absl::Seconds(3);
 // A client sends its request at most this long after it has connected, or has read an answer that
 // keeps the connection. Clients that are silent for longer expect that the server may close it.
 constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
+// How often to look for what could not be posted for lack of memory.
+constexpr absl::Duration kPollTime = absl::Seconds(1);
 // Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
 // Handling a larger body may allocate a hundred times its size; that memory is returned to the
@@ -61,7 +63,10 @@ bool IsBadRequest(beast::error_code error) {
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
-    : set_(set), stream_(std::move(socket)), comment_timer_(stream_.get_executor()) {
+    : set_(set),
+      stream_(std::move(socket)),
+      comment_timer_(stream_.get_executor()),
+      poll_timer_(stream_.get_executor()) {
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
@@ -71,14 +76,13 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
 
 Connection::~Connection() {
   set_->Remove(this);
-  // A library exception in a handler leaves the generation running.
   if (generation_ != nullptr) generation_->Cancel();
 }
 
 template <typename Work>
 auto Connection::Held(Work work) {
   return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
-    work(results...);
+    if (!Attempt("handler", [&] { work(results...); })) self->GiveUp();
   };
 }
 
@@ -268,48 +272,54 @@ void Connection::Dispatch() {
   }
   if (pool == nullptr) return OnReply(Handle());
   const bool is_huge = request_.body.size() > kHugeBody;
-  net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
-    self->HandleOnPool(exchange);
-    if (is_huge) ReturnFreeMemory();
-  });
+  const auto awaited = std::make_shared<Awaited>(stream_.get_executor());
+  awaited->is_there.expires_at(net::steady_timer::time_point::max());
+  awaited->is_there.async_wait(Held(
+      [this, exchange = exchange_, awaited](beast::error_code) { OnAwaited(exchange, *awaited); }));
+  // Nothing else uses the request in the meantime: no read or write is in progress.
+  const auto post = [&] {
+    net::post(*pool, [self = shared_from_this(), is_huge, awaited] {
+      awaited->reply = self->Handle();
+      awaited->is_there.cancel();
+      if (is_huge) ReturnFreeMemory();
+    });
+  };
+  if (!Attempt("request", post)) awaited->is_there.cancel();
 }
 
 // Frees the body as soon as it has been parsed: a generation does not need it.
-Service::Reply Connection::Handle() {
-  Service::Reply reply;
-  const absl::Status status = Caught("request", [&] { reply = set_->service().Handle(request_); });
-  if (!status.ok()) {
-    tandem::Log(LogLevel::kError, absl::StrCat("failed ", status.message()));
-    reply = ErrorResponse(absl::UnknownError("the server failed; see its log"));
-  }
+Connection::MaybeReply Connection::Handle() {
+  MaybeReply reply;
+  Attempt("request", [&] { reply = set_->service().Handle(request_); });
   std::string().swap(request_.body);
   return reply;
 }
 
-// Nothing else uses the request in the meantime: no read or write is in progress.
-void Connection::HandleOnPool(uint64_t exchange) {
-  const auto reply = std::make_shared<Service::Reply>(Handle());
-  net::post(stream_.get_executor(), Held([this, exchange, reply] {
-              if (exchange_ == exchange) return OnReply(std::move(*reply));
-              // The connection was closed in the meantime.
-              auto* late = std::get_if<std::shared_ptr<ServedRequest>>(reply.get());
-              if (late != nullptr) (*late)->Cancel();
-            }));
+void Connection::OnAwaited(uint64_t exchange, Awaited& awaited) {
+  if (exchange_ == exchange) return OnReply(std::move(awaited.reply));
+  // The connection was closed in the meantime.
+  if (!awaited.reply.has_value()) return;
+  auto* late = std::get_if<std::shared_ptr<ServedRequest>>(&*awaited.reply);
+  if (late != nullptr) (*late)->Cancel();
 }
 
-void Connection::OnReply(Service::Reply reply) {
-  if (auto* response = std::get_if<HttpResponse>(&reply)) {
+void Connection::OnReply(MaybeReply reply) {
+  if (!reply.has_value()) return GiveUp();
+  if (auto* response = std::get_if<HttpResponse>(&*reply)) {
     const bool may_go_on = response->status != 500;
     return Respond(std::move(*response), may_go_on);
   }
   large_body_ = {};
-  generation_ = std::get<std::shared_ptr<ServedRequest>>(std::move(reply));
+  generation_ = std::get<std::shared_ptr<ServedRequest>>(*std::move(reply));
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {
-    net::post(self->stream_.get_executor(), self->Held([connection = self.get(), exchange] {
-      if (connection->exchange_ == exchange) connection->TakeNews();
-    }));
+    Attempt("news", [&] {
+      net::post(self->stream_.get_executor(), self->Held([connection = self.get(), exchange] {
+        if (connection->exchange_ == exchange) connection->TakeNews();
+      }));
+    });
   });
+  PollLater();
   if (generation_ != nullptr && generation_->is_stream()) CommentLater();
 }
 
@@ -405,6 +415,16 @@ void Connection::TakeNews() {
   is_last_ = news.is_over;
   has_tokens_ = true;
   Stream(news.events);
+}
+
+// Finds news that there was no memory to post.
+void Connection::PollLater() {
+  poll_timer_.expires_after(absl::ToChronoNanoseconds(kPollTime));
+  poll_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
+    if (error || exchange != exchange_ || generation_ == nullptr) return;
+    TakeNews();
+    PollLater();
+  }));
 }
 
 // Sends a comment at intervals until tokens arrive, for clients that give up on a silent
@@ -521,6 +541,7 @@ void Connection::DropGeneration() {
   const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
   comment_timer_.cancel();
+  poll_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);
   generation->Cancel();
@@ -546,6 +567,17 @@ void Connection::OnLingered(beast::error_code error) {
                           }));
 }
 
+// Ends an exchange after an exception: with an answer, if none has begun and there is memory for
+// one.
+void Connection::GiveUp() {
+  const bool may_answer = in_exchange_ && !is_writing_ && !is_streaming_;
+  const auto answer = [this] {
+    Respond(ErrorResponse(absl::UnknownError("the server failed; see its log")),
+            /*may_go_on=*/false);
+  };
+  if (!may_answer || !Attempt("answer", answer)) Close();
+}
+
 // An exchange that has not ended counts as given up by the client.
 void Connection::Close() {
   stream_.close();
@@ -555,6 +587,10 @@ void Connection::Close() {
 }
 
 void Connection::Log(int status) {
+  Attempt("log", [&] { LogExchange(status); });
+}
+
+void Connection::LogExchange(int status) {
   const std::string path =
       absl::CHexEscape(absl::string_view(request_.target).substr(0, kMaxLoggedPath));
   std::string line = absl::StrCat(

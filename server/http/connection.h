@@ -53,9 +53,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ParseBody();
   void OnReadFailure(beast::error_code error);
   void Dispatch();
-  Service::Reply Handle();
-  void HandleOnPool(uint64_t exchange);
-  void OnReply(Service::Reply reply);
+  using MaybeReply = std::optional<Service::Reply>;  // without a value if the service threw
+  MaybeReply Handle();
+  // A reply that another thread makes. That thread cancels the timer, which allocates nothing.
+  struct Awaited {
+    explicit Awaited(const net::any_io_executor& loop) : is_there(loop) {}
+    net::steady_timer is_there;
+    MaybeReply reply;
+  };
+  void OnAwaited(uint64_t exchange, Awaited& awaited);
+  void OnReply(MaybeReply reply);
 
   // Answers are written in parts, so that the write timeout applies to each part, not to the whole.
   void Respond(HttpResponse response, bool may_go_on);
@@ -66,6 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
+  void PollLater();
   void CommentLater();
   void SendComment();
   void BeginStream();
@@ -79,12 +87,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void DropGeneration();
   void Linger();
   void OnLingered(beast::error_code error);
+  void GiveUp();
   void Close();
   void Log(int status);
+  void LogExchange(int status);
 
   ConnectionSet* set_;
   beast::tcp_stream stream_;
   net::steady_timer comment_timer_;
+  net::steady_timer poll_timer_;
   std::string client_;   // its address, for the log
   std::string network_;  // HttpRequest::client
   beast::flat_buffer buffer_{kMaxBuffered};

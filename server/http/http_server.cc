@@ -25,6 +25,10 @@ using net::ip::tcp;
 constexpr auto kDrainStep = std::chrono::milliseconds(10);
 // How long to wait for cancelled generations, which end with their round, before logging a warning.
 constexpr absl::Duration kLongRound = absl::Seconds(10);
+constexpr int kSlowThreads = 2;
+// More threads than constraints that compile or wait to be compiled (ConstraintCompiler::Limits),
+// so that requests whose constraints are ready find a thread.
+constexpr int kWaitingThreads = 8;
 // How long to pause when the system is out of sockets or memory.
 constexpr auto kPause = std::chrono::milliseconds(100);
 
@@ -68,16 +72,15 @@ class HttpServerImpl final : public HttpServer {
 
   ~HttpServerImpl() override {
     service_.admission().Close();
-    connections_.StopAll();
-    for (net::thread_pool* pool : {&slow_work_, &waiting_work_}) {
-      pool->stop();
-      pool->join();
-    }
+    StopAll();
+    slow_work_.stop();
+    waiting_work_.stop();
+    for (std::thread& worker : workers_) worker.join();
     // The engine's callbacks use members that are about to be destroyed.
     while (!service_.admission().AwaitEmpty(kLongRound)) {
       Log(LogLevel::kWarning,
           absl::StrCat("stopping sequences=", service_.admission().num_inside()));
-      connections_.StopAll();
+      StopAll();
     }
     accept_loop_.stop();
     for (const auto& loop : loops_) loop->stop();
@@ -101,6 +104,11 @@ class HttpServerImpl final : public HttpServer {
  private:
   template <typename Begin>
   static void Run(net::io_context* loop, Begin begin);
+  void StopAll() {
+    while (!Attempt("stopping", [this] { connections_.StopAll(); })) {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
   void Resume();
   void Accept();
   void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
@@ -117,10 +125,10 @@ class HttpServerImpl final : public HttpServer {
   // connection stays with its loop, so no strands are needed.
   std::vector<std::unique_ptr<net::io_context>> loops_;
   net::io_context accept_loop_{/*concurrency_hint=*/1};
-  net::thread_pool slow_work_{2};
-  // More threads than constraints that compile or wait to be compiled (ConstraintCompiler::Limits),
-  // so that requests whose constraints are ready find a thread.
-  net::thread_pool waiting_work_{8};
+  // Pools without threads of their own: if the system cannot start one of several threads, the
+  // constructor of a pool waits for the others without end.
+  net::thread_pool slow_work_{0};
+  net::thread_pool waiting_work_{0};
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
   net::steady_timer drain_timer_;
@@ -131,7 +139,8 @@ class HttpServerImpl final : public HttpServer {
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Status why_;  // the error of work that runs at the deadline
   absl::Notification ended_;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> workers_;  // of the pools
+  std::vector<std::thread> threads_;  // of the loops
 };
 
 absl::Status HttpServerImpl::Listen() {
@@ -145,6 +154,13 @@ absl::Status HttpServerImpl::Listen() {
   if (error) return CannotListen(options_, error);
   port_ = acceptor_.local_endpoint(error).port();
   if (error) return CannotListen(options_, error);
+  for (int i = 0; i < kSlowThreads + kWaitingThreads; ++i) {
+    net::thread_pool& pool = i < kSlowThreads ? slow_work_ : waiting_work_;
+    workers_.emplace_back([&pool] {
+      while (!Attempt("request", [&pool] { pool.attach(); })) {
+      }
+    });
+  }
   for (const auto& loop : loops_) {
     threads_.emplace_back([&loop = *loop] { Run(&loop, [] {}); });
   }
@@ -152,7 +168,7 @@ absl::Status HttpServerImpl::Listen() {
   return absl::OkStatus();
 }
 
-// A library exception in a handler ends that handler, not the server. The loop is started again.
+// An exception in a handler ends that handler, not the server. The loop is started again.
 template <typename Begin>
 void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
   const auto keep_running = net::make_work_guard(*loop);
@@ -161,9 +177,7 @@ void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
     loop->run();
   };
   for (;;) {
-    const absl::Status status = Caught("handler", run);
-    if (status.ok()) return;
-    Log(LogLevel::kError, absl::StrCat("failed ", status.message()));
+    if (Attempt("handler", run)) return;
     std::this_thread::sleep_for(kPause);
   }
 }

@@ -47,7 +47,8 @@ class Sampler {
  public:
   explicit Sampler(const std::string& path)
       : tokenizer_(*Tokenizer::Load(path)),
-        compiler_(tokenizer_.get(), tokenizer_->vocab_size(), {}) {
+        compiler_(tokenizer_.get(), tokenizer_->vocab_size(),
+                  {.patience = absl::InfiniteDuration()}) {
     for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
       const auto text = tokenizer_->TextOf(id, /*is_first=*/false);
       texts_.emplace_back(text.has_value() && !tokenizer_->IsSpecial(id) ? text->bytes : "");

@@ -220,8 +220,10 @@ class Writer {
                      Weights::Open(source_, QuantizedForm::kFloats));
     ASSIGN_OR_RETURN(weights_, ArrangeWeights(std::move(stored), config_));
     CompleteHead(*weights_, &config_);
+    RETURN_IF_ERROR(SettleHead(*weights_, /*is_equal=*/std::nullopt, &config_));
     ASSIGN_OR_RETURN(const std::vector<Output> outputs,
                      PlanOutputs(config_, form_, *weights_, dtype, &result_));
+    RETURN_IF_ERROR(CheckAllHavePlaces(*weights_, config_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
     std::string first_bytes;
     for (const GgufRopeTensor& tensor : RopeTensorsOf(config_)) {
