@@ -216,7 +216,7 @@ TEST_F(Compiling, KeepsErrorsOfConstraintsWithinItsLimit) {
 }
 
 // Interrupting the library at any point must not affect the next compilation.
-// Row 212 of the bug catalogue.
+// Row 214 of the bug catalogue.
 TEST_F(Compiling, KeepsGrammarsOfEachTenant) {
   const auto compiler = Within({});
   const OutputConstraint words = ManyWords(20);

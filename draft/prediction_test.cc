@@ -113,7 +113,7 @@ TEST(PredictedTexts, TokenisesEachTextOnceForAllSequencesOfARequest) {
   auto first = *texts.Get(*tokenizer, text, 10);
   EXPECT_EQ(first->tokens(), *tokenizer->Encode(text, SpecialTokens::kPlain));
   EXPECT_EQ(*texts.Get(*tokenizer, text, 10), first);
-  // Row 212 of the bug catalogue.
+  // Row 214 of the bug catalogue.
   const auto salt = std::make_shared<const std::string>("a");
   const auto salted = *texts.Get(*tokenizer, text, 10, salt);
   EXPECT_NE(salted, first);

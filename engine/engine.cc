@@ -455,12 +455,7 @@ std::vector<Session*> EngineImpl::Admit() {
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
-  if (!std::exchange(session->was_admitted, true)) {
-    session->client->served += session->prompt_length;
-    if (session->sampling.constraint != nullptr) {
-      session->constraint_debt = std::exchange(session->client->constraint_debt, {});
-    }
-  }
+  session->TakePlace();
   if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->draft_state == nullptr && NeedsState(runtime_.drafter.get(), session->drafter)) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);

@@ -17,6 +17,13 @@ RoundReport RoundOf(const Session& session, const Drafter* drafter) {
 
 }  // namespace
 
+void Session::TakePlace() {
+  if (std::exchange(was_admitted, true)) return;
+  client->served += prompt_length;
+  if (sampling.constraint == nullptr) return;
+  constraint_debt = std::exchange(client->constraint_debt, absl::ZeroDuration());
+}
+
 bool Session::Append(TokenId token, Provenance provenance) {
   tokens.push_back(token);
   if (client != nullptr) ++client->served;

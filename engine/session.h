@@ -141,6 +141,9 @@ struct Session {
            static_cast<int>(completion.prompt_logprobs.size()) < prompt_length;
   }
 
+  // Counts the prompt for the client when the session is admitted first, and takes over the
+  // client's debt if the session has a constraint.
+  void TakePlace();
   // Commits one output token. If several conditions end the generation, the first one checked wins.
   // Returns false if the generation ends with this token.
   bool Append(TokenId token, Provenance provenance);

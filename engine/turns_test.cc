@@ -59,7 +59,7 @@ class Queue {
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 
-// Row 210 of the bug catalogue.
+// Row 212 of the bug catalogue.
 TEST(TakeTurns, AManyfoldRequestDelaysOthersByOneTurn) {
   Queue queue;
   queue.Add("many", 30);
@@ -197,7 +197,7 @@ struct Batch {
   std::vector<std::unique_ptr<Session>> sessions;
 };
 
-// Row 211 of the bug catalogue: seven constraints would take 7 * 10 ms in each round.
+// Row 213 of the bug catalogue: seven constraints would take 7 * 10 ms in each round.
 TEST(ShareConstraintTime, SevenExpensiveConstraintsTakeTheTimeOfOne) {
   for (const int k : {0, 2}) {
     for (const absl::Duration cost : {absl::Milliseconds(10), absl::Seconds(1)}) {

@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-// Row 210 of the bug catalogue: neither the prompts of a request nor its salt are more turns.
+// Row 212 of the bug catalogue: neither the prompts of a request nor its salt are more turns.
 TEST(ClientTurns, ARequestOfManyPromptsDelaysAnotherAddressByOneTurn) {
   const std::unique_ptr<Engine> engine = MakeTestEngine();
   const std::unique_ptr<HttpServer> server = StartServer(engine.get(), TestServerOptions());
