@@ -25,8 +25,6 @@ class Clients {
   std::shared_ptr<Client> Get(const std::string& name);
   // Pays up to `time` of the debts of requests that have ended.
   void PayDebts(absl::Duration time);
-  // Forgets all. Call when no client has requests.
-  void Clear() { clients_.clear(); }
   size_t size() const { return clients_.size(); }
 
  private:

@@ -335,10 +335,7 @@ void EngineImpl::Work() {
       Retire();  // before planning, so that cancelled sessions hold no pages in the round
       if (!goes_on) return;
       ReportLoad();
-      if (sessions_.empty()) {
-        clients_.Clear();
-        learned_.Keep(&policy_, kTimeBetweenKeeping);
-      }
+      if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
       AnswerChecks();
       Step();
     });

@@ -94,6 +94,14 @@ absl::StatusOr<Address> ParseAddress(const std::string& host, int port, Names na
   return Address(address, static_cast<uint16_t>(port));
 }
 
+std::string ClientNetwork(const std::string& address) {
+  const absl::StatusOr<Address> parsed = ParseAddress(address, 0, Names::kRefused, "address");
+  if (!parsed.ok()) return address;
+  const ip::address of = parsed->address();
+  if (of.is_v4()) return of.to_string();
+  return ip::network_v6(of.to_v6(), 64).canonical().address().to_string();
+}
+
 std::string ToString(const Address& address) {
   std::ostringstream text;
   text << address;

@@ -24,6 +24,10 @@ absl::StatusOr<Address> ParseAddress(const std::string& host, int port, Names na
 
 std::string ToString(const Address& address);  // "127.0.0.1:80", "[::1]:80"
 
+// Returns the part of a client's address that it cannot choose: of IPv6 the first 64 bits. Returns
+// other texts unchanged.
+std::string ClientNetwork(const std::string& address);
+
 // Addresses that a worker may connect to.
 class Networks {
  public:

@@ -92,6 +92,14 @@ TEST(Networks, NamesTheWrongItem) {
   }
 }
 
+TEST(Address, AClientsNetworkIsTheSameForAllAddressesThatItMayChoose) {
+  for (const auto& [address, network] :
+       {std::pair("10.0.0.7", "10.0.0.7"), std::pair("::ffff:10.0.0.7", "10.0.0.7"),
+        std::pair("fd00:1:2:3:4:5:6:7", "fd00:1:2:3::"), std::pair("unknown", "unknown")}) {
+    EXPECT_EQ(ClientNetwork(address), network);
+  }
+}
+
 TEST(Networks, AroundAnAddressIsItsOwn) {
   const Networks loopback = Networks::Around(At("127.0.0.1"));
   EXPECT_TRUE(loopback.Allow(At("127.0.0.2", 1)));

@@ -16,6 +16,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/process_limits.h"
+#include "net/address.h"
 #include "server/api/api_error.h"
 #include "server/http/request_target.h"
 #include "tandem/field_error.h"
@@ -27,33 +28,21 @@ constexpr char kServerName[] = "tandem";
 constexpr size_t kMaxLoggedPath = 200;
 constexpr size_t kReadSize = 64 << 10;
 constexpr int kClientGone = 499;  // logged in place of a status
-// After the answer to a request that was not read to its end, the rest is read and discarded for
-// this long, so that the client's system does not drop the answer unread.
+// How long the rest of an answered request is read, so that its client's system keeps the answer.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMaxLingeredBytes = 1 << 20;
 // How long an exchange may continue while the server ends its connections.
 constexpr absl::Duration kEndTime = absl::Seconds(3);
-// A client sends its request at most this long after it has connected, or has read an answer that
-// keeps the connection. Clients that are silent for longer expect that the server may close it.
+// Clients that connect, or read an answer, and are then silent for longer expect to be closed.
 constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
 // How often to look for what could not be posted for lack of memory.
 constexpr absl::Duration kPollTime = absl::Seconds(1);
 // Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
-// Handling a larger body may allocate a hundred times its size; that memory is returned to the
-// system.
+// Memory is returned to the system after a larger body, which may need a hundred times its size.
 constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
-
-std::string NetworkOf(const net::ip::address& address) {
-  if (!address.is_v6()) return address.to_string();
-  const net::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string();
-  net::ip::address_v6::bytes_type bytes = v6.to_bytes();
-  std::fill(bytes.begin() + 8, bytes.end(), 0);
-  return net::ip::address_v6(bytes).to_string();
-}
 
 bool IsBadRequest(beast::error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
@@ -70,7 +59,6 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
-  network_ = error ? client_ : NetworkOf(endpoint.address());
   stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
 }
 
@@ -170,7 +158,7 @@ void Connection::TakeHead() {
   request_.requested_headers = Text(head[http::field::access_control_request_headers]);
   request_.authorization = Text(head[http::field::authorization]);
   request_.content_type = Text(head[http::field::content_type]);
-  request_.client = network_;
+  request_.client = ClientNetwork(client_);
   request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
   request_.route = Service::RouteOf(request_);
 }

@@ -96,8 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   net::steady_timer comment_timer_;
   net::steady_timer poll_timer_;
-  std::string client_;   // its address, for the log
-  std::string network_;  // HttpRequest::client
+  std::string client_;  // its address
   beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
   uint64_t body_wire_bytes_ = 0;  // read of the body so far, including its framing
