@@ -9,7 +9,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -30,6 +32,11 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": mmap"));
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = info.st_size;
+  const absl::string_view text(static_cast<const char*>(data), file.size_);
+  if (absl::StartsWith(text, "version https://git-lfs.github.com/spec/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a Git LFS pointer, not the file itself; run git lfs pull"));
+  }
   return file;
 }
 
@@ -49,8 +56,12 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (file.bytes().size() > max_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": found ", file.bytes().size(),
+                                                   " bytes, allowed: at most ", max_bytes));
+  }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 

@@ -19,7 +19,7 @@ inline constexpr char kCutOff[] = "; the file seems to be cut off";
 class MappedFile {
  public:
   // Maps a file. NOT_FOUND or PERMISSION_DENIED, naming `path`; INVALID_ARGUMENT if it is not a
-  // regular file.
+  // regular file, or is the pointer that Git LFS leaves in place of a file.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;
@@ -44,8 +44,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Reads a whole file. Errors: those of MappedFile::Open.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// Reads a whole file of at most `max_bytes`, by default a gibibyte. Errors: those of
+// MappedFile::Open, and INVALID_ARGUMENT if the file is larger.
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
 }  // namespace tandem
 

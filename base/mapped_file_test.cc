@@ -83,6 +83,24 @@ TEST(MappedFile, ErrorsNameThePath) {
   EXPECT_FALSE(MappedFile::Open("").ok());
 }
 
+TEST(MappedFile, ReadsNoFileBeyondItsBound) {
+  const std::string path = Written("bounded", "seven b");
+  EXPECT_EQ(*ReadFile(path, 7), "seven b");
+  EXPECT_EQ(ReadFile(path, 6).status().message(), path + ": found 7 bytes, allowed: at most 6");
+  truncate(path.c_str(), (int64_t{1} << 30) + 1);  // sparse: takes no room
+  EXPECT_EQ(ReadFile(path).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadFile("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MappedFile, NamesPointersOfGitLfs) {
+  const std::string path =
+      Written("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:");
+  for (const absl::Status& status : {MappedFile::Open(path).status(), ReadFile(path).status()}) {
+    EXPECT_EQ(status.message(),
+              path + ": is a Git LFS pointer, not the file itself; run git lfs pull");
+  }
+}
+
 TEST(MappedFile, RejectsAPipeWithoutWaiting) {
   const std::string path = Path("pipe");
   unlink(path.c_str());

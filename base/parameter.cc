@@ -46,8 +46,10 @@ std::string AllowedBy(const Limits& limits, bool as_text) {
 
 absl::Status CheckWithin(absl::string_view field, double value, const Limits& limits) {
   if (limits.Contain(value) || value == limits.unset) return absl::OkStatus();
+  const bool is_open = std::isinf(limits.low) || std::isinf(limits.high);
   return FieldError(field,
-                    absl::StrCat("must be ", AllowedBy(limits), ", got ", NumberText(value)));
+                    absl::StrCat("must be ", is_open && !std::isfinite(value) ? "finite and " : "",
+                                 AllowedBy(limits), ", got ", NumberText(value)));
 }
 
 absl::Status CheckOneOf(absl::string_view field, absl::string_view name, const OneOf& allowed) {

@@ -120,7 +120,7 @@ TEST(ChatAnswer, ErrorsNameTheInvalidMember) {
       {R"({})", "tools", "{}"},
       {R"([5])", "tools[0]", "5"},
       {R"([{"type": "x"}])", "tools[0].type", "x"},
-      {R"([{"type": "function"}])", "tools[0].function", "null"},
+      {R"([{"type": "function"}])", "tools[0].function", "is required"},
       {R"([{"type": "function", "function": {"name": "f", "parameters": 5}}])",
        "tools[0].function.parameters", "5"},
   };

@@ -50,25 +50,35 @@ absl::StatusOr<std::string> TokenText(const JsonField& config, std::string_view 
   return token.String();
 }
 
-// Reads the member `chat_template`: a string, or a list of named templates.
+// Reads the member `chat_template`: a string, or a list or an object of named templates.
 absl::Status ReadTemplates(const JsonField& config, ChatTemplate::Source* source) {
   ASSIGN_OR_RETURN(const JsonField field, config.Member("chat_template"));
   if (field.is_null()) return absl::OkStatus();
-  if (!field.value().is_array()) {
-    ASSIGN_OR_RETURN(source->jinja, field.String());
-    return absl::OkStatus();
-  }
   bool has_default = false;
-  for (size_t i = 0; i < field.value().size(); ++i) {
-    ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
-    ASSIGN_OR_RETURN(const JsonField name, entry.Member("name"));
-    ASSIGN_OR_RETURN(const JsonField text, entry.Member("template"));
-    if (name.Is("default")) {
+  const auto take = [&](std::string_view name, const JsonField& text) -> absl::Status {
+    has_default = has_default || name == "default";
+    if (name == "default") {
       ASSIGN_OR_RETURN(source->jinja, text.String());
-      has_default = true;
-    } else if (name.Is("tool_use")) {
+    } else if (name == "tool_use") {
       ASSIGN_OR_RETURN(source->tool_use, text.String());
     }
+    return absl::OkStatus();
+  };
+  if (field.value().is_object()) {
+    for (const auto& [name, text] : field.value().items()) {
+      ASSIGN_OR_RETURN(const JsonField member, field.Member(name));
+      RETURN_IF_ERROR(take(name, member));
+    }
+  } else if (field.value().is_array()) {
+    for (size_t i = 0; i < field.value().size(); ++i) {
+      ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
+      ASSIGN_OR_RETURN(const JsonField name, entry.Member("name"));
+      ASSIGN_OR_RETURN(const JsonField text, entry.Member("template"));
+      const auto* const string = name.value().get_ptr<const std::string*>();
+      RETURN_IF_ERROR(take(string == nullptr ? "" : *string, text));
+    }
+  } else {
+    RETURN_IF_ERROR(take("default", field));
   }
   return has_default ? absl::OkStatus() : field.Error("has no template named default");
 }

@@ -339,6 +339,12 @@ TEST(ChatTemplateFiles, MayHaveATemplateForTools) {
                                      {"name": "default", "template": "talk"}]})");
   EXPECT_EQ(folder.Render(), "talk");
   EXPECT_EQ(folder.Render(/*has_tools=*/true), "tools");
+  folder.Write("tokenizer_config.json", R"({"chat_template": {"tool_use": "T", "default": "D"}})");
+  EXPECT_EQ(folder.Render() + folder.Render(/*has_tools=*/true), "DT");
+  folder.Write("tokenizer_config.json", R"({"chat_template": {"x": "T"}})");
+  EXPECT_THAT(std::string(ChatTemplate::ReadSource(folder.path()).status().message()),
+              HasSubstr("has no template named default"));
+  folder.Write("tokenizer_config.json", R"({"chat_template": "talk"})");
   folder.Write("additional_chat_templates/tool_use.jinja", "{{ tools[0] }}!");
   EXPECT_EQ(folder.Render(/*has_tools=*/true), "t!");
   folder.Write("tokenizer_config.json", R"({"chat_template": [{"name": "x", "template": ""}]})");

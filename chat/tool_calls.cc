@@ -11,6 +11,9 @@
 namespace tandem {
 namespace {
 
+constexpr std::string_view kFence = "```json";
+constexpr std::string_view kFenceEnd = "```";
+
 bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
 
 }  // namespace
@@ -23,6 +26,7 @@ ToolCallParser::ToolCallParser(Options options)
   for (const std::string_view text : {call_begin_, format.opening, format.closing}) {
     if (!text.empty()) beginnings_.push_back(text);
   }
+  if (format.family == ToolFormat::Family::kHermes) beginnings_.push_back(kFence);
   after_ = beginnings_;  // a call's end marker may be missing before the next call
   after_.push_back(options_.format.end);
 }
@@ -37,8 +41,8 @@ AnswerDelta ToolCallParser::Push(std::string_view text) {
 
 AnswerDelta ToolCallParser::Finish() {
   AnswerDelta delta;
-  const bool is_between =
-      num_calls_ > 0 && marker_.empty() && !absl::StrContains(held_, View(options_.format.begin));
+  const bool is_between = num_calls_ > 0 && marker_.empty() && !in_fence_ &&
+                          !absl::StrContains(held_, View(options_.format.begin));
   const bool is_of_calls = (place_ == Place::kCall && is_call_) || place_ == Place::kAfter ||
                            (place_ != Place::kCall && is_between);
   if (!is_of_calls) GiveUp(&delta);
@@ -80,6 +84,7 @@ bool ToolCallParser::MayBeginBare() const {
 
 void ToolCallParser::OnMarker() {
   const bool is_call = marker_ == View(call_begin_);
+  in_fence_ = marker_ == kFence;
   const bool is_around = marker_ == options_.format.opening || marker_ == options_.format.closing;
   marker_.clear();
   if (is_around) {
@@ -124,7 +129,7 @@ void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
 }
 
 void ToolCallParser::BeginCall(char byte) {
-  const bool is_json = options_.format.may_be_list() && (in_list_ || byte == '{');
+  const bool is_json = MayBeList() && (in_list_ || byte == '{');
   reader_ = is_json ? CallReader::OfJson() : CallReader::Of(options_.format, &options_.functions);
   is_call_ = false;
   num_emitted_ = 0;
@@ -134,7 +139,7 @@ void ToolCallParser::BeginCall(char byte) {
 void ToolCallParser::ReadOpen(char byte, AnswerDelta* delta) {
   if (IsSpace(byte) && marker_.empty()) {
     held_ += byte;
-  } else if (byte == '[' && options_.format.may_be_list() && !in_list_) {
+  } else if (byte == '[' && MayBeList() && !in_list_) {
     held_ += byte;
     in_list_ = true;
   } else if (call_begin_.empty()) {
@@ -186,26 +191,27 @@ void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
   const ToolFormat& format = options_.format;
   if (marker_.empty() && IsSpace(byte)) {
     held_ += byte;
-  } else if (byte == '{' && marker_.empty() && format.may_lack_markers) {
+  } else if (byte == '{' && marker_.empty() && (format.may_lack_markers || in_fence_)) {
     ReadOpen(byte, delta);
-  } else if (!format.end.empty()) {
+  } else if (!format.end.empty() && !in_list_) {
     ReadEnd(byte, delta);
   } else if (in_list_ && byte == ']') {
     held_.clear();
     in_list_ = false;
-    place_ = Place::kText;
+    if (!in_fence_) place_ = Place::kText;
   } else if (byte == ',' ? in_list_ || format.is_bare() : byte == ';' && format.is_bare()) {
     held_ += byte;
     place_ = Place::kOpen;
   } else {
     place_ = Place::kText;  // keep held white space: another marker may follow it
     in_list_ = false;
+    in_fence_ = false;
     ReadText(byte, delta);
   }
 }
 
 void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
-  switch (Extend(byte, after_)) {
+  switch (in_fence_ ? Extend(byte, {&kFenceEnd, 1}) : Extend(byte, after_)) {
     case Match::kPart:
       return;
     case Match::kNone:
@@ -213,7 +219,8 @@ void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
     case Match::kWhole:
       break;
   }
-  if (marker_ != options_.format.end) return OnMarker();
+  if (!in_fence_ && marker_ != options_.format.end) return OnMarker();
+  in_fence_ = false;
   marker_.clear();
   held_.clear();
   place_ = Place::kText;
@@ -225,6 +232,7 @@ void ToolCallParser::GiveUp(AnswerDelta* delta) {
   held_.clear();
   marker_.clear();
   in_list_ = false;
+  in_fence_ = false;
   place_ = Place::kText;
 }
 

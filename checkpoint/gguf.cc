@@ -299,25 +299,36 @@ absl::StatusOr<std::string_view> GgufFile::GetString(std::string_view key) const
   return Text(value->bytes);
 }
 
-absl::StatusOr<int64_t> GgufFile::GetInteger(std::string_view key, int64_t least,
-                                             int64_t most) const {
+GgufFile::Value GgufFile::ScalarIn(const Value& value, uint64_t num_equal) {
+  using enum GgufKind;
+  const bool is_list = IsArrayOf(value, {kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kUint64,
+                                         kInt64, kFloat32, kFloat64});
+  if (!is_list || value.count != num_equal) return value;
+  const size_t size = value.bytes.size() / value.count;
+  const bool is_equal = value.bytes.subspan(size) == value.bytes.first(value.bytes.size() - size);
+  return is_equal ? Value{.kind = value.element_kind, .bytes = value.bytes.first(size)} : value;
+}
+
+absl::StatusOr<int64_t> GgufFile::GetInteger(std::string_view key, int64_t least, int64_t most,
+                                             uint64_t num_equal) const {
   const std::string allowed =
       least == most ? absl::StrCat(least) : absl::StrCat("an integer from ", least, " to ", most);
   ASSIGN_OR_RETURN(const Value* const value, Find(key, allowed));
-  const std::optional<int64_t> number = LoadInteger(value->kind, value->bytes.data());
+  const Value scalar = ScalarIn(*value, num_equal);
+  const std::optional<int64_t> number = LoadInteger(scalar.kind, scalar.bytes.data());
   if (number.has_value() && *number >= least && *number <= most) return *number;
   return InvalidValue(key, *value, allowed);
 }
 
-absl::StatusOr<double> GgufFile::GetNumber(std::string_view key) const {
+absl::StatusOr<double> GgufFile::GetNumber(std::string_view key, uint64_t num_equal) const {
   constexpr char kAllowed[] = "a finite number";
   ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
-  const GgufKind kind = value->kind;
-  if (const auto number = LoadFloat(kind, value->bytes.data())) {
+  const Value scalar = ScalarIn(*value, num_equal);
+  if (const auto number = LoadFloat(scalar.kind, scalar.bytes.data())) {
     if (std::isfinite(*number)) return *number;
-  } else if (kind == GgufKind::kUint64) {
-    return static_cast<double>(Load<uint64_t>(value->bytes.data()));
-  } else if (const auto integer = LoadInteger(kind, value->bytes.data())) {
+  } else if (scalar.kind == GgufKind::kUint64) {
+    return static_cast<double>(Load<uint64_t>(scalar.bytes.data()));
+  } else if (const auto integer = LoadInteger(scalar.kind, scalar.bytes.data())) {
     return static_cast<double>(*integer);
   }
   return InvalidValue(key, *value, kAllowed);

@@ -95,10 +95,12 @@ class GgufFile {
   // is of another type or out of range. Strings live as long as this object, and are bytes: not
   // necessarily UTF-8.
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
-  // An integer of any type within [least, most].
-  absl::StatusOr<int64_t> GetInteger(std::string_view key, int64_t least, int64_t most) const;
+  // An integer of any type within [least, most]. Here and below, an array of `num_equal` equal
+  // numbers counts as one.
+  absl::StatusOr<int64_t> GetInteger(std::string_view key, int64_t least, int64_t most,
+                                     uint64_t num_equal = 0) const;
   // A finite number of any type.
-  absl::StatusOr<double> GetNumber(std::string_view key) const;
+  absl::StatusOr<double> GetNumber(std::string_view key, uint64_t num_equal = 0) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
   bool IsArray(std::string_view key) const;  // false if the key is absent
   absl::StatusOr<std::vector<std::string_view>> GetStrings(std::string_view key) const;
@@ -132,6 +134,8 @@ class GgufFile {
   absl::Status InvalidValue(std::string_view key, const Value& value,
                             absl::string_view allowed) const;
   absl::StatusOr<const Value*> Find(std::string_view key, absl::string_view allowed) const;
+  // Returns the value itself, or an element of an array of `num_equal` equal numbers.
+  static Value ScalarIn(const Value& value, uint64_t num_equal);
   static bool IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds);
 
   std::string path_;

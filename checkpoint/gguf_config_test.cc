@@ -210,6 +210,15 @@ TEST(GgufConfig, ExpertsAreInEveryLayer) {
   EXPECT_EQ(With("llama", "expert_count", GgufUint32(0)).family, "llama");
 }
 
+TEST(GgufConfig, ReadsEqualValuesOfLayersAsOne) {
+  const auto threes = [](uint32_t last) {
+    return GgufArray(4, 3, GgufNumbers<uint32_t>({2, 2, last}));
+  };
+  EXPECT_EQ(With("llama", "attention.head_count_kv", threes(2)).num_kv_heads, 2);
+  ExpectErrorWith("llama", "attention.head_count_kv", threes(1), "found an array");
+  ExpectErrorWith("llama", "attention.head_count_kv", GgufArray(4, 0, ""), "found an array");
+}
+
 TEST(GgufConfig, RefusesInvalidExpertCounts) {
   const auto error = [](const char* key, const std::string& value, const char* says) {
     ExpectErrorWith("qwen3moe", key, value, says);

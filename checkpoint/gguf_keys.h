@@ -60,17 +60,23 @@ class GgufKeys {
                  absl::StrCat(allowed, " (not implemented, and it would change the result)"));
   }
 
+  // The count of equal values in a list for each layer, which counts as one value, as in the
+  // reference.
+  uint64_t NumLayers() const {
+    return file_.GetInteger(Whole("block_count"), 1, kMaxLayers).value_or(0);
+  }
+
   // Reads an integer in [least, most]. An absent key gives `if_absent`, or an error without one.
   absl::StatusOr<int> Int(absl::string_view key, int least, int most,
                           std::optional<int> if_absent = std::nullopt) const {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
-    ASSIGN_OR_RETURN(const int64_t value, file_.GetInteger(Whole(key), least, most));
+    ASSIGN_OR_RETURN(const int64_t value, file_.GetInteger(Whole(key), least, most, NumLayers()));
     return static_cast<int>(value);
   }
   absl::StatusOr<double> Number(absl::string_view key, double least, double most,
                                 std::optional<double> if_absent = std::nullopt) const {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
-    ASSIGN_OR_RETURN(const double value, file_.GetNumber(Whole(key)));
+    ASSIGN_OR_RETURN(const double value, file_.GetNumber(Whole(key), NumLayers()));
     if (value >= least && value <= most) return value;
     return Wrong(key, absl::StrCat(value), absl::StrCat("a number from ", least, " to ", most));
   }

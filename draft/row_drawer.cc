@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kernels/row_math.h"
 
@@ -82,7 +84,14 @@ bool RowDrawer::DrawNext(absl::Span<const float> logits, OngoingDraft* draft) {
   Proposal& proposal = *draft->proposal;
   ++proposal.num_steps;
   const float confidence = ConfidenceOf(logits);
-  if (std::isnan(confidence)) return false;
+  if (std::isnan(confidence)) {
+    if (!std::exchange(has_warned_, true)) {
+      Log(LogLevel::kWarning,
+          "the draft's logits contain NaN or +inf, or no finite value, so it proposes nothing; its "
+          "weights may be damaged");
+    }
+    return false;
+  }
   proposal.has_stopped = !draft->survival.Takes(confidence);
   if (proposal.has_stopped) return false;
   Distribution* distribution = proposal.NextDistribution();

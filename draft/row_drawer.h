@@ -59,6 +59,7 @@ class RowDrawer {
   const LanguageModel* model_;
   int target_vocab_size_;
   const VocabularyMap* vocabulary_;
+  bool has_warned_ = false;  // of rows that are not distributions
   std::vector<float> draft_row_;
   std::vector<float> target_row_;
   std::vector<float> confidence_row_;

@@ -2,9 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "base/output_folder.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -31,6 +30,9 @@ namespace fs = std::filesystem;
 
 // The file's first line. Its number changes whenever the order or meaning of the numbers changes.
 constexpr char kVersionLine[] = "tandem learned speculation 2\n";
+
+// The largest has 16,384 tokens of a head and their counts, at most 25 bytes each.
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 absl::Status Damaged(const std::string& file) {
   return absl::DataLossError(
@@ -46,9 +48,7 @@ std::string HeadFileNextTo(const std::string& file) {
 
 // Reads the numbers of a file into the objects that `serialize` passes to the archive.
 absl::Status Load(const std::string& file, absl::FunctionRef<void(StateArchive*)> serialize) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxFileBytes));
   absl::string_view rest = text;
   if (!absl::ConsumePrefix(&rest, kVersionLine) || !absl::EndsWith(text, "\n")) {
     return Damaged(file);

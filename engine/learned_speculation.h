@@ -25,8 +25,9 @@ namespace tandem {
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
                                    std::string_view device_description);
 
-// Loads the policy from the file. NOT_FOUND if there is no file, DATA_LOSS if it is not a complete
-// file of this version. In both cases the caller starts from scratch.
+// Loads the policy from the file. NOT_FOUND if the file is missing, DATA_LOSS if it is not a
+// complete file of this version, INVALID_ARGUMENT if it is not a regular file or has megabytes. In
+// all cases the caller starts from scratch.
 absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file);
 
 // Replaces the file atomically. Errors name it.

@@ -1,5 +1,7 @@
 #include "engine/learned_speculation.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -66,6 +68,18 @@ TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
   for (const char* const number : {"nan", "inf", "-1", "1e300", "word"}) {
     const size_t line = good.find('\n') + 1;
     expect_refused(good.substr(0, line) + number + good.substr(good.find('\n', line)));
+  }
+}
+
+TEST_F(LearnedSpeculationFiles, PipesAndEndlessFilesAreRefused) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string large = Write("large.txt", "");
+  fs::resize_file(large, size_t{100} << 20);
+  for (const std::string& file : {pipe, large, std::string("/dev/zero")}) {
+    const absl::Status status = LoadLearnedSpeculation(file).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(file), std::string::npos);
   }
 }
 

@@ -285,6 +285,14 @@ absl::StatusOr<DraftForm> FormOfDraft(const EngineOptions& options) {
   return config.state_input == StateInput::kNone ? DraftForm::kModel : DraftForm::kHead;
 }
 
+// Rejects a draft head in place of the target, before files are missing that a head never has.
+absl::Status CheckIsNoHead(const EngineOptions& options) {
+  const auto config = ReadModelConfig(options.target, options.allow_unknown_config);
+  if (!config.ok() || config->state_input == StateInput::kNone) return absl::OkStatus();
+  return FieldError("target", absl::StrCat("found ", options.target,
+                                           ", a draft head, allowed: a model; a head is a draft"));
+}
+
 absl::Status RefuseForHead(const EngineOptions& options, absl::string_view field,
                            const std::string& found, absl::string_view allowed) {
   return FieldError(field, absl::StrCat("found ", found, ", allowed: ", allowed, ", because ",
@@ -361,6 +369,7 @@ absl::Status WarmUp(Transformer* model, Transformer* head, PagedKvCache* cache) 
 absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                                       std::optional<int64_t> host_memory) {
   RETURN_IF_ERROR(options.Validate());
+  RETURN_IF_ERROR(CheckIsNoHead(options));
   ASSIGN_OR_RETURN(const DraftForm form, FormOfDraft(options));
   if (form == DraftForm::kHead && options.tensor_parallel > 1) {
     return RefuseForHead(options, "tensor_parallel", absl::StrCat(options.tensor_parallel), "1");

@@ -1,5 +1,7 @@
 #include "json/json_fields.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
@@ -8,10 +10,17 @@
 #include "json/json_text.h"
 
 namespace tandem {
+namespace {
+
+const nlohmann::json kAbsent;
+
+}  // namespace
+
 absl::Status JsonField::Error(std::string_view what) const {
-  const std::string found = value_->is_object()  ? "an object"
-                            : value_->is_array() ? "a list"
-                                                 : Shown(*value_);
+  const std::string found = value_ == &kAbsent    ? "a missing value"
+                            : value_->is_object() ? "an object"
+                            : value_->is_array()  ? "a list"
+                                                  : Shown(*value_);
   return absl::InvalidArgumentError(absl::StrCat(path_, ": ", found, " ", View(what)));
 }
 
@@ -24,10 +33,9 @@ absl::Status JsonField::CheckArray() const {
 }
 
 absl::StatusOr<JsonField> JsonField::Member(std::string_view key) const {
-  static const nlohmann::json null;
   RETURN_IF_ERROR(CheckObject());
   const auto it = value_->find(std::string(key));
-  return JsonField(it == value_->end() ? &null : &*it,
+  return JsonField(it == value_->end() ? &kAbsent : &*it,
                    absl::StrCat(path_, is_document_ ? ": " : ".", View(key)),
                    /*is_document=*/false);
 }
@@ -62,9 +70,9 @@ absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
 }
 
 absl::StatusOr<int64_t> JsonField::Integer(int64_t low, int64_t high) const {
-  const bool fits = value_->is_number_integer() && *value_ >= low && *value_ <= high;
-  if (!fits) return Error(absl::StrCat("is not an integer from ", low, " to ", high));
-  return value_->get<int64_t>();
+  const std::optional<int64_t> number = AsIntegerWithin(*value_, low, high);
+  if (!number.has_value()) return Error(absl::StrCat("is not an integer from ", low, " to ", high));
+  return *number;
 }
 
 absl::StatusOr<std::string> JsonField::Type() const {

@@ -1,5 +1,6 @@
 #include "json/json_text.h"
 
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -141,8 +142,29 @@ class JsonReader : public nlohmann::json_sax<Value> {
 template <typename Value>
 absl::StatusOr<Value> Parsed(absl::string_view text, absl::string_view file) {
   JsonReader<Value> reader;
-  if (Value::sax_parse(text.begin(), text.end(), &reader)) return reader.TakeRoot();
-  return FieldError(file, reader.problem());
+  if (!Value::sax_parse(text.begin(), text.end(), &reader)) {
+    return FieldError(file, reader.problem());
+  }
+  // The library takes a NUL for the end of the text.
+  const size_t nul = text.find('\0');
+  if (nul == absl::string_view::npos) return reader.TakeRoot();
+  return FieldError(file, absl::StrCat("not JSON in UTF-8 (at byte ", nul + 1, ")"));
+}
+
+template <typename Value>
+std::optional<JsonInteger> IntegerIn(const Value& json) {
+  if (json.is_number_unsigned()) return JsonInteger{.bits = json.template get<uint64_t>()};
+  if (json.is_number_integer()) {
+    const auto value = json.template get<int64_t>();
+    return JsonInteger{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
+  }
+  if (!json.is_number()) return std::nullopt;
+  // Beyond 2^53 a float may have been rounded from a neighbouring integer.
+  constexpr double kMaxExactInteger = 9007199254740992.0;
+  const double value = json.template get<double>();
+  if (!(std::abs(value) <= kMaxExactInteger) || value != std::floor(value)) return std::nullopt;
+  return JsonInteger{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
+                     .is_negative = value < 0};
 }
 
 std::string Shortened(std::string text) {
@@ -165,6 +187,15 @@ absl::StatusOr<Json> ParseJsonObject(absl::string_view text, absl::string_view f
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file) {
   return Parsed<JsonValue>(text, file);
 }
+
+bool JsonInteger::IsWithin(int64_t low, int64_t high) const {
+  const auto value = static_cast<int64_t>(bits);
+  if (!is_negative && value < 0) return false;  // above 2^63 - 1
+  return low <= value && value <= high;
+}
+
+std::optional<JsonInteger> AsJsonInteger(const JsonValue& json) { return IntegerIn(json); }
+std::optional<JsonInteger> AsJsonInteger(const nlohmann::json& json) { return IntegerIn(json); }
 
 bool SaysNothing(const nlohmann::json& value) {
   return value.is_null() || value == false || IsText(value, "") ||

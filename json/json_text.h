@@ -2,6 +2,8 @@
 #ifndef TANDEM_JSON_JSON_TEXT_H_
 #define TANDEM_JSON_JSON_TEXT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +23,25 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::str
 // As ParseJson, but keeps the members in the order of the text. Time and memory are linear in the
 // length of the text.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
+
+// A 64-bit integer; negative ones as two's complement.
+struct JsonInteger {
+  uint64_t bits = 0;
+  bool is_negative = false;
+  // Returns whether the value is in [low, high].
+  bool IsWithin(int64_t low, int64_t high) const;
+};
+// Returns the integer that `json` holds, if it does. 5.0 and 5e0 count as integers, because clients
+// whose language has only one number type write them.
+std::optional<JsonInteger> AsJsonInteger(const JsonValue& json);
+std::optional<JsonInteger> AsJsonInteger(const nlohmann::json& json);
+// As AsJsonInteger, if the integer is in [low, high].
+template <typename Json>
+std::optional<int64_t> AsIntegerWithin(const Json& json, int64_t low, int64_t high) {
+  const std::optional<JsonInteger> number = AsJsonInteger(json);
+  if (!number.has_value() || !number->IsWithin(low, high)) return std::nullopt;
+  return static_cast<int64_t>(number->bits);
+}
 
 // Formats a value, a key or a name for an error message: one printable line of at most some 80
 // bytes.

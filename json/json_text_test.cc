@@ -36,6 +36,9 @@ TEST(JsonText, ErrorsSayWhere) {
                {"[1,]", "file: not JSON in UTF-8 (at byte 4)"},
                {"[1] 2", "file: not JSON in UTF-8 (at byte 5)"},
                {"{\"a\": \"\xff\"}", "file: not JSON in UTF-8"},
+               {std::string("[1]\0", 4), "file: not JSON in UTF-8 (at byte 4)"},
+               {std::string("[1]\0[2]", 7), "file: not JSON in UTF-8 (at byte 4)"},
+               {std::string("\0[1]", 4), "file: not JSON in UTF-8"},
                {"1e999", "file: not JSON in UTF-8"},
                {R"({"a": 1, "b": {"a": 1, "a": 2}})", "file: key \"a\" twice in one object"},
                {std::string(65, '['), "file: values nested more than 64 deep"}};

@@ -74,25 +74,8 @@ std::vector<std::string> IgnoredFieldsLog::NewLines(const IgnoredFields& fields)
   return lines;
 }
 
-bool JsonInteger::IsWithin(int64_t low, int64_t high) const {
-  const auto value = static_cast<int64_t>(bits);
-  if (!is_negative && value < 0) return false;  // above 2^63 - 1
-  return low <= value && value <= high;
-}
-
-std::optional<JsonInteger> AsJsonInteger(const JsonValue& json) {
-  if (json.is_number_unsigned()) return JsonInteger{.bits = json.get<uint64_t>()};
-  if (json.is_number_integer()) {
-    const auto value = json.get<int64_t>();
-    return JsonInteger{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
-  }
-  if (!json.is_number()) return std::nullopt;
-  // Beyond 2^53 a float may have been rounded from a neighbouring integer.
-  constexpr double kMaxExactInteger = 9007199254740992.0;
-  const double value = json.get<double>();
-  if (!(std::abs(value) <= kMaxExactInteger) || value != std::floor(value)) return std::nullopt;
-  return JsonInteger{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
-                     .is_negative = value < 0};
+absl::Status MissingField(absl::string_view field, absl::string_view allowed) {
+  return FieldError(field, absl::StrCat("is required, allowed: ", allowed));
 }
 
 RequestFields::RequestFields(const JsonValue* object, std::string path, IgnoredFields* ignored)
@@ -111,6 +94,8 @@ void RequestFields::Fail(absl::Status status) { status_.Update(std::move(status)
 
 void RequestFields::FailNot(absl::string_view name, const JsonValue& found,
                             absl::string_view allowed) {
+  const bool says_nothing = found.is_null() || IsText(found, "");
+  if (says_nothing && Find(name) == nullptr) return Fail(MissingField(PathOf(name), allowed));
   Fail(FieldError(PathOf(name), absl::StrCat(Shown(found), " is not ", allowed)));
 }
 

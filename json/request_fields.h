@@ -53,16 +53,8 @@ class IgnoredFieldsLog {
   std::set<std::string> said_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A 64-bit integer; negative ones as two's complement.
-struct JsonInteger {
-  uint64_t bits = 0;
-  bool is_negative = false;
-  // Returns whether the value is in [low, high].
-  bool IsWithin(int64_t low, int64_t high) const;
-};
-// Returns the integer that `json` holds, if it does. 5.0 and 5e0 count as integers, because clients
-// whose language has only one number type write them.
-std::optional<JsonInteger> AsJsonInteger(const JsonValue& json);
+// Returns INVALID_ARGUMENT "field: is required, allowed: <allowed>".
+absl::Status MissingField(absl::string_view field, absl::string_view allowed);
 
 // Reads the members of a JSON object one by one. Each is optional, and null counts as absent.
 // Remembers the first error, which names the field, the value given and the values allowed. The
@@ -108,7 +100,8 @@ class RequestFields {
   std::string PathOf(absl::string_view name) const;
   // Remembers INVALID_ARGUMENT "path.name: must be <allowed>, got <found>".
   void FailBeyond(absl::string_view name, const JsonValue& found, absl::string_view allowed);
-  // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".
+  // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>", or MissingField if `found` is
+  // null or "" because the member is absent or null.
   void FailNot(absl::string_view name, const JsonValue& found, absl::string_view allowed);
   void Fail(absl::Status status);  // unless an earlier error is remembered
 

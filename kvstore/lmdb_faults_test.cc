@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "kvstore/lmdb_store.h"
@@ -255,13 +258,26 @@ TEST(LmdbFaults, KeepsItsPagesWhenTheDiskIsFull) {
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = std::filesystem::file_size(FileIn(folder)) + 4096;
     setrlimit(RLIMIT_FSIZE, &limit);
-    if (Write(store->get(), TextOf(1, 20, kBytes)).ok()) return 2;
+    const absl::Status full = Write(store->get(), TextOf(1, 20, kBytes));
+    if (!absl::IsResourceExhausted(full)) return 2;
+    if (!absl::StrContains(full.message(), std::strerror(EFBIG))) return 7;
     if (NumRight(store->get(), TextOf(0, 5, kBytes), kBytes) != 5) return 3;
     if ((*store)->Find(TextOf(1, 20, kBytes).refs()) != 0) return 4;
     limit.rlim_cur = limit.rlim_max;  // free space again
     setrlimit(RLIMIT_FSIZE, &limit);
     if (!Write(store->get(), TextOf(1, 20, kBytes)).ok()) return 5;
     return NumRight(store->get(), TextOf(1, 20, kBytes), kBytes) == 20 ? 0 : 6;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(LmdbFaults, ReportsADiskThatWasFullBefore) {
+  const TestFolder folder;
+  const int status = InChild([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {.rlim_cur = 100, .rlim_max = 100};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return absl::IsResourceExhausted(Open(folder).status()) ? 0 : 1;
   });
   EXPECT_EQ(status, 0);
 }

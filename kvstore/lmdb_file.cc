@@ -324,6 +324,18 @@ class OpenLock {
   const int descriptor_;
 };
 
+// Gives the lock file its blocks: LMDB writes to its mapping, which would end the process if the
+// disk were full.
+absl::Status AllocateLockFile(const std::string& path) {
+  constexpr off_t kLockBytes = 8192;  // as LMDB makes it
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode);
+  if (descriptor < 0) return absl::OkStatus();  // opening the environment reports the error
+  const bool fits = fallocate(descriptor, 0, 0, kLockBytes) == 0 || errno == EOPNOTSUPP;
+  absl::Status status = fits ? absl::OkStatus() : LmdbError(errno, path);
+  close(descriptor);
+  return status;
+}
+
 constexpr char kPoolsTable[] = "kv store: pools";
 
 std::string KeyOf(uint32_t number) { return absl::StrCat(BytesOf(htobe32(number))); }
@@ -332,7 +344,7 @@ std::string KeyOf(uint32_t number) { return absl::StrCat(BytesOf(htobe32(number)
 
 absl::Status LmdbError(int code, absl::string_view what) {
   const std::string message = absl::StrCat(what, ": ", mdb_strerror(code));
-  if (code == MDB_MAP_FULL || code == ENOSPC || code == EDQUOT) {
+  if (code == MDB_MAP_FULL || code == ENOSPC || code == EDQUOT || code == EFBIG) {
     return absl::ResourceExhaustedError(message);
   }
   if (IsDenied(code)) return absl::PermissionDeniedError(message);
@@ -397,6 +409,7 @@ absl::Status LmdbFile::OpenEnvironment(int64_t max_bytes) {
     }
     return code;
   };
+  RETURN_IF_ERROR(AllocateLockFile(path_ + "-lock"));
   int code = open(0);
   if (IsDenied(code)) {
     is_read_only_ = true;
@@ -446,6 +459,15 @@ absl::Status LmdbFile::Write(absl::FunctionRef<absl::Status(MDB_txn*)> body) {
   return Run(0, body);
 }
 
+int LmdbFile::CodeOfShortWrite() const {
+  constexpr off_t kPageBytes = 4096;
+  int descriptor = -1;
+  struct stat info = {};
+  if (mdb_env_get_fd(env_, &descriptor) != 0 || fstat(descriptor, &info) != 0) return EIO;
+  const bool can_grow = fallocate(descriptor, 0, info.st_size, kPageBytes) == 0;
+  return can_grow || errno == EOPNOTSUPP ? EIO : errno;
+}
+
 absl::Status LmdbFile::Run(unsigned flags, absl::FunctionRef<absl::Status(MDB_txn*)> body) {
   for (bool is_mapped_anew = false;; is_mapped_anew = true) {
     {
@@ -456,7 +478,8 @@ absl::Status LmdbFile::Run(unsigned flags, absl::FunctionRef<absl::Status(MDB_tx
         absl::Cleanup abort = [txn] { mdb_txn_abort(txn); };
         RETURN_IF_ERROR(body(txn));
         std::move(abort).Cancel();
-        const int code = mdb_txn_commit(txn);
+        int code = mdb_txn_commit(txn);
+        if (code == EIO) code = CodeOfShortWrite();
         return code == 0 ? absl::OkStatus() : LmdbError(code, path_);
       }
       if (begun != MDB_MAP_RESIZED || is_mapped_anew) return LmdbError(begun, path_);

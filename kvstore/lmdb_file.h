@@ -76,6 +76,8 @@ class LmdbFile {
   explicit LmdbFile(std::string path) : path_(std::move(path)) {}
   absl::Status OpenEnvironment(int64_t max_bytes);
   absl::Status OpenTables();
+  // LMDB reports EIO if a write was cut short. Returns why the file cannot grow (ENOSPC), else EIO.
+  int CodeOfShortWrite() const;
   absl::Status Run(unsigned flags, absl::FunctionRef<absl::Status(MDB_txn*)> body);
 
   const std::string path_;

@@ -85,6 +85,20 @@ int64_t BytesInFile(size_t value_bytes) {
   return (static_cast<int64_t>(value_bytes) + kFilePage) / kFilePage * kFilePage + kIndexBytes;
 }
 
+// Returns how many of the first pages fit into `limit` bytes, at least one, and their bytes in a
+// file.
+std::pair<size_t, int64_t> Fitting(absl::Span<const PageToWrite> pages, int64_t limit) {
+  size_t count = 0;
+  int64_t bytes = 0;
+  for (const PageToWrite& page : pages) {
+    const int64_t more = BytesInFile(ValueBytes(page.page.tokens.size(), page.bytes.size()));
+    if (count > 0 && bytes + more > limit) break;
+    bytes += more;
+    ++count;
+  }
+  return {count, bytes};
+}
+
 class LmdbStore final : public PageStore {
  public:
   LmdbStore(std::unique_ptr<LmdbFile> file, std::function<absl::Time()> now)
@@ -148,22 +162,30 @@ class LmdbStore final : public PageStore {
   }
 
   absl::Status Write(const PoolInfo& pool, absl::Span<const PageToWrite> pages) override {
-    int64_t wanted = 0;
-    for (const PageToWrite& page : pages) {
-      wanted += BytesInFile(ValueBytes(page.page.tokens.size(), page.bytes.size()));
-    }
     const int64_t most = file_->max_bytes() - file_->max_bytes() / kShareForOther;
-    if (wanted > most) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("kv store: ", wanted, " bytes of pages exceed the limit of ", most));
-    }
     absl::Status status;
-    // Gaps may be too small for a page, so each try evicts more pages.
+    bool is_full = false;
+    // Gaps may be too small for a page, so each try takes less room.
     constexpr int kMaxTries = 4;
     for (int i = 0; i < kMaxTries; ++i) {
-      RETURN_IF_ERROR(MakeRoom(most - wanted - i * most / kShareForOther));
+      const int64_t limit = most - i * most / kShareForOther;
+      const auto [num_fitting, wanted] = Fitting(pages, limit);
+      if (wanted > most) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("kv store: a page of ", wanted, " bytes exceeds the limit of ", most));
+      }
+      ASSIGN_OR_RETURN(int64_t num_evicted, MakeRoom(limit - wanted));
+      num_evicted += static_cast<int64_t>(pages.size() - num_fitting);
+      pages = pages.first(num_fitting);
+      is_full = is_full || num_evicted > 0;
+      {
+        absl::MutexLock lock(&mutex_);
+        stats_.pages_evicted += num_evicted;
+      }
       int64_t num_written = 0;
-      status = WriteAll(pool, pages, &num_written);
+      // LMDB does not reuse pages in the transaction after the one that freed them.
+      if (i > 0) WriteAll(pool, {}, is_full, &num_written).IgnoreError();
+      status = WriteAll(pool, pages, is_full, &num_written);
       if (status.ok()) {
         absl::MutexLock lock(&mutex_);
         stats_.pages_written += num_written;
@@ -366,7 +388,8 @@ class LmdbStore final : public PageStore {
     return absl::OkStatus();
   }
 
-  absl::Status WriteAll(const PoolInfo& pool, absl::Span<const PageToWrite> pages,
+  // If the store `is_full`, leaves out pages that follow none of its pages.
+  absl::Status WriteAll(const PoolInfo& pool, absl::Span<const PageToWrite> pages, bool is_full,
                         int64_t* num_written) {
     return file_->Write([&](MDB_txn* txn) {
       PoolTable pools(*file_, txn);
@@ -375,6 +398,9 @@ class LmdbStore final : public PageStore {
       const uint32_t number = pools.NumberOf(pool);
       const uint64_t stamp = NextStamp(txn);
       pools.MarkUsed(number, stamp);
+      std::string first;
+      RETURN_IF_ERROR(FirstInOrder(txn, &first));
+      const uint64_t oldest = first.empty() ? stamp : StampIn(first);
       for (const PageToWrite& page : pages) {
         Use use;
         if (GetUse(txn, page.page.key, &use)) continue;
@@ -383,9 +409,13 @@ class LmdbStore final : public PageStore {
                .pool = number,
                .bytes = static_cast<uint64_t>(
                    BytesInFile(ValueBytes(page.page.tokens.size(), page.bytes.size())))};
-        // Takes the stamp of the page before it, so that it is not kept longer than that page.
-        Use parent;
-        if (page.page.depth > 0 && GetUse(txn, page.parent, &parent)) use.stamp = parent.stamp;
+        // Takes the stamp of the page before it, so that it is not kept longer than that page. A
+        // page without one is found only while memory has that one: it takes no other page's room.
+        if (Use parent; page.page.depth > 0) {
+          const bool has_parent = GetUse(txn, page.parent, &parent);
+          if (!has_parent && is_full) continue;
+          use.stamp = has_parent ? parent.stamp : oldest;
+        }
         RETURN_IF_ERROR(PutPage(txn, page));
         RETURN_IF_ERROR(PutUse(txn, page.page.key, use));
         pools.Count(number, 1, static_cast<int64_t>(use.bytes));
@@ -395,15 +425,11 @@ class LmdbStore final : public PageStore {
     });
   }
 
-  // Removes the least recently used pages until the rest have at most `most_bytes`.
-  absl::Status MakeRoom(int64_t most_bytes) {
-    ASSIGN_OR_RETURN(const int64_t num_removed,
-                     RemoveLeastRecent([&](const PoolTable& pools, uint64_t /*stamp*/) {
-                       return pools.bytes() > most_bytes;
-                     }));
-    absl::MutexLock lock(&mutex_);
-    stats_.pages_evicted += num_removed;
-    return absl::OkStatus();
+  // Removes the least recently used pages until the rest have at most `most_bytes`. Returns the
+  // number of pages removed.
+  absl::StatusOr<int64_t> MakeRoom(int64_t most_bytes) {
+    return RemoveLeastRecent(
+        [&](const PoolTable& pools, uint64_t /*stamp*/) { return pools.bytes() > most_bytes; });
   }
 
   // Removes the least recently used pages while `leaves(pools, stamp)` is true for the next one.

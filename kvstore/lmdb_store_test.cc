@@ -159,8 +159,24 @@ TEST_F(LmdbStoreTest, StaysWithinItsSizeLimit) {
     ASSERT_LE(size, 4 * kMebibyte);
   }
   EXPECT_EQ(store->Find(Text(39000, 14).refs()), 14);
-  const absl::Status status = Write(store.get(), Text(0, 300));
+  const TestText page(TestPool("target"), 0, 1, 4 * kMebibyte);
+  const absl::Status status = Write(store.get(), page);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+TEST_F(LmdbStoreTest, KeepsTheBeginningOfATextLargerThanItself) {
+  for (const int batch : {120, 50, 30, 7, 1}) {
+    const std::string pool = absl::StrCat("batches of ", batch);
+    const TestText text = Text(1000, 120, pool);  // at 24 kB a page, about 70 fit
+    const auto store = Open(2 * kMebibyte);
+    for (int i = 0; i < 120; i += batch) {
+      now_ += absl::Seconds(1);
+      const absl::Status status =
+          store->Write({.id = TestPool(pool)}, text.pages().subspan(i, batch));
+      ASSERT_TRUE(status.ok()) << status << ", " << pool << " at " << i;
+    }
+    EXPECT_GT(store->Find(text.refs()), 15) << pool;
+  }
 }
 
 // Pages of one model may not fit the gaps that another model's pages leave. More pages are then

@@ -2,9 +2,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "checkpoint/head_config.h"
 #include "checkpoint/model_families.h"
@@ -36,6 +39,11 @@ absl::Status ChooseTargetLayers(const std::string& path, int num_layers, ModelCo
       return wrong("none", absl::StrCat("layers of the target, whose ", num_layers,
                                         " are too few for the default ones"));
     }
+  } else if (!absl::c_is_sorted(layers)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat(
+            path, ": eagle_aux_hidden_state_layer_ids: [", absl::StrJoin(layers, ", "),
+            "] are not in ascending order, in which heads are trained; drafts may be poor"));
   }
   for (const int layer : layers) {
     if (layer <= num_layers) continue;

@@ -1,6 +1,3 @@
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 #include <tandem/answer_delta.h>
 #include <tandem/answer_reader.h>
 #include <tandem/chat_answer.h>

@@ -1,9 +1,4 @@
 #include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
 #include <tandem/completion.h>
 #include <tandem/owned_piece.h>
 

@@ -1,7 +1,3 @@
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
 #include <tandem/engine.h>
 
 #include <string>

@@ -1,8 +1,3 @@
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
 #include <tandem/engine_parameters.h>
 #include <tandem/field_error.h>
 #include <tandem/request.h>

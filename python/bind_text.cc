@@ -1,8 +1,4 @@
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 #include <tandem/chat_template.h>
 #include <tandem/field_error.h>
 #include <tandem/generic_tools.h>

@@ -1,9 +1,15 @@
-// The parts of the module, and helpers that its files share.
+// The parts of the module, and helpers that its files share. Without its header from nanobind/stl a
+// conversion compiles, and fails when it runs.
 #ifndef TANDEM_PYTHON_BINDINGS_H_
 #define TANDEM_PYTHON_BINDINGS_H_
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 #include <tandem/field_error.h>
 #include <tandem/json_value.h>
 #include <tandem/types.h>

@@ -159,6 +159,18 @@ TEST(GenerateChatTools, ConstrainsStrictCallsToTheirSchemas) {
                                               ": tools[0].function.strict: found true, allowed")));
 }
 
+TEST(GenerateChatTools, ErrorsOfSchemasNameTheToolsOption) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  const ThinkingModel model(
+      "<tool_call>",
+      R"([{"type": "function", "function": {"name": "pick", "strict": true, "parameters":
+          {"type": "object", "properties": {"n": {"type": "nothing"}}}}}])");
+  const ProgramRun run = model.Generate({"--prompt", "How is it?", "-n", "64"});
+  EXPECT_NE(run.exit_status, 0);
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("--tools ", model.ToolsPath(), ": ")));
+  EXPECT_THAT(run.err, testing::Not(HasSubstr("--choice")));
+}
+
 TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   const ThinkingModel model;
   const auto refusal = [&](const std::string& tools) {

@@ -240,6 +240,14 @@ class Disaggregated(unittest.TestCase):
         for job in jobs[0]["static_configs"]:
             self.assertTrue(all(target.startswith(job["labels"]["pool"]) for target in job["targets"]))
 
+    def test_the_router_image_installs_only_files_of_known_hashes(self):
+        installs = re.findall(r"pip install (.*?) &&", (deploy.DEPLOY / "Dockerfile.router").read_text())
+        self.assertEqual(installs, ["--no-cache-dir --no-deps --require-hashes -r router_requirements.txt"])
+        lines = (deploy.DEPLOY / "router_requirements.txt").read_text().splitlines()[1:]
+        for line in lines:
+            self.assertRegex(line, r"^[a-z0-9-]+==[0-9a-z.]+( --hash=sha256:[0-9a-f]{64})+$")
+        self.assertTrue(any(line.startswith("vllm-router==0.1.17 ") for line in lines))
+
     def test_the_router_image_passes_the_key(self):
         text = (deploy.DEPLOY / "Dockerfile.router").read_text()
         (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)

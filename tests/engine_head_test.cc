@@ -3,16 +3,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/string_view.h"
 #include "constraint/grammar_engine.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
 #include "tests/engine_testing.h"
 #include "tests/head_folder.h"
 #include "tests/store_world.h"
@@ -466,6 +471,37 @@ TEST_P(EngineHead, RefusesToGuessTheLayersOfASmallTarget) {
   EXPECT_THAT(RefusalOf(options),
               HasSubstr("eagle_aux_hidden_state_layer_ids: found none, allowed: layers of "
                         "the target, whose 2 are too few for the default ones"));
+}
+
+TEST_P(EngineHead, IsRefusedAsATarget) {
+  EngineOptions options = PlainOptions();
+  options.target = Options().draft;
+  EXPECT_EQ(RefusalOf(options),
+            absl::StrCat("target: found ", options.target,
+                         ", a draft head, allowed: a model; a head is a draft"));
+}
+
+// Drafts so poor that nothing is accepted have a reason that the log names.
+TEST_P(EngineHead, WarnsOfDamagedWeightsAndLayersOutOfOrder) {
+  std::ostringstream log;
+  spdlog::register_logger(std::make_shared<spdlog::logger>(
+      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  const ModelCopy copy(Options().draft);
+  EngineOptions options = Options();
+  options.draft = copy.path();
+  Generate(MakeEngine(options).get(), Greedy(Prompt(0, 12)));
+  EXPECT_THAT(log.str(), testing::Not(HasSubstr("warn")));
+
+  if (!GetParam()) copy.SetConfig("eagle_aux_hidden_state_layer_ids", {2, 1, 0});
+  const std::string weights = copy.path() + "/model.safetensors";
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4096, std::ios::end);
+  file << std::string(4096, '\xFF');  // in bfloat16, NaN
+  file.close();
+  Generate(MakeEngine(options).get(), Greedy(Prompt(0, 12)));
+  EXPECT_THAT(log.str(), HasSubstr("the draft's logits contain NaN"));
+  EXPECT_EQ(absl::StrContains(log.str(), "[2, 1, 0] are not in ascending order"), !GetParam());
+  spdlog::drop("tandem");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ std::string Refusal(std::vector<std::string> arguments) {
 }
 
 TEST(Serve, ShutsDownOnSignals) {
-  for (const int number : {SIGTERM, SIGINT}) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     ServeProcess process;
     const int port = process.AwaitPort();
     ASSERT_NE(port, 0) << process.log();
@@ -153,6 +153,20 @@ TEST(Serve, ShutsDownOnSignals) {
     process.Signal(number);
     EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
   }
+}
+
+// nohup starts a program with SIGHUP ignored.
+TEST(Serve, GoesOnAfterAHangupThatIsIgnored) {
+  const auto before = signal(SIGHUP, SIG_IGN);
+  ServeProcess process({"--host", "0.0.0.0"});
+  signal(SIGHUP, before);
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  process.Signal(SIGHUP);
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+  EXPECT_THAT(process.log(), HasSubstr("open host=0.0.0.0 why="));  // other machines need no key
 }
 
 // Before the program serves, a signal kills it by default. After that it shuts down by itself.

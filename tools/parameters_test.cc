@@ -134,6 +134,8 @@ TEST(Parameters, ErrorsHaveTheSameWordsEverywhere) {
     return std::string(SetFromText("--x", text, limits, &value).message());
   };
   EXPECT_EQ(error("0", {.low = 1}), "--x: must be at least 1, got 0");
+  EXPECT_EQ(CheckWithin("x", INFINITY, {.low = 0}).message(),
+            "x: must be finite and at least 0, got inf");
   EXPECT_EQ(error("many", {.low = 1, .high = 9}), "--x: must be from 1 to 9, got many");
   EXPECT_EQ(error("", kDraftTokenLimits), "--x: must be auto or from 0 to 32, got nothing");
   EXPECT_EQ(error("-1", kDraftTokenLimits), "--x: must be auto or from 0 to 32, got -1");

@@ -40,10 +40,9 @@ absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string
   const nlohmann::json& ids = json["prompt_ids"];
   if (!ids.is_array() || ids.empty()) return wrong("prompt_ids: ", ids, "a list of token ids");
   for (const nlohmann::json& id : ids) {
-    const bool is_id = id.is_number_unsigned() &&
-                       id.get<uint64_t>() <= uint64_t{std::numeric_limits<TokenId>::max()};
-    if (!is_id) return wrong("prompt_ids: ", id, "token ids");
-    prompt.ids.push_back(id.get<TokenId>());
+    const auto number = AsIntegerWithin(id, 0, std::numeric_limits<TokenId>::max());
+    if (!number.has_value()) return wrong("prompt_ids: ", id, "token ids");
+    prompt.ids.push_back(static_cast<TokenId>(*number));
   }
   return prompt;
 }

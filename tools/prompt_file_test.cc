@@ -26,7 +26,7 @@ class PromptFileTest : public FolderTest {
 TEST_F(PromptFileTest, ReadsTextsAndIdsAndIgnoresOtherFields) {
   const auto prompts = Read(
       "{\"prompt\": \"one\", \"task\": 7}\n\n \r\n"
-      "{\"prompt_ids\": [3, 2147483647]}");
+      "{\"prompt_ids\": [3.0, 2147483647]}");
   ASSERT_TRUE(prompts.ok()) << prompts.status();
   ASSERT_THAT(*prompts, SizeIs(2));
   EXPECT_EQ((*prompts)[0].text, "one");

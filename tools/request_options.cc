@@ -73,7 +73,8 @@ std::string ConstraintFlags::Name() const {
     return IsSchema(*json_schema) ? "--json-schema" : absl::StrCat("--json-schema ", *json_schema);
   }
   if (grammar.has_value()) return absl::StrCat("--grammar ", *grammar);
-  return regex.has_value() ? "--regex" : "--choice";
+  if (regex.has_value()) return "--regex";
+  return choices.empty() ? "" : "--choice";
 }
 
 absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
@@ -112,9 +113,10 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
 }
 
 absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const {
+  const std::string name = Name();
   absl::string_view what = status.message();
-  return absl::ConsumePrefix(&what, "constraint: ")
-             ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))
+  return !name.empty() && absl::ConsumePrefix(&what, "constraint: ")
+             ? absl::Status(status.code(), absl::StrCat(name, ": ", what))
              : status;
 }
 
@@ -139,8 +141,11 @@ absl::StatusOr<JsonValue> ToolsOption::Read() const {
 }
 
 absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
-  if (!is_given() || !absl::StartsWith(FieldOf(status), "tools")) return status;
-  return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", status.message()));
+  absl::string_view what = status.message();
+  const bool is_of_tools = absl::StartsWith(FieldOf(status), "tools") ||
+                           absl::ConsumePrefix(&what, "constraint: ");  // of the calls
+  if (!is_given() || !is_of_tools) return status;
+  return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", what));
 }
 
 }  // namespace tandem

@@ -85,16 +85,19 @@ absl::Status ServeFlags::Check() {
   return absl::OkStatus();
 }
 
-// Handles SIGTERM and SIGINT while it exists. Before SetServer they end the process as usual; after
-// it the first signal drains the server, and the second stops it at once.
-// A thread waits for the signals. They are blocked in the calling thread and in all threads that it
-// starts later.
+// Handles SIGTERM, SIGINT and, unless it is ignored (nohup), SIGHUP while it exists. Before
+// SetServer they end the process as usual; after it the first signal drains the server, and the
+// second stops it at once. A thread waits for the signals. They are blocked in the calling thread
+// and in all threads that it starts later.
 class StopSignals {
  public:
   StopSignals() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
+    struct sigaction hangup = {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals_, &before_);
     thread_ = std::thread([this] { Hear(); });
   }

@@ -58,7 +58,7 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
   ASSIGN_OR_RETURN(const Json json, ParseJson(line, where));
   if (!json.is_object()) return wrong("", json, "an object like {\"text\": \"...\"}");
   Item item{.text = "", .special = special};
-  if (!json.contains("text")) return wrong("text: ", nullptr, "a string");
+  if (!json.contains("text")) return MissingField(absl::StrCat(where, ": text"), "a string");
   for (const auto& [key, value] : json.items()) {
     if (key == "text") {
       if (!value.is_string()) return wrong("text: ", value, "a string");

@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<CallableFunction>> CallableFunctions(const JsonValue&
 // Splits an answer's text into content and function calls, however the text is cut into pieces.
 // Text that only begins like a call, or calls an unknown function, is content. A call is recognised
 // when its name and the first byte of its arguments are known; its arguments are then returned as
-// they arrive. White space before calls, and at the end of an answer with calls, is dropped.
+// they arrive. Hermes' calls may also come as Markdown, between ```json and ```, as Qwen2.5-Coder
+// writes them. White space before calls, and at the end of an answer with calls, is dropped.
 // Thread-compatible.
 //
 //   ToolCallParser parser({.format = ToolFormat::Of(chat), .functions = {{.name = "f"}}});
@@ -70,8 +71,8 @@ class ToolCallParser {
   };
   // Whether the text since the beginning of a possible marker, followed by `byte`, is a prefix of
   // or equal to one of `markers`. If so, it is held back in marker_. A marker's first byte occurs
-  // only once in it, so text that turns out not to be a marker does not contain the beginning of
-  // another.
+  // only once in it (of ```json, only at the beginning), so text that turns out not to be a marker
+  // does not contain the beginning of another.
   enum class Match { kNone, kPart, kWhole };
   Match Extend(char byte, absl::Span<const std::string_view> markers);
   void Read(char byte, AnswerDelta* delta);
@@ -80,6 +81,8 @@ class ToolCallParser {
   void ReadCall(char byte, AnswerDelta* delta);
   void ReadAfter(char byte, AnswerDelta* delta);
   void ReadEnd(char byte, AnswerDelta* delta);
+  // Whether JSON calls may come in a list here.
+  bool MayBeList() const { return in_fence_ || options_.format.may_be_list(); }
   // Whether a call may begin here without a marker.
   bool MayBeginBare() const;
   // Called after a complete marker that begins calls.
@@ -95,9 +98,10 @@ class ToolCallParser {
   std::vector<std::string_view> beginnings_;  // the markers that begin calls
   std::vector<std::string_view> after_;       // the markers that may follow a call
   Place place_ = Place::kText;
-  std::string held_{};    // text that may belong to a call
-  std::string marker_{};  // the prefix of a marker read so far
-  bool in_list_ = false;  // in a list of calls
+  std::string held_{};     // text that may belong to a call
+  std::string marker_{};   // the prefix of a marker read so far
+  bool in_list_ = false;   // in a list of calls
+  bool in_fence_ = false;  // between ```json and ```
   bool has_content_ = false;
   std::unique_ptr<CallReader> reader_{};
   bool is_call_ = false;      // whether reader_ reads a recognised call

@@ -229,9 +229,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   const Json* prompt = fields.Find("prompt");
   RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
-  if (prompt == nullptr) {
-    return FieldError("prompt", absl::StrCat("null is not ", kPromptKinds));
-  }
+  if (prompt == nullptr) return MissingField("prompt", kPromptKinds);
   RETURN_IF_ERROR(ReadPrompts(*prompt, prompt_fields, model, &request));
   RETURN_IF_ERROR(CheckSequences(model, request));
   if (lengths.max_tokens == 0 && !request.echo) {

@@ -114,6 +114,17 @@ TEST(ApiRequest, InvalidCompletionFieldsAreNamed) {
               "context_length_exceeded");
 }
 
+TEST(ApiRequest, NamesTheLimitThatALengthExceeds) {
+  ServedModel model = Model();
+  const auto error = [&] {
+    return ParseCompletionRequest(R"({"prompt": [5, 6], "max_tokens": 5000})", model).status();
+  };
+  EXPECT_THAT(std::string(error().message()), HasSubstr("exceed the model's context of 1024"));
+  model.cache_tokens = 512;
+  EXPECT_EQ(error().message(),
+            "max_tokens: 5000 and 2 prompt tokens exceed the 512 tokens that kv_memory holds");
+}
+
 TEST(ApiRequest, LimitsStopStrings) {
   const auto with_stop = [](const Json& stop) {
     return CompleteBody(Json{{"prompt", "A"}, {"stop", stop}}.dump());
@@ -171,7 +182,7 @@ TEST(ApiRequest, InvalidPromptsAreNamed) {
     ASSERT_FALSE(request.ok()) << prompt;
     EXPECT_THAT(std::string(request.status().message()), HasSubstr(": ")) << prompt;
   }
-  ExpectError(CompleteBody("{}"), "prompt", "null");
+  ExpectError(CompleteBody("{}"), "prompt", "is required");
   ExpectError(CompleteBody(""), "body", "JSON");
   ExpectError(CompleteBody("[]"), "body", "[]");
   ExpectError(CompleteBody("{\"prompt\": \"A\", \"prompt\": \"B\"}"), "body", "twice");
@@ -209,7 +220,7 @@ TEST(ApiRequest, InvalidChatFieldsAreNamed) {
                {R"(, "max_tokens": 0)", "max_tokens", "0"},
                {R"(, "max_tokens": 4, "max_completion_tokens": 5)", "max_tokens", "4"},
                {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
-               {R"(, "tools": [{}])", "tools[0].type", "\"\""},
+               {R"(, "tools": [{}])", "tools[0].type", "is required"},
                {R"(, "response_format": {"type": "xml"})", "response_format.type", "xml"},
                {R"(, "prompt": "x")", "prompt", "not supported"}};
   for (const auto& c : cases) ExpectError(Chat(c.fields), c.param, c.given);
@@ -218,12 +229,13 @@ TEST(ApiRequest, InvalidChatFieldsAreNamed) {
     const char* param;
     const char* given;
   } lists[] = {
-      {"null", "messages", "null"},
+      {"null", "messages", "is required"},
       {"[]", "messages", "[]"},
       {"[1]", "messages[0]", "1"},
-      {R"([{"role": "user"}])", "messages[0].content", "null"},
+      {R"([{"role": "user"}])", "messages[0].content", "is required"},
       {R"([{"role": "robot", "content": "x"}])", "messages[0].role", "\"robot\""},
-      {R"([{"content": "x"}])", "messages[0].role", "\"\""},
+      {R"([{"content": "x"}])", "messages[0].role", "is required"},
+      {R"([{"role": "", "content": "x"}])", "messages[0].role", "\"\" is not one of"},
       {R"([{"role": "user", "content": 1}])", "messages[0].content", "1"},
       {R"([{"role": "user", "content": "x", "name": 5}])", "messages[0].name", "5"},
       {R"([{"role": "user", "content": "x", "mood": "me"}])", "messages[0].mood", "not known"},

@@ -201,7 +201,7 @@ TEST(BeyondOpenAi, RendersPromptsAsTokens) {
   ManualEngine engine;
   const auto server = StartServer(&engine, TestServerOptions());
   const Answer both = Ask(server.get(), "POST", "/v1/completions/render",
-                          R"({"prompt": [[1, 2, 3], [4]], "max_tokens": 5})");
+                          R"({"prompt": [[1, 2.0, 3e0], [4.0]], "max_tokens": 5.0})");
   EXPECT_EQ(both.status, 200);
   EXPECT_EQ(Json::parse(both.body),
             Json::parse(R"([{"token_ids": [1, 2, 3]}, {"token_ids": [4]}])"));
@@ -209,6 +209,10 @@ TEST(BeyondOpenAi, RendersPromptsAsTokens) {
   EXPECT_EQ(
       Json::parse(Ask(server.get(), "POST", "/v1/completions/render", text).body)[0]["token_ids"],
       Json::parse(Ask(server.get(), "POST", "/tokenize", text).body)["tokens"]);
+  EXPECT_EQ(Ask(server.get(), "POST", "/detokenize", R"({"tokens": [300.0, 5e0]})").body,
+            Ask(server.get(), "POST", "/detokenize", R"({"tokens": [300, 5]})").body);
+  EXPECT_EQ(Ask(server.get(), "POST", "/v1/completions/render", R"({"prompt": [1.5]})").status,
+            400);
   const std::string chat = R"({"messages": [{"role": "user", "content": "Hello"}]})";
   EXPECT_EQ(
       Json::parse(Ask(server.get(), "POST", "/v1/chat/completions/render", chat).body)["token_ids"],

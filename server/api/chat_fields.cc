@@ -212,7 +212,7 @@ bool HasGenericTools(const ChatInput& chat, const ServedModel& model) {
 
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model) {
-  if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
+  if (chat.messages.empty()) return MissingField("messages", "a list of messages");
   if (!model.chat_template.ok()) {
     return FieldError("messages",
                       absl::StrCat("the model has no chat template that this server can use: ",

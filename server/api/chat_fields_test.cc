@@ -90,15 +90,15 @@ TEST(ChatFields, InvalidFieldsAreNamed) {
     const char* field;
     const char* part;
   } cases[] = {
-      {R"([{"role": "assistant", "content": null}])", "messages[0].content", "null"},
+      {R"([{"role": "assistant", "content": null}])", "messages[0].content", "is required"},
       {R"([{"role": "user", "content": "x", "tool_calls": [{"function": {"name": "f"}}]}])",
        "messages[0].tool_calls", "assistants"},
       {R"([{"role": "assistant", "tool_calls": 5}])", "messages[0].tool_calls", "5"},
       {R"([{"role": "assistant", "tool_calls": [5]}])", "messages[0].tool_calls[0]", "5"},
       {R"([{"role": "assistant", "tool_calls": [{}]}])", "messages[0].tool_calls[0].function",
-       "null"},
+       "is required"},
       {R"([{"role": "assistant", "tool_calls": [{"function": {}}]}])",
-       "messages[0].tool_calls[0].function.name", "\"\""},
+       "messages[0].tool_calls[0].function.name", "is required"},
       {R"([{"role": "assistant", "tool_calls": [{"type": "x", "function": {"name": "f"}}]}])",
        "messages[0].tool_calls[0].type", "\"x\""},
       {R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}])",

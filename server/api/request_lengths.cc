@@ -99,19 +99,19 @@ absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, i
   for (const auto& prompt : request->prompts) {
     prompt_length = std::max(prompt_length, static_cast<int64_t>(prompt.size()));
   }
+  const std::string limit = longest < model.context_length
+                                ? absl::StrCat("the ", longest, " tokens that kv_memory holds")
+                                : absl::StrCat("the model's context of ", longest);
   if (prompt_length >= longest) {
     return WithCode(
-        FieldError(request->PromptField(),
-                   absl::StrCat("has ", prompt_length, " tokens, and the model's context of ",
-                                longest, " must hold one more")),
+        FieldError(request->PromptField(), absl::StrCat("has ", prompt_length, " tokens, and ",
+                                                        limit, " must include one more")),
         "context_length_exceeded");
   }
   if (prompt_length + max_tokens > longest) {
-    return WithCode(
-        FieldError(lengths.field,
-                   absl::StrCat(max_tokens, " and ", prompt_length,
-                                " prompt tokens exceed the model's context of ", longest)),
-        "context_length_exceeded");
+    return WithCode(FieldError(lengths.field, absl::StrCat(max_tokens, " and ", prompt_length,
+                                                           " prompt tokens exceed ", limit)),
+                    "context_length_exceeded");
   }
   ASSIGN_OR_RETURN(const int room, RoomInAnswer(model, *request));
   if (max_tokens > room) {

@@ -258,6 +258,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   RefuseFieldsOfOthers(kOnPrompt | kOnAnswer, &fields);
   RETURN_IF_ERROR(fields.Finish());
   const Json& input = json.contains("input") ? json["input"] : Json(nullptr);
+  if (input.is_null()) return MissingField("input", "a string or a list of items");
   if (!input.is_string() && (!input.is_array() || input.empty())) {
     return FieldError("input", absl::StrCat(Shown(input), " is not a string or a list of items"));
   }

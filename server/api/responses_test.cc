@@ -54,12 +54,12 @@ TEST_F(Responses, InvalidFieldsAreNamed) {
     const char* field;
     const char* part;
   } cases[] = {
-      {R"({})", "input", "null"},
+      {R"({})", "input", "is required"},
       {R"({"input": []})", "input", "[]"},
       {R"({"input": 5})", "input", "5"},
-      {R"({"instructions": "x"})", "input", "null"},
+      {R"({"instructions": "x"})", "input", "is required"},
       {R"({"input": [5]})", "input[0]", "5"},
-      {R"({"input": [{"role": "user"}]})", "input[0].content", "null"},
+      {R"({"input": [{"role": "user"}]})", "input[0].content", "is required"},
       {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type", "item_reference"},
       {R"({"input": [{"type": "reasoning", "summary": "x"}]})", "input[0].summary", "list"},
       {R"({"input": [{"type": "reasoning", "content": [{"type": "text"}]}]})",
@@ -71,7 +71,7 @@ TEST_F(Responses, InvalidFieldsAreNamed) {
       {R"({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]})",
        "input[0].name", "name of a function"},
       {R"({"input": [{"type": "function_call_output", "call_id": "1"}]})", "input[0].output",
-       "null"},
+       "is required"},
       {R"({"input": "A", "previous_response_id": "resp_1"})", "previous_response_id",
        "nothing is stored"},
       {R"({"input": "A", "background": true})", "background", "true"},

@@ -20,21 +20,15 @@ using Json = JsonValue;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxBytesPerStop = 1000;
 
-std::optional<TokenId> AsTokenId(const Json& json) {
-  const bool is_id =
-      json.is_number_unsigned() && json <= uint64_t{std::numeric_limits<TokenId>::max()};
-  return is_id ? std::optional<TokenId>(json.get<TokenId>()) : std::nullopt;
-}
-
 }  // namespace
 
 std::optional<std::vector<TokenId>> AsTokenIds(const Json& json) {
   std::vector<TokenId> ids;
   if (!json.is_array()) return std::nullopt;
   for (const Json& element : json) {
-    const std::optional<TokenId> id = AsTokenId(element);
+    const auto id = AsIntegerWithin(element, 0, std::numeric_limits<TokenId>::max());
     if (!id.has_value()) return std::nullopt;
-    ids.push_back(*id);
+    ids.push_back(static_cast<TokenId>(*id));
   }
   return ids;
 }

@@ -83,7 +83,7 @@ TEST(StructureFields, MayBeAbsent) {
 TEST(StructureFields, InvalidFieldsAreNamed) {
   ExpectWrong(R"(, "response_format": {"type": "xml"})", "response_format.type", "json_schema");
   ExpectWrong(R"(, "response_format": {"type": "json_schema"})", "response_format.json_schema",
-              "null");
+              "is required");
   ExpectWrong(R"(, "response_format": {"type": "json_schema", "json_schema": {"schema": 1}})",
               "response_format.json_schema.schema", "1 is not a JSON schema");
   ExpectWrong(R"(, "guided_choice": ["a", 1])", "guided_choice", "a list of strings");
@@ -129,7 +129,7 @@ TEST(StructureFields, PredictionsAreTexts) {
     ASSERT_TRUE(request.ok()) << request.status();
     EXPECT_EQ(request->request.prediction, "ab");
   }
-  ExpectWrong(R"(, "prediction": {"type": "content"})", "prediction.content", "null");
+  ExpectWrong(R"(, "prediction": {"type": "content"})", "prediction.content", "is required");
   ExpectWrong(R"(, "prediction": {"type": "file", "content": "a"})", "prediction.type", "content");
 }
 

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
   fields->Read("prompt", &text);
   RefuseFieldsOfOthers(kOnPrompt, fields);
   RETURN_IF_ERROR(fields->Finish());
-  if (!has_prompt) return FieldError("prompt", "null is not a string");
+  if (!has_prompt) return MissingField("prompt", "a string");
   absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
       text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
   if (!ids.ok()) return WithField(ids.status(), "prompt");
@@ -136,17 +136,18 @@ absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedM
   const Json* tokens = fields.Find("tokens");
   RefuseFieldsOfOthers(kOnDecoding, &fields);
   RETURN_IF_ERROR(fields.Finish());
-  if (tokens == nullptr || !tokens->is_array()) {
-    return FieldError("tokens", absl::StrCat(tokens == nullptr ? "null" : Shown(*tokens),
-                                             " is not a list of token ids"));
+  if (tokens == nullptr) return MissingField("tokens", "a list of token ids");
+  if (!tokens->is_array()) {
+    return FieldError("tokens", absl::StrCat(Shown(*tokens), " is not a list of token ids"));
   }
   std::vector<TokenId> ids;
   for (const Json& token : *tokens) {
-    if (!token.is_number_unsigned() || token >= model.tokenizer->vocab_size()) {
+    const auto id = AsIntegerWithin(token, 0, model.tokenizer->vocab_size() - 1);
+    if (!id.has_value()) {
       return FieldError("tokens", absl::StrCat(Shown(token), " is not a token id below ",
                                                model.tokenizer->vocab_size()));
     }
-    ids.push_back(token.get<TokenId>());
+    ids.push_back(static_cast<TokenId>(*id));
   }
   std::string answer;
   JsonWriter(&answer).BeginObject().Key("prompt").String(model.tokenizer->Decode(ids)).EndObject();

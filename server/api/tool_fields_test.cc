@@ -102,7 +102,7 @@ TEST(ToolFields, InvalidFieldsAreNamed) {
   } cases[] = {
       {R"("tools": 5)", "tools", "5"},
       {R"("tools": [{"type": "web_search"}])", "tools[0].type", "web_search"},
-      {R"("tools": [{"type": "function"}])", "tools[0].function", "null"},
+      {R"("tools": [{"type": "function"}])", "tools[0].function", "is required"},
       {function(R"("name": "a b")"), "tools[0].function.name", "a b"},
       {function(""), "tools[0].function.name", "64"},
       {function("\"name\": \"" + std::string(65, 'a') + "\""), "tools[0].function.name", "aa"},

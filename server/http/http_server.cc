@@ -165,6 +165,12 @@ absl::Status HttpServerImpl::Listen() {
     threads_.emplace_back([&loop = *loop] { Run(&loop, [] {}); });
   }
   threads_.emplace_back([this] { Run(&accept_loop_, [this] { Resume(); }); });
+  if (!endpoint_.address().is_loopback() && options_.service.api_key.empty()) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("open host=", options_.host,
+                     " why=\"other machines can connect without a key; --api-key-file "
+                     "sets one\""));
+  }
   return absl::OkStatus();
 }
 
