@@ -6,11 +6,11 @@
 namespace tandem {
 namespace {
 
-bool IsAway(const std::shared_ptr<Client>& client) { return client.use_count() == 1; }
+bool IsAway(const std::shared_ptr<EngineClient>& client) { return client.use_count() == 1; }
 
 }  // namespace
 
-std::shared_ptr<Client> Clients::Get(const std::string& name) {
+std::shared_ptr<EngineClient> Clients::Get(const std::string& name) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = kNone;
   for (const auto& [other, client] : clients_) {
@@ -18,12 +18,12 @@ std::shared_ptr<Client> Clients::Get(const std::string& name) {
   }
   // A client without a count would get the same one on its return.
   absl::erase_if(clients_, [least](const auto& entry) {
-    const std::shared_ptr<Client>& client = entry.second;
+    const std::shared_ptr<EngineClient>& client = entry.second;
     return IsAway(client) && client->served <= least &&
            client->constraint_debt == absl::ZeroDuration();
   });
-  std::shared_ptr<Client>& client = clients_[name];
-  if (client == nullptr) client = std::make_shared<Client>();
+  std::shared_ptr<EngineClient>& client = clients_[name];
+  if (client == nullptr) client = std::make_shared<EngineClient>();
   if (IsAway(client) && least != kNone) client->served = std::max(client->served, least);
   return client;
 }

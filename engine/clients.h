@@ -11,7 +11,7 @@
 namespace tandem {
 
 // A client with requests in the engine (Request::client).
-struct Client {
+struct EngineClient {
   int64_t served = 0;              // tokens of its admitted prompts, and those generated for it
   int64_t planned = 0;             // the same, with the prompts that are about to be admitted
   absl::Duration constraint_debt;  // of requests that have ended (ShareConstraintTime)
@@ -22,13 +22,13 @@ class Clients {
  public:
   // Returns the client of this name. A client that has no requests is served no more than others
   // for the time when it was away: its count rises to the least of those that have requests.
-  std::shared_ptr<Client> Get(const std::string& name);
+  std::shared_ptr<EngineClient> Get(const std::string& name);
   // Pays up to `time` of the debts of requests that have ended.
   void PayDebts(absl::Duration time);
   size_t size() const { return clients_.size(); }
 
  private:
-  absl::flat_hash_map<std::string, std::shared_ptr<Client>> clients_;
+  absl::flat_hash_map<std::string, std::shared_ptr<EngineClient>> clients_;
 };
 
 }  // namespace tandem

@@ -92,7 +92,7 @@ struct Session {
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
   std::shared_ptr<Tenant> tenant;           // null before it runs
-  std::shared_ptr<Client> client;           // null before the engine's thread has it
+  std::shared_ptr<EngineClient> client;     // null before the engine's thread has it
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenHistory history;                     // of `tokens`, if `sampling` needs it
   AcceptanceEstimate acceptance;            // of this sequence's drafts
