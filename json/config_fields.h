@@ -58,9 +58,11 @@ class ConfigFields {
                           std::optional<int> if_absent = std::nullopt) const {
     const nlohmann::json* const value = Find(key);
     if (value == nullptr && if_absent.has_value()) return *if_absent;
-    if (value != nullptr) {
-      const std::optional<int64_t> number = AsIntegerWithin(*value, least, most);
-      if (number.has_value()) return static_cast<int>(*number);
+    if (value != nullptr && value->is_number_unsigned()) {
+      const uint64_t number = value->get<uint64_t>();
+      if (number >= static_cast<uint64_t>(least) && number <= static_cast<uint64_t>(most)) {
+        return static_cast<int>(number);
+      }
     }
     return Wrong(key, absl::StrCat("an integer from ", least, " to ", most));
   }

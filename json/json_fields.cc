@@ -1,7 +1,5 @@
 #include "json/json_fields.h"
 
-#include <optional>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
@@ -12,12 +10,15 @@
 namespace tandem {
 namespace {
 
-const nlohmann::json kAbsent;
+const nlohmann::json& Absent() {
+  static const nlohmann::json& absent = *new nlohmann::json();
+  return absent;
+}
 
 }  // namespace
 
 absl::Status JsonField::Error(std::string_view what) const {
-  const std::string found = value_ == &kAbsent    ? "a missing value"
+  const std::string found = value_ == &Absent()   ? "a missing value"
                             : value_->is_object() ? "an object"
                             : value_->is_array()  ? "a list"
                                                   : Shown(*value_);
@@ -35,7 +36,7 @@ absl::Status JsonField::CheckArray() const {
 absl::StatusOr<JsonField> JsonField::Member(std::string_view key) const {
   RETURN_IF_ERROR(CheckObject());
   const auto it = value_->find(std::string(key));
-  return JsonField(it == value_->end() ? &kAbsent : &*it,
+  return JsonField(it == value_->end() ? &Absent() : &*it,
                    absl::StrCat(path_, is_document_ ? ": " : ".", View(key)),
                    /*is_document=*/false);
 }
@@ -70,9 +71,9 @@ absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
 }
 
 absl::StatusOr<int64_t> JsonField::Integer(int64_t low, int64_t high) const {
-  const std::optional<int64_t> number = AsIntegerWithin(*value_, low, high);
-  if (!number.has_value()) return Error(absl::StrCat("is not an integer from ", low, " to ", high));
-  return *number;
+  const bool fits = value_->is_number_integer() && *value_ >= low && *value_ <= high;
+  if (!fits) return Error(absl::StrCat("is not an integer from ", low, " to ", high));
+  return value_->get<int64_t>();
 }
 
 absl::StatusOr<std::string> JsonField::Type() const {

@@ -101,11 +101,12 @@ class ServeProcess {
   int AwaitPort() {
     while (IsRunning()) {
       const std::string text = log();
-      const size_t at = text.find("127.0.0.1:");
-      const size_t end = at == std::string::npos ? at : text.find(' ', at);
+      const size_t address = text.find("address=http://");
+      const size_t at = text.find_last_of(':', text.find(' ', address));
+      const size_t end = text.find(' ', at);
       int port = 0;
-      if (end != std::string::npos &&
-          absl::SimpleAtoi(text.substr(at + 10, end - at - 10), &port)) {
+      if (address != std::string::npos && end != std::string::npos &&
+          absl::SimpleAtoi(text.substr(at + 1, end - at - 1), &port)) {
         return port;
       }
       absl::SleepFor(absl::Milliseconds(10));
