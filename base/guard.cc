@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/string_view.h"
 
 namespace tandem {
 namespace {
@@ -52,10 +53,7 @@ absl::Status Caught(const char* what, absl::FunctionRef<void()> work) noexcept {
 
 bool Attempt(const char* what, absl::FunctionRef<void()> work) noexcept {
   const absl::Status status = Caught(what, work);
-  if (!status.ok()) {
-    const absl::string_view reason = status.message();
-    Log(LogLevel::kError, {reason.data(), reason.size()});
-  }
+  if (!status.ok()) Log(LogLevel::kError, StdView(status.message()));
   return status.ok();
 }
 

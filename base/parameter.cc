@@ -44,12 +44,16 @@ std::string AllowedBy(const Limits& limits, bool as_text) {
              : absl::StrCat(word, "from ", NumberText(low), " to ", NumberText(limits.high));
 }
 
+std::string AllowedInPlaceOf(double found, const Limits& limits, bool as_text) {
+  const bool is_open = std::isinf(limits.low) || std::isinf(limits.high);
+  return absl::StrCat(is_open && !std::isfinite(found) ? "finite and " : "",
+                      AllowedBy(limits, as_text));
+}
+
 absl::Status CheckWithin(absl::string_view field, double value, const Limits& limits) {
   if (limits.Contain(value) || value == limits.unset) return absl::OkStatus();
-  const bool is_open = std::isinf(limits.low) || std::isinf(limits.high);
-  return FieldError(field,
-                    absl::StrCat("must be ", is_open && !std::isfinite(value) ? "finite and " : "",
-                                 AllowedBy(limits), ", got ", NumberText(value)));
+  return FieldError(field, absl::StrCat("must be ", AllowedInPlaceOf(value, limits), ", got ",
+                                        NumberText(value)));
 }
 
 absl::Status CheckOneOf(absl::string_view field, absl::string_view name, const OneOf& allowed) {

@@ -135,7 +135,7 @@ function(tandem_test_program program)
   elseif(arg_LABELS)
     set(labels LABELS ${arg_LABELS})
   endif()
-  target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
+  target_link_libraries(${program} PRIVATE tandem_options tandem_log_testing GTest::gmock_main)
   # Most tests take more time to compile than to run.
   set(level -O1)
   if(TANDEM_SANITIZE AND NOT arg_HEAVY)

@@ -80,7 +80,7 @@ struct ConstraintCompiler::Shared {
     int num_waiting = 0;  // callers that wait for it
     bool is_done = false;
     std::atomic<bool> is_unwanted = false;
-    absl::StatusOr<GrammarPtr> grammar = absl::UnknownError("");
+    absl::StatusOr<GrammarPtr> grammar;
   };
   using JobPtr = std::shared_ptr<Job>;
 

@@ -17,6 +17,7 @@
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
@@ -426,8 +427,7 @@ void EngineImpl::Step() {
 // Called after an unexpected exception. Which caches are half written is not known, so every
 // running session fails.
 void EngineImpl::FailRunning(const absl::Status& why) {
-  const absl::string_view reason = why.message();
-  Log(LogLevel::kError, {reason.data(), reason.size()});
+  Log(LogLevel::kError, StdView(why.message()));
   bool has_failed_any = false;
   for (const auto& session : sessions_) {
     if (!session->is_running || session->finished) continue;

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/named_values.h"
@@ -261,17 +261,17 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
 // memory only once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
                                                       const Runtime& runtime) {
-  absl::string_view name = options.draft;
-  if (!absl::ConsumePrefix(&name, "self:")) name = "int4";
-  ASSIGN_OR_RETURN(const std::optional<DType> format,
-                   ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
+  constexpr absl::string_view kPrefix = "self:";
+  const bool names_format = absl::StartsWith(options.draft, kPrefix);
+  const std::string name = names_format ? options.draft.substr(kPrefix.size()) : "int4";
+  ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "draft", name));
   if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
   if (options.draft_quantize != "none" && options.draft_quantize != "auto") {
     return FieldError("draft_quantize", absl::StrCat("found ", options.draft_quantize,
                                                      ", allowed: auto and none, because ",
                                                      options.draft, " sets the format"));
   }
-  return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
+  return LoadDraft(options, options.target, name, runtime);
 }
 
 // Returns the form of the draft that the options load; kNone if no drafter uses it.

@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log_testing.h"
 #include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,8 +19,6 @@
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 #include "tests/folder_testing.h"
 #include "tests/model_testing.h"
 #include "tests/safetensors_builder.h"
@@ -42,14 +40,6 @@ std::string Golden(const std::string& name) {
 
 class OwnHead : public FolderTest {
  protected:
-  OwnHead() {
-    auto logger = std::make_shared<spdlog::logger>(
-        "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_));
-    logger->set_pattern("%l %v");
-    spdlog::register_logger(std::move(logger));
-  }
-  ~OwnHead() override { spdlog::drop("tandem"); }
-
   // Writes a golden model with changes to the folder "model".
   void Change(const std::string& golden, const std::function<void(Json*)>& config,
               const std::function<void(SafetensorsBuilder*)>& tensors) const {
@@ -70,7 +60,7 @@ class OwnHead : public FolderTest {
   }
   std::unique_ptr<Transformer> Load(const std::string& path,
                                     const Transformer::LoadOptions& options = {}) {
-    log_.str("");
+    log_.Clear();
     auto model = Transformer::Load(path, backend_.get(), options);
     EXPECT_TRUE(model.ok()) << model.status();
     return model.ok() ? *std::move(model) : nullptr;
@@ -89,14 +79,15 @@ class OwnHead : public FolderTest {
     EXPECT_EQ(model->config().tied_embeddings, is_tied);
     EXPECT_THAT(model->weights_form(), HasSubstr(is_tied ? "tied head" : "own head"));
     EXPECT_EQ(Logits(model.get()), logits);
-    const bool has_warning = absl::StrContains(log_.str(), "warning");
-    EXPECT_EQ(has_warning, !is_tied) << log_.str();
+    const bool has_warning = absl::StrContains(log_.text(), "warning");
+    EXPECT_EQ(has_warning, !is_tied) << log_.text();
     if (is_tied) return;
-    EXPECT_THAT(log_.str(), HasSubstr("lm_head.weight\": is used as the head, because it differs"));
+    EXPECT_THAT(log_.text(),
+                HasSubstr("lm_head.weight\": is used as the head, because it differs"));
   }
 
   const std::unique_ptr<Backend> backend_ = *MakeCpuBackend({.num_threads = 2});
-  std::ostringstream log_;
+  LogCapture log_;
 };
 
 void Keep(SafetensorsBuilder* /*tensors*/) {}
@@ -203,7 +194,7 @@ TEST_F(OwnHead, IsComparedOnceAndRememberedInThePackedFile) {
   // A claim that is withdrawn needs no comparison.
   Change("llama-gqa", ClaimNothing, Keep);
   EXPECT_EQ(Logits(Load(Path("model"), packed).get()), logits);
-  EXPECT_THAT(log_.str(), testing::Not(HasSubstr("warning")));
+  EXPECT_THAT(log_.text(), testing::Not(HasSubstr("warning")));
 }
 
 TEST_F(OwnHead, IsLeftOutAndSetLikeAnyOther) {
@@ -251,7 +242,7 @@ TEST_F(OwnHead, AnAdapterThatIsNotUsedIsNamed) {
   Change("llama-tied", ClaimTie, Keep);
   Write("model/adapter_config.json", "{}");
   Load(Path("model"));
-  EXPECT_THAT(log_.str(), HasSubstr("adapter_config.json describes is not used"));
+  EXPECT_THAT(log_.text(), HasSubstr("adapter_config.json describes is not used"));
 }
 
 }  // namespace

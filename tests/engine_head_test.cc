@@ -5,19 +5,17 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log_testing.h"
 #include "base/string_view.h"
 #include "constraint/grammar_engine.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 #include "tests/engine_testing.h"
 #include "tests/head_folder.h"
 #include "tests/store_world.h"
@@ -483,14 +481,12 @@ TEST_P(EngineHead, IsRefusedAsATarget) {
 
 // Drafts so poor that nothing is accepted have a reason that the log names.
 TEST_P(EngineHead, WarnsOfDamagedWeightsAndLayersOutOfOrder) {
-  std::ostringstream log;
-  spdlog::register_logger(std::make_shared<spdlog::logger>(
-      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  LogCapture log;
   const ModelCopy copy(Options().draft);
   EngineOptions options = Options();
   options.draft = copy.path();
   Generate(MakeEngine(options).get(), Greedy(Prompt(0, 12)));
-  EXPECT_THAT(log.str(), testing::Not(HasSubstr("warn")));
+  EXPECT_THAT(log.text(), testing::Not(HasSubstr("warn")));
 
   if (!GetParam()) copy.SetConfig("eagle_aux_hidden_state_layer_ids", {2, 1, 0});
   const std::string weights = copy.path() + "/model.safetensors";
@@ -499,9 +495,8 @@ TEST_P(EngineHead, WarnsOfDamagedWeightsAndLayersOutOfOrder) {
   file << std::string(4096, '\xFF');  // in bfloat16, NaN
   file.close();
   Generate(MakeEngine(options).get(), Greedy(Prompt(0, 12)));
-  EXPECT_THAT(log.str(), HasSubstr("the draft's logits contain NaN"));
-  EXPECT_EQ(absl::StrContains(log.str(), "[2, 1, 0] are not in ascending order"), !GetParam());
-  spdlog::drop("tandem");
+  EXPECT_THAT(log.text(), HasSubstr("the draft's logits contain NaN"));
+  EXPECT_EQ(absl::StrContains(log.text(), "[2, 1, 0] are not in ascending order"), !GetParam());
 }
 
 }  // namespace

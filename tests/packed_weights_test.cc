@@ -9,18 +9,16 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quantize.h"
 #include "model/transformer.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
 #include "tests/folder_testing.h"
@@ -145,18 +143,13 @@ TEST_F(PackedWeights, ArePackedAgainWithAWarningIfTheFileIsDamaged) {
   kept.seekp(-static_cast<int64_t>(fs::file_size(Kept()) / 2), std::ios::end);
   kept << "XXXX";
   kept.close();
-  std::ostringstream log;
-  auto logger = std::make_shared<spdlog::logger>(
-      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
-  logger->set_pattern("%l %v");
-  spdlog::register_logger(std::move(logger));
+  LogCapture log;
   ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
-  EXPECT_THAT(log.str(), HasSubstr("warning " + Kept().string() + ": the bytes from "));
-  EXPECT_THAT(log.str(), HasSubstr(" on are damaged; packing the weights again"));
-  log.str("");
+  EXPECT_THAT(log.text(), HasSubstr("warning " + Kept().string() + ": the bytes from "));
+  EXPECT_THAT(log.text(), HasSubstr(" on are damaged; packing the weights again"));
+  log.Clear();
   ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
-  EXPECT_EQ(log.str(), "");
-  spdlog::drop("tandem");
+  EXPECT_EQ(log.text(), "");
 }
 
 TEST_F(PackedWeights, TheModelRunsIfTheyCannotBeKept) {
@@ -187,9 +180,7 @@ TEST_F(PackedWeights, ReportProgressOfPacking) {
 }
 
 TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
-  std::ostringstream log;
-  spdlog::register_logger(std::make_shared<spdlog::logger>(
-      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  LogCapture log;
   const auto load = [&](const std::string& path, Transformer::LoadOptions options) {
     options.packed_folder = folder_;
     options.min_packed_bytes = 0;
@@ -200,11 +191,10 @@ TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
   EXPECT_THAT(is_quantized.message(), testing::HasSubstr("quantize: found q8_0, allowed: none"));
   const absl::Status has_less_tokens = load(GoldenModelPath("llama-bf16"), {.head_tokens = 100000});
   EXPECT_THAT(has_less_tokens.message(), testing::HasSubstr("draft_head_tokens: found 100000"));
-  EXPECT_THAT(log.str(), testing::Not(testing::HasSubstr("packing")));
+  EXPECT_THAT(log.text(), testing::Not(testing::HasSubstr("packing")));
   EXPECT_FALSE(fs::exists(folder_));
   EXPECT_TRUE(load(GoldenModelPath("llama-bf16"), {}).ok());
-  EXPECT_THAT(log.str(), testing::HasSubstr("packing"));
-  spdlog::drop("tandem");
+  EXPECT_THAT(log.text(), testing::HasSubstr("packing"));
 }
 
 TEST_F(PackedWeights, AMissingModelFailsTheSameWay) {

@@ -55,11 +55,10 @@ absl::Status SetFromText(absl::string_view field, const std::string& text, const
     double given = 0;
     const double most = static_cast<double>(std::numeric_limits<Number>::max());
     if (absl::SimpleAtod(text, &given) && given > most) told.high = std::min(told.high, most);
-    const bool is_infinite = is_number && !std::isfinite(static_cast<double>(number));
+    const double found = is_number ? static_cast<double>(number) : 0.0;
     return FieldError(
-        field,
-        absl::StrCat("must be ", is_infinite && std::isinf(told.high) ? "finite and " : "",
-                     AllowedBy(told, /*as_text=*/true), ", got ", text.empty() ? "nothing" : text));
+        field, absl::StrCat("must be ", AllowedInPlaceOf(found, told, /*as_text=*/true), ", got ",
+                            text.empty() ? "nothing" : text));
   }
   *value = number;
   return absl::OkStatus();

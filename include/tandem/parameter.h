@@ -41,6 +41,9 @@ struct Limits {
 // Describes the limits: "auto or from 0 to 32", "at least 1", "above 0 and at most 1". `as_text`:
 // for values written as text, else for numbers.
 std::string AllowedBy(const Limits& limits, bool as_text = false);
+// The same for an error about the number `found`: "finite and at least 1" if an infinity or NaN
+// would otherwise seem to be allowed.
+std::string AllowedInPlaceOf(double found, const Limits& limits, bool as_text = false);
 
 // INVALID_ARGUMENT "`field`: must be <allowed>, got `value`" unless `value` is allowed or unset.
 absl::Status CheckWithin(absl::string_view field, double value, const Limits& limits);

@@ -33,7 +33,7 @@ constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMaxLingeredBytes = 1 << 20;
 // How long an exchange may continue while the server ends its connections.
 constexpr absl::Duration kEndTime = absl::Seconds(3);
-// Clients that connect, or read an answer, and are then silent for longer expect to be closed.
+// The server may close a connection whose client is silent for longer before a request.
 constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
 // How often to look for what could not be posted for lack of memory.
 constexpr absl::Duration kPollTime = absl::Seconds(1);

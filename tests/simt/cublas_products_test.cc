@@ -12,6 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/log_testing.h"
 #include "bench/operation_table.h"
 #include "gmock/gmock.h"
 #include "kernels/backend.h"
@@ -20,8 +21,6 @@
 #include "kernels/product_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
 #include "tests/simt/launches.h"
@@ -50,10 +49,6 @@ class Cublas : public CudaTest {
   void SetUp() override {
     library_ = dlopen(CUBLAS_STAND_IN, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library_, nullptr) << dlerror();
-    logger_ = spdlog::get("tandem");
-    spdlog::drop("tandem");
-    spdlog::register_logger(std::make_shared<spdlog::logger>(
-        "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_)));
     Use({});
   }
   void TearDown() override {
@@ -63,8 +58,6 @@ class Cublas : public CudaTest {
     EXPECT_EQ(counts().described, 0);
     simt::RefusesMemory() = nullptr;
     setenv("TANDEM_CUBLAS_LT", "none", 1);
-    spdlog::drop("tandem");
-    if (logger_ != nullptr) spdlog::register_logger(logger_);
   }
 
   // Opens a device whose library has these options.
@@ -84,10 +77,6 @@ class Cublas : public CudaTest {
   int NumProducts() {
     const int before = std::exchange(num_products_, counts().products);
     return num_products_ - before;
-  }
-  std::string Log() {
-    spdlog::get("tandem")->flush();
-    return log_.str();
   }
   std::vector<std::string> Report() { return backend().product_report(); }
 
@@ -126,8 +115,7 @@ class Cublas : public CudaTest {
   }
 
   void* library_ = nullptr;
-  std::shared_ptr<spdlog::logger> logger_;
-  std::ostringstream log_;
+  LogCapture log_;
   int num_products_ = 0;
 };
 
@@ -185,8 +173,8 @@ TEST_F(Cublas, IsReportedByShape) {
                           "refused_algorithms=0",
                           "product=48x96 many_rows=cublas rows=128,256,384,512,640,768,896,1024 "
                           "refused_algorithms=0"));
-  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 cublas=13.1.0 copy_bytes=0\n"));
-  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 product=48x96 many_rows=cublas rows=128,256"));
+  EXPECT_THAT(log_.text(), HasSubstr("device=cuda:0 cublas=13.1.0 copy_bytes=0\n"));
+  EXPECT_THAT(log_.text(), HasSubstr("device=cuda:0 product=48x96 many_rows=cublas rows=128,256"));
 }
 
 TEST_F(Cublas, IsShownByInspect) {
@@ -218,7 +206,7 @@ TEST_F(Cublas, IsRefusedForOneWrongBit) {
   Multiply(weight, 200);
   EXPECT_EQ(NumProducts(), 0);
   EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"bits differ\""));
-  EXPECT_THAT(Log(), HasSubstr("product=48x96 many_rows=own reason=\"bits differ\""));
+  EXPECT_THAT(log_.text(), HasSubstr("product=48x96 many_rows=own reason=\"bits differ\""));
   EXPECT_THAT(Report(), Contains("cublas=13.1.0 copy_bytes=0"));
 }
 
@@ -276,7 +264,8 @@ TEST_F(Cublas, IsNotUsedIfItIsMissing) {
   Use({}, "/nowhere/libcublasLt.so.13");
   Multiply(Pack(), 200);
   EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"/nowhere/libcublasLt.so.13")));
-  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 cublas=none reason=\"/nowhere/libcublasLt.so.13"));
+  EXPECT_THAT(log_.text(),
+              HasSubstr("device=cuda:0 cublas=none reason=\"/nowhere/libcublasLt.so.13"));
 }
 
 TEST_F(Cublas, IsNotUsedInAnotherVersion) {
