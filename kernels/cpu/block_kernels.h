@@ -7,6 +7,8 @@
 #ifndef TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
 #define TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/cpu/block_layout.h"
@@ -110,13 +112,19 @@ inline Words BeginningOf(const ActivationGroup& row, int half) {
   return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
 }
 
+// The cache lines of a group that each of its slices prefetches.
+template <typename Format, int kVectors>
+constexpr int SliceLines() {
+  constexpr int kSlices = kPanelVectors / kVectors;
+  return (Format::kLayout.group_bytes() / 64 + kSlices - 1) / kSlices;
+}
+
 // Adds a row's integer sums for 16 outputs, times the scales of both sides, to the outputs' totals,
-// and then the minimums times the sum of the row's activations. If `start`, the totals start from
-// 0.
+// and then the minimums times the sum of the row's activations.
 template <typename Format>
 inline void AddProducts(const Words& products, const ActivationGroup& row, int half,
-                        const GroupScales& scales, bool start, float* totals) {
-  Floats total = start ? Zero() : Load(totals);
+                        const GroupScales& scales, float* totals) {
+  Floats total = Load(totals);
   total = MulAdd(SignedToFloats(products), Mul(scales.scales, Splat(row.scale)), total);
   if constexpr (Format::kLayout.has_minimums) {
     const float of_row =
@@ -127,25 +135,26 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
 }
 
 // Multiplies the integers of a group, or of half of one, by those of the rows.
-//   w: the group, at the slice's first word; ahead: as for MultiplyUnit, and advanced
-template <typename Format, int kRows, int kVectors = SliceVectors(kRows)>
-inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations, int half,
-                         const std::byte** ahead, Words (&sum)[kRows][kVectors]) {
+//   w: the group, at the slice's first word; ahead: the lines to prefetch in the slice
+//
+// Sums are pinned: GCC 12 and clang 14 would turn the chains into trees, or move them behind other
+// rows' products, and spill all activations and weights of the group.
+template <typename Format, int kRows, int kHalf, int kVectors = SliceVectors(kRows)>
+inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
+                         const std::byte* ahead, Words (&sum)[kRows][kVectors]) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kSteps = kGroupSteps / kLayout.halves();
-  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // in a group
-  constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
+  constexpr int kLines = SliceLines<Format, kVectors>();
   const auto first = [&](int r) {
-    return BeginningOf<Format>(activations[r * kLayout.unit_groups()], half);
+    return BeginningOf<Format>(activations[r * kLayout.unit_groups()], kHalf);
   };
   Words pairs[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kSteps; ++i) {
-    const int step = half * kSteps + i;
-    if (*ahead != nullptr) {
-#pragma GCC unroll 5
-      for (int line = 0; line < kLines; ++line) FetchNear(*ahead + 64 * line);
-      *ahead += 64 * kLines;
+    const int step = kHalf * kSteps + i;
+#pragma GCC unroll 8
+    for (int line = step * kLines / kGroupSteps; line < (step + 1) * kLines / kGroupSteps; ++line) {
+      FetchNear(ahead + 64 * line);
     }
     Words numbers[kVectors];
 #pragma GCC unroll 4
@@ -163,9 +172,11 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
         if constexpr (Format::kPairSteps > 0) {
           if (i % Format::kPairSteps == 0) pairs[r][v] = SplatWord(0);
           pairs[r][v] = Format::DotPairs(pairs[r][v], numbers[v], activation);
+          Pin(pairs[r][v]);
           if ((i + 1) % Format::kPairSteps == 0 || i + 1 == kSteps) {
             const Words so_far = i < Format::kPairSteps ? first(r) : sum[r][v];
             sum[r][v] = Format::AddPairs(so_far, pairs[r][v]);
+            Pin(sum[r][v]);
           }
         } else {
           const Words so_far = i == 0 ? first(r) : sum[r][v];
@@ -174,44 +185,58 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
           } else {
             sum[r][v] = Format::Dot(so_far, numbers[v], activation);
           }
+          Pin(sum[r][v]);
         }
       }
     }
   }
 }
 
-// The same as MultiplyFloats, for the groups of one unit.
-//   activations: [kRows, unit_groups]; ahead: the bytes to prefetch, or null
+// Adds the products of a slice of a group, or of half of one, to the totals of the slice's outputs.
+//   lane: the slice's first output; sums: the totals of all outputs of the panel
+template <typename Format, int kRows, int kHalf>
+inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
+                    const ActivationGroup* activations, const std::byte* ahead, float* sums) {
+  constexpr int kVectors = SliceVectors(kRows);
+  constexpr int kUnitGroups = Format::kLayout.unit_groups();
+  Words sum[kRows][kVectors];
+  MultiplyHalf<Format, kRows, kHalf>(group + lane * 4, activations, ahead, sum);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const int first = lane + v * kLanes;
+    const GroupScales scales = Format::Scales(unit, group, kHalf, first);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      AddProducts<Format>(sum[r][v], activations[r * kUnitGroups], kHalf, scales,
+                          sums + r * kPanelOutputs + first);
+    }
+  }
+}
+
+// sums += the rows' products with the groups of one unit.
+//   activations: [kRows, unit_groups]; distance: how many bytes ahead it prefetches, or 0;
+//   sums: [kRows, 64]
 template <typename Format, int kRows>
-void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int groups, bool start,
-                  const std::byte* ahead, float* sums) {
+void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int groups,
+                  ptrdiff_t distance, float* sums) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kVectors = SliceVectors(kRows);
-  constexpr int kHalves = kLayout.halves();
+  for (int line = 0; line < kLayout.head_bytes(); line += 64) FetchNear(unit + distance + line);
   const std::byte* group = unit + kLayout.head_bytes();
-  for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations, start = false) {
-    for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
-      const std::byte* const w = group + slice * kVectorBytes;
-      for (int half = 0; half < kHalves; ++half) {
-        Words sum[kRows][kVectors];
-        MultiplyHalf<Format, kRows>(w, activations, half, &ahead, sum);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          const int lane = (slice + v) * kLanes;
-          const GroupScales scales = Format::Scales(unit, group, half, lane);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            AddProducts<Format>(sum[r][v], activations[r * kLayout.unit_groups()], half, scales,
-                                start && half == 0, sums + r * kPanelOutputs + lane);
-          }
-        }
+  for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations) {
+    const std::byte* ahead = group + distance;
+    for (int lane = 0; lane < kPanelOutputs; lane += kVectors * kLanes) {
+      AddHalf<Format, kRows, 0>(unit, group, lane, activations, ahead, sums);
+      if constexpr (kLayout.halves() == 2) {
+        AddHalf<Format, kRows, 1>(unit, group, lane, activations, ahead, sums);
       }
+      ahead += 64 * SliceLines<Format, kVectors>();
     }
   }
 }
 
 using UnitFunction = void (*)(const std::byte* unit, const ActivationGroup* activations, int groups,
-                              bool start, const std::byte* ahead, float* sums);
+                              ptrdiff_t distance, float* sums);
 
 template <typename Format, int kRows>
 UnitFunction UnitFunctionFor(int rows) {
@@ -221,8 +246,8 @@ UnitFunction UnitFunctionFor(int rows) {
   return MultiplyUnit<Format, kRows>;
 }
 
-// Calls multiply(unit, activations, groups, start, ahead) for each unit of a panel. The arguments
-// are those of MultiplyUnit, for the rows from `first_row` on.
+// Calls multiply(unit, activations, groups, distance) for each unit of a panel. The arguments are
+// those of MultiplyUnit, for the rows from `first_row` on.
 //   fetch_end: the end of the bytes to prefetch
 template <typename Format, typename MultiplyRows>
 inline void ForEachUnit(const ProductTask& task, const std::byte* panel, int first_row,
@@ -234,8 +259,7 @@ inline void ForEachUnit(const ProductTask& task, const std::byte* panel, int fir
   for (int first = 0; first < task.num_steps; first += kUnitGroups) {
     const int left = task.num_steps - first;
     const int groups = left < kUnitGroups ? left : kUnitGroups;
-    const std::byte* const ahead = panel + kNearFetchBytes;
-    multiply(panel, x, groups, first == 0, ahead < fetch_end ? ahead : nullptr);
+    multiply(panel, x, groups, panel + kNearFetchBytes < fetch_end ? kNearFetchBytes : 0);
     x += static_cast<size_t>(task.num_rows) * kUnitGroups;
     panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
   }
@@ -249,14 +273,15 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
   const int row_groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
   const int small = num_rows / row_groups;           // rows in a group of rows
   const int larger = num_rows - small * row_groups;  // groups with one row more, which come first
+  std::fill_n(sums, static_cast<size_t>(num_rows) * kPanelOutputs, 0.0f);
   ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
                       [&](const std::byte* unit, const ActivationGroup* activations, int groups,
-                          bool start, const std::byte* ahead) {
+                          ptrdiff_t distance) {
                         float* row_sums = sums;
                         for (int i = 0; i < row_groups; ++i) {
                           const int size = small + (i < larger ? 1 : 0);
                           UnitFunctionFor<Format, kMaxGroupRows>(size)(
-                              unit, activations, groups, start, i == 0 ? ahead : nullptr, row_sums);
+                              unit, activations, groups, i == 0 ? distance : 0, row_sums);
                           activations += static_cast<size_t>(size) * Format::kLayout.unit_groups();
                           row_sums += size * kPanelOutputs;
                         }

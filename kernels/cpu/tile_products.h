@@ -53,7 +53,7 @@ const std::byte* NumbersAsBytes(const std::byte* group, int half, std::byte* exp
 // The same as MultiplyUnit, for any number of rows.
 template <typename Format>
 void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activations, int groups,
-                         int num_rows, bool start, const std::byte* ahead, float* sums) {
+                         int num_rows, ptrdiff_t distance, float* sums) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kSteps = kGroupSteps / kLayout.halves();
   constexpr size_t kRowBytes = sizeof(ActivationGroup) * kLayout.unit_groups();
@@ -62,8 +62,8 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
   const std::byte* group = unit + kLayout.head_bytes();
   int configured = 0;
   for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations) {
-    for (int line = 0; ahead != nullptr && line < kLayout.group_bytes(); line += 64) {
-      FetchNear(ahead + g * kLayout.group_bytes() + line);
+    for (int line = 0; distance != 0 && line < kLayout.group_bytes(); line += 64) {
+      FetchNear(group + distance + line);
     }
     for (int half = 0; half < kLayout.halves(); ++half) {
       const std::byte* const numbers = NumbersAsBytes<Format>(group, half, expanded);
@@ -85,7 +85,7 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
             const auto* const product =
                 reinterpret_cast<const uint32_t*>(products + r * kPanelOutputs + v * kLanes);
             AddProducts<Format>(AddWords(beginning, LoadWords16(product)), row, half, scales[v],
-                                start && g == 0 && half == 0, out + v * kLanes);
+                                out + v * kLanes);
           }
         }
       }
@@ -98,11 +98,12 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
 template <typename Format>
 void MultiplyTilePanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                        const std::byte* fetch_end, float* sums) {
+  std::fill_n(sums, static_cast<size_t>(rows.end - rows.begin) * kPanelOutputs, 0.0f);
   ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
                       [&](const std::byte* unit, const ActivationGroup* activations, int groups,
-                          bool start, const std::byte* ahead) {
+                          ptrdiff_t distance) {
                         MultiplyUnitByTiles<Format>(unit, activations, groups,
-                                                    rows.end - rows.begin, start, ahead, sums);
+                                                    rows.end - rows.begin, distance, sums);
                       });
 }
 

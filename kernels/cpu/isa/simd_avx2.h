@@ -18,7 +18,7 @@ struct Floats {
 
 // For 16 registers: 8 to 12 of them hold sums.
 inline constexpr int kMaxGroupRows = 6;
-inline constexpr int SliceVectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+inline constexpr int SliceVectors(int rows) { return rows <= 2 ? 2 : 1; }
 inline constexpr int kScoreRows = 3;
 inline constexpr int kMixRows = 3;
 inline constexpr int kMixVectors = 2;
@@ -166,6 +166,8 @@ inline Floats Int8OfWords(const std::byte* words, int j) {
 struct Words {
   __m256i low, high;
 };
+// Keeps the compiler from moving or regrouping what led to `v`.
+inline void Pin(Words& v) { asm("" : "+x"(v.low), "+x"(v.high)); }
 inline Words SplatWord(uint32_t x) {
   const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
   return {v, v};

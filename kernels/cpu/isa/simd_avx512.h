@@ -116,6 +116,8 @@ inline Floats Int8OfWords(const std::byte* words, int j) {
 
 // ---- 16 lanes of 32 bits ----
 using Words = __m512i;
+// Keeps the compiler from moving or regrouping what led to `v`.
+inline void Pin(Words& v) { asm("" : "+v"(v)); }
 inline Words SplatWord(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
 inline Words LoadWords16(const uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreWords16(uint32_t* p, Words v) { _mm512_storeu_si512(p, v); }

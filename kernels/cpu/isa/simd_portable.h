@@ -157,6 +157,7 @@ inline Floats Int8OfWords(const std::byte* words, int j) {
 struct Words {
   uint32_t lane[kLanes];
 };
+inline void Pin(Words&) {}
 inline Words SplatWord(uint32_t x) {
   Words v;
   for (int i = 0; i < kLanes; ++i) v.lane[i] = x;
