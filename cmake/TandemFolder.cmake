@@ -30,7 +30,7 @@ set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArgu
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
   BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
-  Forms/EngineHead.*
+  Forms/EngineHead.* Endings.SlowReadersGetTheWholeAnswer
   HostileConstraints.AreRefusedByName)
 # Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, numerics,
 # and cases that repeat the same code many times.
