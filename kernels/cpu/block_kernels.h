@@ -41,8 +41,6 @@ inline constexpr int kGroupSteps = kGroupOfBlock / 4;
 alignas(16) inline constexpr uint8_t kIq4Table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                       129, 141, 153, 166, 181, 197, 217, 241};
 
-static_assert(8 * 2 * 15 * 127 < 32768 && 4 * 2 * 31 * 127 < 32768 && 2 * 2 * 63 * 127 < 32768);
-
 // The scales of a group, or of half of one, for 16 outputs.
 struct GroupScales {
   Floats scales;
@@ -73,16 +71,20 @@ struct BlockFormat : DotProduct {
       return low;
     }
   }
-  // The number of steps whose products fit the lanes of 16 bits that DotPairs adds to: each step
-  // adds two products of at most (2^bits - 1) * 127. 0: DotPairs is not used.
-  static constexpr int kPairSteps = kLayout.has_table || kLayout.bits == 8 || !DotProduct::kHasPairs
-                                        ? 0
-                                    : kLayout.bits == 4 ? 8
-                                    : kLayout.bits == 5 ? 4
-                                                        : 2;
+  // Whether the products of a group, or of half of one, are summed in lanes of 16 bits (DotPairs).
+  static constexpr bool kSumsPairs =
+      DotProduct::kHasPairs && !kLayout.has_table && kLayout.bits != 8;
   // Whether codes, which are numbers plus 128, are first turned into the signed numbers.
-  static constexpr bool kIsCentred = kLayout.zero == 128 && DotProduct::kIsSigned;
-  static constexpr int kZero = kIsCentred ? 0 : kLayout.zero;
+  static constexpr bool kIsSigned = kLayout.zero == 128 && DotProduct::kIsSigned;
+  // The sums are those of codes minus kCentre. Lanes of 16 bits may overflow on the way, because
+  // they wrap around, but their final sums fit.
+  static constexpr int kCentre = kIsSigned                          ? 0
+                                 : kSumsPairs && kLayout.bits > 4 ? 1 << (kLayout.bits - 1)
+                                                                    : kLayout.zero;
+  static constexpr int kLargest = std::max(kCentre, (1 << kLayout.bits) - 1 - kCentre);
+  static_assert(!kSumsPairs || kLargest * 127 * 2 * kGroupSteps / kLayout.halves() < 32768);
+  // What is added to the sums: kCorrection times the activations.
+  static constexpr int kCorrection = kIsSigned ? 0 : kCentre - kLayout.zero;
   // The scales of 16 outputs from `lane` on.
   static GroupScales Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
     GroupScales scales = {Part<0>(unit, group, half, lane), Zero()};
@@ -105,11 +107,34 @@ struct BlockFormat : DotProduct {
   }
 };
 
-// The initial value of a row's sums, which corrects for `zero`: codes are numbers plus `zero`.
+inline Words SplatPair(const int16_t (&pair)[2]) {
+  uint32_t word;
+  std::memcpy(&word, pair, sizeof(word));
+  return SplatWord(word);
+}
+// The sums of pairs of a row's activations, of a group or of half of one.
+template <typename Format>
+inline Words PairsOf(const ActivationGroup& row, int half) {
+  if (Format::kLayout.halves() == 2 && half == 0) return SplatPair(row.first_half);
+  const Words both = SplatPair(row.both_halves);
+  return Format::kLayout.halves() == 1 ? both : SubPairs(both, SplatPair(row.first_half));
+}
+// The initial value of a row's sums: -kCentre times the activations.
 template <typename Format>
 inline Words BeginningOf(const ActivationGroup& row, int half) {
-  const int32_t whole = Format::kLayout.halves() == 2 ? row.sums[half] : row.sums[0] + row.sums[1];
-  return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
+  if constexpr (Format::kCentre == 0) return SplatWord(0);
+  const Words pairs = PairsOf<Format>(row, half);
+  return Format::kSumsPairs ? ScalePairs(pairs, -Format::kCentre)
+                            : DotWithPairs(pairs, -Format::kCentre);
+}
+// The row's exact sums from those that started at BeginningOf.
+template <typename Format>
+inline Words EndOf(Words sum, const ActivationGroup& row, int half) {
+  if constexpr (Format::kSumsPairs) sum = DotWithPairs(sum, 1);
+  if constexpr (Format::kCorrection != 0) {
+    sum = AddWords(sum, DotWithPairs(PairsOf<Format>(row, half), Format::kCorrection));
+  }
+  return sum;
 }
 
 // The cache lines of a group that each of its slices prefetches.
@@ -127,8 +152,10 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
   Floats total = Load(totals);
   total = MulAdd(SignedToFloats(products), Mul(scales.scales, Splat(row.scale)), total);
   if constexpr (Format::kLayout.has_minimums) {
+    const int first = row.first_half[0] + row.first_half[1];
+    const int of_half = half == 0 ? first : row.both_halves[0] + row.both_halves[1] - first;
     const float of_row =
-        Format::kLayout.halves() == 1 ? row.sum : row.scale * static_cast<float>(row.sums[half]);
+        Format::kLayout.halves() == 1 ? row.sum : row.scale * static_cast<float>(of_half);
     total = MulAdd(scales.minimums, Splat(of_row), total);
   }
   Store(totals, total);
@@ -145,10 +172,6 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kSteps = kGroupSteps / kLayout.halves();
   constexpr int kLines = SliceLines<Format, kVectors>();
-  const auto first = [&](int r) {
-    return BeginningOf<Format>(activations[r * kLayout.unit_groups()], kHalf);
-  };
-  Words pairs[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kSteps; ++i) {
     const int step = kHalf * kSteps + i;
@@ -160,33 +183,25 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       numbers[v] = Format::Numbers(w + v * kVectorBytes, step);
-      if constexpr (Format::kIsCentred) numbers[v] = XorWords(numbers[v], SplatWord(0x80808080));
+      if constexpr (Format::kIsSigned) numbers[v] = XorWords(numbers[v], SplatWord(0x80808080));
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
+      const ActivationGroup& row = activations[r * kLayout.unit_groups()];
       uint32_t four;
-      std::memcpy(&four, activations[r * kLayout.unit_groups()].values + 4 * step, sizeof(four));
+      std::memcpy(&four, row.values + 4 * step, sizeof(four));
       const Words activation = SplatWord(four);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        if constexpr (Format::kPairSteps > 0) {
-          if (i % Format::kPairSteps == 0) pairs[r][v] = SplatWord(0);
-          pairs[r][v] = Format::DotPairs(pairs[r][v], numbers[v], activation);
-          Pin(pairs[r][v]);
-          if ((i + 1) % Format::kPairSteps == 0 || i + 1 == kSteps) {
-            const Words so_far = i < Format::kPairSteps ? first(r) : sum[r][v];
-            sum[r][v] = Format::AddPairs(so_far, pairs[r][v]);
-            Pin(sum[r][v]);
-          }
+        const Words so_far = i == 0 ? BeginningOf<Format>(row, kHalf) : sum[r][v];
+        if constexpr (Format::kSumsPairs) {
+          sum[r][v] = Format::DotPairs(so_far, numbers[v], activation);
+        } else if constexpr (Format::kIsSigned) {
+          sum[r][v] = Format::DotSigned(so_far, numbers[v], activation);
         } else {
-          const Words so_far = i == 0 ? first(r) : sum[r][v];
-          if constexpr (Format::kIsCentred) {
-            sum[r][v] = Format::DotSigned(so_far, numbers[v], activation);
-          } else {
-            sum[r][v] = Format::Dot(so_far, numbers[v], activation);
-          }
-          Pin(sum[r][v]);
+          sum[r][v] = Format::Dot(so_far, numbers[v], activation);
         }
+        Pin(sum[r][v]);
       }
     }
   }
@@ -207,7 +222,8 @@ inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
     const GroupScales scales = Format::Scales(unit, group, kHalf, first);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      AddProducts<Format>(sum[r][v], activations[r * kUnitGroups], kHalf, scales,
+      const ActivationGroup& row = activations[r * kUnitGroups];
+      AddProducts<Format>(EndOf<Format>(sum[r][v], row, kHalf), row, kHalf, scales,
                           sums + r * kPanelOutputs + first);
     }
   }
@@ -315,9 +331,22 @@ inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
   for (int i = 0; i < 2; ++i) {
     const Floats whole = any ? Round(Mul(value[i], inverse)) : Zero();
     NarrowToInt8(out->values + i * kLanes, whole);
-    out->sums[i] = static_cast<int32_t>(Sum(whole));  // exact: 16 integers of 7 bits
   }
-  out->sum = out->scale * static_cast<float>(out->sums[0] + out->sums[1]);
+  // Adds bytes plus 128 in four lanes of 16 bits.
+  uint64_t so_far = 0;
+  for (int i = 0; i < kGroupOfBlock; i += 8) {
+    constexpr uint64_t kEven = 0x00FF00FF00FF00FF;
+    uint64_t eight;
+    std::memcpy(&eight, out->values + i, sizeof(eight));
+    eight ^= 0x8080808080808080;
+    so_far += (eight & kEven) + (eight >> 8 & kEven);
+    const uint64_t pairs = so_far + (so_far >> 32);
+    int16_t* const sums = i + 8 == kGroupOfBlock / 2 ? out->first_half : out->both_halves;
+    const int bias = 128 * (i + 8) / 2;
+    sums[0] = static_cast<int16_t>(static_cast<int>(pairs & 0xFFFF) - bias);
+    sums[1] = static_cast<int16_t>(static_cast<int>(pairs >> 16 & 0xFFFF) - bias);
+  }
+  out->sum = out->scale * static_cast<float>(out->both_halves[0] + out->both_halves[1]);
 }
 
 // Quantises the activations of rows [rows).   packed: [units, num_rows, kUnitGroups]

@@ -92,9 +92,12 @@ constexpr BlockLayout BlockLayoutOf(DType dtype) {
 struct ActivationGroup {
   int8_t values[kGroupOfBlock];
   float scale;
-  int32_t sums[2];  // the sum of the values of each half
-  float sum;        // scale * the sum of all values, rounded
+  // Sums of the values of inputs 4 s and 4 s + 1, and of inputs 4 s + 2 and 4 s + 3.
+  int16_t first_half[2];
+  int16_t both_halves[2];
+  float sum;  // scale * the sum of all values, rounded
 };
+static_assert(sizeof(ActivationGroup) == 48);
 
 }  // namespace tandem
 

@@ -84,8 +84,8 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
           for (int v = 0; v < kPanelVectors; ++v) {
             const auto* const product =
                 reinterpret_cast<const uint32_t*>(products + r * kPanelOutputs + v * kLanes);
-            AddProducts<Format>(AddWords(beginning, LoadWords16(product)), row, half, scales[v],
-                                out + v * kLanes);
+            const Words sum = EndOf<Format>(AddWords(beginning, LoadWords16(product)), row, half);
+            AddProducts<Format>(sum, row, half, scales[v], out + v * kLanes);
           }
         }
       }

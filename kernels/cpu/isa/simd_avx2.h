@@ -184,6 +184,17 @@ inline void StoreWords16(uint32_t* p, Words v) {
 inline Words AddWords(Words a, Words b) {
   return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
+inline Words SubPairs(Words a, Words b) {
+  return {_mm256_sub_epi16(a.low, b.low), _mm256_sub_epi16(a.high, b.high)};
+}
+inline Words ScalePairs(Words v, int16_t factor) {
+  const __m256i factors = _mm256_set1_epi16(factor);
+  return {_mm256_mullo_epi16(v.low, factors), _mm256_mullo_epi16(v.high, factors)};
+}
+inline Words DotWithPairs(Words v, int16_t factor) {
+  const __m256i factors = _mm256_set1_epi16(factor);
+  return {_mm256_madd_epi16(v.low, factors), _mm256_madd_epi16(v.high, factors)};
+}
 inline Words XorWords(Words a, Words b) {
   return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
 }
@@ -214,15 +225,10 @@ struct PlainDot {
     return {_mm256_add_epi16(pairs.low, _mm256_maddubs_epi16(a.low, b.low)),
             _mm256_add_epi16(pairs.high, _mm256_maddubs_epi16(a.high, b.high))};
   }
-  static __m256i AddPairsPart(__m256i sum, __m256i pairs) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  }
-  static Words AddPairs(Words sum, Words pairs) {
-    return {AddPairsPart(sum.low, pairs.low), AddPairsPart(sum.high, pairs.high)};
-  }
   // Moves the sign of `a` to `b`. The sum of two products of at most 128 * 127 fits 16 bits.
   static __m256i SignedPart(__m256i sum, __m256i a, __m256i b) {
-    return AddPairsPart(sum, _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   static Words DotSigned(Words sum, Words a, Words b) {
     return {SignedPart(sum.low, a.low, b.low), SignedPart(sum.high, a.high, b.high)};

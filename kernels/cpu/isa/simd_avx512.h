@@ -122,6 +122,15 @@ inline Words SplatWord(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x
 inline Words LoadWords16(const uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreWords16(uint32_t* p, Words v) { _mm512_storeu_si512(p, v); }
 inline Words AddWords(Words a, Words b) { return _mm512_add_epi32(a, b); }
+// Lanes of 16 bits, two in a word: a - b; v * factor modulo 2^16; and the word of the sum of its
+// two lanes, each times `factor`.
+inline Words SubPairs(Words a, Words b) { return _mm512_sub_epi16(a, b); }
+inline Words ScalePairs(Words v, int16_t factor) {
+  return _mm512_mullo_epi16(v, _mm512_set1_epi16(factor));
+}
+inline Words DotWithPairs(Words v, int16_t factor) {
+  return _mm512_madd_epi16(v, _mm512_set1_epi16(factor));
+}
 inline Words XorWords(Words a, Words b) { return _mm512_xor_si512(a, b); }
 inline Words AndWords(Words a, Words b) { return _mm512_and_si512(a, b); }
 inline Words OrWords(Words a, Words b) { return _mm512_or_si512(a, b); }
@@ -149,17 +158,14 @@ inline Words LookUp(const uint8_t (&table)[16], Words indices) {
 // The dot product of integers:
 //   Dot(sum, a, b): sum + the four products of a word's unsigned bytes of `a` and signed bytes of
 //     `b`, exact.
-//   DotPairs(pairs, a, b), if kHasPairs: adds the sums of two neighbouring products to lanes of 16
-//     bits, which must not overflow. AddPairs(sum, pairs) adds the two lanes of each word to `sum`.
+//   DotPairs(pairs, a, b), if kHasPairs: adds the sums of two neighbouring products, which must fit
+//     16 bits, to lanes of 16 bits, modulo 2^16.
 //   DotSigned, if kIsSigned: the same as Dot, but `a` is signed too. No byte of `b` may be -128.
 struct PlainDot {
   static constexpr bool kHasPairs = true;
   static constexpr bool kIsSigned = false;
   static Words DotPairs(Words pairs, Words a, Words b) {
     return _mm512_add_epi16(pairs, _mm512_maddubs_epi16(a, b));
-  }
-  static Words AddPairs(Words sum, Words pairs) {
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
   static Words Dot(Words sum, Words a, Words b) {
     const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),

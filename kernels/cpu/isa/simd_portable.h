@@ -174,6 +174,30 @@ inline Words AddWords(const Words& a, const Words& b) {
   for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] + b.lane[i];
   return out;
 }
+inline Words SubPairs(const Words& a, const Words& b) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) {
+    out.lane[i] = (a.lane[i] & 0xFFFF0000u) - (b.lane[i] & 0xFFFF0000u);
+    out.lane[i] |= (a.lane[i] - b.lane[i]) & 0xFFFFu;
+  }
+  return out;
+}
+inline Words ScalePairs(const Words& v, int16_t factor) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) {
+    out.lane[i] = (v.lane[i] & 0xFFFF0000u) * static_cast<uint32_t>(factor);
+    out.lane[i] |= v.lane[i] * static_cast<uint32_t>(factor) & 0xFFFFu;
+  }
+  return out;
+}
+inline Words DotWithPairs(const Words& v, int16_t factor) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) {
+    const int sum = static_cast<int16_t>(v.lane[i]) + static_cast<int16_t>(v.lane[i] >> 16);
+    out.lane[i] = static_cast<uint32_t>(sum * factor);
+  }
+  return out;
+}
 inline Words XorWords(const Words& a, const Words& b) {
   Words out;
   for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] ^ b.lane[i];
