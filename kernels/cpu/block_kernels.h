@@ -210,7 +210,7 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
 // Adds the products of a slice of a group, or of half of one, to the totals of the slice's outputs.
 //   lane: the slice's first output; sums: the totals of all outputs of the panel
 template <typename Format, int kRows, int kHalf>
-inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
+[[gnu::always_inline]] inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
                     const ActivationGroup* activations, const std::byte* ahead, float* sums) {
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kUnitGroups = Format::kLayout.unit_groups();

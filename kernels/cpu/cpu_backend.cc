@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/environment.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
@@ -531,6 +532,11 @@ std::vector<std::string> CpuIsas() {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   const std::vector<const CpuKernels*> runnable = RunnableCpuKernels();
+  const std::string best = EnvironmentVariable(kMaxCpuIsa);
+  if (!best.empty() && runnable.front()->name != best) {
+    return FieldError(kMaxCpuIsa, absl::StrCat("found ", best, ", allowed: ",
+                                               absl::StrJoin(CpuIsas(), ", ")));
+  }
   const auto chosen =
       std::find_if(runnable.begin(), runnable.end(), [&](const CpuKernels* kernels) {
         return options.isa.empty() || options.isa == kernels->name;

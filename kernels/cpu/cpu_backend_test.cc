@@ -32,6 +32,21 @@ TEST(MakeCpuBackend, RejectsAnUnknownInstructionSetAndListsTheAllowedOnes) {
   }
 }
 
+TEST(MakeCpuBackend, UsesAtMostTheInstructionSetOfTheEnvironment) {
+  const std::vector<std::string> all = CpuIsas();
+  setenv(kMaxCpuIsa, "portable", 1);
+  EXPECT_EQ(CpuIsas(), std::vector<std::string>{"portable"});
+  const auto backend = MakeCpuBackend({.num_threads = 1});
+  setenv(kMaxCpuIsa, "neon", 1);
+  const auto none = MakeCpuBackend({.num_threads = 1});
+  unsetenv(kMaxCpuIsa);
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_THAT(std::string((*backend)->description()), testing::HasSubstr("portable"));
+  EXPECT_THAT(std::string(none.status().message()),
+              testing::HasSubstr("TANDEM_MAX_CPU_ISA: found neon, allowed: " + all.front()));
+  EXPECT_EQ(CpuIsas(), all);
+}
+
 TEST(MakeCpuBackend, RejectsBf16ProductsWithoutTheInstruction) {
   const absl::Status status =
       MakeCpuBackend({.compute = CpuCompute::kBF16, .isa = "portable"}).status();

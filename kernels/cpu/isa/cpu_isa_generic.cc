@@ -3,6 +3,6 @@
 
 namespace tandem {
 
-std::vector<const CpuKernels*> RunnableCpuKernels() { return {&kPortableKernels}; }
+std::vector<const CpuKernels*> SupportedCpuKernels() { return {&kPortableKernels}; }
 
 }  // namespace tandem

@@ -3,7 +3,7 @@
 
 namespace tandem {
 
-std::vector<const CpuKernels*> RunnableCpuKernels() {
+std::vector<const CpuKernels*> SupportedCpuKernels() {
   __builtin_cpu_init();
   std::vector<const CpuKernels*> kernels;
   // Every CPU with AVX2 and FMA converts f16 too.
