@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -34,11 +35,13 @@ inline std::vector<int> F16PlacesOf(DType dtype) {
 }
 
 // Rows of blocks of random bytes, except that their f16 numbers are random with a spread of 0.02.
+// With `fill`, of this byte in place of random ones.
 class RandomBlocks {
  public:
-  RandomBlocks(DType dtype, int rows, int cols, std::mt19937& random)
+  RandomBlocks(DType dtype, int rows, int cols, std::mt19937& random,
+               std::optional<std::byte> fill = std::nullopt)
       : dtype_(dtype), rows_(rows), cols_(cols), bytes_(rows * RowBytes(dtype, cols)) {
-    for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random());
+    for (std::byte& byte : bytes_) byte = fill.value_or(static_cast<std::byte>(random()));
     const int block_bytes = BlockShapeOf(dtype).bytes;
     std::normal_distribution<float> scale(0.0f, 0.02f);
     for (size_t block = 0; block < bytes_.size(); block += block_bytes) {

@@ -78,9 +78,9 @@ struct BlockFormat : DotProduct {
   static constexpr bool kIsSigned = kLayout.zero == 128 && DotProduct::kIsSigned;
   // The sums are those of codes minus kCentre. Lanes of 16 bits may overflow on the way, because
   // they wrap around, but their final sums fit.
-  static constexpr int kCentre = kIsSigned                          ? 0
+  static constexpr int kCentre = kIsSigned                        ? 0
                                  : kSumsPairs && kLayout.bits > 4 ? 1 << (kLayout.bits - 1)
-                                                                    : kLayout.zero;
+                                                                  : kLayout.zero;
   static constexpr int kLargest = std::max(kCentre, (1 << kLayout.bits) - 1 - kCentre);
   static_assert(!kSumsPairs || kLargest * 127 * 2 * kGroupSteps / kLayout.halves() < 32768);
   // What is added to the sums: kCorrection times the activations.
@@ -211,7 +211,8 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
 //   lane: the slice's first output; sums: the totals of all outputs of the panel
 template <typename Format, int kRows, int kHalf>
 [[gnu::always_inline]] inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
-                    const ActivationGroup* activations, const std::byte* ahead, float* sums) {
+                                           const ActivationGroup* activations,
+                                           const std::byte* ahead, float* sums) {
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kUnitGroups = Format::kLayout.unit_groups();
   Words sum[kRows][kVectors];

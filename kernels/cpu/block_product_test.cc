@@ -62,6 +62,33 @@ TEST_P(BlockProduct, MatchesTheDefinitionBitForBit) {
   }
 }
 
+// The largest sums of a group: all numbers are the least or the greatest of the format, and so are
+// the activations.
+TEST_P(BlockProduct, TheLargestSumsFit) {
+  std::mt19937 random(7);
+  TestMatrix x(4, 256);
+  for (int i = 0; i < 256; ++i) {
+    x.at(0, i) = 1.0f;
+    x.at(1, i) = -1.0f;
+    x.at(2, i) = i % 2 == 0 ? 1.0f : -1.0f;
+    x.at(3, i) = i % 4 < 2 ? 1.0f : -1.0f;
+  }
+  for (const std::byte fill :
+       {std::byte{0x00}, std::byte{0x7F}, std::byte{0x80}, std::byte{0xFF}}) {
+    const RandomBlocks weight(GetParam(), 64, 256, random, fill);
+    for (TestBackend& test : CpuBackends()) {
+      const TestMatrix out = Multiply(*test.backend, x, PackOne(*test.backend, weight));
+      const bool fused = test.label.find("portable") == std::string::npos;
+      for (int c = 0; c < 64; ++c) {
+        for (int r = 0; r < x.rows(); ++r) {
+          ASSERT_EQ(out.at(r, c), DefinedProduct(weight.row(c), GetParam(), x.row(r), 256, fused))
+              << test.label << " at " << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
 // The error of an activation is at most half its scale. All other roundings are far smaller.
 TEST_P(BlockProduct, IsNearTheExactProduct) {
   std::mt19937 random(2);

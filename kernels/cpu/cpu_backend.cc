@@ -534,8 +534,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
   const std::vector<const CpuKernels*> runnable = RunnableCpuKernels();
   const std::string best = EnvironmentVariable(kMaxCpuIsa);
   if (!best.empty() && runnable.front()->name != best) {
-    return FieldError(kMaxCpuIsa, absl::StrCat("found ", best, ", allowed: ",
-                                               absl::StrJoin(CpuIsas(), ", ")));
+    return FieldError(kMaxCpuIsa,
+                      absl::StrCat("found ", best, ", allowed: ", absl::StrJoin(CpuIsas(), ", ")));
   }
   const auto chosen =
       std::find_if(runnable.begin(), runnable.end(), [&](const CpuKernels* kernels) {
