@@ -51,7 +51,11 @@ namespace tandem::block_reading {
 inline constexpr uint32_t kBits = 0x01010101;
 inline constexpr uint32_t kQuarters = 0x03030303;
 inline constexpr uint32_t kHalves = 0x0F0F0F0F;
-inline constexpr int kGroupWords = kBlockGroup / 4;
+
+// Four words of four bytes. Operators apply to each word; all of a group's codes are two such
+// vectors, of which no word must be stored alone, because a vector cannot be loaded from words
+// stored just before.
+using Words = uint32_t __attribute__((vector_size(16)));
 
 // The bytes of a block.
 class Block {
@@ -66,6 +70,11 @@ class Block {
     std::memcpy(&word, bytes_ + at, sizeof(word));
     return word;
   }
+  Words WordsAt(int at) const {
+    Words words;
+    std::memcpy(&words, bytes_ + at, sizeof(words));
+    return words;
+  }
   uint16_t F16(int at) const {
     uint16_t bits;
     std::memcpy(&bits, bytes_ + at, sizeof(bits));
@@ -78,26 +87,26 @@ class Block {
   const std::byte* bytes_;
 };
 
-// Sets a group's codes from words, each of which holds four codes in the order of the inputs.
-template <typename WordOf>
-void SetCodes(BlockGroup* group, WordOf word_of) {
-  for (int k = 0; k < kGroupWords; ++k) {
-    const uint32_t word = word_of(k);
-    std::memcpy(group->codes + 4 * k, &word, sizeof(word));
+// Sets a group's codes: codes_of(half) returns those of 16 inputs, in their order.
+template <typename CodesOf>
+void SetCodes(BlockGroup* group, CodesOf codes_of) {
+  for (int half = 0; half < 2; ++half) {
+    const Words codes = codes_of(half);
+    std::memcpy(group->codes + half * sizeof(codes), &codes, sizeof(codes));
   }
 }
 
-// Word k of a group's codes, if the 16 bytes at `at` hold the first 16 codes in their low halves
-// and the last 16 in their high halves.
-inline uint32_t WordOfHalves(Block block, int at, int k) {
-  return block.Word(at + k % 4 * 4) >> k / 4 * 4 & kHalves;
+// The codes of half a group, if the 16 bytes at `at` hold those of the first half in their low
+// halves and those of the second in their high halves.
+inline Words CodesOfHalves(Block block, int at, int half) {
+  return block.WordsAt(at) >> half * 4 & kHalves;
 }
 
 inline BlockGroup ReadQ8_0(Block block) {
   BlockGroup group;
   group.zero = 128;
   group.scale = block.F16(0);
-  SetCodes(&group, [&](int k) { return block.Word(2 + 4 * k) ^ 0x80808080; });
+  SetCodes(&group, [&](int half) { return block.WordsAt(2 + 16 * half) ^ 0x80808080; });
   return group;
 }
 
@@ -111,10 +120,11 @@ inline BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
   const int bits = has_minimum ? 4 : 2;
   const int halves = bits + (has_fifth_bit ? 4 : 0);
   const uint32_t fifth_bits = has_fifth_bit ? block.Word(bits) : 0;
-  SetCodes(&group, [&](int k) {
-    const uint32_t four = fifth_bits >> 4 * k & 15;
-    const uint32_t spread = (four | four << 7 | four << 14 | four << 21) & kBits;
-    return WordOfHalves(block, halves, k) | spread << 4;
+  SetCodes(&group, [&](int half) {
+    const uint32_t bits16 = fifth_bits >> 16 * half;
+    const Words four = Words{bits16, bits16 >> 4, bits16 >> 8, bits16 >> 12} & 15;
+    const Words spread = (four | four << 7 | four << 14 | four << 21) & kBits;
+    return CodesOfHalves(block, halves, half) | spread << 4;
   });
   return group;
 }
@@ -123,7 +133,7 @@ inline BlockGroup ReadIq4Nl(Block block) {
   BlockGroup group;
   group.has_table = true;
   group.scale = block.F16(0);
-  SetCodes(&group, [&](int k) { return WordOfHalves(block, 2, k); });
+  SetCodes(&group, [&](int half) { return CodesOfHalves(block, 2, half); });
   return group;
 }
 
@@ -137,7 +147,7 @@ inline BlockGroup ReadIq4Xs(Block block, int index) {
   group.has_table = true;
   group.scale = block.F16(0);
   for (int8_t& factor : group.scale_factors) factor = static_cast<int8_t>((low | high << 4) - 32);
-  SetCodes(&group, [&](int k) { return WordOfHalves(block, kCodes + 16 * index, k); });
+  SetCodes(&group, [&](int half) { return CodesOfHalves(block, kCodes + 16 * index, half); });
   return group;
 }
 
@@ -153,8 +163,8 @@ inline BlockGroup ReadQ2K(Block block, int index) {
     group.scale_factors[half] = static_cast<int8_t>(block.Low(at));
     group.minimum_factors[half] = static_cast<int8_t>(block.High(at));
   }
-  SetCodes(&group, [&](int k) {
-    return block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4) & kQuarters;
+  SetCodes(&group, [&](int half) {
+    return block.WordsAt(kCodes + index / 4 * 32 + 16 * half) >> 2 * (index % 4) & kQuarters;
   });
   return group;
 }
@@ -174,9 +184,9 @@ inline BlockGroup ReadQ3K(Block block, int index) {
     const int high = block.Byte(kScales + 8 + i % 4) >> 2 * (i / 4) & 3;
     group.scale_factors[half] = static_cast<int8_t>((low | high << 4) - 32);
   }
-  SetCodes(&group, [&](int k) {
-    const uint32_t low = block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4);
-    return (low & kQuarters) | (block.Word(4 * k) >> index & kBits) << 2;
+  SetCodes(&group, [&](int half) {
+    const Words low = block.WordsAt(kCodes + index / 4 * 32 + 16 * half) >> 2 * (index % 4);
+    return (low & kQuarters) | (block.WordsAt(16 * half) >> index & kBits) << 2;
   });
   return group;
 }
@@ -200,17 +210,17 @@ inline void ReadScalesOfK(Block block, int index, BlockGroup* group) {
   for (int8_t& factor : group->minimum_factors) factor = static_cast<int8_t>(minimum);
 }
 
-// Word k of the codes of group `index`. Each 32 bytes from `at` on hold two groups: one in the low
+// The codes of half of group `index`. Each 32 bytes from `at` on hold two groups: one in the low
 // halves of the bytes, one in the high halves.
-inline uint32_t WordOfPair(Block block, int at, int index, int k) {
-  return block.Word(at + index / 2 * 32 + 4 * k) >> index % 2 * 4 & kHalves;
+inline Words CodesOfPair(Block block, int at, int index, int half) {
+  return block.WordsAt(at + index / 2 * 32 + 16 * half) >> index % 2 * 4 & kHalves;
 }
 
 inline BlockGroup ReadQ4K(Block block, int index) {
   constexpr int kCodes = 16;
   BlockGroup group;
   ReadScalesOfK(block, index, &group);
-  SetCodes(&group, [&](int k) { return WordOfPair(block, kCodes, index, k); });
+  SetCodes(&group, [&](int half) { return CodesOfPair(block, kCodes, index, half); });
   return group;
 }
 
@@ -219,9 +229,9 @@ inline BlockGroup ReadQ5K(Block block, int index) {
   constexpr int kCodes = 48;
   BlockGroup group;
   ReadScalesOfK(block, index, &group);
-  SetCodes(&group, [&](int k) {
-    return WordOfPair(block, kCodes, index, k) | (block.Word(kFifthBits + 4 * k) >> index & kBits)
-                                                     << 4;
+  SetCodes(&group, [&](int half) {
+    const Words fifth_bits = block.WordsAt(kFifthBits + 16 * half) >> index & kBits;
+    return CodesOfPair(block, kCodes, index, half) | fifth_bits << 4;
   });
   return group;
 }
@@ -240,9 +250,9 @@ inline BlockGroup ReadQ6K(Block block, int index) {
   for (int half = 0; half < 2; ++half) {
     group.scale_factors[half] = static_cast<int8_t>(block.Byte(kScales + 2 * index + half));
   }
-  SetCodes(&group, [&](int k) {
-    const uint32_t low = block.Word(64 * part + 32 * (column % 2) + 4 * k) >> column / 2 * 4;
-    const uint32_t pairs = block.Word(kPairs + 32 * part + 4 * k) >> 2 * column;
+  SetCodes(&group, [&](int half) {
+    const Words low = block.WordsAt(64 * part + 32 * (column % 2) + 16 * half) >> column / 2 * 4;
+    const Words pairs = block.WordsAt(kPairs + 32 * part + 16 * half) >> 2 * column;
     return (low & kHalves) | (pairs & kQuarters) << 4;
   });
   return group;

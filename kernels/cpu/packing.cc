@@ -1,5 +1,6 @@
 #include "kernels/cpu/packing.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -19,27 +20,34 @@ static_assert(kGroupOfBlock == kBlockGroup);
 // The bytes of one output in a step: one f32 input, or two 16-bit inputs.
 constexpr int kWordBytes = 4;
 
-// Writes the words of one output of a group, which are kStepBytes apart.
-inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
-  uint32_t codes[kGroupOfBlock / 4];  // four codes each, in increasing input
+// The groups of which all outputs are transposed at once: those of a unit with factors.
+constexpr int kSliceGroups = kSuperBlockGroups;
+
+// Writes the words of one output of a group.   out: [layout.bits]
+inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, uint32_t* out) {
+  using block_reading::kHalves;
+  using block_reading::Words;
+  Words codes[2];  // in increasing input
   std::memcpy(codes, group.codes, sizeof(codes));
-  uint32_t words[8] = {};  // layout.bits words are used
   if (layout.bits == 8) {
-    std::memcpy(words, codes, sizeof(words));
-  } else {
-    constexpr uint32_t kHalves = 0x0F0F0F0F;
-    for (int k = 0; k < 8; k += 2) {
-      words[k / 2] = (codes[k] & kHalves) | (codes[k + 1] & kHalves) << 4;
-    }
-    // The upper bits, above the lowest four.
-    for (int k = 0; k < 8; ++k) {
-      const uint32_t rest = codes[k] >> 4 & kHalves;
-      if (layout.bits == 5) words[4] |= rest << k;
-      if (layout.bits == 6) words[4 + k / 4] |= rest << 2 * (k % 4);
-    }
+    std::memcpy(out, codes, sizeof(codes));
+    return;
   }
-  for (int word = 0; word < layout.bits; ++word) {
-    std::memcpy(out + word * kStepBytes, &words[word], kWordBytes);
+  const Words even = __builtin_shufflevector(codes[0], codes[1], 0, 2, 4, 6);
+  const Words odd = __builtin_shufflevector(codes[0], codes[1], 1, 3, 5, 7);
+  const Words low = (even & kHalves) | (odd & kHalves) << 4;
+  std::memcpy(out, &low, sizeof(low));
+  // The upper bits, above the lowest four. Ors the four words of a vector, shifted by 0 to 3 times
+  // `bits`.
+  const auto joined = [](Words words, int bits) {
+    words |= __builtin_shufflevector(words, words, 1, 1, 3, 3) << bits;
+    return words[0] | words[2] << 2 * bits;
+  };
+  const Words upper[2] = {codes[0] >> 4 & kHalves, codes[1] >> 4 & kHalves};
+  if (layout.bits == 5) out[4] = joined(upper[0] | upper[1] << 4, 1);
+  if (layout.bits == 6) {
+    out[4] = joined(upper[0], 2);
+    out[5] = joined(upper[1], 2);
   }
 }
 
@@ -56,38 +64,61 @@ inline void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayou
   }
 }
 
-// Writes a panel (block_layout.h) from 64 rows of blocks. A row is null for padding.
+// Writes a panel (block_layout.h) from 64 rows of blocks. A row is null for padding. Reads a slice
+// of each row at once, because 64 rows a page apart are more streams than the hardware prefetches.
 template <DType kDType>
-void PackPanelOf(const std::byte* const* rows, int inputs, std::byte* out) {
+void PackPanelOf(const std::byte* const* rows, int inputs, const CpuKernels& kernels,
+                 std::byte* out) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
   constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a unit's head
+  constexpr int kLineWords = 16;                                // transposed fast
+  constexpr int kSliceWords =
+      (kSliceGroups * kLayout.bits + kLineWords - 1) / kLineWords * kLineWords;
+  constexpr int kGroupsOfBlock = kLayout.scales == BlockScales::kF16 ? 1 : kSuperBlockGroups;
+  static_assert(kSliceGroups % kGroupsOfBlock == 0 && kSliceGroups % kLayout.unit_groups() == 0);
   const BlockShape shape = BlockShapeOf(kDType);
-  const int groups_of_block = shape.inputs / kBlockGroup;
+  TANDEM_CHECK(shape.inputs == kGroupsOfBlock * kBlockGroup);
+  const int slice_bytes = kSliceGroups / kGroupsOfBlock * shape.bytes;  // of a row
+  alignas(64) uint32_t words[kPanelOutputs][kSliceWords] = {};
+  alignas(64) std::byte steps[kSliceWords * kStepBytes];
+  const std::byte* outputs[kPanelOutputs];
+  for (int lane = 0; lane < kPanelOutputs; ++lane) {
+    outputs[lane] = reinterpret_cast<const std::byte*>(words[lane]);
+  }
   const int groups = inputs / kBlockGroup;
-  for (int g = 0; g < groups; ++g) {
+  for (int first = 0; first < groups; first += kSliceGroups) {
+    const int count = std::min(kSliceGroups, groups - first);
+    const size_t slice = static_cast<size_t>(first / kGroupsOfBlock) * shape.bytes;
     std::byte* const head = out;
-    const bool begins_unit = kLayout.head_bytes() > 0 && g % kLayout.unit_groups() == 0;
-    if (begins_unit) out += kLayout.head_bytes();
-    const size_t block = static_cast<size_t>(g / groups_of_block) * shape.bytes;
-    const int index = g % groups_of_block;
+    out += kLayout.head_bytes();
     for (int lane = 0; lane < kPanelOutputs; ++lane) {
-      BlockGroup group;
-      if (rows[lane] != nullptr) {
-        group = block_reading::ReadGroup<kDType>(block_reading::Block(rows[lane] + block), index);
+      const std::byte* const row = rows[lane] == nullptr ? nullptr : rows[lane] + slice;
+      for (int at = 0; row != nullptr && at < slice_bytes; at += 64) {
+        __builtin_prefetch(row + slice_bytes + at);
       }
-      if (begins_unit) {
-        PlaceF16(group.scale, lane, head);
-        if (kLayout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
-      }
-      PlaceNumbers(group, kLayout, out + lane * kWordBytes);
-      std::byte* const scales = out + kLayout.number_bytes();
-      PlaceScales(group.scale, group.scale_factors, kLayout, lane, scales);
-      if (kLayout.has_minimums) {
-        PlaceScales(group.minimum, group.minimum_factors, kLayout, lane,
-                    scales + kLayout.scale_bytes());
+      for (int g = 0; g < count; ++g) {
+        const BlockGroup group =
+            row == nullptr ? BlockGroup()
+                           : block_reading::ReadGroup<kDType>(
+                                 block_reading::Block(row + g / kGroupsOfBlock * shape.bytes),
+                                 g % kGroupsOfBlock);
+        if (kLayout.head_bytes() > 0 && g == 0) {
+          PlaceF16(group.scale, lane, head);
+          if (kLayout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
+        }
+        PlaceNumbers(group, kLayout, words[lane] + g * kLayout.bits);
+        std::byte* const scales = out + g * kLayout.group_bytes() + kLayout.number_bytes();
+        PlaceScales(group.scale, group.scale_factors, kLayout, lane, scales);
+        if (kLayout.has_minimums) {
+          PlaceScales(group.minimum, group.minimum_factors, kLayout, lane,
+                      scales + kLayout.scale_bytes());
+        }
       }
     }
-    out += kLayout.group_bytes();
+    kernels.transpose_outputs(outputs, kSliceWords, steps);
+    for (int g = 0; g < count; ++g, out += kLayout.group_bytes()) {
+      std::memcpy(out, steps + g * kLayout.number_bytes(), kLayout.number_bytes());
+    }
   }
 }
 
@@ -113,7 +144,7 @@ PanelLayout::PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DT
 
 void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
   if (IsBlocks(dtype_)) {
-    PackPanelOfBlocks(panel, out);
+    PackPanelOfBlocks(panel, kernels, out);
   } else {
     PackFloatPanel(panel, kernels, out);
   }
@@ -148,7 +179,7 @@ void PanelLayout::PackFloatPanel(int panel, const CpuKernels& kernels, std::byte
   }
 }
 
-void PanelLayout::PackPanelOfBlocks(int panel, std::byte* out) const {
+void PanelLayout::PackPanelOfBlocks(int panel, const CpuKernels& kernels, std::byte* out) const {
   std::vector<std::byte> storage[kPanelOutputs];
   const std::byte* rows[kPanelOutputs] = {};
   for (int lane = 0; lane < kPanelOutputs; ++lane) {
@@ -157,7 +188,8 @@ void PanelLayout::PackPanelOfBlocks(int panel, std::byte* out) const {
     rows[lane] = BlockRow(source.part->matrix, source.row, dtype_, &storage[lane]);
   }
   // Dispatches by format once for each panel, not for each group.
-  WithBlockFormat(dtype_, [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs(), out); });
+  WithBlockFormat(dtype_,
+                  [&]<DType kDType>() { PackPanelOf<kDType>(rows, num_inputs(), kernels, out); });
 }
 
 void PanelLayout::PackBias(int panel, float* out) const {

@@ -34,7 +34,7 @@ class PanelLayout : public OutputOrder {
 
  private:
   void PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
-  void PackPanelOfBlocks(int panel, std::byte* out) const;
+  void PackPanelOfBlocks(int panel, const CpuKernels& kernels, std::byte* out) const;
 
   DType dtype_;
   PanelShape shape_;
