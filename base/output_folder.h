@@ -1,6 +1,7 @@
 #ifndef TANDEM_BASE_OUTPUT_FOLDER_H_
 #define TANDEM_BASE_OUTPUT_FOLDER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace tandem {
 
@@ -41,8 +43,14 @@ class OutputFile {
   absl::Status Seek(int64_t offset);
   // Returns when all written bytes are on the disk.
   absl::Status Sync();
-  // Drops the parts that are on the disk from the page cache.
-  void Forget();
+  // The same for the contents of the bytes from `offset` on, which another process that maps them
+  // then reads correctly. They may be lost if the machine fails.
+  absl::Status Sync(int64_t offset, int64_t bytes);
+  // Puts a read-only mapping of the file's bytes from `offset` on in the place of `memory`, for all
+  // threads at once. The memory stays as it is if the file system cannot map files. What is mapped
+  // stays valid after Close and if the file is removed.
+  // REQUIRES: `memory`, which begins and ends with a page, has the bytes of the file.
+  void MapOver(int64_t offset, absl::Span<std::byte> memory) const;
   // Must be called for the file to be complete.
   absl::Status Close();
   const std::string& path() const { return path_; }

@@ -2,15 +2,18 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 
 #include "base/mapped_file.h"
+#include "base/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/folder_testing.h"
@@ -165,11 +168,32 @@ TEST_F(OutputFolderTest, SeekMovesTheNextWrite) {
   EXPECT_TRUE(file->Seek(0).ok());
   EXPECT_TRUE(file->Write("b").ok());
   EXPECT_TRUE(file->Sync().ok());
-  file->Forget();
   EXPECT_TRUE(file->Close().ok());
   EXPECT_EQ(*ReadFile(Path("new/a")), std::string("b\0\0end", 6));
   EXPECT_THAT(std::string(OutputFile("none", -1).Seek(0).message()),
               ::testing::HasSubstr("none: cannot seek"));
+}
+
+TEST_F(OutputFolderTest, FilesTakeThePlaceOfMemory) {
+  absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("new"));
+  ASSERT_TRUE(output.ok());
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  auto* const memory = static_cast<std::byte*>(
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(memory, 'm', 2 * page);
+  {
+    absl::StatusOr<OutputFile> file = output->NewFile("a");
+    ASSERT_TRUE(file.ok());
+    EXPECT_TRUE(file->Write(std::string(page, 'x') + std::string(page, 'f')).ok());
+    EXPECT_TRUE(file->Sync(page, page).ok());
+    file->MapOver(page, {memory, page});
+    EXPECT_TRUE(file->Seek(page).ok());
+    EXPECT_TRUE(file->Write("later").ok());
+  }
+  std::filesystem::remove(Path("new/a"));
+  EXPECT_EQ(View(absl::MakeConstSpan(memory, 6)), "laterf");
+  EXPECT_EQ(View(absl::MakeConstSpan(memory + page, 1)), "m");
+  munmap(memory, 2 * page);
 }
 
 TEST_F(OutputFolderTest, FullDeviceIsResourceExhausted) {

@@ -43,6 +43,9 @@ class ProcessBoundEngine final : public Engine {
   void Cancel(GenerationId id) override {
     if (CheckProcess().ok()) engine_->Cancel(id);
   }
+  void AwaitPackedWeights() override {
+    if (CheckProcess().ok()) engine_->AwaitPackedWeights();
+  }
   absl::Status CheckIntegrity() override {
     RETURN_IF_ERROR(CheckProcess());
     return engine_->CheckIntegrity();

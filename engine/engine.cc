@@ -202,6 +202,10 @@ class EngineImpl final : public Engine {
     --num_callers_;
     return checks_done_ >= check ? integrity_ : Ended();
   }
+  void AwaitPackedWeights() override {
+    runtime_.target->AwaitPackedFile().IgnoreError();
+    if (runtime_.draft != nullptr) runtime_.draft->AwaitPackedFile().IgnoreError();
+  }
   const Tokenizer& tokenizer() const override { return *runtime_.tokenizer; }
   ModelInfo target_info() const override { return runtime_.TargetInfo(options_.target); }
   std::optional<ModelInfo> draft_info() const override {

@@ -201,6 +201,18 @@ class Backend {
                                                  absl::Span<const std::byte> /*packed*/) {
     return absl::UnimplementedError("this backend cannot use packed weights in place");
   }
+  // The same as Pack, into `memory` of PackedBytes, aligned to kPackedAlignment, which must stay
+  // valid as long as the weight is used.   REQUIRES: memory_is_host().
+  virtual absl::StatusOr<PackedWeight> PackInto(absl::Span<const WeightPart> /*parts*/,
+                                                PartOrder /*order*/, std::optional<DType> /*dtype*/,
+                                                absl::Span<std::byte> /*memory*/) {
+    return absl::UnimplementedError("this backend cannot pack weights in place");
+  }
+  // The size of Pack's data. The matrices of `parts` are not read.   REQUIRES: memory_is_host().
+  virtual size_t PackedBytes(absl::Span<const WeightPart> /*parts*/, PartOrder /*order*/,
+                             std::optional<DType> /*dtype*/) const {
+    return 0;
+  }
   // Makes a matrix in host memory readable by the device. Returns `host` itself on the CPU, and
   // elsewhere a copy that `*storage` owns. `host` must stay valid and unchanged as long as this
   // backend lives.

@@ -142,7 +142,7 @@ absl::Status TransformerLoader::LoadDraftHead() {
 // which does not record where these rows come from.
 absl::Status TransformerLoader::PackDraftHead(ConstMatrixView matrix,
                                               absl::Span<const TokenId> rows) {
-  if (only_checks_ || writer_ != nullptr) return absl::OkStatus();
+  if (only_checks_) return absl::OkStatus();
   std::vector<std::byte> gathered;
   if (!rows.empty()) matrix = GatheredRows(matrix, rows, &gathered);
   const WeightPart part{.matrix = matrix};

@@ -333,6 +333,7 @@ TEST_P(DraftHead, PackedWeightsHaveTheSameBits) {
   for (int start = 0; start < 2; ++start) {
     world.head =
         *world.Load(HeadFolder(GetParam()), {.packed_folder = folder, .min_packed_bytes = 0});
+    EXPECT_TRUE(world.head->AwaitPackedFile().ok());
     const HeadWorld::Chain got = world.Draft(kv, 17);
     EXPECT_TRUE(SameBits(got.rows, want.rows));
   }

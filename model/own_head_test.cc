@@ -63,6 +63,7 @@ class OwnHead : public FolderTest {
     log_.Clear();
     auto model = Transformer::Load(path, backend_.get(), options);
     EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(!model.ok() || (*model)->AwaitPackedFile().ok());
     return model.ok() ? *std::move(model) : nullptr;
   }
   std::vector<float> Logits(Transformer* model) const {

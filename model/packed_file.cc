@@ -1,28 +1,35 @@
 #include "model/packed_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
-#include "kernels/backend.h"
 
 namespace tandem {
 namespace {
@@ -34,6 +41,21 @@ constexpr char kIdentity[] = "identity";          // entry name
 constexpr char kChecksums[] = "checksums";        // entry name
 constexpr size_t kEntryBytes = 512;               // maximum size of an entry in the header
 constexpr size_t kBlockBytes = size_t{1} << 20;   // bytes per checksum
+
+constexpr size_t kChunkBytes = size_t{4} << 20;  // written and mapped at once
+constexpr char kLock[] = ".lock";                // appended to the path of the packed file
+
+size_t NumBlocks(size_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
+
+// Makes this thread run when little else does. Not only when nothing else does, because other
+// processes may wait for the file.
+void LowerPriority() {
+  constexpr int kNice = 10;
+  constexpr int kThisThread = 1;
+  constexpr int kIdleClass = 3 << 13;  // IOPRIO_CLASS_IDLE (linux/ioprio.h)
+  std::ignore = nice(kNice);
+  syscall(SYS_ioprio_set, kThisThread, 0, kIdleClass);
+}
 
 size_t Padded(size_t size) {
   return (size + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
@@ -66,7 +88,7 @@ uint64_t ChecksumOf(absl::Span<const std::byte> bytes) {
 
 // Returns the checksums of blocks, [blocks of kBlockBytes], computed on all usable cores.
 std::vector<uint64_t> ChecksumsOf(absl::Span<const std::byte> bytes) {
-  std::vector<uint64_t> checksums((bytes.size() + kBlockBytes - 1) / kBlockBytes);
+  std::vector<uint64_t> checksums(NumBlocks(bytes.size()));
   const auto num_blocks = static_cast<int64_t>(checksums.size());
   ThreadPool threads(static_cast<int>(std::clamp<int64_t>(num_blocks, 1, NumUsableCores())));
   threads.Run([&](int thread) {
@@ -78,15 +100,19 @@ std::vector<uint64_t> ChecksumsOf(absl::Span<const std::byte> bytes) {
   return checksums;
 }
 
-// Whether a file in the folder is an unfinished packed file: "model-0123456789abcdef.safetensors"
-// plus the suffix that NewPart appends, or a process id (the suffix of earlier versions).
+// Whether a file in the folder is an unfinished packed file, "model-0123456789abcdef.safetensors"
+// plus the suffix that NewPart appends, or a lock.
 bool IsPart(absl::string_view name) {
   constexpr size_t kHashDigits = 16;
-  if (!absl::ConsumeSuffix(&name, ".part")) return false;
-  const size_t dot = name.rfind('.');
-  if (dot == absl::string_view::npos) return false;
-  const absl::string_view number = name.substr(dot + 1);
-  name = name.substr(0, dot);
+  absl::string_view number;
+  if (absl::ConsumeSuffix(&name, ".part")) {
+    const size_t dot = name.rfind('.');
+    if (dot == absl::string_view::npos) return false;
+    number = name.substr(dot + 1);
+    name = name.substr(0, dot);
+  } else if (!absl::ConsumeSuffix(&name, kLock)) {
+    return false;
+  }
   if (!absl::ConsumeSuffix(&name, ".safetensors") || name.size() <= kHashDigits) return false;
   const absl::string_view hash = name.substr(name.size() - kHashDigits);
   return name[name.size() - kHashDigits - 1] == '-' && absl::c_all_of(hash, absl::ascii_isxdigit) &&
@@ -180,60 +206,199 @@ void RemoveUnfinishedPackedFiles(const std::string& folder) {
   }
 }
 
-absl::StatusOr<PackedFileWriter> PackedFileWriter::Create(const PackedSource& source,
-                                                          int max_entries) {
+absl::StatusOr<PackingTurn> PackingTurn::Take(const PackedSource& source, absl::Duration patience) {
+  constexpr absl::Duration kPause = absl::Milliseconds(20);
+  const std::string path = absl::StrCat(source.path, kLock);
   std::error_code error;
-  fs::create_directories(fs::path(source.path).parent_path(), error);
+  fs::create_directories(fs::path(path).parent_path(), error);
   if (error) return absl::ErrnoToStatus(error.value(), source.path);
+  std::optional<timespec> last;
+  absl::Duration without_progress;
+  while (true) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) return absl::ErrnoToStatus(errno, path);
+    if (MarkInUse(descriptor, path)) return PackingTurn(path, descriptor);
+    struct stat info = {};
+    fstat(descriptor, &info);
+    close(descriptor);
+    if (!last.has_value()) {
+      Log(LogLevel::kInfo,
+          absl::StrCat("waiting for another process that packs the same weights: ", source.path));
+    }
+    const bool has_progress = !last.has_value() || last->tv_sec != info.st_mtim.tv_sec ||
+                              last->tv_nsec != info.st_mtim.tv_nsec;
+    without_progress = has_progress ? absl::ZeroDuration() : without_progress + kPause;
+    last = info.st_mtim;
+    if (without_progress > patience) {
+      return absl::UnavailableError(
+          absl::StrCat(path, ": the process that packs the weights makes no progress"));
+    }
+    absl::SleepFor(kPause);
+  }
+}
+
+PackingTurn::~PackingTurn() {
+  if (descriptor_ < 0) return;
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+  close(descriptor_);
+}
+
+void PackingTurn::ReportProgress() const { futimens(descriptor_, nullptr); }
+
+absl::StatusOr<std::unique_ptr<PackedFileWriter>> PackedFileWriter::Create(
+    const PackedSource& source, int max_entries, size_t max_bytes, PackingTurn turn,
+    Backend* backend) {
+  TANDEM_CHECK(backend->memory_is_host());
   ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(source.path));
   RETURN_IF_ERROR(folder.CheckFreeSpace(2 * source.bytes));
   ASSIGN_OR_RETURN(OutputFile file, folder.NewPart(fs::path(source.path).filename().string()));
-  PackedFileWriter writer(source, max_entries, std::move(folder), std::move(file));
-  RETURN_IF_ERROR(writer.file_.Seek(static_cast<int64_t>(writer.header_bytes_)));
-  RETURN_IF_ERROR(writer.Add(kIdentity, AsBytes(source.identity)));
+  std::unique_ptr<PackedFileWriter> writer(new PackedFileWriter(
+      source, max_entries, std::move(folder), std::move(file), std::move(turn)));
+  writer->capacity_ = writer->size_ + PaddedSize(source.identity.size()) + max_bytes;
+  // From here on buffers are aligned to huge pages. Files that are mapped in their place are, too.
+  constexpr size_t kLeastBytes = size_t{2} << 20;
+  ASSIGN_OR_RETURN(writer->image_, backend->Allocate(std::max(writer->capacity_, kLeastBytes)));
+  TANDEM_CHECK(reinterpret_cast<uintptr_t>(writer->image_.data()) % kLeastBytes == 0);
+  const std::optional<int64_t> memory = AvailableMemoryBytes();
+  writer->writes_at_once_ =
+      memory.has_value() &&
+      *memory < static_cast<int64_t>(writer->capacity_ + writer->capacity_ / 4);
+  RETURN_IF_ERROR(writer->Add(kIdentity, AsBytes(source.identity)));
   return writer;
 }
 
 PackedFileWriter::PackedFileWriter(const PackedSource& source, int max_entries, OutputFolder folder,
-                                   OutputFile file)
+                                   OutputFile file, PackingTurn turn)
     : source_(source),
-      header_bytes_(Padded(kEntryBytes * (max_entries + 3))),
+      header_bytes_(PaddedSize(kEntryBytes * (max_entries + 3))),
+      size_(header_bytes_),
+      turn_(std::move(turn)),
       folder_(std::move(folder)),
       file_(std::move(file)),
-      size_(static_cast<int64_t>(header_bytes_)) {}
+      written_(kChunkBytes) {}
 
-absl::Status PackedFileWriter::Add(absl::string_view name, absl::Span<const std::byte> bytes) {
-  const size_t padded = Padded(bytes.size());
-  const auto size = static_cast<int64_t>(padded);
-  entries_.push_back({.name = std::string(name), .dtype = "U8", .shape = {size}, .bytes = size});
-  size_ += size;
-  RETURN_IF_ERROR(file_.Write(View(bytes)));
-  return file_.Write(std::string(padded - bytes.size(), '\0'));
+PackedFileWriter::~PackedFileWriter() { Stop(); }
+
+size_t PackedFileWriter::PaddedSize(size_t bytes) { return Padded(bytes); }
+
+absl::Span<std::byte> PackedFileWriter::Image(size_t begin, size_t end) const {
+  return {static_cast<std::byte*>(image_.data()) + begin, end - begin};
 }
 
-// Adds the entry of the checksums first, because they cover the header, too.
+absl::StatusOr<absl::Span<std::byte>> PackedFileWriter::Add(absl::string_view name, size_t bytes) {
+  turn_->ReportProgress();
+  if (writes_at_once_) RETURN_IF_ERROR(WriteWholeChunks(size_));
+  const size_t padded = Padded(bytes);
+  TANDEM_CHECK(size_ + padded <= capacity_);
+  entries_.push_back({.name = std::string(name),
+                      .dtype = "U8",
+                      .shape = {static_cast<int64_t>(padded)},
+                      .bytes = static_cast<int64_t>(padded)});
+  const absl::Span<std::byte> entry = Image(size_, size_ + bytes);
+  std::memset(entry.data() + bytes, 0, padded - bytes);
+  size_ += padded;
+  return entry;
+}
+
+absl::Status PackedFileWriter::Add(absl::string_view name, absl::Span<const std::byte> bytes) {
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> entry, Add(name, bytes.size()));
+  absl::c_copy(bytes, entry.begin());
+  return absl::OkStatus();
+}
+
+void PackedFileWriter::WriteInBackground() { RunThread(/*has_low_priority=*/true); }
+
+absl::Status PackedFileWriter::Await() {
+  const absl::MutexLock lock(&await_mutex_);
+  Stop();
+  if (file_.has_value()) RunThread(/*has_low_priority=*/false);
+  if (thread_.joinable()) thread_.join();
+  return status_;
+}
+
+void PackedFileWriter::Stop() {
+  stops_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+// Writes on a thread of its own, because a lower priority is for good, and because a file that
+// becomes larger than allowed must not end the process by SIGXFSZ.
+void PackedFileWriter::RunThread(bool has_low_priority) {
+  stops_ = false;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const absl::Cleanup unblock = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+  try {
+    thread_ = std::thread([this, has_low_priority] {
+      if (has_low_priority) LowerPriority();
+      const absl::Status status = WriteAll();
+      if (absl::IsCancelled(status)) return;
+      status_ = status;
+      if (!status_.ok()) {
+        Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", status_.message()));
+      }
+      file_.reset();
+      folder_.reset();  // removes the file unless it is complete
+      turn_.reset();
+    });
+  } catch (const std::system_error& error) {
+    status_ = absl::UnavailableError(error.what());
+  }
+}
+
+// Returns CANCELLED if it was stopped before.
+absl::Status PackedFileWriter::WriteAll() {
+  RETURN_IF_ERROR(WriteWholeChunks(size_));
+  if (stops_) return absl::CancelledError();
+  if (written_ < size_) RETURN_IF_ERROR(WriteChunk(written_, size_));
+  return Finish();
+}
+
+absl::Status PackedFileWriter::WriteWholeChunks(size_t end) {
+  for (; written_ + kChunkBytes <= end && !stops_; written_ += kChunkBytes) {
+    RETURN_IF_ERROR(WriteChunk(written_, written_ + kChunkBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackedFileWriter::WriteChunk(size_t begin, size_t end) {
+  checksums_.resize(std::max(checksums_.size(), NumBlocks(end)));
+  const absl::Span<std::byte> bytes = Image(begin, end);
+  for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
+    checksums_[(begin + at) / kBlockBytes] = ChecksumOf(bytes.subspan(at, kBlockBytes));
+  }
+  const auto offset = static_cast<int64_t>(begin);
+  RETURN_IF_ERROR(file_->Seek(offset));
+  RETURN_IF_ERROR(file_->Write(View(bytes)));
+  RETURN_IF_ERROR(file_->Sync(offset, static_cast<int64_t>(bytes.size())));
+  turn_->ReportProgress();
+  // Only whole chunks, which end with a page.
+  if (bytes.size() == kChunkBytes) file_->MapOver(offset, bytes);
+  return absl::OkStatus();
+}
+
 absl::Status PackedFileWriter::Finish() {
-  const int64_t size = size_;
-  const size_t num_blocks = (size + kBlockBytes - 1) / kBlockBytes;
-  RETURN_IF_ERROR(Add(kChecksums, AsBytes(std::string(num_blocks * sizeof(uint64_t), '\0'))));
+  const size_t num_blocks = NumBlocks(size_);
+  const size_t size = Padded(num_blocks * sizeof(uint64_t));
+  entries_.push_back({.name = kChecksums,
+                      .dtype = "U8",
+                      .shape = {static_cast<int64_t>(size)},
+                      .bytes = static_cast<int64_t>(size)});
   const std::string header = SafetensorsHeader(entries_, header_bytes_);
   TANDEM_CHECK(header.size() == header_bytes_);
-  RETURN_IF_ERROR(file_.Seek(0));
-  RETURN_IF_ERROR(file_.Write(header));
-  {
-    ASSIGN_OR_RETURN(const MappedFile written, MappedFile::Open(file_.path()));
-    const std::vector<uint64_t> checksums = ChecksumsOf(written.bytes().first(size));
-    RETURN_IF_ERROR(file_.Seek(size));
-    RETURN_IF_ERROR(file_.Write(
-        {reinterpret_cast<const char*>(checksums.data()), checksums.size() * sizeof(uint64_t)}));
-  }
-  RETURN_IF_ERROR(file_.Sync());
-  file_.Forget();  // drops the page cache's small pages: the reader asks for huge ones
+  absl::c_copy(AsBytes(header), Image(0, header_bytes_).begin());
+  RETURN_IF_ERROR(WriteChunk(0, std::min(size_, kChunkBytes)));
+  checksums_.resize(size / sizeof(uint64_t));
+  RETURN_IF_ERROR(file_->Seek(static_cast<int64_t>(size_)));
+  RETURN_IF_ERROR(file_->Write({reinterpret_cast<const char*>(checksums_.data()), size}));
+  RETURN_IF_ERROR(file_->Sync());
   std::error_code error;
-  fs::rename(file_.path(), source_.path, error);
+  fs::rename(file_->path(), source_.path, error);
   if (error) return absl::ErrnoToStatus(error.value(), source_.path);
-  folder_.Keep();
-  return file_.Close();
+  folder_->Keep();
+  return file_->Close();
 }
 
 }  // namespace tandem

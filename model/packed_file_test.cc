@@ -4,9 +4,16 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -36,21 +43,38 @@ class PackedFileTest : public FolderTest {
     EXPECT_TRUE(source.ok()) << source.status();
     return *source;
   }
+  // The files of packed weights, complete or not.
   int NumPacked() const {
     const fs::path packed = folder_ + "/made/packed";
     if (!fs::exists(packed)) return 0;
-    return static_cast<int>(std::distance(fs::directory_iterator(packed), {}));
+    int count = 0;
+    for (const fs::directory_entry& file : fs::directory_iterator(packed)) {
+      if (file.path().extension() != ".lock") ++count;
+    }
+    return count;
   }
+  absl::StatusOr<std::unique_ptr<PackedFileWriter>> Create(const PackedSource& source,
+                                                           absl::string_view turn = "q8_0") const {
+    auto taken = PackingTurn::Take(Source(std::string(turn)));
+    if (!taken.ok()) return taken.status();
+    return PackedFileWriter::Create(source, 2, size_t{40} << 20, *std::move(taken), backend_.get());
+  }
+  static absl::Status Finish(PackedFileWriter* writer) {
+    writer->WriteInBackground();
+    return writer->Await();
+  }
+
+  const std::unique_ptr<Backend> backend_ = *MakeCpuBackend({.num_threads = 1});
 
   const std::string first_ = absl::StrCat(std::string(1000, 'x'), "end");
   const std::string second_ = std::string(kPackedAlignment, 'y');
 
   void Write(const PackedSource& source) const {
-    auto writer = PackedFileWriter::Create(source, 2);
+    auto writer = Create(source);
     ASSERT_TRUE(writer.ok()) << writer.status();
-    EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
-    EXPECT_TRUE(writer->Add(std::string(400, 'n'), Bytes(second_)).ok());
-    EXPECT_TRUE(writer->Finish().ok());
+    EXPECT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
+    EXPECT_TRUE((*writer)->Add(std::string(400, 'n'), Bytes(second_)).ok());
+    EXPECT_TRUE(Finish(writer->get()).ok());
   }
 };
 
@@ -72,12 +96,12 @@ TEST_F(PackedFileTest, FindsAddedEntries) {
 
 TEST_F(PackedFileTest, DoesNotExistBeforeItIsComplete) {
   {
-    auto writer = PackedFileWriter::Create(Source(), 2);
+    auto writer = Create(Source());
     ASSERT_TRUE(writer.ok()) << writer.status();
-    EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
+    EXPECT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
     EXPECT_TRUE(absl::IsNotFound(PackedFile::Open(Source()).status()));
   }
-  EXPECT_EQ(NumPacked(), 0);
+  EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
 }
 
 TEST_F(PackedFileTest, IsRejectedAfterAChangeOfTheModel) {
@@ -117,12 +141,13 @@ TEST_F(PackedFileTest, IsRejectedIfTruncated) {
 // Changes one byte of the header, an entry, its padding or the checksums themselves.
 TEST_F(PackedFileTest, IsRejectedIfAByteChanges) {
   const PackedSource source = Source();
-  auto writer = PackedFileWriter::Create(source, 1);
+  auto writer = Create(source);
   ASSERT_TRUE(writer.ok()) << writer.status();
-  std::string weights((size_t{5} << 20) + 1000, '\0');  // several blocks, the last one partial
+  // Several chunks and blocks, the last ones partial.
+  std::string weights((size_t{21} << 20) + 1000, '\0');
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<char>(i % 251);
-  ASSERT_TRUE(writer->Add("weights", Bytes(weights)).ok());
-  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE((*writer)->Add("weights", Bytes(weights)).ok());
+  ASSERT_TRUE(Finish(writer->get()).ok());
   ASSERT_TRUE(PackedFile::Open(source).ok());
   const auto size = static_cast<int64_t>(fs::file_size(source.path));
   const auto change = [&](int64_t at) {
@@ -133,7 +158,7 @@ TEST_F(PackedFileTest, IsRejectedIfAByteChanges) {
     file.put(byte);
   };
   std::vector<int64_t> places = {0, 9, size - 64};
-  for (int64_t at = 4099; at < size - 64; at += 333'333) places.push_back(at);
+  for (int64_t at = 4099; at < size - 64; at += 1'333'333) places.push_back(at);
   for (const int64_t at : places) {
     change(at);
     EXPECT_FALSE(PackedFile::Open(source).ok()) << at;
@@ -146,49 +171,86 @@ TEST_F(PackedFileTest, IsRejectedIfAByteChanges) {
   EXPECT_THAT(std::string(damaged.message()), HasSubstr("the bytes from 3145728 on are damaged"));
 }
 
-// Part files do not depend on process ids, which may be the same in two containers.
+// Part files do not depend on process ids, which may be the same in two containers, nor on locks,
+// which a file system may not have.
 TEST_F(PackedFileTest, TwoWritersUseDifferentParts) {
-  auto first = PackedFileWriter::Create(Source(), 2);
-  auto second = PackedFileWriter::Create(Source(), 2);
+  const auto first = Create(Source());
+  const auto second = Create(Source(), /*turn=*/"q4_k");
   ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
   EXPECT_EQ(NumPacked(), 2);
   RemoveUnfinishedPackedFiles(folder_ + "/made/packed");
   EXPECT_EQ(NumPacked(), 2);
-  for (auto* writer : {&*first, &*second}) {
+  for (PackedFileWriter* const writer : {first->get(), second->get()}) {
     EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
-    EXPECT_TRUE(writer->Finish().ok());
+    EXPECT_TRUE(Finish(writer).ok());
     EXPECT_TRUE(PackedFile::Open(Source()).ok());
   }
   EXPECT_EQ(NumPacked(), 1);
+}
+
+TEST_F(PackedFileTest, WaitsForItsTurnWhileThereIsProgress) {
+  constexpr absl::Duration kPatience = absl::Milliseconds(100);
+  std::optional<PackingTurn> first = *PackingTurn::Take(Source());
+  EXPECT_TRUE(PackingTurn::Take(Source("q4_k")).ok());  // other weights
+  const auto refused = PackingTurn::Take(Source(), kPatience);
+  EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("makes no progress"));
+  std::thread holder([&] {
+    for (int i = 0; i < 10; ++i) {
+      absl::SleepFor(kPatience / 4);
+      first->ReportProgress();
+    }
+    first.reset();
+  });
+  EXPECT_TRUE(PackingTurn::Take(Source(), kPatience).ok());
+  holder.join();
+  EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
+}
+
+// Whenever it ends, there is the whole file or none.
+TEST_F(PackedFileTest, EndsWhileItWrites) {
+  const std::string weights(size_t{36} << 20, 'w');
+  for (const int microseconds : {0, 1000, 10'000, 30'000}) {
+    auto writer = Create(Source());
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Add("weights", Bytes(weights)).ok());
+    (*writer)->WriteInBackground();
+    absl::SleepFor(absl::Microseconds(microseconds));
+    writer->reset();
+    EXPECT_EQ(NumPacked(), PackedFile::Open(Source()).ok() ? 1 : 0);
+    fs::remove_all(folder_ + "/made/packed");
+  }
 }
 
 TEST_F(PackedFileTest, RemovesPartsOfKilledProcesses) {
   const std::string packed = folder_ + "/made/packed";
   fs::create_directories(packed);
   const std::string name = fs::path(Source().path).filename().string();
-  for (const char* left : {".00abcd.part", ".1.part", ".1234567.part"}) {
+  for (const char* left : {".00abcd.part", ".1.part", ".1234567.part", ".lock"}) {
     std::ofstream(packed + "/" + name + left) << "half of the weights";
   }
-  for (const char* other : {"model.safetensors.part", "a-b.safetensors.1.part", "notes.part"}) {
+  for (const char* other :
+       {"model.safetensors.part", "a-b.safetensors.1.part", "notes.part", "pages.lock"}) {
     std::ofstream(packed + "/" + other) << "of another program";
   }
-  Write(Source());
   RemoveUnfinishedPackedFiles(packed);
-  EXPECT_EQ(NumPacked(), 1 + 3);
+  EXPECT_EQ(std::distance(fs::directory_iterator(packed), {}), 4);
+  Write(Source());
+  EXPECT_EQ(std::distance(fs::directory_iterator(packed), {}), 1 + 4);
   EXPECT_TRUE(PackedFile::Open(Source()).ok());
 }
 
 TEST_F(PackedFileTest, ErrorsNameThePath) {
   std::ofstream(folder_ + "/made") << "a file, not a folder";
-  EXPECT_THAT(std::string(PackedFileWriter::Create(Source(), 2).status().message()),
+  EXPECT_THAT(std::string(Create(Source()).status().message()),
               HasSubstr(folder_ + "/made/packed"));
   EXPECT_THAT(std::string(PackedSource::Of({Model("no")}, "q8_0", folder_).status().message()),
               HasSubstr(Model("no")));
   PackedSource large = Source();
   large.path = folder_ + "/packed.safetensors";
   large.bytes = int64_t{1} << 60;
-  EXPECT_EQ(PackedFileWriter::Create(large, 2).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  fs::remove(folder_ + "/made");
+  EXPECT_EQ(Create(large).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
@@ -22,6 +24,8 @@
 #include "ranks/rank_group.h"
 
 namespace tandem {
+
+class TransformerLoader;
 
 // A decoder-only transformer on a backend, with the architecture that ModelConfig describes.
 class Transformer final : public LanguageModel {
@@ -68,8 +72,8 @@ class Transformer final : public LanguageModel {
     // The layer of the cache that is the model's first one. For a draft head, whose layer is in the
     // target's pages, the target's number of layers.
     int first_layer = 0;
-    // Called while packed weights are written to their cache, with the number of parameters written
-    // so far and in total: at least once, and at the end with all.
+    // Called while weights are packed for their cache, with the number of parameters packed so far
+    // and in total: at least once, and at the end with all.
     std::function<void(int64_t packed, int64_t total)> on_packing{};
 
     // Whether the head is not loaded, because of `sets_head_from`.
@@ -124,6 +128,13 @@ class Transformer final : public LanguageModel {
   const std::string& weights_form() const { return weights_form_; }
   // The dtype of the first layer's weight matrices.
   DType dtype() const { return layers_.front().qkv.front().dtype; }
+
+  // Waits until the file of packed weights that this load began to write is complete, and writes
+  // the rest with normal priority. Without this call the model's end stops the writing and removes
+  // the file. Returns the failure to write it; OK if there is nothing to write.
+  absl::Status AwaitPackedFile() {
+    return packed_writer_ == nullptr ? absl::OkStatus() : packed_writer_->Await();
+  }
 
   // REQUIRES: all sequences of a pass belong to one PagedKvCache on this model's backend, with
   // kv_layout().
@@ -238,9 +249,9 @@ class Transformer final : public LanguageModel {
   friend class TransformerLoader;
 
   Transformer(Backend* backend, const Files& files, const LoadOptions& options);
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const Files& files, Backend* backend,
-                                                               const LoadOptions& options,
-                                                               PackedFile* packed);
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(
+      const Files& files, Backend* backend, const LoadOptions& options,
+      absl::FunctionRef<absl::Status(TransformerLoader*)> load);
   // Also settles whether the head is tied, from the record in the cache.
   static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(Files* files, Backend* backend,
                                                                  const LoadOptions& options);
@@ -290,6 +301,8 @@ class Transformer final : public LanguageModel {
   std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
   PackedFile packed_;                       // mapped, if weights are read from it
   bool is_unread_ = false;                  // whether no pass has read `packed_` yet
+  // Weights that were packed for the cache, and the thread that writes them; or null.
+  std::unique_ptr<PackedFileWriter> packed_writer_;
   int64_t num_parameters_ = 0;
   size_t bytes_packed_at_load_ = 0;
   std::vector<std::byte> quantized_embedding_;  // if the embedding differs from the files'

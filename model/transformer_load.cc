@@ -18,6 +18,8 @@ namespace {
 constexpr char kIsHeadEqual[] = "is_head_equal";
 constexpr std::byte kYes{1};
 
+absl::Status PackLater(TransformerLoader* loader) { return loader->Load(); }
+
 }  // namespace
 
 bool Transformer::LoadOptions::SetsHead(const ModelConfig& config) const {
@@ -34,13 +36,13 @@ std::string Transformer::LoadOptions::FormOf(const Weights& weights,
                       quantization.empty() ? "" : ", ", quantization);
 }
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& files,
-                                                                   Backend* backend,
-                                                                   const LoadOptions& options,
-                                                                   PackedFile* packed) {
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(
+    const Files& files, Backend* backend, const LoadOptions& options,
+    absl::FunctionRef<absl::Status(TransformerLoader*)> load) {
   std::unique_ptr<Transformer> model(new Transformer(backend, files, options));
   model->weights_form_ = options.FormOf(*files.weights, files.config);
-  RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
+  TransformerLoader loader(files.path, options, model.get());
+  RETURN_IF_ERROR(load(&loader));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }
@@ -51,8 +53,9 @@ absl::Status Transformer::Files::Settle(std::optional<bool> is_equal) {
   return absl::OkStatus();
 }
 
-// Loads a model with the cached weights of options.packed_folder, and writes these first if they
-// are missing or stale. Returns null if the model is too small for the cache.
+// Loads a model with the cached weights of options.packed_folder. If they are missing or stale,
+// packs them into memory, from where they are written in the background. Returns null if the model
+// is too small for the cache.
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from, Backend* backend,
                                                                      const LoadOptions& options) {
   const Files& files = *from;
@@ -72,34 +75,42 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.min_packed_bytes) return nullptr;
   RemoveUnfinishedPackedFiles(options.packed_folder);
-  absl::StatusOr<PackedFile> kept = PackedFile::Open(source);
-  if (kept.ok()) {
+  const auto load_mapped = [&]() -> absl::StatusOr<std::unique_ptr<Transformer>> {
+    ASSIGN_OR_RETURN(PackedFile kept, PackedFile::Open(source));
     if (is_in_doubt) {
-      const auto is_equal = kept->Find(kIsHeadEqual);
+      const auto is_equal = kept.Find(kIsHeadEqual);
       if (is_equal.ok()) RETURN_IF_ERROR(from->Settle(is_equal->front() == kYes));
     }
-    auto model = LoadFrom(files, backend, options, &*kept);
-    if (model.ok()) return model;
-  } else if (!absl::IsNotFound(kept.status()) && !absl::IsFailedPrecondition(kept.status())) {
-    Log(LogLevel::kWarning, absl::StrCat(kept.status().message(), "; packing the weights again"));
-  }
+    return LoadFrom(files, backend, options,
+                    [&](TransformerLoader* loader) { return loader->Load(std::move(kept)); });
+  };
+  auto mapped = load_mapped();
+  if (mapped.ok()) return mapped;
   RETURN_IF_ERROR(from->Settle());
   // Check first, so that an unsupported model fails before packing begins.
   Transformer checked(backend, files, options);
-  RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
-  ASSIGN_OR_RETURN(PackedFileWriter writer,
-                   PackedFileWriter::Create(source, TransformerLoader::MaxEntries(files.config)));
+  ASSIGN_OR_RETURN(const TransformerLoader::Totals totals,
+                   TransformerLoader(files.path, options, &checked).Check());
+  ASSIGN_OR_RETURN(PackingTurn turn, PackingTurn::Take(source));
+  mapped = load_mapped();  // another process may have packed them meanwhile
+  if (mapped.ok()) return mapped;
+  if (!absl::IsNotFound(mapped.status()) && !absl::IsFailedPrecondition(mapped.status())) {
+    Log(LogLevel::kWarning, absl::StrCat(mapped.status().message(), "; packing the weights again"));
+  }
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<PackedFileWriter> writer,
+      PackedFileWriter::Create(source, TransformerLoader::MaxEntries(files.config),
+                               totals.packed_bytes + PackedFileWriter::PaddedSize(sizeof(kYes)),
+                               std::move(turn), backend));
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " into a file that later starts map: ", source.path));
   if (is_in_doubt) {
     const std::byte answer = files.config.tied_embeddings ? kYes : std::byte{0};
-    RETURN_IF_ERROR(writer.Add(kIsHeadEqual, {&answer, 1}));
+    RETURN_IF_ERROR(writer->Add(kIsHeadEqual, absl::MakeConstSpan(&answer, 1)));
   }
-  Transformer unfilled(backend, files, options);
-  RETURN_IF_ERROR(
-      TransformerLoader(files.path, options, &unfilled).Write(&writer, checked.num_parameters()));
-  ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));
-  return LoadFrom(files, backend, options, &packed);
+  return LoadFrom(files, backend, options, [&](TransformerLoader* loader) {
+    return loader->Load(std::move(writer), totals);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
@@ -136,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
     not_cached = packed.status();
   }
   RETURN_IF_ERROR(files.Settle());
-  ASSIGN_OR_RETURN(auto model, LoadFrom(files, backend, options, nullptr));
+  ASSIGN_OR_RETURN(auto model, LoadFrom(files, backend, options, &PackLater));
   if (!not_cached.ok()) {
     Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", not_cached.message()));
   }
@@ -148,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
     Backend* backend) {
   Files files{.path = name, .config = config, .weights = std::move(weights)};
   RETURN_IF_ERROR(files.Settle());
-  return LoadFrom(files, backend, {}, nullptr);
+  return LoadFrom(files, backend, {}, &PackLater);
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -33,26 +34,27 @@ TransformerLoader::TransformerLoader(const std::string& path,
       on_packing_(options.on_packing),
       path_(path) {}
 
-absl::Status TransformerLoader::Load(PackedFile* packed) {
-  if (packed != nullptr) {
-    model_.packed_ = std::move(*packed);
-    model_.is_unread_ = true;
-    packed_ = &model_.packed_;
-  }
+absl::Status TransformerLoader::Load(PackedFile packed) {
+  model_.packed_ = std::move(packed);
+  model_.is_unread_ = true;
+  packed_ = &model_.packed_;
   return Fill();
 }
 
-absl::Status TransformerLoader::Check() {
+absl::StatusOr<TransformerLoader::Totals> TransformerLoader::Check() {
   only_checks_ = true;
-  return Fill();
+  RETURN_IF_ERROR(Fill());
+  totals_.num_parameters = model_.num_parameters_;
+  return totals_;
 }
 
-absl::Status TransformerLoader::Write(PackedFileWriter* writer, int64_t num_parameters) {
-  writer_ = writer;
-  num_to_write_ = num_parameters;
+absl::Status TransformerLoader::Load(std::unique_ptr<PackedFileWriter> writer, Totals totals) {
+  model_.packed_writer_ = std::move(writer);
+  writer_ = model_.packed_writer_.get();
+  totals_ = totals;
   RETURN_IF_ERROR(Fill());
-  RETURN_IF_ERROR(writer->Finish());
-  if (on_packing_) on_packing_(num_to_write_, num_to_write_);
+  writer_->WriteInBackground();
+  ReportPacking();
   return absl::OkStatus();
 }
 
@@ -136,9 +138,13 @@ absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
   const std::string name = kEmbeddingTensor;
   ASSIGN_OR_RETURN(const ConstMatrixView matrix,
                    Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
-  if (only_checks_) return matrix;
   const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
-  if (!format.has_value()) return EmbeddingInPlace(name, matrix);
+  if (!format.has_value()) return only_checks_ ? matrix : EmbeddingInPlace(name, matrix);
+  if (only_checks_) {
+    totals_.packed_bytes +=
+        PackedFileWriter::PaddedSize(matrix.rows * RowBytes(*format, matrix.cols));
+    return matrix;
+  }
   ConstMatrixView quantized(nullptr, *format, matrix.rows, matrix.cols, matrix.cols);
   const std::string entry = absl::StrCat(name, " rows ", NameOf(*format));
   if (packed_ != nullptr) {
@@ -150,9 +156,16 @@ absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
     return quantized;
   }
   ThreadPool pool(NumUsableCores());
-  model_.quantized_embedding_ = QuantizeMatrix(matrix, *format, &pool);
+  std::vector<std::byte> bytes = QuantizeMatrix(matrix, *format, &pool);
   model_.weights_->Forget(name);
-  if (writer_ != nullptr) RETURN_IF_ERROR(Keep(entry, model_.quantized_embedding_));
+  if (writer_ != nullptr) {
+    ASSIGN_OR_RETURN(const absl::Span<std::byte> memory, writer_->Add(entry, bytes.size()));
+    absl::c_copy(bytes, memory.begin());
+    quantized.data = memory.data();
+    ReportPacking();
+    return quantized;
+  }
+  model_.quantized_embedding_ = std::move(bytes);
   quantized.data = model_.quantized_embedding_.data();
   return quantized;
 }
@@ -192,10 +205,8 @@ absl::StatusOr<Buffer> TransformerLoader::Vector(const std::string& name, int64_
   return UploadFloats(values);
 }
 
-absl::Status TransformerLoader::Keep(const std::string& entry, absl::Span<const std::byte> bytes) {
-  RETURN_IF_ERROR(writer_->Add(entry, bytes));
-  if (on_packing_) on_packing_(model_.num_parameters_, num_to_write_);
-  return absl::OkStatus();
+void TransformerLoader::ReportPacking() const {
+  if (on_packing_) on_packing_(model_.num_parameters_, totals_.num_parameters);
 }
 
 bool TransformerLoader::IsAnyMade(const std::vector<std::string>& tensors) const {
@@ -206,9 +217,14 @@ bool TransformerLoader::IsAnyMade(const std::vector<std::string>& tensors) const
 absl::Status TransformerLoader::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                      std::optional<DType> wanted, std::vector<std::string> tensors,
                                      PackedWeight* weight) {
-  if (only_checks_ || parts.empty()) return absl::OkStatus();
+  if (parts.empty()) return absl::OkStatus();
   std::optional<DType> format;
   if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
+  if (only_checks_) {
+    totals_.packed_bytes +=
+        PackedFileWriter::PaddedSize(model_.backend_->PackedBytes(parts, order, format));
+    return absl::OkStatus();
+  }
   const std::string entry = absl::StrCat(absl::StrJoin(tensors, "+"), " ",
                                          NameOf(format.value_or(parts[0].matrix.dtype)));
   if (packed_ != nullptr) {
@@ -217,10 +233,12 @@ absl::Status TransformerLoader::Pack(absl::Span<const WeightPart> parts, PartOrd
     return absl::OkStatus();
   }
   if (writer_ != nullptr) {
-    ASSIGN_OR_RETURN(const PackedWeight packed, model_.backend_->Pack(parts, order, format));
+    ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
+                     writer_->Add(entry, model_.backend_->PackedBytes(parts, order, format)));
+    ASSIGN_OR_RETURN(*weight, model_.backend_->PackInto(parts, order, format, memory));
     for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
-    return Keep(entry,
-                {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
+    ReportPacking();
+    return absl::OkStatus();
   }
   // Matrices that were built in memory are packed and freed at once.
   if (packs_now_ || IsAnyMade(tensors)) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,22 +26,28 @@ namespace tandem {
 ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
                              std::vector<std::byte>* gathered);
 
-// Performs one load of a model: make one call of Load, Check or Write. Thread-compatible.
+// Performs one load of a model: make one call of Load or Check. Thread-compatible.
 class TransformerLoader {
  public:
   TransformerLoader(const std::string& path, const Transformer::LoadOptions& options,
                     Transformer* model);
 
-  // Loads the model from the files of its weights, or from `packed`.
-  absl::Status Load(PackedFile* packed);
+  // Loads the model from the files of its weights, which the first pass packs.
+  absl::Status Load() { return Fill(); }
+  // Loads the model from packed weights.
+  absl::Status Load(PackedFile packed);
 
+  // What all weights of a model are.
+  struct Totals {
+    int64_t num_parameters = 0;
+    size_t packed_bytes = 0;  // in a packed file
+  };
   // Returns the errors that Load would return for an unsupported model, without reading or packing
   // any matrix.
-  absl::Status Check();
+  absl::StatusOr<Totals> Check();
 
-  // Packs all weights, `num_parameters` in total, into a file. The model itself stays without
-  // weights.
-  absl::Status Write(PackedFileWriter* writer, int64_t num_parameters);
+  // Loads the model, packs all weights with `writer`, and lets it write them in the background.
+  absl::Status Load(std::unique_ptr<PackedFileWriter> writer, Totals totals);
   static int MaxEntries(const ModelConfig& config);
   // Checks that the draft head of `path` fits options.target, or that any other model is loaded
   // without a target. Sets the target's context length and the layers to read in a head's
@@ -75,8 +82,7 @@ class TransformerLoader {
   absl::StatusOr<Buffer> UploadFloats(const std::vector<float>& values);
   absl::StatusOr<Buffer> Vector(const std::string& name, int64_t size);
 
-  // Adds packed weights to the file, and reports the progress.
-  absl::Status Keep(const std::string& entry, absl::Span<const std::byte> bytes);
+  void ReportPacking() const;
   bool IsAnyMade(const std::vector<std::string>& tensors) const;
 
   // Packs `parts`, which come from `tensors`, into `*weight`. The address of `*weight` must not
@@ -150,7 +156,7 @@ class TransformerLoader {
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // the source of packed weights, or null
   PackedFileWriter* writer_ = nullptr;  // the destination of packed weights, or null
-  int64_t num_to_write_ = 0;            // parameters
+  Totals totals_;                       // of the model that is packed or checked
   bool only_checks_ = false;            // reads only the descriptions of matrices
   bool packs_now_ = false;              // packs at load, not at first use
 };

@@ -52,6 +52,7 @@ TEST(DraftHead, CutRowsAreTheFirstColumnsOfFullRows) {
     };
     const auto whole = load(0);
     const auto cut = load(kCut);
+    EXPECT_TRUE(cut->AwaitPackedFile().ok());
     const auto cut_again = load(kCut);  // from the file of packed weights
     EXPECT_EQ(whole->head_tokens(), whole->vocab_size());
     EXPECT_EQ(cut->vocab_size(), whole->vocab_size());
@@ -88,6 +89,7 @@ TEST(DraftHead, GatheredRowsAreColumnsOfFullRows) {
     EXPECT_EQ(load(false, 4097)->head_tokens(), 4096);
     for (const bool is_kept : {false, true, true}) {
       const auto model = load(is_kept, 4096);
+      EXPECT_TRUE(model->AwaitPackedFile().ok());
       EXPECT_EQ(model->head_tokens(), 0);
       EXPECT_EQ(model->head_row_bytes() * 4096 + static_cast<int64_t>(model->bytes_read_per_pass()),
                 static_cast<int64_t>(whole->bytes_read_per_pass()));

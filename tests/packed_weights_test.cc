@@ -1,7 +1,11 @@
 // Models whose packed weights are kept in a file: packed once, mapped by later starts, with the
 // same bits.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -9,11 +13,15 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/log_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,6 +47,14 @@ class PackedWeights : public FolderTest {
         Transformer::Load(path, backend_.get(),
                           {.quantized = quantized, .packed_folder = folder, .min_packed_bytes = 0});
     EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE((*model)->AwaitPackedFile().ok());
+    return *std::move(model);
+  }
+  // Loads a model with several chunks of packed weights, without waiting for its file.
+  std::unique_ptr<Transformer> LoadLarge(Backend* backend, const std::string& folder) const {
+    auto model = Transformer::Load(ShippedModelPath("storyteller-7m"), backend,
+                                   {.packed_folder = folder, .min_packed_bytes = 0});
+    EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
   }
   std::vector<float> Logits(Transformer& model) const {
@@ -61,6 +77,7 @@ class PackedWeights : public FolderTest {
          .min_packed_bytes = 0,
          .on_packing = [&](int64_t packed, int64_t total) { told.emplace_back(packed, total); }});
     EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE((*model)->AwaitPackedFile().ok());
     EXPECT_TRUE(told.empty() || told.back().second == (*model)->num_parameters());
     return told;
   }
@@ -86,7 +103,7 @@ TEST_F(PackedWeights, MappedWeightsHaveTheBitsOfPackedOnes) {
         const auto mapped = Load(golden.path(), quantized, folder_);
         EXPECT_EQ(mapped->bytes_to_pack(), 0);
         EXPECT_EQ(mapped->bytes_read_per_pass(), packed_anew->bytes_read_per_pass());
-        EXPECT_EQ(mapped->num_unpacked(), 1);  // its first pass loads the pages into memory
+        EXPECT_EQ(mapped->num_unpacked(), start);  // a first pass loads the file's pages
         ExpectSameLogits(*mapped, *packed_anew);
         EXPECT_EQ(mapped->num_unpacked(), 0);
       }
@@ -164,6 +181,89 @@ TEST_F(PackedWeights, SmallModelsAreNotKept) {
       *Transformer::Load(GoldenModelPath("llama-bf16"), backend_.get(), {.packed_folder = folder_});
   EXPECT_GT(model->bytes_to_pack(), 0);
   EXPECT_FALSE(fs::exists(folder_));
+}
+
+TEST_F(PackedWeights, KeepTheirBitsWhileTheirFileTakesTheirPlace) {
+  const auto model = LoadLarge(backend_.get(), folder_);
+  const std::vector<float> wanted = Logits(*LoadLarge(backend_.get(), ""));
+  std::atomic<bool> is_complete = false;
+  std::thread waiter([&] {
+    EXPECT_TRUE(model->AwaitPackedFile().ok());
+    is_complete = true;
+  });
+  bool is_last = false;
+  do {
+    is_last = is_complete;
+    EXPECT_EQ(Logits(*model), wanted);
+  } while (!is_last);
+  waiter.join();
+  std::stringstream maps;
+  maps << std::ifstream("/proc/self/maps").rdbuf();
+  EXPECT_THAT(maps.str(), HasSubstr(Kept().string()));
+}
+
+TEST_F(PackedWeights, ArePackedOnceByModelsThatLoadAtOnce) {
+  LogCapture log;
+  const std::vector<float> wanted = Logits(*LoadLarge(backend_.get(), ""));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      const auto backend = *MakeCpuBackend({.num_threads = 1});
+      const auto model = LoadLarge(backend.get(), folder_);
+      EXPECT_TRUE(model->AwaitPackedFile().ok());
+      EXPECT_EQ(Logits(*model), wanted);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<std::string> parts = absl::StrSplit(log.text(), "packing the weights of ");
+  EXPECT_EQ(parts.size(), 2) << log.text();
+  Kept();
+}
+
+// The system refuses to let the file grow, as on a full disk.
+TEST_F(PackedWeights, StayInMemoryWhenTheDiskIsFull) {
+  LogCapture log;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {.rlim_cur = 9 << 20, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const auto model = LoadLarge(backend_.get(), folder_);
+  EXPECT_FALSE(model->AwaitPackedFile().ok());
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(log.text(), HasSubstr("warning packed weights are not cached: "));
+  EXPECT_THAT(log.text(), HasSubstr("File too large"));
+  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_EQ(Logits(*model), Logits(*LoadLarge(backend_.get(), "")));
+}
+
+TEST_F(PackedWeights, StayInMemoryWhenTheFolderIsReadOnly) {
+  fs::copy(GoldenModelPath("llama-bf16"), Path("model"));
+  fs::create_directory(folder_);
+  for (const std::string& open : {path(), Path("model"), folder_}) chmod(open.c_str(), 0555);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0 && setuid(65534) != 0) _exit(1);  // root may write anything
+    LogCapture log;
+    const auto backend = *MakeCpuBackend({.num_threads = 1});
+    auto model = Transformer::Load(Path("model"), backend.get(),
+                                   {.packed_folder = folder_, .min_packed_bytes = 0});
+    if (!model.ok()) _exit(2);
+    const bool is_warned = absl::StrContains(
+        log.text(), absl::StrCat("warning packed weights are not cached: ", folder_));
+    _exit(is_warned && (*model)->bytes_to_pack() > 0 ? 0 : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const std::string& open : {path(), Path("model"), folder_}) chmod(open.c_str(), 0755);
+}
+
+TEST_F(PackedWeights, AreDiscardedWithTheirModelOrComplete) {
+  LoadLarge(backend_.get(), folder_);
+  if (!fs::is_empty(folder_)) Kept();
+  const auto model = LoadLarge(backend_.get(), folder_);
+  EXPECT_TRUE(model->AwaitPackedFile().ok());
+  EXPECT_EQ(LoadLarge(backend_.get(), folder_)->num_unpacked(), 1);  // mapped
 }
 
 // Packing reports its progress; mapping packed weights does not.

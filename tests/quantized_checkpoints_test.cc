@@ -128,6 +128,7 @@ class QuantizedCheckpointTest : public FolderTest {
                                     const Transformer::LoadOptions& options) const {
     auto model = Transformer::Load(Path(name), backend_.get(), options);
     EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(!model.ok() || (*model)->AwaitPackedFile().ok());
     return model.ok() ? *std::move(model) : nullptr;
   }
   std::vector<float> Logits(const std::string& name,

@@ -379,17 +379,16 @@ void ChatSession::TellEnd(const Completion& answer) const {
                        answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
 }
 
-absl::Status Run(const ChatFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
-  ASSIGN_OR_RETURN(ChatFormat format, ChatFormat::Load(engine.get()));
+absl::Status Run(const ChatFlags& flags, Engine* engine) {
+  ASSIGN_OR_RETURN(ChatFormat format, ChatFormat::Load(engine));
   Request base;
   base.max_tokens = flags.max_tokens;
   base.sampling = flags.sampling.params;
   base.seed = flags.sampling.seed;
-  Conversation conversation(engine.get(), std::move(format), std::move(base));
+  Conversation conversation(engine, std::move(format), std::move(base));
   conversation.SetSystem(flags.system);
   conversation.SetTools(flags.tools);
-  return ChatSession(engine.get(), std::move(conversation), flags.tools_option).Run();
+  return ChatSession(engine, std::move(conversation), flags.tools_option).Run();
 }
 
 }  // namespace
@@ -406,10 +405,15 @@ Command AddChatCommand(CLI::App* program) {
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
-  return {
-      .app = app,
-      .check = [flags] { return flags->Check(); },
-      .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run =
+              [flags] {
+                return RunOrFollow(flags->engine_options, [&] {
+                  return RunWithEngine(flags->engine_options,
+                                       [&](Engine& engine) { return Run(*flags, &engine); });
+                });
+              }};
 }
 
 }  // namespace tandem

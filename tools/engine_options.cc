@@ -142,6 +142,14 @@ absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::S
   return options.rank == 0 ? job() : FollowRankZero(options);
 }
 
+absl::Status RunWithEngine(const EngineOptions& options,
+                           absl::FunctionRef<absl::Status(Engine&)> job) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  RETURN_IF_ERROR(job(*engine));
+  engine->AwaitPackedWeights();
+  return absl::OkStatus();
+}
+
 int UsableThreads(int threads) {
   const int most = NumUsableProcessors();
   if (threads <= most) return threads;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tandem/engine.h"
 #include "tandem/engine_options.h"
 #include "tandem/engine_parameters.h"
 #include "tools/secret_file.h"
@@ -50,6 +51,10 @@ struct EngineFlags {
 
 // Runs `job` on rank 0; on any other rank follows rank 0 instead.
 absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job);
+
+// Creates an engine and runs `job` with it. If it succeeds, completes the files of packed weights.
+absl::Status RunWithEngine(const EngineOptions& options,
+                           absl::FunctionRef<absl::Status(Engine&)> job);
 
 // Adds the engine options with these names, such as "threads", to `app` under "Options". `app` must
 // not outlive `options`.

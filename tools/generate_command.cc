@@ -204,22 +204,20 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
   return completion;
 }
 
-absl::Status RunOne(const GenerateFlags& flags) {
-  ASSIGN_OR_RETURN(Request request, flags.OnlyRequest());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+absl::Status RunOne(const GenerateFlags& flags, Request request, Engine* engine) {
   AnswerReader::Options reading;
   if (flags.chat) {
-    ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
+    ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine));
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
     RETURN_IF_ERROR(flags.WithOptionNames(put.status()));
     reading = *std::move(put);
   }
   absl::StatusOr<Completion> shown =
-      flags.json ? engine->Generate(request) : RunShown(engine.get(), request, reading);
+      flags.json ? engine->Generate(request) : RunShown(engine, request, reading);
   RETURN_IF_ERROR(flags.WithOptionNames(shown.status()));
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
-    ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
+    ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine, {request}, {&*shown, 1}));
   }
   // With a comparison, report a warm run: the first run was cold.
   const Completion& completion =
@@ -235,24 +233,33 @@ absl::Status RunOne(const GenerateFlags& flags) {
   return Print(OneLine(json) + "\n");
 }
 
-absl::Status RunBatch(const GenerateFlags& flags) {
-  ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.prompts_file));
-  PromptReader reader(std::move(input));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+absl::Status RunBatch(const GenerateFlags& flags, PromptReader* reader, Engine* engine) {
   std::optional<ChatFormat> format;
   if (flags.chat) {
-    ASSIGN_OR_RETURN(format, ChatFormat::Load(engine.get()));
+    ASSIGN_OR_RETURN(format, ChatFormat::Load(engine));
   }
   const auto put_turn = [&](Request* request) { return format->PutTurn(flags.Turn(), request); };
   return RunPromptBatch(
-      {.file = reader.name(),
+      {.file = reader->name(),
        .base = flags.BaseRequest(),
        .batch = flags.batch,
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
        .in_its_names = [&](const absl::Status& status) { return flags.WithOptionNames(status); }},
-      &reader, engine.get());
+      reader, engine);
+}
+
+absl::Status Run(const GenerateFlags& flags) {
+  if (flags.is_batch()) {
+    ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.prompts_file));
+    PromptReader reader(std::move(input));
+    return RunWithEngine(flags.engine_options,
+                         [&](Engine& engine) { return RunBatch(flags, &reader, &engine); });
+  }
+  ASSIGN_OR_RETURN(const Request request, flags.OnlyRequest());
+  return RunWithEngine(flags.engine_options,
+                       [&](Engine& engine) { return RunOne(flags, request, &engine); });
 }
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
@@ -305,14 +312,10 @@ Command AddGenerateCommand(CLI::App* program) {
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->get_option("--compare")->excludes("--kv-store");
-  return {.app = app,
-          .check = [flags] { return flags->Check(); },
-          .run =
-              [flags] {
-                return RunOrFollow(flags->engine_options, [&] {
-                  return flags->is_batch() ? RunBatch(*flags) : RunOne(*flags);
-                });
-              }};
+  return {
+      .app = app,
+      .check = [flags] { return flags->Check(); },
+      .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
 }
 
 }  // namespace tandem

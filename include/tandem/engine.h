@@ -148,6 +148,11 @@ class Engine {
   // Calls Submit, then Wait.
   absl::StatusOr<Completion> Generate(Request request, OnPiece on_piece = nullptr);
 
+  // Waits until the files of EngineOptions::packed_weights that Create began to write are complete.
+  // Without this call the engine's end discards what is not complete, and the next start packs the
+  // weights again. Failures were logged.
+  virtual void AwaitPackedWeights() {}
+
   // Checks the reference count of every page of both caches, between two rounds. Returns INTERNAL,
   // naming the page, if a count is wrong.
   virtual absl::Status CheckIntegrity() = 0;

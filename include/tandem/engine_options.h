@@ -82,8 +82,8 @@ struct EngineOptions {
   // on. Must not destroy the engine.
   std::function<void(const absl::Status& why)> on_rank_failure{};
   std::vector<std::string> allow_unknown_config{};  // as errors name them
-  // Called on the calling thread of Engine::Create while a model's weights are written to
-  // `packed_weights`. `packed` counts the parameters written so far; in the last call it equals
+  // Called on the calling thread of Engine::Create while a model's weights are packed for
+  // `packed_weights`. `packed` counts the parameters packed so far; in the last call it equals
   // `total`.
   std::function<void(int64_t packed, int64_t total)> on_packing{};
   bool warm_up = false;  // pack weights at load rather than in the first request's pass

@@ -38,6 +38,11 @@ class CpuBackend final : public Backend {
   absl::StatusOr<PackedWeight> UsePacked(absl::Span<const WeightPart> parts, PartOrder order,
                                          std::optional<DType> dtype,
                                          absl::Span<const std::byte> packed) override;
+  absl::StatusOr<PackedWeight> PackInto(absl::Span<const WeightPart> parts, PartOrder order,
+                                        std::optional<DType> dtype,
+                                        absl::Span<std::byte> memory) override;
+  size_t PackedBytes(absl::Span<const WeightPart> parts, PartOrder order,
+                     std::optional<DType> dtype) const override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;

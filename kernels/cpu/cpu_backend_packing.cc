@@ -41,6 +41,21 @@ absl::StatusOr<PackedWeight> CpuBackend::UsePacked(absl::Span<const WeightPart> 
   return weight;
 }
 
+absl::StatusOr<PackedWeight> CpuBackend::PackInto(absl::Span<const WeightPart> parts,
+                                                  PartOrder order, std::optional<DType> dtype,
+                                                  absl::Span<std::byte> memory) {
+  ASSIGN_OR_RETURN(PackedWeight weight, UsePacked(parts, order, dtype, memory));
+  weight.unpacked.assign(parts.begin(), parts.end());
+  PackWhole(weight);
+  return weight;
+}
+
+size_t CpuBackend::PackedBytes(absl::Span<const WeightPart> parts, PartOrder order,
+                               std::optional<DType> dtype) const {
+  const PanelLayout layout(parts, order, dtype.value_or(parts[0].matrix.dtype));
+  return layout.num_panels() * layout.panel_bytes();
+}
+
 // Makes a weight without its data.
 absl::StatusOr<PackedWeight> CpuBackend::Describe(absl::Span<const WeightPart> parts,
                                                   PartOrder order, std::optional<DType> dtype) {
@@ -51,7 +66,7 @@ absl::StatusOr<PackedWeight> CpuBackend::Describe(absl::Span<const WeightPart> p
   const PanelLayout layout(parts, order, weight.dtype);
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();
-  weight.bytes_read = layout.num_panels() * layout.panel_bytes();
+  weight.bytes_read = PackedBytes(parts, order, dtype);
   if (layout.has_bias()) {
     ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
     for (int panel = 0; panel < layout.num_panels(); ++panel) {
