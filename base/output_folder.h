@@ -43,11 +43,11 @@ class OutputFile {
   absl::Status Seek(int64_t offset);
   // Returns when all written bytes are on the disk.
   absl::Status Sync();
-  // The same for the contents of the bytes from `offset` on, which another process that maps them
-  // then reads correctly. They may be lost if the machine fails.
+  // The same for some bytes, from `offset` on. Until Sync() the file may still be lost if the
+  // machine fails.
   absl::Status Sync(int64_t offset, int64_t bytes);
   // Puts a read-only mapping of the file's bytes from `offset` on in the place of `memory`, for all
-  // threads at once. The memory stays as it is if the file system cannot map files. What is mapped
+  // threads at once. The memory stays as it is if the file system cannot map files. The mapping
   // stays valid after Close and if the file is removed.
   // REQUIRES: `memory`, which begins and ends with a page, has the bytes of the file.
   void MapOver(int64_t offset, absl::Span<std::byte> memory) const;

@@ -43,7 +43,8 @@ constexpr size_t kEntryBytes = 512;               // maximum size of an entry in
 constexpr size_t kBlockBytes = size_t{1} << 20;   // bytes per checksum
 
 constexpr size_t kChunkBytes = size_t{4} << 20;  // written and mapped at once
-constexpr char kLock[] = ".lock";                // appended to the path of the packed file
+constexpr absl::Duration kWriteDelay = absl::Milliseconds(500);
+constexpr char kLock[] = ".lock";  // appended to the path of the packed file
 
 size_t NumBlocks(size_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
 
@@ -317,22 +318,37 @@ absl::Status PackedFileWriter::Await() {
   return status_;
 }
 
+bool PackedFileWriter::stops() const {
+  absl::MutexLock lock(&stop_mutex_);
+  return stops_;
+}
+
+void PackedFileWriter::SetStops(bool stops) {
+  absl::MutexLock lock(&stop_mutex_);
+  stops_ = stops;
+}
+
 void PackedFileWriter::Stop() {
-  stops_ = true;
+  SetStops(true);
   if (thread_.joinable()) thread_.join();
 }
 
 // Writes on a thread of its own, because a lower priority is for good, and because a file that
 // becomes larger than allowed must not end the process by SIGXFSZ.
 void PackedFileWriter::RunThread(bool has_low_priority) {
-  stops_ = false;
+  SetStops(false);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   const absl::Cleanup unblock = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
   try {
     thread_ = std::thread([this, has_low_priority] {
-      if (has_low_priority) LowerPriority();
+      if (has_low_priority) {
+        LowerPriority();
+        // Leave the machine to the first tokens.
+        absl::MutexLock lock(&stop_mutex_);
+        stop_mutex_.AwaitWithTimeout(absl::Condition(&stops_), kWriteDelay);
+      }
       const absl::Status status = WriteAll();
       if (absl::IsCancelled(status)) return;
       status_ = status;
@@ -351,13 +367,13 @@ void PackedFileWriter::RunThread(bool has_low_priority) {
 // Returns CANCELLED if it was stopped before.
 absl::Status PackedFileWriter::WriteAll() {
   RETURN_IF_ERROR(WriteWholeChunks(size_));
-  if (stops_) return absl::CancelledError();
+  if (stops()) return absl::CancelledError();
   if (written_ < size_) RETURN_IF_ERROR(WriteChunk(written_, size_));
   return Finish();
 }
 
 absl::Status PackedFileWriter::WriteWholeChunks(size_t end) {
-  for (; written_ + kChunkBytes <= end && !stops_; written_ += kChunkBytes) {
+  for (; written_ + kChunkBytes <= end && !stops(); written_ += kChunkBytes) {
     RETURN_IF_ERROR(WriteChunk(written_, written_ + kChunkBytes));
   }
   return absl::OkStatus();

@@ -4,7 +4,6 @@
 #ifndef TANDEM_MODEL_PACKED_FILE_H_
 #define TANDEM_MODEL_PACKED_FILE_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -91,7 +91,7 @@ class PackingTurn {
 };
 
 // Weights that are packed into memory, which has the layout of their file, and then written to the
-// file. What is written is at once mapped in place of the memory, so that there are two copies of
+// file. Each written part is at once mapped in place of the memory, so that there are two copies of
 // at most a chunk of 4 MiB. The file appears under its name only when it is complete, and the
 // mappings stay valid if that fails. Thread-compatible, apart from Await.
 class PackedFileWriter {
@@ -128,6 +128,8 @@ class PackedFileWriter {
                    OutputFile file, PackingTurn turn);
   absl::Span<std::byte> Image(size_t begin, size_t end) const;
   void RunThread(bool has_low_priority);
+  bool stops() const;
+  void SetStops(bool stops);
   void Stop();
   absl::Status WriteAll();
   absl::Status WriteChunk(size_t begin, size_t end);
@@ -145,11 +147,12 @@ class PackedFileWriter {
   std::optional<PackingTurn> turn_;
   std::optional<OutputFolder> folder_;
   std::optional<OutputFile> file_;  // until it is complete or has failed
-  size_t written_;                  // the end of what is written, from the second chunk on
+  size_t written_;                  // chunks from the second one to here are written
   std::vector<uint64_t> checksums_;
   absl::Status status_;
   absl::Mutex await_mutex_;
-  std::atomic<bool> stops_{false};
+  mutable absl::Mutex stop_mutex_;
+  bool stops_ ABSL_GUARDED_BY(stop_mutex_) = false;
   std::thread thread_;
 };
 

@@ -1,5 +1,9 @@
 #include "model/packed_file.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -207,18 +211,36 @@ TEST_F(PackedFileTest, WaitsForItsTurnWhileThereIsProgress) {
   EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
 }
 
-// Whenever it ends, there is the whole file or none.
-TEST_F(PackedFileTest, EndsWhileItWrites) {
+TEST_F(PackedFileTest, LeavesNothingIfItEndsBeforeItIsComplete) {
+  auto writer = Create(Source());
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
+  (*writer)->WriteInBackground();
+  writer->reset();
+  EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
+}
+
+// Whenever a process is killed, there is the whole file or none, apart from files that the next
+// start removes.
+TEST_F(PackedFileTest, IsWholeOrMissingAfterAKill) {
+  const std::string packed = folder_ + "/made/packed";
   const std::string weights(size_t{36} << 20, 'w');
-  for (const int microseconds : {0, 1000, 10'000, 30'000}) {
-    auto writer = Create(Source());
-    ASSERT_TRUE(writer.ok()) << writer.status();
-    ASSERT_TRUE((*writer)->Add("weights", Bytes(weights)).ok());
-    (*writer)->WriteInBackground();
-    absl::SleepFor(absl::Microseconds(microseconds));
-    writer->reset();
-    EXPECT_EQ(NumPacked(), PackedFile::Open(Source()).ok() ? 1 : 0);
-    fs::remove_all(folder_ + "/made/packed");
+  for (const int milliseconds : {1, 5, 15, 30, 60}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto writer = Create(Source());
+      if (!writer.ok() || !(*writer)->Add("weights", Bytes(weights)).ok()) _exit(1);
+      Finish(writer->get()).IgnoreError();
+      _exit(0);
+    }
+    absl::SleepFor(absl::Milliseconds(milliseconds));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    RemoveUnfinishedPackedFiles(packed);
+    const auto file = PackedFile::Open(Source());
+    EXPECT_TRUE(file.ok() || absl::IsNotFound(file.status())) << file.status();
+    EXPECT_EQ(fs::exists(packed) && !fs::is_empty(packed), file.ok());
+    fs::remove_all(packed);
   }
 }
 
