@@ -1,5 +1,5 @@
-// Attention over an int8 cache by dot products of integers: what instruction sets share. Include it
-// after a simd_*.h.
+// The parts of attention over an int8 cache by dot products of integers, for all instruction sets.
+// Include it after a simd_*.h.
 //
 // Each query is rounded to integers of 16 bits times its own scale, and so are the weights of each
 // tile. Products are summed exactly, so only the few operations on the sums round, and instruction
