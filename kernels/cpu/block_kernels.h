@@ -325,7 +325,7 @@ inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
     nothing = Add(nothing, Mul(value[i], Zero()));
   }
   const float largest = Largest(most);
-  const float not_finite = Sum(nothing);
+  const float not_finite = IsNan(nothing) == 0 ? 0.0f : Sum(nothing);
   const bool any = not_finite == 0.0f && largest >= kNoActivation;
   const Floats inverse = Splat(any ? 127.0f / largest : 0.0f);
   out->scale = any ? largest / 127.0f : not_finite;
