@@ -199,6 +199,7 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
   return {.quantized = quantized,
           .has_exact_activations = options.compute == "f32",
           .packed_folder = options.packed_weights,
+          .max_packed_bytes = options.packed_weights_bytes,
           .allowed_config_keys = options.allow_unknown_config,
           .on_packing = options.on_packing};
 }

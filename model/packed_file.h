@@ -22,9 +22,10 @@ namespace tandem {
 
 // The source of packed weights, and the file that caches them.
 struct PackedSource {
-  std::string path;      // path of the packed weights
-  std::string identity;  // changes whenever the packed bits may change
-  int64_t bytes = 0;     // total size of the model's files
+  std::string path;              // path of the packed weights
+  std::string identity;          // changes whenever the packed bits may change
+  int64_t bytes = 0;             // total size of the model's files
+  int64_t max_folder_bytes = 0;  // limit of the packed files in the folder; 0: none
 
   // Describes the weights in `files`, packed as `how` says and cached in `folder`. A file counts as
   // unchanged if its path, size, modification time and first bytes are the same. Errors name a
@@ -55,6 +56,8 @@ class PackedFile {
   absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
 };
 
+// Whether a file of this name is an unfinished packed file.
+bool IsUnfinishedPackedName(absl::string_view name);
 // Removes the unfinished files that killed processes left in this folder. Keeps those that are
 // being written, whichever process or container writes them.
 void RemoveUnfinishedPackedFiles(const std::string& folder);
@@ -67,7 +70,8 @@ class PackedFileWriter {
   static absl::StatusOr<PackedFileWriter> Create(const PackedSource& source, int max_entries);
 
   absl::Status Add(absl::string_view name, absl::Span<const std::byte> bytes);
-  // Flushes the file to the disk and moves it into place.
+  // Flushes the file to the disk and moves it into place. Then applies the folder's limit
+  // (LimitPackedFiles).
   absl::Status Finish();
 
  private:
