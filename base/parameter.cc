@@ -26,14 +26,14 @@ bool Limits::Contain(double value) const {
 }
 
 std::string AllowedBy(const Limits& limits, bool as_text) {
+  const bool has_word = *limits.word != '\0';
+  const std::string word = has_word ? absl::StrCat(limits.word, " or ") : "";
   if (limits.is_size && as_text) {
     const std::string least =
         limits.low > 1 ? absl::StrCat(", at least ", NumberText(limits.low)) : "";
-    return absl::StrCat("a size such as 512M or 2G", least);
+    return absl::StrCat(word, "a size such as 512M or 2G", least);
   }
-  const bool has_word = *limits.word != '\0';
   const double low = as_text || has_word ? limits.low : limits.unset.value_or(limits.low);
-  const std::string word = has_word ? absl::StrCat(limits.word, " or ") : "";
   if (std::isinf(low)) return absl::StrCat(word, "a number");
   if (std::isinf(limits.high)) {
     return absl::StrCat(word, limits.excludes_low ? "above " : "at least ", NumberText(low));

@@ -202,10 +202,7 @@ class EngineImpl final : public Engine {
     --num_callers_;
     return checks_done_ >= check ? integrity_ : Ended();
   }
-  void AwaitPackedWeights() override {
-    runtime_.target->AwaitPackedFile().IgnoreError();
-    if (runtime_.draft != nullptr) runtime_.draft->AwaitPackedFile().IgnoreError();
-  }
+  void AwaitPackedWeights() override { runtime_.AwaitPackedFiles(); }
   const Tokenizer& tokenizer() const override { return *runtime_.tokenizer; }
   ModelInfo target_info() const override { return runtime_.TargetInfo(options_.target); }
   std::optional<ModelInfo> draft_info() const override {
@@ -213,9 +210,7 @@ class EngineImpl final : public Engine {
   }
   DrafterKind drafter() const override { return runtime_.drafter_kind; }
   std::vector<DrafterKind> drafters() const override { return runtime_.Drafters(); }
-  std::string device_description() const override {
-    return std::string(runtime_.backend->description());
-  }
+  std::string device_description() const override { return runtime_.DeviceDescription(); }
 
  private:
   // The state of a generation that has not ended, or whose end was not reported yet.

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,7 @@ namespace fs = std::filesystem;
 
 // The file's first line. Its number changes whenever the order or meaning of the numbers changes.
 constexpr char kVersionLine[] = "tandem learned speculation 2\n";
+constexpr char kAnyVersion[] = "tandem learned speculation ";
 
 // The largest has 16,384 tokens of a head and their counts, at most 25 bytes each.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
@@ -107,6 +110,21 @@ absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file
 
 absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file) {
   return Save(file, [&](StateArchive* archive) { policy->Serialize(archive); });
+}
+
+std::vector<CachedFile> LearnedFilesIn(const std::string& folder) {
+  return CachedFilesIn(folder, [](CachedFile* file) {
+    const std::string path_name = fs::path(file->path).filename().string();
+    absl::string_view name = path_name;
+    if (!absl::ConsumePrefix(&name, "speculation-") && !absl::ConsumePrefix(&name, "head-")) {
+      return false;
+    }
+    if (!absl::ConsumeSuffix(&name, ".txt") || !absl::c_all_of(name, absl::ascii_isxdigit)) {
+      return false;
+    }
+    const absl::StatusOr<std::string> text = ReadFile(file->path, kMaxFileBytes);
+    return text.ok() && absl::StartsWith(*text, kAnyVersion);
+  });
 }
 
 LearnedSpeculation::LearnedSpeculation(std::string file, LearnedHead* head)

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "base/instant.h"
 #include "draft/policy/speculation_policy.h"
 #include "engine/learned_head.h"
+#include "model/packed_cache.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine_options.h"
 
@@ -32,6 +34,9 @@ absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file
 
 // Replaces the file atomically. Errors name it.
 absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file);
+
+// Returns the files of learned speculation in a folder, those of learned heads included.
+std::vector<CachedFile> LearnedFilesIn(const std::string& folder);
 
 // One engine's file, and the file next to it with the counts of a learned head ("head-HASH.txt"):
 // at most 16,384 token ids, with how often each was seen recently. Failures are logged as warnings

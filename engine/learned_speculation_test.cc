@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <set>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "tests/folder_testing.h"
@@ -69,6 +71,21 @@ TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
     const size_t line = good.find('\n') + 1;
     expect_refused(good.substr(0, line) + number + good.substr(good.find('\n', line)));
   }
+}
+
+TEST_F(LearnedSpeculationFiles, AreListedByNameAndContents) {
+  EXPECT_TRUE(LearnedFilesIn(Path("no such folder")).empty());
+  const char kText[] = "tandem learned speculation 1\n7\n";
+  const std::string file = Write("speculation-0123456789abcdef.txt", kText);
+  const std::string head = Write("head-0123456789abcdef.txt", kText);
+  for (const char* const other : {"speculation-notes.txt", "head-0123456789abcdef.md", "a.txt"}) {
+    Write(other, kText);
+  }
+  Write("speculation-0000000000000000.txt", "Speculation is not financial advice.\n");
+  const std::vector<CachedFile> files = LearnedFilesIn(folder_);
+  ASSERT_EQ(files.size(), 2);
+  EXPECT_EQ((std::set{files[0].path, files[1].path}), (std::set{file, head}));
+  EXPECT_EQ(files[0].bytes, sizeof(kText) - 1);
 }
 
 TEST_F(LearnedSpeculationFiles, PipesAndEndlessFilesAreRefused) {

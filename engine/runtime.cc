@@ -199,6 +199,7 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
   return {.quantized = quantized,
           .has_exact_activations = options.compute == "f32",
           .packed_folder = options.packed_weights,
+          .max_packed_bytes = options.packed_weights_bytes,
           .allowed_config_keys = options.allow_unknown_config,
           .on_packing = options.on_packing};
 }
@@ -483,6 +484,12 @@ size_t Runtime::HeadPageBytes() const {
   --without.num_layers;
   without.state_size = 0;
   return target_cache->layout().page_bytes() - without.page_bytes();
+}
+
+void Runtime::AwaitPackedFiles() const {
+  for (Transformer* const model : {target.get(), draft.get()}) {
+    if (model != nullptr) model->AwaitPackedFile().IgnoreError();
+  }
 }
 
 ModelInfo Runtime::TargetInfo(const std::string& path) const {

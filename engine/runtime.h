@@ -68,6 +68,9 @@ struct Runtime {
   // head.
   size_t HeadPageBytes() const;
 
+  std::string DeviceDescription() const { return std::string(backend->description()); }
+  // Transformer::AwaitPackedFile of each model. Thread-safe.
+  void AwaitPackedFiles() const;
   // Describe the models, which were loaded from these paths. DraftInfo is empty without a draft.
   ModelInfo TargetInfo(const std::string& path) const;
   std::optional<ModelInfo> DraftInfo(const std::string& path) const;

@@ -212,6 +212,7 @@ class Follower {
                                                   : Transformer::Quantize::kFloats,
                                      .has_exact_activations = order.at("compute") == "f32",
                                      .packed_folder = order.at("packed_weights"),
+                                     .max_packed_bytes = order.at("packed_weights_bytes"),
                                      .allowed_config_keys = order.at("allow_unknown_config"),
                                      .head_tokens = order.at("head_tokens"),
                                      .context = order.at("context"),
@@ -219,6 +220,7 @@ class Follower {
                                      .first_slot = loaded.first_slot};
     if (own_ != nullptr) {
       loading.packed_folder = own_->packed_weights;
+      loading.max_packed_bytes = own_->packed_weights_bytes;
       loading.allowed_config_keys = own_->allow_unknown_config;
     }
     ASSIGN_OR_RETURN(loaded.model, Transformer::Load(path, backend_.get(), loading));
@@ -372,6 +374,7 @@ absl::Status LeadingRank::Load(const RankModel& model) {
                    {"first_slot", model.first_slot},
                    {"compute", options_.compute},
                    {"packed_weights", options_.packed_weights},
+                   {"packed_weights_bytes", options_.packed_weights_bytes},
                    {"allow_unknown_config", options_.allow_unknown_config}};
   return group_->Send(BytesOf(order.dump()));
 }

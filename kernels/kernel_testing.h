@@ -240,7 +240,8 @@ inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, i
   auto backend = MakeCpuBackend({.num_threads = threads, .compute = compute, .isa = isa});
   TANDEM_CHECK(backend.ok());
   const bool bf16 = HasBf16Products(isa) && compute != CpuCompute::kF32;
-  const bool whole = isa.starts_with("avx512_") && compute != CpuCompute::kF32;
+  const bool whole =
+      (isa.starts_with("avx512_") || isa.starts_with("avx2")) && compute != CpuCompute::kF32;
   return {isa +
               (bf16    ? "/bf16/"
                : whole ? "/whole/"

@@ -30,6 +30,7 @@
 #include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
+#include "model/packed_cache.h"
 
 namespace tandem {
 namespace {
@@ -169,6 +170,7 @@ absl::StatusOr<PackedFile> PackedFile::Open(const PackedSource& source) {
         absl::StrCat(source.path, ": the model's files have changed since it was packed"));
   }
   RETURN_IF_ERROR(packed.CheckBytes());
+  MarkPackedUsed(source.path);
   return packed;
 }
 
@@ -198,6 +200,8 @@ absl::StatusOr<absl::Span<const std::byte>> PackedFile::Find(absl::string_view n
   if (is_there) return found->second;
   return absl::FailedPreconditionError(absl::StrCat(path_, ": has no \"", name, "\""));
 }
+
+bool IsUnfinishedPackedName(absl::string_view name) { return IsPart(name); }
 
 void RemoveUnfinishedPackedFiles(const std::string& folder) {
   std::error_code error;
@@ -414,7 +418,8 @@ absl::Status PackedFileWriter::Finish() {
   fs::rename(file_->path(), source_.path, error);
   if (error) return absl::ErrnoToStatus(error.value(), source_.path);
   folder_->Keep();
-  return file_->Close();
+  RETURN_IF_ERROR(file_->Close());
+  return LimitPackedFiles(source_.path, source_.max_folder_bytes);
 }
 
 }  // namespace tandem

@@ -30,9 +30,10 @@ namespace tandem {
 
 // The source of packed weights, and the file that caches them.
 struct PackedSource {
-  std::string path;      // path of the packed weights
-  std::string identity;  // changes whenever the packed bits may change
-  int64_t bytes = 0;     // total size of the model's files
+  std::string path;              // path of the packed weights
+  std::string identity;          // changes whenever the packed bits may change
+  int64_t bytes = 0;             // total size of the model's files
+  int64_t max_folder_bytes = 0;  // limit of the packed files in the folder; 0: none
 
   // Describes the weights in `files`, packed as `how` says and cached in `folder`. A file counts as
   // unchanged if its path, size, modification time and first bytes are the same. Errors name a
@@ -63,6 +64,8 @@ class PackedFile {
   absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
 };
 
+// Whether a file of this name is an unfinished packed file.
+bool IsUnfinishedPackedName(absl::string_view name);
 // Removes the unfinished files that killed processes left in this folder. Keeps those that are
 // being written, whichever process or container writes them.
 void RemoveUnfinishedPackedFiles(const std::string& folder);
@@ -115,8 +118,9 @@ class PackedFileWriter {
   // those before it.
   absl::StatusOr<absl::Span<std::byte>> Add(absl::string_view name, size_t bytes);
   absl::Status Add(absl::string_view name, absl::Span<const std::byte> bytes);
-  // Writes the file on a thread of low priority. A failure is logged, and then the weights stay in
-  // memory.   REQUIRES: all entries have been added.
+  // Writes the file on a thread of low priority, then applies the folder's limit
+  // (LimitPackedFiles). A failure is logged, and then the weights stay in memory.
+  // REQUIRES: all entries have been added.
   void WriteInBackground();
   // Writes what is not yet written with normal priority, and waits for it. Returns the first
   // failure to write the file. Thread-safe.

@@ -46,6 +46,7 @@ class Transformer final : public LanguageModel {
     // their first pass instead.
     std::string packed_folder{};
     int64_t min_packed_bytes = int64_t{64} << 20;
+    int64_t max_packed_bytes = 0;  // limit of the packed files in the folder; 0: none
     std::vector<std::string> allowed_config_keys{};  // ReadModelConfig's
     // Keeps only this many first rows of the head, so that a draft computes fewer logits; 0 keeps
     // all. More than the vocabulary is an error.

@@ -71,8 +71,9 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from
           ? ""
           : absl::StrCat(", rank ", options.group->rank(), " of ", options.group->world()),
       quantization.empty() ? "" : ", ", quantization);
-  ASSIGN_OR_RETURN(const PackedSource source,
+  ASSIGN_OR_RETURN(PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
+  source.max_folder_bytes = options.max_packed_bytes;
   if (source.bytes < options.min_packed_bytes) return nullptr;
   RemoveUnfinishedPackedFiles(options.packed_folder);
   const auto load_mapped = [&]() -> absl::StatusOr<std::unique_ptr<Transformer>> {

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
 
@@ -130,6 +131,9 @@ TEST(CommandLine, NamesTheOptionThatTheEngineRefuses) {
   EXPECT_THAT(error({"--target", target, "--draft", "self:q8_0", "--draft-quantize", "q4_0"}),
               HasSubstr("error: --draft-quantize: found q4_0, allowed: auto and none"));
   EXPECT_THAT(error({"--target", target, "--kv-memory", "1"}), HasSubstr("error: --kv-memory: "));
+  EXPECT_THAT(
+      error({"--target", target, "--packed-weights-size", "0"}),
+      HasSubstr("error: --packed-weights-size: must be none or a size such as 512M or 2G, got 0"));
 }
 
 TEST(CommandLine, LimitsThreadsToProcessors) {

@@ -69,7 +69,7 @@ def problems(name, counts):
             found.append(f"{name}: {form}: no product of {ROWS} rows was found")
             continue
         ratio = counts[form].ratio()
-        # Without an instruction for unsigned times signed bytes, there is no multiplication to count.
+        # Some products widen bytes first, so that they have none of these multiplications.
         if counts[form].multiplications > 0 and ratio > limits[form]:
             found.append(f"{name}: {form}: {ratio:.2f} vectors on the stack for each "
                          f"multiplication, allowed: at most {limits[form]}")

@@ -32,6 +32,7 @@ Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);
 Command AddQuantizeCommand(CLI::App* program);
 Command AddKvStoreCommand(CLI::App* program);
+Command AddCacheCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

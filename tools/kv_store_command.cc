@@ -1,5 +1,4 @@
 // tandem kv-store: lists and removes the pages in a folder of --kv-store.
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,22 +7,18 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "kvstore/lmdb_store.h"
+#include "kvstore/page_store.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/kv_store_listing.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
 #include "tools/standard_streams.h"
-#include "tools/table.h"
 
 namespace tandem {
 namespace {
-
-// How many of a pool's 64 digits tables show.
-constexpr size_t kShownDigits = 16;
 
 struct KvStoreCommandFlags {
   std::string folder;
@@ -54,48 +49,25 @@ absl::StatusOr<int64_t> Remove(const KvStoreCommandFlags& flags, PageStore* stor
     ASSIGN_OR_RETURN(num_removed, store->RemovePool(pool));
   }
   if (flags.days.has_value()) {
-    ASSIGN_OR_RETURN(const int64_t old,
-                     store->RemoveOlderThan(absl::Now() - *flags.days * absl::Hours(24)));
+    ASSIGN_OR_RETURN(const int64_t old, store->RemoveOlderThan(DaysAgo(*flags.days)));
     num_removed += old;
   }
   return num_removed;
 }
 
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M", time, absl::LocalTimeZone());
-}
-
 absl::Status Run(const KvStoreCommandFlags& flags) {
-  if (!HasLmdbStore(flags.folder)) {
-    return absl::NotFoundError(absl::StrCat(flags.folder, ": must be a folder of --kv-store"));
-  }
-  ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenLmdbStore({.folder = flags.folder}));
+  ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenStore(flags.folder));
   ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));
   ASSIGN_OR_RETURN(const std::vector<PoolInfo> pools, store->Pools());
   if (flags.json) {
-    nlohmann::json json = {{"removed", num_removed}, {"pools", nlohmann::json::array()}};
-    for (const PoolInfo& pool : pools) {
-      json["pools"].push_back({{"pool", HexOf(pool.id)},
-                               {"pages", pool.pages},
-                               {"bytes", pool.bytes},
-                               {"hits", pool.hits},
-                               {"last_used", absl::FormatTime(pool.last_used)},
-                               {"tokens_per_second", pool.tokens_per_second},
-                               {"description", pool.description}});
-    }
+    const nlohmann::json json = {{"removed", num_removed}, {"pools", PoolsJson(pools)}};
     return Print(OneLine(json) + "\n");
   }
   std::string text;
   if (!flags.pool.empty() || flags.days.has_value()) {
     absl::StrAppend(&text, "removed ", num_removed, num_removed == 1 ? " page\n" : " pages\n");
   }
-  Table table({"pool", "pages", "MiB", "hits", "last used", "of"});
-  for (const PoolInfo& pool : pools) {
-    table.AddRow({HexOf(pool.id).substr(0, kShownDigits), absl::StrCat(pool.pages),
-                  absl::StrCat((pool.bytes + (1 << 20) - 1) >> 20), absl::StrCat(pool.hits),
-                  TimeText(pool.last_used), pool.description});
-  }
-  absl::StrAppend(&text, pools.empty() ? "no pages\n" : table.ToText());
+  absl::StrAppend(&text, PoolsText(pools));
   return Print(text);
 }
 

@@ -51,9 +51,11 @@ struct EngineOptions {
   int chunk_tokens = 0;        // 0: 1024 on a CUDA device, else 256
   bool prefix_cache = true;    // keep pages of prompts for later requests
   // Folder for packed weights, which are kept if the backend uses host memory, and for what
-  // speculation has learned (engine/learned_speculation.h). Empty: nothing is kept. Unused files
-  // are not removed automatically.
+  // speculation has learned (engine/learned_speculation.h). Empty: nothing is kept.
   std::string packed_weights{};
+  // Limit of the packed weights in that folder. After a file was written, the least recently used
+  // others are removed. 0: no limit.
+  int64_t packed_weights_bytes = int64_t{20} << 30;
   // kv_store, kv_transfer and kv_events require the prefix cache. Empty turns each off.
   std::string kv_store{};  // docs/kv_store.md
   int64_t kv_store_bytes = int64_t{10} << 30;

@@ -134,6 +134,11 @@ void VisitEngineOptions(const Visitor& visit) {
                   "starts are fast, and what speculation has learned; none turns it off",
                   "packed/ next to fetched models"},
         &O::packed_weights);
+  visit(Parameter{"packed_weights_bytes", "--packed-weights-size", "SIZE",
+                  "Maximum size of the packed weights in that folder; the least recently used are "
+                  "removed first. none for no limit"},
+        &O::packed_weights_bytes,
+        Limits{.low = 1, .unset = kNone, .word = "none", .is_size = true});
   visit(Parameter{"allow_unknown_config", "--allow-unknown-config", "KEY",
                   "Ignore this unknown key of config.json, although it might change the result; "
                   "may be given again"},

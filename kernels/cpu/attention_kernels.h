@@ -30,11 +30,15 @@ void ForGroup(int first, int count, const F& f) {
   if (count == kMost) return f(first, std::integral_constant<int, kMost>());
   if constexpr (kMost > 1) ForGroup<kMost - 1>(first, count, f);
 }
-// Calls f for each group of kMost of `num_vectors` vectors. The last group may be smaller.
+// Calls f for groups of at most kMost of `num_vectors` vectors. They are shared out evenly, because
+// a group of few vectors has too few sums to hide the latency of multiply-adds.
 template <int kMost, class F>
 void ForGroups(int num_vectors, const F& f) {
-  for (int first = 0; first < num_vectors; first += kMost) {
-    ForGroup<kMost>(first, num_vectors - first < kMost ? num_vectors - first : kMost, f);
+  const int num_groups = (num_vectors + kMost - 1) / kMost;
+  for (int first = 0, left = num_groups; left > 0; --left) {
+    const int count = (num_vectors - first + left - 1) / left;
+    ForGroup<kMost>(first, count, f);
+    first += count;
   }
 }
 
@@ -87,8 +91,8 @@ template <class Kv>
 void PackQueries(const AttendState& s) {
   constexpr int kStep = Kv::kPerWord / Kv::kParts;  // elements of a query in a factor
   float* packed = s.queries;
-  for (int first = 0; first < s.num_vectors; first += kScoreRows) {
-    const int count = s.num_vectors - first < kScoreRows ? s.num_vectors - first : kScoreRows;
+  ForGroups<kScoreRows>(s.num_vectors, [&](int first, auto constant) {
+    const int count = constant();
     for (int r = 0; r < count; ++r) {
       const float* query =
           s.task->queries + s.row(first + r) * s.task->query_stride + s.column(first + r);
@@ -98,7 +102,7 @@ void PackQueries(const AttendState& s) {
       }
     }
     packed += count * s.head_dim;
-  }
+  });
 }
 
 // ---- Softmax ----

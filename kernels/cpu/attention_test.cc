@@ -2,6 +2,7 @@
 // nothing else in the pass.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "kernels/attention_testing.h"
@@ -86,7 +87,8 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
                           {4, 2, 24, 0, KvDType::kF32, 0.0f, 1},
                           {6, 2, 10, 5, KvDType::kF32, 0.5f, 1},
                           {9, 3, 50, 33, KvDType::kF32, 0.0f, 90},
-                          {4, 1, 128, 0, KvDType::kF32, 0.0f, 290}};
+                          {4, 1, 128, 0, KvDType::kF32, 0.0f, 290},
+                          {1, 1, 514, 0}};
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (Shape shape : shapes) {
       for (const int length : {1, 2, 31, 32, 33, 64, 100, 300}) {
@@ -231,6 +233,25 @@ TEST_P(AttentionOf, OutputsAreBoundedByTheValuesForScoresOfAnySize) {
         for (int c = 0; c < out.cols(); ++c) {
           ASSERT_LE(std::abs(out.at(r, c)), 1.01 * largest) << test.label << " factor " << factor;
         }
+      }
+    }
+  }
+}
+
+// Instruction sets form the sums of integers in other ways, but the sums are exact.
+TEST(Int8Attention, HasTheSameBitsWithEveryInstructionSetThatRounds) {
+  for (const Shape shape : {Shape{4, 2, 24, 0, KvDType::kInt8},
+                            {6, 2, 10, 5, KvDType::kInt8},
+                            {14, 2, 64, 0, KvDType::kInt8},
+                            {1, 1, 512, 40, KvDType::kInt8}}) {
+    for (const int length : {1, 33, 300}) {
+      World world(shape, {length}, 16, NAN);
+      std::optional<TestMatrix> expected;
+      for (TestBackend& test : OneOfEachIsa(KvDType::kInt8)) {
+        if (!test.rounds_to_int16) continue;
+        const TestMatrix out = world.AttendLast(*test.backend, std::min(length, 20));
+        if (!expected.has_value()) expected = out;
+        EXPECT_TRUE(out.SameBits(*expected)) << test.label << " of " << length;
       }
     }
   }

@@ -83,7 +83,7 @@ struct BlockFormat : DotProduct {
                                                                   : kLayout.zero;
   static constexpr int kLargest = std::max(kCentre, (1 << kLayout.bits) - 1 - kCentre);
   static_assert(!kSumsPairs || kLargest * 127 * 2 * kGroupSteps / kLayout.halves() < 32768);
-  // What is added to the sums: kCorrection times the activations.
+  // kCorrection times the activations is added to the sums.
   static constexpr int kCorrection = kIsSigned ? 0 : kCentre - kLayout.zero;
   // The scales of 16 outputs from `lane` on.
   static GroupScales Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
@@ -164,7 +164,7 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
 // Multiplies the integers of a group, or of half of one, by those of the rows.
 //   w: the group, at the slice's first word; ahead: the lines to prefetch in the slice
 //
-// Sums are pinned: GCC 12 and clang 14 would turn the chains into trees, or move them behind other
+// Sums are pinned: GCC 12 and clang 14 would turn the chains into trees, or move them after other
 // rows' products, and spill all activations and weights of the group.
 template <typename Format, int kRows, int kHalf, int kVectors = SliceVectors(kRows)>
 inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
@@ -325,7 +325,7 @@ inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
     nothing = Add(nothing, Mul(value[i], Zero()));
   }
   const float largest = Largest(most);
-  const float not_finite = Sum(nothing);
+  const float not_finite = IsNan(nothing) == 0 ? 0.0f : Sum(nothing);
   const bool any = not_finite == 0.0f && largest >= kNoActivation;
   const Floats inverse = Splat(any ? 127.0f / largest : 0.0f);
   out->scale = any ? largest / 127.0f : not_finite;

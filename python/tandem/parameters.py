@@ -49,6 +49,7 @@ class EngineParams(TypedDict, total=False):
     chunk_tokens: int  # 0: as many as suit the device
     prefix_cache: bool
     packed_weights: str
+    packed_weights_bytes: int  # limit of that folder; 0: none
     kv_store: str  # folder for pages of both caches; "": none
     kv_store_bytes: int
     kv_transfer: str  # HOST:PORT for exchanging pages with other workers; "": none

@@ -80,7 +80,7 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
 // Files that make time stamps for people, such as the creation time of an answer, or that give a
 // model the date.
 constexpr std::array<std::string_view, 8> kTimeStampFiles = {
-    "tools/kv_store_command.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
+    "tools/kv_store_listing.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc", "server/api/service.cc",
     "tools/conversation.cc",     "kvevents/cache_events.cc"};
 

@@ -1,9 +1,5 @@
-// Attention over an int8 cache by dot products of integers. Include it after simd_avx512.h.
-//
-// Each query is rounded to integers of 16 bits times its own scale, and so are the weights of each
-// tile. Their high and low bytes are multiplied separately and summed exactly, so only the few
-// operations on the sums round. The weights of positions that are not seen are 0, and so are the
-// products: bytes are never NaN.
+// Attention over an int8 cache by dot products of bytes (int8_attention.h): the high and the low
+// bytes of queries and weights are multiplied separately. Include it after simd_avx512.h.
 #ifndef TANDEM_KERNELS_CPU_ISA_INT8_ATTENTION_AVX512_H_
 #define TANDEM_KERNELS_CPU_ISA_INT8_ATTENTION_AVX512_H_
 
@@ -11,7 +7,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/int8_attention.h"
 
 namespace tandem {
 namespace {
@@ -30,24 +26,10 @@ struct VnniDot {
 
 namespace {
 
-inline constexpr int kPlanes = 2;                    // low bytes, high bytes
-inline constexpr float kMaxQuery = 127.0f * 256.0f;  // high bytes from -127 to 127
-// The largest integer weight. Weights are not negative.
-inline constexpr float kMaxWeight = 65535.0f;
-// The slack of SoftmaxTile: weights are at most e^kIntegerSlack.
-inline constexpr float kIntegerSlack = 1.0f;
-// If all elements of a query, or all scales of values, are smaller than this, they count as zeros:
-// their inverse might be infinite.
-inline constexpr float kNothing = 0x1p-100f;
+inline constexpr int kPlanes = kQueryWords;  // low bytes, high bytes
 // Query vectors that are processed at once: 4 vectors * 2 planes * 2 halves of a tile (or slices of
 // 16 dimensions) are 16 sums.
 inline constexpr int kDotVectors = 4;
-
-struct Int8DotKv {
-  static constexpr KvDType kDType = KvDType::kInt8;
-  static constexpr int kPerWord = 4;
-  static constexpr bool kWidens = false;
-};
 
 // The constants of a query, which follow the words of its group's queries.
 struct QueryEnd {
@@ -57,37 +39,18 @@ struct QueryEnd {
   float scale;
 };
 
-// The queries of the group of `count` vectors that starts at `first`: [words of a key, count,
-// kPlanes], then [count] QueryEnd.
-inline uint32_t* GroupQueries(const AttendState& s, int first) {
-  return reinterpret_cast<uint32_t*>(s.queries + static_cast<int64_t>(first) * s.padded_dim);
-}
-inline QueryEnd* QueryEnds(const AttendState& s, int first, int count) {
-  const int words = KvElementWords(KvDType::kInt8, s.head_dim);
-  return reinterpret_cast<QueryEnd*>(GroupQueries(s, first) + words * count * kPlanes);
-}
-
 // Rounds to integers, which are in the low bits of the result.
 inline __m512i RoundToBits(Floats x) { return _mm512_castps_si512(Add(x, Splat(0x1.8p23f))); }
 
-// Rounds a query to integers.   words: the query's first word; its words are `stride` apart
 inline void PackQuery(const float* query, int head_dim, uint32_t* words, int stride,
                       QueryEnd* end) {
-  Floats most = Zero();
-  Floats nothing = Zero();  // sums of 0 * x: 0, or NaN if an x is not finite
-  for (int d = 0; d < head_dim; d += kLanes) {
-    const Floats x = LoadPart(query + d, head_dim - d < kLanes ? head_dim - d : kLanes);
-    most = Max(most, Max(x, Sub(Zero(), x)));
-    nothing = Add(nothing, Mul(x, Zero()));
-  }
-  const float largest = Largest(most);
-  const float not_finite = Sum(nothing);
-  const bool any = not_finite == 0.0f && largest >= kNothing;
-  const Floats inverse = Splat(any ? kMaxQuery / largest : 0.0f);
+  const QueryScale scale = QueryScaleOf(query, head_dim);
+  const Floats inverse = Splat(scale.inverse);
   __m512i sums[kPlanes] = {};
   for (int d = 0; d < head_dim; d += kLanes) {
     const Floats x = LoadPart(query + d, head_dim - d < kLanes ? head_dim - d : kLanes);
-    const __m512i bits = any ? RoundToBits(Mul(x, inverse)) : _mm512_setzero_si512();
+    const __m512i bits =
+        scale.inverse != 0.0f ? RoundToBits(Mul(x, inverse)) : _mm512_setzero_si512();
     const __m512i number = _mm512_srai_epi32(_mm512_slli_epi32(bits, 16), 16);
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(number, _mm512_set1_epi32(128)), 8);
     const __m512i planes[kPlanes] = {_mm512_sub_epi32(number, _mm512_slli_epi32(high, 8)), high};
@@ -104,20 +67,12 @@ inline void PackQuery(const float* query, int head_dim, uint32_t* words, int str
   for (int plane = 0; plane < kPlanes; ++plane) {
     end->first[plane] = -128 * _mm512_reduce_add_epi32(sums[plane]);
   }
-  end->scale = any ? largest / kMaxQuery : not_finite;
+  end->scale = scale.scale;
 }
 
 template <>
 inline void PackQueries<Int8DotKv>(const AttendState& s) {
-  for (int first = 0; first < s.num_vectors; first += kDotVectors) {
-    const int count = s.num_vectors - first < kDotVectors ? s.num_vectors - first : kDotVectors;
-    for (int r = 0; r < count; ++r) {
-      const float* query =
-          s.task->queries + s.row(first + r) * s.task->query_stride + s.column(first + r);
-      PackQuery(query, s.head_dim, GroupQueries(s, first) + r * kPlanes, count * kPlanes,
-                QueryEnds(s, first, count) + r);
-    }
-  }
+  PackIntegerQueries<kDotVectors, QueryEnd>(s);
 }
 
 // 256 * high + low, rounded once.
@@ -129,7 +84,7 @@ template <int kVectors>
 void ScoreIntegers(const AttendState& s, const Tile& tile, int first_vector) {
   const int words = KvElementWords(KvDType::kInt8, s.head_dim);
   const uint32_t* query = GroupQueries(s, first_vector);
-  const QueryEnd* ends = QueryEnds(s, first_vector, kVectors);
+  const QueryEnd* ends = QueryEnds<QueryEnd>(s, first_vector, kVectors);
   __m512i sum[kVectors][kPlanes][kHalves];
 #pragma GCC unroll 4
   for (int r = 0; r < kVectors; ++r) {
@@ -172,34 +127,8 @@ void ScoreIntegers(const AttendState& s, const Tile& tile, int first_vector) {
   }
 }
 
-// The integer weights of a tile, in words: kAttendTile low bytes, kAttendTile high bytes, and the
-// value of the integer 1.
+// The words of a plane of weights. The low bytes come first.
 inline constexpr int kPlaneWords = kAttendTile / 4;
-inline constexpr int kWeightStep = kPlanes * kPlaneWords;
-
-// The factors that turn weights times the scales of their values into integers.
-struct IntegerWeights {
-  Floats factors[kHalves];
-  float step;  // the value of the integer 1; NaN if a scale is NaN
-};
-
-inline IntegerWeights IntegerWeightsOf(const AttendState& s, IndexRange lanes) {
-  IntegerWeights whole;
-  Floats most = Zero();
-  uint32_t is_nan = 0;
-  for (int h = 0; h < kHalves; ++h) {
-    whole.factors[h] = KeepOfHalf(Load(s.value_scales + h * kLanes), h, lanes, 0.0f);
-    most = Max(whole.factors[h], most);
-    is_nan |= IsNan(whole.factors[h]);
-  }
-  constexpr float kLargestExp = 2.7182820f;  // e^kIntegerSlack
-  const float largest = kLargestExp * Largest(most);
-  const bool any = largest >= kNothing;
-  const Floats inverse = Splat(any ? kMaxWeight / largest : 0.0f);
-  for (int h = 0; h < kHalves; ++h) whole.factors[h] = Mul(whole.factors[h], inverse);
-  whole.step = is_nan != 0 ? __builtin_nanf("") : any ? largest / kMaxWeight : 0.0f;
-  return whole;
-}
 
 inline void StoreIntegerWeights(const Floats* weights, const IntegerWeights& whole, float* out) {
   // The order that takes the low 16 bits of each lane.
@@ -213,18 +142,6 @@ inline void StoreIntegerWeights(const Floats* weights, const IntegerWeights& who
   _mm256_storeu_si256(planes, _mm512_cvtepi16_epi8(numbers));
   _mm256_storeu_si256(planes + 1, _mm512_cvtepi16_epi8(_mm512_srli_epi16(numbers, 8)));
   out[kWeightStep] = whole.step;
-}
-
-inline void WeighIntegers(const AttendState& s, int first) {
-  const bool all_see = s.AllSee(first);
-  IntegerWeights whole = IntegerWeightsOf(s, {0, all_see ? kAttendTile : 0});
-  for (int vector = 0; vector < s.num_vectors; ++vector) {
-    const IndexRange lanes = all_see ? IndexRange{0, kAttendTile} : VisibleLanes(s, vector, first);
-    Floats weights[kHalves] = {Zero(), Zero()};
-    if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes, kIntegerSlack, weights);
-    if (!all_see) whole = IntegerWeightsOf(s, lanes);
-    StoreIntegerWeights(weights, whole, s.scores + vector * kAttendTile);
-  }
 }
 
 // The place of the interleaved values, after those that GatherWords may have written: word d of row
@@ -316,7 +233,7 @@ template <>
 inline void AttendTile<Int8DotKv, Int8DotKv>(const AttendState& s, int first, const Tile& tile) {
   ForGroups<kDotVectors>(s.num_vectors,
                          [&](int vector, auto count) { ScoreIntegers<count()>(s, tile, vector); });
-  WeighIntegers(s, first);
+  WeighIntegers(s, first, StoreIntegerWeights);
   InterleaveValues(s, tile);
   ForGroups<kDotVectors>(s.num_vectors, [&](int vector, auto count) {
     int d = 0;

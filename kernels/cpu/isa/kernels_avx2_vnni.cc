@@ -1,5 +1,6 @@
 #include "kernels/cpu/isa/simd_avx2.h"
 // The SIMD vocabulary above must be included first.
+#include "kernels/cpu/isa/int8_attention_avx2.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace tandem {
@@ -17,6 +18,7 @@ struct VnniDot {
 
 }  // namespace
 
-constinit const CpuKernels kAvx2VnniKernels = MakeKernelTable<VnniDot>("avx2_vnni");
+constinit const CpuKernels kAvx2VnniKernels =
+    WithInt8Attention(MakeKernelTable<VnniDot>("avx2_vnni"));
 
 }  // namespace tandem
