@@ -100,6 +100,12 @@ absl::Status RemoveCachedFile(const CachedFile& file) {
 
 void MarkPackedUsed(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 
+absl::Status CheckPackedSize(const std::string& path, int64_t bytes, int64_t max_bytes) {
+  if (max_bytes == 0 || bytes <= max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("packed_weights_size: must be at least ", bytes,
+                                                   " to keep ", path, ", got ", max_bytes));
+}
+
 absl::Status LimitPackedFiles(const std::string& newest, int64_t max_bytes) {
   if (max_bytes == 0) return absl::OkStatus();
   std::vector<CachedFile> files = PackedFilesIn(fs::path(newest).parent_path().string());
@@ -107,11 +113,11 @@ absl::Status LimitPackedFiles(const std::string& newest, int64_t max_bytes) {
   int64_t bytes = 0;
   for (const CachedFile& file : files) {
     bytes += file.bytes;
-    if (file.path != newest || file.bytes <= max_bytes) continue;
+    if (file.path != newest) continue;
+    const absl::Status fits = CheckPackedSize(newest, file.bytes, max_bytes);
+    if (fits.ok()) continue;
     RemoveCachedFile(file).IgnoreError();
-    return absl::ResourceExhaustedError(absl::StrCat("packed_weights_size: must be at least ",
-                                                     file.bytes, " to keep ", newest, ", got ",
-                                                     max_bytes));
+    return fits;
   }
   for (const CachedFile& file : files) {
     if (bytes <= max_bytes) break;

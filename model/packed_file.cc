@@ -261,6 +261,8 @@ absl::StatusOr<std::unique_ptr<PackedFileWriter>> PackedFileWriter::Create(
   std::unique_ptr<PackedFileWriter> writer(new PackedFileWriter(
       source, max_entries, std::move(folder), std::move(file), std::move(turn)));
   writer->capacity_ = writer->size_ + PaddedSize(source.identity.size()) + max_bytes;
+  RETURN_IF_ERROR(CheckPackedSize(source.path, static_cast<int64_t>(writer->capacity_),
+                                  source.max_folder_bytes));
   // From here on buffers are aligned to huge pages. Files that are mapped in their place are, too.
   constexpr size_t kLeastBytes = size_t{2} << 20;
   ASSIGN_OR_RETURN(writer->image_, backend->Allocate(std::max(writer->capacity_, kLeastBytes)));

@@ -211,12 +211,11 @@ TEST_F(PackedWeights, ReplaceTheLeastRecentlyUsedIfTheFolderHasALimit) {
   // A file larger than the limit is not kept, and leaves the others.
   const fs::path second = Kept();
   LogCapture log;
-  ExpectSameLogits(*Load(model, {}, folder_, bytes - 1), *Load(model));
+  ExpectSameLogits(*Load(model, {}, folder_, 1000), *Load(model));
   EXPECT_EQ(Kept(), second);
-  EXPECT_THAT(log.text(),
-              HasSubstr(absl::StrCat("warning packed weights are not cached: "
-                                     "packed_weights_size: must be at least ",
-                                     bytes, " to keep ", first.string(), ", got ", bytes - 1)));
+  EXPECT_THAT(log.text(), HasSubstr("warning packed weights are not cached: packed_weights_size: "
+                                    "must be at least "));
+  EXPECT_THAT(log.text(), HasSubstr(absl::StrCat(" to keep ", first.string(), ", got 1000")));
 }
 
 TEST_F(PackedWeights, SmallModelsAreNotKept) {
