@@ -42,7 +42,7 @@ void MarkPackedUsed(const std::string& path);
 // keep its contents. RESOURCE_EXHAUSTED if `newest` is larger itself: then it is removed, and no
 // other file.
 absl::Status LimitPackedFiles(const std::string& newest, int64_t max_bytes);
-// RESOURCE_EXHAUSTED if a packed file of `bytes` is larger than the limit; 0 is no limit.
+// RESOURCE_EXHAUSTED if a packed file of `bytes` is larger than the limit; 0 means without a limit.
 absl::Status CheckPackedSize(const std::string& path, int64_t bytes, int64_t max_bytes);
 
 }  // namespace tandem
