@@ -166,7 +166,7 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
 //
 // Sums are pinned: GCC 12 and clang 14 would turn the chains into trees, or move them after other
 // rows' products, and spill all activations and weights of the group.
-template <typename Format, int kRows, int kHalf, int kVectors = SliceVectors(kRows)>
+template <typename Format, int kRows, int kHalf, bool kFetches, int kVectors = SliceVectors(kRows)>
 inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
                          const std::byte* ahead, Words (&sum)[kRows][kVectors]) {
   constexpr BlockLayout kLayout = Format::kLayout;
@@ -176,7 +176,8 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
   for (int i = 0; i < kSteps; ++i) {
     const int step = kHalf * kSteps + i;
 #pragma GCC unroll 8
-    for (int line = step * kLines / kGroupSteps; line < (step + 1) * kLines / kGroupSteps; ++line) {
+    for (int line = step * kLines / kGroupSteps;
+         kFetches && line < (step + 1) * kLines / kGroupSteps; ++line) {
       FetchNear(ahead + 64 * line);
     }
     Words numbers[kVectors];
@@ -209,14 +210,14 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
 
 // Adds the products of a slice of a group, or of half of one, to the totals of the slice's outputs.
 //   lane: the slice's first output; sums: the totals of all outputs of the panel
-template <typename Format, int kRows, int kHalf>
+template <typename Format, int kRows, int kHalf, bool kFetches>
 [[gnu::always_inline]] inline void AddHalf(const std::byte* unit, const std::byte* group, int lane,
                                            const ActivationGroup* activations,
                                            const std::byte* ahead, float* sums) {
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kUnitGroups = Format::kLayout.unit_groups();
   Words sum[kRows][kVectors];
-  MultiplyHalf<Format, kRows, kHalf>(group + lane * 4, activations, ahead, sum);
+  MultiplyHalf<Format, kRows, kHalf, kFetches>(group + lane * 4, activations, ahead, sum);
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const int first = lane + v * kLanes;
@@ -231,21 +232,23 @@ template <typename Format, int kRows, int kHalf>
 }
 
 // sums += the rows' products with the groups of one unit.
-//   activations: [kRows, unit_groups]; distance: how many bytes ahead it prefetches, or 0;
+//   activations: [kRows, unit_groups]; kFetches: whether it prefetches kNearFetchBytes ahead;
 //   sums: [kRows, 64]
-template <typename Format, int kRows>
+template <typename Format, int kRows, bool kFetches>
 void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int groups,
-                  ptrdiff_t distance, float* sums) {
+                  float* sums) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kVectors = SliceVectors(kRows);
-  for (int line = 0; line < kLayout.head_bytes(); line += 64) FetchNear(unit + distance + line);
+  for (int line = 0; kFetches && line < kLayout.head_bytes(); line += 64) {
+    FetchNear(unit + kNearFetchBytes + line);
+  }
   const std::byte* group = unit + kLayout.head_bytes();
   for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations) {
-    const std::byte* ahead = group + distance;
+    const std::byte* ahead = group + kNearFetchBytes;
     for (int lane = 0; lane < kPanelOutputs; lane += kVectors * kLanes) {
-      AddHalf<Format, kRows, 0>(unit, group, lane, activations, ahead, sums);
+      AddHalf<Format, kRows, 0, kFetches>(unit, group, lane, activations, ahead, sums);
       if constexpr (kLayout.halves() == 2) {
-        AddHalf<Format, kRows, 1>(unit, group, lane, activations, ahead, sums);
+        AddHalf<Format, kRows, 1, kFetches>(unit, group, lane, activations, ahead, sums);
       }
       ahead += 64 * SliceLines<Format, kVectors>();
     }
@@ -253,17 +256,17 @@ void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int
 }
 
 using UnitFunction = void (*)(const std::byte* unit, const ActivationGroup* activations, int groups,
-                              ptrdiff_t distance, float* sums);
+                              float* sums);
 
 template <typename Format, int kRows>
-UnitFunction UnitFunctionFor(int rows) {
+UnitFunction UnitFunctionFor(int rows, bool fetches) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return UnitFunctionFor<Format, kRows - 1>(rows);
+    if (rows < kRows) return UnitFunctionFor<Format, kRows - 1>(rows, fetches);
   }
-  return MultiplyUnit<Format, kRows>;
+  return fetches ? MultiplyUnit<Format, kRows, true> : MultiplyUnit<Format, kRows, false>;
 }
 
-// Calls multiply(unit, activations, groups, distance) for each unit of a panel. The arguments are
+// Calls multiply(unit, activations, groups, fetches) for each unit of a panel. The arguments are
 // those of MultiplyUnit, for the rows from `first_row` on.
 //   fetch_end: the end of the bytes to prefetch
 template <typename Format, typename MultiplyRows>
@@ -276,7 +279,7 @@ inline void ForEachUnit(const ProductTask& task, const std::byte* panel, int fir
   for (int first = 0; first < task.num_steps; first += kUnitGroups) {
     const int left = task.num_steps - first;
     const int groups = left < kUnitGroups ? left : kUnitGroups;
-    multiply(panel, x, groups, panel + kNearFetchBytes < fetch_end ? kNearFetchBytes : 0);
+    multiply(panel, x, groups, panel + kNearFetchBytes < fetch_end);
     x += static_cast<size_t>(task.num_rows) * kUnitGroups;
     panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
   }
@@ -291,18 +294,18 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
   const int small = num_rows / row_groups;           // rows in a group of rows
   const int larger = num_rows - small * row_groups;  // groups with one row more, which come first
   std::fill_n(sums, static_cast<size_t>(num_rows) * kPanelOutputs, 0.0f);
-  ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
-                      [&](const std::byte* unit, const ActivationGroup* activations, int groups,
-                          ptrdiff_t distance) {
-                        float* row_sums = sums;
-                        for (int i = 0; i < row_groups; ++i) {
-                          const int size = small + (i < larger ? 1 : 0);
-                          UnitFunctionFor<Format, kMaxGroupRows>(size)(
-                              unit, activations, groups, i == 0 ? distance : 0, row_sums);
-                          activations += static_cast<size_t>(size) * Format::kLayout.unit_groups();
-                          row_sums += size * kPanelOutputs;
-                        }
-                      });
+  ForEachUnit<Format>(
+      task, panel, rows.begin, fetch_end,
+      [&](const std::byte* unit, const ActivationGroup* activations, int groups, bool fetches) {
+        float* row_sums = sums;
+        for (int i = 0; i < row_groups; ++i) {
+          const int size = small + (i < larger ? 1 : 0);
+          UnitFunctionFor<Format, kMaxGroupRows>(size, i == 0 && fetches)(unit, activations, groups,
+                                                                          row_sums);
+          activations += static_cast<size_t>(size) * Format::kLayout.unit_groups();
+          row_sums += size * kPanelOutputs;
+        }
+      });
 }
 
 // Rounds to the nearest integer, ties to even. REQUIRES: |x| < 2^22.

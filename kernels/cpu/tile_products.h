@@ -53,7 +53,7 @@ const std::byte* NumbersAsBytes(const std::byte* group, int half, std::byte* exp
 // The same as MultiplyUnit, for any number of rows.
 template <typename Format>
 void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activations, int groups,
-                         int num_rows, ptrdiff_t distance, float* sums) {
+                         int num_rows, bool fetches, float* sums) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kSteps = kGroupSteps / kLayout.halves();
   constexpr size_t kRowBytes = sizeof(ActivationGroup) * kLayout.unit_groups();
@@ -62,8 +62,8 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
   const std::byte* group = unit + kLayout.head_bytes();
   int configured = 0;
   for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations) {
-    for (int line = 0; distance != 0 && line < kLayout.group_bytes(); line += 64) {
-      FetchNear(group + distance + line);
+    for (int line = 0; fetches && line < kLayout.group_bytes(); line += 64) {
+      FetchNear(group + kNearFetchBytes + line);
     }
     for (int half = 0; half < kLayout.halves(); ++half) {
       const std::byte* const numbers = NumbersAsBytes<Format>(group, half, expanded);
@@ -99,12 +99,12 @@ template <typename Format>
 void MultiplyTilePanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                        const std::byte* fetch_end, float* sums) {
   std::fill_n(sums, static_cast<size_t>(rows.end - rows.begin) * kPanelOutputs, 0.0f);
-  ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
-                      [&](const std::byte* unit, const ActivationGroup* activations, int groups,
-                          ptrdiff_t distance) {
-                        MultiplyUnitByTiles<Format>(unit, activations, groups,
-                                                    rows.end - rows.begin, distance, sums);
-                      });
+  ForEachUnit<Format>(
+      task, panel, rows.begin, fetch_end,
+      [&](const std::byte* unit, const ActivationGroup* activations, int groups, bool fetches) {
+        MultiplyUnitByTiles<Format>(unit, activations, groups, rows.end - rows.begin, fetches,
+                                    sums);
+      });
 }
 
 }  // namespace
