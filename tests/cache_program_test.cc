@@ -86,6 +86,13 @@ TEST_F(CacheProgram, ListsFilesWithTheirSizeUseAndModel) {
   }
   EXPECT_THAT(table.out, HasSubstr("\n4 files, 0.002 MB\n"));
   EXPECT_THAT(RunProgram({"cache", "--packed-weights", folder_}).out, HasSubstr("1 file, "));
+  // Files of learned state are many and small.
+  Write("packed/speculation-1123456789abcdef.txt", "tandem learned speculation 2\n");
+  const std::string many = RunProgram({"cache"}).out;
+  EXPECT_THAT(many, HasSubstr("2 files"));
+  EXPECT_THAT(many, testing::Not(HasSubstr(learned_)));
+  EXPECT_THAT(many, HasSubstr("\n5 files, "));
+  EXPECT_EQ(RunJson({"cache"})["files"].size(), 5);
 }
 
 TEST_F(CacheProgram, PrunesByAgeAndSizeTheLeastRecentlyUsedFirst) {

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -157,7 +158,17 @@ absl::Status List(const CacheFlags& flags) {
                      models.ok() ? absl::StrCat(", and no fetched models in ", *models) : "", "\n");
   } else {
     Table table({"kind", "MB", "last used", "of", "path"});
+    // A pair leaves two small files of learned state for each set of options: one row for all.
+    std::vector<Entry> learned;
+    absl::c_copy_if(entries, std::back_inserter(learned),
+                    [](const Entry& entry) { return entry.kind == kLearned; });
     for (const auto& [kind, file] : entries) {
+      if (kind == kLearned && learned.size() > 1) {
+        if (file.path != learned.back().file.path) continue;  // the last used
+        table.AddRow({kLearned, ThreeDigits(static_cast<double>(BytesOf(learned)) * 1e-6),
+                      TimeText(file.last_used), absl::StrCat(learned.size(), " files"), folder});
+        continue;
+      }
       table.AddRow({file.is_unfinished ? "unfinished" : kind,
                     ThreeDigits(static_cast<double>(file.bytes) * 1e-6), TimeText(file.last_used),
                     file.model.empty() ? "-" : file.model, file.path});
