@@ -114,7 +114,7 @@ absl::Status LimitPackedFiles(const std::string& newest, int64_t max_bytes) {
   for (const CachedFile& file : files) {
     bytes += file.bytes;
     if (file.path != newest) continue;
-    const absl::Status fits = CheckPackedSize(newest, file.bytes, max_bytes);
+    absl::Status fits = CheckPackedSize(newest, file.bytes, max_bytes);
     if (fits.ok()) continue;
     RemoveCachedFile(file).IgnoreError();
     return fits;
