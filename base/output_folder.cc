@@ -99,13 +99,13 @@ absl::Status OutputFile::Sync(int64_t offset, int64_t bytes) {
   return absl::OkStatus();
 }
 
-// Calls the system directly: the thread sanitizer takes its wrapper for a write to the memory,
-// which other threads read meanwhile.
+// Calls the kernel directly, because the thread sanitizer takes mmap's wrapper for a write to the
+// memory, which other threads read meanwhile.
 void OutputFile::MapOver(int64_t offset, absl::Span<std::byte> memory) const {
   const long mapped = syscall(SYS_mmap, memory.data(), memory.size(), PROT_READ,
                               MAP_SHARED | MAP_FIXED, descriptor_, offset);
   if (mapped == -1) return;
-  // Only faster: huge pages, and no page faults in the threads that read.
+  // For speed alone: huge pages, and no page faults in the threads that read.
   madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   madvise(memory.data(), memory.size(), MADV_POPULATE_READ);
 }

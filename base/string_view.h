@@ -12,7 +12,7 @@ namespace tandem {
 // Converts to the string view type of Abseil's functions. It differs from std::string_view if
 // Abseil was built as C++14, for example in Debian.
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-// The other way.
+// The reverse conversion.
 inline std::string_view StdView(absl::string_view text) { return {text.data(), text.size()}; }
 // Returns bytes as characters.
 inline absl::string_view View(absl::Span<const std::byte> bytes) {

@@ -49,7 +49,7 @@ constexpr char kLock[] = ".lock";  // appended to the path of the packed file
 
 size_t NumBlocks(size_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
 
-// Makes this thread run when little else does. Not only when nothing else does, because other
+// Lets nearly all other work run before this thread, but does not starve it, because other
 // processes may wait for the file.
 void LowerPriority() {
   constexpr int kNice = 10;
@@ -100,25 +100,6 @@ std::vector<uint64_t> ChecksumsOf(absl::Span<const std::byte> bytes) {
     }
   });
   return checksums;
-}
-
-// Whether a file in the folder is an unfinished packed file, "model-0123456789abcdef.safetensors"
-// plus the suffix that NewPart appends, or a lock.
-bool IsPart(absl::string_view name) {
-  constexpr size_t kHashDigits = 16;
-  absl::string_view number;
-  if (absl::ConsumeSuffix(&name, ".part")) {
-    const size_t dot = name.rfind('.');
-    if (dot == absl::string_view::npos) return false;
-    number = name.substr(dot + 1);
-    name = name.substr(0, dot);
-  } else if (!absl::ConsumeSuffix(&name, kLock)) {
-    return false;
-  }
-  if (!absl::ConsumeSuffix(&name, ".safetensors") || name.size() <= kHashDigits) return false;
-  const absl::string_view hash = name.substr(name.size() - kHashDigits);
-  return name[name.size() - kHashDigits - 1] == '-' && absl::c_all_of(hash, absl::ascii_isxdigit) &&
-         absl::c_all_of(number, absl::ascii_isxdigit);
 }
 
 }  // namespace
@@ -201,13 +182,29 @@ absl::StatusOr<absl::Span<const std::byte>> PackedFile::Find(absl::string_view n
   return absl::FailedPreconditionError(absl::StrCat(path_, ": has no \"", name, "\""));
 }
 
-bool IsUnfinishedPackedName(absl::string_view name) { return IsPart(name); }
+bool IsUnfinishedPackedName(absl::string_view name) {
+  constexpr size_t kHashDigits = 16;
+  absl::string_view number;
+  if (absl::ConsumeSuffix(&name, ".part")) {
+    const size_t dot = name.rfind('.');
+    if (dot == absl::string_view::npos) return false;
+    number = name.substr(dot + 1);
+    name = name.substr(0, dot);
+  } else if (!absl::ConsumeSuffix(&name, kLock)) {
+    return false;
+  }
+  if (!absl::ConsumeSuffix(&name, ".safetensors") || name.size() <= kHashDigits) return false;
+  const absl::string_view hash = name.substr(name.size() - kHashDigits);
+  return name[name.size() - kHashDigits - 1] == '-' && absl::c_all_of(hash, absl::ascii_isxdigit) &&
+         absl::c_all_of(number, absl::ascii_isxdigit);
+}
 
 void RemoveUnfinishedPackedFiles(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator file(folder, error), end; !error && file != end;
        file.increment(error)) {
-    if (IsPart(file->path().filename().string())) RemoveIfUnused(file->path().string());
+    if (IsUnfinishedPackedName(file->path().filename().string()))
+      RemoveIfUnused(file->path().string());
   }
 }
 
@@ -339,8 +336,8 @@ void PackedFileWriter::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Writes on a thread of its own, because a lower priority is for good, and because a file that
-// becomes larger than allowed must not end the process by SIGXFSZ.
+// Writes on a thread of its own, because a thread cannot raise its priority again, and because a
+// file that becomes larger than allowed must not end the process by SIGXFSZ.
 void PackedFileWriter::RunThread(bool has_low_priority) {
   SetStops(false);
   sigset_t all, before;

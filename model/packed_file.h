@@ -64,7 +64,8 @@ class PackedFile {
   absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
 };
 
-// Whether a file of this name is an unfinished packed file.
+// Whether a file of this name is an unfinished packed file, "model-0123456789abcdef.safetensors"
+// plus the suffix that OutputFolder::NewPart appends, or a PackingTurn's lock.
 bool IsUnfinishedPackedName(absl::string_view name);
 // Removes the unfinished files that killed processes left in this folder. Keeps those that are
 // being written, whichever process or container writes them.
@@ -75,7 +76,7 @@ void RemoveUnfinishedPackedFiles(const std::string& folder);
 class PackingTurn {
  public:
   // Waits while another model has the turn, and logs that. UNAVAILABLE if the other one makes no
-  // progress for `patience`. Where the file system has no locks, everyone has the turn.
+  // progress for `patience`. Where the file system has no locks, every model has the turn.
   static absl::StatusOr<PackingTurn> Take(const PackedSource& source,
                                           absl::Duration patience = absl::Seconds(10));
   PackingTurn(PackingTurn&& other) noexcept

@@ -62,8 +62,7 @@ TEST_P(BlockProduct, MatchesTheDefinitionBitForBit) {
   }
 }
 
-// The largest sums of a group: all numbers are the least or the greatest of the format, and so are
-// the activations.
+// The largest sums of a group: all codes are at an end of their range, and so are the activations.
 TEST_P(BlockProduct, TheLargestSumsFit) {
   std::mt19937 random(7);
   TestMatrix x(4, 256);

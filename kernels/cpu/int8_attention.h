@@ -21,6 +21,8 @@ inline constexpr float kIntegerSlack = 1.0f;
 // If all elements of a query, or all scales of values, are smaller than this, they count as zeros:
 // their inverse might be infinite.
 inline constexpr float kNothing = 0x1p-100f;
+
+// The format of the cache (attention_tiles.h), which is read by these functions alone.
 struct Int8DotKv {
   static constexpr KvDType kDType = KvDType::kInt8;
   static constexpr int kPerWord = 4;
