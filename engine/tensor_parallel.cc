@@ -103,9 +103,7 @@ std::string DeviceOfRank(const std::string& device, int rank) {
 // Opens the library through which a backend's device communicates with others, if it has one.
 absl::Status OpenGatherer(Backend& backend) {
   if (backend.gatherer() == nullptr) return absl::OkStatus();
-  absl::Status opened = backend.gatherer()->Open();
-  if (opened.ok()) return opened;
-  return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
+  return Named(View(backend.name()), backend.gatherer()->Open());
 }
 
 // Identifies a model only by its files; options of loading do not matter.
@@ -334,10 +332,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
   for (int rank = 0; rank < options_.tensor_parallel; ++rank) {
     threads.push_back(ThreadsOf(options_, rank));
   }
-  const absl::Status opened = OpenGatherer(*backend);
-  if (!opened.ok()) {
-    return absl::Status(opened.code(), absl::StrCat("tensor_parallel: ", opened.message()));
-  }
+  RETURN_IF_ERROR(Named("tensor_parallel", OpenGatherer(*backend)));
   const json order{{"device", std::string(backend->name())},
                    {"threads", threads},
                    {"compute", options_.compute},

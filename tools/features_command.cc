@@ -124,9 +124,7 @@ absl::StatusOr<std::vector<TokenId>> IdsOf(const Prompt& prompt, const Runtime& 
                                            const std::string& where) {
   absl::StatusOr<std::vector<TokenId>> ids =
       PromptIdsOf({.prompt = prompt.text, .prompt_ids = prompt.ids}, runtime);
-  if (!ids.ok()) {
-    return absl::Status(ids.status().code(), absl::StrCat(where, ": ", ids.status().message()));
-  }
+  RETURN_IF_ERROR(Named(where, ids.status()));
   const int context = runtime.target->context_length();
   if (static_cast<int>(ids->size()) > context) {
     return absl::InvalidArgumentError(

@@ -20,11 +20,6 @@
 namespace tandem {
 namespace {
 
-absl::Status Named(absl::string_view name, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
-}
-
 // Whether `text` is a schema rather than the name of a file: it begins with a brace.
 bool IsSchema(absl::string_view text) {
   return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
@@ -116,7 +111,7 @@ absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const 
   const std::string name = Name();
   absl::string_view what = status.message();
   return !name.empty() && absl::ConsumePrefix(&what, "constraint: ")
-             ? absl::Status(status.code(), absl::StrCat(name, ": ", what))
+             ? Named(name, absl::Status(status.code(), what))
              : status;
 }
 
@@ -129,9 +124,7 @@ void ToolsOption::AddTo(OptionGroup* group) {
 absl::StatusOr<JsonValue> ToolsOption::Read() const {
   if (!is_given()) return nullptr;
   const absl::StatusOr<std::string> text = ReadFile(file);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(), absl::StrCat("--tools: ", text.status().message()));
-  }
+  RETURN_IF_ERROR(Named("--tools", text.status()));
   ASSIGN_OR_RETURN(JsonValue tools, ParseJsonValue(*text, absl::StrCat("--tools ", file)));
   const auto functions = ToolFunctionsOf(tools);
   RETURN_IF_ERROR(WithOptionNames(functions.status()));
@@ -145,7 +138,7 @@ absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
   const bool is_of_tools = absl::StartsWith(FieldOf(status), "tools") ||
                            absl::ConsumePrefix(&what, "constraint: ");  // of the calls
   if (!is_given() || !is_of_tools) return status;
-  return absl::Status(status.code(), absl::StrCat("--tools ", file, ": ", what));
+  return Named(absl::StrCat("--tools ", file), absl::Status(status.code(), what));
 }
 
 }  // namespace tandem

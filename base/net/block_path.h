@@ -37,7 +37,7 @@ class BlockPath {
  public:
   // `transports`: names of UCX, separated by commas
   // Returns UNIMPLEMENTED if this build has no UCX, and UNAVAILABLE if UCX finds no device for the
-  // transports. Both messages name `kv_transfer_fabric`.
+  // transports.
   static absl::StatusOr<std::unique_ptr<BlockPath>> Open(const std::string& transports,
                                                          BlockPathEvents* events);
   // Drops all links.

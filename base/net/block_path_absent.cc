@@ -5,7 +5,7 @@ namespace tandem {
 
 absl::StatusOr<std::unique_ptr<BlockPath>> BlockPath::Open(const std::string&, BlockPathEvents*) {
   return absl::UnimplementedError(
-      "kv_transfer_fabric: must be tcp: this build has no UCX; build with -DTANDEM_UCX=ON");
+      "must be tcp: this build has no UCX; build with -DTANDEM_UCX=ON");
 }
 
 }  // namespace tandem

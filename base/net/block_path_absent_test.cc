@@ -6,7 +6,7 @@ namespace {
 
 TEST(BlockPathAbsent, TheErrorSaysHowToBuildWithUcx) {
   EXPECT_EQ(BlockPath::Open("", nullptr).status(),
-            absl::UnimplementedError("kv_transfer_fabric: must be tcp: this build has no UCX; "
+            absl::UnimplementedError("must be tcp: this build has no UCX; "
                                      "build with -DTANDEM_UCX=ON"));
 }
 

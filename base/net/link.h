@@ -37,6 +37,9 @@ struct LinkOptions {
   std::string fabric = "tcp";
   // Of UCX. These open no port of TCP; tests name others, which need no device.
   std::string fabric_transports = "rc,ud";
+  // The options of the caller that errors of Open name: that of `address`, and that of `fabric`.
+  std::string address_field = "address";
+  std::string fabric_field = "fabric";
 };
 
 // Callbacks for events on connections. Called within Link::Progress.
@@ -70,7 +73,7 @@ class LinkEvents {
 // others out. The peer that has the secret is trusted with its data, not with this process.
 class Link {
  public:
-  // Returns UNAVAILABLE if it cannot listen, and the errors of BlockPath::Open.
+  // Returns UNAVAILABLE if it cannot listen, and the errors of BlockPath::Open. All name an option.
   static absl::StatusOr<std::unique_ptr<Link>> Open(const LinkOptions& options, LinkEvents* events);
   // Closes all connections, without OnClosed.
   virtual ~Link() = default;

@@ -57,8 +57,8 @@ bool IsVersion1(absl::Span<const std::byte> head) {
 // ---- Beginning and end ----
 
 absl::Status TcpLink::Start() {
-  ASSIGN_OR_RETURN(
-      tls_, TlsSettings::Create([this](absl::string_view identity) -> std::optional<PresharedKey> {
+  absl::StatusOr<std::unique_ptr<TlsSettings>> tls =
+      TlsSettings::Create([this](absl::string_view identity) -> std::optional<PresharedKey> {
         const absl::string_view scope = ScopeOf(identity);
         if (!options_.accepts || !options_.accepts(scope)) return std::nullopt;
         for (const std::string& secret : options_.secrets) {
@@ -66,13 +66,21 @@ absl::Status TcpLink::Start() {
           if (key.identity == identity) return key;
         }
         return std::nullopt;
-      }));
+      });
+  RETURN_IF_ERROR(Named(options_.address_field, tls.status()));
+  tls_ = *std::move(tls);
   if (options_.fabric == "ucx") {
-    ASSIGN_OR_RETURN(path_, BlockPath::Open(options_.fabric_transports, this));
+    absl::StatusOr<std::unique_ptr<BlockPath>> path =
+        BlockPath::Open(options_.fabric_transports, this);
+    RETURN_IF_ERROR(Named(options_.fabric_field, path.status()));
+    path_ = *std::move(path);
     path_descriptor_.assign(path_->descriptor());
     has_path_ = true;
   }
-  if (!options_.address.has_value()) return absl::OkStatus();
+  return options_.address.has_value() ? Named(options_.address_field, Listen()) : absl::OkStatus();
+}
+
+absl::Status TcpLink::Listen() {
   rlimit files = {};
   // At most a quarter of the process's descriptors are for links.
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 4 * (kMaxNew + kMaxOpen)) {

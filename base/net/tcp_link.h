@@ -36,6 +36,7 @@ class TcpLink final : public Link, private BlockPathEvents {
   ~TcpLink() override;
 
   absl::Status Start();
+  absl::Status Listen();
 
   Address address() const override { return address_; }
   LinkId Connect(const Address& address, absl::string_view scope) override;

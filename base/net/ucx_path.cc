@@ -76,7 +76,7 @@ class LoadedFile {
   void Fail() {
     const char* why = dlerror();
     status_->Update(absl::UnavailableError(
-        absl::StrCat("kv_transfer_fabric: UCX cannot be loaded: ", why == nullptr ? "" : why)));
+        absl::StrCat("UCX cannot be loaded: ", why == nullptr ? "" : why)));
   }
 
   void* const handle_;  // never closed
@@ -226,7 +226,7 @@ class UcxPath final : public BlockPath {
 
 absl::Status UcxPath::Error(absl::string_view what, ucs_status_t status) const {
   return absl::UnavailableError(
-      absl::StrCat("kv_transfer_fabric: ", what, ": ", ucx_->ucs_status_string(status)));
+      absl::StrCat(what, ": ", ucx_->ucs_status_string(status)));
 }
 
 absl::Status UcxPath::Start(const std::string& transports) {
@@ -264,7 +264,7 @@ absl::Status UcxPath::Start(const std::string& transports) {
   address_.assign(reinterpret_cast<const char*>(own), own_size);
   ucx_->ucp_worker_release_address(worker_, own);
   if (own_size <= FrameChannel::kMaxPathBytes) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("kv_transfer_fabric: UCX has an address of ", own_size,
+  return absl::UnavailableError(absl::StrCat("UCX has an address of ", own_size,
                                              " bytes, more than ", FrameChannel::kMaxPathBytes,
                                              "; UCX_NET_DEVICES can name fewer devices"));
 }

@@ -183,7 +183,7 @@ TEST(UcxPath, AMissingDeviceIsAnError) {
   const auto path = BlockPath::Open("no_such_transport", &end);
   ASSERT_TRUE(absl::IsUnavailable(path.status())) << path.status();
   EXPECT_THAT(path.status().message(),
-              HasSubstr("kv_transfer_fabric: UCX finds no device for no_such_transport: "));
+              HasSubstr("UCX finds no device for no_such_transport: "));
 }
 
 // ---- Links with paths ----
@@ -379,10 +379,11 @@ TEST(LinkWithUcx, AMissingDeviceOfRdmaIsAnError) {
   LinkEnd end("tcp");
   LinkOptions options;
   options.fabric = "ucx";
+  options.fabric_field = "a_fabric";
   const absl::Status status = Link::Open(options, &end).status();
   if (status.ok()) GTEST_SKIP() << "this machine has RDMA";
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("kv_transfer_fabric: UCX finds no device for rc,ud: "));
+  EXPECT_THAT(status.message(), HasSubstr("a_fabric: UCX finds no device for rc,ud: "));
 }
 
 }  // namespace

@@ -195,11 +195,7 @@ absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::O
       .offered = options.offered,
       .timeout = options.timeout,
       .fabric = options.fabric});
-  const absl::Status started = thread->Start();
-  if (absl::StartsWith(started.message(), "kv_transfer_fabric")) return started;
-  if (!started.ok()) {
-    return absl::Status(started.code(), absl::StrCat("kv_transfer: ", started.message()));
-  }
+  RETURN_IF_ERROR(thread->Start());
   return std::make_unique<ThreadedTransfer>(address.address().to_string(), std::move(peers),
                                             std::move(thread));
 }

@@ -38,7 +38,7 @@ TransferThread::~TransferThread() { Stop(); }
 
 absl::Status TransferThread::Start() {
   thread_ = std::thread([this] {
-    const absl::Status status = Guarded("kv transfer", [this] { return Open(); });
+    const absl::Status status = Guarded("kv_transfer", [this] { return Open(); });
     {
       absl::MutexLock lock(&mutex_);
       is_running_ = status.ok();
@@ -79,7 +79,9 @@ absl::Status TransferThread::Open() {
                   .address = options_.address,
                   .accepts = [this](absl::string_view scope) { return scope == engine_id(); },
                   .timeout = options_.timeout,
-                  .fabric = options_.fabric},
+                  .fabric = options_.fabric,
+                  .address_field = "kv_transfer",
+                  .fabric_field = "kv_transfer_fabric"},
                  this));
   if (options_.fabric != "tcp") {
     Log(LogLevel::kInfo, absl::StrCat("kv transfer: fabric=", options_.fabric,

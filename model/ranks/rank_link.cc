@@ -78,7 +78,7 @@ absl::Status RankLink::Start() {
 }
 
 absl::Status RankLink::Open() {
-  LinkOptions wire{.service = "ranks", .timeout = options_.silence};
+  LinkOptions wire{.service = "ranks", .timeout = options_.silence, .address_field = "rendezvous"};
   ASSIGN_OR_RETURN(wire.secrets, ParseSecrets(options_.secret, "rendezvous_secret"));
   if (rank() == 0) {
     wire.address = address_;
@@ -164,12 +164,7 @@ BlockBuffer RankLink::MakeBuffer(std::vector<std::byte> bytes) {
 
 void RankLink::Run() {
   const absl::Status opened = Guarded("rendezvous", [this] { return Open(); });
-  if (!opened.ok()) {
-    const bool names_field = absl::IsInvalidArgument(opened);
-    return Fail(names_field
-                    ? opened
-                    : absl::Status(opened.code(), absl::StrCat("rendezvous: ", opened.message())));
-  }
+  if (!opened.ok()) return Fail(opened);
   {
     absl::MutexLock lock(&mutex_);
     is_running_ = true;

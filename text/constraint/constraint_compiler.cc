@@ -258,9 +258,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compi
   if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {
     return FieldError("constraint", status.message());
   }
-  if (!status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("constraint: ", status.message()));
-  }
+  RETURN_IF_ERROR(Named("constraint", status));
   return (*job->grammar)->EndingIn(ends);
 }
 
