@@ -1,6 +1,8 @@
 #ifndef TANDEM_ENGINE_DELIVERY_H_
 #define TANDEM_ENGINE_DELIVERY_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <optional>
@@ -58,6 +60,14 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool is_queued_ ABSL_GUARDED_BY(mutex_) = false;  // in the delivery's queue, or being delivered
   std::optional<OwnedPiece> piece_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::StatusOr<Completion>> result_ ABSL_GUARDED_BY(mutex_);
+};
+
+// How much of a completion has been put into its channel.
+struct DeliveryCursor {
+  size_t text = 0;       // bytes
+  size_t tokens = 0;     // of the output
+  int64_t proposed = 0;  // draft tokens verified up to that point
+  int64_t accepted = 0;
 };
 
 // Calls the callbacks of all generations, in order for each generation, on the threads that

@@ -281,7 +281,7 @@ absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done
   ASSIGN_OR_RETURN(auto transfer, PromptStore::BeginTransfer(store_, request));
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    NewSession(std::move(request), options_, runtime_));
-  session->transfer = std::move(transfer);
+  session->fetch.transfer = std::move(transfer);
   absl::MutexLock lock(&mutex_);
   if (is_stopping_) return Ended();
   if (static_cast<int64_t>(results_.size()) >= options_.max_generations) {
@@ -465,7 +465,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
 std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   if (store_ == nullptr) return running;
   return store_->Take(running, [this](Session* session) {
-    const bool is_transfer = session->fetch->is_transfer();
+    const bool is_transfer = session->fetch.pages->is_transfer();
     const int num_reused = prefixes_.Take(session, prefixes_.Find(*session));
     Completion& c = session->completion;
     if (c.num_preemptions == 0) (is_transfer ? c.transfer_tokens : c.store_tokens) += num_reused;
@@ -524,7 +524,7 @@ void EngineImpl::Preempt(Session* session) {
   session->is_running = false;
   session->target_kv = KvSequence();
   session->published_pages = 0;
-  session->fetch = nullptr;
+  session->fetch.pages = nullptr;
   if (session->draft_state != nullptr) runtime_.drafter->Evict(session->draft_state.get());
   // If the prompt was not read to its end, all its rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;

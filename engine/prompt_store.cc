@@ -104,7 +104,7 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptStore::BeginTransfer(
 }
 
 void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
-  session->fetch = nullptr;
+  session->fetch.pages = nullptr;
   std::vector<StoredRun> runs;
   runs.push_back(target_.Missing(prompt, session->target_kv.variant(), session->salt));
   if (session->draft_state != nullptr && draft_.has_value()) {
@@ -114,9 +114,9 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
   if (std::all_of(runs.begin(), runs.end(), [](const StoredRun& run) { return run.empty(); })) {
     return PromptTransfer::EndFetching(*session);
   }
-  session->fetch_begun = Instant::Now();
-  session->fetch_first = session->target_kv.length();
-  session->fetched_pages = 0;
+  session->fetch.begun = Instant::Now();
+  session->fetch.first_token = session->target_kv.length();
+  session->fetch.num_seen = 0;
   // Sessions that lack the same first page lack the same text, at least up to its end.
   fetches_.erase(std::remove_if(fetches_.begin(), fetches_.end(),
                                 [](const auto& fetch) { return fetch.expired(); }),
@@ -127,7 +127,7 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
     if (run.empty() || runs.front().empty() || run.pages[0].key != runs.front().pages[0].key) {
       continue;
     }
-    session->fetch = std::move(fetch);
+    session->fetch.pages = std::move(fetch);
     return PromptTransfer::EndFetching(*session);
   }
   const bool is_transfer = PromptTransfer::Fetches(*session);
@@ -136,10 +136,10 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
     const double lenders = PromptTransfer::LenderSpeed(*session);
     speed_ = ReadingSpeed(lenders > 0.0 ? lenders : kGuessedTokensPerSecond);
   }
-  session->fetch = std::make_shared<PromptFetch>(
+  session->fetch.pages = std::make_shared<PromptFetch>(
       is_transfer ? transfer_->Read(std::move(runs), *session) : worker_->Read(std::move(runs)),
       is_transfer);
-  fetches_.push_back(session->fetch);
+  fetches_.push_back(session->fetch.pages);
 }
 
 std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
@@ -149,14 +149,14 @@ std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
     if (Advance(session)) adopt(session);
     if (!Waits(session)) reading.push_back(session);
   }
-  if (reading.empty() && !running.empty()) running.front()->fetch->fetch().Await(kLongestAwait);
+  if (reading.empty() && !running.empty()) running.front()->fetch.pages->fetch().Await(kLongestAwait);
   return reading;
 }
 
 bool PromptStore::StopWaiting(absl::Span<const std::unique_ptr<Session>> sessions) {
   bool waited = false;
   for (const auto& session : sessions) {
-    waited = std::exchange(session->fetch, nullptr) != nullptr || waited;
+    waited = std::exchange(session->fetch.pages, nullptr) != nullptr || waited;
   }
   return waited;
 }
@@ -164,11 +164,11 @@ bool PromptStore::StopWaiting(absl::Span<const std::unique_ptr<Session>> session
 // Publishes the pages that have arrived for the session. Returns whether there are any that it has
 // not seen.
 bool PromptStore::Advance(Session* session) {
-  if (session->fetch == nullptr) return false;
-  Insert(session->fetch.get());
+  if (session->fetch.pages == nullptr) return false;
+  Insert(session->fetch.pages.get());
   // Another session may have inserted them.
-  const int num_seen = std::exchange(session->fetched_pages, session->fetch->num_inserted());
-  return session->fetched_pages > num_seen;
+  const int num_seen = std::exchange(session->fetch.num_seen, session->fetch.pages->num_inserted());
+  return session->fetch.num_seen > num_seen;
 }
 
 void PromptStore::Insert(PromptFetch* fetch) {
@@ -192,19 +192,19 @@ void PromptStore::Insert(PromptFetch* fetch) {
 
 // Whether the session must wait. Drops its fetch when it stops waiting.
 bool PromptStore::Waits(Session* session) const {
-  if (session->fetch == nullptr) return false;
-  const Fetch& fetch = session->fetch->fetch();
+  if (session->fetch.pages == nullptr) return false;
+  const Fetch& fetch = session->fetch.pages->fetch();
   const bool is_over = fetch.is_over() || session->finished;
   // A session does not wait if only the draft's pages are missing; they are inserted whenever they
   // arrive.
   if (!is_over && fetch.runs().front().empty()) return false;
   const bool waits =
       !is_over &&
-      ShouldKeepWaiting(Instant::Now() - session->fetch_begun,
-                        session->target_kv.length() - session->fetch_first,
-                        session->length() - session->fetch_first, speed_.tokens_per_second(),
-                        session->fetch->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
-  if (!waits) session->fetch = nullptr;
+      ShouldKeepWaiting(Instant::Now() - session->fetch.begun,
+                        session->target_kv.length() - session->fetch.first_token,
+                        session->length() - session->fetch.first_token, speed_.tokens_per_second(),
+                        session->fetch.pages->is_transfer() ? kMaxTransferDelay : kMaxStoreDelay);
+  if (!waits) session->fetch.pages = nullptr;
   return waits;
 }
 
@@ -219,7 +219,7 @@ void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time
 }
 
 void PromptStore::Offer(Session* session) {
-  if (transfer_ == nullptr || session->transfer == nullptr) return;
+  if (transfer_ == nullptr || session->fetch.transfer == nullptr) return;
   transfer_->Offer(&target_, draft_.has_value() ? &*draft_ : nullptr, runtime_.drafter.get(),
                    speed_.tokens_per_second(), session);
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/page_fetch.h"
 #include "engine/prompt_transfer.h"
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
@@ -57,28 +58,6 @@ class ReadingSpeed {
 
  private:
   double tokens_per_second_;
-};
-
-// A fetch of the pages that a prompt lacks, from the store or another worker. Sessions whose
-// prompts lack the same first page share one.
-class PromptFetch {
- public:
-  PromptFetch(std::shared_ptr<Fetch> fetch, bool is_transfer)
-      : fetch_(std::move(fetch)), is_transfer_(is_transfer) {}
-  ~PromptFetch() { fetch_->Cancel(); }
-  PromptFetch(const PromptFetch&) = delete;
-  PromptFetch& operator=(const PromptFetch&) = delete;
-
-  Fetch& fetch() const { return *fetch_; }
-  bool is_transfer() const { return is_transfer_; }  // from another worker, not from the store
-  // Number of pages inserted into a cache so far.
-  int num_inserted() const { return num_inserted_; }
-  void CountInserted(int num_pages) { num_inserted_ += num_pages; }
-
- private:
-  const std::shared_ptr<Fetch> fetch_;
-  const bool is_transfer_;
-  int num_inserted_ = 0;
 };
 
 // Extends an engine's two caches beyond memory: with a store, to which every page that they publish

@@ -134,15 +134,15 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptTransfer::Begin(
 }
 
 bool PromptTransfer::Fetches(const Session& session) {
-  return session.transfer != nullptr && session.transfer->lender_ != nullptr;
+  return session.fetch.transfer != nullptr && session.fetch.transfer->lender_ != nullptr;
 }
 
 double PromptTransfer::LenderSpeed(const Session& session) {
-  return session.transfer->tokens_per_second_;
+  return session.fetch.transfer->tokens_per_second_;
 }
 
 void PromptTransfer::EndFetching(const Session& session) {
-  if (session.transfer != nullptr) session.transfer->lender_ = nullptr;
+  if (session.fetch.transfer != nullptr) session.fetch.transfer->lender_ = nullptr;
 }
 
 std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const Session& session) {
@@ -155,10 +155,10 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
   auto is_done = std::make_shared<std::atomic<bool>>(false);
   std::list<Reader> one;  // joins the others once its thread runs
   Reader& reader = one.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
-  const std::string name =
-      absl::StrCat("request=", session.transfer->request_id_, " lease=", session.transfer->name_);
-  reader.thread =
-      std::thread([fetch, is_done, name, lender = std::move(session.transfer->lender_)]() mutable {
+  const std::string name = absl::StrCat("request=", session.fetch.transfer->request_id_,
+                                        " lease=", session.fetch.transfer->name_);
+  reader.thread = std::thread(
+      [fetch, is_done, name, lender = std::move(session.fetch.transfer->lender_)]() mutable {
         const Instant start = Instant::Now();
         int num_wanted = 0;
         for (const StoredRun& run : fetch->runs()) num_wanted += static_cast<int>(run.pages.size());
@@ -179,7 +179,7 @@ std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const S
 
 void PromptTransfer::Offer(StoredCache* target, StoredCache* draft, Drafter* drafter,
                            double tokens_per_second, Session* session) const {
-  SessionTransfer* const own = session->transfer.get();
+  SessionTransfer* const own = session->fetch.transfer.get();
   if (own == nullptr || own->offered_ == nullptr) return;
   const auto offer = [&](StoredCache& cache, absl::Span<const TokenId> tokens, int variant,
                          const CacheSalt& salt, int* next) {

@@ -143,7 +143,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has no cache to fill
     // If another worker will fetch the prompt's pages, both models read it to its end.
-    const bool is_lent = s.transfer != nullptr && s.draft_tokens != 0;
+    const bool is_lent = s.fetch.transfer != nullptr && s.draft_tokens != 0;
     const bool reads_along =
         may_read &&
         (is_lent || (!step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts())));

@@ -8,8 +8,8 @@ namespace {
 
 RoundReport RoundOf(const Session& session, const Drafter* drafter) {
   const RoundStats& stats = session.completion.stats;
-  return {.proposed = static_cast<int>(stats.proposed - session.delivered_proposed),
-          .accepted = static_cast<int>(stats.accepted - session.delivered_accepted),
+  return {.proposed = static_cast<int>(stats.proposed - session.delivered.proposed),
+          .accepted = static_cast<int>(stats.accepted - session.delivered.accepted),
           .target_cached_tokens = session.target_kv.length(),
           .draft_cached_tokens =
               session.draft_state == nullptr ? 0 : drafter->NumCached(*session.draft_state)};
@@ -85,25 +85,25 @@ Timings SessionTimes::Until(Instant end) const {
 
 std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
   Completion& c = completion;
-  if (c.token_ids.size() > delivered_tokens && delivered_tokens == 0) {
+  if (c.token_ids.size() > delivered.tokens && delivered.tokens == 0) {
     times.OnFirstToken(Instant::Now());
     c.first_round_tokens = static_cast<int>(c.token_ids.size());
   }
   const std::string& whole = text->text();
-  if (c.token_ids.size() == delivered_tokens && whole.size() == delivered_text) {
+  if (c.token_ids.size() == delivered.tokens && whole.size() == delivered.text) {
     return std::nullopt;
   }
-  const Piece piece{.text = std::string_view(whole).substr(delivered_text),
-                    .token_ids = absl::MakeConstSpan(c.token_ids).subspan(delivered_tokens),
-                    .provenance = std::string_view(c.provenance).substr(delivered_tokens),
+  const Piece piece{.text = std::string_view(whole).substr(delivered.text),
+                    .token_ids = absl::MakeConstSpan(c.token_ids).subspan(delivered.tokens),
+                    .provenance = std::string_view(c.provenance).substr(delivered.tokens),
                     .logprobs = c.logprobs.empty()
                                     ? absl::Span<const TokenLogprobs>()
-                                    : absl::MakeConstSpan(c.logprobs).subspan(delivered_tokens),
+                                    : absl::MakeConstSpan(c.logprobs).subspan(delivered.tokens),
                     .round = RoundOf(*this, drafter)};
-  delivered_text = whole.size();
-  delivered_tokens = c.token_ids.size();
-  delivered_proposed = c.stats.proposed;
-  delivered_accepted = c.stats.accepted;
+  delivered.text = whole.size();
+  delivered.tokens = c.token_ids.size();
+  delivered.proposed = c.stats.proposed;
+  delivered.accepted = c.stats.accepted;
   return piece;
 }
 

@@ -17,6 +17,7 @@
 #include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/output_text.h"
+#include "engine/page_fetch.h"
 #include "kvcache/paged_kv_cache.h"
 #include "tandem/completion.h"
 #include "tandem/engine.h"
@@ -57,9 +58,6 @@ class SessionTimes {
   absl::Duration draft_;   // of the decode span
   absl::Duration verify_;  // of the decode span
 };
-
-class PromptFetch;
-class SessionTransfer;
 
 // One generation in progress.
 //
@@ -105,22 +103,15 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
-  std::shared_ptr<SessionTransfer> transfer{};  // null unless its prompt's pages are transferred
-  std::shared_ptr<PromptFetch> fetch{};         // pages being fetched; null if none
-  Instant fetch_begun;                          // when the fetch began
-  int fetch_first = 0;                          // tokens in the target's cache at that time
-  int fetched_pages = 0;                        // of both caches, seen by this session
-  bool is_running = false;                      // else it waits and holds no pages
-  bool was_admitted = false;                    // also if it was preempted since
-  absl::Duration constraint_work;               // of its constraint, counted so far
-  absl::Duration constraint_debt;               // see ShareConstraintTime
-  bool sits_out = false;                        // until its constraint's debt is paid
-  int published_pages = 0;                      // pages of the target's cache published so far
-  size_t delivered_text = 0;                    // bytes of text already put into the channel
-  size_t delivered_tokens = 0;                  // output tokens already put into the channel
-  int64_t delivered_proposed = 0;               // draft tokens verified up to that point
-  int64_t delivered_accepted = 0;
-  int num_ranked = 0;  // tokens that the draft's head has learned from
+  PageFetch fetch;
+  bool is_running = false;         // else it waits and holds no pages
+  bool was_admitted = false;       // also if it was preempted since
+  absl::Duration constraint_work;  // of its constraint, counted so far
+  absl::Duration constraint_debt;  // see ShareConstraintTime
+  bool sits_out = false;           // until its constraint's debt is paid
+  int published_pages = 0;         // pages of the target's cache published so far
+  DeliveryCursor delivered;        // what is in the channel already
+  int num_ranked = 0;              // tokens that the draft's head has learned from
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }
