@@ -18,7 +18,8 @@
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "tandem/engine.h"
+#include "tandem/engine_options.h"
+#include "tandem/model_info.h"
 #include "tandem/tokenizer.h"
 #include "text/constraint/constraint_compiler.h"
 
