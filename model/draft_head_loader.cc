@@ -94,11 +94,11 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
 }
 
 absl::Status TransformerLoader::LoadStateParts() {
-  const ModelConfig& c = model_.config_;
-  Transformer::StateParts& parts = model_.state_parts_;
+  const ModelConfig& c = files_.config;
+  TransformerWeights::StateParts& parts = loaded_->state_parts;
   if (!c.has_own_embedding) {
-    model_.embedding_ = model_.target_->embedding_;
-    model_.host_embedding_ = model_.target_->host_embedding_;
+    loaded_->embedding = options_.target->embedding();
+    loaded_->host_embedding = options_.target->host_embedding();
   }
   const auto load_norm = [&](absl::string_view name, Buffer* norm) -> absl::Status {
     ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(name, ".weight"), c.hidden_size));
@@ -116,25 +116,24 @@ absl::Status TransformerLoader::LoadStateParts() {
 }
 
 absl::Status TransformerLoader::LoadDraftHead() {
-  const ModelConfig& c = model_.config_;
-  ASSIGN_OR_RETURN(DraftVocabulary vocabulary, ReadDraftVocabulary(*model_.weights_, c));
-  model_.num_head_tokens_ = c.draft_vocab_size;
-  model_.parts_ = model_.PartsOf(/*rank=*/0);
-  model_.head_ids_ = std::move(vocabulary.ids);
+  const ModelConfig& c = files_.config;
+  ASSIGN_OR_RETURN(DraftVocabulary vocabulary, ReadDraftVocabulary(*files_.weights, c));
+  loaded_->num_head_tokens = c.draft_vocab_size;
+  loaded_->head_ids = std::move(vocabulary.ids);
   if (!c.tied_embeddings) {
     const std::string name = kHeadTensor;
     ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(name, c.draft_vocab_size, c.hidden_size));
     if (vocabulary.rows.empty()) {
       return Pack({{.matrix = matrix}}, PartOrder::kConcatenated, kHeadFormat, {name},
-                  &model_.head_);
+                  &loaded_->head);
     }
     ASSIGN_OR_RETURN(const ConstMatrixView whole,
-                     model_.weights_->Get(name, {c.draft_vocab_size, c.hidden_size}));
+                     files_.weights->Get(name, {c.draft_vocab_size, c.hidden_size}));
     return PackDraftHead(whole, vocabulary.rows);
   }
-  ASSIGN_OR_RETURN(const ConstMatrixView whole, model_.target_->HeadMatrix());
-  RETURN_IF_ERROR(PackDraftHead(whole, model_.head_ids_));
-  model_.target_->ForgetHeadMatrix();
+  ASSIGN_OR_RETURN(const ConstMatrixView whole, options_.target->HeadMatrix());
+  RETURN_IF_ERROR(PackDraftHead(whole, loaded_->head_ids));
+  options_.target->ForgetHeadMatrix();
   return absl::OkStatus();
 }
 
@@ -146,9 +145,9 @@ absl::Status TransformerLoader::PackDraftHead(ConstMatrixView matrix,
   std::vector<std::byte> gathered;
   if (!rows.empty()) matrix = GatheredRows(matrix, rows, &gathered);
   const WeightPart part{.matrix = matrix};
-  ASSIGN_OR_RETURN(model_.head_, model_.backend_->Pack({&part, 1}, PartOrder::kConcatenated,
-                                                       FormatOf(matrix, kHeadFormat)));
-  model_.bytes_packed_at_load_ += model_.head_.data.size_bytes();
+  ASSIGN_OR_RETURN(loaded_->head, backend_->Pack({&part, 1}, PartOrder::kConcatenated,
+                                                 FormatOf(matrix, kHeadFormat)));
+  loaded_->bytes_packed_at_load += loaded_->head.data.size_bytes();
   return absl::OkStatus();
 }
 

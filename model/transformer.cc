@@ -27,13 +27,6 @@ MatrixView ColumnsOf(MatrixView x, RankShare columns) {
   return x;
 }
 
-// Returns a rank's share of outputs, in units of 16, which is a multiple of every kernel's panel.
-RankShare OutputShareOf(int outputs, int rank, int world) {
-  constexpr int kUnit = 16;
-  const RankShare units = RankShareOf((outputs + kUnit - 1) / kUnit, rank, world);
-  return {std::min(units.begin * kUnit, outputs), std::min(units.end * kUnit, outputs)};
-}
-
 void CopyColumns(ConstMatrixView from, MatrixView to) {
   if (from.cols == 0) return;
   const size_t bytes = sizeof(float) * from.cols;
@@ -45,29 +38,21 @@ void CopyColumns(ConstMatrixView from, MatrixView to) {
 
 }  // namespace
 
-Transformer::Transformer(Backend* backend, const Files& files, const LoadOptions& options)
+Transformer::Transformer(Backend* backend, const ModelConfig& config, const LoadOptions& options,
+                         std::unique_ptr<TransformerWeights> weights)
     : backend_(backend),
       sampler_(backend->sampler()),
-      config_(files.config),
+      config_(config),
       group_(options.group),
       first_slot_(options.first_slot),
-      target_(options.target),
       first_layer_(options.first_layer),
-      weights_(files.weights),
-      graph_cache_(backend->MakeGraphCache()) {
-  parts_ = PartsOf(group_ == nullptr ? 0 : group_->rank());
-}
+      weights_(std::move(weights)),
+      parts_(OwnPartsOf(config_, weights_->num_head_tokens, group_)),
+      weights_form_(options.FormOf(*weights_->source, config_)),
+      graph_cache_(backend->MakeGraphCache()) {}
 
-Transformer::Parts Transformer::PartsOf(int rank) const {
-  const int world = group_ == nullptr ? 1 : group_->world();
-  const RankShare kv_heads = RankShareOf(config_.num_kv_heads, rank, world);
-  const int queries = config_.num_heads / config_.num_kv_heads;
-  return {.kv_heads = kv_heads,
-          .heads = {kv_heads.begin * queries, kv_heads.end * queries},
-          .hidden = OutputShareOf(config_.hidden_size, rank, world),
-          .mlp = OutputShareOf(config_.intermediate_size, rank, world),
-          .head_rows = OutputShareOf(num_head_tokens_, rank, world),
-          .experts = RankShareOf(config_.num_experts, rank, world)};
+RankParts Transformer::PartsOf(int rank) const {
+  return RankPartsOf(config_, head_tokens(), rank, group_->world());
 }
 
 KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
@@ -79,8 +64,8 @@ KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
 }
 
 size_t Transformer::bytes_read_per_pass() const {
-  size_t bytes = head_.bytes_read + state_parts_.fc.bytes_read;
-  for (const Layer& layer : layers_) {
+  size_t bytes = weights_->head.bytes_read + weights_->state_parts.fc.bytes_read;
+  for (const Layer& layer : weights_->layers) {
     for (const PackedWeight& weight : layer.qkv) bytes += weight.bytes_read;
     bytes += layer.attention_out.bytes_read + layer.gate_up.bytes_read + layer.down.bytes_read;
     if (layer.experts.down.empty()) continue;
@@ -95,7 +80,7 @@ size_t Transformer::bytes_read_per_pass() const {
 
 size_t Transformer::bytes_to_pack() const {
   size_t bytes = 0;
-  for (const Unpacked& unpacked : unpacked_) bytes += unpacked.weight->bytes_read;
+  for (const auto& unpacked : weights_->unpacked) bytes += unpacked.weight->bytes_read;
   return bytes;
 }
 
@@ -103,36 +88,40 @@ MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
   return {buffer.data(), DType::kF32, rows, cols, cols};
 }
 
-absl::Status Transformer::Grow(Buffer* buffer, size_t bytes, int slot) {
+absl::Status Transformer::Grow(Buffer* buffer, size_t bytes, std::optional<SharedBuffer> shared) {
   if (buffer->size_bytes() >= bytes) return absl::OkStatus();
   graph_cache_->Forget();
-  const bool is_gathered = group_ != nullptr && slot != kOwnMemory;
-  ASSIGN_OR_RETURN(*buffer, is_gathered ? group_->Memory(first_slot_ + slot, bytes, backend_)
-                                        : backend_->Allocate(bytes));
+  if (group_ == nullptr || !shared.has_value()) {
+    ASSIGN_OR_RETURN(*buffer, backend_->Allocate(bytes));
+    return absl::OkStatus();
+  }
+  const int slot = first_slot_ + static_cast<int>(*shared);
+  ASSIGN_OR_RETURN(*buffer, group_->Memory(slot, bytes, backend_));
   return absl::OkStatus();
 }
 
 absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
   Workspace& w = workspace_;
-  const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols, int slot = kOwnMemory) {
-    return Grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols), slot);
+  const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols,
+                             std::optional<SharedBuffer> shared = std::nullopt) {
+    return Grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols), shared);
   };
   const ModelConfig& c = config_;
   const int query_size = c.num_heads * c.head_dim;
   const int own_heads = parts_.heads.size() + 2 * parts_.kv_heads.size();
-  RETURN_IF_ERROR(grow_rows(&w.hidden, rows, c.hidden_size, /*slot=*/0));
-  RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size, /*slot=*/1));
-  RETURN_IF_ERROR(grow_rows(&w.mlp, rows, c.intermediate_size, /*slot=*/2));
-  RETURN_IF_ERROR(grow_rows(&w.output, rows, c.hidden_size, /*slot=*/3));
-  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, head_tokens(), /*slot=*/4));
+  RETURN_IF_ERROR(grow_rows(&w.hidden, rows, c.hidden_size, SharedBuffer::kHidden));
+  RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size, SharedBuffer::kAttended));
+  RETURN_IF_ERROR(grow_rows(&w.mlp, rows, c.intermediate_size, SharedBuffer::kMlp));
+  RETURN_IF_ERROR(grow_rows(&w.output, rows, c.hidden_size, SharedBuffer::kOutput));
+  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, head_tokens(), SharedBuffer::kLogits));
   if (group_ != nullptr && c.query_key_norm == QueryKeyNorm::kAllHeads) {
     const int cols = query_size + c.num_kv_heads * c.head_dim;
-    RETURN_IF_ERROR(grow_rows(&w.queries_and_keys, rows, cols, /*slot=*/5));
+    RETURN_IF_ERROR(grow_rows(&w.queries_and_keys, rows, cols, SharedBuffer::kQueriesAndKeys));
     RETURN_IF_ERROR(grow_rows(&w.normed_heads, rows, cols));
   }
   if (group_ != nullptr && c.num_experts > 0) {
-    RETURN_IF_ERROR(
-        grow_rows(&w.expert_outputs, rows * c.experts_per_row, c.hidden_size, /*slot=*/6));
+    RETURN_IF_ERROR(grow_rows(&w.expert_outputs, rows * c.experts_per_row, c.hidden_size,
+                              SharedBuffer::kExpertOutputs));
   }
   RETURN_IF_ERROR(grow_rows(&w.normed, rows, c.hidden_size));
   if (c.normalizes_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
@@ -142,8 +131,9 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
     RETURN_IF_ERROR(grow_rows(&w.expert_weights, rows, c.experts_per_row));
     RETURN_IF_ERROR(grow_rows(&w.expert_ids, rows, c.experts_per_row));
   }
-  for (Rotation& rotation : rotations_) {
-    if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, c.head_dim));
+  for (int i = 0; i < kNumLayerRotations; ++i) {
+    if (!weights_->rotations[i].is_used()) continue;
+    RETURN_IF_ERROR(grow_rows(&w.angles[i], rows, c.head_dim));
   }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, c.hidden_size));
   RETURN_IF_ERROR(Grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
@@ -341,7 +331,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
   const auto embed = [&] {
     if (is_draft_head()) return EnterHead(tables + at.ids, rows, tables + at.row_indices);
-    backend_->Embed(tables + at.ids, embedding_, hidden);
+    backend_->Embed(tables + at.ids, weights_->embedding, hidden);
     if (config_.embedding_scale != 1.0f) {
       backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
     }
@@ -351,14 +341,15 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   } else {
     embed();
   }
-  for (const Rotation& rotation : rotations_) {
+  for (int i = 0; i < kNumLayerRotations; ++i) {
+    const TransformerWeights::Rotation& rotation = weights_->rotations[i];
     if (!rotation.is_used()) continue;
     backend_->RotaryAngles(
         ragged, tables + at.lengths,
         {.inverse_frequencies = static_cast<const float*>(rotation.inverse_frequencies.data()),
          .magnitudes = static_cast<const float*>(rotation.magnitudes.data()),
          .of_sequence = tables + at.variants},
-        View(rotation.angles, rows, config_.head_dim));
+        View(workspace_.angles[i], rows, config_.head_dim));
   }
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     PagedKvView kv;
@@ -369,7 +360,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     kv.max_pages = at.max_pages;
     KeepState(layer, rows, tables + at.row_indices);
     RunLayer(layer, ragged, kv);
-    ForgetPacked();
+    weights_->ForgetPacked();
   }
   KeepState(config_.num_layers, rows, tables + at.row_indices);
   if (at.logit_rows == 0) return;
@@ -378,33 +369,25 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   const MatrixView logits = View(workspace_.logits, at.logit_rows, head_tokens());
   const MatrixView own = ColumnsOf(logits, parts_.head_rows);
   if (own.cols > 0) {
-    backend_->MatMul(Normed(final_norm_, last, last), head_, own);
+    backend_->MatMul(Normed(weights_->final_norm, last, last), weights_->head, own);
     if (config_.logits_scale != 1.0f || config_.logits_soft_cap != 0.0f) {
       backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, own);
     }
   }
-  Gather(logits, &Parts::head_rows);
+  Gather(logits, &RankParts::head_rows);
   if (finds_argmax) {
     backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
-  ForgetPacked();
-  is_unread_ = false;
+  weights_->ForgetPacked();
+  weights_->is_unread = false;
 }
 
-void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) {
+void Transformer::Gather(MatrixView whole, RankShare RankParts::*columns, int unit) {
   if (group_ == nullptr) return;
   group_->GatherColumns(whole, [&](int rank) {
     const RankShare share = PartsOf(rank).*columns;
     return RankShare{share.begin * unit, share.end * unit};
   });
-}
-
-// Drops the files' pages of weights that have been packed.
-void Transformer::ForgetPacked() {
-  while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
-    for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
-    unpacked_.pop_front();
-  }
 }
 
 // Returns the rows as a product reads them: normalised by `norm`, or unchanged if it is empty.
@@ -428,7 +411,7 @@ void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const
     if (parts_.hidden.size() > 0) {
       backend_->MatMulAdd(x, weight, ColumnsOf(hidden, parts_.hidden));
     }
-    return Gather(hidden, &Parts::hidden);
+    return Gather(hidden, &RankParts::hidden);
   }
   const MatrixView output = View(workspace_.output, x.rows, config_.hidden_size);
   if (parts_.hidden.size() > 0) backend_->MatMul(x, weight, ColumnsOf(output, parts_.hidden));
@@ -439,7 +422,7 @@ void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const
 void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
   MatrixView normed = output;
   if (norm.data() != nullptr) {
-    Gather(output, &Parts::hidden);
+    Gather(output, &RankParts::hidden);
     normed = View(workspace_.normed_output, output.rows, config_.hidden_size);
     backend_->RmsNorm(output, static_cast<const float*>(norm.data()), config_.rms_norm_epsilon,
                       normed);
@@ -449,7 +432,7 @@ void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
     backend_->AddScaled(ColumnsOf(normed, parts_.hidden), config_.residual_scale,
                         ColumnsOf(hidden, parts_.hidden));
   }
-  Gather(hidden, &Parts::hidden);
+  Gather(hidden, &RankParts::hidden);
 }
 
 // Normalises queries and keys, each over all heads, including those of other ranks.
@@ -470,7 +453,7 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
   const int keys = c.num_kv_heads * dim;
   const MatrixView whole = View(workspace_.queries_and_keys, rows, queries + keys);
   const MatrixView normed = View(workspace_.normed_heads, rows, queries + keys);
-  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::*heads,
+  const auto norm_part = [&](RankShare own, RankShare part, RankShare RankParts::*heads,
                              const Buffer& weight) {
     const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
     CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
@@ -480,13 +463,13 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
                       c.rms_norm_epsilon, ColumnsOf(normed, part));
     CopyColumns(ColumnsOf(ColumnsOf(normed, part), own_part), ColumnsOf(qkv, own));
   };
-  norm_part(own_queries, {0, queries}, &Parts::heads, layer.query_norm);
-  norm_part(own_keys, {queries, queries + keys}, &Parts::kv_heads, layer.key_norm);
+  norm_part(own_queries, {0, queries}, &RankParts::heads, layer.query_norm);
+  norm_part(own_keys, {queries, queries + keys}, &RankParts::kv_heads, layer.key_norm);
 }
 
 void Transformer::Attention(int index, const NormedRows& input, const RaggedRows& rows,
                             const PagedKvView& kv) {
-  const Layer& layer = layers_[index];
+  const Layer& layer = weights_->layers[index];
   const ModelConfig& c = config_;
   const int query_size = parts_.heads.size() * c.head_dim;
   const int key_size = parts_.kv_heads.size() * c.head_dim;
@@ -507,9 +490,8 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
   }
   if (query_size > 0) {
     const MatrixView queries = ColumnsOf(qkv, {0, query_size});
-    const Rotation& rotation = rotations_[static_cast<int>(c.rotations[index])];
-    backend_->RotateAndCache(qkv, View(rotation.angles, rows.num_rows, c.head_dim), norms, rows,
-                             kv);
+    const Buffer& angles = workspace_.angles[static_cast<int>(c.rotations[index])];
+    backend_->RotateAndCache(qkv, View(angles, rows.num_rows, c.head_dim), norms, rows, kv);
     backend_->Attend(
         queries, rows, kv,
         {.scale = c.attention_scale,
@@ -518,23 +500,23 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
          .soft_cap = c.attention_soft_cap},
         ColumnsOf(attended, {parts_.heads.begin * c.head_dim, parts_.heads.end * c.head_dim}));
   }
-  Gather(attended, &Parts::heads, c.head_dim);
+  Gather(attended, &RankParts::heads, c.head_dim);
   AddOutput(attended, layer.attention_out, layer.attention_output_norm);
 }
 
 void Transformer::FeedForward(int index, const NormedRows& input) {
   if (config_.has_experts(index)) return RunExperts(index, input);
-  const Layer& layer = layers_[index];
+  const Layer& layer = weights_->layers[index];
   const MatrixView mlp = View(workspace_.mlp, input.x.rows, config_.intermediate_size);
   if (parts_.mlp.size() > 0) {
     backend_->MatMulGated(input, layer.gate_up, config_.activation, ColumnsOf(mlp, parts_.mlp));
   }
-  Gather(mlp, &Parts::mlp);
+  Gather(mlp, &RankParts::mlp);
   AddOutput(mlp, layer.down, layer.mlp_output_norm);
 }
 
 void Transformer::RunExperts(int index, const NormedRows& input) {
-  const Layer& layer = layers_[index];
+  const Layer& layer = weights_->layers[index];
   const int rows = input.x.rows;
   ConstMatrixView x = input.x;
   if (input.weight != nullptr) {
@@ -575,7 +557,7 @@ void Transformer::MixExperts(ConstMatrixView x, const ExpertChoices& choices, co
 }
 
 void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {
-  const Layer& layer = layers_[index];
+  const Layer& layer = weights_->layers[index];
   const MatrixView hidden = View(workspace_.hidden, rows.num_rows, config_.hidden_size);
   const MatrixView normed = View(workspace_.normed, rows.num_rows, config_.hidden_size);
   NormedRows input = config_.state_input == StateInput::kNextToEmbedding

@@ -3,14 +3,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
@@ -19,13 +17,12 @@
 #include "model/checkpoint/weights.h"
 #include "model/host_logits.h"
 #include "model/language_model.h"
-#include "model/packed_file.h"
 #include "model/pass_message.h"
+#include "model/rank_parts.h"
 #include "model/ranks/rank_group.h"
+#include "model/transformer_weights.h"
 
 namespace tandem {
-
-class TransformerLoader;
 
 // A decoder-only transformer on a backend, with the architecture that ModelConfig describes.
 class Transformer final : public LanguageModel {
@@ -99,8 +96,8 @@ class Transformer final : public LanguageModel {
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
-  int head_tokens() const override { return num_head_tokens_; }
-  absl::Span<const TokenId> head_ids() const override { return head_ids_; }
+  int head_tokens() const override { return weights_->num_head_tokens; }
+  absl::Span<const TokenId> head_ids() const override { return weights_->head_ids; }
   // Replaces the head by these rows of the whole one, with the same bits; by all rows if `ids` is
   // empty. Do not call it between a pass and the last use of its logits. RESOURCE_EXHAUSTED if
   // memory runs out; on error the head is unchanged.
@@ -108,13 +105,15 @@ class Transformer final : public LanguageModel {
   // vocab_size().
   absl::Status SetHead(std::vector<TokenId> ids);
   // The size of a packed row of the head, in bytes.
-  int64_t head_row_bytes() const { return head_row_bytes_; }
+  int64_t head_row_bytes() const { return weights_->head_row_bytes; }
   int context_length() const override { return config_.context_length; }
   int cache_variant(int greatest_length) const override {
     return config_.rope.type == RopeConfig::Type::kLongRope &&
            greatest_length > config_.rope.original_context;
   }
-  int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
+  int num_unpacked() const override {
+    return static_cast<int>(weights_->unpacked.size()) + weights_->is_unread;
+  }
   // The layout of this rank's heads, of which there may be none.
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // The bytes of weights that a pass over one row reads, without the embedding's row.
@@ -122,19 +121,20 @@ class Transformer final : public LanguageModel {
   // The bytes of memory that the first pass will allocate for packed weights.
   size_t bytes_to_pack() const;
   // The bytes of the backend's memory for weights that were packed at load.
-  size_t bytes_packed_at_load() const { return bytes_packed_at_load_; }
-  int64_t num_parameters() const { return num_parameters_; }
+  size_t bytes_packed_at_load() const { return weights_->bytes_packed_at_load; }
+  int64_t num_parameters() const { return weights_->num_parameters; }
   // The files of the weights, and LoadOptions::FormOf for them.
-  std::vector<std::string> weight_files() const { return weights_->files(); }
+  std::vector<std::string> weight_files() const { return weights_->source->files(); }
   const std::string& weights_form() const { return weights_form_; }
   // The dtype of the first layer's weight matrices.
-  DType dtype() const { return layers_.front().qkv.front().dtype; }
+  DType dtype() const { return weights_->layers.front().qkv.front().dtype; }
 
   // Waits until the file of packed weights that this load began to write is complete, and writes
   // the rest with normal priority. Without this call the model's end stops the writing and removes
   // the file. Returns the failure to write it; OK if there is nothing to write.
   absl::Status AwaitPackedFile() {
-    return packed_writer_ == nullptr ? absl::OkStatus() : packed_writer_->Await();
+    PackedFileWriter* const writer = weights_->packed_writer.get();
+    return writer == nullptr ? absl::OkStatus() : writer->Await();
   }
 
   // REQUIRES: all sequences of a pass belong to one PagedKvCache on this model's backend, with
@@ -160,8 +160,25 @@ class Transformer final : public LanguageModel {
   bool is_draft_head() const { return config_.state_input != StateInput::kNone; }
   int read_state_size() const override { return config_.read_state_size(); }
 
+  // ---- What a draft head shares with this model, its target ----
+  ConstMatrixView embedding() const { return weights_->embedding; }  // [vocab, hidden]
+  ConstMatrixView host_embedding() const { return weights_->host_embedding; }
+  // The matrix of the whole head in the host's memory, valid until ForgetHeadMatrix.
+  absl::StatusOr<ConstMatrixView> HeadMatrix() const;
+  void ForgetHeadMatrix() const;
+
+  // The buffers of a pass that a group shares, each in its own slot of the group's memory.
+  enum class SharedBuffer {
+    kHidden,
+    kAttended,
+    kMlp,
+    kOutput,
+    kLogits,
+    kQueriesAndKeys,
+    kExpertOutputs,
+  };
   // The number of slots of a group's memory that a model may use.
-  static constexpr int kNumSlots = 8;
+  static constexpr int kNumSlots = static_cast<int>(SharedBuffer::kExpertOutputs) + 1;
   // For rank 0 of a group: later passes use this cache, and the other ranks repeat its page copies.
   void Lead(PagedKvCache* cache) { cache->AddObserver(&page_copies_); }
   // For the other ranks of a group: runs this rank's part of a pass that rank 0 announced. `cache`:
@@ -169,40 +186,9 @@ class Transformer final : public LanguageModel {
   absl::Status Follow(const PassMessage& pass, PagedKvCache* cache);
 
  private:
-  struct Layer {
-    Buffer attention_norm;  // f32 [hidden], or empty
-    // [(heads + 2 kv_heads) * head_dim, hidden] in total; one weight for each run of outputs with
-    // one dtype.
-    std::vector<PackedWeight> qkv;
-    Buffer query_norm;             // f32 [head_dim], [heads * head_dim], or empty
-    Buffer key_norm;               // the same for keys
-    PackedWeight attention_out;    // [hidden, heads * head_dim]
-    Buffer attention_output_norm;  // f32 [hidden], or empty
-    Buffer mlp_norm;               // f32 [hidden], or empty
-    PackedWeight gate_up;          // [2 * intermediate, hidden], or empty
-    PackedWeight down;             // [hidden, intermediate], or empty
-    PackedWeight router;           // [experts, hidden], in place of gate_up and down
-    ExpertWeights experts;
-    Buffer mlp_output_norm;  // f32 [hidden], or empty
-  };
-  // The parts of a draft head before its layer.
-  struct StateParts {
-    Buffer states_norm;     // f32 [read_state_size()], for the target's states, or empty
-    Buffer state_norm;      // f32 [hidden]
-    Buffer embedding_norm;  // f32 [hidden], or empty: the layer's attention_norm is used
-    PackedWeight fc;        // [hidden, fc_inputs()]
-  };
-  // The rotary angles for the layers of one LayerRotation; empty if no layer uses it.
-  struct Rotation {
-    Buffer inverse_frequencies;  // f32 [KvSequence::variant, head_dim / 2]
-    Buffer magnitudes;           // f32 [head_dim / 2]
-    Buffer angles;               // f32 [rows, head_dim], for the current pass
-    bool is_used() const { return magnitudes.size_bytes() > 0; }
-  };
+  using Layer = TransformerWeights::Layer;
   // Activations and tables of a pass. Buffers never shrink.
   struct Workspace {
-    int rows = 0;
-    int logit_rows = 0;
     // ---- In the group's memory, if there is a group: every rank writes its own columns ----
     Buffer hidden, attended, mlp, output;  // f32 [rows, ...]
     Buffer queries_and_keys;               // f32 [rows, ...]: all heads, if normalised
@@ -217,29 +203,10 @@ class Transformer final : public LanguageModel {
     Buffer largest;                        // int32 [logit_rows]
     Buffer states;                         // f32 [rows, state_size()]; unused by a draft head
     // For a draft head: the states that it reads, and the concatenated input of its first product.
-    Buffer read_states;  // f32 [rows, ...]
-    Buffer joined;       // f32 [rows, 2 * hidden]
-    Buffer tables;       // int32, laid out by PassTables
-  };
-  // A rank's share of each kind of output.
-  struct Parts {
-    RankShare kv_heads, heads;
-    RankShare hidden, mlp, head_rows;  // products' outputs
-    RankShare experts;
-  };
-  struct Unpacked {
-    const PackedWeight* weight;
-    std::vector<std::string> tensors;  // its sources
-  };
-  // A model's files and their contents.
-  struct Files {
-    std::string path;
-    ModelConfig config;
-    std::shared_ptr<const Weights> weights;
-    bool is_head_settled = false;
-
-    // SettleHead, once.
-    absl::Status Settle(std::optional<bool> is_equal = std::nullopt);
+    Buffer read_states;                             // f32 [rows, ...]
+    Buffer joined;                                  // f32 [rows, 2 * hidden]
+    Buffer tables;                                  // int32, laid out by PassTables
+    std::array<Buffer, kNumLayerRotations> angles;  // f32 [rows, head_dim], of rotations in use
   };
   // Records copies of pages since the last pass.
   struct PageCopies final : PagedKvCache::Observer {
@@ -247,18 +214,12 @@ class Transformer final : public LanguageModel {
     void OnCopy(PageId from, PageId to) override { copies.push_back({from, to}); }
     std::vector<PassMessage::PageCopy> copies;
   };
-  friend class TransformerLoader;
 
-  Transformer(Backend* backend, const Files& files, const LoadOptions& options);
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(
-      const Files& files, Backend* backend, const LoadOptions& options,
-      absl::FunctionRef<absl::Status(TransformerLoader*)> load);
-  // Also settles whether the head is tied, from the record in the cache.
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(Files* files, Backend* backend,
-                                                                 const LoadOptions& options);
-  void ForgetPacked();
-  static constexpr int kOwnMemory = -1;  // the backend's memory, not a slot of the group's
-  absl::Status Grow(Buffer* buffer, size_t bytes, int slot = kOwnMemory);
+  Transformer(Backend* backend, const ModelConfig& config, const LoadOptions& options,
+              std::unique_ptr<TransformerWeights> weights);
+  // Allocates the backend's memory, or the group's for a shared buffer.
+  absl::Status Grow(Buffer* buffer, size_t bytes,
+                    std::optional<SharedBuffer> shared = std::nullopt);
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
@@ -269,9 +230,6 @@ class Transformer final : public LanguageModel {
   void KeepState(int layer, int rows, const int32_t* all_rows);
   absl::Status TakeStates(absl::Span<const ForwardRequest> requests, int rows);
   void EnterHead(const int32_t* ids, int rows, const int32_t* all_rows);
-  // The matrix of the whole head in the host's memory, valid until ForgetHeadMatrix.
-  absl::StatusOr<ConstMatrixView> HeadMatrix() const;
-  void ForgetHeadMatrix() const;
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
@@ -283,42 +241,21 @@ class Transformer final : public LanguageModel {
   void FeedForward(int index, const NormedRows& input);
   void RunExperts(int index, const NormedRows& input);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
-  Parts PartsOf(int rank) const;
+  RankParts PartsOf(int rank) const;
   // Exchanges columns of `whole`, so that every rank has all of them.
   //   columns: in units of `unit`
-  void Gather(MatrixView whole, RankShare Parts::*columns, int unit = 1);
+  void Gather(MatrixView whole, RankShare RankParts::*columns, int unit = 1);
 
   Backend* backend_;
   Sampler* sampler_;  // the backend's, or null
   ModelConfig config_;
   RankGroup* group_;  // or null
   int first_slot_;
-  int num_head_tokens_ = 0;
-  const Transformer* target_;  // for a draft head, or null
   int first_layer_;
-  Parts parts_;  // of this rank; everything without a group
+  std::unique_ptr<TransformerWeights> weights_;
+  RankParts parts_;  // of this rank; everything without a group
   PageCopies page_copies_;
   std::string weights_form_;
-  std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
-  PackedFile packed_;                       // mapped, if weights are read from it
-  bool is_unread_ = false;                  // whether no pass has read `packed_` yet
-  // Weights that were packed for the cache, and the thread that writes them; or null.
-  std::unique_ptr<PackedFileWriter> packed_writer_;
-  int64_t num_parameters_ = 0;
-  size_t bytes_packed_at_load_ = 0;
-  std::vector<std::byte> quantized_embedding_;  // if the embedding differs from the files'
-  Buffer embedding_storage_;
-  ConstMatrixView embedding_;       // [vocab, hidden]
-  ConstMatrixView host_embedding_;  // the same, in the host's memory
-  std::array<Rotation, kNumLayerRotations> rotations_;
-  std::vector<Layer> layers_;
-  StateParts state_parts_;
-  Buffer final_norm_;  // f32 [hidden]
-  PackedWeight head_;  // [this rank's share of head_tokens(), hidden]
-  std::vector<TokenId> head_ids_;
-  std::optional<DType> head_format_;  // the format for SetHead
-  int64_t head_row_bytes_ = 0;
-  std::deque<Unpacked> unpacked_;  // in the order of use in a pass
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;

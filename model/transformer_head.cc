@@ -1,38 +1,23 @@
 // The parts of Transformer for heads: SetHead gathers rows of the head, KeepState keeps states for
 // a draft head, and TakeStates and EnterHead read them.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/blocks.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/transformer.h"
-#include "model/transformer_loader.h"
 
 namespace tandem {
-ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
-                             std::vector<std::byte>* gathered) {
-  const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-  const size_t stride = RowBytes(matrix.dtype, matrix.stride);
-  gathered->resize(rows.size() * row_bytes);
-  const auto* const from = static_cast<const std::byte*>(matrix.data);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered->data() + i * row_bytes, from + rows[i] * stride, row_bytes);
-  }
-  return ConstMatrixView(gathered->data(), matrix.dtype, static_cast<int>(rows.size()), matrix.cols,
-                         matrix.cols);
-}
 
 absl::StatusOr<ConstMatrixView> Transformer::HeadMatrix() const {
-  if (config_.tied_embeddings) return host_embedding_;
-  return weights_->Get(kHeadTensor, {config_.vocab_size, config_.hidden_size});
+  if (config_.tied_embeddings) return weights_->host_embedding;
+  return weights_->source->Get(kHeadTensor, {config_.vocab_size, config_.hidden_size});
 }
 
 void Transformer::ForgetHeadMatrix() const {
-  if (!config_.tied_embeddings) weights_->Forget(kHeadTensor);
+  if (!config_.tied_embeddings) weights_->source->Forget(kHeadTensor);
 }
 
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
@@ -44,15 +29,15 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   if (!ids.empty()) matrix = GatheredRows(matrix, ids, &gathered);
   const WeightPart part{.matrix = matrix, .bias = nullptr};
   absl::StatusOr<PackedWeight> packed =
-      backend_->Pack({&part, 1}, PartOrder::kConcatenated, head_format_);
+      backend_->Pack({&part, 1}, PartOrder::kConcatenated, weights_->head_format);
   ForgetHeadMatrix();
   if (!packed.ok()) return packed.status();
-  bytes_packed_at_load_ += packed->data.size_bytes();
-  bytes_packed_at_load_ -= head_.data.size_bytes();
-  head_ = *std::move(packed);
-  num_head_tokens_ = head_.outputs;
-  parts_ = PartsOf(/*rank=*/0);
-  head_ids_ = std::move(ids);
+  weights_->bytes_packed_at_load += packed->data.size_bytes();
+  weights_->bytes_packed_at_load -= weights_->head.data.size_bytes();
+  weights_->head = *std::move(packed);
+  weights_->num_head_tokens = weights_->head.outputs;
+  parts_.head_rows = {0, head_tokens()};
+  weights_->head_ids = std::move(ids);
   graph_cache_->Forget();
   return absl::OkStatus();
 }
@@ -80,7 +65,7 @@ void Transformer::KeepState(int layer, int rows, const int32_t* all_rows) {
       backend_->GatherRows(hidden, all_rows, left);
       continue;
     }
-    const NormedRows normed = Normed(final_norm_, hidden, left);
+    const NormedRows normed = Normed(weights_->final_norm, hidden, left);
     backend_->RmsNorm(normed.x, normed.weight, normed.epsilon, left);
   }
 }
@@ -108,6 +93,7 @@ absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, 
 // Prepares the input of a draft head's layer: its rows in `hidden`, and the input rows of its first
 // product in `joined`.
 void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_rows) {
+  const TransformerWeights::StateParts& parts = weights_->state_parts;
   const int size = config_.hidden_size;
   const MatrixView hidden = View(workspace_.hidden, rows, size);
   const MatrixView embedded = View(workspace_.normed, rows, size);
@@ -122,20 +108,20 @@ void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_row
   const bool is_fused = config_.state_input == StateInput::kFused;
   const int cols = reads_own_states_ ? size : read_state_size();
   const MatrixView states = View(workspace_.read_states, rows, cols);
-  backend_->Embed(ids, embedding_, embedded);
-  norm(is_fused ? state_parts_.embedding_norm : layers_.front().attention_norm, embedded, left);
+  backend_->Embed(ids, weights_->embedding, embedded);
+  norm(is_fused ? parts.embedding_norm : weights_->layers.front().attention_norm, embedded, left);
   if (is_fused) {
-    norm(state_parts_.state_norm, states, right);
-    backend_->MatMul(joined, state_parts_.fc, hidden);
+    norm(parts.state_norm, states, right);
+    backend_->MatMul(joined, parts.fc, hidden);
     return;
   }
   if (reads_own_states_) {
     backend_->GatherRows(states, all_rows, hidden);
   } else {
-    if (state_parts_.states_norm.data() != nullptr) norm(state_parts_.states_norm, states, states);
-    backend_->MatMul(states, state_parts_.fc, hidden);
+    if (parts.states_norm.data() != nullptr) norm(parts.states_norm, states, states);
+    backend_->MatMul(states, parts.fc, hidden);
   }
-  norm(state_parts_.state_norm, hidden, right);
+  norm(parts.state_norm, hidden, right);
   if (config_.norms_residual) backend_->GatherRows(right, all_rows, hidden);
 }
 

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -18,53 +19,18 @@ namespace {
 constexpr char kIsHeadEqual[] = "is_head_equal";
 constexpr std::byte kYes{1};
 
-absl::Status PackLater(TransformerLoader* loader) { return loader->Load(); }
-
-}  // namespace
-
-bool Transformer::LoadOptions::SetsHead(const ModelConfig& config) const {
-  return sets_head_from > 0 && config.vocab_size >= sets_head_from;
-}
-
-std::string Transformer::LoadOptions::FormOf(const Weights& weights,
-                                             const ModelConfig& config) const {
-  const std::string quantization = weights.quantization();
-  return absl::StrCat("quantized ", quantized.has_value() ? NameOf(*quantized) : "not",
-                      which == Quantize::kAll ? ", all" : "",
-                      has_exact_activations ? ", exact activations" : "",
-                      config.tied_embeddings ? ", tied head" : ", own head",
-                      quantization.empty() ? "" : ", ", quantization);
-}
-
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(
-    const Files& files, Backend* backend, const LoadOptions& options,
-    absl::FunctionRef<absl::Status(TransformerLoader*)> load) {
-  std::unique_ptr<Transformer> model(new Transformer(backend, files, options));
-  model->weights_form_ = options.FormOf(*files.weights, files.config);
-  TransformerLoader loader(files.path, options, model.get());
-  RETURN_IF_ERROR(load(&loader));
-  RETURN_IF_ERROR(backend->Synchronize());
-  return model;
-}
-
-absl::Status Transformer::Files::Settle(std::optional<bool> is_equal) {
-  if (!is_head_settled) RETURN_IF_ERROR(SettleHead(*weights, is_equal, &config));
-  is_head_settled = true;
-  return absl::OkStatus();
-}
-
 // Loads a model with the cached weights of options.packed_folder. If they are missing or stale,
-// packs them into memory, from where they are written in the background. Returns null if the model
-// is too small for the cache.
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from, Backend* backend,
-                                                                     const LoadOptions& options) {
-  const Files& files = *from;
+// packs them into memory, from where they are written in the background. Also settles whether the
+// head is tied, from the record in the cache. Returns null if the model is too small for the cache.
+absl::StatusOr<std::unique_ptr<TransformerWeights>> LoadPacked(
+    ModelFiles* from, Backend* backend, const Transformer::LoadOptions& options) {
+  const ModelFiles& files = *from;
   const bool is_in_doubt = HasDoubtfulHead(*files.weights, files.config);
   const std::string quantization = files.weights->quantization();
   const std::string how = absl::StrCat(
       "quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-      options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
-      " of ", files.config.head_dim,
+      options.which == Transformer::Quantize::kAll ? ", all" : "", ", heads turned ",
+      files.config.rotary_dim, " of ", files.config.head_dim,
       options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
       options.SetsHead(files.config) ? ", no head" : "", is_in_doubt ? ", head compared" : "",
       options.group == nullptr
@@ -76,22 +42,20 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from
   source.max_folder_bytes = options.max_packed_bytes;
   if (source.bytes < options.min_packed_bytes) return nullptr;
   RemoveUnfinishedPackedFiles(options.packed_folder);
-  const auto load_mapped = [&]() -> absl::StatusOr<std::unique_ptr<Transformer>> {
+  const auto load_mapped = [&]() -> absl::StatusOr<std::unique_ptr<TransformerWeights>> {
     ASSIGN_OR_RETURN(PackedFile kept, PackedFile::Open(source));
     if (is_in_doubt) {
       const auto is_equal = kept.Find(kIsHeadEqual);
       if (is_equal.ok()) RETURN_IF_ERROR(from->Settle(is_equal->front() == kYes));
     }
-    return LoadFrom(files, backend, options,
-                    [&](TransformerLoader* loader) { return loader->Load(std::move(kept)); });
+    return TransformerLoader(files, backend, options).Load(std::move(kept));
   };
   auto mapped = load_mapped();
   if (mapped.ok()) return mapped;
   RETURN_IF_ERROR(from->Settle());
   // Check first, so that an unsupported model fails before packing begins.
-  Transformer checked(backend, files, options);
   ASSIGN_OR_RETURN(const TransformerLoader::Totals totals,
-                   TransformerLoader(files.path, options, &checked).Check());
+                   TransformerLoader(files, backend, options).Check());
   ASSIGN_OR_RETURN(PackingTurn turn, PackingTurn::Take(source));
   mapped = load_mapped();  // another process may have packed them meanwhile
   if (mapped.ok()) return mapped;
@@ -109,15 +73,35 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(Files* from
     const std::byte answer = files.config.tied_embeddings ? kYes : std::byte{0};
     RETURN_IF_ERROR(writer->Add(kIsHeadEqual, absl::MakeConstSpan(&answer, 1)));
   }
-  return LoadFrom(files, backend, options, [&](TransformerLoader* loader) {
-    return loader->Load(std::move(writer), totals);
-  });
+  return TransformerLoader(files, backend, options).Load(std::move(writer), totals);
+}
+
+}  // namespace
+
+bool Transformer::LoadOptions::SetsHead(const ModelConfig& config) const {
+  return sets_head_from > 0 && config.vocab_size >= sets_head_from;
+}
+
+std::string Transformer::LoadOptions::FormOf(const Weights& weights,
+                                             const ModelConfig& config) const {
+  const std::string quantization = weights.quantization();
+  return absl::StrCat("quantized ", quantized.has_value() ? NameOf(*quantized) : "not",
+                      which == Quantize::kAll ? ", all" : "",
+                      has_exact_activations ? ", exact activations" : "",
+                      config.tied_embeddings ? ", tied head" : ", own head",
+                      quantization.empty() ? "" : ", ", quantization);
+}
+
+absl::Status ModelFiles::Settle(std::optional<bool> is_equal) {
+  if (!is_head_settled) RETURN_IF_ERROR(SettleHead(*weights, is_equal, &config));
+  is_head_settled = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
                                                                const LoadOptions& options) {
-  Files files{.path = folder, .config = {}, .weights = {}};
+  ModelFiles files{.path = folder, .config = {}, .weights = {}};
   ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder, options.allowed_config_keys));
   if (options.context > files.config.context_length) {
     return FieldError("context", absl::StrCat("found ", options.context, ", allowed: at most ",
@@ -141,26 +125,31 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
   ASSIGN_OR_RETURN(files.weights, ArrangeWeights(std::move(stored), files.config));
   CompleteHead(*files.weights, &files.config);
   RETURN_IF_ERROR(TransformerLoader::FitToTarget(folder, options, &files.config));
+  std::unique_ptr<TransformerWeights> loaded;
   absl::Status not_cached;
   if (!options.packed_folder.empty() && backend->memory_is_host()) {
     auto packed = LoadPacked(&files, backend, options);
-    if (packed.ok() && *packed != nullptr) return packed;
     not_cached = packed.status();
+    if (packed.ok()) loaded = *std::move(packed);
   }
-  RETURN_IF_ERROR(files.Settle());
-  ASSIGN_OR_RETURN(auto model, LoadFrom(files, backend, options, &PackLater));
+  if (loaded == nullptr) {
+    RETURN_IF_ERROR(files.Settle());
+    ASSIGN_OR_RETURN(loaded, TransformerLoader(files, backend, options).Load());
+  }
   if (!not_cached.ok()) {
     Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", not_cached.message()));
   }
-  return model;
+  return absl::WrapUnique(new Transformer(backend, files.config, options, std::move(loaded)));
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(
     const std::string& name, const ModelConfig& config, std::shared_ptr<const Weights> weights,
     Backend* backend) {
-  Files files{.path = name, .config = config, .weights = std::move(weights)};
+  ModelFiles files{.path = name, .config = config, .weights = std::move(weights)};
   RETURN_IF_ERROR(files.Settle());
-  return LoadFrom(files, backend, {}, &PackLater);
+  const LoadOptions options;
+  ASSIGN_OR_RETURN(auto loaded, TransformerLoader(files, backend, options).Load());
+  return absl::WrapUnique(new Transformer(backend, files.config, options, std::move(loaded)));
 }
 
 }  // namespace tandem

@@ -24,38 +24,46 @@ constexpr int64_t kLongRow = 256;  // a multiple of the block size of every form
 
 }  // namespace
 
-TransformerLoader::TransformerLoader(const std::string& path,
-                                     const Transformer::LoadOptions& options, Transformer* model)
-    : model_(*model),
-      quantized_(options.quantized),
-      which_(options.which),
-      head_tokens_(options.head_tokens),
-      sets_head_(options.SetsHead(model->config_)),
-      on_packing_(options.on_packing),
-      path_(path) {}
+TransformerLoader::TransformerLoader(const ModelFiles& files, Backend* backend,
+                                     const Transformer::LoadOptions& options)
+    : files_(files),
+      backend_(backend),
+      options_(options),
+      own_(OwnPartsOf(files.config, /*num_head_tokens=*/0, options.group)),
+      loaded_(std::make_unique<TransformerWeights>()) {
+  loaded_->source = files.weights;
+}
 
-absl::Status TransformerLoader::Load(PackedFile packed) {
-  model_.packed_ = std::move(packed);
-  model_.is_unread_ = true;
-  packed_ = &model_.packed_;
-  return Fill();
+absl::StatusOr<std::unique_ptr<TransformerWeights>> TransformerLoader::Load() {
+  RETURN_IF_ERROR(Fill());
+  if (writer_ != nullptr) {
+    writer_->WriteInBackground();
+    ReportPacking();
+  }
+  RETURN_IF_ERROR(backend_->Synchronize());
+  return std::move(loaded_);
+}
+
+absl::StatusOr<std::unique_ptr<TransformerWeights>> TransformerLoader::Load(PackedFile packed) {
+  loaded_->packed = std::move(packed);
+  loaded_->is_unread = true;
+  packed_ = &loaded_->packed;
+  return Load();
+}
+
+absl::StatusOr<std::unique_ptr<TransformerWeights>> TransformerLoader::Load(
+    std::unique_ptr<PackedFileWriter> writer, Totals totals) {
+  loaded_->packed_writer = std::move(writer);
+  writer_ = loaded_->packed_writer.get();
+  totals_ = totals;
+  return Load();
 }
 
 absl::StatusOr<TransformerLoader::Totals> TransformerLoader::Check() {
   only_checks_ = true;
   RETURN_IF_ERROR(Fill());
-  totals_.num_parameters = model_.num_parameters_;
+  totals_.num_parameters = loaded_->num_parameters;
   return totals_;
-}
-
-absl::Status TransformerLoader::Load(std::unique_ptr<PackedFileWriter> writer, Totals totals) {
-  model_.packed_writer_ = std::move(writer);
-  writer_ = model_.packed_writer_.get();
-  totals_ = totals;
-  RETURN_IF_ERROR(Fill());
-  writer_->WriteInBackground();
-  ReportPacking();
-  return absl::OkStatus();
 }
 
 int TransformerLoader::MaxEntries(const ModelConfig& config) {
@@ -63,55 +71,56 @@ int TransformerLoader::MaxEntries(const ModelConfig& config) {
 }
 
 absl::Status TransformerLoader::Fill() {
-  const ModelConfig& config = model_.config_;
-  if (config.num_experts > 0 && !model_.backend_->computes_experts()) {
-    return absl::UnimplementedError(absl::StrCat(path_, ": found a model with experts, allowed on ",
-                                                 View(model_.backend_->name()),
-                                                 ": models without experts"));
-  }
-  if (model_.group_ != nullptr && !model_.group_->gathers_pieces() &&
-      config.query_key_norm == QueryKeyNorm::kAllHeads) {
+  const ModelConfig& config = files_.config;
+  const bool is_draft_head = config.state_input != StateInput::kNone;
+  if (config.num_experts > 0 && !backend_->computes_experts()) {
     return absl::UnimplementedError(
-        absl::StrCat(path_, ": found norms over all heads, allowed where ranks have devices: ",
-                     "norms of each head, or none"));
+        absl::StrCat(files_.path, ": found a model with experts, allowed on ",
+                     View(backend_->name()), ": models without experts"));
+  }
+  if (options_.group != nullptr && !options_.group->gathers_pieces() &&
+      config.query_key_norm == QueryKeyNorm::kAllHeads) {
+    return absl::UnimplementedError(absl::StrCat(
+        files_.path, ": found norms over all heads, allowed where ranks have devices: ",
+        "norms of each head, or none"));
   }
   ConstMatrixView embedding;
-  if (!model_.is_draft_head() || config.has_own_embedding) {
+  if (!is_draft_head || config.has_own_embedding) {
     ASSIGN_OR_RETURN(embedding, LoadEmbedding());
     if (!only_checks_) {
-      model_.host_embedding_ = embedding;
-      ASSIGN_OR_RETURN(model_.embedding_,
-                       model_.backend_->Import(embedding, &model_.embedding_storage_));
+      loaded_->host_embedding = embedding;
+      ASSIGN_OR_RETURN(loaded_->embedding,
+                       backend_->Import(embedding, &loaded_->embedding_storage));
     }
   }
-  if (model_.is_draft_head()) RETURN_IF_ERROR(LoadStateParts());
-  model_.layers_.resize(config.num_layers);
-  for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &model_.layers_[i]));
-  ASSIGN_OR_RETURN(model_.final_norm_, Vector("model.norm.weight", config.hidden_size));
-  RETURN_IF_ERROR(model_.is_draft_head() ? LoadDraftHead() : LoadHead(embedding));
+  if (is_draft_head) RETURN_IF_ERROR(LoadStateParts());
+  loaded_->layers.resize(config.num_layers);
+  for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &loaded_->layers[i]));
+  ASSIGN_OR_RETURN(loaded_->final_norm, Vector("model.norm.weight", config.hidden_size));
+  RETURN_IF_ERROR(is_draft_head ? LoadDraftHead() : LoadHead(embedding));
   for (const LayerRotation kind : config.rotations) {
-    Transformer::Rotation& rotation = model_.rotations_[static_cast<int>(kind)];
+    TransformerWeights::Rotation& rotation = loaded_->rotations[static_cast<int>(kind)];
     if (!rotation.is_used()) RETURN_IF_ERROR(LoadRotation(kind, &rotation));
   }
-  return CheckAllHavePlaces(*model_.weights_, config);
+  return CheckAllHavePlaces(*files_.weights, config);
 }
 
 absl::StatusOr<ConstMatrixView> TransformerLoader::Matrix(const std::string& name, int64_t rows,
                                                           int64_t cols) {
-  model_.num_parameters_ += rows * cols;
-  ASSIGN_OR_RETURN(ConstMatrixView matrix, model_.weights_->Describe(name, {rows, cols}));
-  if (packed_ == nullptr && model_.weights_->IsMade(name)) {
+  loaded_->num_parameters += rows * cols;
+  ASSIGN_OR_RETURN(ConstMatrixView matrix, files_.weights->Describe(name, {rows, cols}));
+  if (packed_ == nullptr && files_.weights->IsMade(name)) {
     RETURN_IF_ERROR(CheckMemoryFor(name, matrix));
   }
   if (!has_no_data()) {
-    ASSIGN_OR_RETURN(matrix, model_.weights_->Get(name, {rows, cols}));
+    ASSIGN_OR_RETURN(matrix, files_.weights->Get(name, {rows, cols}));
   }
-  if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
+  if (options_.quantized.has_value() && options_.which == Transformer::Quantize::kFloats &&
       IsBlocks(matrix.dtype)) {
-    return FieldError("quantize",
-                      absl::StrCat("found ", NameOf(*quantized_), ", allowed: none, because ",
-                                   model_.weights_->Where(name), " is quantised to ",
-                                   NameOf(matrix.dtype), " already"));
+    return FieldError(
+        "quantize", absl::StrCat("found ", NameOf(*options_.quantized), ", allowed: none, because ",
+                                 files_.weights->Where(name), " is quantised to ",
+                                 NameOf(matrix.dtype), " already"));
   }
   return matrix;
 }
@@ -123,12 +132,12 @@ absl::Status TransformerLoader::CheckMemoryFor(const std::string& name,
   if (!available.has_value() || 2 * bytes <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("memory: need ", 2 * bytes, " bytes to build and pack ",
-                   model_.weights_->Where(name), ", but only ", *available, " are available"));
+                   files_.weights->Where(name), ", but only ", *available, " are available"));
 }
 
 std::optional<DType> TransformerLoader::FormatOf(const ConstMatrixView& matrix,
                                                  DType wanted) const {
-  if (!quantized_.has_value()) return std::nullopt;
+  if (!options_.quantized.has_value()) return std::nullopt;
   const bool is_smaller = RowBytes(wanted, kLongRow) < RowBytes(matrix.dtype, kLongRow);
   if (IsBlocks(matrix.dtype) && !is_smaller) return std::nullopt;
   return matrix.cols % kBlockGroup == 0 ? std::optional(wanted) : std::nullopt;
@@ -137,7 +146,7 @@ std::optional<DType> TransformerLoader::FormatOf(const ConstMatrixView& matrix,
 absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
   const std::string name = kEmbeddingTensor;
   ASSIGN_OR_RETURN(const ConstMatrixView matrix,
-                   Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
+                   Matrix(name, files_.config.vocab_size, files_.config.hidden_size));
   const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
   if (!format.has_value()) return only_checks_ ? matrix : EmbeddingInPlace(name, matrix);
   if (only_checks_) {
@@ -157,7 +166,7 @@ absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
   }
   ThreadPool pool(NumUsableCores());
   std::vector<std::byte> bytes = QuantizeMatrix(matrix, *format, &pool);
-  model_.weights_->Forget(name);
+  files_.weights->Forget(name);
   if (writer_ != nullptr) {
     ASSIGN_OR_RETURN(const absl::Span<std::byte> memory, writer_->Add(entry, bytes.size()));
     absl::c_copy(bytes, memory.begin());
@@ -165,36 +174,36 @@ absl::StatusOr<ConstMatrixView> TransformerLoader::LoadEmbedding() {
     ReportPacking();
     return quantized;
   }
-  model_.quantized_embedding_ = std::move(bytes);
-  quantized.data = model_.quantized_embedding_.data();
+  loaded_->quantized_embedding = std::move(bytes);
+  quantized.data = loaded_->quantized_embedding.data();
   return quantized;
 }
 
 absl::StatusOr<ConstMatrixView> TransformerLoader::EmbeddingInPlace(
     const std::string& name, const ConstMatrixView& described) {
   ASSIGN_OR_RETURN(ConstMatrixView matrix,
-                   model_.weights_->Get(name, {described.rows, described.cols}));
-  if (!model_.weights_->IsMade(name)) return matrix;
+                   files_.weights->Get(name, {described.rows, described.cols}));
+  if (!files_.weights->IsMade(name)) return matrix;
   const auto* const bytes = static_cast<const std::byte*>(matrix.data);
-  model_.quantized_embedding_.assign(bytes,
-                                     bytes + matrix.rows * RowBytes(matrix.dtype, matrix.cols));
-  matrix.data = model_.quantized_embedding_.data();
-  model_.weights_->Forget(name);
+  loaded_->quantized_embedding.assign(bytes,
+                                      bytes + matrix.rows * RowBytes(matrix.dtype, matrix.cols));
+  matrix.data = loaded_->quantized_embedding.data();
+  files_.weights->Forget(name);
   return matrix;
 }
 
 absl::StatusOr<std::vector<float>> TransformerLoader::HostVector(const std::string& name,
                                                                  int64_t size) {
-  model_.num_parameters_ += size;
-  ASSIGN_OR_RETURN(const ConstMatrixView tensor, model_.weights_->Get(name, {size}));
+  loaded_->num_parameters += size;
+  ASSIGN_OR_RETURN(const ConstMatrixView tensor, files_.weights->Get(name, {size}));
   std::vector<float> values(size);
   WidenRow(tensor.data, tensor.dtype, tensor.cols, values.data());
   return values;
 }
 
 absl::StatusOr<Buffer> TransformerLoader::UploadFloats(const std::vector<float>& values) {
-  ASSIGN_OR_RETURN(Buffer buffer, model_.backend_->Allocate(values.size() * sizeof(float)));
-  model_.backend_->Upload(
+  ASSIGN_OR_RETURN(Buffer buffer, backend_->Allocate(values.size() * sizeof(float)));
+  backend_->Upload(
       {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)},
       buffer.data());
   return buffer;
@@ -206,12 +215,12 @@ absl::StatusOr<Buffer> TransformerLoader::Vector(const std::string& name, int64_
 }
 
 void TransformerLoader::ReportPacking() const {
-  if (on_packing_) on_packing_(model_.num_parameters_, totals_.num_parameters);
+  if (options_.on_packing) options_.on_packing(loaded_->num_parameters, totals_.num_parameters);
 }
 
 bool TransformerLoader::IsAnyMade(const std::vector<std::string>& tensors) const {
   return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
+                     [&](const std::string& tensor) { return files_.weights->IsMade(tensor); });
 }
 
 absl::Status TransformerLoader::Pack(absl::Span<const WeightPart> parts, PartOrder order,
@@ -222,34 +231,34 @@ absl::Status TransformerLoader::Pack(absl::Span<const WeightPart> parts, PartOrd
   if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
   if (only_checks_) {
     totals_.packed_bytes +=
-        PackedFileWriter::PaddedSize(model_.backend_->PackedBytes(parts, order, format));
+        PackedFileWriter::PaddedSize(backend_->PackedBytes(parts, order, format));
     return absl::OkStatus();
   }
   const std::string entry = absl::StrCat(absl::StrJoin(tensors, "+"), " ",
                                          NameOf(format.value_or(parts[0].matrix.dtype)));
   if (packed_ != nullptr) {
     ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes, packed_->Find(entry));
-    ASSIGN_OR_RETURN(*weight, model_.backend_->UsePacked(parts, order, format, bytes));
+    ASSIGN_OR_RETURN(*weight, backend_->UsePacked(parts, order, format, bytes));
     return absl::OkStatus();
   }
   if (writer_ != nullptr) {
     ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
-                     writer_->Add(entry, model_.backend_->PackedBytes(parts, order, format)));
-    ASSIGN_OR_RETURN(*weight, model_.backend_->PackInto(parts, order, format, memory));
-    for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
+                     writer_->Add(entry, backend_->PackedBytes(parts, order, format)));
+    ASSIGN_OR_RETURN(*weight, backend_->PackInto(parts, order, format, memory));
+    for (const std::string& tensor : tensors) files_.weights->Forget(tensor);
     ReportPacking();
     return absl::OkStatus();
   }
   // Matrices that were built in memory are packed and freed at once.
   if (packs_now_ || IsAnyMade(tensors)) {
-    ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
-    model_.bytes_packed_at_load_ += weight->data.size_bytes();
-    for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
+    ASSIGN_OR_RETURN(*weight, backend_->Pack(parts, order, format));
+    loaded_->bytes_packed_at_load += weight->data.size_bytes();
+    for (const std::string& tensor : tensors) files_.weights->Forget(tensor);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, format));
-  model_.unpacked_.push_back({weight, std::move(tensors)});
-  model_.ForgetPacked();
+  ASSIGN_OR_RETURN(*weight, backend_->PackLater(parts, order, format));
+  loaded_->unpacked.push_back({weight, std::move(tensors)});
+  loaded_->ForgetPacked();
   return absl::OkStatus();
 }
 
@@ -283,13 +292,13 @@ absl::Status TransformerLoader::Projections(const std::string& prefix,
   ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
   for (size_t i = 1; i < found.parts.size(); ++i) {
     if (found.HasOneDType(i, 0)) continue;
-    if (IsAnyMade(found.tensors)) return PackWidened(&found, order, quantized_, weight);
+    if (IsAnyMade(found.tensors)) return PackWidened(&found, order, options_.quantized, weight);
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
-                     " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
-                     "; they must have one dtype"));
+        absl::StrCat(files_.path, ": ", found.tensors[i], " is ",
+                     NameOf(found.parts[i].matrix.dtype), " and ", found.tensors[0], " is ",
+                     NameOf(found.parts[0].matrix.dtype), "; they must have one dtype"));
   }
-  return Pack(found.parts, order, quantized_, std::move(found.tensors), weight);
+  return Pack(found.parts, order, options_.quantized, std::move(found.tensors), weight);
 }
 
 absl::Status TransformerLoader::PackWidened(FoundParts* found, PartOrder order,
@@ -320,15 +329,16 @@ absl::Status TransformerLoader::AttentionProjections(const std::string& prefix,
   for (size_t first = 0, end = 0; first < size; first = end) {
     while (end < size && found.HasOneDType(first, end)) ++end;
     RETURN_IF_ERROR(Pack(absl::MakeConstSpan(found.parts).subspan(first, end - first),
-                         PartOrder::kConcatenated, quantized_,
+                         PartOrder::kConcatenated, options_.quantized,
                          {found.tensors.begin() + first, found.tensors.begin() + end},
                          &weights->emplace_back()));
   }
   return absl::OkStatus();
 }
 
-absl::Status TransformerLoader::LoadRotation(LayerRotation kind, Transformer::Rotation* rotation) {
-  const ModelConfig& c = model_.config_;
+absl::Status TransformerLoader::LoadRotation(LayerRotation kind,
+                                             TransformerWeights::Rotation* rotation) {
+  const ModelConfig& c = files_.config;
   const RopeConfig& rope = kind == LayerRotation::kLocal ? c.local_rope : c.rope;
   const int half = c.head_dim / 2;
   std::vector<float> frequencies;
@@ -348,14 +358,14 @@ absl::Status TransformerLoader::LoadRotation(LayerRotation kind, Transformer::Ro
   return absl::OkStatus();
 }
 
-absl::Status TransformerLoader::LoadLayer(int index, Transformer::Layer* to) {
-  const ModelConfig& c = model_.config_;
+absl::Status TransformerLoader::LoadLayer(int index, TransformerWeights::Layer* to) {
+  const ModelConfig& c = files_.config;
   const std::string prefix = absl::StrCat("model.layers.", index, ".");
   const std::string attention = absl::StrCat(prefix, "self_attn.");
   const std::string mlp = absl::StrCat(prefix, "mlp.");
   const int query_size = c.num_heads * c.head_dim;
   const int kv_size = c.num_kv_heads * c.head_dim;
-  Transformer::Layer& layer = *to;
+  TransformerWeights::Layer& layer = *to;
   const auto load_norm = [&](const char* part, Buffer* norm) -> absl::Status {
     ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(prefix, part, ".weight"), c.hidden_size));
     return absl::OkStatus();
@@ -371,10 +381,9 @@ absl::Status TransformerLoader::LoadLayer(int index, Transformer::Layer* to) {
   const auto of_heads = [&](RankShare heads) {
     return RankShare{heads.begin * c.head_dim, heads.end * c.head_dim};
   };
-  const Transformer::Parts& own = model_.parts_;
-  const Outputs keys{kv_size, of_heads(own.kv_heads)};
+  const Outputs keys{kv_size, of_heads(own_.kv_heads)};
   RETURN_IF_ERROR(AttentionProjections(attention,
-                                       {Outputs{query_size, of_heads(own.heads)}, keys, keys},
+                                       {Outputs{query_size, of_heads(own_.heads)}, keys, keys},
                                        c.attention_inputs(), c.qkv_bias, &layer.qkv));
   if (c.query_key_norm != QueryKeyNorm::kNone) {
     const bool is_each = c.query_key_norm == QueryKeyNorm::kEachHead;
@@ -383,11 +392,11 @@ absl::Status TransformerLoader::LoadLayer(int index, Transformer::Layer* to) {
     ASSIGN_OR_RETURN(layer.key_norm, Vector(absl::StrCat(attention, "k_norm.weight"),
                                             is_each ? c.head_dim : kv_size));
   }
-  const Outputs hidden{c.hidden_size, own.hidden};
+  const Outputs hidden{c.hidden_size, own_.hidden};
   RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {hidden}, query_size, c.output_bias,
                               &layer.attention_out));
   if (c.has_experts(index)) return LoadExperts(mlp, &layer);
-  return LoadFeedForward(mlp, {c.intermediate_size, own.mlp}, hidden, c.mlp_bias, &layer.gate_up,
+  return LoadFeedForward(mlp, {c.intermediate_size, own_.mlp}, hidden, c.mlp_bias, &layer.gate_up,
                          &layer.down);
 }
 
@@ -399,8 +408,9 @@ absl::Status TransformerLoader::LoadFeedForward(const std::string& prefix, Outpu
   return Projections(prefix, {"down_proj"}, {hidden}, middle.count, has_bias, down);
 }
 
-absl::Status TransformerLoader::LoadExperts(const std::string& mlp, Transformer::Layer* layer) {
-  const ModelConfig& c = model_.config_;
+absl::Status TransformerLoader::LoadExperts(const std::string& mlp,
+                                            TransformerWeights::Layer* layer) {
+  const ModelConfig& c = files_.config;
   const std::string router = absl::StrCat(mlp, "gate.weight");
   packs_now_ = true;
   absl::Cleanup later = [&] { packs_now_ = false; };
@@ -408,7 +418,7 @@ absl::Status TransformerLoader::LoadExperts(const std::string& mlp, Transformer:
   FoundParts found{.tensors = {router}, .parts = {{.matrix = matrix}}, .biases = {}};
   RETURN_IF_ERROR(
       PackWidened(&found, PartOrder::kConcatenated, /*wanted=*/std::nullopt, &layer->router));
-  const RankShare own = model_.parts_.experts;
+  const RankShare own = own_.experts;
   layer->experts.first = own.begin;
   layer->experts.gate_up.resize(own.size());
   layer->experts.down.resize(own.size());
@@ -426,30 +436,30 @@ absl::Status TransformerLoader::LoadExperts(const std::string& mlp, Transformer:
 
 absl::Status TransformerLoader::LoadHead(ConstMatrixView embedding) {
   WeightPart part{.matrix = embedding, .bias = nullptr};
-  if (!model_.config_.tied_embeddings) {
+  if (!files_.config.tied_embeddings) {
     ASSIGN_OR_RETURN(part.matrix,
-                     Matrix(kHeadTensor, model_.config_.vocab_size, model_.config_.hidden_size));
+                     Matrix(kHeadTensor, files_.config.vocab_size, files_.config.hidden_size));
   }
-  if (head_tokens_ > part.matrix.rows) {
+  if (options_.head_tokens > part.matrix.rows) {
     return FieldError("draft_head_tokens",
-                      absl::StrCat("found ", head_tokens_, ", allowed: up to ", part.matrix.rows,
-                                   ", the vocabulary of ", path_));
+                      absl::StrCat("found ", options_.head_tokens, ", allowed: up to ",
+                                   part.matrix.rows, ", the vocabulary of ", files_.path));
   }
   const std::optional<DType> format = FormatOf(part.matrix, kHeadFormat);
-  model_.head_row_bytes_ =
+  loaded_->head_row_bytes =
       static_cast<int64_t>(RowBytes(format.value_or(part.matrix.dtype), part.matrix.cols));
-  if (sets_head_) {
-    model_.head_format_ = format;
+  if (options_.SetsHead(files_.config)) {
+    loaded_->head_format = format;
     return absl::OkStatus();
   }
-  if (head_tokens_ > 0) part.matrix.rows = head_tokens_;
-  model_.num_head_tokens_ = part.matrix.rows;
-  model_.parts_ = model_.PartsOf(model_.group_ == nullptr ? 0 : model_.group_->rank());
-  const RankShare rows = model_.parts_.head_rows;
+  if (options_.head_tokens > 0) part.matrix.rows = options_.head_tokens;
+  loaded_->num_head_tokens = part.matrix.rows;
+  const RankShare rows =
+      OwnPartsOf(files_.config, loaded_->num_head_tokens, options_.group).head_rows;
   part.matrix = RowsOf(part.matrix, rows.begin, rows.end);
   if (part.matrix.rows == 0) return absl::OkStatus();
   return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
-              {model_.config_.tied_embeddings ? kEmbeddingTensor : kHeadTensor}, &model_.head_);
+              {files_.config.tied_embeddings ? kEmbeddingTensor : kHeadTensor}, &loaded_->head);
 }
 
 }  // namespace tandem

@@ -1,10 +1,9 @@
-// Fills a Transformer from the named tensors of a checkpoint.
+// Makes the weights of a Transformer from the named tensors of a checkpoint.
 #ifndef TANDEM_MODEL_TRANSFORMER_LOADER_H_
 #define TANDEM_MODEL_TRANSFORMER_LOADER_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,27 +14,38 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/matrix.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/weights.h"
 #include "model/packed_file.h"
+#include "model/rank_parts.h"
 #include "model/transformer.h"
+#include "model/transformer_weights.h"
 #include "tandem/types.h"
 
 namespace tandem {
 
-// Copies these rows of a matrix in the host's memory to `*gathered`, contiguously, and returns a
-// view of them.
-ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
-                             std::vector<std::byte>* gathered);
+// A model's files and their contents.
+struct ModelFiles {
+  std::string path;
+  ModelConfig config;
+  std::shared_ptr<const Weights> weights;
+  bool is_head_settled = false;
+
+  // SettleHead, once.
+  absl::Status Settle(std::optional<bool> is_equal = std::nullopt);
+};
 
 // Performs one load of a model: make one call of Load or Check. Thread-compatible.
 class TransformerLoader {
  public:
-  TransformerLoader(const std::string& path, const Transformer::LoadOptions& options,
-                    Transformer* model);
+  // The arguments must outlive the loader.
+  TransformerLoader(const ModelFiles& files, Backend* backend,
+                    const Transformer::LoadOptions& options);
 
   // Loads the model from the files of its weights, which the first pass packs.
-  absl::Status Load() { return Fill(); }
+  absl::StatusOr<std::unique_ptr<TransformerWeights>> Load();
   // Loads the model from packed weights.
-  absl::Status Load(PackedFile packed);
+  absl::StatusOr<std::unique_ptr<TransformerWeights>> Load(PackedFile packed);
 
   // What all weights of a model are.
   struct Totals {
@@ -47,7 +57,8 @@ class TransformerLoader {
   absl::StatusOr<Totals> Check();
 
   // Loads the model, packs all weights with `writer`, and lets it write them in the background.
-  absl::Status Load(std::unique_ptr<PackedFileWriter> writer, Totals totals);
+  absl::StatusOr<std::unique_ptr<TransformerWeights>> Load(std::unique_ptr<PackedFileWriter> writer,
+                                                           Totals totals);
   static int MaxEntries(const ModelConfig& config);
   // Checks that the draft head of `path` fits options.target, or that any other model is loaded
   // without a target. Sets the target's context length and the layers to read in a head's
@@ -59,6 +70,7 @@ class TransformerLoader {
   // The format of a quantised head and embedding, the largest block format.
   static constexpr DType kHeadFormat = DType::kQ8_0;
 
+  // Fills `loaded_`.
   absl::Status Fill();
 
   // Whether matrices have descriptions but no data.
@@ -132,14 +144,14 @@ class TransformerLoader {
 
   // Loads the tables of a rotation. Elements of a head that are not rotated get frequency 0 and
   // magnitude 1.
-  absl::Status LoadRotation(LayerRotation kind, Transformer::Rotation* rotation);
-  absl::Status LoadLayer(int index, Transformer::Layer* to);
+  absl::Status LoadRotation(LayerRotation kind, TransformerWeights::Rotation* rotation);
+  absl::Status LoadLayer(int index, TransformerWeights::Layer* to);
   absl::Status LoadFeedForward(const std::string& prefix, Outputs middle, Outputs hidden,
                                bool has_bias, PackedWeight* gate_up, PackedWeight* down);
 
   // Keeps the router in f32: it is small, and its output selects the experts. Packs experts at
   // load, because no pass reads all of them.
-  absl::Status LoadExperts(const std::string& mlp, Transformer::Layer* layer);
+  absl::Status LoadExperts(const std::string& mlp, TransformerWeights::Layer* layer);
   absl::Status LoadHead(ConstMatrixView embedding);
   // For draft heads (draft_head_loader.cc): load the parts before the layer, and the head, whose
   // rows are sorted by token id.
@@ -147,13 +159,11 @@ class TransformerLoader {
   absl::Status LoadDraftHead();
   absl::Status PackDraftHead(ConstMatrixView matrix, absl::Span<const TokenId> rows);
 
-  Transformer& model_;
-  const std::optional<DType> quantized_;
-  const Transformer::Quantize which_;
-  const int head_tokens_;  // 0 for all
-  const bool sets_head_;   // the head is not loaded: SetHead makes it
-  const std::function<void(int64_t, int64_t)> on_packing_;
-  const std::string path_;
+  const ModelFiles& files_;
+  Backend* const backend_;
+  const Transformer::LoadOptions& options_;
+  const RankParts own_;  // of this rank, without the rows of the head
+  std::unique_ptr<TransformerWeights> loaded_;
   const PackedFile* packed_ = nullptr;  // the source of packed weights, or null
   PackedFileWriter* writer_ = nullptr;  // the destination of packed weights, or null
   Totals totals_;                       // of the model that is packed or checked
