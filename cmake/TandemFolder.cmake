@@ -30,7 +30,7 @@ set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_t
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
-  BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
+  KnownFaults.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
   Forms/EngineHead.* Endings.SlowReadersGetTheWholeAnswer
   HostileConstraints.AreRefusedByName)
 # Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, numerics,
@@ -39,7 +39,7 @@ set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.*
   CommandLine.* Program.RefusesWrongCommandLines Program.RefusesToServeWithWrongOptions
   Program.ProvesThatSpeculationIsLossless EngineDraftWindow.DoesNotChangeTheOutputAtAnySize
   IntegerRanges.ContainExactlyTheIntegersWithin HostileConstraints.AreRefusedByName
-  SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut BugCatalogue.*
+  SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut KnownFaults.*
   All/GoldenModel.RowsHaveTheSameBitsInEveryChunking/* *.IsTheSameAfterARestart*)
 
 function(tandem_folder path)

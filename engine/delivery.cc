@@ -13,7 +13,7 @@ namespace tandem {
 
 // ---- One generation ----
 
-Channel::Channel(Delivery* delivery, Engine::OnPiece on_piece, OnResult on_result)
+Channel::Channel(Delivery* delivery, OnPiece on_piece, OnResult on_result)
     : delivery_(delivery), on_piece_(std::move(on_piece)), on_result_(std::move(on_result)) {}
 
 bool Channel::Put(const Piece& piece) {
@@ -116,7 +116,7 @@ Delivery::~Delivery() {
   for (std::thread& thread : threads) thread.join();
 }
 
-std::shared_ptr<Channel> Delivery::Open(Engine::OnPiece on_piece, Channel::OnResult on_result) {
+std::shared_ptr<Channel> Delivery::Open(Channel::OnPiece on_piece, Channel::OnResult on_result) {
   return std::shared_ptr<Channel>(new Channel(this, std::move(on_piece), std::move(on_result)));
 }
 

@@ -14,7 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "tandem/engine.h"
+#include "tandem/completion.h"
+#include "tandem/engine_options.h"
 #include "tandem/owned_piece.h"
 
 namespace tandem {
@@ -26,6 +27,7 @@ class Delivery;
 // Thread-safe, but only one thread may call Put and Close.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
+  using OnPiece = absl::AnyInvocable<bool(const Piece&)>;
   using OnResult = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;
 
   // Queues a piece. Returns false if the callback has ended the generation; nothing more is then
@@ -37,7 +39,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
  private:
   friend class Delivery;
-  Channel(Delivery* delivery, Engine::OnPiece on_piece, OnResult on_result);
+  Channel(Delivery* delivery, OnPiece on_piece, OnResult on_result);
 
   void HandOver(const Piece& piece);
   void HandOver(absl::StatusOr<Completion> result);
@@ -49,7 +51,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::list<std::shared_ptr<Channel>> place_ = std::list<std::shared_ptr<Channel>>(1);
 
   // Used only by the delivering thread.
-  Engine::OnPiece on_piece_;
+  OnPiece on_piece_;
   OnResult on_result_;
   absl::Status failure_;      // exception of a callback
   size_t handed_tokens_ = 0;  // tokens delivered to on_piece
@@ -84,7 +86,7 @@ class Delivery {
   Delivery& operator=(const Delivery&) = delete;
 
   // `on_piece` may be null. `on_result` is called once.
-  std::shared_ptr<Channel> Open(Engine::OnPiece on_piece, Channel::OnResult on_result);
+  std::shared_ptr<Channel> Open(Channel::OnPiece on_piece, Channel::OnResult on_result);
 
   // Whether the caller runs on one of its threads, so in a callback.
   bool IsOwnThread() const;

@@ -7,7 +7,8 @@
 #include "absl/status/statusor.h"
 #include "engine/runtime.h"
 #include "engine/session.h"
-#include "tandem/engine.h"
+#include "tandem/engine_options.h"
+#include "tandem/request.h"
 
 namespace tandem {
 

@@ -149,7 +149,8 @@ std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
     if (Advance(session)) adopt(session);
     if (!Waits(session)) reading.push_back(session);
   }
-  if (reading.empty() && !running.empty()) running.front()->fetch.pages->fetch().Await(kLongestAwait);
+  if (reading.empty() && !running.empty())
+    running.front()->fetch.pages->fetch().Await(kLongestAwait);
   return reading;
 }
 

@@ -18,7 +18,9 @@
 #include "kvcache/store/page_store.h"
 #include "kvcache/store/store_worker.h"
 #include "kvcache/store/stored_cache.h"
-#include "tandem/engine.h"
+#include "tandem/engine_load.h"
+#include "tandem/engine_options.h"
+#include "tandem/request.h"
 
 namespace tandem {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "tandem/engine.h"
+#include "tandem/completion.h"
 #include "tandem/json_value.h"
 
 namespace tandem {

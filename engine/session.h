@@ -20,7 +20,7 @@
 #include "engine/page_fetch.h"
 #include "kvcache/paged_kv_cache.h"
 #include "tandem/completion.h"
-#include "tandem/engine.h"
+#include "tandem/generation_id.h"
 #include "verify/acceptance.h"
 
 namespace tandem {

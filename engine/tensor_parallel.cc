@@ -121,6 +121,12 @@ LinkedRankOptions LinkedOptionsOf(const EngineOptions& options) {
           .secret = options.rendezvous_secret};
 }
 
+// The orders of rank 0 to the others, by their member "order".
+constexpr char kOpen[] = "open";               // the device
+constexpr char kJoin[] = "join";               // the group of devices
+constexpr char kLoad[] = "load";               // a model
+constexpr char kMakeCaches[] = "make_caches";  // of all models
+
 // One of the other ranks.
 class Follower {
  public:
@@ -134,7 +140,7 @@ class Follower {
       if (!message.empty() && message[0] == std::byte{'{'}) {
         const std::string text(reinterpret_cast<const char*>(message.data()), message.size());
         Answer answer;
-        absl::Status status = Guarded("loading", [&] { return Obey(text, &answer); });
+        absl::Status status = Guarded("loading", [&] { return Handle(text, &answer); });
         answer.error = std::string(status.message());
         answer.error_code = static_cast<int>(status.code());
         const absl::Status told = group_.Exchange(ToText(answer)).status();
@@ -168,12 +174,14 @@ class Follower {
     std::unique_ptr<PagedKvCache> cache{};  // null where this rank has no heads
   };
 
-  absl::Status Obey(const std::string& text, Answer* answer) {
+  absl::Status Handle(const std::string& text, Answer* answer) {
     ASSIGN_OR_RETURN(const json order, ParseJson(text, "tensor_parallel"));
-    if (order.contains("device")) return Open(order, answer);
-    if (order.contains("devices")) return Join(order.at("devices"));
-    if (order.contains("pages")) return MakeCaches(order.at("pages"));
-    return Load(order, answer);
+    const std::string name = order.at("order");
+    if (name == kOpen) return Open(order, answer);
+    if (name == kJoin) return Join(order.at("devices"));
+    if (name == kLoad) return Load(order, answer);
+    if (name == kMakeCaches) return MakeCaches(order.at("pages"));
+    return absl::InternalError(absl::StrCat("tensor_parallel: rank 0 has sent the order ", name));
   }
 
   absl::Status Open(const json& order, Answer* answer) {
@@ -338,7 +346,8 @@ absl::Status LeadingRank::Open(Backend* backend) {
     threads.push_back(ThreadsOf(options_, rank));
   }
   RETURN_IF_ERROR(Named("tensor_parallel", OpenGatherer(*backend)));
-  const json order{{"device", std::string(backend->name())},
+  const json order{{"order", kOpen},
+                   {"device", std::string(backend->name())},
                    {"threads", threads},
                    {"compute", NameOf(options_.compute)},
                    {"page_size", options_.page_size}};
@@ -354,7 +363,8 @@ absl::Status LeadingRank::Open(Backend* backend) {
   }
   if (backend->gatherer() == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string words, backend->gatherer()->NewGroup());
-  RETURN_IF_ERROR(group_->Send(BytesOf(json{{"devices", absl::Base64Escape(words)}}.dump())));
+  RETURN_IF_ERROR(
+      group_->Send(BytesOf(json{{"order", kJoin}, {"devices", absl::Base64Escape(words)}}.dump())));
   ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(group_.get(), backend, words));
   return ExchangeAnswers(group_.get(), {}).status();
 }
@@ -363,7 +373,8 @@ absl::Status LeadingRank::Load(const RankModel& model) {
   const bool is_target = model.path == options_.target;
   // Ranks of this machine read the same files.
   const bool has_own_files = !options_.rendezvous.empty();
-  const json order{{"path", model.path},
+  const json order{{"order", kLoad},
+                   {"path", model.path},
                    {"which", is_target ? "target" : "draft"},
                    {"fingerprint", has_own_files ? FingerprintOfModel(model.path) : ""},
                    {"quantize", NameOf(model.quantize)},
@@ -415,7 +426,7 @@ absl::StatusOr<int64_t> LeadingRank::MostPages() const {
 }
 
 absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
-  RETURN_IF_ERROR(group_->Send(BytesOf(json{{"pages", num_pages}}.dump())));
+  RETURN_IF_ERROR(group_->Send(BytesOf(json{{"order", kMakeCaches}, {"pages", num_pages}}.dump())));
   return ExchangeAnswers(group_.get(), {}).status();
 }
 

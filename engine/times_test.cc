@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-constexpr absl::Duration kMs = absl::Milliseconds(1);
+constexpr absl::Duration kMillisecond = absl::Milliseconds(1);
 
 // Returns an engine without drafts whose judge takes 10 ms for each sequence of a round.
 std::unique_ptr<Engine> SlowEngine(const GoldenPair& pair, int max_batch, FakeClock* clock) {
@@ -26,7 +26,7 @@ std::unique_ptr<Engine> SlowEngine(const GoldenPair& pair, int max_batch, FakeCl
   options.prefix_cache = false;
   auto engine =
       CreateEngineWithJudge(options, [clock](AcceptanceRule rule, int count, auto& slots) {
-        clock->Advance(10 * kMs);
+        clock->Advance(10 * kMillisecond);
         return Judge(rule, count, slots);
       });
   EXPECT_TRUE(engine.ok()) << engine.status();
@@ -63,7 +63,7 @@ TEST(EngineTimes, QueuePromptAndDecodeTimesAreSeparate) {
   const auto first = engine->Submit(FourTokens(pair), [&](const Piece&) {
     if (!first_has_read.HasBeenNotified()) first_has_read.Notify();
     second_waits.WaitForNotification();
-    clock.Advance(3 * kMs);
+    clock.Advance(3 * kMillisecond);
     return true;
   });
   ASSERT_TRUE(first.ok()) << first.status();
@@ -74,15 +74,17 @@ TEST(EngineTimes, QueuePromptAndDecodeTimesAreSeparate) {
   const auto a = engine->Wait(*first);
   const auto b = engine->Wait(*second);
   ASSERT_TRUE(a.ok() && b.ok());
-  ExpectTimes(a->timings, absl::ZeroDuration(), 10 * kMs, 30 * kMs, 12 * kMs);
-  EXPECT_EQ(a->timings.time_to_first_token, 10 * kMs);
+  ExpectTimes(a->timings, absl::ZeroDuration(), 10 * kMillisecond, 30 * kMillisecond,
+              12 * kMillisecond);
+  EXPECT_EQ(a->timings.time_to_first_token, 10 * kMillisecond);
   EXPECT_EQ(a->num_decoded_tokens(), 3);
   EXPECT_DOUBLE_EQ(a->DecodeTokensPerSecond(), 3 / 0.042);
   const double prompt_tokens = static_cast<double>(pair.prompt_ids.size());
   EXPECT_DOUBLE_EQ(a->PromptTokensPerSecond(), prompt_tokens / 0.010);
   // The second request arrived after the first had read its prompt, and waited for the first to
   // end.
-  ExpectTimes(b->timings, 42 * kMs, 10 * kMs, 30 * kMs, absl::ZeroDuration());
+  ExpectTimes(b->timings, 42 * kMillisecond, 10 * kMillisecond, 30 * kMillisecond,
+              absl::ZeroDuration());
   EXPECT_DOUBLE_EQ(b->TokensPerSecond(), 4 / 0.040);
 }
 
@@ -115,10 +117,12 @@ TEST(EngineTimes, ASharedPassCountsFullyForEachSequence) {
     completions.push_back(*std::move(completion));
   }
   for (const Completion& completion : completions) {
-    ExpectTimes(completion.timings, absl::ZeroDuration(), 20 * kMs, 60 * kMs, absl::ZeroDuration());
+    ExpectTimes(completion.timings, absl::ZeroDuration(), 20 * kMillisecond, 60 * kMillisecond,
+                absl::ZeroDuration());
   }
   const Completion joint = JointCompletion(completions);
-  ExpectTimes(joint.timings, absl::ZeroDuration(), 20 * kMs, 60 * kMs, absl::ZeroDuration());
+  ExpectTimes(joint.timings, absl::ZeroDuration(), 20 * kMillisecond, 60 * kMillisecond,
+              absl::ZeroDuration());
   EXPECT_EQ(joint.num_decoded_tokens(), 6);
 }
 
@@ -126,7 +130,9 @@ TEST(EngineTimes, ASharedPassCountsFullyForEachSequence) {
 TEST(EngineTimes, DraftAndPassTimesCoverTheDecodeSpan) {
   FakeClock clock;
   RoundModels models;
-  models.target.options().on_pass = [&](int num_tokens) { clock.Advance(num_tokens * kMs); };
+  models.target.options().on_pass = [&](int num_tokens) {
+    clock.Advance(num_tokens * kMillisecond);
+  };
   FunctionDrafter drafter([&](const DraftRequest& request, Proposal* proposal) {
     for (int i = 0; i < request.granted; ++i) {
       clock.Advance(absl::Microseconds(100));
@@ -135,7 +141,7 @@ TEST(EngineTimes, DraftAndPassTimesCoverTheDecodeSpan) {
   });
   const auto s = Start(&models, &drafter, {.prompt = {1, 2, 3, 4, 5}, .max_tokens = 40});
   s->times = SessionTimes(Instant::Now());
-  clock.Advance(6 * kMs);
+  clock.Advance(6 * kMillisecond);
   s->times.OnPlace(Instant::Now());
   const RoundStep part = {.session = s.get(), .num_fed = 2};
   ASSERT_TRUE(models.Round(&drafter, {&part, 1}).ok());
@@ -144,18 +150,18 @@ TEST(EngineTimes, DraftAndPassTimesCoverTheDecodeSpan) {
   EXPECT_TRUE(s->times.has_read_prompt());
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(models.Round(&drafter, s.get(), 4).ok());  // one token and 4 drafted
-    clock.Advance(5 * kMs);
+    clock.Advance(5 * kMillisecond);
   }
   const Timings t = s->times.Until(Instant::Now());
-  EXPECT_EQ(t.queue, 6 * kMs);
-  EXPECT_EQ(t.prompt, 2 * kMs + absl::Microseconds(200) + 5 * kMs);
+  EXPECT_EQ(t.queue, 6 * kMillisecond);
+  EXPECT_EQ(t.prompt, 2 * kMillisecond + absl::Microseconds(200) + 5 * kMillisecond);
   EXPECT_EQ(t.draft, absl::Microseconds(800));
-  EXPECT_EQ(t.verify, 10 * kMs);
-  EXPECT_EQ(t.other(), 10 * kMs);
+  EXPECT_EQ(t.verify, 10 * kMillisecond);
+  EXPECT_EQ(t.other(), 10 * kMillisecond);
   EXPECT_EQ(t.queue + t.prompt + t.draft + t.verify + t.other(), t.end_to_end);
   const RoundStats& stats = s->completion.stats;
-  EXPECT_EQ(stats.prefill_time, 7 * kMs);
-  EXPECT_EQ(stats.verify_time, 10 * kMs);
+  EXPECT_EQ(stats.prefill_time, 7 * kMillisecond);
+  EXPECT_EQ(stats.verify_time, 10 * kMillisecond);
   EXPECT_EQ(stats.draft_time, absl::Milliseconds(1));
 }
 
@@ -167,30 +173,30 @@ TEST(EngineTimes, JointSpansCoverAllSequences) {
     completion.token_ids.resize(10);
     completion.first_round_tokens = 1;
   }
-  completions[0].timings = {.time_to_first_token = 11 * kMs,
-                            .end_to_end = 100 * kMs,
+  completions[0].timings = {.time_to_first_token = 11 * kMillisecond,
+                            .end_to_end = 100 * kMillisecond,
                             .queue = absl::ZeroDuration(),
-                            .prompt = 10 * kMs,
-                            .draft = 20 * kMs,
-                            .verify = 55 * kMs,
-                            .all_prompts = 10 * kMs};
-  completions[1].timings = {.time_to_first_token = 71 * kMs,
-                            .end_to_end = 110 * kMs,
-                            .queue = 30 * kMs,
-                            .prompt = 40 * kMs,
-                            .draft = 25 * kMs,
-                            .verify = 10 * kMs,
-                            .all_prompts = 40 * kMs};
+                            .prompt = 10 * kMillisecond,
+                            .draft = 20 * kMillisecond,
+                            .verify = 55 * kMillisecond,
+                            .all_prompts = 10 * kMillisecond};
+  completions[1].timings = {.time_to_first_token = 71 * kMillisecond,
+                            .end_to_end = 110 * kMillisecond,
+                            .queue = 30 * kMillisecond,
+                            .prompt = 40 * kMillisecond,
+                            .draft = 25 * kMillisecond,
+                            .verify = 10 * kMillisecond,
+                            .all_prompts = 40 * kMillisecond};
   for (int turn = 0; turn < 2; ++turn) {
     const Completion joint = JointCompletion(completions);
     const Timings& t = joint.timings;
-    EXPECT_EQ(t.time_to_first_token, 11 * kMs);
-    EXPECT_EQ(t.end_to_end, 110 * kMs);
+    EXPECT_EQ(t.time_to_first_token, 11 * kMillisecond);
+    EXPECT_EQ(t.end_to_end, 110 * kMillisecond);
     EXPECT_EQ(t.queue, absl::ZeroDuration());
-    EXPECT_EQ(t.prompt, 10 * kMs);
-    EXPECT_EQ(t.draft, 25 * kMs);
-    EXPECT_EQ(t.verify, 55 * kMs);
-    EXPECT_EQ(t.other(), 20 * kMs);
+    EXPECT_EQ(t.prompt, 10 * kMillisecond);
+    EXPECT_EQ(t.draft, 25 * kMillisecond);
+    EXPECT_EQ(t.verify, 55 * kMillisecond);
+    EXPECT_EQ(t.other(), 20 * kMillisecond);
     EXPECT_DOUBLE_EQ(joint.PromptTokensPerSecond(), 14 / 0.070);
     EXPECT_DOUBLE_EQ(joint.DecodeTokensPerSecond(), 18 / 0.100);
     std::swap(completions[0], completions[1]);
@@ -204,13 +210,13 @@ TEST(EngineTimes, JsonHasEveryPart) {
   completion.cached_tokens = 4;
   completion.token_ids = {1, 2, 3};
   completion.first_round_tokens = 1;
-  completion.timings = {.time_to_first_token = 14 * kMs,
-                        .end_to_end = 40 * kMs,
-                        .queue = 4 * kMs,
-                        .prompt = 10 * kMs,
-                        .draft = 5 * kMs,
-                        .verify = 20 * kMs,
-                        .all_prompts = 10 * kMs};
+  completion.timings = {.time_to_first_token = 14 * kMillisecond,
+                        .end_to_end = 40 * kMillisecond,
+                        .queue = 4 * kMillisecond,
+                        .prompt = 10 * kMillisecond,
+                        .draft = 5 * kMillisecond,
+                        .verify = 20 * kMillisecond,
+                        .all_prompts = 10 * kMillisecond};
   const JsonValue json = TimingsJson(completion);
   EXPECT_EQ(json["queue_ms"], 4.0);
   EXPECT_EQ(json["prompt_tokens"], 5);

@@ -464,8 +464,8 @@ TEST(BugCataloguePage, HasEveryRowAndEveryTestOfTheCatalogue) {
   EXPECT_THAT(CheckBugCatalogue({}), ElementsAre(HasSubstr("missing")));
   EXPECT_THAT(CheckBugCatalogue({{"docs/bug_catalogue.md", "# Bugs\n"}}), SizeIs(80));
   Files files = CataloguePage("waits for y");
-  files["tests/b_test.cc"] = "TEST(BugCatalogue, Row1) {\n";
-  EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("BugCatalogue.Row1 is not named")));
+  files["tests/b_test.cc"] = "TEST(KnownFaults, Row1) {\n";
+  EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("KnownFaults.Row1 is not named")));
 }
 
 // Row 135 of the bug catalogue.

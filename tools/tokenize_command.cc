@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/json/json_text.h"
+#include "base/json/request_fields.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tandem/model_places.h"

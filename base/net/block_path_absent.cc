@@ -4,8 +4,7 @@
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<BlockPath>> BlockPath::Open(const std::string&, BlockPathEvents*) {
-  return absl::UnimplementedError(
-      "must be tcp: this build has no UCX; build with -DTANDEM_UCX=ON");
+  return absl::UnimplementedError("must be tcp: this build has no UCX; build with -DTANDEM_UCX=ON");
 }
 
 }  // namespace tandem

@@ -75,8 +75,8 @@ class LoadedFile {
  private:
   void Fail() {
     const char* why = dlerror();
-    status_->Update(absl::UnavailableError(
-        absl::StrCat("UCX cannot be loaded: ", why == nullptr ? "" : why)));
+    status_->Update(
+        absl::UnavailableError(absl::StrCat("UCX cannot be loaded: ", why == nullptr ? "" : why)));
   }
 
   void* const handle_;  // never closed
@@ -225,8 +225,7 @@ class UcxPath final : public BlockPath {
 // ---- Beginning and end ----
 
 absl::Status UcxPath::Error(absl::string_view what, ucs_status_t status) const {
-  return absl::UnavailableError(
-      absl::StrCat(what, ": ", ucx_->ucs_status_string(status)));
+  return absl::UnavailableError(absl::StrCat(what, ": ", ucx_->ucs_status_string(status)));
 }
 
 absl::Status UcxPath::Start(const std::string& transports) {

@@ -182,8 +182,7 @@ TEST(UcxPath, AMissingDeviceIsAnError) {
   PathEnd end;
   const auto path = BlockPath::Open("no_such_transport", &end);
   ASSERT_TRUE(absl::IsUnavailable(path.status())) << path.status();
-  EXPECT_THAT(path.status().message(),
-              HasSubstr("UCX finds no device for no_such_transport: "));
+  EXPECT_THAT(path.status().message(), HasSubstr("UCX finds no device for no_such_transport: "));
 }
 
 // ---- Links with paths ----

@@ -11,7 +11,6 @@
 #ifndef TANDEM_INCLUDE_TANDEM_ENGINE_H_
 #define TANDEM_INCLUDE_TANDEM_ENGINE_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,83 +23,16 @@
 #include "absl/time/time.h"
 #include "tandem/completion.h"
 #include "tandem/drafter_kind.h"
+#include "tandem/engine_load.h"
 #include "tandem/engine_options.h"
-#include "tandem/kv_transfer.h"
+#include "tandem/generation_id.h"
+#include "tandem/model_info.h"
 #include "tandem/request.h"
 #include "tandem/round_stats.h"
 
 namespace tandem {
 
 class Tokenizer;
-
-// A model that the engine runs, for reports.
-struct ModelInfo {
-  std::string path;
-  std::string family;
-  std::string dtype;
-  int64_t parameters = 0;
-  int64_t bytes_read_per_pass = 0;
-  std::string kv_cache;  // type of its cache: "f32", "bf16", "int8"
-  int64_t kv_bytes_per_token = 0;
-  int vocab_size = 0;
-  int context_length = 0;
-  int num_pages = 0;
-  int page_size = 0;  // tokens
-  int window = 0;     // of a draft: how many of the last tokens of a long prompt it reads; 0: all
-  // Only for a draft whose vocabulary differs from the target's: how many of the target's tokens it
-  // can propose.
-  std::optional<int> mapped_tokens{};
-  // Only for a draft: the format to which its matrices were quantised at load
-  // (EngineOptions::draft_quantize).
-  std::string quantize = "none";
-  // Only for a draft: the number of tokens in its head. If the head is learned, also its coverage:
-  // the share of output tokens in the head, among those that a complete head could propose.
-  int head_tokens = 0;
-  std::optional<double> head_coverage{};
-  // In words, how the weights differ from the files': "quantized not, tied head".
-  std::string weights_form{};
-};
-
-// Pages of both models in EngineOptions::kv_store, since the engine was created.
-struct StoreCounts {
-  int64_t pages_written = 0;
-  int64_t bytes_written = 0;
-  int64_t pages_read = 0;
-  int64_t bytes_read = 0;
-  int64_t pages_hit = 0;      // read and put into a cache
-  int64_t pages_evicted = 0;  // removed to make room for others
-  int64_t pages_dropped = 0;  // not written: the queue was full, or the store failed
-  int64_t pages_damaged = 0;  // read back corrupted; each was recomputed
-};
-
-// Batches of events published at EngineOptions::kv_events, since the engine was created.
-struct KvEventCounts {
-  int64_t batches_published = 0;  // with or without a subscriber
-  // Not published, because the queue was full or memory was short. Their numbers are skipped.
-  int64_t batches_lost = 0;
-};
-
-// A snapshot of the engine between two rounds, for monitoring. Counts start when the engine is
-// created.
-struct EngineLoad {
-  int num_running = 0;  // generations that hold cache pages
-  int num_waiting = 0;
-  int target_pages_in_use = 0;  // by sequences; published pages without a user count as free
-  int draft_pages_in_use = 0;
-  RoundStats stats;  // including generations in progress
-  int64_t prompt_tokens = 0;
-  int64_t prefix_queries = 0;     // prompt tokens looked up in the target's prefix cache
-  int64_t prefix_hits = 0;        // prompt tokens found there
-  int64_t draft_prefix_hits = 0;  // found in the draft's prefix cache, in draft tokens
-  int64_t preemptions = 0;
-  StoreCounts store{};
-  TransferCounts transfer{};
-  KvEventCounts kv_events{};
-  int64_t draft_memory_bytes = 0;  // used to remember texts, for all tenants
-  int draft_memory_tenants = 0;    // tenants whose texts are remembered, or should be
-};
-
-using GenerationId = int64_t;
 
 // Generates text with a target model, sped up by a drafter. The output has the same distribution as
 // the target's alone; with a seed or at temperature 0 it is the same, token for token.

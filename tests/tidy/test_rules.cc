@@ -130,7 +130,7 @@ Violations CheckBugCatalogue(const Files& files) {
   for (const auto& [path, text] : files) {
     if (!IsCpp(path) || !IsTest(path)) continue;
     for (const std::string& test : TestsIn(text)) {
-      if (test.starts_with("BugCatalogue.") && !mentioned.contains(test)) {
+      if (test.starts_with("KnownFaults.") && !mentioned.contains(test)) {
         violations.push_back(At(path, 1, test + " is not named in " + std::string(kPage)));
       }
     }

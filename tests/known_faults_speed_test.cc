@@ -91,7 +91,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
 
 // Row 75. Except for the cost of probes, goodput is at least that of plain decoding in every batch.
 // Drafts stop as the load rises, and return as it falls.
-TEST(BugCatalogue, DraftsStopUnderLoadAndReturnRow75) {
+TEST(KnownFaults, DraftsStopUnderLoadAndReturn) {
   std::mt19937_64 random(1);
   const FakeClock clock;  // stands still
   const Machine machine;
@@ -153,7 +153,7 @@ std::vector<int> DraftLengths(absl::Duration in_draft, absl::Duration in_target)
 }
 
 // Row 81. Setting the clock back once does not affect what the policy learns from times.
-TEST(BugCatalogue, SettingTheClockBackChangesNoDraftRow81) {
+TEST(KnownFaults, SettingTheClockBackChangesNoDraft) {
   const absl::Duration none = absl::ZeroDuration();
   const std::vector<int> undisturbed = DraftLengths(none, none);
   EXPECT_GT(std::accumulate(undisturbed.begin(), undisturbed.end(), 0), 250);
@@ -165,7 +165,7 @@ TEST(BugCatalogue, SettingTheClockBackChangesNoDraftRow81) {
 
 // Row 78. A draft at temperature T is drawn at temperature T: its acceptance rate is that of
 // sampling, sum_v min(p(v), q(v)), and not that of a greedy draft, p(argmax q).
-TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
+TEST(KnownFaults, DraftsAreDrawnAtTheirTemperature) {
   for (const float temperature : {0.6f, 1.0f, 1.5f}) {
     const SamplingParams sampling{.temperature = temperature};
     RoundModels models({.num_pages = 4000});
@@ -201,7 +201,7 @@ TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
 // ---- Batches ----
 
 // Row 79. A batch with drafts is verified in one pass, and drafted in one pass per token.
-TEST(BugCatalogue, ABatchWithADraftStaysABatchRow79) {
+TEST(KnownFaults, ABatchWithADraftStaysABatch) {
   for (const int batch : {1, 3, 8}) {
     RoundModels models;
     std::vector<std::unique_ptr<Session>> sessions;

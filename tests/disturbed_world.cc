@@ -1,4 +1,4 @@
-#include "tests/catalogue_world.h"
+#include "tests/disturbed_world.h"
 
 #include <algorithm>
 #include <climits>

@@ -17,7 +17,7 @@ namespace {
 
 // Row 27. A seed gives the same text alone, in a batch, in another order, and with every draft
 // length. Without a seed every request differs, even in a batch with seeded ones.
-TEST(BugCatalogue, ASeedGivesTheSameTextInAnyBatchRow27) {
+TEST(KnownFaults, ASeedGivesTheSameTextInAnyBatch) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
@@ -57,7 +57,7 @@ TEST(BugCatalogue, ASeedGivesTheSameTextInAnyBatchRow27) {
 
 // Row 33. The kept tokens do not depend on their positions in the row, as long as no two logits are
 // equal.
-TEST(BugCatalogue, TheKeptTokensAreTheSameInEveryOrderRow33) {
+TEST(KnownFaults, TheKeptTokensAreTheSameInEveryOrder) {
   std::mt19937_64 random(11);
   for (const int size : {9, 257, 1000}) {
     std::vector<float> logits(size);
@@ -85,7 +85,7 @@ TEST(BugCatalogue, TheKeptTokensAreTheSameInEveryOrderRow33) {
 
 // Row 64. The largest possible pass, a full batch with the longest drafts: as the first pass, and
 // after small ones.
-TEST(BugCatalogue, TheLargestBatchWithTheLongestDraftsRow64) {
+TEST(KnownFaults, TheLargestBatchWithTheLongestDrafts) {
   for (const std::string name : {"itself", "shallow"}) {
     const GoldenPair pair(name);
     std::vector<Request> requests;

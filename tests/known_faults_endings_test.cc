@@ -14,7 +14,7 @@ namespace {
 
 // Row 71. In texts of random byte tokens, most characters are broken or split over tokens. Every
 // piece is valid UTF-8 by itself, and the pieces join to the plain text however rounds cut it.
-TEST(BugCatalogue, EveryPieceIsWholeCharactersRow71) {
+TEST(KnownFaults, EveryPieceIsWholeCharacters) {
   for (const std::string name : {"shallow", "perturbed"}) {
     const GoldenPair pair(name);
     EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
@@ -51,7 +51,7 @@ TEST(BugCatalogue, EveryPieceIsWholeCharactersRow71) {
 
 // Row 73. Several tokens arrive together. The first round's tokens share the time to first token,
 // and only the tokens after that round count in the time per token.
-TEST(BugCatalogue, TimePerTokenCountsTokensNotPiecesRow73) {
+TEST(KnownFaults, TimePerTokenCountsTokensNotPieces) {
   Timings timings;
   timings.time_to_first_token = absl::Milliseconds(100);
   timings.end_to_end = absl::Milliseconds(400);
@@ -65,7 +65,7 @@ TEST(BugCatalogue, TimePerTokenCountsTokensNotPiecesRow73) {
 }
 
 // The engine counts the tokens of its first round.
-TEST(BugCatalogue, TheFirstRoundsTokensAreCountedRow73) {
+TEST(KnownFaults, TheFirstRoundsTokensAreCounted) {
   const GoldenPair pair("itself");
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const int k : {0, 1, 5}) {

@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 // Row 39. Sequences share prefixes, and most rounds reject a token: no page is copied.
-TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
+TEST(KnownFaults, RollbacksCopyNoPage) {
   std::mt19937_64 random(1);
   RoundModels models;
   const Tokens prompt = RandomTokens(random, kSmallVocab, 21);
@@ -45,7 +45,7 @@ TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
 
 // Row 48. Unread pages of a prompt are not shared. A second sequence with the same prompt, started
 // at any time, finds the published pages, which are complete, and writes the same text.
-TEST(BugCatalogue, APromptIsSharedOnlyAfterItIsReadRow48) {
+TEST(KnownFaults, APromptIsSharedOnlyAfterItIsRead) {
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
   RoundModels calm;
@@ -78,7 +78,7 @@ TEST(BugCatalogue, APromptIsSharedOnlyAfterItIsReadRow48) {
 
 // Row 51. Draft pools of every size: drafts get shorter, but no token waits or changes, and no page
 // is lost.
-TEST(BugCatalogue, DraftPoolsOfAnySizeDoNotChangeTheTextRow51) {
+TEST(KnownFaults, DraftPoolsOfAnySizeDoNotChangeTheText) {
   std::mt19937_64 random(3);
   RoundModels calm;
   std::vector<Ask> asks;
@@ -113,7 +113,7 @@ TEST(BugCatalogue, DraftPoolsOfAnySizeDoNotChangeTheTextRow51) {
 }
 
 // Row 51. Target pools from the minimum that one request needs to more than all requests need.
-TEST(BugCatalogue, TargetPoolsOfAnySizeDoNotChangeTheTextRow51) {
+TEST(KnownFaults, TargetPoolsOfAnySizeDoNotChangeTheText) {
   const GoldenPair pair("shallow");
   std::vector<Request> requests;
   for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 5)) {
@@ -144,7 +144,7 @@ TEST(BugCatalogue, TargetPoolsOfAnySizeDoNotChangeTheTextRow51) {
 
 // Row 52. A session is preempted once, before any round. Its text and its accepted tokens stay the
 // same.
-TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
+TEST(KnownFaults, PreemptionAtAnyStepChangesNothing) {
   std::mt19937_64 random(4);
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 40, .seed = 3};
   RoundModels models;
@@ -180,7 +180,7 @@ TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
 
 // Row 54. The text goes far past the window, with a draft that is mostly wrong. Windows are masks
 // over a cache that keeps every token, so a rejected write destroys no token.
-TEST(BugCatalogue, RejectedDraftsKeepTokensInsideAWindowRow54) {
+TEST(KnownFaults, RejectedDraftsKeepTokensInsideAWindow) {
   const std::string model = GoldenModelPath("mistral-window");
   const ModelCopy draft(model);
   draft.SetConfig("sliding_window", 2);
@@ -208,7 +208,7 @@ TEST(BugCatalogue, RejectedDraftsKeepTokensInsideAWindowRow54) {
 
 // Row 55. Models that cannot be rolled back are refused by name, and so are experts in a family
 // that does not have any.
-TEST(BugCatalogue, RecurrentModelsAreRefusedRow55) {
+TEST(KnownFaults, RecurrentModelsAreRefused) {
   const GoldenPair pair("shallow");
   for (const char* type :
        {"mamba", "mamba2", "falcon_mamba", "rwkv", "jamba", "bamba", "zamba2", "recurrent_gemma",

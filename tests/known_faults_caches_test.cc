@@ -100,7 +100,7 @@ Acceptance AcceptanceWith(RememberingDrafter::Mistake mistake) {
 }
 
 // Rows 34 and 35, and the proof that acceptance shows such mistakes.
-TEST(BugCatalogue, AcceptanceShowsAWrongDraftCacheRows34And35) {
+TEST(KnownFaults, AcceptanceShowsAWrongDraftCache) {
   using Mistake = RememberingDrafter::Mistake;
   const Acceptance right = AcceptanceWith(Mistake::kNone);
   EXPECT_EQ(right.rate, 1.0);
@@ -114,7 +114,7 @@ TEST(BugCatalogue, AcceptanceShowsAWrongDraftCacheRows34And35) {
 }
 
 // Rows 34 to 36. After rounds with every outcome, the draft proposes what a fresh one would.
-TEST(BugCatalogue, AUsedDraftProposesTheSameAsAFreshOneRows34To36) {
+TEST(KnownFaults, AUsedDraftProposesTheSameAsAFreshOne) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 10; ++trial) {
     RoundModels models;
@@ -160,7 +160,7 @@ int TokensFed(FakeModel& model) {
 }
 
 // Row 37. If a rollback forgot more than the rejected tokens, those would be fed again.
-TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
+TEST(KnownFaults, NoCommittedTokenIsReadTwice) {
   std::mt19937_64 random(2);
   RoundModels models;
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 9), .max_tokens = 200, .seed = 5};
@@ -186,7 +186,7 @@ TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
 }
 
 // Row 42. For the second request with a long prompt, the draft reads only the new tokens.
-TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
+TEST(KnownFaults, APublishedPromptIsNotReadAgainByTheDraft) {
   std::mt19937_64 random(3);
   RoundModels models({.chunk_tokens = 16});
   const Tokens prompt = RandomTokens(random, kSmallVocab, 101);
@@ -210,7 +210,7 @@ TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
 // ---- Failures ----
 
 // Row 38. Any single pass of either model can fail: it leaves no trace, and the text is the same.
-TEST(BugCatalogue, AFailureOfAnySinglePassLeavesNoTraceRow38) {
+TEST(KnownFaults, AFailureOfAnySinglePassLeavesNoTrace) {
   std::mt19937_64 random(4);
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 25, .seed = 7};
   RoundModels calm;
@@ -246,7 +246,7 @@ TEST(BugCatalogue, AFailureOfAnySinglePassLeavesNoTraceRow38) {
 
 // Row 47. In batches of any size, the acceptance at each depth is the same as for each sequence
 // alone.
-TEST(BugCatalogue, AcceptancePerDepthIsTheSameInEveryBatchRow47) {
+TEST(KnownFaults, AcceptancePerDepthIsTheSameInEveryBatch) {
   const GoldenPair pair("shallow");
   std::vector<Request> requests;
   const std::vector<std::vector<TokenId>> prompts = PromptsFrom(pair.prompt_ids, 8);

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "gtest/gtest.h"
-#include "tests/catalogue_world.h"
+#include "tests/disturbed_world.h"
 
 namespace tandem {
 namespace {
@@ -39,7 +39,7 @@ CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
   return all;
 }
 
-TEST(BugCatalogue, EveryDrafterInEveryDisturbanceEqualsPlainDecoding) {
+TEST(KnownFaults, EveryDrafterInEveryDisturbanceEqualsPlainDecoding) {
   const CatalogueCounts all = RunSeeds();
   // Every disturbance took place.
   EXPECT_GT(all.failed_generations, 3);
@@ -83,7 +83,7 @@ class KeepingModel final : public LanguageModel {
   std::unordered_map<const KvSequence*, Tokens> contents_;
 };
 
-TEST(BugCatalogue, ACacheThatKeepsRejectedTokensIsSeen) {
+TEST(KnownFaults, ACacheThatKeepsRejectedTokensIsSeen) {
   for (const bool keeps : {false, true}) {
     const CatalogueCounts all = RunSeeds(
         [keeps](FakeModel* target) { return std::make_unique<KeepingModel>(target, keeps); });
@@ -118,7 +118,7 @@ class BatchDependentModel final : public LanguageModel {
 
 // One unit in the last place of one logit does not change the text, but it changes the
 // log-probabilities.
-TEST(BugCatalogue, ARowThatDependsOnItsBatchByOneBitIsSeen) {
+TEST(KnownFaults, ARowThatDependsOnItsBatchByOneBitIsSeen) {
   EXPECT_GT(RunSeeds([](FakeModel* target) {
               return std::make_unique<BatchDependentModel>(target);
             }).mismatches,

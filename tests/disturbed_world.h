@@ -1,7 +1,7 @@
 // The world in which the bug catalogue (docs/bug_catalogue.md) tests whole rounds: drafters from
 // perfect to illegal, and every disturbance that a batch can meet, all derived from one seed.
-#ifndef TANDEM_TESTS_CATALOGUE_WORLD_H_
-#define TANDEM_TESTS_CATALOGUE_WORLD_H_
+#ifndef TANDEM_TESTS_DISTURBED_WORLD_H_
+#define TANDEM_TESTS_DISTURBED_WORLD_H_
 
 #include <cstdint>
 #include <functional>
@@ -98,4 +98,4 @@ CatalogueCounts RunCatalogueWorld(uint64_t seed, const TargetWrapper& wrapper = 
 
 }  // namespace tandem
 
-#endif  // TANDEM_TESTS_CATALOGUE_WORLD_H_
+#endif  // TANDEM_TESTS_DISTURBED_WORLD_H_

@@ -80,7 +80,7 @@ void ExpectRoundReadsNewNumbers(const FakeModel& target, const Session& s, const
 
 // Row 3. Draft lengths that change from round to round and include 0; failed passes, whose numbers
 // are not used; preemption.
-TEST(BugCatalogue, NoRandomNumberIsReadTwiceRow3) {
+TEST(KnownFaults, NoRandomNumberIsReadTwice) {
   std::mt19937_64 random(1);
   for (const AcceptanceRule rule : kAllRules) {
     for (int trial = 0; trial < 10; ++trial) {
@@ -103,7 +103,7 @@ TEST(BugCatalogue, NoRandomNumberIsReadTwiceRow3) {
   }
 }
 
-TEST(BugCatalogue, APlaceReadTwiceIsSeenRow3) {
+TEST(KnownFaults, APlaceReadTwiceIsSeen) {
   RoundModels models;
   const auto s = Start(&models, nullptr, {.prompt = {1, 2}});
   PlaceLog log;
@@ -116,7 +116,7 @@ TEST(BugCatalogue, APlaceReadTwiceIsSeenRow3) {
 
 // A round that fails after drafting is retried with the same draft: drawn tokens are not drawn
 // again, whatever the draft's length the second time.
-TEST(BugCatalogue, AFailedRoundIsRetriedWithTheSameDraftRow3) {
+TEST(KnownFaults, AFailedRoundIsRetriedWithTheSameDraft) {
   RoundModels models;
   const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}}, AcceptanceRule::kBlock);
   models.target.options().fail_every = 1;
@@ -152,7 +152,7 @@ std::vector<double> AcceptanceOnAGrid(AcceptanceRule rule, const std::vector<Dis
 
 // Row 11. Deterministic drafts are one-hot, not "ratio 1". Both rules then accept slot i with the
 // product of the target's probabilities up to it.
-TEST(BugCatalogue, BlockAndTokenRulesAgreeForOneHotDraftsRow11) {
+TEST(KnownFaults, BlockAndTokenRulesAgreeForOneHotDrafts) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 10; ++trial) {
     std::vector<Distribution> target(3);
@@ -176,7 +176,7 @@ TEST(BugCatalogue, BlockAndTokenRulesAgreeForOneHotDraftsRow11) {
 
 // Row 18. Vocabularies of many sizes, among them the largest in use. Padding lanes must not be
 // drawn.
-TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
+TEST(KnownFaults, IdsAndCountsAreInRangeForEveryVocabulary) {
   std::mt19937_64 random(3);
   for (const int vocab : {1, 2, 3, 5, 16, 17, 500, 32000, 128256}) {
     std::vector<Distribution> target(3);
@@ -220,7 +220,7 @@ TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
 }
 
 // Row 19. A batch that proposes nothing, and one in which no draft token is accepted.
-TEST(BugCatalogue, ABatchWithoutAcceptedTokensRow19) {
+TEST(KnownFaults, ABatchWithoutAcceptedTokens) {
   for (const AcceptanceRule rule : kAllRules) {
     for (const int k : {0, 1, 8}) {
       RoundModels models;
