@@ -92,14 +92,14 @@ auto Wait(absl::Mutex* mutex, Class* object, Arguments... arguments) {
       let_go, [=] { __tsan_mutex_post_lock(mutex, kWrite, 0); }, object, arguments...);
 }
 
-// Announce and call functions that synchronize one thread with another through `object`: Say in the
-// thread that notifies, Hear in the thread that waits.
+// Announce and call functions that synchronize one thread with another through `object`: Announce
+// in the thread that notifies, Await in the thread that waits.
 template <auto kFunction, typename Class>
-auto Say(Class* object) {
+auto Announce(Class* object) {
   return Call<kFunction>([=] { __tsan_release(object); }, Nothing, object);
 }
 template <auto kFunction, typename Class, typename... Arguments>
-auto Hear(Class* object, Arguments... arguments) {
+auto Await(Class* object, Arguments... arguments) {
   void* const heard = const_cast<std::remove_const_t<Class>*>(object);
   return Call<kFunction>(
       Nothing, [=] { __tsan_acquire(heard); }, object, arguments...);
@@ -143,17 +143,17 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   return ::Wait<&CondVar::WaitWithDeadline>(mutex, this, mutex, deadline);
 }
 
-void Notification::Notify() { Say<&Notification::Notify>(this); }
-void Notification::WaitForNotification() const { Hear<&Notification::WaitForNotification>(this); }
+void Notification::Notify() { Announce<&Notification::Notify>(this); }
+void Notification::WaitForNotification() const { Await<&Notification::WaitForNotification>(this); }
 bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
-  return Hear<&Notification::WaitForNotificationWithTimeout>(this, timeout);
+  return Await<&Notification::WaitForNotificationWithTimeout>(this, timeout);
 }
 bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
-  return Hear<&Notification::WaitForNotificationWithDeadline>(this, deadline);
+  return Await<&Notification::WaitForNotificationWithDeadline>(this, deadline);
 }
 
-bool BlockingCounter::DecrementCount() { return Say<&BlockingCounter::DecrementCount>(this); }
-void BlockingCounter::Wait() { Hear<&BlockingCounter::Wait>(this); }
+bool BlockingCounter::DecrementCount() { return Announce<&BlockingCounter::DecrementCount>(this); }
+void BlockingCounter::Wait() { Await<&BlockingCounter::Wait>(this); }
 
 ABSL_NAMESPACE_END
 }  // namespace absl

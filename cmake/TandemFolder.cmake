@@ -27,7 +27,7 @@ set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_t
   engine_test server_test system_test)
 # Cases of these programs that a build with the thread sanitizer leaves out: they are slow there, and other
 # cases run the same threads.
-set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
+set(tandem_skipped_under_tsan SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
   KnownFaults.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
@@ -35,7 +35,7 @@ set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArgu
   HostileConstraints.AreRefusedByName)
 # Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, numerics,
 # and cases that repeat the same code many times.
-set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*
+set(tandem_skipped_under_asan BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*
   CommandLine.* Program.RefusesWrongCommandLines Program.RefusesToServeWithWrongOptions
   Program.ProvesThatSpeculationIsLossless EngineDraftWindow.DoesNotChangeTheOutputAtAnySize
   IntegerRanges.ContainExactlyTheIntegersWithin HostileConstraints.AreRefusedByName
@@ -166,9 +166,9 @@ endfunction()
 # constraints once more.
 function(tandem_test_parts program prefix labels)
   set(num_parts 6)
-  set(cases ${tandem_cases_without_news_of_memory})
+  set(cases ${tandem_skipped_under_asan})
   if(TANDEM_SANITIZE STREQUAL "thread")
-    set(cases ${tandem_cases_without_news_of_threads})
+    set(cases ${tandem_skipped_under_tsan})
   endif()
   list(JOIN cases ":" without)
   set(filter --gtest_filter=-${without})

@@ -222,13 +222,14 @@ TEST_F(Embedding, AForkedChildIsRefusedAndDoesNotHang) {
   if (child == 0) {
     const auto refused = absl::StatusCode::kFailedPrecondition;
     engine->Cancel(*id);
-    bool is_right = engine->Submit(request_).status().code() == refused &&
-                    engine->Wait(*id).status().code() == refused &&
-                    engine->Generate(request_).status().code() == refused &&
-                    engine->CheckIntegrity().code() == refused && engine->load().num_running == 0 &&
-                    engine->stats().rounds == 0 && engine->target_info().vocab_size > 0;
+    bool refuses_all = engine->Submit(request_).status().code() == refused &&
+                       engine->Wait(*id).status().code() == refused &&
+                       engine->Generate(request_).status().code() == refused &&
+                       engine->CheckIntegrity().code() == refused &&
+                       engine->load().num_running == 0 && engine->stats().rounds == 0 &&
+                       engine->target_info().vocab_size > 0;
     engine.reset();
-    _exit(is_right ? 0 : 1);
+    _exit(refuses_all ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);

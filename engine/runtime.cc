@@ -54,7 +54,7 @@ bool HaveSameTokenizerFile(const EngineOptions& options) {
 // Checks that a draft without a tokenizer can use its target's, as far as the size of its
 // vocabulary shows it. Models of one family pad their vocabularies by a few hundred rows (Qwen2.5:
 // by 271 or 399).
-absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& runtime) {
+absl::Status CheckVocabularySize(const EngineOptions& options, const Runtime& runtime) {
   constexpr int kMaxPadding = 1024;
   const int least = runtime.tokenizer->vocab_size();
   const int most = std::max(least, runtime.target->vocab_size()) + kMaxPadding;
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
                                                                  const Runtime& runtime) {
   ASSIGN_OR_RETURN(const std::string draft_file, Tokenizer::FileOf(options.draft));
   if (draft_file.empty()) {
-    RETURN_IF_ERROR(CheckSpeaksTargets(options, runtime));
+    RETURN_IF_ERROR(CheckVocabularySize(options, runtime));
     return nullptr;
   }
   const bool same_file = HaveSameTokenizerFile(options);

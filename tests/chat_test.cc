@@ -264,12 +264,12 @@ TEST(Conversation, EndsAnInterruptedAnswerAndGoesOn) {
                                         },
                                     .on_piece = [](const Piece&) { return true; },
                                     .is_interrupted = [] { return true; }};
-  const auto stopped = conversation.Say("Tell me a long story.", callbacks);
+  const auto stopped = conversation.Send("Tell me a long story.", callbacks);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_EQ(stopped->finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(stopped->prompt_tokens, prompt_tokens);
   callbacks.is_interrupted = [] { return false; };
-  const auto next = conversation.Say("Go on.", callbacks);
+  const auto next = conversation.Send("Go on.", callbacks);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->finish_reason, FinishReason::kLength);
   EXPECT_GT(next->prompt_tokens, stopped->prompt_tokens);

@@ -237,7 +237,7 @@ TEST(Conversation, PassesCallsAndResultsToTheTemplate) {
       .on_piece = [](const Piece&) { return true; },
       .is_interrupted = [] { return false; }};
   EXPECT_TRUE(conversation.OpenCalls().empty());
-  const auto answer = conversation.Say("How is it?", callbacks);
+  const auto answer = conversation.Send("How is it?", callbacks);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_THAT(prompt, HasSubstr("<tools>\n{\"type\": \"function\""));
   ASSERT_EQ(conversation.OpenCalls().size(), 2u) << answer->text;
@@ -257,7 +257,7 @@ TEST(Conversation, PassesCallsAndResultsToTheTemplate) {
                             Not(HasSubstr("Hm."))));
   // A message in place of results continues without them.
   ASSERT_EQ(conversation.OpenCalls().size(), 2u);
-  ASSERT_TRUE(conversation.Say("Never mind.", callbacks).ok());
+  ASSERT_TRUE(conversation.Send("Never mind.", callbacks).ok());
   conversation.Reset();
   EXPECT_TRUE(conversation.OpenCalls().empty());
 }

@@ -213,8 +213,8 @@ TEST(KnownFaults, APublishedPromptIsNotReadAgainByTheDraft) {
 TEST(KnownFaults, AFailureOfAnySinglePassLeavesNoTrace) {
   std::mt19937_64 random(4);
   const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 25, .seed = 7};
-  RoundModels calm;
-  const auto plain = Plain(ask, &calm);
+  RoundModels undisturbed;
+  const auto plain = Plain(ask, &undisturbed);
   for (const bool in_draft : {false, true}) {
     int num_failed = 0;
     for (int failing = 0; failing < 60; ++failing) {

@@ -48,8 +48,8 @@ TEST(KnownFaults, RollbacksCopyNoPage) {
 TEST(KnownFaults, APromptIsSharedOnlyAfterItIsRead) {
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
-  RoundModels calm;
-  const auto plain = Plain({.prompt = prompt}, &calm);
+  RoundModels undisturbed;
+  const auto plain = Plain({.prompt = prompt}, &undisturbed);
   for (int twin_at = 0; twin_at <= 19; ++twin_at) {
     RoundModels models;
     std::vector<std::unique_ptr<Session>> sessions;
@@ -80,14 +80,14 @@ TEST(KnownFaults, APromptIsSharedOnlyAfterItIsRead) {
 // is lost.
 TEST(KnownFaults, DraftPoolsOfAnySizeDoNotChangeTheText) {
   std::mt19937_64 random(3);
-  RoundModels calm;
+  RoundModels undisturbed;
   std::vector<Ask> asks;
   std::vector<std::unique_ptr<Session>> plain;
   for (uint64_t seed = 0; seed < 3; ++seed) {
     asks.push_back({.prompt = RandomTokens(random, kSmallVocab, 4 + 5 * static_cast<int>(seed)),
                     .max_tokens = 20,
                     .seed = seed});
-    plain.push_back(Plain(asks.back(), &calm));
+    plain.push_back(Plain(asks.back(), &undisturbed));
   }
   int64_t max_proposed = 0;
   for (int num_pages = 1; num_pages <= 60; ++num_pages) {

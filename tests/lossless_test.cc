@@ -27,7 +27,7 @@ RoundModels::Options SmallModels(float shared = 2.0f, float own = 1.5f) {
           .draft = {.vocab = kVocab, .salt = 2, .shared = shared, .own = own}};
 }
 // Models that disagree, for more rejections.
-RoundModels::Options EstrangedModels() { return SmallModels(0.5f, 4.0f); }
+RoundModels::Options DisagreeingModels() { return SmallModels(0.5f, 4.0f); }
 
 // The seeds are fixed, so each score is the same in every run. By chance a score exceeds 4 once in
 // 30,000.
@@ -167,7 +167,7 @@ TEST(RunRound, IsLosslessIfRowsAreNaN) {
   constexpr TokenId kFailure = kVocab;
   constexpr size_t kLength = 3;
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
-    RoundModels models(EstrangedModels());
+    RoundModels models(DisagreeingModels());
     models.target.options().poisoned = is_none;
     const Law law = PlainLaw(
         [&](const Tokens& output) {
@@ -305,7 +305,7 @@ TEST(PlantedInRounds, DraftNoiseSharedWithCoinsIsSeen) {
     return RandomPlace{.stream = RandomStream::kAccept, .position = committed, .slot = slot};
   };
   for (const AcceptanceRule rule : kSampledRules) {
-    const Trial trial{.rule = rule, .k = 2, .models = EstrangedModels()};
+    const Trial trial{.rule = rule, .k = 2, .models = DisagreeingModels()};
     EXPECT_GT(ScoreOfDrafter(trial, coins), kSeen) << NameOf(rule);
     EXPECT_LT(ScoreOfDrafter(trial, OwnPlace), kLimit) << NameOf(rule);
   }
@@ -319,7 +319,8 @@ TEST(PlantedInRounds, DraftNoiseSharedWithTheResidualIsSeen) {
     return RandomPlace{.stream = RandomStream::kResidual, .position = committed, .slot = slot};
   };
   for (const AcceptanceRule rule : kSampledRules) {
-    Trial trial{.rule = rule, .k = 2, .length = 2, .runs = 6 * kRuns, .models = EstrangedModels()};
+    Trial trial{
+        .rule = rule, .k = 2, .length = 2, .runs = 6 * kRuns, .models = DisagreeingModels()};
     trial.models.draft.salt = 9;
     EXPECT_GT(ScoreOfDrafter(trial, residual), kSeen) << NameOf(rule);
     EXPECT_LT(ScoreOfDrafter(trial, OwnPlace), kLimit) << NameOf(rule);

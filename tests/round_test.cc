@@ -215,9 +215,9 @@ TEST(RunRound, ExactMatchEqualsPlainDecodingUnderDisturbances) {
       for (const Ask& ask : asks) sessions.push_back(Start(&models, &models.drafter, ask));
       ASSERT_NO_FATAL_FAILURE(
           RunDisturbed(&models, &models.drafter, disturbances, random, &sessions));
-      RoundModels calm;
+      RoundModels undisturbed;
       for (size_t i = 0; i < asks.size(); ++i) {
-        ExpectSameCompletion(*sessions[i], *Plain(asks[i], &calm));
+        ExpectSameCompletion(*sessions[i], *Plain(asks[i], &undisturbed));
       }
     }
   }

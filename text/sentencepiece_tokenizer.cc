@@ -104,8 +104,8 @@ absl::Status ForEachField(std::string_view bytes, const std::string& what,
   WireReader reader(bytes, what);
   while (!reader.is_done()) {
     ASSIGN_OR_RETURN(const WireField field, reader.Next());
-    ASSIGN_OR_RETURN(const bool is_right, take(field));
-    if (!is_right) return reader.WrongType(field);
+    ASSIGN_OR_RETURN(const bool has_type, take(field));
+    if (!has_type) return reader.WrongType(field);
   }
   return absl::OkStatus();
 }

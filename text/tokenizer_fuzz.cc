@@ -109,12 +109,12 @@ const std::vector<nlohmann::json>& Samples() {
 }
 
 // Encodes, decodes whole and in pieces; the results agree, whatever the tokenizer.
-void Exercise(const Tokenizer& tokenizer, std::string_view text, bool is_good) {
+void Exercise(const Tokenizer& tokenizer, std::string_view text, bool keeps_text) {
   for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
     const auto ids = tokenizer.Encode(text, special);
     if (!ids.ok()) continue;
     const std::string decoded = tokenizer.Decode(*ids);
-    TANDEM_CHECK(!is_good || decoded == text);
+    TANDEM_CHECK(!keeps_text || decoded == text);
     const auto detokenizer = Detokenizer::New(&tokenizer, {}, /*skip_special=*/false);
     std::string joined;
     for (const TokenId id : *ids) {
@@ -136,12 +136,12 @@ void FuzzOne(std::string_view input) {
   static const bool checked = (CheckSamples(), true);
   (void)checked;
   static const std::unique_ptr<Tokenizer> good = MakeGood();
-  if (input.empty() || input[0] != '{') Exercise(*good, input.substr(0, 300), /*is_good=*/true);
+  if (input.empty() || input[0] != '{') Exercise(*good, input.substr(0, 300), /*keeps_text=*/true);
   std::vector<TokenId> ids;
   for (const char byte : input) ids.push_back(static_cast<unsigned char>(byte) + ids.size() % 10);
   (void)good->Decode(ids);
   const auto tokenizer = Tokenizer::Parse(input, "", "fuzzed");
-  if (tokenizer.ok()) Exercise(**tokenizer, "<s> it's\u00e912  \n\u4e2dab", /*is_good=*/false);
+  if (tokenizer.ok()) Exercise(**tokenizer, "<s> it's\u00e912  \n\u4e2dab", /*keeps_text=*/false);
 }
 
 }  // namespace

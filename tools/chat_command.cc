@@ -202,7 +202,7 @@ class InterruptFlag {
 };
 
 // Prints a line to standard error, where everything except answers goes.
-void Tell(absl::string_view text) {
+void PrintNote(absl::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
 }
 
@@ -220,7 +220,7 @@ class ChatSession {
   // A command, and the rest of its line.
   using Words = std::pair<absl::string_view, absl::string_view>;
   // Runs a command other than /tool. Returns false for /quit.
-  bool Obey(const Words& words);
+  bool RunCommand(const Words& words);
   void SetDraftTokens(const std::string& text);
   void TellStats() const;
   // Prints the answer to a message, or to the result of a call. Returns errors of standard output
@@ -244,13 +244,13 @@ absl::Status ChatSession::Run() {
   if (is_typed_) interrupt.emplace();
   const std::unique_ptr<LineSource> lines = OpenStandardInput("> ");
   if (is_typed_) {
-    Tell(absl::StrCat(engine_->target_info().path, ", drafter ", View(NameOf(engine_->drafter())),
-                      has_colours_ ? ", drafted text in green" : "",
-                      ". /help lists commands; Ctrl-D ends."));
+    PrintNote(absl::StrCat(
+        engine_->target_info().path, ", drafter ", View(NameOf(engine_->drafter())),
+        has_colours_ ? ", drafted text in green" : "", ". /help lists commands; Ctrl-D ends."));
   }
   while (const std::optional<absl::StatusOr<std::string>> line = lines->NextLine()) {
     if (absl::IsInvalidArgument(line->status())) {
-      Tell(absl::StrCat("tandem: ", line->status().message()));
+      PrintNote(absl::StrCat("tandem: ", line->status().message()));
       continue;
     }
     RETURN_IF_ERROR(line->status());
@@ -264,30 +264,30 @@ absl::Status ChatSession::Run() {
     words.second = absl::StripAsciiWhitespace(words.second);
     if (words.first == "/tool") {
       RETURN_IF_ERROR(GiveResult(std::string(words.second)));
-    } else if (!Obey(words)) {
+    } else if (!RunCommand(words)) {
       break;
     }
   }
   return absl::OkStatus();
 }
 
-bool ChatSession::Obey(const Words& words) {
+bool ChatSession::RunCommand(const Words& words) {
   const std::string rest(words.second);
   if (words.first == "/quit") return false;
   if (words.first == "/system") {
     conversation_.SetSystem(rest);
-    Tell(rest.empty() ? "no system message" : "the system message is set");
+    PrintNote(rest.empty() ? "no system message" : "the system message is set");
   } else if (words.first == "/k") {
     SetDraftTokens(rest);
   } else if (words.first == "/stats") {
     TellStats();
   } else if (words.first == "/reset") {
     conversation_.Reset();
-    Tell("forgotten");
+    PrintNote("forgotten");
   } else if (words.first == "/help") {
     std::fputs(kHelp, stderr);
   } else {
-    Tell(absl::StrCat("tandem: ", words.first, ": no such command; /help lists the commands"));
+    PrintNote(absl::StrCat("tandem: ", words.first, ": no such command; /help lists the commands"));
   }
   return true;
 }
@@ -295,27 +295,28 @@ bool ChatSession::Obey(const Words& words) {
 void ChatSession::SetDraftTokens(const std::string& text) {
   int draft_tokens = 0;
   const absl::Status status = SetFromText("/k", text, kDraftTokenLimits, &draft_tokens);
-  if (!status.ok()) return Tell(absl::StrCat("tandem: ", status.message()));
+  if (!status.ok()) return PrintNote(absl::StrCat("tandem: ", status.message()));
   conversation_.SetDraftTokens(draft_tokens);
-  Tell(engine_->drafter() == DrafterKind::kNone ? "the engine runs without a drafter"
-                                                : absl::StrCat("draft tokens: ", text));
+  PrintNote(engine_->drafter() == DrafterKind::kNone ? "the engine runs without a drafter"
+                                                     : absl::StrCat("draft tokens: ", text));
 }
 
 void ChatSession::TellStats() const {
-  if (!last_.has_value()) return Tell("nothing answered yet");
+  if (!last_.has_value()) return PrintNote("nothing answered yet");
   std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
   const RoundStats all = engine_->stats();
-  Tell(absl::StrFormat("all answers %d tokens, %.2f per round; %s of the draft's tokens accepted",
-                       all.emitted, all.TokensPerRound(), PercentOf(all.accepted, all.proposed)));
+  PrintNote(
+      absl::StrFormat("all answers %d tokens, %.2f per round; %s of the draft's tokens accepted",
+                      all.emitted, all.TokensPerRound(), PercentOf(all.accepted, all.proposed)));
 }
 
 absl::Status ChatSession::GiveResult(const std::string& result) {
   if (conversation_.OpenCalls().empty()) {
-    Tell("tandem: /tool: no call waits for a result");
+    PrintNote("tandem: /tool: no call waits for a result");
     return absl::OkStatus();
   }
   if (!result.empty()) return Answer(result, /*is_result=*/true);
-  Tell("tandem: /tool: found nothing, allowed: the text of the result");
+  PrintNote("tandem: /tool: found nothing, allowed: the text of the result");
   return absl::OkStatus();
 }
 
@@ -340,10 +341,10 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
       .is_interrupted = [] { return InterruptFlag::is_set(); }};
   absl::StatusOr<std::optional<Completion>> answer =
       is_result ? conversation_.GiveResult(message, callbacks)
-                : absl::StatusOr<std::optional<Completion>>(conversation_.Say(message, callbacks));
+                : absl::StatusOr<std::optional<Completion>>(conversation_.Send(message, callbacks));
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    Tell(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
+    PrintNote(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());
@@ -358,25 +359,25 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
 
 void ChatSession::TellOpenCalls() const {
   for (const JsonValue& call : conversation_.OpenCalls()) {
-    Tell(absl::StrCat("(", call["function"]["name"].get<std::string>(),
-                      " waits for its result: /tool TEXT)"));
+    PrintNote(absl::StrCat("(", call["function"]["name"].get<std::string>(),
+                           " waits for its result: /tool TEXT)"));
   }
 }
 
 void ChatSession::TellEnd(const Completion& answer) const {
   const int num_tokens = static_cast<int>(answer.token_ids.size());
   if (answer.finish_reason == FinishReason::kCancelled) {
-    Tell("(stopped)");
+    PrintNote("(stopped)");
   } else if (answer.prompt_tokens + num_tokens >= conversation_.room()) {
-    Tell(absl::StrCat("(the context of ", conversation_.room(),
-                      " tokens is full; /reset begins a new conversation)"));
+    PrintNote(absl::StrCat("(the context of ", conversation_.room(),
+                           " tokens is full; /reset begins a new conversation)"));
   } else if (answer.finish_reason == FinishReason::kLength) {
-    Tell(absl::StrCat("(cut off after ", num_tokens, " tokens, the limit of --max-tokens)"));
+    PrintNote(absl::StrCat("(cut off after ", num_tokens, " tokens, the limit of --max-tokens)"));
   }
   if (!is_typed_) return;
-  Tell(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
-                       has_colours_ ? "\x1b[2m" : "", num_tokens, answer.TokensPerSecond(),
-                       answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
+  PrintNote(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
+                            has_colours_ ? "\x1b[2m" : "", num_tokens, answer.TokensPerSecond(),
+                            answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
 }
 
 absl::Status Run(const ChatFlags& flags, Engine* engine) {

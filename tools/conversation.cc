@@ -86,8 +86,8 @@ absl::StatusOr<AnswerReader::Options> Conversation::PutNext(Request* request) co
   return reading;
 }
 
-absl::StatusOr<Completion> Conversation::Say(const std::string& message,
-                                             const Callbacks& callbacks) {
+absl::StatusOr<Completion> Conversation::Send(const std::string& message,
+                                              const Callbacks& callbacks) {
   return Answer({{"role", "user"}, {"content", message}}, callbacks);
 }
 

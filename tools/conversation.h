@@ -72,12 +72,12 @@ class Conversation {
   // Sends `message` and returns the answer. An answer that was cut short also becomes a part of the
   // conversation; after an error, neither message nor answer does. OUT_OF_RANGE, with the numbers,
   // if the context is full.
-  absl::StatusOr<Completion> Say(const std::string& message, const Callbacks& callbacks);
+  absl::StatusOr<Completion> Send(const std::string& message, const Callbacks& callbacks);
 
   // The calls of the last answer that do not have a result yet, as they appear in messages.
   std::vector<JsonValue> OpenCalls() const;
   // Gives the first open call its result. If it was the last one, returns the model's answer,
-  // otherwise nullopt. Errors: those of Say. REQUIRES: there is an open call.
+  // otherwise nullopt. Errors: those of Send. REQUIRES: there is an open call.
   absl::StatusOr<std::optional<Completion>> GiveResult(const std::string& result,
                                                        const Callbacks& callbacks);
 

@@ -118,20 +118,20 @@ absl::StatusOr<Networks> Networks::Parse(absl::string_view text, absl::string_vi
   for (const absl::string_view item : absl::StrSplit(text, ',')) {
     std::cmatch parts;
     Network network;
-    bool is_right = std::regex_match(item.begin(), item.end(), parts, form);
-    if (is_right) {
+    bool is_valid = std::regex_match(item.begin(), item.end(), parts, form);
+    if (is_valid) {
       const std::string host = absl::StrCat(parts[1].str(), parts[2].str(), parts[5].str());
       const std::string prefix = absl::StrCat(parts[3].str(), parts[6].str());
       const auto address = ParseAddress(host, 0, Names::kRefused, field);
-      is_right = address.ok();
-      if (is_right) network.address = address->address();
+      is_valid = address.ok();
+      if (is_valid) network.address = address->address();
       const int bits = network.address.is_v4() ? 32 : 128;
       network.prefix = prefix.empty() ? bits : std::stoi(prefix);
       network.port = parts[4].matched ? std::stoi(parts[4].str()) : 0;
-      is_right = is_right && network.prefix <= bits && network.port <= 65535 &&
+      is_valid = is_valid && network.prefix <= bits && network.port <= 65535 &&
                  (network.port > 0 || !parts[4].matched);
     }
-    if (!is_right) {
+    if (!is_valid) {
       return FieldError(field, absl::StrCat("must be networks such as 10.0.0.0/8 or [fd00::]/8, "
                                             "each with an optional port as in 10.0.0.7:7777, "
                                             "separated by commas, got \"",

@@ -110,7 +110,7 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     }
   }
   if (!measures()) {  // exploring would teach nothing
-    LetStop(plan, candidates, &choices);
+    AllowStopping(plan, candidates, &choices);
     return choices;
   }
   if (++tenant.rounds_since_exploration_ >= (tenant.num_explorations_ < kFirstExplorations
@@ -120,15 +120,16 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     ++tenant.num_explorations_;
     Explore(candidates, tenant, &choices);
   } else {
-    LetStop(plan, candidates, &choices);
+    AllowStopping(plan, candidates, &choices);
   }
   return choices;
 }
 
 // Lets drafts of a model grow beyond the plan while their rows are confident, and end where they
 // are not.
-void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
-                                std::vector<DraftChoice>* choices) {
+void SpeculationPolicy::AllowStopping(const DraftPlan& plan,
+                                      absl::Span<const DraftCandidate> candidates,
+                                      std::vector<DraftChoice>* choices) {
   for (size_t i = 0; i < candidates.size(); ++i) {
     const DraftCandidate& candidate = candidates[i];
     DraftChoice& choice = (*choices)[i];

@@ -71,8 +71,8 @@ class SpeculationPolicy {
   TenantSpeculation* TenantOf(absl::Span<const DraftCandidate> candidates);
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
-  static void LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
-                      std::vector<DraftChoice>* choices);
+  static void AllowStopping(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
+                            std::vector<DraftChoice>* choices);
   void Explore(absl::Span<const DraftCandidate> candidates, const TenantSpeculation& tenant,
                std::vector<DraftChoice>* choices);
   bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows, TenantSpeculation* tenant,

@@ -103,9 +103,9 @@ class LoadedNccl final : public Nccl {
   // itself, nor does a wait for it.
   void Watch() {
     while (!is_ending_.WaitForNotificationWithTimeout(kLook)) {
-      bool is_good = false;
-      Attempt("NCCL", [&] { is_good = tell_(OfDevice()).ok(); });
-      if (is_good) continue;
+      bool has_told = false;
+      Attempt("NCCL", [&] { has_told = tell_(OfDevice()).ok(); });
+      if (has_told) continue;
       return Leave();
     }
   }

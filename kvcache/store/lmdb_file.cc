@@ -106,12 +106,12 @@ class File {
     const Root& root = page.root;
     struct stat info = {};
     const uint64_t size = fstat(descriptor_, &info) == 0 ? info.st_size : 0;
-    const bool is_right = page.header.number == static_cast<uint64_t>(index) &&
-                          page.header.flags == kMeta && root.magic == kMagic &&
-                          root.format == kFormat && root.free.pad == page_size &&
-                          (root.free.flags & ~kMayBeSet) == kIntegerKeys && root.main.flags == 0 &&
-                          root.main.pad == 0 && root.last_page < size / page_size;
-    if (!is_right) return Damaged(path_, absl::StrCat("root ", index));
+    const bool is_intact = page.header.number == static_cast<uint64_t>(index) &&
+                           page.header.flags == kMeta && root.magic == kMagic &&
+                           root.format == kFormat && root.free.pad == page_size &&
+                           (root.free.flags & ~kMayBeSet) == kIntegerKeys && root.main.flags == 0 &&
+                           root.main.pad == 0 && root.last_page < size / page_size;
+    if (!is_intact) return Damaged(path_, absl::StrCat("root ", index));
     return root;
   }
 

@@ -322,11 +322,11 @@ class LmdbStore final : public PageStore {
     const absl::string_view tokens =
         View(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(page.tokens.data()),
                                  page.tokens.size() * sizeof(TokenId)));
-    const bool is_right = value.mv_size == ValueBytes(page.tokens.size(), page_bytes) &&
-                          head.num_tokens == page.tokens.size() &&
-                          rest.substr(0, tokens.size()) == tokens &&
-                          ChecksumOf(page.key, rest) == head.checksum;
-    if (!is_right) return {};
+    const bool is_intact = value.mv_size == ValueBytes(page.tokens.size(), page_bytes) &&
+                           head.num_tokens == page.tokens.size() &&
+                           rest.substr(0, tokens.size()) == tokens &&
+                           ChecksumOf(page.key, rest) == head.checksum;
+    if (!is_intact) return {};
     return {reinterpret_cast<const std::byte*>(rest.data()) + tokens.size(), page_bytes};
   }
 

@@ -53,14 +53,14 @@ struct CacheWithStates {
   // Whether the text is published, with every page's words and state.
   bool HasText() const {
     const KvSequence held = cache->HoldPublished(whole_pages(), 0, nullptr);
-    bool is_right = held.pages().size() == kNumPages;
-    for (int i = 0; is_right && i < kNumPages; ++i) {
+    bool holds_words = held.pages().size() == kNumPages;
+    for (int i = 0; holds_words && i < kNumPages; ++i) {
       std::vector<float> words(WordsOf(i).size());
       cache->ReadPage(held.pages()[i],
                       {reinterpret_cast<std::byte*>(words.data()), kLayout.page_bytes()});
-      is_right = words == WordsOf(i) && *cache->StateOf(held.pages()[i]) == words.back();
+      holds_words = words == WordsOf(i) && *cache->StateOf(held.pages()[i]) == words.back();
     }
-    return is_right;
+    return holds_words;
   }
 };
 

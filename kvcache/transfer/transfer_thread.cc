@@ -231,7 +231,7 @@ void TransferThread::RunUntilStopped() {
       absl::MutexLock lock(&mutex_);
       if (is_stopping_) return;
     }
-    const bool is_good = Attempt("kv transfer", [&] {
+    const bool is_complete = Attempt("kv transfer", [&] {
       bool is_busy = RunCommands();
       is_busy = link_->Progress() || is_busy;
       for (const auto& [link, peer] : peers_) peer->sender.Pump();
@@ -243,7 +243,7 @@ void TransferThread::RunUntilStopped() {
       const bool has_deadlines = !peers_.empty() || offered_.stats().leases > 0;
       if (!is_busy) link_->Wait(has_deadlines ? kTick : kMaxWait);
     });
-    if (!is_good) absl::SleepFor(kTick);
+    if (!is_complete) absl::SleepFor(kTick);
   }
 }
 

@@ -41,8 +41,9 @@ class GgufRopeReader {
       const bool has_local = keys_.family().rotation_rule == RotationRule::kLocalWindows;
       if (has_local) model_.local_rope.theta = theta;
       if (!has_local && keys_.family().window_rule == WindowRule::kPattern && theta != rope.theta) {
-        return keys_.Wrong(kLocalBase, absl::StrCat(theta),
-                           absl::StrCat(rope.theta, ", as ", keys_.Whole(kBase), " says"));
+        return keys_.KeyNotAllowed(
+            kLocalBase, absl::StrCat(theta),
+            absl::StrCat(rope.theta, ", as ", keys_.FullName(kBase), " says"));
       }
     }
     RETURN_IF_ERROR(ReadRotaryDim());
@@ -56,12 +57,13 @@ class GgufRopeReader {
     ASSIGN_OR_RETURN(model_.rotary_dim, keys_.Int(kKey, 1, kMaxHeadDim, model_.head_dim));
     const bool may_be_partial = keys_.family().partial_rotary > 0.0;
     if (!may_be_partial && model_.rotary_dim != model_.head_dim) {
-      return keys_.Wrong(kKey, absl::StrCat(model_.rotary_dim),
-                         absl::StrCat(model_.head_dim, ", the whole head"));
+      return keys_.KeyNotAllowed(kKey, absl::StrCat(model_.rotary_dim),
+                                 absl::StrCat(model_.head_dim, ", the whole head"));
     }
     if (model_.rotary_dim % 2 != 0 || model_.rotary_dim > model_.head_dim) {
-      return keys_.Wrong(kKey, absl::StrCat(model_.rotary_dim),
-                         absl::StrCat("an even integer up to ", model_.head_dim, ", a whole head"));
+      return keys_.KeyNotAllowed(
+          kKey, absl::StrCat(model_.rotary_dim),
+          absl::StrCat("an even integer up to ", model_.head_dim, ", a whole head"));
     }
     return absl::OkStatus();
   }
@@ -91,12 +93,14 @@ class GgufRopeReader {
     }
     if (type == "yarn") return ReadYarn(factor);
     if (type != "longrope" || !takes_factors) {
-      return keys_.Wrong(kType, Quoted(View(type)),
-                         absl::StrCat("none, linear, yarn", takes_factors ? ", longrope" : ""));
+      return keys_.KeyNotAllowed(
+          kType, Quoted(View(type)),
+          absl::StrCat("none, linear, yarn", takes_factors ? ", longrope" : ""));
     }
     rope.type = RopeConfig::Type::kLongRope;
     if (factor == 1.0) return absl::OkStatus();
-    return keys_.Wrong("rope.scaling.factor", absl::StrCat(factor), "nothing with longrope");
+    return keys_.KeyNotAllowed("rope.scaling.factor", absl::StrCat(factor),
+                               "nothing with longrope");
   }
 
   absl::StatusOr<int> ReadOriginalContext() const {
@@ -112,21 +116,24 @@ class GgufRopeReader {
     constexpr char kOwn[] = "rope.scaling.yarn_attn_factor";
     rope.type = RopeConfig::Type::kYarn;
     rope.factor = factor;
-    if (rope.theta <= 1.0) return keys_.Wrong(kBase, absl::StrCat(rope.theta), "more than 1");
-    if (factor < 1.0) return keys_.Wrong(kFactor, absl::StrCat(factor), "at least 1 with yarn");
+    if (rope.theta <= 1.0)
+      return keys_.KeyNotAllowed(kBase, absl::StrCat(rope.theta), "more than 1");
+    if (factor < 1.0)
+      return keys_.KeyNotAllowed(kFactor, absl::StrCat(factor), "at least 1 with yarn");
     ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
     const double derived = 0.1 * std::log(factor) + 1.0;
     if (keys_.Has(kOwn)) {
       ASSIGN_OR_RETURN(const double own, keys_.Number(kOwn, 0, kMaxMultiplier));
       if (own != 1.0 && std::abs(own - derived) > 1e-6) {
-        return keys_.Wrong(kOwn, absl::StrCat(own), absl::StrCat("1, or ", derived, " as derived"));
+        return keys_.KeyNotAllowed(kOwn, absl::StrCat(own),
+                                   absl::StrCat("1, or ", derived, " as derived"));
       }
     }
     rope.magnitude *= derived;
     const double context = factor * rope.original_context;
     if (context > kMaxContext) {
-      return keys_.Wrong(kFactor, absl::StrCat(factor),
-                         absl::StrCat("at most ", kMaxContext, " positions in all"));
+      return keys_.KeyNotAllowed(kFactor, absl::StrCat(factor),
+                                 absl::StrCat("at most ", kMaxContext, " positions in all"));
     }
     model_.context_length = static_cast<int>(context);
     return absl::OkStatus();
@@ -286,33 +293,34 @@ class ConfigReader {
     ASSIGN_OR_RETURN(model_.num_kv_heads,
                      keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
     if (model_.num_heads % model_.num_kv_heads != 0) {
-      return keys_.Wrong("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
-                         absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
-                                      keys_.Whole("attention.head_count")));
+      return keys_.KeyNotAllowed("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
+                                 absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
+                                              keys_.FullName("attention.head_count")));
     }
     if (!keys_.Has("attention.key_length") && model_.hidden_size % model_.num_heads != 0) {
-      return keys_.Wrong(
+      return keys_.KeyNotAllowed(
           "attention.key_length", "nothing",
-          absl::StrCat("an even integer, as ", keys_.Whole("embedding_length"), " ",
+          absl::StrCat("an even integer, as ", keys_.FullName("embedding_length"), " ",
                        model_.hidden_size, " is not a multiple of ", model_.num_heads, " heads"));
     }
     const int even_share = model_.hidden_size / model_.num_heads;
     ASSIGN_OR_RETURN(model_.head_dim,
                      keys_.Int("attention.key_length", 1, kMaxHeadDim, even_share));
     if (model_.head_dim % 2 != 0 || model_.head_dim > kMaxHeadDim || model_.head_dim == 0) {
-      return keys_.Wrong("attention.key_length", absl::StrCat(model_.head_dim),
-                         absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
+      return keys_.KeyNotAllowed("attention.key_length", absl::StrCat(model_.head_dim),
+                                 absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
     }
     if (keys_.form().heads_fill_rows && model_.head_dim != even_share) {
-      return keys_.Wrong("attention.key_length", absl::StrCat(model_.head_dim),
-                         absl::StrCat(even_share, ", so that the heads fill ",
-                                      keys_.Whole("embedding_length"), " ", model_.hidden_size));
+      return keys_.KeyNotAllowed(
+          "attention.key_length", absl::StrCat(model_.head_dim),
+          absl::StrCat(even_share, ", so that the heads fill ", keys_.FullName("embedding_length"),
+                       " ", model_.hidden_size));
     }
     ASSIGN_OR_RETURN(const int value_length,
                      keys_.Int("attention.value_length", 1, kMaxHeadDim, even_share));
     if (value_length != model_.head_dim) {
-      return keys_.Wrong("attention.value_length", absl::StrCat(value_length),
-                         absl::StrCat(model_.head_dim, ", the length of a key"));
+      return keys_.KeyNotAllowed("attention.value_length", absl::StrCat(value_length),
+                                 absl::StrCat(model_.head_dim, ", the length of a key"));
     }
     return absl::OkStatus();
   }
@@ -352,8 +360,8 @@ class ConfigReader {
     if (keys_.IsArray(key)) {
       ASSIGN_OR_RETURN(const std::vector<bool> list, keys_.Bools(key));
       if (list.size() == slides.size()) return list;
-      return keys_.Wrong(key, absl::StrCat(list.size(), " elements"),
-                         absl::StrCat("one for each of the ", slides.size(), " layers"));
+      return keys_.KeyNotAllowed(key, absl::StrCat(list.size(), " elements"),
+                                 absl::StrCat("one for each of the ", slides.size(), " layers"));
     }
     ASSIGN_OR_RETURN(const int pattern, keys_.Int(key, 0, kMaxLayers, family_.window_pattern));
     for (int layer = 0; layer < model_.num_layers; ++layer) {
@@ -464,7 +472,7 @@ class ConfigReader {
       if (neutral.has_value()) {
         RETURN_IF_ERROR(CheckIs(key, *neutral));
       } else if (keys_.Has(key)) {
-        return keys_.Wrong(key, "a value", "no such key");
+        return keys_.KeyNotAllowed(key, "a value", "no such key");
       }
     }
     if (model_.num_experts == 0) {
@@ -479,7 +487,7 @@ class ConfigReader {
 
   absl::Status CheckIs(absl::string_view key, double neutral) const {
     if (!keys_.Has(key)) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const double value, keys_.file().GetNumber(keys_.Whole(key)));
+    ASSIGN_OR_RETURN(const double value, keys_.file().GetNumber(keys_.FullName(key)));
     if (value == neutral) return absl::OkStatus();
     return keys_.WouldChange(key, value, absl::StrCat(neutral));
   }
@@ -487,7 +495,7 @@ class ConfigReader {
   absl::Status CheckIsTrue(const char* key) const {
     if (!keys_.Has(key)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const bool value, keys_.Bool(key));
-    return value ? absl::OkStatus() : keys_.Wrong(key, "false", "true");
+    return value ? absl::OkStatus() : keys_.KeyNotAllowed(key, "false", "true");
   }
 
   absl::Status ReadEnds() {

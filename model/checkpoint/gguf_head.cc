@@ -17,13 +17,13 @@ absl::Status ReadExtractLayers(const GgufKeys& keys, ModelConfig* model) {
   model->num_states = kUsualStates;
   if (!keys.Has(kGgufHeadLayers)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<int32_t> layers,
-                   keys.file().GetIntegers(keys.Whole(kGgufHeadLayers)));
-  bool is_right = !layers.empty() && layers.size() <= kMaxTargetStates;
-  for (const int32_t layer : layers) is_right &= 0 <= layer && layer <= kMaxLayers;
-  if (!is_right) {
-    return keys.Wrong(kGgufHeadLayers,
-                      ShapeText(std::vector<int64_t>(layers.begin(), layers.end())),
-                      absl::StrCat("from 1 to ", kMaxTargetStates, " layers up to ", kMaxLayers));
+                   keys.file().GetIntegers(keys.FullName(kGgufHeadLayers)));
+  bool are_allowed = !layers.empty() && layers.size() <= kMaxTargetStates;
+  for (const int32_t layer : layers) are_allowed &= 0 <= layer && layer <= kMaxLayers;
+  if (!are_allowed) {
+    return keys.KeyNotAllowed(
+        kGgufHeadLayers, ShapeText(std::vector<int64_t>(layers.begin(), layers.end())),
+        absl::StrCat("from 1 to ", kMaxTargetStates, " layers up to ", kMaxLayers));
   }
   model->target_layers.assign(layers.begin(), layers.end());
   model->num_states = static_cast<int>(layers.size());
@@ -37,15 +37,16 @@ absl::StatusOr<int> GgufTargetVocabulary(const GgufKeys& keys) {
   if (keys.Has(kVocab)) return keys.Int(kVocab, 1, kMaxVocab);
   ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, keys.file().GetStrings(kGgufTokens));
   if (!tokens.empty() && tokens.size() <= kMaxVocab) return static_cast<int>(tokens.size());
-  return keys.Wrong(kVocab, "nothing",
-                    absl::StrCat("from 1 to ", kMaxVocab, ", or as many tokens as the target has"));
+  return keys.KeyNotAllowed(
+      kVocab, "nothing",
+      absl::StrCat("from 1 to ", kMaxVocab, ", or as many tokens as the target has"));
 }
 
 absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
   ModelConfig& c = *model;
-  if (c.num_layers != 1) return keys.Wrong("block_count", absl::StrCat(c.num_layers), "1");
+  if (c.num_layers != 1) return keys.KeyNotAllowed("block_count", absl::StrCat(c.num_layers), "1");
   if (c.rope.type == RopeConfig::Type::kLongRope) {
-    return keys.Wrong("rope.scaling.type", "longrope", "another, in a draft head");
+    return keys.KeyNotAllowed("rope.scaling.type", "longrope", "another, in a draft head");
   }
   const GgufTensor* const head = keys.Tensor("output.weight");
   const GgufTensor* const ids = keys.Tensor(kDraftIds);
@@ -62,8 +63,8 @@ absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
                    keys.Int(kGgufHeadTargetSize, 1, kMaxHidden / kMaxTargetStates, c.hidden_size));
   if (c.state_input == StateInput::kFused) {
     if (c.target_hidden_size != c.hidden_size) {
-      return keys.Wrong(kGgufHeadTargetSize, absl::StrCat(c.target_hidden_size),
-                        absl::StrCat(c.hidden_size, ", as embedding_length says"));
+      return keys.KeyNotAllowed(kGgufHeadTargetSize, absl::StrCat(c.target_hidden_size),
+                                absl::StrCat(c.hidden_size, ", as embedding_length says"));
     }
     c.num_states = 1;
     return absl::OkStatus();

@@ -45,48 +45,51 @@ class GgufKeys {
   const GgufFile& file() const { return file_; }
   const ModelFamily& family() const { return family_; }
   const GgufForm& form() const { return family_.gguf; }
-  std::string Whole(absl::string_view key) const {
+  std::string FullName(absl::string_view key) const {
     return absl::StrCat(form().architecture, ".", key);
   }
-  bool Has(absl::string_view key) const { return file_.Has(Whole(key)); }
-  bool IsArray(absl::string_view key) const { return file_.IsArray(Whole(key)); }
+  bool Has(absl::string_view key) const { return file_.Has(FullName(key)); }
+  bool IsArray(absl::string_view key) const { return file_.IsArray(FullName(key)); }
 
-  absl::Status Wrong(absl::string_view key, absl::string_view found,
-                     absl::string_view allowed) const {
-    return NotAllowed(absl::StrCat(file_.path(), ": key ", Quoted(Whole(key))), found, allowed);
+  absl::Status KeyNotAllowed(absl::string_view key, absl::string_view found,
+                             absl::string_view allowed) const {
+    return NotAllowed(absl::StrCat(file_.path(), ": key ", Quoted(FullName(key))), found, allowed);
   }
   absl::Status WouldChange(absl::string_view key, double found, absl::string_view allowed) const {
-    return Wrong(key, absl::StrCat(found),
-                 absl::StrCat(allowed, " (not implemented, and it would change the result)"));
+    return KeyNotAllowed(
+        key, absl::StrCat(found),
+        absl::StrCat(allowed, " (not implemented, and it would change the result)"));
   }
 
   // The count of equal values in a list for each layer, which counts as one value, as in the
   // reference.
   uint64_t NumLayers() const {
-    return file_.GetInteger(Whole("block_count"), 1, kMaxLayers).value_or(0);
+    return file_.GetInteger(FullName("block_count"), 1, kMaxLayers).value_or(0);
   }
 
   // Reads an integer in [least, most]. An absent key gives `if_absent`, or an error without one.
   absl::StatusOr<int> Int(absl::string_view key, int least, int most,
                           std::optional<int> if_absent = std::nullopt) const {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
-    ASSIGN_OR_RETURN(const int64_t value, file_.GetInteger(Whole(key), least, most, NumLayers()));
+    ASSIGN_OR_RETURN(const int64_t value,
+                     file_.GetInteger(FullName(key), least, most, NumLayers()));
     return static_cast<int>(value);
   }
   absl::StatusOr<double> Number(absl::string_view key, double least, double most,
                                 std::optional<double> if_absent = std::nullopt) const {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
-    ASSIGN_OR_RETURN(const double value, file_.GetNumber(Whole(key), NumLayers()));
+    ASSIGN_OR_RETURN(const double value, file_.GetNumber(FullName(key), NumLayers()));
     if (value >= least && value <= most) return value;
-    return Wrong(key, absl::StrCat(value), absl::StrCat("a number from ", least, " to ", most));
+    return KeyNotAllowed(key, absl::StrCat(value),
+                         absl::StrCat("a number from ", least, " to ", most));
   }
-  absl::StatusOr<bool> Bool(absl::string_view key) const { return file_.GetBool(Whole(key)); }
+  absl::StatusOr<bool> Bool(absl::string_view key) const { return file_.GetBool(FullName(key)); }
   absl::StatusOr<std::vector<bool>> Bools(absl::string_view key) const {
-    return file_.GetBools(Whole(key));
+    return file_.GetBools(FullName(key));
   }
   absl::StatusOr<std::string_view> String(absl::string_view key, const char* if_absent) const {
     if (!Has(key)) return std::string_view(if_absent);
-    return file_.GetString(Whole(key));
+    return file_.GetString(FullName(key));
   }
 
   // Returns null if there is no such tensor.

@@ -141,7 +141,7 @@ constexpr struct {
 using nlohmann::json;
 
 // Returns why a key changes nothing, whatever its value; null if that is not known.
-const char* WhyHarmless(absl::string_view key) {
+const char* ReasonToIgnore(absl::string_view key) {
   for (const auto& [why, keys] : kHarmlessKeys) {
     if (absl::c_linear_search(keys, key)) return why;
   }
@@ -159,7 +159,7 @@ bool IsAllowed(const ConfigFields& config, absl::string_view key,
 // allowed.
 absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
                          absl::Span<const std::string> allowed, ModelConfig* model) {
-  const char* why = WhyHarmless(key);
+  const char* why = ReasonToIgnore(key);
   const bool says_nothing = SaysNothing(*config.object().find(std::string(key)));
   if (why == nullptr && says_nothing) why = "empty";
   if (why == nullptr && IsAllowed(config, key, allowed)) {

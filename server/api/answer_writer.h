@@ -50,7 +50,7 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   // Returns the whole answer. `completions`: in the order of the sequences, prompt after prompt.
-  virtual std::string Whole(absl::Span<const Completion> completions) = 0;
+  virtual std::string FullAnswer(absl::Span<const Completion> completions) = 0;
 
   // The events that open a stream, and those for one piece of sequence `choice`.
   virtual std::string FirstEvents() = 0;

@@ -83,7 +83,7 @@ class CompletionsWriter final : public AnswerWriter {
   CompletionsWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
       : AnswerWriter(request, model, std::move(stamp)), progress_(request->num_sequences()) {}
 
-  std::string Whole(absl::Span<const Completion> completions) override {
+  std::string FullAnswer(absl::Span<const Completion> completions) override {
     std::string text;
     JsonWriter json(&text);
     text.reserve(SizeOf(completions));

@@ -226,7 +226,7 @@ TEST(ReasoningAnswer, UsageCountsReasoningTokens) {
     const auto request =
         ReasoningChat(model, is_separate ? "" : R"(, "separate_reasoning": false)");
     const auto writer = AnswerWriter::Make(&*request, &model, {.id = "i"});
-    const Json usage = Json::parse(writer->Whole({&completion, 1}))["usage"];
+    const Json usage = Json::parse(writer->FullAnswer({&completion, 1}))["usage"];
     EXPECT_EQ(usage["completion_tokens"], size + 1);
     EXPECT_EQ(usage["completion_tokens_details"]["reasoning_tokens"], is_separate ? size : 0);
   }

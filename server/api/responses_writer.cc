@@ -29,7 +29,7 @@ class ResponsesWriter final : public AnswerWriter {
   ResponsesWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
       : AnswerWriter(request, model, std::move(stamp)), reader_(request->reading) {}
 
-  std::string Whole(absl::Span<const Completion> completions) override {
+  std::string FullAnswer(absl::Span<const Completion> completions) override {
     const Completion& completion = completions.front();
     std::string nobody_reads;
     TakeText(completion.text, &nobody_reads);
@@ -84,7 +84,7 @@ class ResponsesWriter final : public AnswerWriter {
     std::string name{};  // of a call, like call_id
     std::string call_id{};
     const char* status = "in_progress";
-    size_t num_told = 0;  // bytes of the text that events have sent
+    size_t num_sent = 0;  // bytes of the text that events have sent
   };
 
   // ---- Items: functions append the events for each change to `events` ----
@@ -116,7 +116,7 @@ class ResponsesWriter final : public AnswerWriter {
     }
     // An item begins without a part.
     json["content"] = Json::array();
-    const bool has_begun = item.num_told > 0 || std::string_view(item.status) != "in_progress";
+    const bool has_begun = item.num_sent > 0 || std::string_view(item.status) != "in_progress";
     if (has_begun) json["content"].push_back(PartJson(item, item.text));
     if (item.kind == Kind::kMessage) {
       json.update({{"type", "message"}, {"role", "assistant"}});
@@ -162,7 +162,7 @@ class ResponsesWriter final : public AnswerWriter {
   // Pushes single bytes, because a delta does not keep the order of its parts.
   void TakeText(std::string_view text, std::string* events) {
     for (size_t i = 0; i < text.size(); ++i) Take(reader_.Push(text.substr(i, 1)), events);
-    Tell(events);
+    AppendDelta(events);
   }
 
   void TakeEnd(FinishReason reason, std::string* events) {
@@ -172,12 +172,12 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
   // Sends the text that no event has sent yet.
-  void Tell(std::string* events) {
+  void AppendDelta(std::string* events) {
     if (items_.empty()) return;
     Item& item = items_.back();
-    if (item.num_told == item.text.size()) return;
-    const std::string delta = item.text.substr(item.num_told);
-    item.num_told = item.text.size();
+    if (item.num_sent == item.text.size()) return;
+    const std::string delta = item.text.substr(item.num_sent);
+    item.num_sent = item.text.size();
     switch (item.kind) {
       case Kind::kReasoning:
         *events += TextEventOf("response.reasoning_text.delta", {{"delta", delta}});
@@ -193,7 +193,7 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
   void EndLast(const char* status, std::string* events) {
-    Tell(events);
+    AppendDelta(events);
     Item& item = items_.back();
     item.status = status;
     switch (item.kind) {

@@ -129,47 +129,47 @@ void ServedRequest::Listen(std::function<void()> on_news) {
   if (num_running_ == 0) on_news_ = nullptr;
 }
 
-ServedRequest::News ServedRequest::Take() {
+ServedRequest::Update ServedRequest::Take() {
   std::vector<Event> events;
   absl::Status status;
-  News news;
+  Update update;
   {
     absl::MutexLock lock(&mutex_);
     has_notified_ = false;
     events.swap(queue_);
     queued_bytes_ = 0;
     status = status_;
-    news.is_over = num_running_ == 0 || !status.ok();
+    update.is_over = num_running_ == 0 || !status.ok();
   }
-  if (events.empty() && !news.is_over) return news;
+  if (events.empty() && !update.is_over) return update;
   if (!request_.stream) {
-    news.response = status.ok() ? Whole() : ErrorResponse(status);
-    return news;
+    update.response = status.ok() ? FullResponse() : ErrorResponse(status);
+    return update;
   }
   if (!status.ok()) {
     CancelOthers();
     if (!has_begun_ && !head_is_sent_) {
-      news.response = ErrorResponse(status);
-      return news;
+      update.response = ErrorResponse(status);
+      return update;
     }
   } else if (!has_begun_) {
-    news.events = writer_->FirstEvents();
+    update.events = writer_->FirstEvents();
   }
   has_begun_ = true;
   if (status.ok()) {
     const std::vector<Completion> completions =
-        news.is_over ? TakeCompletions() : std::vector<Completion>();
-    news.events += EventsOf(events, completions);
-    if (news.is_over) news.events += writer_->LastEvents(completions);
+        update.is_over ? TakeCompletions() : std::vector<Completion>();
+    update.events += EventsOf(events, completions);
+    if (update.is_over) update.events += writer_->LastEvents(completions);
   } else {
-    news.events += writer_->ErrorEvents(status);
+    update.events += writer_->ErrorEvents(status);
   }
-  return news;
+  return update;
 }
 
-HttpResponse ServedRequest::Whole() {
+HttpResponse ServedRequest::FullResponse() {
   const std::vector<Completion> completions = TakeCompletions();
-  return {.body = writer_->Whole(completions),
+  return {.body = writer_->FullAnswer(completions),
           .headers = {{kCacheHeader, CacheUse::Of(request_, completions).Header()}}};
 }
 

@@ -51,14 +51,14 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   // `on_news` loses that call, so a listener that must not miss anything also polls.
   void Listen(std::function<void()> on_news);
 
-  struct News {
+  struct Update {
     std::optional<HttpResponse> response;  // of the stream, in wire format
     std::string events;                    // of the stream, in their wire form
     bool is_over = false;
   };
   // Returns what has arrived since the last call, possibly nothing.
-  News Take();
-  // Tells that the head and comments of the stream were sent before any news, so that a failure
+  Update Take();
+  // Tells that the head and comments of the stream were sent before any update, so that a failure
   // from now on is an event. Call on the connection's thread, like Take.
   void OnHeadSent() { head_is_sent_ = true; }
 
@@ -101,7 +101,7 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   void TakeEnd(int choice, absl::StatusOr<Completion> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelOthers();
-  HttpResponse Whole();
+  HttpResponse FullResponse();
   std::string EventsOf(const std::vector<Event>& events, absl::Span<const Completion> completions);
   // Moves the completions out of all sequences, none of which may still run.
   std::vector<Completion> TakeCompletions();

@@ -219,9 +219,9 @@ std::vector<std::pair<std::string, std::string>> Service::Headers(const HttpRequ
 
 std::string Service::RequestIdOf(std::string_view given) {
   constexpr size_t kLongest = 128;
-  const bool is_good = !given.empty() && given.size() <= kLongest &&
-                       std::all_of(given.begin(), given.end(), absl::ascii_isgraph);
-  if (is_good) return std::string(given);
+  const bool is_allowed = !given.empty() && given.size() <= kLongest &&
+                          std::all_of(given.begin(), given.end(), absl::ascii_isgraph);
+  if (is_allowed) return std::string(given);
   return absl::StrCat("req-", absl::Hex(absl::ToUnixNanos(started_)), "-", num_named_.fetch_add(1));
 }
 

@@ -397,15 +397,15 @@ void Connection::TakeNews() {
     has_news_ = true;
     return;
   }
-  ServedRequest::News news = generation_->Take();
-  if (news.response.has_value()) return Respond(*std::move(news.response), /*may_go_on=*/true);
-  if (news.events.empty() && !news.is_over) return;
-  is_last_ = news.is_over;
+  ServedRequest::Update update = generation_->Take();
+  if (update.response.has_value()) return Respond(*std::move(update.response), /*may_go_on=*/true);
+  if (update.events.empty() && !update.is_over) return;
+  is_last_ = update.is_over;
   has_tokens_ = true;
-  Stream(news.events);
+  Stream(update.events);
 }
 
-// Finds news that could not be posted for lack of memory.
+// Finds an update that could not be posted for lack of memory.
 void Connection::PollLater() {
   poll_timer_.expires_after(absl::ToChronoNanoseconds(kPollTime));
   poll_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {

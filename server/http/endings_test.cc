@@ -388,7 +388,7 @@ TEST_F(QueueTest, CallbacksDoNotWaitAndLoseNothing) {
     }
   }
   engine_.End(1);
-  const ServedRequest::News last = generation->Take();
+  const ServedRequest::Update last = generation->Take();
   EXPECT_TRUE(last.is_over);
   for (const Json& event : EventsOf(last.events)) {
     got += event["choices"][0]["text"].get<std::string>();
@@ -403,10 +403,10 @@ TEST_F(QueueTest, TooManyUnreadBytesCancelTheRequest) {
   // A piece occupies its text and less than 200 bytes.
   EXPECT_GT(emitted, 4000 / 300);
   engine_.End(1, FinishReason::kCancelled);
-  const ServedRequest::News news = generation->Take();
-  EXPECT_TRUE(news.is_over);
-  ASSERT_TRUE(news.response.has_value());
-  EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
+  const ServedRequest::Update update = generation->Take();
+  EXPECT_TRUE(update.is_over);
+  ASSERT_TRUE(update.response.has_value());
+  EXPECT_THAT(update.response->body, HasSubstr("slow_client"));
 }
 
 TEST_F(QueueTest, LatenciesUseTheMonotonicClock) {

@@ -316,9 +316,9 @@ class PartsCallReader final : public CallReader {
            !absl::StartsWith(end, absl::string_view(value_).substr(value_.size() - held))) {
       --held;
     }
-    const bool is_behind_break =
+    const bool follows_newline =
         has_breaks_ && held < value_.size() && value_[value_.size() - held - 1] == '\n';
-    if (is_behind_break) ++held;
+    if (follows_newline) ++held;
     const std::string text = value_.substr(0, value_.size() - held);
     value_.erase(0, text.size());
     for (const char one : text) AppendEscaped(one, &arguments_);

@@ -71,7 +71,7 @@ WorkBudget::End WorkBudget::Check(const char* stack_place) {
   return num_loops_++ >= limits_.loops || time() > limits_.time ? End::kTime : End::kNone;
 }
 
-void WorkBudget::Look(const char* stack_place) {
+void WorkBudget::CheckLimits(const char* stack_place) {
   const bool unwinds = std::uncaught_exceptions() > 0;
   if (end_ == End::kNone && !unwinds) end_ = Check(stack_place);
   if (end_ != End::kNone || limits_.loops < std::numeric_limits<int64_t>::max()) {
@@ -161,7 +161,7 @@ __thread const char* tandem_stack_limit = nullptr;
 void tandem_look_at_budget() {
   tandem_loops_left = tandem::kLoopsPerLook;
   if (tandem::of_thread == nullptr) return;
-  tandem::of_thread->Look(static_cast<const char*>(__builtin_frame_address(0)));
+  tandem::of_thread->CheckLimits(static_cast<const char*>(__builtin_frame_address(0)));
 }
 
 }  // extern "C"

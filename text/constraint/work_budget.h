@@ -56,7 +56,7 @@ class WorkBudget {
 
   // Checks the limits; throws Spent if the budget is spent. `stack_place` is the current stack
   // address.
-  void Look(const char* stack_place);
+  void CheckLimits(const char* stack_place);
 
  private:
   enum class End { kNone, kTime, kStack, kBytes, kUnwanted };

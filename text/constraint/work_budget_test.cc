@@ -156,9 +156,9 @@ TEST(TimeAccount, LeavesTheSameTimeAsPlainDecoding) {
     const int num_right = num_drafted == 0 ? 0 : static_cast<int>(random() % num_drafted);
     for (int walk = 0; walk < 2; ++walk) {  // the drafter's walk, then the target's
       for (int i = 1; i <= num_drafted; ++i) {
-        const bool is_right = i <= num_right;
-        drafted.AddToken(is_right ? place + i - 1 : -1, TokenTime(place + i));
-        if (is_right) {
+        const bool is_kept = i <= num_right;
+        drafted.AddToken(is_kept ? place + i - 1 : -1, TokenTime(place + i));
+        if (is_kept) {
           ASSERT_EQ(drafted.LeftForMask(), left[place + i]) << place << " " << i;
         }
         drafted.AddMask(MaskTime(place + i));

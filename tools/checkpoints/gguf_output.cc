@@ -245,7 +245,7 @@ std::vector<int> EffectiveWindows(const ModelConfig& config) {
 
 // Whether both rotate alike, up to rounding: a file has 32-bit numbers, and divisors in place of a
 // rule.
-bool TurnAlike(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
+bool SameRotation(const RopeConfig& a, const RopeConfig& b, int rotary_dim) {
   const bool is_long = a.type == RopeConfig::Type::kLongRope;
   if (is_long != (b.type == RopeConfig::Type::kLongRope)) return false;
   if (is_long && a.original_context != b.original_context) return false;
@@ -265,9 +265,9 @@ std::string DifferenceOf(const ModelConfig& a, ModelConfig b) {
   if (EffectiveWindows(a) != EffectiveWindows(b)) return "a sliding window";
   if (a.rotations != b.rotations) return "which layers have positions";
   if (a.rotary_dim != b.rotary_dim) return "partial_rotary_factor";
-  if (!TurnAlike(a.rope, b.rope, a.rotary_dim)) return "rope_scaling";
+  if (!SameRotation(a.rope, b.rope, a.rotary_dim)) return "rope_scaling";
   const bool has_local = absl::c_linear_search(a.rotations, LayerRotation::kLocal);
-  if (has_local && !TurnAlike(a.local_rope, b.local_rope, a.rotary_dim)) {
+  if (has_local && !SameRotation(a.local_rope, b.local_rope, a.rotary_dim)) {
     return "the scaling of positions in sliding layers";
   }
   constexpr std::pair<const char*, float ModelConfig::*> kScales[] = {

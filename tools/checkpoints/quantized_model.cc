@@ -45,7 +45,7 @@ struct Output {
   std::vector<int64_t> part_shape;
   DType source_dtype = DType::kF32;
   DType dtype = DType::kF32;
-  bool is_turned = false;  // the file may order the rows within a head differently
+  bool has_permuted_rows = false;  // the file may order the rows within a head differently
   bool is_stack = false;
 
   std::vector<int64_t> shape() const {
@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                        .part_shape = tensor.shape,
                        .source_dtype = view.dtype,
                        .dtype = dtype,
-                       .is_turned = IsRotated(tensor.name)});
+                       .has_permuted_rows = IsRotated(tensor.name)});
     Output& output = outputs.back();
     if (form.joins_gate_and_up && absl::EndsWith(tensor.name, kGate)) {
       output.name = absl::StrReplaceAll(tensor.name, {{kGate, ".gate_up_proj.weight"}});
@@ -315,7 +315,7 @@ class Writer {
                                   int count) {
     const size_t row_bytes = RowBytes(output.dtype, source.cols);
     std::vector<std::byte> bytes(row_bytes * count);
-    const std::vector<int> order = output.is_turned ? HeadOrder() : std::vector<int>();
+    const std::vector<int> order = output.has_permuted_rows ? HeadOrder() : std::vector<int>();
     pool_.Run([&](int thread) {
       const Share share = ShareOf(count, pool_.num_threads(), thread);
       std::vector<std::byte> storage;
