@@ -39,10 +39,9 @@ std::vector<std::string> NamesIn(const NamedValues<Value, kCount>& table) {
 }
 
 // Returns the value called `name`. INVALID_ARGUMENT, with `field` and every name of the table, if
-// the table does not have it.
-template <typename Value, size_t kCount>
-absl::StatusOr<Value> ValueOf(const NamedValues<Value, kCount>& table, std::string_view field,
-                              std::string_view name) {
+// the table, an array or a span of one, does not have it.
+template <typename Table, typename Value = typename Table::value_type::first_type>
+absl::StatusOr<Value> ValueOf(const Table& table, std::string_view field, std::string_view name) {
   std::string allowed;
   for (const auto& [value, candidate] : table) {
     if (candidate == name) return value;

@@ -53,15 +53,15 @@ absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
   return matrices;
 }
 
-std::string ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
-                              bool has_exact_activations) {
-  if (has_exact_activations || matrices.bytes < kMinBytes) return "none";
-  if (matrices.bits_per_weight <= kBitsOfInt4) return "none";
+Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
+                               bool has_exact_activations) {
+  if (has_exact_activations || matrices.bytes < kMinBytes) return Quantization::kNone;
+  if (matrices.bits_per_weight <= kBitsOfInt4) return Quantization::kNone;
   const double step = matrices.bytes / target_bytes;
   const double as_it_is = Gain(kAcceptance, step);
   const double as_int4 =
       Gain(kAcceptance * kKeptByInt4, step * kBitsOfInt4 / matrices.bits_per_weight);
-  return as_int4 > kWorthPacking * as_it_is ? "int4" : "none";
+  return as_int4 > kWorthPacking * as_it_is ? Quantization::kInt4 : Quantization::kNone;
 }
 
 }  // namespace tandem

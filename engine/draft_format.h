@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "tandem/engine_options.h"
+#include "tandem/number_formats.h"
 
 namespace tandem {
 
@@ -17,12 +18,12 @@ struct DraftMatrices {
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
                                               const std::string& path);
 
-// Returns the format (a name of kQuantizations) for EngineOptions::draft_quantize "auto": "int4" if
-// that raises the expected gain of drafts, else "none". A small draft, or one that computes with
-// exact activations, is not quantised (docs/drafters.md).
+// Returns the format for Quantization::kAuto: kInt4 if that raises the expected gain of drafts,
+// else kNone. A small draft, or one that computes with exact activations, is not quantised
+// (docs/drafters.md).
 //   target_bytes: bytes that a plain pass reads
-std::string ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
-                              bool has_exact_activations);
+Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
+                               bool has_exact_activations);
 
 }  // namespace tandem
 

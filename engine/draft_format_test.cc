@@ -8,18 +8,18 @@ namespace {
 
 constexpr double kTargetBytes = 1000e6;
 
-std::string Chosen(double bytes, double bits, bool has_exact_activations = false) {
+Quantization Chosen(double bytes, double bits, bool has_exact_activations = false) {
   return ChooseDraftFormat({.bytes = bytes, .bits_per_weight = bits}, kTargetBytes,
                            has_exact_activations);
 }
 
 TEST(DraftFormat, IsFourBitsIfTheyPayOff) {
-  EXPECT_EQ(Chosen(700e6, 16.0), "int4");
-  EXPECT_EQ(Chosen(400e6, 8.5), "int4");
-  EXPECT_EQ(Chosen(400e6, 8.5, /*has_exact_activations=*/true), "none");
-  EXPECT_EQ(Chosen(400e6, 4.5), "none");  // has as few bits already
-  EXPECT_EQ(Chosen(300e6, 4.7), "none");  // gains less than it loses
-  EXPECT_EQ(Chosen(20e6, 16.0), "none");  // takes little time anyway
+  EXPECT_EQ(Chosen(700e6, 16.0), Quantization::kInt4);
+  EXPECT_EQ(Chosen(400e6, 8.5), Quantization::kInt4);
+  EXPECT_EQ(Chosen(400e6, 8.5, /*has_exact_activations=*/true), Quantization::kNone);
+  EXPECT_EQ(Chosen(400e6, 4.5), Quantization::kNone);  // has as few bits already
+  EXPECT_EQ(Chosen(300e6, 4.7), Quantization::kNone);  // gains less than it loses
+  EXPECT_EQ(Chosen(20e6, 16.0), Quantization::kNone);  // takes little time anyway
 }
 
 TEST(DraftFormat, MeasuresTheMatricesOfLayers) {

@@ -5,12 +5,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/named_values.h"
 #include "base/net/host_and_port.h"
 #include "base/net/secret.h"
 #include "base/status_macros.h"
 #include "engine/prompt_transfer.h"
-#include "kernels/quantize.h"
 #include "model/ranks/rank_group.h"
 #include "tandem/engine_parameters.h"
 #include "tandem/field_error.h"
@@ -24,10 +22,13 @@ absl::Status CheckTable(const EngineOptions& options) {
   absl::Status status;
   VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&... allowed) {
     [[maybe_unused]] const auto& value = options.*member;
-    if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
       if (value == defaults.*member) return;
       (status.Update(CheckOneOf(FieldOf(parameter), value, allowed)), ...);
-    } else {
+    } else if constexpr (std::is_enum_v<Value>) {
+      (status.Update(WithField(allowed(NameOf(value)).status(), FieldOf(parameter))), ...);
+    } else if constexpr (std::is_arithmetic_v<Value>) {
       (status.Update(CheckWithin(FieldOf(parameter), static_cast<double>(value), allowed)), ...);
     }
   });
@@ -88,8 +89,6 @@ absl::Status CheckKvEvents(const EngineOptions& options) {
 }
 
 }  // namespace
-
-std::vector<std::string> QuantizationNames() { return NamesIn(kQuantizations); }
 
 bool IsSelfDraft(absl::string_view draft) {
   return draft == "self" || absl::StartsWith(draft, "self:");

@@ -96,14 +96,14 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
   }
   EngineOptions plain_options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
   plain_options.max_batch = 1;
-  plain_options.compute = "auto";  // bf16 products where the CPU has them
+  plain_options.compute = CpuCompute::kAuto;  // bf16 products where the CPU has them
   const std::vector<Completion> plain = GenerateAll(MakeEngine(plain_options).get(), requests);
   EXPECT_THAT(plain[0].text, HasSubstr("there "));
   int k = 0;
   for (const Setting& setting : {Setting{1, 3}, Setting{4, 8}, Setting{16, 1}}) {
     EngineOptions options =
         CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
-    options.compute = "auto";
+    options.compute = CpuCompute::kAuto;
     options.page_size = setting.page_size;
     options.max_batch = setting.max_batch;
     const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -120,7 +120,7 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
 // Drafts are rejected and accepted, prompts share pages, pages are copied, and sequences are
 // preempted.
 TEST(Engine, SpeculationEqualsPlainDecodingWithEveryCacheType) {
-  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+  for (const KvCacheType kv_cache : kCacheTypes) {
     for (const std::string name : {"shallow", "perturbed"}) {
       const GoldenPair pair(name);
       std::vector<Request> requests = PlainRequests(PromptsFrom(pair.prompt_ids, 8), 20);
@@ -137,7 +137,7 @@ TEST(Engine, SpeculationEqualsPlainDecodingWithEveryCacheType) {
       const std::unique_ptr<Engine> engine = MakeEngine(options);
       int64_t cached_tokens = 0;
       for (const int k : {1, 3, 6}) {
-        SCOPED_TRACE(absl::StrCat(name, " cache ", kv_cache, " k ", k));
+        SCOPED_TRACE(absl::StrCat(name, " cache ", View(NameOf(kv_cache)), " k ", k));
         for (Request& request : requests) request.draft_tokens = k;
         const std::vector<Completion> got = GenerateAll(engine.get(), requests);
         for (size_t i = 0; i < got.size(); ++i) {
@@ -154,7 +154,7 @@ TEST(Engine, SpeculationEqualsPlainDecodingWithEveryCacheType) {
 TEST(Engine, ThreadsChangeNoBit) {
   EngineOptions options =
       CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
-  options.compute = "auto";
+  options.compute = CpuCompute::kAuto;
   const Request request{.prompt = "Once upon a time",
                         .max_tokens = 6,
                         .sampling = {.temperature = 0.8f},

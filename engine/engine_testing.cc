@@ -68,7 +68,7 @@ EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft)
   options.draft = draft;
   options.device = "cpu";
   options.threads = 1;
-  options.compute = "f32";
+  options.compute = CpuCompute::kF32;
   options.draft_head_tokens = 0;
   return options;
 }

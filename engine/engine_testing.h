@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/number_formats.h"
 #include "tandem/sampling_params.h"
 #include "tandem/types.h"
 #include "tests/folder_testing.h"
@@ -32,6 +33,10 @@ struct GoldenPair {
 };
 
 inline const SamplingParams kGreedy = {.temperature = 0.0f};
+
+// All but kAuto.
+inline constexpr KvCacheType kCacheTypes[] = {KvCacheType::kF32, KvCacheType::kBF16,
+                                              KvCacheType::kInt8};
 
 // Returns prompts of 1, 3, 5, ... tokens made of `ids`, which share prefixes.
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);

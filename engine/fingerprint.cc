@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/string_view.h"
 
 namespace tandem {
 namespace {
@@ -72,9 +73,8 @@ std::string FingerprintOf(const EngineOptions& options, absl::string_view versio
   TextHasher hasher;
   const absl::string_view device = options.device;
   for (const absl::string_view part :
-       {version, weights_form, absl::string_view(options.quantize),
-        absl::string_view(options.compute), absl::string_view(options.kv_cache),
-        device.substr(0, device.find(':'))}) {
+       {version, weights_form, View(NameOf(options.quantize)), View(NameOf(options.compute)),
+        View(NameOf(options.kv_cache)), device.substr(0, device.find(':'))}) {
     hasher.Add(part);
   }
   for (const fs::path& file : FilesOf(options.target)) AddFile(file, &hasher);

@@ -28,9 +28,9 @@ TEST(Fingerprint, CoversWhatDeterminesTheTargetsBits) {
   EXPECT_EQ(with([](EngineOptions* o) { o->threads = 3; }), print);
   EXPECT_EQ(with([](EngineOptions* o) { o->draft = "self"; }), print);
   EXPECT_EQ(with([](EngineOptions* o) { o->verifier = AcceptanceRule::kToken; }), print);
-  EXPECT_NE(with([](EngineOptions* o) { o->quantize = "int8"; }), print);
-  EXPECT_NE(with([](EngineOptions* o) { o->compute = "f32"; }), print);
-  EXPECT_NE(with([](EngineOptions* o) { o->kv_cache = "bf16"; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->quantize = Quantization::kInt8; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->compute = CpuCompute::kF32; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->kv_cache = KvCacheType::kBF16; }), print);
   EXPECT_NE(with([](EngineOptions* o) { o->device = "cuda:0"; }), print);
   EXPECT_NE(FingerprintOf(options, "2"), print);
   EXPECT_NE(FingerprintOf(options, "1", "own head"), FingerprintOf(options, "1", "tied head"));

@@ -117,9 +117,9 @@ TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasItsOwnFile) {
   EXPECT_NE(file_of([](EngineOptions* o) { o->draft = o->target; }), file);
   EXPECT_NE(file_of([](EngineOptions* o) { o->draft = "self:int8"; }), file);
   EXPECT_NE(file_of([](EngineOptions* o) { o->target = o->draft; }), file);
-  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_quantize = "int8"; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_quantize = Quantization::kInt8; }), file);
   EXPECT_NE(file_of([](EngineOptions* o) { o->draft_head_tokens = 7; }), file);
-  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_kv_cache = "int8"; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_kv_cache = KvCacheType::kInt8; }), file);
   EXPECT_NE(file_of([](EngineOptions* o) { o->draft_window = 0; }), file);
   EXPECT_EQ(file_of([](EngineOptions* o) { o->draft_kv_cache = o->kv_cache; }), file);
   EXPECT_NE(file_of(nothing, DrafterKind::kModelAndNgram), file);

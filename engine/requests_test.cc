@@ -358,11 +358,12 @@ TEST(Engine, RefusesInvalidOptions) {
   ExpectRefused(refusal([](EngineOptions& o) { o.draft_tokens = 33; }), "draft_tokens", "33");
   ExpectRefused(refusal([](EngineOptions& o) { o.draft_tokens = -2; }), "draft_tokens", "-2");
   ExpectRefused(refusal([](EngineOptions& o) { o.device = "foo"; }), "device", "foo");
-  ExpectRefused(refusal([](EngineOptions& o) { o.compute = "foo"; }), "compute", "foo");
+  ExpectRefused(refusal([](EngineOptions& o) { o.quantize = Quantization::kAuto; }), "quantize",
+                "auto");
   // Which of the two errors comes depends on whether the CPU has bf16 dot products. The weights are
   // not bf16.
   EXPECT_THAT(
-      std::string(refusal([](EngineOptions& o) { o.compute = "bf16"; }).message()),
+      std::string(refusal([](EngineOptions& o) { o.compute = CpuCompute::kBF16; }).message()),
       AnyOf(HasSubstr("compute: bf16 needs bfloat16 weights"), HasSubstr("bf16 dot product")));
   ExpectRefused(refusal([](EngineOptions& o) { o.threads = -1; }), "threads", "-1");
   ExpectRefused(refusal([](EngineOptions& o) { o.page_size = 0; }), "page_size", "0");
@@ -415,7 +416,8 @@ TEST(Engine, ReportsItsModels) {
   EXPECT_EQ(engine->target_info().dtype, "float32");
   // 3 layers of keys and values for 2 heads of 16 floats.
   EXPECT_EQ(engine->target_info().kv_bytes_per_token, 3 * 2 * 2 * 16 * 4);
-  for (const auto& [kv_cache, row_bytes] : {std::pair("bf16", 16 * 2), std::pair("int8", 16 + 4)}) {
+  for (const auto& [kv_cache, row_bytes] :
+       {std::pair(KvCacheType::kBF16, 16 * 2), {KvCacheType::kInt8, 16 + 4}}) {
     EngineOptions other = options;
     other.kv_cache = kv_cache;
     EXPECT_EQ(MakeEngine(other)->target_info().kv_bytes_per_token, 3 * 2 * 2 * row_bytes);

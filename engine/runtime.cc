@@ -4,15 +4,15 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
-#include "base/named_values.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "draft/make_drafter.h"
 #include "engine/draft_format.h"
-#include "kernels/quantize.h"
+#include "kernels/number_formats.h"
 #include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
 #include "text/end_tokens.h"
@@ -43,9 +43,6 @@ constexpr int kRoomForPrefixes = 2;
 constexpr int kChunkTokensOfHost = 256;
 constexpr int kChunkTokensOfDevice = 1024;
 constexpr int64_t kMaxPages = std::numeric_limits<int>::max();  // pages are counted in an int
-
-constexpr NamedValues<CpuCompute, 3> kComputes = {
-    {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
 
 // Whether both are Hugging Face folders with the same tokenizer.json.
 bool HaveSameTokenizerFile(const EngineOptions& options) {
@@ -182,22 +179,15 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
-  if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
+  if (options.compute != CpuCompute::kBF16 || model.dtype() == DType::kBF16)
+    return absl::OkStatus();
   return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, but ", path, " has ",
                                             NameOf(model.dtype())));
 }
 
-}  // namespace
-
-absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
-  return ValueOf(kComputes, "compute", name);
-}
-
-namespace {
-
-Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DType> quantized) {
-  return {.quantized = quantized,
-          .has_exact_activations = options.compute == "f32",
+Transformer::LoadOptions Loading(const EngineOptions& options, Quantization format) {
+  return {.quantized = BlockTypeOf(format),
+          .has_exact_activations = options.compute == CpuCompute::kF32,
           .packed_folder = options.packed_weights,
           .max_packed_bytes = options.packed_weights_bytes,
           .allowed_config_keys = options.allow_unknown_config,
@@ -218,16 +208,14 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadModel(const RankModel& model,
 
 absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& options,
                                                         const Runtime& runtime) {
-  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
-                   ValueOf(kQuantizations, "quantize", options.quantize));
-  Transformer::LoadOptions loading = Loading(options, quantized);
+  Transformer::LoadOptions loading = Loading(options, options.quantize);
   loading.context = options.context;
   return LoadModel({.path = options.target,
                     .quantize = options.quantize,
                     .requantizes = false,
                     .head_tokens = 0,
                     .context = options.context,
-                    .kv_cache = NameOf(runtime.kv_cache),
+                    .kv_cache = runtime.kv_cache,
                     .first_slot = 0},
                    loading, runtime, runtime.ranks != nullptr);
 }
@@ -235,12 +223,9 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& opt
 // A learned head is built from rows in the host's memory, which ranks would split. So a draft that
 // is split among ranks does not have one.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& options,
-                                                       const std::string& path,
-                                                       const std::string& format,
+                                                       const std::string& path, Quantization format,
                                                        const Runtime& runtime) {
-  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
-                   ValueOf(kQuantizations, "draft_quantize", format));
-  Transformer::LoadOptions loading = Loading(options, quantized);
+  Transformer::LoadOptions loading = Loading(options, format);
   loading.which = Transformer::Quantize::kAll;
   const bool is_shared_out = IsDraftSharedOut(options, runtime);
   if (options.draft_head_tokens != kAutoDraftHeadTokens) {
@@ -253,7 +238,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
                     .requantizes = true,
                     .head_tokens = loading.head_tokens,
                     .context = 0,
-                    .kv_cache = NameOf(runtime.draft_kv_cache),
+                    .kv_cache = runtime.draft_kv_cache,
                     .first_slot = Transformer::kNumSlots},
                    loading, runtime, is_shared_out);
 }
@@ -262,17 +247,20 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
 // memory only once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
                                                       const Runtime& runtime) {
-  constexpr absl::string_view kPrefix = "self:";
-  const bool names_format = absl::StartsWith(options.draft, kPrefix);
-  const std::string name = names_format ? options.draft.substr(kPrefix.size()) : "int4";
-  ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "draft", name));
-  if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
-  if (options.draft_quantize != "none" && options.draft_quantize != "auto") {
-    return FieldError("draft_quantize", absl::StrCat("found ", options.draft_quantize,
+  absl::string_view name = options.draft;
+  absl::StatusOr<Quantization> format = Quantization::kInt4;
+  if (absl::ConsumePrefix(&name, "self:")) format = ParseQuantization(StdView(name));
+  if (!format.ok()) return WithField(format.status(), "draft");
+  if (*format == Quantization::kNone) {
+    return FieldError("draft", "\"self:none\" is the target itself");
+  }
+  if (options.draft_quantize != Quantization::kNone &&
+      options.draft_quantize != Quantization::kAuto) {
+    return FieldError("draft_quantize", absl::StrCat("found ", View(NameOf(options.draft_quantize)),
                                                      ", allowed: auto and none, because ",
                                                      options.draft, " sets the format"));
   }
-  return LoadDraft(options, options.target, name, runtime);
+  return LoadDraft(options, options.target, *format, runtime);
 }
 
 // Returns the form of the draft that the options load; kNone if no drafter uses it.
@@ -320,28 +308,25 @@ absl::Status CheckHeadOptions(const EngineOptions& options, const Runtime& runti
 absl::StatusOr<std::unique_ptr<Transformer>> LoadHead(const EngineOptions& options,
                                                       Runtime* runtime) {
   RETURN_IF_ERROR(CheckHeadOptions(options, *runtime));
-  const std::string format = options.draft_quantize == "auto" ? "none" : options.draft_quantize;
-  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
-                   ValueOf(kQuantizations, "draft_quantize", format));
-  Transformer::LoadOptions loading = Loading(options, quantized);
+  if (options.draft_quantize != Quantization::kAuto) runtime->draft_format = options.draft_quantize;
+  Transformer::LoadOptions loading = Loading(options, runtime->draft_format);
   loading.which = Transformer::Quantize::kAll;
   loading.target = runtime->target.get();
   loading.first_layer = runtime->target->config().num_layers;
   ASSIGN_OR_RETURN(std::unique_ptr<Transformer> head,
                    Transformer::Load(options.draft, runtime->backend.get(), loading));
-  runtime->draft_format = format;
   runtime->target->KeepStates(head->config().target_layers);
   return head;
 }
 
 // Resolves EngineOptions::draft_quantize for a draft with its own files. If memory is not the
 // host's, requantised weights would not be kept, and every start would requantise them again.
-absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
-  if (options.draft_quantize != "auto") return options.draft_quantize;
-  if (!runtime.backend->memory_is_host()) return "none";
+absl::StatusOr<Quantization> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
+  if (options.draft_quantize != Quantization::kAuto) return options.draft_quantize;
+  if (!runtime.backend->memory_is_host()) return Quantization::kNone;
   ASSIGN_OR_RETURN(const DraftMatrices matrices, DraftMatricesOf(options, options.draft));
   return ChooseDraftFormat(matrices, static_cast<double>(runtime.target->bytes_read_per_pass()),
-                           options.compute == "f32");
+                           options.compute == CpuCompute::kF32);
 }
 
 // Returns the memory that a model needs. If ranks share it, waits until all of them have loaded
@@ -381,8 +366,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     ASSIGN_OR_RETURN(runtime.ranks, LeadingRank::Start(options));
     threads = runtime.ranks->num_threads();
   }
-  CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
-  ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
+  const CpuOptions cpu{.num_threads = threads, .compute = options.compute, .isa = ""};
   {
     std::optional<OnNumaNode> node;  // for the threads that the backend starts
     if (runtime.ranks != nullptr && options.rendezvous.empty()) {
@@ -395,9 +379,8 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                          : runtime.backend->memory_is_host() ? kChunkTokensOfHost
                                                              : kChunkTokensOfDevice;
   const KvDType automatic = runtime.backend->memory_is_host() ? KvDType::kF32 : KvDType::kBF16;
-  ASSIGN_OR_RETURN(runtime.kv_cache, ParseKvDType(options.kv_cache, "kv_cache", automatic));
-  ASSIGN_OR_RETURN(runtime.draft_kv_cache,
-                   ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache", automatic));
+  runtime.kv_cache = KvDTypeOf(options.kv_cache, automatic);
+  runtime.draft_kv_cache = KvDTypeOf(options.kv_cache_of_draft(), automatic);
   ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(runtime.target, LoadTarget(options, runtime));
   RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
@@ -508,7 +491,7 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
   ModelInfo info =
       InfoOf(path, *draft, cache, has_head() ? HeadPageBytes() : cache.layout().page_bytes(),
              facts.bytes_read_per_pass);
-  info.quantize = draft_format;
+  info.quantize = NameOf(draft_format);
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;
   info.window = draft_window.recent;

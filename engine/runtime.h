@@ -20,6 +20,7 @@
 #include "model/transformer.h"
 #include "tandem/engine_options.h"
 #include "tandem/model_info.h"
+#include "tandem/number_formats.h"
 #include "tandem/tokenizer.h"
 #include "text/constraint/constraint_compiler.h"
 
@@ -29,9 +30,6 @@ namespace tandem {
 inline constexpr int kDefaultShareOfFreeMemory = 4;
 // Used as the free memory where it is unknown.
 inline constexpr int64_t kGuessedMemory = int64_t{1} << 30;
-
-// EngineOptions::compute: "auto", "f32" or "bf16". INVALID_ARGUMENT for other names.
-absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 
 // A target, perhaps a draft, their caches, and everything else that EngineOptions select. Members
 // are ordered so that users are destroyed before the objects that they use.
@@ -44,8 +42,8 @@ struct Runtime {
   std::unique_ptr<Transformer> target;
   std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
-  // The format to which the draft's matrices were quantised at load: a name of kQuantizations.
-  std::string draft_format = "none";
+  // The format to which the draft's matrices were quantised at load.
+  Quantization draft_format = Quantization::kNone;
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft model
   KvDType kv_cache = KvDType::kF32;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/string_view.h"
 #include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "tests/golden_file.h"
@@ -23,7 +24,7 @@ EngineOptions SmallPagesFor(const GoldenPair& pair) {
 // Row 182 of the bug catalogue: the pages of both models come back, so the text, its
 // log-probabilities and the accepted tokens are the same as before the restart.
 TEST(EngineStore, IsTheSameAfterARestart) {
-  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+  for (const KvCacheType kv_cache : kCacheTypes) {
     for (const std::string name : {"shallow", "perturbed"}) {
       const GoldenPair pair(name);
       EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
@@ -34,7 +35,8 @@ TEST(EngineStore, IsTheSameAfterARestart) {
         StoreWorld world;
         for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
                                  3 * page_size, 3 * page_size + 1}) {
-          SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length));
+          SCOPED_TRACE(
+              absl::StrCat(View(NameOf(kv_cache)), " ", name, " page ", page_size, " of ", length));
           // Make the text start differently from the earlier ones.
           std::vector<TokenId> prompt = PromptOf(pair, length);
           prompt[0] = length;
@@ -91,7 +93,7 @@ TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
   const GoldenPair pair("shallow");
   EngineOptions options = SmallPagesFor(pair);
   options.draft_window = 16;
-  options.draft_kv_cache = "bf16";
+  options.draft_kv_cache = KvCacheType::kBF16;
   const Request request = RequestFor(PromptOf(pair, 41));
   const Completion want = Generate(MakeEngine(options).get(), request);
   StoreWorld world;
@@ -156,12 +158,12 @@ TEST(EngineStore, DoesNotUsePagesOfOtherEngines) {
 
   EngineOptions other_cache = options, other_pages = options, other_model = options,
                 other_weights = options;
-  other_cache.kv_cache = "int8";
+  other_cache.kv_cache = KvCacheType::kInt8;
   other_pages.page_size = 8;
   other_model.target = GoldenPair("perturbed").draft;
   other_model.draft.clear();
   other_model.drafter = DrafterKind::kNone;
-  other_weights.quantize = "q8_0";
+  other_weights.quantize = Quantization::kQ8_0;
   for (const EngineOptions& other : {other_cache, other_pages, other_model, other_weights}) {
     const Completion got = Generate(world.Start(other).get(), request);
     EXPECT_EQ(got.store_tokens, 0);

@@ -16,9 +16,10 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "base/thread_pool.h"
 #include "engine/fingerprint.h"
 #include "engine/runtime.h"
-#include "kernels/quantize.h"
+#include "kernels/number_formats.h"
 #include "model/pass_message.h"
 #include "model/ranks/linked_ranks.h"
 #include "model/ranks/numa_nodes.h"
@@ -185,9 +186,8 @@ class Follower {
 
   absl::Status Open(const json& order, Answer* answer) {
     const std::vector<int> threads = order.at("threads");
-    CpuOptions cpu{
-        .num_threads = threads.at(group_.rank()), .compute = CpuCompute::kAuto, .isa = ""};
-    ASSIGN_OR_RETURN(cpu.compute, ParseCompute(order.at("compute")));
+    ASSIGN_OR_RETURN(const CpuCompute compute, ComputeOf(order));
+    CpuOptions cpu{.num_threads = threads.at(group_.rank()), .compute = compute, .isa = ""};
     if (own_ != nullptr) cpu.num_threads = own_->threads;
     const std::string device =
         own_ != nullptr ? own_->device : DeviceOfRank(order.at("device"), group_.rank());
@@ -207,16 +207,17 @@ class Follower {
   }
 
   absl::Status Load(const json& order, Answer* answer) {
-    ASSIGN_OR_RETURN(const std::optional<DType> quantized,
-                     ValueOf(kQuantizations, "quantize", order.at("quantize").get<std::string>()));
+    ASSIGN_OR_RETURN(const CpuCompute compute, ComputeOf(order));
+    ASSIGN_OR_RETURN(const Quantization quantize,
+                     ParseQuantization(order.at("quantize").get<std::string>()));
     ASSIGN_OR_RETURN(const std::string path, PathOf(order));
     Model loaded{.first_slot = order.at("first_slot")};
     ASSIGN_OR_RETURN(loaded.kv_cache, ParseKvDType(order.at("kv_cache").get<std::string>()));
-    Transformer::LoadOptions loading{.quantized = quantized,
+    Transformer::LoadOptions loading{.quantized = BlockTypeOf(quantize),
                                      .which = order.at("requantizes")
                                                   ? Transformer::Quantize::kAll
                                                   : Transformer::Quantize::kFloats,
-                                     .has_exact_activations = order.at("compute") == "f32",
+                                     .has_exact_activations = compute == CpuCompute::kF32,
                                      .packed_folder = order.at("packed_weights"),
                                      .max_packed_bytes = order.at("packed_weights_bytes"),
                                      .allowed_config_keys = order.at("allow_unknown_config"),
@@ -237,6 +238,10 @@ class Follower {
     bytes_to_pack_ += answer->needs.bytes_to_pack;
     if (own_ != nullptr && page_bytes_ > 0) answer->most_pages = CacheMemory() / page_bytes_;
     return absl::OkStatus();
+  }
+
+  static absl::StatusOr<CpuCompute> ComputeOf(const json& order) {
+    return ParseCpuCompute(order.at("compute").get<std::string>());
   }
 
   // Returns the path of the model: this process's own, if it has own options, else rank 0's.
@@ -344,7 +349,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
   const json order{{"order", kOpen},
                    {"device", std::string(backend->name())},
                    {"threads", threads},
-                   {"compute", options_.compute},
+                   {"compute", NameOf(options_.compute)},
                    {"page_size", options_.page_size}};
   RETURN_IF_ERROR(group_->Send(BytesOf(order.dump())));
   const std::string arithmetic = backend->arithmetic();
@@ -372,13 +377,13 @@ absl::Status LeadingRank::Load(const RankModel& model) {
                    {"path", model.path},
                    {"which", is_target ? "target" : "draft"},
                    {"fingerprint", has_own_files ? FingerprintOfModel(model.path) : ""},
-                   {"quantize", model.quantize},
+                   {"quantize", NameOf(model.quantize)},
                    {"requantizes", model.requantizes},
                    {"head_tokens", model.head_tokens},
                    {"context", model.context},
-                   {"kv_cache", model.kv_cache},
+                   {"kv_cache", NameOf(model.kv_cache)},
                    {"first_slot", model.first_slot},
-                   {"compute", options_.compute},
+                   {"compute", NameOf(options_.compute)},
                    {"packed_weights", options_.packed_weights},
                    {"packed_weights_bytes", options_.packed_weights_bytes},
                    {"allow_unknown_config", options_.allow_unknown_config}};

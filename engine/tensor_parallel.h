@@ -14,17 +14,18 @@
 #include "model/ranks/shared_ranks.h"
 #include "model/transformer.h"
 #include "tandem/engine_options.h"
+#include "tandem/number_formats.h"
 
 namespace tandem {
 
 // Describes a model of which every rank of a group loads its part.
 struct RankModel {
   std::string path;
-  std::string quantize = "none";  // a name of kQuantizations
-  bool requantizes = false;       // Transformer::Quantize::kAll
-  int head_tokens = 0;            // Transformer::LoadOptions
+  Quantization quantize = Quantization::kNone;
+  bool requantizes = false;  // Transformer::Quantize::kAll
+  int head_tokens = 0;       // Transformer::LoadOptions
   int context = 0;
-  std::string kv_cache = "f32";  // not "auto"
+  KvDType kv_cache = KvDType::kF32;
   int first_slot = 0;
 };
 

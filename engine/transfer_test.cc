@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/instant.h"
+#include "base/string_view.h"
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,7 +35,7 @@ void ExpectSame(const Completion& got, const Completion& want) {
 // log-probabilities and acceptance equal those of one worker, and of plain decoding.
 TEST(EngineTransfer, EqualsOneWorker) {
   const FakeClock clock;
-  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+  for (const KvCacheType kv_cache : kCacheTypes) {
     for (const std::string name : {"shallow", "perturbed"}) {
       const GoldenPair pair(name);
       EngineOptions options = WorkerOptions(pair);
@@ -48,8 +49,8 @@ TEST(EngineTransfer, EqualsOneWorker) {
         for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
                                  3 * page_size, 3 * page_size + 1}) {
           for (const bool is_seeded : {false, true}) {
-            SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length,
-                                      is_seeded ? " seeded" : " greedy"));
+            SCOPED_TRACE(absl::StrCat(View(NameOf(kv_cache)), " ", name, " page ", page_size,
+                                      " of ", length, is_seeded ? " seeded" : " greedy"));
             std::vector<TokenId> prompt = PromptOf(pair, length);
             prompt[0] = 2 * length + (is_seeded ? 1 : 0);  // starts differently from all others
             Request request = RequestFor(prompt);
@@ -86,7 +87,7 @@ TEST(EngineTransfer, KeepsConstraintsWindowsAndTenants) {
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
   options.draft_window = 16;
-  options.draft_kv_cache = "bf16";
+  options.draft_kv_cache = KvCacheType::kBF16;
   const auto reference = MakeEngine(options);
   const auto prefill = MakeEngine(options);
   const auto decode = MakeEngine(options);
@@ -205,7 +206,7 @@ TEST(EngineTransfer, FetchesTheTargetsPagesIfDraftsDiffer) {
   const GoldenPair pair("shallow");
   EngineOptions options = WorkerOptions(pair);
   const auto prefill = MakeEngine(options);
-  options.draft_kv_cache = "bf16";
+  options.draft_kv_cache = KvCacheType::kBF16;
   const auto decode = MakeEngine(options);
   const Request request = RequestFor(PromptOf(pair, 41));
   const Completion got = Generate(decode.get(), DecodeAfter(prefill.get(), request));

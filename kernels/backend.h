@@ -20,6 +20,7 @@
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
 #include "kernels/row_tasks.h"
+#include "tandem/number_formats.h"
 
 namespace tandem {
 
@@ -360,14 +361,6 @@ class Backend {
 inline Buffer::~Buffer() {
   if (backend_ != nullptr) backend_->Free(data_, bytes_);
 }
-
-// How the CPU rounds activations in products with bf16 weights, and queries and softmax weights in
-// attention over caches of bf16 and int8.
-enum class CpuCompute {
-  kAuto,  // rounds where the CPU has instructions for it: to bf16, or to 16 bits for an int8 cache
-  kF32,   // keeps activations exact
-  kBF16,  // rounds activations to bf16 and uses the CPU's bf16 dot product, which it requires
-};
 
 struct CpuOptions {
   int num_threads = 0;  // 0: one for each physical core

@@ -2,10 +2,8 @@
 #define TANDEM_KERNELS_QUANTIZE_H_
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
-#include "base/named_values.h"
 #include "base/thread_pool.h"
 #include "kernels/matrix.h"
 
@@ -25,25 +23,6 @@ const std::byte* BlockRow(const ConstMatrixView& matrix, int row, DType dtype,
 
 // Quantises all rows. Returns their blocks, one row after the other.
 std::vector<std::byte> QuantizeMatrix(const ConstMatrixView& matrix, DType dtype, ThreadPool* pool);
-
-// The values of the quantisation options. int8 and int4 name the best formats of 8 and 4 bits.
-inline constexpr NamedValues<std::optional<DType>, 15> kQuantizations = {{
-    {std::nullopt, "none"},
-    {DType::kQ8_0, "q8_0"},
-    {DType::kQ6K, "q6_k"},
-    {DType::kQ5K, "q5_k"},
-    {DType::kQ5_1, "q5_1"},
-    {DType::kQ5_0, "q5_0"},
-    {DType::kQ4K, "q4_k"},
-    {DType::kQ4_1, "q4_1"},
-    {DType::kQ4_0, "q4_0"},
-    {DType::kIq4Nl, "iq4_nl"},
-    {DType::kIq4Xs, "iq4_xs"},
-    {DType::kQ3K, "q3_k"},
-    {DType::kQ2K, "q2_k"},
-    {DType::kQ8_0, "int8"},
-    {DType::kQ4K, "int4"},
-}};
 
 }  // namespace tandem
 

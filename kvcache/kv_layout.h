@@ -3,11 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "kernels/paged_kv.h"
 
 namespace tandem {
@@ -38,11 +34,6 @@ struct KvLayout {
     return (num_pieces() * piece_words() + state_size) * sizeof(uint32_t);
   }
 };
-
-// Parses "f32", "bf16" or "int8", and "auto" as `automatic` if that has a value. Returns
-// INVALID_ARGUMENT that names `field` for anything else.
-absl::StatusOr<KvDType> ParseKvDType(std::string_view name, absl::string_view field = "kv_cache",
-                                     std::optional<KvDType> automatic = std::nullopt);
 
 }  // namespace tandem
 

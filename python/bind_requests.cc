@@ -50,40 +50,56 @@ std::string JsonText(const nb::object& value) {
   return nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(value));
 }
 
-absl::StatusOr<DrafterKind> Parse(std::string_view name, DrafterKind) {
-  return ParseDrafterKind(name);
-}
-absl::StatusOr<AcceptanceRule> Parse(std::string_view name, AcceptanceRule) {
-  return ParseAcceptanceRule(name);
-}
+// The function that parses the names of an enumeration.
+template <typename Value>
+using Parse = absl::StatusOr<Value>(std::string_view name);
 
-// Binds a property for a member. The value of an enumeration is its name.
-template <typename Class, typename Member>
-void BindMember(nb::class_<Class>& bound, const char* name, Member Class::*member) {
-  if constexpr (std::is_enum_v<Member>) {
-    bound.def_prop_rw(
-        name, [member](const Class& self) { return NameOf(self.*member); },
-        [member](Class& self, std::string_view given) {
-          self.*member = ValueOrRaise(Parse(given, Member()));
-        });
-  } else {
-    bound.def_rw(name, member);
-  }
+// Binds a property for a member.
+template <typename Class, typename Member, typename... Allowed>
+void BindMember(nb::class_<Class>& bound, const char* name, Member Class::*member,
+                const Allowed&...) {
+  bound.def_rw(name, member);
 }
-
-// The same for an enumeration that may be None.
-template <typename Class, typename Member>
-void BindOptional(nb::class_<Class>& bound, const char* name,
-                  std::optional<Member> Class::*member) {
+// The value of an enumeration is its name.
+template <typename Class, typename Value>
+void BindMember(nb::class_<Class>& bound, const char* name, Value Class::*member,
+                Parse<Value>& parse) {
+  bound.def_prop_rw(
+      name, [member](const Class& self) { return NameOf(self.*member); },
+      [member, &parse](Class& self, std::string_view given) {
+        self.*member = ValueOrRaise(parse(given));
+      });
+}
+// "" if it has no value.
+template <typename Class, typename Value>
+void BindMember(nb::class_<Class>& bound, const char* name, std::optional<Value> Class::*member,
+                Parse<Value>& parse) {
+  bound.def_prop_rw(
+      name,
+      [member](const Class& self) {
+        return (self.*member).has_value() ? NameOf(*(self.*member)) : "";
+      },
+      [member, name, &parse](Class& self, std::string_view given) {
+        self.*member = std::nullopt;
+        if (given.empty()) return;
+        const absl::StatusOr<Value> parsed = parse(given);
+        RaiseUnlessOk(WithField(parsed.status(), name));
+        self.*member = *parsed;
+      });
+}
+// None if it has no value.
+template <typename Class, typename Value>
+void BindOptional(nb::class_<Class>& bound, const char* name, std::optional<Value> Class::*member,
+                  Parse<Value>& parse) {
   bound.def_prop_rw(
       name,
       [member](const Class& self) -> std::optional<std::string_view> {
         if (!(self.*member).has_value()) return std::nullopt;
         return NameOf(*(self.*member));
       },
-      [member](Class& self, std::optional<std::string_view> given) {
+      [member, &parse](Class& self, std::optional<std::string_view> given) {
         self.*member = std::nullopt;
-        if (given.has_value()) self.*member = ValueOrRaise(Parse(*given, Member()));
+        if (given.has_value()) self.*member = ValueOrRaise(parse(*given));
       },
       nb::for_setter(nb::arg().none()));
 }
@@ -103,8 +119,8 @@ void SetTimeLimit(Request& request, std::optional<double> seconds) {
 void BindOptions(nb::module_& module) {
   auto options = nb::class_<EngineOptions>(module, "EngineOptions", "The options of an engine.");
   options.def(nb::init<>());
-  VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&...) {
-    BindMember(options, parameter.name, member);
+  VisitEngineOptions([&](const Parameter& parameter, auto member, const auto&... allowed) {
+    BindMember(options, parameter.name, member, allowed...);
   });
 }
 
@@ -234,8 +250,8 @@ void BindRequests(nb::module_& module) {
       .def_rw("request_id", &Request::request_id)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
-  BindOptional(request, "drafter", &Request::drafter);
-  BindOptional(request, "verifier", &Request::verifier);
+  BindOptional(request, "drafter", &Request::drafter, ParseDrafterKind);
+  BindOptional(request, "verifier", &Request::verifier, ParseAcceptanceRule);
 }
 
 }  // namespace tandem::python

@@ -186,7 +186,7 @@ TEST_P(EngineHead, SatisfiesAConstraint) {
 
 // With caches of every type and chunks of every size, the text and the proposals are the same.
 TEST_P(EngineHead, ProposesTheSameInEveryChunking) {
-  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+  for (const KvCacheType kv_cache : kCacheTypes) {
     EngineOptions plain_options = PlainOptions();
     plain_options.kv_cache = kv_cache;
     const Request request = Greedy(Prompt(1, 62));
@@ -194,7 +194,7 @@ TEST_P(EngineHead, ProposesTheSameInEveryChunking) {
         Generate(MakeEngine(plain_options).get(), Drafted({request}, 0).front());
     Completion first;
     for (const int chunk_tokens : {256, 1, 3, 4, 16, 60}) {
-      SCOPED_TRACE(absl::StrCat(kv_cache, " in chunks of ", chunk_tokens));
+      SCOPED_TRACE(absl::StrCat(View(NameOf(kv_cache)), " in chunks of ", chunk_tokens));
       EngineOptions options = Options();
       options.kv_cache = kv_cache;
       options.chunk_tokens = chunk_tokens;
@@ -259,12 +259,12 @@ TEST_P(EngineHead, WritesThePlainTextWhenPagesAreFew) {
 }
 
 TEST_P(EngineHead, IsTheSameAfterARestart) {
-  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+  for (const KvCacheType kv_cache : kCacheTypes) {
     EngineOptions options = Options();
     options.kv_cache = kv_cache;
     StoreWorld world;
     for (const int length : {3, 4, 5, 33, 48}) {
-      SCOPED_TRACE(absl::StrCat(kv_cache, ", ", length, " tokens"));
+      SCOPED_TRACE(absl::StrCat(View(NameOf(kv_cache)), ", ", length, " tokens"));
       std::vector<TokenId> prompt = Prompt(1, length);
       prompt[0] = 100 + length;
       const Request request = Greedy(prompt);
@@ -288,7 +288,7 @@ TEST_P(EngineHead, DoesNotShareStoredPagesWithAnotherHead) {
   other.draft = other_head.path();
   without.draft.clear();
   without.drafter = DrafterKind::kNone;
-  quantized.draft_quantize = "q8_0";
+  quantized.draft_quantize = Quantization::kQ8_0;
   const Request request = Greedy(Prompt(0, 33));
   StoreWorld world;
   for (const int stored_tokens : {0, 32}) {
@@ -332,11 +332,11 @@ TEST_P(EngineHead, QuantisingAtLoadEqualsTheQuantisedFile) {
   const absl::Status written =
       WriteQuantizedModel(Options().draft, DType::kQ8_0, file, [](int64_t, int64_t) {}).status();
   ASSERT_TRUE(written.ok()) << written;
-  for (const std::string compute : {"auto", "f32"}) {
+  for (const CpuCompute compute : {CpuCompute::kAuto, CpuCompute::kF32}) {
     EngineOptions floats = Options();
     floats.compute = compute;
     EngineOptions at_load = floats, from_file = floats;
-    at_load.draft_quantize = "q8_0";
+    at_load.draft_quantize = Quantization::kQ8_0;
     from_file.draft = file;
     RoundStats stats;
     const std::unique_ptr<Engine> engines[] = {MakeEngine(floats), MakeEngine(at_load),
@@ -427,11 +427,11 @@ TEST_P(EngineHead, RefusesOptionsOfDraftModels) {
               AllOf(HasSubstr("draft_window: found 64"), allows("auto and 0")));
   EXPECT_THAT(with([](EngineOptions* o) { o->draft_head_tokens = 64; }),
               AllOf(HasSubstr("draft_head_tokens: found 64"), allows("auto and 0")));
-  EXPECT_THAT(with([](EngineOptions* o) { o->draft_kv_cache = "int8"; }),
+  EXPECT_THAT(with([](EngineOptions* o) { o->draft_kv_cache = KvCacheType::kInt8; }),
               AllOf(HasSubstr("draft_kv_cache: found int8"), allows("f32")));
   EXPECT_THAT(with([](EngineOptions* o) { o->tensor_parallel = 2; }),
               AllOf(HasSubstr("tensor_parallel: found 2"), allows("1")));
-  EXPECT_EQ(with([](EngineOptions* o) { o->draft_kv_cache = "f32"; }), "");
+  EXPECT_EQ(with([](EngineOptions* o) { o->draft_kv_cache = KvCacheType::kF32; }), "");
 }
 
 TEST_P(EngineHead, ModelDraftersSelectTheHead) {

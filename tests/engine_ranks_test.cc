@@ -78,7 +78,7 @@ void ExpectSameAnswers(Engine* got, Engine* want, const GoldenPair& pair) {
 // one process.
 TEST(EngineRanks, AnswerTheSameAsOneProcess) {
   const GoldenPair pair("perturbed");
-  for (const std::string kv_cache : {"f32", "int8"}) {
+  for (const KvCacheType kv_cache : {KvCacheType::kF32, KvCacheType::kInt8}) {
     for (const bool shares_draft : {false, true}) {
       EngineOptions options = OptionsFor(pair, 1);
       options.kv_cache = kv_cache;

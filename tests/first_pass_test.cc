@@ -88,7 +88,8 @@ TEST_F(FirstPassTest, PacksWeightsAndReleasesTheFile) {
 }
 
 TEST_F(FirstPassTest, DoesNotChangeTheOutputOfAnEngine) {
-  for (const char* quantize : {"none", "q8_0", "q4_k"}) {
+  for (const Quantization quantize :
+       {Quantization::kNone, Quantization::kQ8_0, Quantization::kQ4K}) {
     EngineOptions options{
         .target = folder_, .draft = folder_, .drafter = DrafterKind::kModel, .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
@@ -102,10 +103,10 @@ TEST_F(FirstPassTest, DoesNotChangeTheOutputOfAnEngine) {
     request.verifier = AcceptanceRule::kExactMatch;
     request.draft_tokens = 2;  // the first passes of the draft
     const Completion second = *engine->Generate(request);
-    EXPECT_EQ(first.token_ids, second.token_ids) << quantize;
+    EXPECT_EQ(first.token_ids, second.token_ids) << NameOf(quantize);
     ASSERT_EQ(first.logprobs.size(), second.logprobs.size());
     for (size_t i = 0; i < first.logprobs.size(); ++i) {
-      EXPECT_EQ(first.logprobs[i].logprob, second.logprobs[i].logprob) << quantize;
+      EXPECT_EQ(first.logprobs[i].logprob, second.logprobs[i].logprob) << NameOf(quantize);
     }
   }
 }

@@ -113,14 +113,15 @@ TEST(GgufModels, DraftForThemselves) {
 }
 
 TEST(GgufModels, ImpossibleSelfDraftsAreRefused) {
-  const auto error_of = [](const std::string& draft, const std::string& draft_quantize) {
+  const auto error_of = [](const std::string& draft, Quantization draft_quantize) {
     EngineOptions options = CpuOptionsFor(GoldenGgufPath("llama-small.F32.gguf"), draft);
     options.draft_quantize = draft_quantize;
     return std::string(Engine::Create(options).status().message());
   };
-  EXPECT_THAT(error_of("self:q9", "none"), testing::HasSubstr("\"q9\" is not one of none, q8_0"));
-  EXPECT_THAT(error_of("self:none", "none"), testing::HasSubstr("the target itself"));
-  EXPECT_THAT(error_of("self:q4_0", "q8_0"),
+  EXPECT_THAT(error_of("self:q9", Quantization::kNone),
+              testing::HasSubstr("\"q9\" is not one of none, q8_0"));
+  EXPECT_THAT(error_of("self:none", Quantization::kNone), testing::HasSubstr("the target itself"));
+  EXPECT_THAT(error_of("self:q4_0", Quantization::kQ8_0),
               testing::HasSubstr("allowed: auto and none, because self:q4_0 sets the format"));
 }
 
@@ -128,14 +129,15 @@ TEST(GgufModels, ImpossibleSelfDraftsAreRefused) {
 TEST(GgufModels, DraftsOfBlocksAreQuantisedAgain) {
   const std::string target = GoldenGgufPath("llama-small.F32.gguf");
   const std::string draft = GoldenGgufPath("llama-small.Q8_0.gguf");
-  const auto engine_with = [&](const std::string& draft_quantize) {
+  const auto engine_with = [&](Quantization draft_quantize) {
     EngineOptions options = DraftModelOptionsFor(target, draft);
     options.draft_quantize = draft_quantize;
     return MakeEngine(options);
   };
-  const auto plain = engine_with("none");
-  const auto small = engine_with("q4_0");
-  EXPECT_EQ(engine_with("auto")->draft_info()->quantize, "none");  // because it is small
+  const auto plain = engine_with(Quantization::kNone);
+  const auto small = engine_with(Quantization::kQ4_0);
+  EXPECT_EQ(engine_with(Quantization::kAuto)->draft_info()->quantize,
+            "none");  // because it is small
   EXPECT_EQ(small->draft_info()->quantize, "q4_0");
   EXPECT_LT(small->draft_info()->bytes_read_per_pass, plain->draft_info()->bytes_read_per_pass);
   Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 60, .draft_tokens = 3};

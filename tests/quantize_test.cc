@@ -52,7 +52,7 @@ class QuantizedModelTest : public FolderTest {
 
   // Generates seeded tokens with their log-probabilities.
   static absl::StatusOr<Completion> Generate(const std::string& folder,
-                                             const std::string& quantize) {
+                                             Quantization quantize = Quantization::kNone) {
     EngineOptions options{.target = folder, .drafter = DrafterKind::kNone, .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
     auto engine = Engine::Create(options);
@@ -101,8 +101,7 @@ TEST_F(QuantizedModelTest, KeepsAHeadThatTheConfigurationCallsTied) {
   Write("model/config.json", config.dump());
   ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("claim")).ok());
   EXPECT_EQ(Read("claim/model.gguf"), Read("untied/model.gguf"));
-  EXPECT_EQ(Generate(Path("claim"), "none")->token_ids,
-            Generate(Path("untied"), "none")->token_ids);
+  EXPECT_EQ(Generate(Path("claim"))->token_ids, Generate(Path("untied"))->token_ids);
   ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("claim.gguf")).ok());
   EXPECT_FALSE(ReadModelConfig(Path("claim.gguf"))->tied_embeddings);
 }
@@ -130,16 +129,17 @@ TEST_F(QuantizedModelTest, GeneratesTheSameAsQuantisingAtLoad) {
                                 "experts_per_token=3,expert_ffn=96"};
   for (const std::string& shape : shapes) {
     const std::string model = MakeModel(shape);
-    const auto floats = Generate(model, "none");
+    const auto floats = Generate(model);
     ASSERT_TRUE(floats.ok()) << floats.status();
-    for (const auto& [name, dtype] : {std::pair("q8_0", DType::kQ8_0), {"q5_1", DType::kQ5_1}}) {
+    for (const auto& [quantize, dtype] :
+         {std::pair(Quantization::kQ8_0, DType::kQ8_0), {Quantization::kQ5_1, DType::kQ5_1}}) {
       for (const char* kind : {"", ".gguf"}) {
-        const std::string out = Path(absl::StrCat(name, kind));
+        const std::string out = Path(absl::StrCat(NameOf(dtype), kind));
         const auto written = Quantize(model, dtype, out);
         ASSERT_TRUE(written.ok()) << shape << ": " << written.status();
         EXPECT_LT(written->bytes_after, written->bytes_before);
-        const auto at_load = Generate(model, name);
-        const auto from_file = Generate(out, "none");
+        const auto at_load = Generate(model, quantize);
+        const auto from_file = Generate(out);
         ASSERT_TRUE(at_load.ok() && from_file.ok()) << shape << ": " << from_file.status();
         EXPECT_EQ(at_load->token_ids, from_file->token_ids);
         for (size_t i = 0; i < at_load->logprobs.size(); ++i) {
@@ -160,7 +160,7 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   for (const auto& entry : fs::directory_iterator(GoldenModelPath(""))) {
     const std::string name = entry.path().filename();
     SCOPED_TRACE(name);
-    const auto at_load = Generate(entry.path(), "q8_0");
+    const auto at_load = Generate(entry.path(), Quantization::kQ8_0);
     ASSERT_TRUE(at_load.ok()) << at_load.status();
     for (const auto& [kind, tolerance] : {std::pair("", 0.0), {".gguf", 1e-4}}) {
       const std::string out = Path(absl::StrCat(name, kind));
@@ -171,7 +171,7 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
         continue;
       }
       ExpectSameTexts(entry.path(), out);
-      const auto read = Generate(out, "none");
+      const auto read = Generate(out);
       ASSERT_TRUE(read.ok()) << read.status();
       EXPECT_EQ(read->token_ids, at_load->token_ids);
       for (size_t i = 0; i < at_load->logprobs.size(); ++i) {
@@ -221,8 +221,8 @@ TEST_F(QuantizedModelTest, ValuesWithoutAGgufKeyAreRefusedBeforeWriting) {
     const ModelConfig file = *ReadModelConfig(Path("patched.gguf"));
     EXPECT_EQ(file.windows, folder.windows);
     EXPECT_EQ(file.rotations, folder.rotations);
-    const auto at_load = Generate(Path("patched"), "q8_0");
-    const auto read = Generate(Path("patched.gguf"), "none");
+    const auto at_load = Generate(Path("patched"), Quantization::kQ8_0);
+    const auto read = Generate(Path("patched.gguf"));
     ASSERT_TRUE(at_load.ok() && read.ok()) << at_load.status() << read.status();
     EXPECT_EQ(read->token_ids, at_load->token_ids);
   }
@@ -280,8 +280,8 @@ TEST_F(QuantizedModelTest, FilesHaveWholeBlocks) {
     EXPECT_EQ(dtype_of("model.layers.0.mlp.gate_proj.weight", 512, 320), other);
     EXPECT_EQ(dtype_of("model.layers.1.mlp.down_proj.weight", 320, 512), dtype);
     EXPECT_EQ(weights->Get("model.norm.weight", {320})->dtype, DType::kF32);
-    EXPECT_TRUE(Generate(out, "none").ok());
-    EXPECT_TRUE(Generate(model, NameOf(dtype)).ok());
+    EXPECT_TRUE(Generate(out).ok());
+    EXPECT_TRUE(Generate(model, *ParseQuantization(NameOf(dtype))).ok());
   }
 }
 
@@ -383,8 +383,8 @@ TEST_F(QuantizedModelTest, AGgufFileOfFloatsKeepsItsKeys) {
     ASSERT_TRUE(after->Has(key)) << key;
     EXPECT_EQ(after->EncodedValue(key), before->EncodedValue(key)) << key;
   }
-  const auto at_load = Generate(source, "q4_0");
-  const auto from_file = Generate(out, "none");
+  const auto at_load = Generate(source, Quantization::kQ4_0);
+  const auto from_file = Generate(out);
   ASSERT_TRUE(at_load.ok() && from_file.ok()) << at_load.status() << from_file.status();
   EXPECT_EQ(at_load->token_ids, from_file->token_ids);
 }
@@ -396,7 +396,7 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
               AllOf(HasSubstr("model.gguf: tensor \""),
                     HasSubstr("dtype: found q8_0, allowed: float32, float16, bfloat16")));
   EXPECT_FALSE(fs::exists(Path("q4_0")));
-  EXPECT_THAT(std::string(Generate(Path("q8_0"), "q4_0").status().message()),
+  EXPECT_THAT(std::string(Generate(Path("q8_0"), Quantization::kQ4_0).status().message()),
               HasSubstr("quantize: found q4_0, allowed: none"));
   EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("q8_0")).status().code(),
             absl::StatusCode::kAlreadyExists);

@@ -385,8 +385,7 @@ TEST_P(EveryScheme, CanIncludeTheEmbedding) {
 // The engine passes --compute on, and a target's own weights can draft for it.
 TEST_P(EveryScheme, ServesInAnEngine) {
   Make(kShape, scheme_.section, Projections());
-  const auto generate = [&](const std::string& name, const std::string& compute,
-                            const std::string& draft) {
+  const auto generate = [&](const std::string& name, CpuCompute compute, const std::string& draft) {
     EngineOptions options =
         draft.empty() ? CpuOptionsFor(Path(name), "") : DraftModelOptionsFor(Path(name), draft);
     options.compute = compute;
@@ -397,11 +396,12 @@ TEST_P(EveryScheme, ServesInAnEngine) {
     request.verifier = AcceptanceRule::kExactMatch;
     return Generate(engine.get(), request);
   };
-  ExpectSameOutput(generate("quantised", "f32", ""), generate("floats", "f32", ""));
-  const Completion kept = generate("quantised", "auto", "");
-  ExpectSameOutput(generate("quantised", "auto", "self:q4_0"), kept);
+  ExpectSameOutput(generate("quantised", CpuCompute::kF32, ""),
+                   generate("floats", CpuCompute::kF32, ""));
+  const Completion kept = generate("quantised", CpuCompute::kAuto, "");
+  ExpectSameOutput(generate("quantised", CpuCompute::kAuto, "self:q4_0"), kept);
   bool differs = false;
-  const Completion exact = generate("quantised", "f32", "");
+  const Completion exact = generate("quantised", CpuCompute::kF32, "");
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
     differs = differs || kept.logprobs[i].logprob != exact.logprobs[i].logprob;
   }

@@ -20,7 +20,7 @@ TEST(SelfDrafts, WriteThePlainTextInEveryFamily) {
     const Golden golden = ReadGolden(entry.path());
     for (const char* const draft : {"self:q8_0", "self:q4_0"}) {
       EngineOptions options = DraftModelOptionsFor(entry.path(), draft);
-      options.compute = "f32";
+      options.compute = CpuCompute::kF32;
       const auto engine = Engine::Create(options);
       ASSERT_TRUE(engine.ok()) << engine.status();
       Request request{.prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},

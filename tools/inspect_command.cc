@@ -17,6 +17,7 @@
 #include "base/thread_pool.h"
 #include "engine/runtime.h"
 #include "kernels/blocks.h"
+#include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/head_config.h"
 #include "model/checkpoint/model_config.h"
@@ -44,7 +45,7 @@ struct InspectFlags {
   std::string path;
   std::string draft;
   std::string device;
-  std::string kv_cache = "f32";
+  KvDType kv_cache = KvDType::kF32;
   int tensor_parallel = 1;
   bool json = false;
   bool config_only = false;
@@ -165,12 +166,11 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
       if (tokenizer->TextOf(id, /*is_first=*/false).has_value()) ++*inspection.tokenizer_size;
     }
   }
-  ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(flags.kv_cache));
   const KvLayout one_token{.num_layers = c.num_layers,
                            .num_kv_heads = c.num_kv_heads,
                            .head_dim = c.head_dim,
                            .page_size = 1,
-                           .dtype = kv_dtype};
+                           .dtype = flags.kv_cache};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
   ThreadPool pool(flags.options.threads > 0 ? UsableThreads(flags.options.threads)
                                             : NumUsableCores());
@@ -231,7 +231,7 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"quantization", inspection.quantization.empty() ? OrderedJson(nullptr)
                                                        : OrderedJson(inspection.quantization)},
       {"bytes_read_per_token", inspection.bytes_read_per_token},
-      {"kv_cache", flags.kv_cache},
+      {"kv_cache", NameOf(flags.kv_cache)},
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
       {"context_length", c.context_length},
       {"eos_token_ids", c.eos_token_ids},
@@ -340,7 +340,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
   text += Line("cache per token",
                absl::StrFormat("%.2f KB of keys and values (%s)",
-                               inspection.kv_bytes_per_token * 1e-3, flags.kv_cache));
+                               inspection.kv_bytes_per_token * 1e-3, NameOf(flags.kv_cache)));
   const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
     return absl::StrFormat("%.1f tokens/s with one token per pass: %d threads read %s at %.1f GB/s",
                            inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
@@ -408,7 +408,7 @@ Command AddInspectCommand(CLI::App* program) {
             "Also load the model on this device, and report how its products are computed: auto, "
             "cpu, cuda:N");
   group.Add("--kv-cache", "NAME", &flags->kv_cache, "Type of the cache: f32, bf16, int8",
-            OneOf{{"f32", "bf16", "int8"}});
+            ParseKvDType);
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   group.AddFlag("--config-only", &flags->config_only,
                 "Only report whether the configuration is supported, and if not, why; the folder "

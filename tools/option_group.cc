@@ -11,12 +11,6 @@ namespace {
 
 constexpr absl::string_view kUnits = "KMGT";
 
-template <typename Value>
-absl::Status Take(const absl::StatusOr<Value>& parsed, const std::string& option, Value* target) {
-  if (parsed.ok()) *target = *parsed;
-  return WithField(parsed.status(), option);
-}
-
 }  // namespace
 
 std::optional<int64_t> SizeOf(absl::string_view text) {
@@ -81,22 +75,6 @@ CLI::Option* OptionGroup::Add(const std::string& names, const char* value,
                    [target](const std::string&, const std::string& text) {
                      *target = text;
                      return absl::OkStatus();
-                   });
-}
-
-CLI::Option* OptionGroup::Add(const std::string& names, const char* value, DrafterKind* target,
-                              std::string help) {
-  return AddParsed(names, value, std::move(help), std::string(NameOf(*target)),
-                   [target](const std::string& option, const std::string& text) {
-                     return Take(ParseDrafterKind(text), option, target);
-                   });
-}
-
-CLI::Option* OptionGroup::Add(const std::string& names, const char* value, AcceptanceRule* target,
-                              std::string help) {
-  return AddParsed(names, value, std::move(help), std::string(NameOf(*target)),
-                   [target](const std::string& option, const std::string& text) {
-                     return Take(ParseAcceptanceRule(text), option, target);
                    });
 }
 

@@ -8,17 +8,17 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/string_view.h"
-#include "tandem/acceptance_rule.h"
-#include "tandem/drafter_kind.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
 
@@ -101,10 +101,19 @@ class OptionGroup {
                    std::string help, const OneOf& allowed);
   CLI::Option* Add(const std::string& names, const char* value, std::optional<std::string>* target,
                    std::string help);
-  CLI::Option* Add(const std::string& names, const char* value, DrafterKind* target,
-                   std::string help);
-  CLI::Option* Add(const std::string& names, const char* value, AcceptanceRule* target,
-                   std::string help);
+  // `target`: an enumeration, whose names `parse` reads, perhaps optional.
+  template <typename Target, typename Value>
+  CLI::Option* Add(const std::string& names, const char* value, Target* target,
+                   const std::string& help, absl::StatusOr<Value> (*parse)(std::string_view)) {
+    std::string otherwise;
+    if constexpr (std::is_same_v<Target, Value>) otherwise = NameOf(*target);
+    return AddParsed(names, value, help, otherwise,
+                     [parse, target](const std::string& option, const std::string& text) {
+                       const absl::StatusOr<Value> parsed = parse(text);
+                       if (parsed.ok()) *target = *parsed;
+                       return WithField(parsed.status(), option);
+                     });
+  }
   // A list collects the values of repeated options; with `separator` one word may hold several.
   template <typename Element>
   CLI::Option* Add(const std::string& names, const char* value, std::vector<Element>* target,

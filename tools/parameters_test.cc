@@ -1,6 +1,7 @@
 // Sends every parameter through the command line and HTTP; python/tests/parameters_test.py does so
 // through Python.
 #include <algorithm>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ template <typename Member>
 Json JsonOf(const Member& value) {
   if constexpr (std::is_enum_v<Member>) {
     return std::string(NameOf(value));
+  } else if constexpr (std::is_same_v<Member, std::optional<KvCacheType>>) {
+    return value.has_value() ? JsonOf(*value) : Json("");
   } else {
     return value;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tandem/acceptance_rule.h"
 #include "tandem/draft_tokens.h"
 #include "tandem/drafter_kind.h"
+#include "tandem/number_formats.h"
 
 namespace tandem {
 
@@ -35,14 +37,14 @@ struct EngineOptions {
   AcceptanceRule verifier = AcceptanceRule::kAuto;
   std::string device = "auto";
   int threads = 0;  // 0: the physical cores
-  std::string compute = "auto";
-  std::string quantize = "none";
-  std::string draft_quantize = "auto";
+  CpuCompute compute = CpuCompute::kAuto;
+  Quantization quantize = Quantization::kNone;
+  Quantization draft_quantize = Quantization::kAuto;
   int draft_head_tokens = kAutoDraftHeadTokens;
   int draft_window = kAutoDraftWindow;  // docs/draft_length.md
-  std::string kv_cache = "auto";
-  std::string draft_kv_cache{};  // empty: the same as kv_cache
-  int64_t kv_memory_bytes = 0;   // 0: a quarter of the free memory
+  KvCacheType kv_cache = KvCacheType::kAuto;
+  std::optional<KvCacheType> draft_kv_cache{};  // none: the same as kv_cache
+  int64_t kv_memory_bytes = 0;                  // 0: a quarter of the free memory
   int64_t draft_memory_bytes = int64_t{16} << 20;
   int page_size = 16;
   int context = 0;  // 0: no limit
@@ -91,9 +93,7 @@ struct EngineOptions {
   bool warm_up = false;  // pack weights at load rather than in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 
-  const std::string& kv_cache_of_draft() const {
-    return draft_kv_cache.empty() ? kv_cache : draft_kv_cache;
-  }
+  KvCacheType kv_cache_of_draft() const { return draft_kv_cache.value_or(kv_cache); }
   // INVALID_ARGUMENT naming the field, its value and the allowed values.
   absl::Status Validate() const;
 };

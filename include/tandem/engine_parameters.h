@@ -2,11 +2,11 @@
 #ifndef TANDEM_INCLUDE_TANDEM_ENGINE_PARAMETERS_H_
 #define TANDEM_INCLUDE_TANDEM_ENGINE_PARAMETERS_H_
 
-#include <string>
-#include <vector>
-
+#include "tandem/acceptance_rule.h"
 #include "tandem/draft_tokens.h"
+#include "tandem/drafter_kind.h"
 #include "tandem/engine_options.h"
+#include "tandem/number_formats.h"
 #include "tandem/parameter.h"
 
 namespace tandem {
@@ -21,17 +21,13 @@ inline constexpr char kLimitGroup[] = "Limits";
 
 inline constexpr Limits kBatchLimits = {.low = 1, .high = 65536};
 
-// The names allowed for EngineOptions::quantize; draft_quantize also allows "auto".
-std::vector<std::string> QuantizationNames();
-
 // Calls visitor(Parameter, member, allowed) for every option that users can set. `allowed` is
-// Limits for numbers and OneOf for names; other options are visited without it.
+// Limits for numbers, OneOf for names, and for an enumeration the function that parses its names,
+// whose errors may name another option's field. Other options are visited without it.
 template <typename Visitor>
 void VisitEngineOptions(const Visitor& visit) {
   using O = EngineOptions;
   constexpr double kNone = 0;
-  std::vector<std::string> draft_quantizations = QuantizationNames();
-  draft_quantizations.insert(draft_quantizations.begin(), "auto");
   visit(Parameter{"target", "-m,--target", "PATH",
                   "Target model: a Hugging Face folder, a GGUF file or the name of a fetched model",
                   "the shipped storyteller-7m"},
@@ -47,7 +43,7 @@ void VisitEngineOptions(const Visitor& visit) {
                   "the prompt or output), model+ngram, or none. With a draft head, eagle3 and "
                   "eagle3+ngram are other names for model and model+ngram",
                   "model+ngram with a draft, else ngram"},
-        &O::drafter);
+        &O::drafter, ParseDrafterKind);
   visit(Parameter{"all_drafters"}, &O::all_drafters);
   visit(Parameter{"draft_tokens", "-k,--draft-tokens", "N",
                   "Maximum tokens proposed per round, or auto; 0 for plain decoding"},
@@ -55,7 +51,7 @@ void VisitEngineOptions(const Visitor& visit) {
   visit(Parameter{"verifier", "--verifier", "NAME",
                   "Acceptance rule: exact_match, block or token. auto is exact_match with a seed, "
                   "at temperature 0, or if drafts are not sampled, else block"},
-        &O::verifier);
+        &O::verifier, ParseAcceptanceRule);
   visit(
       Parameter{
           "device", "--device", "NAME",
@@ -68,16 +64,16 @@ void VisitEngineOptions(const Visitor& visit) {
                   "Type of the activations in CPU products with bf16 weights: f32, bf16; auto is "
                   "bf16 if the CPU supports it. f32 dequantises quantised checkpoints",
                   ""},
-        &O::compute, OneOf{{"auto", "f32", "bf16"}});
+        &O::compute, ParseCpuCompute);
   visit(Parameter{"quantize", "--quantize", "NAME",
                   "Quantise the target's floating-point weights at load: none, a block format "
                   "(q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, iq4_xs, q3_k, q2_k), "
                   "or int8 or int4 for the best format of 8 or 4 bits"},
-        &O::quantize, OneOf{QuantizationNames()});
+        &O::quantize, ParseQuantization);
   visit(Parameter{"draft_quantize", "--draft-quantize", "NAME",
                   "The same for the draft's weights, including weights already quantised to a "
                   "larger format; auto is int4 for a large draft if that is expected to pay off"},
-        &O::draft_quantize, OneOf{draft_quantizations});
+        &O::draft_quantize, ParseDraftQuantization);
   visit(
       Parameter{
           "draft_head_tokens", "--draft-head-tokens", "N",
@@ -92,10 +88,10 @@ void VisitEngineOptions(const Visitor& visit) {
   visit(Parameter{"kv_cache", "--kv-cache", "NAME",
                   "Type of the caches: f32, bf16, or int8 with a scale per token and head; auto is "
                   "bf16 on a CUDA device and f32 on a CPU"},
-        &O::kv_cache, OneOf{{"auto", "f32", "bf16", "int8"}});
+        &O::kv_cache, ParseKvCacheType);
   visit(Parameter{"draft_kv_cache", "--draft-kv-cache", "NAME",
                   "Type of the draft's cache; it affects only speed", "the same as --kv-cache"},
-        &O::draft_kv_cache, OneOf{{"auto", "f32", "bf16", "int8"}});
+        &O::draft_kv_cache, ParseKvCacheType);
   visit(Parameter{"kv_memory_bytes", "--kv-memory", "SIZE",
                   "Memory for both caches, such as 512M or 2G", "a quarter of the free memory"},
         &O::kv_memory_bytes, Limits{.low = 1, .unset = kNone, .is_size = true});

@@ -154,8 +154,8 @@ TEST_F(DevicesTest, ChooseCacheTypesAndChunkSizes) {
     EXPECT_EQ(runtime.DraftInfo("")->kv_cache, kv_cache);
     EXPECT_EQ(runtime.chunk_tokens, chunk);
   }
-  options.kv_cache = "f32";
-  options.draft_kv_cache = "auto";
+  options.kv_cache = KvCacheType::kF32;
+  options.draft_kv_cache = KvCacheType::kAuto;
   options.chunk_tokens = 7;
   const Runtime runtime = loaded("cuda:0");
   EXPECT_EQ(runtime.TargetInfo("").kv_cache, "f32");

@@ -191,7 +191,7 @@ class DeviceEngine : public testing::Test {
   }
   static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft,
                                       const std::string& device = "cuda:0",
-                                      const std::string& kv_cache = "f32") {
+                                      KvCacheType kv_cache = KvCacheType::kF32) {
     EngineOptions options;
     options.target = GoldenModelPath(target);
     options.draft = GoldenModelPath(draft);
@@ -275,7 +275,7 @@ TEST_F(DeviceEngine, ADraftThatIsTheTargetIsFullyAccepted) {
 TEST_F(DeviceEngine, Bf16TextIsTheSameWithoutDrafts) {
   for (const std::string device : {"cuda:0", "cuda:1"}) {
     if (device == "cuda:1" && !MakeCudaBackend(1).ok()) continue;
-    const auto engine = Make("gemma2", "cohere2", device, "bf16");
+    const auto engine = Make("gemma2", "cohere2", device, KvCacheType::kBF16);
     for (const float temperature : {0.0f, 0.8f}) {
       std::vector<TokenId> plain;
       for (const int draft_tokens : {0, 4}) {

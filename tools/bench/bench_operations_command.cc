@@ -15,7 +15,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "engine/runtime.h"
-#include "kernels/quantize.h"
+#include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/model_config.h"
 #include "tandem/engine_parameters.h"
@@ -38,8 +38,8 @@ constexpr int kMaxVerified = 16;
 // The flags of both benchmarks.
 struct OperationFlags {
   std::vector<std::string> ops;  // empty: all
-  std::string kv_cache;
-  std::string quantize = "none";
+  KvDType kv_cache = KvDType::kF32;
+  Quantization quantize = Quantization::kNone;
   bool json = false;
   OperationOptions options;
 
@@ -51,8 +51,8 @@ struct OperationFlags {
     AddNumbers(app, "--contexts", &options.contexts, contexts_text, least_context, 1 << 20);
     OptionGroup group(app);
     group.Add("--repeat", "N", &options.run.repeat, repeat_text, {.low = 1, .high = 10000});
-    group.Add("--kv-cache", "NAME", &kv_cache, kv_cache_text, OneOf{{"f32", "bf16", "int8"}});
-    group.Add("--quantize", "NAME", &quantize, quantize_text, OneOf{QuantizationNames()});
+    group.Add("--kv-cache", "NAME", &kv_cache, kv_cache_text, ParseKvDType);
+    group.Add("--quantize", "NAME", &quantize, quantize_text, ParseQuantization);
     group.AddFlag("--json", &json, json_text);
   }
 };
@@ -76,11 +76,9 @@ struct KernelFlags : OperationFlags {
   std::vector<int> pass_rows = {1, 2, 4, 5, 8, 16, 128, 512};
   std::vector<int> pass_contexts = {0, 1024, 4096};
   int threads = 0;
-  std::string compute = "auto";
-
-  // Set by Check.
-  OperationOptions passes;
   CpuOptions cpu;
+
+  OperationOptions passes;  // set by Check
 
   bool wants_passes() const { return !target.empty() && Wants("passes"); }
   absl::Status Check() {
@@ -100,7 +98,6 @@ struct KernelFlags : OperationFlags {
     }
     options.kv_dtypes = {std::begin(kAllKvDTypes), std::end(kAllKvDTypes)};
     cpu.num_threads = threads > 0 ? UsableThreads(threads) : NumUsableCores();
-    ASSIGN_OR_RETURN(cpu.compute, ParseCompute(compute));
     options.bf16_products = UsesBf16Products(cpu.compute);
     passes = options;
     passes.rows = pass_rows;
@@ -121,13 +118,14 @@ OrderedJson KernelJson(const OperationResult& result) {
 
 absl::StatusOr<std::vector<OrderedJson>> MeasurePasses(const KernelFlags& flags,
                                                        MachineLimits* limits) {
+  ASSIGN_OR_RETURN(const KvCacheType kv_cache, ParseKvCacheType(NameOf(flags.kv_cache)));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load({.target = flags.target,
                                                          .drafter = DrafterKind::kNone,
                                                          .device = "cpu",
                                                          .threads = flags.cpu.num_threads,
-                                                         .compute = flags.compute,
+                                                         .compute = flags.cpu.compute,
                                                          .quantize = flags.quantize,
-                                                         .kv_cache = flags.kv_cache}));
+                                                         .kv_cache = kv_cache}));
   OperationTable table(flags.passes, runtime.backend.get(), limits);
   table.AddPasses(runtime.target.get(), runtime.kv_cache, kMaxVerified);
   std::vector<OrderedJson> passes;
@@ -171,7 +169,7 @@ absl::Status RunKernels(const KernelFlags& flags) {
                      flags.options.run.repeat, " interleaved samples, compared with the limits\n");
     if (!kernels.empty()) absl::StrAppend(&text, "\n", TimesTable(kernels));
     if (!passes.empty()) {
-      absl::StrAppend(&text, "\n", flags.target, ", cache of ", flags.kv_cache, "\n",
+      absl::StrAppend(&text, "\n", flags.target, ", cache of ", NameOf(flags.kv_cache), "\n",
                       TimesTable(passes));
     }
     return Print(text);
@@ -181,7 +179,8 @@ absl::Status RunKernels(const KernelFlags& flags) {
                       {"repeat", flags.options.run.repeat},
                       {"kernels", kernels}};
   if (flags.wants_passes()) {
-    json.update({{"target", flags.target}, {"kv_cache", flags.kv_cache}, {"passes", passes}});
+    json.update(
+        {{"target", flags.target}, {"kv_cache", NameOf(flags.kv_cache)}, {"passes", passes}});
   }
   return PrintJson(json);
 }
@@ -197,9 +196,8 @@ struct DeviceFlags : OperationFlags {
   std::vector<std::pair<std::string, RandomModelShape>> models;  // set by Check
 
   absl::Status Check() {
-    ASSIGN_OR_RETURN(options.quantized, ValueOf(kQuantizations, "--quantize", quantize));
-    ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(kv_cache));
-    options.kv_dtypes = {kv_dtype};
+    options.quantized = BlockTypeOf(quantize);
+    options.kv_dtypes = {kv_cache};
     options.rows_follow_context = true;
     options.norms_rows = true;
     options.working_set_bytes = int64_t{512} << 20;  // ten times the size of devices' caches
@@ -294,7 +292,6 @@ Command AddBenchKernels(CLI::App* bench) {
   const auto flags = std::make_shared<KernelFlags>();
   flags->options.rows = {1, 2, 4, 5, 8, 16, 512};
   flags->options.contexts = {128, 1024, 4096};
-  flags->kv_cache = "f32";
   CLI::App* app = bench->add_subcommand(
       "kernels",
       "Compare single operations on the CPU with its read bandwidth and arithmetic peak");
@@ -322,9 +319,9 @@ Command AddBenchKernels(CLI::App* bench) {
                "Print one JSON object instead of a table");
   group.Add("--threads", "N", &flags->threads, "CPU threads [the number of physical cores]",
             {.low = 1, .high = 1024, .unset = 0});
-  group.Add("--compute", "NAME", &flags->compute,
+  group.Add("--compute", "NAME", &flags->cpu.compute,
             "Type of the activations in products with bf16 weights: f32, bf16, auto",
-            OneOf{{"auto", "f32", "bf16"}});
+            ParseCpuCompute);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunKernels(*flags); }};
@@ -335,7 +332,7 @@ Command AddBenchDevice(CLI::App* bench) {
   flags->options.rows = {1, 2, 4, 5, 8, 16, 32, 64, 256};
   flags->options.batches = {1, 4, 16, 64};
   flags->options.contexts = {0, 1024, 4096};
-  flags->kv_cache = "bf16";
+  flags->kv_cache = KvDType::kBF16;
   CLI::App* app = bench->add_subcommand(
       "device",
       "Compare products, attention, passes and sampling with random weights with the read "

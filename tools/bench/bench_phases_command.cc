@@ -122,7 +122,6 @@ absl::Status Run(const PhaseFlags& flags) {
   ASSIGN_OR_RETURN(
       const ModelConfig config,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
-  ASSIGN_OR_RETURN(const CpuCompute compute, ParseCompute(flags.engine_options.compute));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   const ModelInfo target = engine->target_info();
   const auto dtype =
@@ -131,7 +130,7 @@ absl::Status Run(const PhaseFlags& flags) {
     return absl::InternalError(absl::StrCat("dtype: ", target.dtype));
   }
   const PassCounter counter(config, target.bytes_read_per_pass, target.kv_bytes_per_token, *dtype,
-                            UsesBf16Products(compute));
+                            UsesBf16Products(flags.engine_options.compute));
   ASSIGN_OR_RETURN(const Curves curves, Measure(flags, counter, engine.get(), limits.get()));
   const auto prefill = PointsJson("prompt_tokens", /*per_token=*/false, curves.prefill);
   const auto decode = PointsJson("position", /*per_token=*/true, curves.decode);

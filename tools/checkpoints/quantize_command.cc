@@ -9,7 +9,8 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
-#include "kernels/quantize.h"
+#include "kernels/number_formats.h"
+#include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
@@ -25,8 +26,9 @@ struct QuantizeFlags {
   std::string out;
 
   absl::StatusOr<DType> Format() const {
-    ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "--to", to));
-    if (format.has_value()) return *format;
+    const absl::StatusOr<Quantization> format = ParseQuantization(to);
+    if (!format.ok()) return WithField(format.status(), "--to");
+    if (const std::optional<DType> dtype = BlockTypeOf(*format)) return *dtype;
     return absl::InvalidArgumentError("--to: must be a block format, got \"none\"");
   }
   absl::Status Check() const {
