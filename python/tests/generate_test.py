@@ -291,6 +291,7 @@ def test_a_time_limit_ends_a_generation(engine):
 def test_an_interrupt_cancels():
     """Runs in a separate process, which gets a signal after its generation has begun."""
     script = (f"import os, signal, tandem\n"
+              f"signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it
               f"sent = []\n"
               f"engine = tandem.Engine({str(TARGET)!r}, draft={str(DRAFT)!r})\n"
               f"def interrupt(piece):\n"
