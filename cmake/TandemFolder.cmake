@@ -11,19 +11,20 @@ endif()
 set(CMAKE_UNITY_BUILD ${TANDEM_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 
-# tandem_folder(NAME DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...]
+# tandem_folder(PATH DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...]
 #               [PRECOMPILED header... | PRECOMPILED_LIKE folder] [HEAVY_TESTS])
 #
+# PATH is this folder's path from the root; NAME below is the same with _ for each slash: base/json, base_json.
 # Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
-# program NAME_test of every *_test.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
+# program NAME_test of every *_test.cc and *_testing.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
 # (tests/tidy_test.cc). *_benchmark.cc are not built. PRECOMPILED_LIKE needs the same compiler
 # options in both folders, and in all of their files. HEAVY_TESTS: see
 # tandem_test_program.
 # Test programs whose cases run threads; they get the label `threads`. A build with the thread sanitizer has
 # only these, because it would find nothing in the others.
-set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test
-  ranks_test)
+set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_test model_ranks_test draft_test verify_test
+  engine_test server_test system_test)
 # Cases of these programs that a build with the thread sanitizer leaves out: they are slow there, and other
 # cases run the same threads.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
@@ -41,7 +42,8 @@ set(tandem_cases_without_news_of_memory BenchProgram.* HeadProgram.* BenchChat.*
   SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut BugCatalogue.*
   All/GoldenModel.RowsHaveTheSameBitsInEveryChunking/* *.IsTheSameAfterARestart*)
 
-function(tandem_folder name)
+function(tandem_folder path)
+  string(REPLACE "/" "_" name ${path})
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
                         "DEPENDS;SUBFOLDERS;WITHOUT;PRECOMPILED")
   set(globs *.cc)
@@ -51,9 +53,9 @@ function(tandem_folder name)
   file(GLOB all CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${globs})
   list(REMOVE_ITEM all ${arg_WITHOUT} "")
   set(sources ${all})
-  list(FILTER sources EXCLUDE REGEX "_(test|benchmark|fuzz)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|testing|benchmark|fuzz)\\.cc$")
   set(tests ${all})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_(test|testing)\\.cc$")
   set(fuzzers ${all})
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
 
@@ -111,9 +113,10 @@ if(TANDEM_SANITIZE)
   set(tandem_command_level -O0)
 endif()
 
-# tandem_commands(NAME HOT file...): the folder's library consists of commands. The HOT files, which read, fill or
+# tandem_commands(PATH HOT file...): the folder's library consists of commands. The HOT files, which read, fill or
 # sum much data, are optimised as usual.
-function(tandem_commands name)
+function(tandem_commands path)
+  string(REPLACE "/" "_" name ${path})
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HOT")
   set(hot_level $<$<CONFIG:Release>:-O3>)
   if(TANDEM_SANITIZE)

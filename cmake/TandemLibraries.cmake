@@ -19,7 +19,7 @@ pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 # For the wire between processes: TLS.
 pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
 # UCX, for pages over RDMA (docs/scale_out.md). Only its headers: the library is loaded when an option
-# asks for it. Without, net/block_path_absent.cc.
+# asks for it. Without, base/net/block_path_absent.cc.
 tandem_option(TANDEM_UCX "Let pages travel over RDMA by UCX" OFF)
 if(TANDEM_UCX)
   pkg_check_modules(UCX ucx>=1.13)

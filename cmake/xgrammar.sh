@@ -24,7 +24,7 @@ tar -xzf "$archive" -C "$work" --strip-components=1
 matcher=$work/cpp/grammar_matcher.cc
 sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
 grep -q 'num_accepted_chars < 512' "$matcher"
-# The second: each loop counts itself, so that a budget can end long work (constraint/work_budget.h).
+# The second: each loop counts itself, so that a budget can end long work (text/constraint/work_budget.h).
 here=$(dirname "${BASH_SOURCE[0]}")/xgrammar
 find "$work/cpp" -maxdepth 1 \( -name '*.cc' -o -name '*.h' \) -exec python3 -I "$here/count_loops.py" {} +
 cp "$here/../../constraint/count_loops.h" "$work/include/"

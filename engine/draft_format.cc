@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/model_tensors.h"
-#include "checkpoint/weights.h"
 #include "draft/policy/round_costs.h"
 #include "kernels/blocks.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/model_tensors.h"
+#include "model/checkpoint/weights.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/prompt_store.h"
 #include "engine/runtime.h"
-#include "kvevents/cache_events.h"
+#include "kvcache/events/cache_events.h"
 #include "tandem/engine.h"
 #include "tandem/engine_options.h"
 #include "verify/verifier.h"

@@ -1,31 +1,77 @@
+// Helpers for tests that run whole engines.
 #ifndef TANDEM_ENGINE_ENGINE_TESTING_H_
 #define TANDEM_ENGINE_ENGINE_TESTING_H_
 
-#include <cstdlib>
-#include <optional>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/sampling_params.h"
+#include "tandem/types.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 
-// An engine without models. A test overrides the functions that it needs. Submit, Wait and
-// tokenizer abort unless they are overridden.
-class StubEngine : public Engine {
+std::string ShippedModelPath(absl::string_view name);
+
+// A golden pair: its models, its prompt and the reference's outputs (tests/data/README.md).
+struct GoldenPair {
+  explicit GoldenPair(const std::string& name);
+
+  std::string target;  // folders
+  std::string draft;
+  std::vector<TokenId> prompt_ids;
+  std::vector<TokenId> output_ids;         // [64]
+  std::vector<TokenId> draft_ids_on_path;  // [64]: the draft's choice in place of each
+  nlohmann::json runs;
+};
+
+inline const SamplingParams kGreedy = {.temperature = 0.0f};
+
+// Returns prompts of 1, 3, 5, ... tokens made of `ids`, which share prefixes.
+std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);
+
+// Returns seeded plain-decoding requests for these prompts, alternately greedy and at temperature
+// 0.8, with log-probabilities.
+std::vector<Request> PlainRequests(const std::vector<std::vector<TokenId>>& prompts,
+                                   int max_tokens);
+
+// Options for f32 on one thread, so that a busy machine does not slow tests down, and for the
+// draft's full vocabulary, so that counts depend on one request alone. The draft may be empty.
+EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
+// The same, but only the draft model proposes, for tests that count its work. The default also uses
+// lookups.
+EngineOptions DraftModelOptionsFor(const std::string& target, const std::string& draft);
+
+// Bytes of both caches for `num_tokens` tokens; the draft may be empty.
+int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens);
+
+// Each prints the error and aborts the test program on failure.
+std::unique_ptr<Engine> MakeEngine(const EngineOptions& options);
+Completion Generate(Engine* engine, const Request& request);
+// Submits all requests, then waits for all.
+std::vector<Completion> GenerateAll(Engine* engine, const std::vector<Request>& requests);
+
+// Expects the same ids, text and finish reason, and log-probabilities that are equal bit for bit.
+void ExpectSameOutput(const Completion& got, const Completion& want);
+// Expects equal counts.
+void ExpectSameCounts(const RoundStats& got, const RoundStats& want);
+// Expects that the fields of a completion agree with each other.
+void ExpectConsistent(const Completion& completion);
+
+// A copy of a model folder that a test may damage.
+class ModelCopy : public TestFolder {
  public:
-  using Engine::Submit;
-  using Engine::Wait;
-  absl::StatusOr<GenerationId> Submit(Request, OnPiece, OnDone) override { std::abort(); }
-  absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override { std::abort(); }
-  void Cancel(GenerationId) override {}
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
-  const Tokenizer& tokenizer() const override { std::abort(); }
-  ModelInfo target_info() const override { return {}; }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  DrafterKind drafter() const override { return DrafterKind::kModel; }
-  std::string device_description() const override { return "stub"; }
+  explicit ModelCopy(const std::string& folder);
+  void Remove(absl::string_view name) const;
+  nlohmann::json ReadJson(absl::string_view name) const;
+  void WriteJson(absl::string_view name, const nlohmann::json& json) const;
+  void SetConfig(const std::string& key, const nlohmann::json& value) const;
 };
 
 }  // namespace tandem

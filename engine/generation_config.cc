@@ -2,10 +2,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/json/json_text.h"
+#include "base/json/request_fields.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "json/json_text.h"
-#include "json/request_fields.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 

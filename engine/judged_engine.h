@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kvstore/page_store.h"
+#include "kvcache/store/page_store.h"
 #include "tandem/engine.h"
 #include "verify/verifier.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kvcache/kv_layout.h"
-#include "kvstore/page_id.h"
+#include "kvcache/store/page_id.h"
 #include "model/transformer.h"
 
 namespace tandem {

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 
 // `count` consecutive token ids from `first` on, which no other range contains.
-std::vector<TokenId> Tokens(int first, int count) {
+std::vector<TokenId> TokensFrom(int first, int count) {
   std::vector<TokenId> tokens(count);
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
@@ -75,7 +75,7 @@ TEST(PrefixSharing, EqualPromptsAreReadOnce) {
     for (const int length : {17, 40, 162, 256, 257, 802, 2000}) {
       World world(4000, kPageSize);
       std::vector<Session*> sessions;
-      for (int i = 0; i < count; ++i) sessions.push_back(world.Add(Tokens(0, length), 100, -1));
+      for (int i = 0; i < count; ++i) sessions.push_back(world.Add(TokensFrom(0, length), 100, -1));
       const int rest = (length - 1) % kPageSize + 1;
       EXPECT_EQ(Reading(&world).NumRead(sessions), length + (count - 1) * rest)
           << count << " of " << length;
@@ -87,22 +87,23 @@ TEST(PrefixSharing, ALongCommonBeginningIsReadOnce) {
   World world(4000, 16);
   std::vector<Session*> sessions;
   for (int i = 0; i < 8; ++i) {
-    sessions.push_back(world.Add(Tokens(0, 800) + Tokens(10000 * (i + 1), 10 + i), 100, -1));
+    sessions.push_back(
+        world.Add(TokensFrom(0, 800) + TokensFrom(10000 * (i + 1), 10 + i), 100, -1));
   }
   EXPECT_EQ(Reading(&world).NumRead(sessions), 800 + 8 * 10 + 28);
 }
 
 TEST(PrefixSharing, DoesNotWaitForAShortPrefix) {
   World world(4000, 16);
-  Session* a = world.Add(Tokens(0, 16) + Tokens(1000, 30), 100, -1);
-  Session* b = world.Add(Tokens(0, 16) + Tokens(2000, 30), 100, -1);
+  Session* a = world.Add(TokensFrom(0, 16) + TokensFrom(1000, 30), 100, -1);
+  Session* b = world.Add(TokensFrom(0, 16) + TokensFrom(2000, 30), 100, -1);
   EXPECT_THAT(Reading(&world).Plan().steps, ElementsAre(Step(a, 46, 0), Step(b, 46, 0)));
 }
 
 TEST(PrefixSharing, DoesNotWaitForAPrefixThatIsAlreadyRead) {
   World world(4000, 16);
-  Session* a = world.Add(Tokens(0, 64) + Tokens(1000, 200), 100, -1);
-  Session* b = world.Add(Tokens(0, 64) + Tokens(2000, 60), 100, -1);
+  Session* a = world.Add(TokensFrom(0, 64) + TokensFrom(1000, 200), 100, -1);
+  Session* b = world.Add(TokensFrom(0, 64) + TokensFrom(2000, 60), 100, -1);
   world.Read(a, 192);
   world.cache().Publish(a->tokens, &a->target_kv);
   EXPECT_THAT(Reading(&world).Plan().steps, ElementsAre(Step(a, 72, 0), Step(b, 60, 0)));
@@ -111,8 +112,8 @@ TEST(PrefixSharing, DoesNotWaitForAPrefixThatIsAlreadyRead) {
 // Rows whose log-probabilities are reported must be computed.
 TEST(PrefixSharing, DoesNotWaitIfItCannotUseThePrefix) {
   World world(4000, 16);
-  Session* a = world.Add(Tokens(0, 100), 100, -1);
-  Session* b = world.Add(Tokens(0, 100), 100, -1);
+  Session* a = world.Add(TokensFrom(0, 100), 100, -1);
+  Session* b = world.Add(TokensFrom(0, 100), 100, -1);
   EXPECT_THAT(world.Plan(8, 256, true).steps, ElementsAre(Step(a, 100, 0)));
   b->prompt_logprobs.num_top = 0;
   EXPECT_THAT(world.Plan(8, 256, true).steps, ElementsAre(Step(a, 100, 0), Step(b, 100, 0)));
@@ -122,8 +123,8 @@ TEST(PrefixSharing, DoesNotWaitIfItCannotUseThePrefix) {
 
 TEST(PrefixSharing, AWaitingSessionReadsWhenTheReaderIsGone) {
   World world(4000, 16);
-  Session* a = world.Add(Tokens(0, 600), 100, -1);
-  Session* b = world.Add(Tokens(0, 600), 100, -1);
+  Session* a = world.Add(TokensFrom(0, 600), 100, -1);
+  Session* b = world.Add(TokensFrom(0, 600), 100, -1);
   EXPECT_THAT(world.Plan(8, 256, true).steps, ElementsAre(Step(a, 256, 0)));
   a->finished = true;
   EXPECT_THAT(world.Plan(8, 256, true).steps, ElementsAre(Step(b, 256, 0)));

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "engine/pool_identity.h"
-#include "kvstore/lmdb_store.h"
+#include "kvcache/store/lmdb_store.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

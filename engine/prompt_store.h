@@ -13,10 +13,10 @@
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
-#include "kvstore/fetch.h"
-#include "kvstore/page_store.h"
-#include "kvstore/store_worker.h"
-#include "kvstore/stored_cache.h"
+#include "kvcache/store/fetch.h"
+#include "kvcache/store/page_store.h"
+#include "kvcache/store/store_worker.h"
+#include "kvcache/store/stored_cache.h"
 #include "tandem/engine.h"
 
 namespace tandem {

@@ -10,10 +10,10 @@
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
+#include "base/net/secret.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "net/secret.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
 

@@ -13,7 +13,7 @@
 #include "draft/make_drafter.h"
 #include "engine/draft_format.h"
 #include "kernels/quantize.h"
-#include "ranks/numa_nodes.h"
+#include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
 #include "text/end_tokens.h"
 

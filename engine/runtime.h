@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "base/process_limits.h"
-#include "constraint/constraint_compiler.h"
 #include "draft/drafter.h"
 #include "draft/make_drafter.h"
 #include "draft/prediction.h"
@@ -21,6 +20,7 @@
 #include "model/transformer.h"
 #include "tandem/engine.h"
 #include "tandem/tokenizer.h"
+#include "text/constraint/constraint_compiler.h"
 
 namespace tandem {
 

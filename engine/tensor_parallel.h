@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/ranks/rank_group.h"
+#include "model/ranks/shared_ranks.h"
 #include "model/transformer.h"
-#include "ranks/rank_group.h"
-#include "ranks/shared_ranks.h"
 #include "tandem/engine_options.h"
 
 namespace tandem {

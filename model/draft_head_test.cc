@@ -12,11 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
-#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/checkpoint/safetensors.h"
 #include "model/transformer.h"
 
 namespace tandem {

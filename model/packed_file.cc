@@ -29,7 +29,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
-#include "checkpoint/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 #include "model/packed_cache.h"
 
 namespace tandem {

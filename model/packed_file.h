@@ -23,8 +23,8 @@
 #include "absl/types/span.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
-#include "checkpoint/safetensors.h"
 #include "kernels/backend.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace tandem {
 

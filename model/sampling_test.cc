@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
-#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/checkpoint/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
 #include "tests/law_kit.h"

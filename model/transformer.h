@@ -13,15 +13,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/weights.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/weights.h"
 #include "model/host_logits.h"
 #include "model/language_model.h"
 #include "model/packed_file.h"
 #include "model/pass_message.h"
-#include "ranks/rank_group.h"
+#include "model/ranks/rank_group.h"
 
 namespace tandem {
 

@@ -7,8 +7,8 @@
 #include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "checkpoint/model_tensors.h"
 #include "kernels/blocks.h"
+#include "model/checkpoint/model_tensors.h"
 #include "model/transformer.h"
 #include "model/transformer_loader.h"
 

@@ -11,10 +11,10 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
-#include "checkpoint/model_families.h"
-#include "checkpoint/model_tensors.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
+#include "model/checkpoint/model_families.h"
+#include "model/checkpoint/model_tensors.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/net/secret_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/pass_message.h"
+#include "model/ranks/linked_testing.h"
+#include "model/ranks/shared_ranks.h"
 #include "model/transformer.h"
-#include "net/secret_testing.h"
-#include "ranks/linked_testing.h"
-#include "ranks/shared_ranks.h"
 
 namespace tandem {
 namespace {

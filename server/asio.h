@@ -1,13 +1,13 @@
 // Boost.Asio and Beast under short names. Only this file includes Beast, which needs <utility>
-// before Asio (net/asio.h).
+// before Asio (base/net/asio.h).
 #ifndef TANDEM_SERVER_ASIO_H_
 #define TANDEM_SERVER_ASIO_H_
 
 #include <utility>
 
+#include "base/net/asio.h"
 #include "boost/beast/core.hpp"
 #include "boost/beast/http.hpp"
-#include "net/asio.h"
 
 namespace tandem {
 

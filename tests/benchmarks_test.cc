@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/perplexity.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -14,9 +14,9 @@
 #include "model/sampling.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
+#include "tools/bench/perplexity.h"
 
 namespace tandem {
 namespace {

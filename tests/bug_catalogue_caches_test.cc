@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/round_world.h"
 
 namespace tandem {

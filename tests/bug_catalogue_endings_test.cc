@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/utf8.h"
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

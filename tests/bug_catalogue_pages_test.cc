@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/round_world.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "model/sampling.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

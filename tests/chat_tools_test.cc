@@ -5,15 +5,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "constraint/grammar_engine.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tandem/output_constraint.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
+#include "text/constraint/grammar_engine.h"
 #include "tools/conversation.h"
 
 namespace tandem {

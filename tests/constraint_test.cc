@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "constraint/grammar_engine.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/engine_testing.h"
+#include "text/constraint/grammar_engine.h"
 
 namespace tandem {
 namespace {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
 #include "tandem/engine.h"
-#include "tests/engine_testing.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 

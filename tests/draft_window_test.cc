@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "draft/make_drafter.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

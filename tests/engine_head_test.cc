@@ -12,13 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/log_testing.h"
 #include "base/string_view.h"
-#include "constraint/grammar_engine.h"
+#include "engine/engine_testing.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/head_folder.h"
 #include "tests/store_world.h"
+#include "text/constraint/grammar_engine.h"
 #include "tools/checkpoints/quantized_model.h"
 
 namespace tandem {

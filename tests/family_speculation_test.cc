@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/run_program.h"
 
 namespace tandem {

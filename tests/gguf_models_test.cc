@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -15,7 +16,6 @@
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
 #include "tandem/tokenizer.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/model_testing.h"
 

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/string_view.h"
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/split_mix.h"
+#include "engine/engine_testing.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
-#include "tests/engine_testing.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {

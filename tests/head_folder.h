@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/store_testing.h"
+#include "kvcache/store/store_testing.h"
 #include "tandem/types.h"
 
 namespace tandem {

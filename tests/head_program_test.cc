@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine_testing.h"
 #include "tests/head_folder.h"
 #include "tests/run_program.h"
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvstore/store_testing.h"
+#include "kvcache/store/store_testing.h"
 #include "nlohmann/json.hpp"
-#include "tests/engine_testing.h"
 #include "tests/run_program.h"
 
 namespace tandem {

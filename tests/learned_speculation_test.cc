@@ -5,9 +5,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "tandem/engine.h"
-#include "tests/engine_testing.h"
 #include "tests/folder_testing.h"
 
 namespace tandem {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/net/address.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "net/address.h"
-#include "tests/engine_testing.h"
 #include "tests/run_program.h"
 
 namespace tandem {

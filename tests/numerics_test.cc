@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

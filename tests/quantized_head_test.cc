@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/head_config.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/model_tensors.h"
-#include "checkpoint/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
+#include "model/checkpoint/head_config.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/model_tensors.h"
+#include "model/checkpoint/weights.h"
 #include "tools/checkpoints/quantized_model.h"
 
 namespace tandem {

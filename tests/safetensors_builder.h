@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "checkpoint/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace tandem {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "tandem/engine.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

@@ -19,10 +19,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
-#include "tests/engine_testing.h"
 #include "tests/head_folder.h"
 #include "tests/run_program.h"
 

@@ -11,10 +11,10 @@
 
 #include "base/check.h"
 #include "base/instant.h"
+#include "engine/engine_testing.h"
 #include "engine/judged_engine.h"
-#include "kvstore/lmdb_store.h"
-#include "kvstore/store_testing.h"
-#include "tests/engine_testing.h"
+#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/store_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
 #include "model/transformer.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

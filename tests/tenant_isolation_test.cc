@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/instant.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/engine.h"
-#include "tests/engine_testing.h"
 
 namespace tandem {
 namespace {

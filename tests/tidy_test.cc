@@ -29,6 +29,7 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckCudaIncludes,
                       CheckCudaHasTwins,
                       CheckCMakeChain,
+                      CheckFolderMaps,
                       CheckLayout,
                       CheckFileLength,
                       CheckIncludeGuards,
@@ -91,8 +92,9 @@ TEST(FolderChain, AllowsOwnFolderAndFoldersToTheLeft) {
       CheckFolderChain({{"model/a.cc", Include("model/a.h") + Include("kvcache/b.h") +
                                            Include("absl/status/status.h") + "#include <vector>\n"},
                         {"tools/main.cc", Include("engine/engine.h")},
-                        {"bench/a.cc", Include("tools/table.h")},
-                        {"chat/jinja/a.cc", Include("text/unicode.h")},
+                        {"tools/bench/a.cc", Include("tools/table.h")},
+                        {"text/chat/jinja/a.cc", Include("text/unicode.h")},
+                        {"model/a.cc", Include("model/ranks/b.h")},
                         {"tests/a_test.cc", Include("tools/x.h") + Include("tests/y.h")},
                         {"base/a_test.cc", Include("tests/matchers.h")},
                         {"examples/a.cc", "#include <tandem/engine.h>\n"}}),
@@ -104,11 +106,13 @@ TEST(FolderChain, SeesAnIncludeToTheRight) {
       CheckFolderChain({{"base/a.h", "\n" + Include("kernels/matrix.h")}}),
       ElementsAre(HasSubstr("base/a.h:2: includes kernels/matrix.h: base/ may use itself")));
   EXPECT_THAT(CheckFolderChain({{"engine/a_test.cc", Include("server/b.h")}}), SizeIs(1));
-  EXPECT_THAT(CheckFolderChain({{"json/a.cc", Include("text/b.h")},
-                                {"checkpoint/a.cc", Include("model/b.h")},
+  EXPECT_THAT(CheckFolderChain({{"base/json/a.cc", Include("text/b.h")},
+                                {"model/checkpoint/a.cc", Include("model/b.h")},
                                 {"engine/a.cc", Include("proof/b.h")},
-                                {"tools/a.cc", Include("bench/b.h")}}),
-              SizeIs(4));
+                                {"base/a.cc", Include("base/json/b.h")},
+                                {"kvcache/a.cc", Include("kvcache/store/b.h")},
+                                {"tools/a.cc", Include("tools/bench/b.h")}}),
+              SizeIs(6));
 }
 
 TEST(FolderChain, SeesUnknownFoldersAndPathsNotFromTheRoot) {
@@ -211,9 +215,36 @@ TEST(CMake, LinksToTheLeftOnly) {
                                 "tandem_folder(draft DEPENDS\n"
                                 "  tandem_verify)\n"}}),
               ElementsAre(HasSubstr("draft/CMakeLists.txt:2: links to verify/")));
+  EXPECT_THAT(CheckCMakeChain({{"kvcache/CMakeLists.txt",
+                                "tandem_folder(kvcache DEPENDS tandem_kvcache_store)\n"}}),
+              SizeIs(1));
   EXPECT_THAT(CheckCMakeChain({{"base/CMakeLists.txt",
                                 "target_link_libraries(tandem_base PRIVATE tandem::kernels)\n"}}),
               SizeIs(1));
+}
+
+TEST(FolderMaps, AreCompared) {
+  const Files files = ReadSourceTree(TANDEM_SOURCE_DIR).files;
+  ASSERT_THAT(CheckFolderMaps(files), IsEmpty());
+  const auto with = [&](const std::string& path, std::string_view from, std::string_view to) {
+    Files changed = files;
+    std::string& text = changed.at(path);
+    const size_t at = text.find(from);
+    if (at == std::string::npos) return Violations{"did not find " + std::string(from)};
+    text.replace(at, from.size(), to);
+    return CheckFolderMaps(changed);
+  };
+  EXPECT_THAT(with("CMakeLists.txt", "base/net kernels", "kernels base/net"),
+              ElementsAre(HasSubstr("CMakeLists.txt:1: tandem_chain")));
+  for (const std::string path : {"docs/design.md", "CONTRIBUTING.md"}) {
+    EXPECT_THAT(with(path, "base/net < kernels", "kernels < base/net"),
+                ElementsAre(HasSubstr(path + ":1: its chain")));
+  }
+  EXPECT_THAT(with("docs/design.md", "| `verify/` |", "| `judge/` |"),
+              ElementsAre(HasSubstr("docs/design.md:1: its rows")));
+  EXPECT_THAT(with("README.md", "| `verify/` |", "| `judge/` |"),
+              ElementsAre(HasSubstr("lacks verify/")));
+  EXPECT_THAT(with("README.md", "`store/`", "`shop/`"), ElementsAre(HasSubstr("lacks kvcache/")));
 }
 
 TEST(Layout, SeesTabsTrailingBlanksMissingNewlinesAndLongLines) {
@@ -335,6 +366,7 @@ TEST(RandomNumbers, ComeFromPhilox) {
                                       "D57\n"},
                                      {"model/a_test.cc", "std::mt19937 random(1);\n"},
                                      {"kernels/kernel_testing.h", "std::mt19937 random(1);\n"},
+                                     {"engine/engine_testing.cc", "std::mt19937 random(1);\n"},
                                      {"engine/new_session.cc", "std::random_device d;\n"},
                                      {"model/a.cc", "float random = Operand(1);\n"}}),
       IsEmpty());

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/mapped_file.h"
-#include "checkpoint/safetensors.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/checkpoint/safetensors.h"
 #include "tandem/tokenizer.h"
-#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

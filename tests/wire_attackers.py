@@ -195,7 +195,7 @@ class Listener:
 
 def records(connection, num_encrypted=1):
     """Yields the records that arrive: those of the handshake, which ends with the last of `num_encrypted` records of TLS's type 23, then those of
-    net/sealed_stream.h."""
+    base/net/sealed_stream.h."""
     stream = connection.makefile("rb")
     while len(head := stream.read(5 if num_encrypted else 20)) == (5 if num_encrypted else 20):
         size = int.from_bytes(head[3:], "big") if num_encrypted else int.from_bytes(head[:4], "little")

@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "json/json_text.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

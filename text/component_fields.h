@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "json/json_fields.h"
+#include "base/json/json_fields.h"
 #include "text/added_tokens.h"
 #include "text/regex.h"
 

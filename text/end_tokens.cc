@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "checkpoint/end_names.h"
+#include "model/checkpoint/end_names.h"
 
 namespace tandem {
 

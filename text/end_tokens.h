@@ -1,11 +1,11 @@
 // The tokens that end a generation: those that the model states, and those that its vocabulary has
-// under certain names (checkpoint/end_names.h).
+// under certain names (model/checkpoint/end_names.h).
 #ifndef TANDEM_TEXT_END_TOKENS_H_
 #define TANDEM_TEXT_END_TOKENS_H_
 
 #include <vector>
 
-#include "checkpoint/model_config.h"
+#include "model/checkpoint/model_config.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 

@@ -14,10 +14,10 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "checkpoint/gguf_keys.h"
-#include "json/json_text.h"
+#include "model/checkpoint/gguf_keys.h"
 #include "text/bpe_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "checkpoint/gguf.h"
+#include "model/checkpoint/gguf.h"
 #include "nlohmann/json.hpp"
 #include "tandem/tokenizer.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "json/json_fields.h"
+#include "base/json/json_fields.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "json/json_fields.h"
+#include "base/json/json_fields.h"
 #include "tandem/types.h"
 
 namespace tandem {

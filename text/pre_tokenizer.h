@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "json/json_fields.h"
+#include "base/json/json_fields.h"
 
 namespace tandem {
 

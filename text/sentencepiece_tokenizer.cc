@@ -14,10 +14,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/json/json_fields.h"
+#include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "json/json_fields.h"
-#include "json/json_text.h"
 #include "text/component_fields.h"
 
 namespace tandem {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "kvstore/page_store.h"
+#include "kvcache/store/page_store.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/kv_store_listing.h"

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kvstore/lmdb_store.h"
+#include "kvcache/store/lmdb_store.h"
 #include "nlohmann/json.hpp"
 #include "tools/table.h"
 

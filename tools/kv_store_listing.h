@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kvstore/page_store.h"
+#include "kvcache/store/page_store.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace tandem {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/instant.h"
-#include "engine/engine_testing.h"
+#include "engine/stub_engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

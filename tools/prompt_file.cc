@@ -5,8 +5,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/json/json_text.h"
 #include "base/status_macros.h"
-#include "json/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {

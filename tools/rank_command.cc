@@ -3,7 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "engine/tensor_parallel.h"
-#include "ranks/rank_group.h"
+#include "model/ranks/rank_group.h"
 #include "tools/command.h"
 
 namespace tandem {

@@ -10,12 +10,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/json/json_text.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "chat/tool_tags.h"
-#include "constraint/constraint_source.h"
-#include "json/json_text.h"
 #include "tandem/field_error.h"
+#include "text/chat/tool_tags.h"
+#include "text/constraint/constraint_source.h"
 
 namespace tandem {
 namespace {

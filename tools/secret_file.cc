@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/net/secret.h"
 #include "base/status_macros.h"
-#include "net/secret.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -6,7 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "json/json_writer.h"
+#include "base/json/json_writer.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 

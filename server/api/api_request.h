@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "json/request_fields.h"
+#include "base/json/request_fields.h"
 #include "server/api/served_model.h"
 #include "tandem/answer_reader.h"
 #include "tandem/json_value.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "json/request_fields.h"
+#include "base/json/request_fields.h"
 #include "server/api/served_model.h"
 #include "tandem/chat_input.h"
 #include "tandem/request.h"

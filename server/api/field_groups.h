@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "json/request_fields.h"
+#include "base/json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
 #include "tandem/chat_input.h"

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "json/json_text.h"
+#include "base/json/json_text.h"
 #include "server/api/field_groups.h"
 #include "tandem/json_value.h"
 

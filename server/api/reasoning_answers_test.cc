@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/answer_writer.h"
 #include "server/server_testing.h"
+#include "text/constraint/grammar_engine.h"
 
 namespace tandem {
 namespace {

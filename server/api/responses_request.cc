@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/json/json_text.h"
+#include "base/json/request_fields.h"
 #include "base/status_macros.h"
-#include "json/json_text.h"
-#include "json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/chat_fields.h"
 #include "server/api/field_groups.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/json/json_writer.h"
 #include "base/string_view.h"
-#include "json/json_writer.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
 #include "tandem/answer_reader.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "json/json_text.h"
+#include "base/json/json_text.h"
 #include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"

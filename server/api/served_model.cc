@@ -4,8 +4,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/json/json_text.h"
 #include "base/string_view.h"
-#include "json/json_text.h"
 #include "server/api/api_error.h"
 #include "server/api/token_endpoints.h"
 #include "tandem/drafter_kind.h"

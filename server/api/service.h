@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "json/request_fields.h"
+#include "base/json/request_fields.h"
 #include "server/api/admission.h"
 #include "server/api/served_request.h"
 #include "server/api/site_rules.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "json/request_fields.h"
+#include "base/json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
 #include "tandem/chat_template.h"

@@ -6,11 +6,11 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "chat/tool_tags.h"
-#include "json/json_text.h"
+#include "base/json/json_text.h"
 #include "server/api/field_groups.h"
 #include "tandem/field_error.h"
 #include "tandem/tool_calls.h"
+#include "text/chat/tool_tags.h"
 
 namespace tandem {
 namespace {

@@ -3,11 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/field_groups.h"
 #include "server/server_testing.h"
+#include "text/constraint/grammar_engine.h"
 
 namespace tandem {
 namespace {

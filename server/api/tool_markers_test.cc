@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "chat/tool_tags.h"
-#include "constraint/constraint_compiler.h"
-#include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
 #include "tandem/detokenizer.h"
 #include "tandem/field_error.h"
+#include "text/chat/tool_tags.h"
+#include "text/constraint/constraint_compiler.h"
+#include "text/constraint/grammar_engine.h"
 
 namespace tandem {
 namespace {

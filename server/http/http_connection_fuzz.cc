@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
-#include "engine/engine_testing.h"
+#include "engine/stub_engine_testing.h"
 #include "server/api/service.h"
 #include "server/asio.h"
 #include "server/http/connection.h"

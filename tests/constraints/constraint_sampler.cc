@@ -12,9 +12,9 @@
 
 #include "absl/strings/strip.h"
 #include "base/instant.h"
-#include "constraint/constraint_compiler.h"
 #include "nlohmann/json.hpp"
 #include "tandem/tokenizer.h"
+#include "text/constraint/constraint_compiler.h"
 
 namespace tandem {
 namespace {

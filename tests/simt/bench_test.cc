@@ -4,9 +4,9 @@
 #include <limits>
 #include <memory>
 
-#include "bench/operation_table.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "tools/bench/operation_table.h"
 #include "tools/checkpoints/random_model.h"
 
 namespace tandem {

@@ -13,7 +13,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/log_testing.h"
-#include "bench/operation_table.h"
 #include "gmock/gmock.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_graph_cache.h"
@@ -24,6 +23,7 @@
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
 #include "tests/simt/launches.h"
+#include "tools/bench/operation_table.h"
 #include "tools/checkpoints/random_model.h"
 #include "tools/command.h"
 

@@ -16,8 +16,8 @@
 #include "base/check.h"
 #include "base/environment.h"
 #include "kernels/backend.h"
-#include "ranks/rank_group.h"
-#include "ranks/shared_ranks.h"
+#include "model/ranks/rank_group.h"
+#include "model/ranks/shared_ranks.h"
 #include "tests/simt/nccl_stand_in.h"
 
 namespace tandem::simt {

@@ -7,10 +7,27 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 21> kChain = {
-    "base",     "json",   "net",        "kernels", "kvcache",    "kvstore", "kvtransfer",
-    "kvevents", "ranks",  "checkpoint", "text",    "constraint", "chat",    "model",
-    "draft",    "verify", "engine",     "proof",   "server",     "tools",   "bench"};
+constexpr std::array<std::string_view, 21> kChain = {"base",
+                                                     "base/json",
+                                                     "base/net",
+                                                     "kernels",
+                                                     "kvcache",
+                                                     "kvcache/store",
+                                                     "kvcache/transfer",
+                                                     "kvcache/events",
+                                                     "model/checkpoint",
+                                                     "model/ranks",
+                                                     "model",
+                                                     "text",
+                                                     "text/constraint",
+                                                     "text/chat",
+                                                     "draft",
+                                                     "verify",
+                                                     "engine",
+                                                     "proof",
+                                                     "server",
+                                                     "tools",
+                                                     "tools/bench"};
 
 // Folders outside the chain, which can use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};
@@ -23,21 +40,21 @@ struct PublicHeader {
 constexpr PublicHeader kPublicHeaders[] = {{"types.h", "base"},
                                            {"field_error.h", "base"},
                                            {"parameter.h", "base"},
-                                           {"json_value.h", "json"},
+                                           {"json_value.h", "base/json"},
                                            {"tokenizer.h", "text"},
                                            {"detokenizer.h", "text"},
-                                           {"token_constraint.h", "constraint"},
-                                           {"output_constraint.h", "constraint"},
-                                           {"answer_delta.h", "chat"},
-                                           {"answer_reader.h", "chat"},
-                                           {"chat_answer.h", "chat"},
-                                           {"chat_input.h", "chat"},
-                                           {"chat_template.h", "chat"},
-                                           {"generic_tools.h", "chat"},
-                                           {"json_types.h", "chat"},
-                                           {"reasoning.h", "chat"},
-                                           {"tool_calls.h", "chat"},
-                                           {"tool_format.h", "chat"},
+                                           {"token_constraint.h", "model"},
+                                           {"output_constraint.h", "text/constraint"},
+                                           {"answer_delta.h", "text/chat"},
+                                           {"answer_reader.h", "text/chat"},
+                                           {"chat_answer.h", "text/chat"},
+                                           {"chat_input.h", "text/chat"},
+                                           {"chat_template.h", "text/chat"},
+                                           {"generic_tools.h", "text/chat"},
+                                           {"json_types.h", "text/chat"},
+                                           {"reasoning.h", "text/chat"},
+                                           {"tool_calls.h", "text/chat"},
+                                           {"tool_format.h", "text/chat"},
                                            {"logprobs.h", "model"},
                                            {"sampling_params.h", "model"},
                                            {"draft_tokens.h", "draft"},
@@ -52,7 +69,7 @@ constexpr PublicHeader kPublicHeaders[] = {{"types.h", "base"},
                                            {"model_places.h", "engine"},
                                            {"owned_piece.h", "engine"},
                                            {"request.h", "engine"},
-                                           {"kv_transfer.h", "kvtransfer"},
+                                           {"kv_transfer.h", "kvcache/transfer"},
                                            {"lossless_proof.h", "proof"}};
 
 constexpr std::string_view kPublicFolder = "include/tandem/";
@@ -81,8 +98,9 @@ int PlaceInChain(std::string_view folder) {
   return at == kChain.end() ? -1 : static_cast<int>(at - kChain.begin());
 }
 
-// Returns a file's folder in the chain. For a public header, given as "tandem/x.h" or by its path,
-// this is the folder in kPublicHeaders.
+// Returns a file's folder in the chain: the longest one that its path starts with, else the top
+// folder. For a public header, given as "tandem/x.h" or by its path, this is the folder in
+// kPublicHeaders.
 std::string_view FolderInChain(std::string_view path) {
   std::string_view name = path;
   if (name.starts_with(kPublicFolder)) {
@@ -90,7 +108,11 @@ std::string_view FolderInChain(std::string_view path) {
   } else if (TopFolder(path) == "tandem") {
     name.remove_prefix(std::string_view("tandem/").size());
   } else {
-    return TopFolder(path);
+    std::string_view folder = path.substr(0, path.rfind('/'));
+    while (PlaceInChain(folder) < 0 && folder.find('/') != std::string_view::npos) {
+      folder = folder.substr(0, folder.rfind('/'));
+    }
+    return PlaceInChain(folder) < 0 ? TopFolder(path) : folder;
   }
   for (const PublicHeader& header : kPublicHeaders) {
     if (header.name == name) return header.folder;
@@ -224,17 +246,94 @@ Violations CheckCudaHasTwins(const Files& files) {
 Violations CheckCMakeChain(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
-    const int own = PlaceInChain(TopFolder(path));
+    const int own = PlaceInChain(FolderInChain(path));
     if (own < 0 || !path.ends_with("CMakeLists.txt")) continue;
     const std::vector<std::string_view> lines = Lines(text);
     for (size_t i = 0; i < lines.size(); ++i) {
       const std::string_view code = lines[i].substr(0, lines[i].find('#'));
       for (size_t right = own + 1; right < kChain.size(); ++right) {
-        const std::string name(kChain[right]);
+        std::string name(kChain[right]);
+        std::replace(name.begin(), name.end(), '/', '_');
         if (!HasWord(code, "tandem_" + name) && !HasWord(code, "tandem::" + name)) continue;
-        violations.push_back(At(path, i + 1, "links to " + name + "/, which is to the right"));
+        violations.push_back(
+            At(path, i + 1, "links to " + std::string(kChain[right]) + "/, which is to the right"));
       }
     }
+  }
+  return violations;
+}
+
+namespace {
+
+// Returns the words of `text` that `separators` part.
+std::vector<std::string> Words(std::string_view text, std::string_view separators) {
+  std::vector<std::string> words;
+  for (size_t at = 0; (at = text.find_first_not_of(separators, at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+// Returns the part of `text` from `begin`, which is left out, to `end`; empty if there is none.
+std::string_view Between(std::string_view text, std::string_view begin, std::string_view end) {
+  const size_t at = text.find(begin);
+  if (at == std::string_view::npos) return "";
+  text.remove_prefix(at + begin.size());
+  return text.substr(0, text.find(end));
+}
+
+// Returns the folders that have a row "| `folder/` |", in their order, with their rows.
+std::vector<std::pair<std::string, std::string_view>> FolderRows(std::string_view text) {
+  std::vector<std::pair<std::string, std::string_view>> rows;
+  for (const std::string_view line : Lines(text)) {
+    const std::string_view folder = Between(line, "| `", "/` |");
+    if (line.starts_with("| `") && Contains(kChain, folder)) rows.emplace_back(folder, line);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Violations CheckFolderMaps(const Files& files) {
+  const std::vector<std::string> chain(kChain.begin(), kChain.end());
+  Violations violations;
+  const auto text_of = [&](const std::string& path) -> std::string_view {
+    const auto at = files.find(path);
+    return at == files.end() ? "" : std::string_view(at->second);
+  };
+  if (Words(Between(text_of("CMakeLists.txt"), "set(tandem_chain", ")"), " \n") != chain) {
+    violations.push_back(At("CMakeLists.txt", 1, "tandem_chain differs from the chain of folders"));
+  }
+  for (const std::string path : {"docs/design.md", "CONTRIBUTING.md"}) {
+    if (Words(Between(text_of(path), "```\nbase <", "```"), " <\n") !=
+        std::vector<std::string>(chain.begin() + 1, chain.end())) {
+      violations.push_back(At(path, 1, "its chain differs from the chain of folders"));
+    }
+  }
+  std::vector<std::string> described;
+  for (const auto& [folder, row] : FolderRows(text_of("docs/design.md")))
+    described.push_back(folder);
+  if (described != chain) {
+    violations.push_back(At("docs/design.md", 1, "its rows differ from the chain of folders"));
+  }
+  const auto rooms = FolderRows(text_of("README.md"));
+  size_t room = 0;
+  for (const std::string_view folder : kChain) {
+    if (folder.find('/') != std::string_view::npos) continue;
+    bool is_complete = room < rooms.size() && rooms[room].first == folder;
+    for (const std::string_view other : kChain) {
+      if (!is_complete || TopFolder(other) != folder) continue;
+      const std::string part = "`" + std::string(other.substr(folder.size() + 1)) + "/`";
+      is_complete = rooms[room].second.find(part) != std::string_view::npos;
+    }
+    if (!is_complete) {
+      violations.push_back(
+          At("README.md", 1, "its map lacks " + std::string(folder) + "/ or a part of it"));
+      break;
+    }
+    ++room;
   }
   return violations;
 }

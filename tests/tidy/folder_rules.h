@@ -28,6 +28,11 @@ Violations CheckCudaHasTwins(const Files& files);
 // A folder's CMakeLists.txt names libraries of folders to the left only.
 Violations CheckCMakeChain(const Files& files);
 
+// CMakeLists.txt, CONTRIBUTING.md and docs/design.md state the chain of folders that these rules
+// know, the table of docs/design.md has a row for each folder, and README.md's map a row for each
+// top folder that names its parts.
+Violations CheckFolderMaps(const Files& files);
+
 }  // namespace tandem::tidy
 
 #endif  // TANDEM_TESTS_TIDY_FOLDER_RULES_H_

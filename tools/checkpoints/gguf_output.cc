@@ -11,9 +11,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/gguf.h"
-#include "checkpoint/gguf_config.h"
 #include "kernels/blocks.h"
+#include "model/checkpoint/gguf.h"
+#include "model/checkpoint/gguf_config.h"
 
 namespace tandem {
 namespace {

@@ -1,5 +1,5 @@
-// Writes GGUF files (checkpoint/gguf.h describes the layout): the header, and the keys for a model
-// and its tokenizer.
+// Writes GGUF files (model/checkpoint/gguf.h describes the layout): the header, and the keys for a
+// model and its tokenizer.
 #ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 #define TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 
@@ -12,10 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "checkpoint/gguf.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/model_families.h"
 #include "kernels/matrix.h"
+#include "model/checkpoint/gguf.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/model_families.h"
 
 namespace tandem {
 

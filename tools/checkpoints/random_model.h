@@ -13,10 +13,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/thread_pool.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/model_tensors.h"
-#include "checkpoint/weights.h"
 #include "kernels/matrix.h"
+#include "model/checkpoint/model_config.h"
+#include "model/checkpoint/model_tensors.h"
+#include "model/checkpoint/weights.h"
 
 namespace tandem {
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the files of this folder with torch.save (torch 2.15.0): state dicts that
-checkpoint/torch_file.cc reads, and files that it refuses."""
+model/checkpoint/torch_file.cc reads, and files that it refuses."""
 import collections
 import os
 import pathlib

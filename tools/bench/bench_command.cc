@@ -1,0 +1,167 @@
+// tandem bench: the benchmarks, whose results are printed as tables or JSON.
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/process_limits.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "tools/bench/bench_commands.h"
+#include "tools/table.h"
+
+namespace tandem {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Makes `option` a list: one word with commas.
+CLI::Option* AsList(CLI::Option* option) {
+  return option->delimiter(',')->allow_extra_args(false)->type_name("LIST");
+}
+
+}  // namespace
+
+CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
+                        const std::string& text, int least, int most) {
+  const std::string help = absl::StrCat(text, " [", absl::StrJoin(*numbers, ","), "]");
+  return AsList(app->add_option(name, *numbers, help))->check(CLI::Range(least, most));
+}
+
+CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
+                      const std::string& text, const std::vector<std::string>& allowed) {
+  return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed));
+}
+
+int ThreadsOf(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : NumUsableCores();
+}
+
+absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason) {
+  if (!flags.options.draft.empty() || flags.options.drafter != DrafterKind::kAuto) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--draft, --drafter: must not be given: ", View(reason)));
+  }
+  flags.options.drafter = DrafterKind::kNone;
+  ASSIGN_OR_RETURN(EngineOptions options, flags.ToOptions());
+  options.max_batch = 1;
+  options.draft.clear();
+  return options;
+}
+
+Json NumberOrNull(std::optional<double> number) {
+  return number.has_value() ? Json(*number) : Json(nullptr);
+}
+
+Json MachineJson(int num_threads, const std::string& device) {
+  return {{"cpu", CpuName()}, {"threads", num_threads}, {"device", device}};
+}
+
+Json LimitedJson(const Demand& demand, const LimitedTime& time) {
+  return {{"ms", time.ms},
+          {"bytes", demand.bytes},
+          {"bytes_per_second", demand.bytes / (time.ms * 1e-3)},
+          {"flops", demand.flops / (time.ms * 1e-3)},
+          {"of_limit", time.of_limit},
+          {"bound", time.bound}};
+}
+
+Json With(Json fields, const Json& more) {
+  fields.update(more);
+  return fields;
+}
+
+namespace {
+
+std::string CellOf(const Json& row, const Column& column) {
+  const auto found = row.find(column.field);
+  if (found == row.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_array()) {
+    return absl::StrJoin(
+        *found, "x", [](std::string* out, const Json& each) { absl::StrAppend(out, each.dump()); });
+  }
+  if (column.format == nullptr) return found->dump();
+  const double value = found->is_null() ? NAN : found->get<double>() * column.scale;
+  if (!std::isfinite(value)) return "-";
+  char text[32];
+  std::snprintf(text, sizeof(text), column.format, value);
+  return text;
+}
+
+}  // namespace
+
+std::string TableOf(const std::vector<Json>& rows, absl::Span<const Column> columns) {
+  std::vector<Column> shown;
+  absl::c_copy_if(columns, std::back_inserter(shown), [&](const Column& column) {
+    return absl::c_any_of(rows, [&](const Json& row) { return row.contains(column.field); });
+  });
+  const auto cells_of = [&](auto cell_of) {
+    std::vector<std::string> cells;
+    for (const Column& column : shown) cells.push_back(cell_of(column));
+    return cells;
+  };
+  Table table(cells_of([](const Column& column) { return column.heading; }));
+  for (const Json& row : rows) {
+    table.AddRow(cells_of([&](const Column& column) { return CellOf(row, column); }));
+  }
+  return table.ToText();
+}
+
+std::string TimesTable(const std::vector<Json>& rows) {
+  constexpr Column kColumns[] = {{"model", "model"},
+                                 {"op", "op"},
+                                 {"pass", "what"},
+                                 {"part", "part"},
+                                 {"dtype", "dtype"},
+                                 {"prompt", "prompt_tokens"},
+                                 {"position", "position"},
+                                 {"rows", "rows"},
+                                 {"batch", "batch"},
+                                 {"context", "context"},
+                                 {"shape", "shape"},
+                                 {"ms", "ms", "%.4f"},
+                                 {"device ms", "device_ms", "%.4f"},
+                                 {"tok/s", "tokens_per_second", "%.1f"},
+                                 {"of one row", "of_one_row", "%.3f"},
+                                 {"flop/byte", "intensity", "%.2f"},
+                                 {"GB/s", "bytes_per_second", "%.1f", 1e-9},
+                                 {"of bandwidth", "of_read", "%.3f"},
+                                 {"TFLOP/s", "flops_per_second", "%.2f", 1e-12},
+                                 {"Gflop/s", "flops", "%.1f", 1e-9},
+                                 {"of limit", "of_limit", "%.3f"},
+                                 {"bound by", "bound"},
+                                 {"cuBLAS ms", "reference_ms", "%.4f"},
+                                 {"cuBLAS TFLOP/s", "reference_flops_per_second", "%.1f", 1e-12}};
+  return TableOf(rows, kColumns);
+}
+
+Command AddBenchCommand(CLI::App* program) {
+  CLI::App* app = program->add_subcommand("bench", "Measure the decoding speed of this machine");
+  const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
+                                           AddBenchDevice(app), AddBenchPhases(app),
+                                           AddBenchPerplexity(app)};
+  const auto chosen = [benchmarks]() -> const Command* {
+    const auto it = absl::c_find_if(benchmarks, [](const Command& c) { return c.app->parsed(); });
+    return it == benchmarks.end() ? nullptr : &*it;
+  };
+  return {.app = app,
+          .check = [app, chosen, benchmarks]() -> absl::Status {
+            if (const Command* benchmark = chosen()) return benchmark->check();
+            std::fputs(app->help("tandem").c_str(), stderr);
+            return absl::InvalidArgumentError(absl::StrCat(
+                "bench: needs a benchmark: ",
+                absl::StrJoin(benchmarks, ", ", [](std::string* out, const Command& benchmark) {
+                  out->append(benchmark.app->get_name());
+                })));
+          },
+          .run = [chosen] { return chosen()->run(); }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,68 @@
+// The benchmarks of `tandem bench`, and helpers for their options and reports.
+#ifndef TANDEM_TOOLS_BENCH_BENCH_COMMANDS_H_
+#define TANDEM_TOOLS_BENCH_BENCH_COMMANDS_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "nlohmann/json.hpp"
+#include "tandem/engine.h"
+#include "tools/bench/machine_limits.h"
+#include "tools/command.h"
+#include "tools/engine_options.h"
+#include "tools/standard_streams.h"
+
+namespace CLI {
+class Option;
+}
+
+namespace tandem {
+
+// Each adds its benchmark to `bench`.
+Command AddBenchSpeculation(CLI::App* bench);
+Command AddBenchKernels(CLI::App* bench);
+Command AddBenchDevice(CLI::App* bench);
+Command AddBenchPhases(CLI::App* bench);
+Command AddBenchPerplexity(CLI::App* bench);
+
+// Add options whose values are lists, and whose defaults are the variables' values. For numbers the
+// help has the default after `text`; for names it does not.
+CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
+                        const std::string& text, int least, int most);
+CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
+                      const std::string& text, const std::vector<std::string>& allowed);
+// Returns the number of threads of an engine.
+int ThreadsOf(const EngineOptions& options);
+// Returns the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT,
+// with `reason`, if the flags name a draft or a drafter.
+absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason);
+
+// ---- Reports: each row is JSON first, and tables show some of its fields ----
+
+nlohmann::ordered_json NumberOrNull(std::optional<double> number);
+nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
+// The time that `demand` took, compared with the limits.
+nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
+// Returns `fields` with the fields of `more` added.
+nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
+
+struct Column {
+  const char* heading;
+  const char* field;
+  const char* format = nullptr;  // printf format of numbers; null for integers
+  double scale = 1.0;            // factor of numbers
+};
+// Formats rows as a table, without columns that are in no row. Numbers that are null or not finite
+// become "-", lists "1x2".
+std::string TableOf(const std::vector<nlohmann::ordered_json>& rows,
+                    absl::Span<const Column> columns);
+// The same with the columns of operations and phases.
+std::string TimesTable(const std::vector<nlohmann::ordered_json>& rows);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_BENCH_BENCH_COMMANDS_H_
