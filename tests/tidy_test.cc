@@ -366,6 +366,7 @@ TEST(RandomNumbers, ComeFromPhilox) {
                                       "D57\n"},
                                      {"model/a_test.cc", "std::mt19937 random(1);\n"},
                                      {"kernels/kernel_testing.h", "std::mt19937 random(1);\n"},
+                                     {"engine/engine_testing.cc", "std::mt19937 random(1);\n"},
                                      {"engine/new_session.cc", "std::random_device d;\n"},
                                      {"model/a.cc", "float random = Operand(1);\n"}}),
       IsEmpty());

@@ -90,7 +90,8 @@ bool IsCpp(std::string_view path) {
 }
 bool IsTest(std::string_view path) {
   return path.ends_with("_test.cc") || path.ends_with("_benchmark.cc") ||
-         path.ends_with("_fuzz.cc") || path.ends_with("_testing.h") || path.starts_with("tests/") ||
+         path.ends_with("_fuzz.cc") || path.ends_with("_testing.h") ||
+         path.ends_with("_testing.cc") || path.starts_with("tests/") ||
          path.starts_with("benchmarks/");
 }
 

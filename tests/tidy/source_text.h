@@ -29,7 +29,8 @@ SourceTree ReadSourceTree(const std::filesystem::path& root);
 bool IsHeader(std::string_view path);  // .h .cuh
 bool IsCuda(std::string_view path);    // .cu .cuh
 bool IsCpp(std::string_view path);     // .h .cc .cu .cuh
-// *_test.cc, *_benchmark.cc, *_fuzz.cc, *_testing.h, and all of tests/ and benchmarks/.
+// *_test.cc, *_benchmark.cc, *_fuzz.cc, *_testing.h, *_testing.cc, and all of tests/ and
+// benchmarks/.
 bool IsTest(std::string_view path);
 
 // Returns "kernels" for "kernels/cpu/x.cc", and an empty string for a file at the root.
