@@ -33,7 +33,8 @@ class PromptFetch {
   int num_inserted_ = 0;
 };
 
-// What one session fetches, and hands over to other workers. PromptStore uses it.
+// The pages that a session fetches, and those that it hands over to other workers. PromptStore
+// uses it.
 struct PageFetch {
   std::shared_ptr<SessionTransfer> transfer{};  // null unless its prompt's pages are transferred
   std::shared_ptr<PromptFetch> pages{};         // being fetched; null if none

@@ -110,7 +110,7 @@ struct Session {
   absl::Duration constraint_debt;  // see ShareConstraintTime
   bool sits_out = false;           // until its constraint's debt is paid
   int published_pages = 0;         // pages of the target's cache published so far
-  DeliveryCursor delivered;        // what is in the channel already
+  DeliveryCursor delivered;        // the output already put into the channel
   int num_ranked = 0;              // tokens that the draft's head has learned from
 
   int length() const { return static_cast<int>(tokens.size()); }
