@@ -24,7 +24,7 @@ namespace {
 
 // Up to `free_rows` rows cost the target one unit of time; more rows cost proportionally more. A
 // draft step costs `step` units, and a draft token is kept with probability `alpha`.
-struct Machine {
+struct Costs {
   double free_rows = 8.0;
   double step = 0.1;
   double alpha = 0.7;
@@ -39,7 +39,7 @@ struct Goodput {
 };
 
 // Runs rounds of a batch whose draft lengths the policy chooses.
-Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int num_rounds,
+Goodput Decode(const Costs& machine, SpeculationPolicy* policy, int batch, int num_rounds,
                std::mt19937_64& random) {
   const std::vector<DraftOption> options = {
       {.source = DraftSource::kModel, .evidence = 0, .max_tokens = 32, .num_unread = 1}};
@@ -94,7 +94,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
 TEST(KnownFaults, DraftsStopUnderLoadAndReturn) {
   std::mt19937_64 random(1);
   const FakeClock clock;  // stands still
-  const Machine machine;
+  const Costs machine;
   SpeculationPolicy policy;
   for (const int batch : {1, 2, 4, 8, 16, 32, 16, 8, 4, 2, 1}) {
     SCOPED_TRACE(absl::StrCat("batch ", batch));
