@@ -27,7 +27,7 @@ grep -q 'num_accepted_chars < 512' "$matcher"
 # The second: each loop counts itself, so that a budget can end long work (text/constraint/work_budget.h).
 here=$(dirname "${BASH_SOURCE[0]}")/xgrammar
 find "$work/cpp" -maxdepth 1 \( -name '*.cc' -o -name '*.h' \) -exec python3 -I "$here/count_loops.py" {} +
-cp "$here/../../constraint/count_loops.h" "$work/include/"
+cp "$here/../../text/constraint/count_loops.h" "$work/include/"
 cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
   -DSOURCE="$work" "${launcher[@]}"
 cmake --build "$work/build"
