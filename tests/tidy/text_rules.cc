@@ -96,10 +96,9 @@ size_t Columns(std::string_view utf8) {
 }
 
 bool IsLibrary(std::string_view path) {
-  static constexpr std::array<std::string_view, 17> kLibraries = {
-      "base",  "json",       "kernels", "kvcache",    "kvstore", "kvevents",
-      "ranks", "checkpoint", "text",    "constraint", "chat",    "model",
-      "draft", "verify",     "engine",  "proof",      "server"};
+  static constexpr std::array<std::string_view, 10> kLibraries = {
+      "base",  "kernels", "kvcache", "model", "text",
+      "draft", "verify",  "engine",  "proof", "server"};
   return std::find(kLibraries.begin(), kLibraries.end(), TopFolder(path)) != kLibraries.end() &&
          IsCpp(path) && !IsTest(path);
 }
