@@ -10,10 +10,15 @@
 
 namespace tandem {
 
-// Returns the error with "name: " in front of its message; OK as it is.
+// Returns the error with "name: " in front of its message; a value or OK as it is.
 inline absl::Status Named(absl::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+}
+template <typename Value>
+absl::StatusOr<Value> Named(absl::string_view name, absl::StatusOr<Value> value) {
+  if (value.ok()) return value;
+  return Named(name, value.status());
 }
 
 }  // namespace tandem

@@ -92,8 +92,9 @@ auto Wait(absl::Mutex* mutex, Class* object, Arguments... arguments) {
       let_go, [=] { __tsan_mutex_post_lock(mutex, kWrite, 0); }, object, arguments...);
 }
 
-// Announce and call functions that synchronize one thread with another through `object`: Announce
-// in the thread that notifies, Await in the thread that waits.
+// Each calls a function through which one thread waits for another, and tells the sanitizer so:
+// Announce in the thread that notifies, Await in the thread that waits. `object` identifies the
+// two.
 template <auto kFunction, typename Class>
 auto Announce(Class* object) {
   return Call<kFunction>([=] { __tsan_release(object); }, Nothing, object);

@@ -81,7 +81,7 @@ def main():
     rows = []
     for drafter in DRAFTERS:
         speeds = [run["tokens"] / run["seconds"] for run in runs[drafter]]
-        ratios = [speed * of_plain["seconds"] / of_plain["tokens"] for speed, of_plain in zip(speeds, runs["none"])]
+        ratios = [speed / (plain["tokens"] / plain["seconds"]) for speed, plain in zip(speeds, runs["none"])]
         proposed, accepted, tokens, rounds = (sum(run[name] for run in runs[drafter])
                                               for name in ("proposed", "accepted", "tokens", "rounds"))
         rows.append({"drafter": drafter, "acceptance": accepted / proposed if proposed else None,

@@ -271,13 +271,13 @@ absl::StatusOr<DraftForm> FormOfDraft(const EngineOptions& options) {
   if (IsSelfDraft(options.draft)) return DraftForm::kModel;
   ASSIGN_OR_RETURN(const ModelConfig config,
                    ReadModelConfig(options.draft, options.allow_unknown_config));
-  return config.state_input == StateInput::kNone ? DraftForm::kModel : DraftForm::kHead;
+  return config.is_draft_head() ? DraftForm::kHead : DraftForm::kModel;
 }
 
 // Rejects a draft head in place of the target, before files are missing that a head never has.
 absl::Status CheckIsNoHead(const EngineOptions& options) {
   const auto config = ReadModelConfig(options.target, options.allow_unknown_config);
-  if (!config.ok() || config->state_input == StateInput::kNone) return absl::OkStatus();
+  if (!config.ok() || !config->is_draft_head()) return absl::OkStatus();
   return FieldError("target", absl::StrCat("found ", options.target,
                                            ", a draft head, allowed: a model; a head is a draft"));
 }

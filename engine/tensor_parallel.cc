@@ -152,8 +152,7 @@ class Follower {
         // answers.
         group_.Receive().IgnoreError();
         if (own_ != nullptr) return status;  // an error of this process's own command line
-        return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
-                                                        ": ", status.message()));
+        return Named(absl::StrCat("tensor_parallel: rank ", group_.rank()), status);
       }
       ASSIGN_OR_RETURN(const PassMessage pass, PassMessage::Decode(message));
       const auto model = std::find_if(models_.begin(), models_.end(), [&](const Model& candidate) {

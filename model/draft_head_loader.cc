@@ -59,7 +59,7 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
                                             const Transformer::LoadOptions& options,
                                             ModelConfig* config) {
   ModelConfig& c = *config;
-  if (c.state_input == StateInput::kNone) {
+  if (!c.is_draft_head()) {
     if (options.target == nullptr) return absl::OkStatus();
     return NotAllowed(path, absl::StrCat("a ", c.family, " model"), "a draft head");
   }
@@ -67,7 +67,7 @@ absl::Status TransformerLoader::FitToTarget(const std::string& path,
     return NotAllowed(path, "a draft head", "a model that reads only tokens");
   }
   const ModelConfig& target = options.target->config();
-  TANDEM_CHECK(target.state_input == StateInput::kNone && options.group == nullptr);
+  TANDEM_CHECK(!target.is_draft_head() && options.group == nullptr);
   if (options.head_tokens > 0) {
     return FieldError("draft_head_tokens",
                       absl::StrCat("found ", options.head_tokens, ", allowed with a draft head: ",

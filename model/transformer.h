@@ -157,7 +157,7 @@ class Transformer final : public LanguageModel {
                            : static_cast<int>(kept_layers_.size()) * config_.hidden_size;
   }
   ConstMatrixView states() const override { return states_; }
-  bool is_draft_head() const { return config_.state_input != StateInput::kNone; }
+  bool is_draft_head() const { return config_.is_draft_head(); }
   int read_state_size() const override { return config_.read_state_size(); }
 
   // ---- What a draft head shares with this model, its target ----

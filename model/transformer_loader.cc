@@ -72,7 +72,6 @@ int TransformerLoader::MaxEntries(const ModelConfig& config) {
 
 absl::Status TransformerLoader::Fill() {
   const ModelConfig& config = files_.config;
-  const bool is_draft_head = config.state_input != StateInput::kNone;
   if (config.num_experts > 0 && !backend_->computes_experts()) {
     return absl::UnimplementedError(
         absl::StrCat(files_.path, ": found a model with experts, allowed on ",
@@ -85,7 +84,7 @@ absl::Status TransformerLoader::Fill() {
         "norms of each head, or none"));
   }
   ConstMatrixView embedding;
-  if (!is_draft_head || config.has_own_embedding) {
+  if (!config.is_draft_head() || config.has_own_embedding) {
     ASSIGN_OR_RETURN(embedding, LoadEmbedding());
     if (!only_checks_) {
       loaded_->host_embedding = embedding;
@@ -93,11 +92,11 @@ absl::Status TransformerLoader::Fill() {
                        backend_->Import(embedding, &loaded_->embedding_storage));
     }
   }
-  if (is_draft_head) RETURN_IF_ERROR(LoadStateParts());
+  if (config.is_draft_head()) RETURN_IF_ERROR(LoadStateParts());
   loaded_->layers.resize(config.num_layers);
   for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &loaded_->layers[i]));
   ASSIGN_OR_RETURN(loaded_->final_norm, Vector("model.norm.weight", config.hidden_size));
-  RETURN_IF_ERROR(is_draft_head ? LoadDraftHead() : LoadHead(embedding));
+  RETURN_IF_ERROR(config.is_draft_head() ? LoadDraftHead() : LoadHead(embedding));
   for (const LayerRotation kind : config.rotations) {
     TransformerWeights::Rotation& rotation = loaded_->rotations[static_cast<int>(kind)];
     if (!rotation.is_used()) RETURN_IF_ERROR(LoadRotation(kind, &rotation));

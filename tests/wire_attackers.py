@@ -132,7 +132,12 @@ class Victim:
     def __init__(self, process, answer):
         self.process, self.answer = process, answer
         self.expected = answer()
-        self.num_descriptors, self.resident = self._descriptors(), self._resident()
+        self.num_descriptors = self._descriptors()
+        self.settle()
+
+    def settle(self):
+        """Call when its memory has the size that its own work needs. Growth counts from here on."""
+        self.resident = self._resident()
 
     def _descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

@@ -193,6 +193,10 @@ class Workers(Attacked):
         victims = {"prefill": Victim(prefill.process, answer_of(prefill)), "decode": Victim(decode.process, answer_of(decode))}
         for is_loaded, step in ((False, 1), (True, 3)):
             with self.load(victims) if is_loaded else contextlib.nullcontext():
+                for _ in range(6 if is_loaded else 0):  # requests at the same time take more memory than one after another
+                    self.travel(prefill, decode)
+                for victim in victims.values():
+                    victim.settle()
                 with self.assault(wire, prefill.port, hellos[0], step, waits=not is_loaded) as goes_on:
                     while goes_on():  # each of these needs a new connection
                         with contextlib.closing(Relay(wire)) as relay:

@@ -122,13 +122,13 @@ class StateReader {
 
 absl::StatusOr<std::vector<TokenId>> IdsOf(const Prompt& prompt, const Runtime& runtime,
                                            const std::string& where) {
-  absl::StatusOr<std::vector<TokenId>> ids =
-      PromptIdsOf({.prompt = prompt.text, .prompt_ids = prompt.ids}, runtime);
-  RETURN_IF_ERROR(Named(where, ids.status()));
+  ASSIGN_OR_RETURN(
+      std::vector<TokenId> ids,
+      Named(where, PromptIdsOf({.prompt = prompt.text, .prompt_ids = prompt.ids}, runtime)));
   const int context = runtime.target->context_length();
-  if (static_cast<int>(ids->size()) > context) {
+  if (static_cast<int>(ids.size()) > context) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, ": has ", ids->size(), " tokens, allowed: at most ", context));
+        absl::StrCat(where, ": has ", ids.size(), " tokens, allowed: at most ", context));
   }
   return ids;
 }

@@ -267,7 +267,7 @@ std::string VocabularyText(const ModelConfig& c, const std::optional<int>& token
   const std::string tokenizer = tokenizer_size.has_value()
                                     ? absl::StrCat("of which the tokenizer has ", *tokenizer_size)
                                     : "without a tokenizer, as a draft may be";
-  const bool is_head = c.state_input != StateInput::kNone;
+  const bool is_head = c.is_draft_head();
   const char* const tied =
       is_head ? "uses rows of the target's head" : "the head is the embedding table";
   return absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
@@ -307,7 +307,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
       c.eos_token_ids.empty() ? "none" : absl::StrJoin(c.eos_token_ids, ", ");
   std::string text = Line("model", flags.path);
   text += Line("architecture", ArchitectureText(c));
-  if (c.state_input != StateInput::kNone) text += Line("states", StatesText(c));
+  if (c.is_draft_head()) text += Line("states", StatesText(c));
   text += Line("vocabulary", VocabularyText(c, inspection.tokenizer_size));
   text += Line("end tokens", end_tokens);
   text += Line("context", absl::StrCat(c.context_length, " tokens"));

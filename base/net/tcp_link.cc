@@ -57,23 +57,19 @@ bool IsVersion1(absl::Span<const std::byte> head) {
 // ---- Beginning and end ----
 
 absl::Status TcpLink::Start() {
-  absl::StatusOr<std::unique_ptr<TlsSettings>> tls =
-      TlsSettings::Create([this](absl::string_view identity) -> std::optional<PresharedKey> {
-        const absl::string_view scope = ScopeOf(identity);
-        if (!options_.accepts || !options_.accepts(scope)) return std::nullopt;
-        for (const std::string& secret : options_.secrets) {
-          PresharedKey key = DerivePresharedKey(secret, options_.service, scope);
-          if (key.identity == identity) return key;
-        }
-        return std::nullopt;
-      });
-  RETURN_IF_ERROR(Named(options_.address_field, tls.status()));
-  tls_ = *std::move(tls);
+  auto tls = TlsSettings::Create([this](absl::string_view identity) -> std::optional<PresharedKey> {
+    const absl::string_view scope = ScopeOf(identity);
+    if (!options_.accepts || !options_.accepts(scope)) return std::nullopt;
+    for (const std::string& secret : options_.secrets) {
+      PresharedKey key = DerivePresharedKey(secret, options_.service, scope);
+      if (key.identity == identity) return key;
+    }
+    return std::nullopt;
+  });
+  ASSIGN_OR_RETURN(tls_, Named(options_.address_field, std::move(tls)));
   if (options_.fabric == "ucx") {
-    absl::StatusOr<std::unique_ptr<BlockPath>> path =
-        BlockPath::Open(options_.fabric_transports, this);
-    RETURN_IF_ERROR(Named(options_.fabric_field, path.status()));
-    path_ = *std::move(path);
+    ASSIGN_OR_RETURN(
+        path_, Named(options_.fabric_field, BlockPath::Open(options_.fabric_transports, this)));
     path_descriptor_.assign(path_->descriptor());
     has_path_ = true;
   }

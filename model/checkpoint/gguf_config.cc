@@ -234,15 +234,13 @@ class ConfigReader {
     RETURN_IF_ERROR(ReadScales());
     RETURN_IF_ERROR(ReadHead());
     RETURN_IF_ERROR(ReadBiases());
-    if (is_draft_head()) RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
+    if (model_.is_draft_head()) RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
     RETURN_IF_ERROR(CheckNeutral());
     RETURN_IF_ERROR(ReadEnds());
     return std::move(model_);
   }
 
  private:
-  bool is_draft_head() const { return model_.state_input != StateInput::kNone; }
-
   absl::Status ReadSizes() {
     ASSIGN_OR_RETURN(model_.num_layers, keys_.Int("block_count", 1, kMaxLayers));
     ASSIGN_OR_RETURN(model_.hidden_size, keys_.Int("embedding_length", 1, kMaxHidden));
@@ -254,8 +252,8 @@ class ConfigReader {
                                                         kMinEpsilon, 1.0));
     model_.rms_norm_epsilon = static_cast<float>(epsilon);
     const GgufTensor* const embedding = keys_.Tensor("token_embd.weight");
-    model_.has_own_embedding = is_draft_head() && embedding != nullptr;
-    if (is_draft_head() && embedding == nullptr) {
+    model_.has_own_embedding = model_.is_draft_head() && embedding != nullptr;
+    if (model_.is_draft_head() && embedding == nullptr) {
       ASSIGN_OR_RETURN(model_.vocab_size, GgufTargetVocabulary(keys_));
       return absl::OkStatus();
     }

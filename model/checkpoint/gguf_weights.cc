@@ -108,7 +108,7 @@ std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
 // not have the tensor.
 std::string Translated(absl::string_view name, const ModelFamily& family, bool to_gguf) {
   if (std::string whole = Translated(name, kTensorNames, to_gguf); !whole.empty()) return whole;
-  const bool is_draft_head = family.form.state_input != StateInput::kNone;
+  const bool is_draft_head = family.form.is_draft_head();
   if (is_draft_head) {
     if (std::string whole = Translated(name, kHeadTensorNames, to_gguf); !whole.empty()) {
       return whole;

@@ -145,7 +145,7 @@ absl::Status ReadHead(const ConfigFields& whole, ModelConfig* model) {
 }
 
 void CompleteHead(const Weights& weights, ModelConfig* model) {
-  if (model->state_input == StateInput::kNone) return;
+  if (!model->is_draft_head()) return;
   model->has_own_embedding = weights.Has("model.embed_tokens.weight");
   model->tied_embeddings = !weights.Has("lm_head.weight");
 }

@@ -533,7 +533,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(const bool ties,
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
-  if (model.state_input != StateInput::kNone) RETURN_IF_ERROR(ReadHead(whole, &model));
+  if (model.is_draft_head()) RETURN_IF_ERROR(ReadHead(whole, &model));
   RETURN_IF_ERROR(ParseQuantization(parsed, file).status());
   RETURN_IF_ERROR(ReadOnlyKeys(config, family));
   if (!config.prefix().empty()) {

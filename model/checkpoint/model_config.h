@@ -57,6 +57,8 @@ struct ModelForm {
   StateInput state_input = StateInput::kNone;  // for draft heads (head_config.h)
 
   bool operator==(const ModelForm&) const = default;
+
+  bool is_draft_head() const { return state_input != StateInput::kNone; }
 };
 
 // The configuration of a decoder-only transformer.

@@ -140,7 +140,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const tandem::TokenId id : model->eos_token_ids) {
     TANDEM_CHECK(0 <= id && id < model->vocab_size);
   }
-  if (model->state_input != tandem::StateInput::kNone) {
+  if (model->is_draft_head()) {
     TANDEM_CHECK(model->num_layers == 1 && model->fc_inputs() > 0);
     TANDEM_CHECK(0 < model->draft_vocab_size && model->draft_vocab_size <= model->vocab_size);
   }

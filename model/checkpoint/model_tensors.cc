@@ -121,7 +121,7 @@ int64_t TensorSpec::num_elements() const {
 
 std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
   Collector tensors;
-  const bool is_head = config.state_input != StateInput::kNone;
+  const bool is_head = config.is_draft_head();
   if (!is_head || config.has_own_embedding) {
     tensors.Matrix(kEmbeddingTensor, config.vocab_size, config.hidden_size, TensorRole::kEmbedding);
   }
@@ -225,7 +225,7 @@ absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& conf
                    .rotary_pairs = family.rotary_pairs,
                    .norm_offset = family.norm_offset,
                    .has_other_parts = config.has_other_parts,
-                   .is_head = config.state_input != StateInput::kNone};
+                   .is_head = config.is_draft_head()};
   }
   if (family.gguf.architecture == nullptr || gguf != family.gguf.architecture) {
     return NotAllowed(
@@ -260,8 +260,8 @@ class ArrangedWeights : public Weights {
       RETURN_IF_ERROR(AddPart(stored, in_layer));
     }
     const auto head = sources_.find(kHeadTensor);
-    if (config_.tied_embeddings && config_.state_input == StateInput::kNone &&
-        head != sources_.end() && !sources_.contains(kEmbeddingTensor)) {
+    if (config_.tied_embeddings && !config_.is_draft_head() && head != sources_.end() &&
+        !sources_.contains(kEmbeddingTensor)) {
       const Source source = head->second;
       sources_.erase(head);
       sources_[kEmbeddingTensor] = source;
@@ -524,8 +524,8 @@ absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<co
 }
 
 bool HasDoubtfulHead(const Weights& weights, const ModelConfig& config) {
-  return config.tied_embeddings && config.state_input == StateInput::kNone &&
-         weights.Has(kEmbeddingTensor) && weights.Has(kHeadTensor);
+  return config.tied_embeddings && !config.is_draft_head() && weights.Has(kEmbeddingTensor) &&
+         weights.Has(kHeadTensor);
 }
 
 namespace {
@@ -573,7 +573,7 @@ absl::Status SettleHead(const Weights& weights, std::optional<bool> is_equal, Mo
 absl::Status CheckAllHavePlaces(const Weights& weights, const ModelConfig& config) {
   absl::flat_hash_set<std::string> places;
   for (TensorSpec& tensor : TensorsOf(config)) places.insert(std::move(tensor.name));
-  if (config.state_input != StateInput::kNone) places.insert({kDraftIds, kIsDrafted});
+  if (config.is_draft_head()) places.insert({kDraftIds, kIsDrafted});
   if (config.tied_embeddings) places.insert(kHeadTensor);  // equal to the embedding: SettleHead
   for (const std::string& name : weights.names()) {
     if (places.contains(name)) continue;

@@ -166,6 +166,8 @@ void AddIncludeViolation(const std::string& path, const Include& include, std::s
 
 }  // namespace
 
+bool IsInChain(std::string_view folder) { return PlaceInChain(folder) >= 0; }
+
 Violations CheckFolderChain(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {

@@ -6,6 +6,9 @@
 
 namespace tandem::tidy {
 
+// Whether the chain has this folder.
+bool IsInChain(std::string_view folder);
+
 // A file includes from its own folder and from folders to the left. Only tests/, benchmarks/ and
 // tests next to the code can also use tests/. Quoted paths start at the root of the sources or name
 // a known library.

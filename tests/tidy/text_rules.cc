@@ -9,6 +9,8 @@
 #include <set>
 #include <string>
 
+#include "tests/tidy/folder_rules.h"
+
 namespace tandem::tidy {
 namespace {
 
@@ -96,11 +98,8 @@ size_t Columns(std::string_view utf8) {
 }
 
 bool IsLibrary(std::string_view path) {
-  static constexpr std::array<std::string_view, 10> kLibraries = {
-      "base",  "kernels", "kvcache", "model", "text",
-      "draft", "verify",  "engine",  "proof", "server"};
-  return std::find(kLibraries.begin(), kLibraries.end(), TopFolder(path)) != kLibraries.end() &&
-         IsCpp(path) && !IsTest(path);
+  const std::string_view folder = TopFolder(path);
+  return IsInChain(folder) && folder != "tools" && IsCpp(path) && !IsTest(path);
 }
 
 // Returns a violation for each line of code that contains one of `words`, in the C++ files that

@@ -194,7 +194,7 @@ class KeyWriter {
   }
 
   void AddDraftHead() {
-    if (config_.state_input == StateInput::kNone) return;
+    if (!config_.is_draft_head()) return;
     // Without the key a head reads the layers that are the default for the target's size.
     if (!config_.target_layers.empty()) {
       header_.Add(Key(kGgufHeadLayers), config_.target_layers);

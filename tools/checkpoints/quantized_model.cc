@@ -263,7 +263,7 @@ class Writer {
  private:
   // Adds the tensor that maps a draft head's logits to token ids.
   absl::Status AddDraftIds(std::string* bytes) {
-    if (config_.state_input == StateInput::kNone || !weights_->Has(kDraftIds)) {
+    if (!config_.is_draft_head() || !weights_->Has(kDraftIds)) {
       return absl::OkStatus();
     }
     const int64_t size = config_.draft_vocab_size;
