@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -52,6 +53,12 @@ bool ReadOwn(const std::string& root, ProcessorTimes* times) {
 }
 
 }  // namespace
+
+absl::Duration ThreadProcessorTime() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
 
 std::optional<ProcessorTimes> ReadProcessorTimes(const std::string& root) {
   ProcessorTimes times;

@@ -6,7 +6,12 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace tandem {
+
+// Returns the processor time of the calling thread so far. A system call.
+absl::Duration ThreadProcessorTime();
 
 // Time that all processors together have spent since boot, in the kernel's ticks of 10 ms.
 struct ProcessorTimes {

@@ -13,6 +13,7 @@
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
 #include "kvcache/kv_sequence.h"
+#include "tandem/draft_source.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/sampling_params.h"
 
@@ -32,19 +33,6 @@ enum class DraftNoise {
   kOwn,      // its own stream, as rejection sampling requires
   kTargets,  // the noise that the target will use, so that exact matching often matches
 };
-
-// The source of a draft. It determines the cost of one more draft token.
-enum class DraftSource {
-  kModel,   // a pass of a draft model
-  kLookup,  // the sequence's own text: almost free
-  // Known before any drafter runs, and free:
-  kForced,     // the only tokens that the sequence's constraint allows
-  kPredicted,  // the tokens that the request predicted
-  // Almost free:
-  kMemory,      // continuations of earlier texts
-  kSuccessors,  // the tokens that usually follow the last one or two
-};
-inline constexpr int kNumDraftSources = 6;
 
 // One way to continue a sequence. Depends on its committed tokens alone.
 struct DraftOption {

@@ -21,6 +21,14 @@ constexpr NamedValues<DrafterKind, 7> kNames = {{{DrafterKind::kAuto, "auto"},
                                                  {DrafterKind::kHeadAndNgram, "eagle3+ngram"},
                                                  {DrafterKind::kNone, "none"}}};
 
+constexpr NamedValues<DraftSource, kNumDraftSources> kSourceNames = {
+    {{DraftSource::kModel, "model"},
+     {DraftSource::kLookup, "lookup"},
+     {DraftSource::kForced, "forced"},
+     {DraftSource::kPredicted, "predicted"},
+     {DraftSource::kMemory, "memory"},
+     {DraftSource::kSuccessors, "successors"}}};
+
 // Returns INVALID_ARGUMENT unless `parts` has the draft model or head that `kind` needs.
 absl::Status CheckHas(DrafterKind kind, const DrafterParts& parts) {
   const DraftForm needed = DraftFormOf(kind);
@@ -54,6 +62,8 @@ std::unique_ptr<Drafter> MakeModelDrafter(const DrafterParts& parts) {
 }  // namespace
 
 std::string_view NameOf(DrafterKind kind) { return NameIn(kNames, kind); }
+
+std::string_view NameOf(DraftSource source) { return NameIn(kSourceNames, source); }
 
 DrafterKind ResolveDrafter(DrafterKind kind, DraftForm draft) {
   if (draft == DraftForm::kHead && kind == DrafterKind::kModel) return DrafterKind::kHead;

@@ -21,6 +21,7 @@
 #include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
+#include "engine/idle_reason.h"
 #include "engine/learned_speculation.h"
 #include "engine/new_session.h"
 #include "engine/round.h"
@@ -329,6 +330,7 @@ void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
 
 void EngineImpl::Work() {
   learned_.Recall(&policy_);
+  runtime_.SetUp(&policy_);
   for (bool goes_on = true; goes_on;) {
     const absl::Status status = Caught("round", [&] {
       goes_on = TakeNewWork();
@@ -553,6 +555,7 @@ void EngineImpl::Retire(Session* session) {
   });
   if (s.status.ok()) s.status = status;
   Completion& c = s.completion;
+  c.idle_reason = IdleReasonOf(s, runtime_.draft != nullptr, policy_.costs());
   c.timings = s.times.Until(Instant::Now());
   {
     absl::MutexLock lock(&mutex_);

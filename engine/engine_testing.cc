@@ -152,6 +152,7 @@ void ExpectSameCounts(const RoundStats& got, const RoundStats& want) {
   EXPECT_EQ(got.emitted, want.emitted);
   EXPECT_EQ(got.proposed_at, want.proposed_at);
   EXPECT_EQ(got.accepted_at, want.accepted_at);
+  EXPECT_EQ(got.by_source, want.by_source);
   EXPECT_EQ(got.draft_failures, want.draft_failures);
 }
 
@@ -169,6 +170,13 @@ void ExpectConsistent(const Completion& completion) {
   // A generation can end inside a draft. Its last round then has no token of the target's own.
   const bool ended_inside = !letters.empty() && letters.back() == 'a';
   EXPECT_EQ(count('p') + count('c') + count('b') + ended_inside, stats.rounds);
+  RoundStats::SourceCounts of_sources;
+  for (const RoundStats::SourceCounts& counts : stats.by_source) {
+    of_sources.proposed += counts.proposed;
+    of_sources.accepted += counts.accepted;
+  }
+  EXPECT_EQ(of_sources.proposed, stats.proposed);
+  EXPECT_EQ(of_sources.accepted, stats.accepted);
   int64_t proposed = 0;
   int64_t accepted = 0;
   for (int i = 0; i < kMaxDraftTokens; ++i) {

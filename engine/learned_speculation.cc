@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The file's first line. Its number changes whenever the order or meaning of the numbers changes.
-constexpr char kVersionLine[] = "tandem learned speculation 2\n";
+constexpr char kVersionLine[] = "tandem learned speculation 3\n";
 constexpr char kAnyVersion[] = "tandem learned speculation ";
 
 // The largest has 16,384 tokens of a head and their counts, at most 25 bytes each.

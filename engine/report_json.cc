@@ -50,6 +50,19 @@ Json TimingsJson(const Completion& completion) {
           {"prefill_ms", absl::ToDoubleMilliseconds(t.prompt)}};
 }
 
+Json BySourceJson(const RoundStats& stats) {
+  Json sources = Json::array();
+  for (int i = 0; i < kNumDraftSources; ++i) {
+    const auto source = static_cast<DraftSource>(i);
+    const RoundStats::SourceCounts& counts = stats.Of(source);
+    if (counts.proposed == 0) continue;
+    sources.push_back({{"source", std::string(NameOf(source))},
+                       {"proposed", counts.proposed},
+                       {"accepted", counts.accepted}});
+  }
+  return sources;
+}
+
 Json SpeculationJson(const Completion& completion, const std::string& drafter) {
   const RoundStats& stats = completion.stats;
   Json acceptance = Json::array();
@@ -73,6 +86,9 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
           {"acceptance_per_position", acceptance},
           {"proposed_per_position", proposed},
           {"accepted_per_position", accepted},
+          {"by_source", BySourceJson(stats)},
+          {"idle_reason",
+           completion.idle_reason.empty() ? Json(nullptr) : Json(completion.idle_reason)},
           {"probes", stats.probes},
           {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
 }
@@ -116,6 +132,7 @@ Json CompletionJson(const Completion& completion, const std::string& drafter) {
 
 void Join(const Completion& completion, Completion* joint) {
   joint->stats += completion.stats;
+  if (joint->idle_reason.empty()) joint->idle_reason = completion.idle_reason;
   joint->prompt_tokens += completion.prompt_tokens;
   joint->cached_tokens += completion.cached_tokens;
   joint->store_tokens += completion.store_tokens;

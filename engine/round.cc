@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/guard.h"
 #include "base/instant.h"
+#include "base/machine_load.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 
@@ -146,7 +147,9 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     const bool is_lent = s.fetch.transfer != nullptr && s.draft_tokens != 0;
     const bool reads_along =
         may_read &&
-        (is_lent || (!step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts())));
+        (is_lent || (!step.completes() &&
+                     (is_fixed || policy->ReadsPrompt(SpeculationOf(s, policy), s.num_pending(),
+                                                      s.max_length - s.length()))));
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
@@ -243,10 +246,11 @@ void LearnFromRejected(absl::Span<const TokenId> drafted, int num_accepted,
   }
 }
 
-// Appends the tokens that the verdict kept, up to the first that ends the generation. An error
-// fails the session only where plain decoding would, which is after these tokens. Returns the
-// number of tokens appended.
-int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
+// Appends the tokens that the verdict kept in a round of `num_sequences`, up to the first that ends
+// the generation. An error fails the session only where plain decoding would, which is after these
+// tokens. Returns the number of tokens appended.
+int Commit(VerifyResult result, const RoundStep& step, int num_sequences,
+           SpeculationPolicy* policy) {
   Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
     s.completion.prompt_logprobs.emplace_back(std::move(logprobs));
@@ -278,12 +282,11 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   }
   if (!result.status.ok() && !s.finished) s.Fail(std::move(result.status));
   RoundStats& stats = s.completion.stats;
-  stats.Add(proposed, std::min(accepted, emitted), emitted);
-  if (step.option.source == DraftSource::kPredicted) {
-    stats.predicted += proposed;
-    stats.predicted_kept += std::min(accepted, emitted);
-  }
+  stats.Add(step.option.source, proposed, std::min(accepted, emitted), emitted);
   LearnAcceptance(step, proposed, accepted, policy);
+  if (proposed > 0 && step.option.source != DraftSource::kModel) {
+    s.lost += policy->costs().LossOf(num_sequences, proposed, /*num_steps=*/0, accepted);
+  }
   return emitted;
 }
 
@@ -294,6 +297,7 @@ struct RoundRecord {
   int num_emitted = 0;
   bool only_decodes = true;  // no chunk of a prompt was read
   bool has_packed = false;   // weights were packed, which happens only once
+  bool is_disturbed = false;
   Instant start, drafted, verified, end;
   absl::Duration states_time;  // time in which the drafter read the pass's states
 
@@ -332,7 +336,8 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
     record->num_fed += steps[i].num_fed;
     // An exception from the session's constraint fails only this session.
     absl::Status status = Caught("committing tokens", [&] {
-      record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
+      record->num_emitted +=
+          Commit(std::move(results[i]), steps[i], static_cast<int>(steps.size()), policy);
     });
     if (!status.ok()) s.Fail(std::move(status));
   }
@@ -351,14 +356,19 @@ void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
   }
 }
 
+// The engine's thread computes, or spins while it waits for the other threads, for at least this
+// share of a round that no other process disturbs.
+constexpr double kMinBusy = 0.9;
+
 // Teaches the policy what rounds like this one cost. A round that packed weights does not count,
-// because later rounds will not take that long.
+// because later rounds will not take that long, nor does one that other processes disturbed.
 void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
            SpeculationPolicy* policy) {
   const DraftWork& drafts = record.drafts;
   RoundCosts& costs = policy->costs();
   if (policy->is_probing()) CountProbe(record, steps, costs);
-  if (!record.has_packed && record.only_decodes && policy->measures()) {
+  const bool counts = !record.has_packed && !record.is_disturbed;
+  if (counts && record.only_decodes && policy->measures()) {
     costs.Observe({.is_plain = drafts.num_rows == 0,
                    .num_rows = record.num_fed + drafts.num_rows,
                    .num_steps = drafts.num_steps,
@@ -366,13 +376,15 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted - record.states_time});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > kMinReadingTokens &&
-             drafts.num_rows == 0) {
+  } else if (counts && drafts.num_rows == 0 && drafts.num_prompt_tokens > kMinReadingTokens) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
+  } else if (counts && drafts.num_rows == 0 && !record.only_decodes) {
+    costs.ObservePrompt(record.num_fed, record.verify_time());
   }
   for (const RoundStep& step : steps) SpeculationOf(*step.session, policy).EndRound();
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
                                      drafts.num_unread > kMinReadingTokens,
+                    .is_disturbed = record.is_disturbed,
                     .num_tokens = record.num_emitted,
                     .start = record.start,
                     .end = record.end});
@@ -451,6 +463,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   RoundRecord record;
   record.start = Instant::Now();
+  const absl::Duration processor_time = ThreadProcessorTime();
   std::vector<Drafter::TargetRows> rows;  // used only if the drafter reads the target's states
   if (drafter != nullptr && drafter->shares_target_cache()) rows = RowsBefore(steps);
   record.drafts = Draft(drafter, steps, policy);
@@ -465,6 +478,8 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   deliver();
   record.end = Instant::Now();
   record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
+  record.is_disturbed = policy->watches_processor() && ThreadProcessorTime() - processor_time <
+                                                           kMinBusy * (record.end - record.start);
   Learn(record, steps, policy);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -467,6 +468,20 @@ size_t Runtime::HeadPageBytes() const {
   --without.num_layers;
   without.state_size = 0;
   return target_cache->layout().page_bytes() - without.page_bytes();
+}
+
+void Runtime::SetUp(SpeculationPolicy* policy) const {
+  policy->set_watches_processor(backend->memory_is_host() && ranks == nullptr);
+  if (draft == nullptr) return;
+  const double step = static_cast<double>(draft->bytes_read_per_pass()) /
+                      static_cast<double>(target->bytes_read_per_pass());
+  policy->costs().ExpectStep(step);
+  if (step < 1.0) return;
+  Log(LogLevel::kWarning,
+      absl::StrFormat(
+          "draft: reads %.2f times the bytes of the target in a pass, so it cannot make "
+          "the target faster",
+          step));
 }
 
 void Runtime::AwaitPackedFiles() const {

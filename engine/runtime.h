@@ -11,6 +11,7 @@
 #include "base/process_limits.h"
 #include "draft/drafter.h"
 #include "draft/make_drafter.h"
+#include "draft/policy/speculation_policy.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
 #include "engine/learned_head.h"
@@ -68,6 +69,9 @@ struct Runtime {
   size_t HeadPageBytes() const;
 
   std::string DeviceDescription() const { return std::string(backend->description()); }
+  // Tells the policy what to expect of these models and this device before its first round. Warns
+  // of a draft that cannot pay.
+  void SetUp(SpeculationPolicy* policy) const;
   // Transformer::AwaitPackedFile of each model. Thread-safe.
   void AwaitPackedFiles() const;
   // Describe the models, which were loaded from these paths. DraftInfo is empty without a draft.

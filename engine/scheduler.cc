@@ -187,6 +187,8 @@ void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
                           .draft_tokens = s.draft_tokens,
                           .room = s.DraftRoom(),
                           .num_wanted = s.max_length - s.length(),
+                          .num_written = s.length() - s.prompt_length,
+                          .lost = s.lost,
                           .own = &s.acceptance,
                           .wider = &tenant.AcceptanceAt(s.sampling.temperature),
                           .confidence = &tenant.ConfidenceAt(s.sampling.temperature),

@@ -23,7 +23,25 @@ auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
   return [member](const Class& self) { return ArrayOf<int64_t>(self.*member); };
 }
 
+// Returns dictionaries of "source", "proposed" and "accepted", for the sources that were used.
+nb::list BySource(const RoundStats& stats) {
+  nb::list sources;
+  for (int i = 0; i < kNumDraftSources; ++i) {
+    const auto source = static_cast<DraftSource>(i);
+    const RoundStats::SourceCounts& counts = stats.Of(source);
+    if (counts.proposed == 0) continue;
+    nb::dict one;
+    one["source"] = NameOf(source);
+    one["proposed"] = counts.proposed;
+    one["accepted"] = counts.accepted;
+    sources.append(one);
+  }
+  return sources;
+}
+
 void BindStats(nb::module_& module) {
+  auto counts = nb::class_<RoundStats::SourceCounts>(module, "SourceCounts");
+  AddReadOnly<&RoundStats::SourceCounts::proposed, &RoundStats::SourceCounts::accepted>(counts);
   auto stats =
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
   stats.def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
@@ -33,6 +51,9 @@ void BindStats(nb::module_& module) {
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
                    "By position in the draft.")
+      .def_prop_ro(
+          "by_source", &BySource,
+          "The sources of draft tokens, each with \"source\", \"proposed\" and \"accepted\".")
       .def_prop_ro("probe_time", Seconds(&RoundStats::probe_time))
       .def_prop_ro("prefill_time", Seconds(&RoundStats::prefill_time),
                    "Passes up to the one that completes the prompt.")
@@ -43,11 +64,11 @@ void BindStats(nb::module_& module) {
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
   AddReadOnly<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted,
               &RoundStats::emitted, &RoundStats::proposed_at, &RoundStats::accepted_at,
-              &RoundStats::predicted, &RoundStats::predicted_kept, &RoundStats::draft_failures,
-              &RoundStats::probes, &RoundStats::probe_time, &RoundStats::prefill_time,
-              &RoundStats::draft_time, &RoundStats::verify_time>(stats);
+              &RoundStats::by_source, &RoundStats::draft_failures, &RoundStats::probes,
+              &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
+              &RoundStats::verify_time>(stats);
   AddRepr(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
-                  "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
+                  "tokens_per_round", "by_source", "prefill_time", "draft_time", "verify_time"});
   auto timings = nb::class_<Timings>(
       module, "Timings",
       "Times of one generation, in seconds: end_to_end = queue + prompt + decode, and\n"
@@ -115,6 +136,8 @@ void BindCompletions(nb::module_& module) {
               "The part of cached_tokens that was fetched from another worker.")
       .def_ro("kv_transfer_params", &Completion::kv_transfer_params,
               "The parameters of the decode request, after a request with do_remote_decode.")
+      .def_ro("idle_reason", &Completion::idle_reason,
+              "Why fewer tokens were drafted than could be, or an empty text.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
                    "The part of cached_tokens that was in memory.")
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
@@ -129,7 +152,8 @@ void BindCompletions(nb::module_& module) {
               &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
               &Completion::transfer_tokens, &Completion::kv_transfer_params,
               &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-              &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
+              &Completion::draft_tokens, &Completion::stats, &Completion::idle_reason,
+              &Completion::timings>(completion);
   AddRepr(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 

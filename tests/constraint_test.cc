@@ -180,9 +180,10 @@ TEST(PredictedOutput, IsDraftedAndDoesNotChangeTheText) {
   const Completion predicted = Generate(engine.get(), request);
   ExpectSameOutput(predicted, plain);
   EXPECT_LT(predicted.stats.rounds, 32);
-  EXPECT_GT(predicted.stats.predicted_kept, 32);
-  EXPECT_GT(predicted.stats.predicted, predicted.stats.predicted_kept);
-  EXPECT_EQ(predicted.stats.predicted, predicted.stats.proposed);
+  const RoundStats::SourceCounts& counts = predicted.stats.Of(DraftSource::kPredicted);
+  EXPECT_GT(counts.accepted, 32);
+  EXPECT_GT(counts.proposed, counts.accepted);
+  EXPECT_EQ(counts.proposed, predicted.stats.proposed);
   request.prediction = "Nothing of this kind is ever said by a teller of stories.";
   ExpectSameOutput(Generate(engine.get(), request), plain);
 }

@@ -305,9 +305,8 @@ void ChatSession::TellStats() const {
   if (!last_.has_value()) return PrintNote("nothing answered yet");
   std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
   const RoundStats all = engine_->stats();
-  PrintNote(
-      absl::StrFormat("all answers %d tokens, %.2f per round; %s of the draft's tokens accepted",
-                      all.emitted, all.TokensPerRound(), PercentOf(all.accepted, all.proposed)));
+  PrintNote(absl::StrFormat("all answers %d tokens, %.2f per round; draft tokens accepted: %s",
+                            all.emitted, all.TokensPerRound(), AcceptanceText(all)));
 }
 
 absl::Status ChatSession::GiveResult(const std::string& result) {

@@ -33,6 +33,7 @@ Command AddMakeRandomCommand(CLI::App* program);
 Command AddQuantizeCommand(CLI::App* program);
 Command AddKvStoreCommand(CLI::App* program);
 Command AddCacheCommand(CLI::App* program);
+Command AddPairCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

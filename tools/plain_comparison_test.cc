@@ -34,7 +34,7 @@ class ScriptedEngine : public StubEngine {
     clock_.Advance(absl::Milliseconds(outcome.ms));
     Completion completion;
     completion.token_ids.assign(10, last_token);
-    completion.stats.Add(speculates.back() ? 4 : 0, outcome.accepted, 10);
+    completion.stats.Add(DraftSource::kModel, speculates.back() ? 4 : 0, outcome.accepted, 10);
     completion.timings.end_to_end = absl::Milliseconds(outcome.ms);
     return completion;
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -83,11 +84,12 @@ std::string AnswerLine(const Completion& completion) {
 
 std::string SpeculationLines(const Completion& completion) {
   const RoundStats& stats = completion.stats;
+  const std::string idle =
+      completion.idle_reason.empty() ? "" : absl::StrCat(completion.idle_reason, "\n");
   if (stats.proposed == 0) {
-    return absl::StrCat("rounds      ", WithCommas(stats.rounds), ", without a draft\n");
+    return absl::StrCat("rounds      ", WithCommas(stats.rounds), ", without a draft\n", idle);
   }
-  std::string lines = absl::StrCat("acceptance  ", PercentOf(stats.accepted, stats.proposed),
-                                   " of the draft's tokens, rule ",
+  std::string lines = absl::StrCat("acceptance  ", AcceptanceText(stats), ", rule ",
                                    std::string(NameOf(completion.verifier)), "\n", "by position ");
   for (int i = 0; i < NumDraftPlaces(stats); ++i) {
     absl::StrAppend(&lines, i == 0 ? "" : ", ",
@@ -95,7 +97,7 @@ std::string SpeculationLines(const Completion& completion) {
   }
   absl::StrAppendFormat(&lines, "\nrounds      %s, %.2f tokens per round\n",
                         WithCommas(stats.rounds), stats.TokensPerRound());
-  return lines;
+  return lines + idle;
 }
 
 std::string TimeLines(const Completion& completion) {
@@ -120,6 +122,19 @@ std::string PercentOf(int64_t part, int64_t whole) {
   const double percent =
       whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
   return absl::StrCat(ThreeDigits(percent), " % (", part, " of ", whole, ")");
+}
+
+std::string AcceptanceText(const RoundStats& stats) {
+  std::string text = PercentOf(stats.accepted, stats.proposed);
+  const char* separator = ": ";
+  for (int i = 0; i < kNumDraftSources; ++i) {
+    const auto source = static_cast<DraftSource>(i);
+    const RoundStats::SourceCounts& counts = stats.Of(source);
+    if (counts.proposed == 0) continue;
+    absl::StrAppend(&text, std::exchange(separator, ", "), std::string(NameOf(source)), " ",
+                    counts.accepted, " of ", counts.proposed);
+  }
+  return text;
 }
 
 std::string TextReport(const Engine& engine, const Completion& completion) {

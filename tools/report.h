@@ -20,6 +20,9 @@ std::string BatchReport(const Engine& engine, const Completion& joint, int num_p
 std::string ThreeDigits(double number);
 // "74.3 % (26 of 35)"; "0 % (0 of 0)".
 std::string PercentOf(int64_t part, int64_t whole);
+// Formats the accepted share of draft tokens, and the counts of each source: "74.0 % (54 of 73):
+// model 48 of 48, lookup 6 of 25".
+std::string AcceptanceText(const RoundStats& stats);
 
 // Formats JSON for `generate`: in one line of ASCII, whatever bytes the strings hold.
 std::string OneLine(const nlohmann::json& json);

@@ -53,7 +53,7 @@ Completion Answer() {
   completion.first_round_tokens = 1;
   completion.token_ids.resize(20);
   completion.finish_reason = FinishReason::kLength;
-  completion.stats.Add(0, 0, 20);
+  completion.stats.Add(DraftSource::kModel, 0, 0, 20);
   Timings& t = completion.timings;
   t.time_to_first_token = absl::Milliseconds(1988);
   t.end_to_end = absl::Milliseconds(1987 + 380);
@@ -80,8 +80,9 @@ TEST(TextReport, PrintsCountsNextToPercentages) {
   completion.cached_tokens = 900;
   completion.token_ids.resize(1);
   completion.stats = RoundStats();
-  completion.stats.Add(2, 1, 2);
-  completion.stats.Add(1, 1, 2);
+  completion.stats.Add(DraftSource::kModel, 2, 1, 2);
+  completion.stats.Add(DraftSource::kLookup, 1, 1, 2);
+  completion.idle_reason = "draft idle in 3 of 5 rounds";
   Timings& t = completion.timings;
   t = Timings();
   t.time_to_first_token = t.end_to_end = absl::Milliseconds(130);
@@ -91,9 +92,10 @@ TEST(TextReport, PrintsCountsNextToPercentages) {
             std::string(kModels) +
                 "prompt      961 tokens, 900 cached, 61 read in 122 ms (500 tokens/s)\n"
                 "answer      1 token, ended by length\n"
-                "acceptance  66.7 % (2 of 3) of the draft's tokens, rule exact_match\n"
+                "acceptance  66.7 % (2 of 3): model 1 of 2, lookup 1 of 1, rule exact_match\n"
                 "by position 100 % (2 of 2), 0 % (0 of 1)\n"
                 "rounds      2, 2.00 tokens per round\n"
+                "draft idle in 3 of 5 rounds\n"
                 "time        130 ms end to end: waiting 8 ms, prompt 122 ms, draft 0 ms, "
                 "verification 0 ms, other 0 ms\n"
                 "            first token after 130 ms, then 0 ms per token\n");

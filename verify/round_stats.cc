@@ -2,7 +2,10 @@
 
 namespace tandem {
 
-void RoundStats::Add(int num_proposed, int num_accepted, int num_emitted) {
+void RoundStats::Add(DraftSource source, int num_proposed, int num_accepted, int num_emitted) {
+  SourceCounts& counts = by_source[static_cast<int>(source)];
+  counts.proposed += num_proposed;
+  counts.accepted += num_accepted;
   ++rounds;
   proposed += num_proposed;
   accepted += num_accepted;
@@ -20,8 +23,10 @@ RoundStats& RoundStats::operator+=(const RoundStats& other) {
     proposed_at[i] += other.proposed_at[i];
     accepted_at[i] += other.accepted_at[i];
   }
-  predicted += other.predicted;
-  predicted_kept += other.predicted_kept;
+  for (int i = 0; i < kNumDraftSources; ++i) {
+    by_source[i].proposed += other.by_source[i].proposed;
+    by_source[i].accepted += other.by_source[i].accepted;
+  }
   draft_failures += other.draft_failures;
   probes += other.probes;
   probe_time += other.probe_time;

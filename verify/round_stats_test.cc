@@ -10,10 +10,13 @@ TEST(RoundStats, CountsRoundsAndDepths) {
   EXPECT_EQ(stats.AcceptanceRate(), 0.0);
   EXPECT_EQ(stats.AcceptanceAt(0), 0.0);
   EXPECT_EQ(stats.TokensPerRound(), 0.0);
-  stats.Add(4, 2, 3);
-  stats.Add(4, 4, 5);
-  stats.Add(0, 0, 1);
-  stats.Add(2, 1, 1);  // a stop condition cut the round short
+  stats.Add(DraftSource::kModel, 4, 2, 3);
+  stats.Add(DraftSource::kModel, 4, 4, 5);
+  stats.Add(DraftSource::kModel, 0, 0, 1);
+  stats.Add(DraftSource::kLookup, 2, 1, 1);  // a stop condition cut the round short
+  EXPECT_EQ(stats.Of(DraftSource::kModel), (RoundStats::SourceCounts{8, 6}));
+  EXPECT_EQ(stats.Of(DraftSource::kLookup), (RoundStats::SourceCounts{2, 1}));
+  EXPECT_EQ(stats.Of(DraftSource::kMemory), RoundStats::SourceCounts());
   EXPECT_EQ(stats.rounds, 4);
   EXPECT_EQ(stats.proposed, 10);
   EXPECT_EQ(stats.accepted, 7);
@@ -28,7 +31,7 @@ TEST(RoundStats, CountsRoundsAndDepths) {
 
 TEST(RoundStats, AddUp) {
   RoundStats one;
-  one.Add(kMaxDraftTokens, kMaxDraftTokens, kMaxDraftTokens + 1);
+  one.Add(DraftSource::kForced, kMaxDraftTokens, kMaxDraftTokens, kMaxDraftTokens + 1);
   one.draft_failures = 2;
   one.probes = 3;
   one.probe_time = absl::Seconds(4);
@@ -43,6 +46,8 @@ TEST(RoundStats, AddUp) {
   EXPECT_EQ(sum.emitted, 2 * kMaxDraftTokens + 2);
   EXPECT_EQ(sum.proposed_at[kMaxDraftTokens - 1], 2);
   EXPECT_EQ(sum.accepted_at[kMaxDraftTokens - 1], 2);
+  EXPECT_EQ(sum.Of(DraftSource::kForced),
+            (RoundStats::SourceCounts{2 * kMaxDraftTokens, 2 * kMaxDraftTokens}));
   EXPECT_EQ(sum.draft_failures, 4);
   EXPECT_EQ(sum.probes, 6);
   EXPECT_EQ(sum.probe_time, absl::Seconds(8));

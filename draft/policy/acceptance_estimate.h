@@ -25,6 +25,9 @@ class AcceptanceEstimate {
   void Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
                 absl::Span<double> survival) const;
 
+  // Drafts of this kind that were verified, the older ones with less weight.
+  double NumTested(const DraftOption& kind) const { return counts_[IndexOf(kind)][0].tested; }
+
   void Serialize(StateArchive* archive);
 
  private:

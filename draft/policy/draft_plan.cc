@@ -8,6 +8,7 @@ namespace {
 
 // The longest draft of a model unless k is fixed. Lookups cost only their rows.
 constexpr int kLongestModelDraft = 16;
+constexpr int kLongestUntested = 2;
 
 // The shortest plan within this share of the best rate is chosen: rates are flat near the optimum,
 // and the largest of several noisy estimates is usually too large.
@@ -55,14 +56,17 @@ class RoundCost {
 int LengthLimit(const DraftCandidate& candidate, const DraftOption& option) {
   const int limit = std::min({candidate.room, option.max_tokens, kMaxDraftTokens});
   if (!candidate.is_auto()) return std::min(limit, candidate.draft_tokens);
-  return option.source == DraftSource::kModel ? std::min(limit, kLongestModelDraft) : limit;
+  if (option.source != DraftSource::kModel) return limit;
+  return std::min(limit, IsUntested(candidate, option) ? kLongestUntested : kLongestModelDraft);
 }
 
 // Returns the cost of reading per round: reading is done once and serves all later rounds, which
 // emit about two tokens each. The first step reads one token anyway.
 double ReadingCost(const RoundCosts& costs, const DraftCandidate& candidate,
                    const DraftOption& option) {
-  return costs.Reading(std::max(option.num_unread - 1, 0)) / std::max(1, candidate.num_wanted / 2);
+  return costs.Reading(std::max(option.num_unread - 1, 0)) *
+         (IsUntested(candidate, option) ? 2.0 : 1.0) /
+         std::max(1, NumExpected(candidate.num_wanted, candidate.num_written) / 2);
 }
 
 // Returns the best rate, in tokens per time, of an option in one sequence's share of the round.
@@ -151,6 +155,12 @@ std::vector<Slot> SortedSlots(absl::Span<const DraftCandidate> candidates,
 }
 
 }  // namespace
+
+bool IsUntested(const DraftCandidate& candidate, const DraftOption& option) {
+  constexpr double kEnoughTests = 8.0;
+  return (candidate.wider == nullptr ? candidate.own : candidate.wider)->NumTested(option) <
+         kEnoughTests;
+}
 
 DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
                      int other_rows) {

@@ -1,6 +1,7 @@
 #ifndef TANDEM_DRAFT_POLICY_DRAFT_PLAN_H_
 #define TANDEM_DRAFT_POLICY_DRAFT_PLAN_H_
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -17,7 +18,9 @@ struct DraftCandidate {
   absl::Span<const DraftOption> options;
   int draft_tokens = 0;  // as requested: a fixed k, or kAutoDraftTokens
   int room = 0;          // draft tokens that fit its length limits
-  int num_wanted = 0;    // tokens it may still emit, over which reading for a draft pays off
+  int num_wanted = 0;    // tokens it may still emit
+  int num_written = 0;   // tokens it has emitted
+  double lost = 0.0;     // cost of its drafts from texts beyond their tokens (RoundCosts::LossOf)
   const AcceptanceEstimate* own = nullptr;
   const AcceptanceEstimate* wider = nullptr;
   const ConfidenceCurve* confidence = nullptr;  // of model drafts; null if they never stop early
@@ -25,6 +28,10 @@ struct DraftCandidate {
 
   bool is_auto() const { return draft_tokens == kAutoDraftTokens; }
 };
+
+// Whether so few drafts of this kind were verified that little is known about the next. Such a
+// model must pay for its reading twice, and drafts two tokens at most.
+bool IsUntested(const DraftCandidate& candidate, const DraftOption& option);
 
 // The choice for one candidate: `num_tokens` from options[option], or no draft.
 struct DraftChoice {
@@ -41,6 +48,13 @@ struct DraftPlan {
   double worth_a_row = 0.0;
   double worth_a_step = 0.0;
 };
+
+// How many more tokens an answer is expected to have that has emitted `num_written` and may emit
+// `num_wanted` more: as many as it has, and 64 more.
+inline int NumExpected(int num_wanted, int num_written) {
+  constexpr int kAtFirst = 64;
+  return std::min(num_wanted, kAtFirst + num_written);
+}
 
 // Chooses draft lengths that maximise the round's expected tokens per time, or the shortest drafts
 // within 1 % of the maximum. Tries every number of rows and every number of draft steps, each with

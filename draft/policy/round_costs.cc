@@ -36,6 +36,12 @@ constexpr double kMaxSurprise = 0.25;
 constexpr double kMaxSurpriseWhenNew = 1.0;
 constexpr int kNewComparisons = 8;
 constexpr double kMaxDisturbance = 1.5;
+// A pass of this time reads its weights from memory, and so does a prompt with this time per token.
+constexpr absl::Duration kLongPass = absl::Milliseconds(3);
+constexpr double kLongPromptSeconds = 0.5e-3;
+// The range of the cost of one more row that a prompt may suggest.
+constexpr double kMinRow = 0.01;
+constexpr double kMaxRow = 1.0;
 // Bounds of the numbers in a file.
 constexpr double kLargestReading = 1e9;
 constexpr int kManySeen = std::numeric_limits<int>::max() - 1;
@@ -134,7 +140,9 @@ void CostCurve::Fit() {
   }
   FitMeasured();
   if (first < 0) {
-    for (int i = 0; i < kNumKnots; ++i) knots_[i].fitted = 1.0 + slope_ * (SizeAt(i) - 1);
+    for (int i = 0; i < kNumKnots; ++i) {
+      knots_[i].fitted = first_ * (1.0 + slope_ * (SizeAt(i) - 1));
+    }
     return;
   }
   for (int i = 0; i < first; ++i) knots_[i].fitted = knots_[first].fitted;
@@ -177,7 +185,9 @@ double CostCurve::At(int size) const {
 void RoundCosts::Observe(const Round& round) {
   const bool is_alike = std::exchange(last_was_plain_, round.is_plain) == round.is_plain;
   num_alike_ = is_alike ? std::min(num_alike_ + 1, kUnmeasuredRounds) : 0;
-  if (num_alike_ < kUnmeasuredRounds || !CanBeElapsed(round.verify_time)) return;
+  const bool is_new = !knows_pass(round.num_rows) || (round.num_steps > 0 && !knows_step());
+  if (num_alike_ < kUnmeasuredRounds && !is_new) return;
+  if (!CanBeElapsed(round.verify_time)) return;
   ObservePass(round.num_rows, absl::ToDoubleSeconds(round.verify_time));
   if (round.num_steps == 0 || !CanBeElapsed(round.draft_time)) return;
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;
@@ -185,7 +195,7 @@ void RoundCosts::Observe(const Round& round) {
   // A draft that mostly read says little about its steps.
   if (num_steps_seen_ > 0 && reading > 0.5 * draft) return;
   double step = num_readings_ > 0 ? std::max(draft - reading, 0.0) / round.num_steps
-                                  : draft / (round.num_steps + kGuessedReading * round.num_unread);
+                                  : draft / (round.num_steps + pass_.slope() * round.num_unread);
   if (step <= 0.0)
     return;  // a cost of 0 would stay forever, because later costs are limited relative to it
   if (step_.is_measured(round.num_draft_sequences)) {
@@ -196,9 +206,15 @@ void RoundCosts::Observe(const Round& round) {
 }
 
 void RoundCosts::ObservePass(int num_rows, double seconds) {
-  if (level_ == 0.0) level_ = seconds / pass_.At(num_rows);
+  if (level_ == 0.0) {
+    level_ = seconds / pass_.At(num_rows);
+    ExpectRows();
+  }
   const int last = std::exchange(last_num_rows_, num_rows);
-  if (pass_.num_samples(num_rows) < 2) return pass_.Add(num_rows, seconds / level_, 1.0);
+  if (!knows_pass(num_rows)) {
+    pass_.Add(num_rows, seconds / level_, 1.0);
+    return ExpectRows();
+  }
   const bool is_change = last != 0 && num_rows != last;
   const bool is_new = is_change && std::min(pass_.num_comparisons(num_rows),
                                             pass_.num_comparisons(last)) < kNewComparisons;
@@ -209,7 +225,27 @@ void RoundCosts::ObservePass(int num_rows, double seconds) {
   if (is_change) pass_.Compare(last, num_rows, surprise, kRelationWeight);
 }
 
+void RoundCosts::ObservePrompt(int num_tokens, absl::Duration time) {
+  if (num_tokens < kMinPromptTokens || !CanBeElapsed(time)) return;
+  const double per_token = absl::ToDoubleSeconds(time) / num_tokens;
+  prompt_seconds_ = prompt_seconds_ == 0.0 ? per_token : std::min(prompt_seconds_, per_token);
+  ExpectRows();
+}
+
+void RoundCosts::ExpectRows() {
+  if (level_ == 0.0 || prompt_seconds_ == 0.0) return;
+  const double plain = level_ * pass_.At(1);
+  pass_.Expect(std::clamp(prompt_seconds_ / plain, kMinRow, kMaxRow), /*first=*/1.0);
+}
+
+bool RoundCosts::has_long_passes() const {
+  return PlainPass() >= kLongPass || prompt_seconds_ >= kLongPromptSeconds;
+}
+
 void RoundCosts::Serialize(StateArchive* archive) {
+  double row = pass_.slope();
+  archive->Pass(kMinRow, kMaxRow, &row);
+  pass_.Expect(row, /*first=*/1.0);
   pass_.Serialize(archive);
   step_.Serialize(archive);
   archive->Pass(0.0, kLargestReading, &reading_);

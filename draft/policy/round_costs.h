@@ -14,8 +14,15 @@ namespace tandem {
 // costs never fall as the size grows; where measured costs do, their weighted mean is used.
 class CostCurve {
  public:
-  // `slope`: the assumed cost of one more row, relative to the first, where nothing was measured.
-  explicit CostCurve(double slope) : slope_(slope) { Fit(); }
+  // Where nothing was measured, size 1 is assumed to cost `first`, and each further row `slope`
+  // times that.
+  explicit CostCurve(double slope, double first = 1.0) { Expect(slope, first); }
+  void Expect(double slope, double first) {
+    slope_ = slope;
+    first_ = first;
+    Fit();
+  }
+  double slope() const { return slope_; }
 
   // Records a pass of `size` >= 1 that cost `cost` > 0. The lesser of the first two counts.
   // Later ones are averaged, and each has at least the weight `weight`.
@@ -47,7 +54,8 @@ class CostCurve {
   void Fit();
   void FitMeasured();
 
-  double slope_;
+  double slope_ = 0.0;
+  double first_ = 1.0;
   std::array<Knot, kNumKnots> knots_{};
 };
 
@@ -70,24 +78,46 @@ class RoundCosts {
   // Records a round. A round slows down the next ones, for example by tokens to send and by the
   // draft's weights in the caches (four sequences of the shipped pair, served: plain rounds after
   // drafting took 0.59, 0.57, and then 0.51 ms). So a round is measured only after
-  // kUnmeasuredRounds of its own kind, plain or not. Impossible times are ignored.
+  // kUnmeasuredRounds of its own kind, plain or not, unless its costs were never measured.
+  // Impossible times are ignored.
   void Observe(const Round& round);
   static constexpr int kUnmeasuredRounds = 2;
   // Records that the draft model read `num_tokens` of prompts in `time`.
   void ObserveReading(int num_tokens, absl::Duration time);
 
+  // Until a step is measured, it is assumed to cost `step`: the bytes that the draft's pass reads
+  // over those of the target's.
+  void ExpectStep(double step) { step_.Expect(step_.slope(), step); }
+  // Records that the target read `num_tokens` of prompts in `time`. Until passes over several rows
+  // are measured, one more row is assumed to cost as much as a token of a prompt.
+  void ObservePrompt(int num_tokens, absl::Duration time);
+  static constexpr int kMinPromptTokens = 8;  // of a prompt that shows this cost
+
+  // Whether passes take so long that the contents of the processor's caches hardly matter.
+  bool has_long_passes() const;
+
   // Whether a pass over this many rows has been measured.
-  bool knows_pass(int num_rows) const { return pass_.is_measured(num_rows); }
+  bool knows_pass(int num_rows) const { return pass_.num_samples(num_rows) >= kFirstSamples; }
   bool knows_step() const { return num_steps_seen_ > 0; }
   // The cost of the target's pass over this many rows; 1 for one row.
   double Pass(int num_rows) const { return pass_.At(num_rows) / pass_.At(1); }
   // The cost of a step of the draft model for this many sequences.
   double Step(int num_sequences) const { return step_.At(num_sequences) / pass_.At(1); }
-  // The cost of reading `num_tokens` with the draft model before its first step. A guess until it
-  // was measured.
+  // The cost of reading `num_tokens` with the draft model before its first step. Until it was
+  // measured, a token is assumed to cost as much of a step as one more row does of a pass.
   double Reading(int num_tokens) const {
-    const double per_token = num_readings_ > 0 ? reading_ : kGuessedReading * step_.At(1);
+    const double per_token = num_readings_ > 0 ? reading_ : pass_.slope() * step_.At(1);
     return per_token * num_tokens / pass_.At(1);
+  }
+  // The cost of a draft of `num_rows` tokens and `num_steps` steps beyond that of `num_accepted`
+  // plain tokens, in a round of `num_sequences` sequences with a draft like it. Leaves out what was
+  // read.
+  double LossOf(int num_sequences, int num_rows, int num_steps, int num_accepted) const {
+    const int all = num_sequences * num_rows;
+    const double plain = Pass(num_sequences);
+    return (Pass(num_sequences + all) - plain + num_steps * Step(num_sequences) -
+            num_accepted * plain) /
+           num_sequences;
   }
   // Saves or restores everything but the speed of the machine, which the first round measures
   // again.
@@ -97,15 +127,18 @@ class RoundCosts {
 
  private:
   void ObservePass(int num_rows, double seconds);
+  void ExpectRows();
 
-  static constexpr double kGuessedReading = 0.1;  // of a step
-  double level_ = 0.0;                            // seconds per unit of the curves
-  int last_num_rows_ = 0;                         // of the round before; 0 before the first
+  // Samples of a size before rounds of other kinds matter: the lesser of the first two counts.
+  static constexpr int kFirstSamples = 2;
+  double level_ = 0.0;     // seconds per unit of the curves
+  int last_num_rows_ = 0;  // of the round before; 0 before the first
   bool last_was_plain_ = true;
   int num_alike_ = kUnmeasuredRounds;  // earlier rounds in a row of the last one's kind, clamped
   CostCurve pass_{0.1};
-  CostCurve step_{0.1};
-  double reading_ = 0.0;  // per token
+  CostCurve step_{0.1, 0.25};
+  double prompt_seconds_ = 0.0;  // per token, the least; 0 before the first prompt
+  double reading_ = 0.0;         // per token
   int num_steps_seen_ = 0;
   int num_readings_ = 0;
 };

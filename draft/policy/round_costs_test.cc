@@ -143,6 +143,37 @@ TEST(RoundCosts, AreRelativeToAPlainPass) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
 }
 
+// What is expected before anything but a prompt and a plain pass was measured.
+TEST(RoundCosts, ExpectWhatSizesAndPromptsSuggest) {
+  RoundCosts costs;
+  costs.ExpectStep(0.4);
+  EXPECT_NEAR(costs.Step(1), 0.4, 1e-9);
+  costs.ObservePrompt(7, absl::Milliseconds(70));  // too short to show the cost of a row
+  costs.ObservePrompt(100, absl::Milliseconds(400));
+  costs.ObservePrompt(100, absl::Milliseconds(200));
+  costs.ObservePrompt(100, absl::Milliseconds(300));
+  EXPECT_TRUE(!costs.has_long_passes() || costs.Pass(2) > 1.0);
+  costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  EXPECT_NEAR(costs.Pass(2), 1.2, 1e-9);  // 2 of 10 ms
+  EXPECT_NEAR(costs.Pass(6), 2.0, 1e-9);
+  EXPECT_NEAR(costs.Reading(50), 50 * 0.2 * 0.4, 1e-9);
+  EXPECT_TRUE(costs.has_long_passes());
+  EXPECT_FALSE(costs.knows_step());
+  costs.Observe(RoundOf(2, 1, 5.0, 11.0));  // measured at once, because it is new
+  EXPECT_TRUE(costs.knows_step());
+  EXPECT_NEAR(costs.Pass(2), 1.1, 1e-9);
+  EXPECT_NEAR(costs.Step(1), 0.5, 1e-9);
+  EXPECT_NEAR(costs.LossOf(1, 1, 1, 0), 0.6, 1e-9);
+  EXPECT_NEAR(costs.LossOf(1, 1, 1, 1), -0.4, 1e-9);
+}
+
+TEST(RoundCosts, ShortPassesAreNotLong) {
+  RoundCosts costs;
+  costs.ObservePrompt(100, absl::Milliseconds(20));
+  costs.Observe(RoundOf(1, 0, 0.0, 2.0));
+  EXPECT_FALSE(costs.has_long_passes());
+}
+
 TEST(RoundCosts, IgnoreImpossibleTimes) {
   const auto observe_all = [](RoundCosts* costs) {
     costs->ObserveReading(100, absl::Milliseconds(10));

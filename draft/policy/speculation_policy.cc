@@ -11,19 +11,12 @@ namespace {
 
 // Speculation starts at this predicted gain, and stops at a gain of 1.
 constexpr double kStartingGain = 1.03;
-// Calibration: the first rounds draft this many tokens in all, at least one per sequence, and the
-// next ones draft nothing, to measure both costs. It is short because the beginning of an answer
-// says little about the rest: 48 draft tokens there, none of them accepted, kept drafting off for
-// the whole answer.
-constexpr int kCalibrationRounds = 8;
-constexpr int kCalibrationTokens = 2;
-// A draft step of unknown cost counts as a whole pass, so the plan never tries the model if lookups
-// match from the first round on. After kMaxRoundsWithoutModel rounds without the model, at most
-// this many rounds draft with it until a step has been measured.
-constexpr int kRoundsForAStep = 24;
-// The number of consecutive rounds in a trial. The first of them are not measured.
-constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
-constexpr int kMaxCalibrationRounds = kCalibrationRounds + kRoundsOfTrial + kRoundsForAStep;
+// Rounds in a row that draft nothing, to measure a plain pass over this many sequences. On a busy
+// machine none may be measured.
+constexpr int kMaxRoundsForAPass = 4;
+// Rounds that try a draft model until one of its steps was measured. A drafter that fails every
+// time is not tried for ever.
+constexpr int kMaxRoundsForAStep = 24;
 // Exploration: at these intervals drafts are a token longer or shorter than planned, to measure
 // depths and passes that would otherwise never occur. The first explorations come sooner. They try
 // lengths up to kFirstExplorations, but at most about twice the longest planned length, because
@@ -34,9 +27,22 @@ constexpr int kFirstExplorations = 8;
 // While speculation is off, this share of the time is spent on probes.
 constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
+// The number of consecutive rounds in a trial. The first of them are not measured. The first trial
+// of a draft model is one round, because all of its costs are new.
+constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
 // The saved budget, per round of a trial, is at most the cost of the cheapest probe or this,
 // whichever is larger.
 constexpr double kMaxBudget = 1.0;
+// An answer whose lookups have lost more than this many plain passes, or this share of its tokens,
+// drafts from texts only where the plan promises a clear gain. There are many kinds of lookups, and
+// each would lose before its own acceptance is known.
+constexpr double kMaxLost = 0.5;
+constexpr double kMaxLostShare = 0.01;
+constexpr double kGainAfterLoss = 1.4;
+// An exploration may cost this many plain passes more than the plan.
+constexpr double kMaxExplorationCost = 0.35;
+// The weight of a round in the mean gain of a draft model.
+constexpr double kGainWeight = 1.0 / 16;
 // A draft whose rows stay confident may be this many times longer than planned.
 constexpr int kMaxTimesPlanned = 3;
 
@@ -53,7 +59,6 @@ int ModelOptionOf(const DraftCandidate& candidate) {
 
 void SpeculationPolicy::Serialize(StateArchive* archive) {
   costs_.Serialize(archive);
-  archive->Pass(0, kMaxCalibrationRounds, &rounds_calibrated_);
   unsalted_.Serialize(archive);
 }
 
@@ -69,6 +74,12 @@ TenantSpeculation* SpeculationPolicy::TenantOf(absl::Span<const DraftCandidate> 
   return tenant;
 }
 
+bool SpeculationPolicy::ReadsPrompt(const TenantSpeculation& tenant, int num_tokens,
+                                    int num_wanted) const {
+  return tenant.rounds_without_model_ < TenantSpeculation::kMaxRoundsWithoutModel &&
+         costs_.Reading(num_tokens) < NumExpected(num_wanted, 0) * (1.0 - 1.0 / tenant.model_gain_);
+}
+
 std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate> candidates,
                                                  int other_rows) {
   is_probing_ = false;
@@ -80,21 +91,30 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     may_choose = may_choose || (candidates[i].is_auto() && choices[i].option >= 0);
   }
   if (!may_choose) return choices;
-  const int num_rows = other_rows + static_cast<int>(candidates.size());
-  if (Calibrates(candidates, other_rows, &choices)) return choices;
-
   const auto draft_nothing = [&] {
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (candidates[i].is_auto()) choices[i].num_tokens = 0;
     }
   };
+  if (costs_.knows_pass(static_cast<int>(candidates.size()))) {
+    rounds_for_a_pass_ = 0;
+  } else if (other_rows == 0 && measures() && rounds_for_a_pass_ < kMaxRoundsForAPass) {
+    ++rounds_for_a_pass_;  // a pass that also reads prompts would not be measured
+    draft_nothing();
+    return choices;
+  }
   TenantSpeculation& tenant = *TenantOf(candidates);
+  if (TriesModel(candidates, other_rows, &choices)) {
+    tenant.rounds_without_model_ = 0;
+    return choices;
+  }
   ++tenant.rounds_without_model_;
   tenant.is_on_ = plan.gain >= (tenant.is_on_ ? 1.0 : kStartingGain) && plan.gain > 1.0;
   if (!tenant.is_on_) {
     draft_nothing();
     tenant.probe_budget_ += kProbeShare;
-    is_probing_ = Probe(candidates, num_rows, &tenant, &choices);
+    is_probing_ =
+        Probe(candidates, other_rows + static_cast<int>(candidates.size()), &tenant, &choices);
     return choices;
   }
   check_ = &tenant.checks_[std::min<int>(std::bit_width(candidates.size() - 1),
@@ -104,9 +124,16 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     return choices;
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (choices[i].num_tokens > 0 &&
-        candidates[i].options[choices[i].option].source == DraftSource::kModel) {
+    const DraftCandidate& candidate = candidates[i];
+    const bool is_model = choices[i].option >= 0 &&
+                          candidate.options[choices[i].option].source == DraftSource::kModel;
+    if (candidate.is_auto() && !is_model && plan.gain < kGainAfterLoss &&
+        candidate.lost > std::max(kMaxLost, kMaxLostShare * candidate.num_written)) {
+      choices[i].num_tokens = 0;
+    }
+    if (choices[i].num_tokens > 0 && is_model) {
       tenant.rounds_without_model_ = 0;
+      tenant.model_gain_ += kGainWeight * (plan.gain - tenant.model_gain_);
     }
   }
   if (!measures()) {  // exploring would teach nothing
@@ -135,7 +162,7 @@ void SpeculationPolicy::AllowStopping(const DraftPlan& plan,
     DraftChoice& choice = (*choices)[i];
     if (!candidate.is_auto() || choice.num_tokens == 0 || candidate.confidence == nullptr) continue;
     const DraftOption& option = candidate.options[choice.option];
-    if (!option.can_stop) continue;
+    if (!option.can_stop || IsUntested(candidate, option)) continue;
     choice.num_tokens =
         std::min({kMaxTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
     choice.stop = {.curve = candidate.confidence,
@@ -144,37 +171,29 @@ void SpeculationPolicy::AllowStopping(const DraftPlan& plan,
   }
 }
 
-// Plans calibration rounds, until the costs of rounds with and without drafts are known. Returns
-// whether the next round is one.
-bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
+// Lets the draft model draft before any of its steps was measured, if that promises a gain, even
+// where a lookup promises more. Returns whether it does so in the next round.
+bool SpeculationPolicy::TriesModel(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
-  if (!measures()) return false;
-  // Passes that also read prompts are not measured.
-  const bool is_new_size =
-      other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
-  const bool is_over = rounds_calibrated_ >= kCalibrationRounds && !is_new_size;
-  const bool wants_step = is_over && !costs_.knows_step() &&
-                          !TenantOf(candidates)->reads_prompts() &&
-                          rounds_calibrated_ < kMaxCalibrationRounds &&
-                          absl::c_any_of(candidates, [](const DraftCandidate& candidate) {
-                            return candidate.is_auto() && ModelOptionOf(candidate) >= 0;
-                          });
-  if (is_over && !wants_step) return false;
-  const bool drafts = wants_step || (rounds_calibrated_ / kRoundsOfTrial % 2 == 0 &&
-                                     !(is_new_size && rounds_calibrated_ >= kRoundsOfTrial));
-  if (rounds_calibrated_ < kMaxCalibrationRounds) ++rounds_calibrated_;
-  const int wanted = std::max(1, kCalibrationTokens / static_cast<int>(candidates.size()));
+  if (costs_.knows_step() || !measures() || rounds_for_a_step_ >= kMaxRoundsForAStep) return false;
+  std::vector<DraftCandidate> of_model(candidates.begin(), candidates.end());
+  bool has_model = false;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
-    DraftChoice& choice = (*choices)[i];
-    choice.num_tokens = 0;
-    if (const int model = ModelOptionOf(candidates[i]); wants_step && model >= 0) {
-      choice.option = model;
-    }
-    if (!drafts || choice.option < 0) continue;
-    choice.num_tokens =
-        std::min({wanted, candidates[i].room, candidates[i].options[choice.option].max_tokens});
+    const int model = ModelOptionOf(candidates[i]);
+    has_model = has_model || model >= 0;
+    of_model[i].options = candidates[i].options.subspan(std::max(model, 0), model < 0 ? 0 : 1);
   }
+  if (!has_model) return false;
+  DraftPlan plan = PlanDrafts(costs_, of_model, other_rows);
+  if (plan.gain < kStartingGain) return false;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!candidates[i].is_auto()) continue;
+    plan.choices[i].option = ModelOptionOf(candidates[i]);
+    plan.choices[i].num_tokens = std::min(plan.choices[i].num_tokens, kProbeTokens);
+  }
+  ++rounds_for_a_step_;
+  *choices = std::move(plan.choices);
   return true;
 }
 
@@ -184,6 +203,7 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                                 const TenantSpeculation& tenant,
                                 std::vector<DraftChoice>* choices) {
   const int change = tenant.num_explorations_ % 2 == 0 ? -1 : 1;
+  const int num_sequences = static_cast<int>(candidates.size());
   int longest = 0;
   for (const DraftChoice& choice : *choices) longest = std::max(longest, choice.num_tokens);
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -191,26 +211,40 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
     if (!candidates[i].is_auto() || choice.option < 0) continue;
     const DraftOption& option = candidates[i].options[choice.option];
     if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
-    const int wanted = tenant.num_explorations_ <= kFirstExplorations
-                           ? std::min(tenant.num_explorations_, 2 * longest + 1)
-                           : choice.num_tokens + change;
+    int wanted = tenant.num_explorations_ <= kFirstExplorations
+                     ? std::min(tenant.num_explorations_, 2 * longest + 1)
+                     : choice.num_tokens + change;
+    const auto cost = [&](int num_tokens) {
+      return costs_.LossOf(num_sequences, num_tokens,
+                           option.source == DraftSource::kModel ? num_tokens : 0, 0);
+    };
+    while (wanted > choice.num_tokens &&
+           cost(wanted) - cost(choice.num_tokens) > kMaxExplorationCost) {
+      --wanted;
+    }
     choice.num_tokens = std::max(0, std::min({wanted, candidates[i].room, option.max_tokens}));
   }
 }
 
 // Lets the cheapest sequence draft a few tokens, for all rounds of a trial, if the budget allows
-// it. Returns whether the next round drafts.
+// it: with the draft model until it was tried, and with the best source afterwards. Returns whether
+// the next round drafts.
 bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
                               TenantSpeculation* tenant, std::vector<DraftChoice>* choices) {
-  int best = -1;
+  const bool knows_step = costs_.knows_step();
+  const int num_rounds = knows_step ? kRoundsOfTrial : 1;
   double& budget = tenant->probe_budget_;
   const bool goes_on = tenant->rounds_probed_ % kRoundsOfTrial != 0;
-  double best_cost = goes_on ? std::numeric_limits<double>::max() : budget / kRoundsOfTrial;
+  double best_cost = goes_on ? std::numeric_limits<double>::max() : budget / num_rounds;
+  int best = -1;
   double cheapest = 0.0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const DraftCandidate& candidate = candidates[i];
-    if (!candidate.is_auto() || (*choices)[i].option < 0) continue;
-    const DraftOption& option = candidate.options[(*choices)[i].option];
+    DraftChoice& choice = (*choices)[i];
+    if (!candidate.is_auto() || choice.option < 0) continue;
+    if (const int model = ModelOptionOf(candidate); !knows_step && model >= 0)
+      choice.option = model;
+    const DraftOption& option = candidate.options[choice.option];
     double cost = costs_.Pass(num_rows + kProbeTokens) - costs_.Pass(num_rows);
     if (option.source == DraftSource::kModel) {
       cost += costs_.Reading(std::max(option.num_unread - 1, 0)) + kProbeTokens * costs_.Step(1);
@@ -220,9 +254,9 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     best = static_cast<int>(i);
     best_cost = cost;
   }
-  budget = std::min(budget, kRoundsOfTrial * std::max(cheapest, kMaxBudget));
+  budget = std::min(budget, num_rounds * std::max(cheapest, kMaxBudget));
   if (best < 0) return false;
-  ++tenant->rounds_probed_;
+  if (num_rounds > 1) ++tenant->rounds_probed_;
   DraftChoice& choice = (*choices)[best];
   choice.num_tokens = std::min(
       {kProbeTokens, candidates[best].room, candidates[best].options[choice.option].max_tokens});

@@ -22,29 +22,39 @@ class SpeculationPolicy {
   // pass that belong to other sequences.
   std::vector<DraftChoice> Plan(absl::Span<const DraftCandidate> candidates, int other_rows);
 
+  // Whether a draft model should read a prompt of `num_tokens` together with the target: if it
+  // drafted recently, and promises to save more than that in an answer of up to `num_wanted`
+  // tokens.
+  bool ReadsPrompt(const TenantSpeculation& tenant, int num_tokens, int num_wanted) const;
+
   // Statistics of requests without a salt. Only these are saved for the next process.
   TenantSpeculation& unsalted() { return unsalted_; }
   const TenantSpeculation& unsalted() const { return unsalted_; }
   // Whether the last planned round drafts only to see whether drafts pay.
   bool is_probing() const { return is_probing_; }
 
-  // Whether the times of the next round are measured. The first rounds after a long read are not,
-  // because processor caches hold other data then (three rows after a prompt of 190 tokens took
-  // 1041, 696, 503, and then 430 us). If prompts keep coming, some of these rounds are measured
-  // after all.
+  // Whether the times of the next round are measured. The first short rounds after a long read are
+  // not, because processor caches hold other data then (three rows after a prompt of 190 tokens
+  // took 1041, 696, 503, and then 430 us). If prompts keep coming, some of these rounds are
+  // measured after all.
   bool measures() const {
-    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kMaxRoundsWithoutModel;
+    return rounds_since_reading_ >= kRoundsToWarm || costs_.has_long_passes() ||
+           rounds_unmeasured_ >= kMaxRoundsWithoutModel;
   }
   struct RoundEnd {
     bool has_read_much = false;
-    int num_tokens = 0;  // emitted
+    bool is_disturbed = false;  // its times show what other processes did
+    int num_tokens = 0;         // emitted
     Instant start = Instant();
     Instant end = Instant();
   };
   // Call after every round. Its observations count from the next round on.
   void EndRound(const RoundEnd& round) {
     const bool has_read_much = round.has_read_much;
-    if (check_ != nullptr) check_->Observe(round.num_tokens, TimeOf(round));
+    if (check_ != nullptr) {
+      check_->Observe(round.num_tokens,
+                      round.is_disturbed ? absl::InfiniteDuration() : TimeOf(round));
+    }
     last_end_ = round.end;
     ++num_rounds_;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
@@ -55,6 +65,10 @@ class SpeculationPolicy {
   void Serialize(StateArchive* archive);
   // Rounds since the start of the process.
   int64_t num_rounds() const { return num_rounds_; }
+  // Whether rounds in which the engine's thread waited for a processor are disturbed. Not where it
+  // waits for a device or for other processes.
+  bool watches_processor() const { return watches_processor_; }
+  void set_watches_processor(bool watches) { watches_processor_ = watches; }
   RoundCosts& costs() { return costs_; }
   const RoundCosts& costs() const { return costs_; }
 
@@ -69,7 +83,7 @@ class SpeculationPolicy {
     return absl::ZeroDuration() < between && between < own ? own + between : own;
   }
   TenantSpeculation* TenantOf(absl::Span<const DraftCandidate> candidates);
-  bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
+  bool TriesModel(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
   static void AllowStopping(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
                             std::vector<DraftChoice>* choices);
@@ -87,7 +101,9 @@ class SpeculationPolicy {
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;
   bool is_probing_ = false;
-  int rounds_calibrated_ = 0;
+  bool watches_processor_ = false;
+  int rounds_for_a_pass_ = 0;
+  int rounds_for_a_step_ = 0;
 };
 
 }  // namespace tandem

@@ -34,6 +34,7 @@ class Simulation {
  public:
   Simulation(SimulatedPair world, uint64_t seed) : world_(std::move(world)), random_(seed) {
     sequences_.resize(world_.num_sequences);
+    policy_.costs().ExpectStep(world_.step);
   }
   SimulatedPair& world() { return world_; }
   SpeculationPolicy& policy() { return policy_; }
@@ -74,6 +75,8 @@ class Simulation {
     for (Sequence& s : sequences_) {
       if (s.length == 0 || s.length > kLength) {
         s = {.unread = kPrompt, .length = 1};
+        policy_.costs().ObservePrompt(kPrompt,
+                                      Disturbed(world_.pass(kPrompt)) * absl::Milliseconds(1));
         other_rows += world_.reads_prompts ? kPrompt : 0;
       }
       s.options = {{.source = DraftSource::kModel, .max_tokens = 32, .num_unread = s.unread + 1}};
@@ -133,7 +136,7 @@ class Simulation {
     costs.draft_time = absl::Milliseconds(draft);
     costs.verify_time = absl::Milliseconds(verify);
     if (policy_.measures() && other_rows == 0) policy_.costs().Observe(costs);
-    if (policy_.unsalted().reads_prompts()) {
+    if (policy_.ReadsPrompt(policy_.unsalted(), kPrompt, kLength)) {
       policy_.costs().ObserveReading(kPrompt, kPrompt * world_.reading * absl::Milliseconds(1));
     }
     policy_.EndRound({.has_read_much = other_rows > 0,
@@ -276,7 +279,7 @@ TEST(SpeculationPolicy, SpendsLittleOnTryingWhatDoesNotPay) {
     const double chosen = simulation.Run(kRounds);
     EXPECT_GE(chosen, 0.985 * Simulation(world, 5).Run(kRounds, 0)) << reading;
     EXPECT_GT(simulation.num_probes(), 5) << reading;
-    EXPECT_FALSE(simulation.policy().unsalted().reads_prompts());
+    EXPECT_FALSE(simulation.policy().ReadsPrompt(simulation.policy().unsalted(), 20, 256));
   }
 }
 
@@ -286,7 +289,7 @@ TEST(SpeculationPolicy, ResumesWhenDraftsAreAcceptedAgain) {
   simulation.world().by_model = [](int) { return 0.9; };
   simulation.Run(20000);
   EXPECT_GT(simulation.Run(1000), 2.0);
-  EXPECT_TRUE(simulation.policy().unsalted().reads_prompts());
+  EXPECT_TRUE(simulation.policy().ReadsPrompt(simulation.policy().unsalted(), 20, 256));
 }
 
 TEST(SpeculationPolicy, StopsWhenDraftsAreRejected) {
@@ -320,6 +323,98 @@ TEST(SpeculationPolicy, MeasuresWithWarmCachesUnlessPromptsKeepComing) {
   }
   EXPECT_GE(measured, 9);
   EXPECT_LE(measured, 20);
+}
+
+TEST(SpeculationPolicy, MeasuresLongPassesAtOnce) {
+  SpeculationPolicy policy;
+  policy.costs().ObservePrompt(100, absl::Milliseconds(500));
+  policy.EndRound({.has_read_much = true});
+  EXPECT_TRUE(policy.measures());
+}
+
+// The candidate of an answer with a draft model, which may emit 100 more tokens.
+DraftCandidate Candidate(const std::vector<DraftOption>& options, const AcceptanceEstimate& own,
+                         double lost) {
+  return {.options = options,
+          .draft_tokens = kAutoDraftTokens,
+          .room = 100,
+          .num_wanted = 100,
+          .lost = lost,
+          .own = &own,
+          .wider = &own};
+}
+
+// Returns a policy on a machine on which a step costs `step` of a plain pass of 40 ms and a row .1.
+SpeculationPolicy MeasuredPolicy(double step) {
+  SpeculationPolicy policy;
+  const auto observe = [&policy](int num_rows, int num_steps, double draft) {
+    policy.costs().Observe({.is_plain = num_steps == 0,
+                            .num_rows = num_rows,
+                            .num_steps = num_steps,
+                            .num_draft_sequences = num_steps == 0 ? 0 : 1,
+                            .draft_time = draft * absl::Milliseconds(40),
+                            .verify_time = (0.9 + 0.1 * num_rows) * absl::Milliseconds(40)});
+  };
+  for (int i = 0; i < 3; ++i) observe(1, 0, 0.0);
+  for (int i = 0; i < 3; ++i) observe(2, 1, step);
+  return policy;
+}
+
+TEST(SpeculationPolicy, StopsInAnAnswerWhoseLookupsLose) {
+  SpeculationPolicy policy = MeasuredPolicy(0.4);
+  const AcceptanceEstimate own;
+  const auto plan = [&](int evidence, double lost) {
+    const std::vector<DraftOption> options = {
+        {.source = DraftSource::kLookup, .evidence = evidence, .max_tokens = 8}};
+    return policy.Plan(std::vector{Candidate(options, own, lost)}, 0).front().num_tokens;
+  };
+  EXPECT_GT(plan(0, 0.0), 0);
+  EXPECT_EQ(plan(0, 0.6), 0);
+  EXPECT_GT(plan(0, -3.0), 0);
+  EXPECT_GT(plan(7, 0.6), 0);  // promises much more than plain decoding
+}
+
+// The longest draft of a model of which nothing is known.
+TEST(SpeculationPolicy, BeginsWithShortDraftsOfAModel) {
+  SpeculationPolicy policy = MeasuredPolicy(0.02);
+  const std::vector<DraftOption> options = {
+      {.source = DraftSource::kModel, .max_tokens = 8, .num_unread = 1, .can_stop = true}};
+  AcceptanceEstimate own;
+  const ConfidenceCurve confidence;
+  const auto plan = [&] {
+    DraftCandidate candidate = Candidate(options, own, 0.0);
+    candidate.confidence = &confidence;
+    return policy.Plan(std::vector{candidate}, 0).front().num_tokens;
+  };
+  EXPECT_EQ(plan(), 2);
+  for (int i = 0; i < 20; ++i) own.Observe({.source = DraftSource::kModel}, 4, 4);
+  EXPECT_GT(plan(), 2);
+}
+
+// A source that was never verified must pay for its reading twice.
+TEST(SpeculationPolicy, ReadsALongPromptOnlyForADraftThatIsKnownToPay) {
+  const auto drafts = [](int num_unread, int num_tests) {
+    SpeculationPolicy policy = MeasuredPolicy(0.2);
+    AcceptanceEstimate own;
+    for (int i = 0; i < num_tests; ++i) own.Observe({.source = DraftSource::kModel}, 4, 4);
+    const std::vector<DraftOption> options = {
+        {.source = DraftSource::kModel, .max_tokens = 8, .num_unread = num_unread}};
+    return policy.Plan(std::vector{Candidate(options, own, 0.0)}, 0).front().num_tokens > 0;
+  };
+  EXPECT_TRUE(drafts(100, 0));
+  EXPECT_FALSE(drafts(1500, 0));
+  EXPECT_TRUE(drafts(1500, 20));
+  EXPECT_FALSE(drafts(30000, 20));
+}
+
+// Times of rounds that other processes disturb do not enter the comparison.
+TEST(SpeculationPolicy, KeepsItsVerdictInDisturbedRounds) {
+  SpeedupMonitor monitor;
+  for (int i = 0; i < 1000; ++i) {
+    const bool drafts = monitor.Allows(1.1);
+    monitor.Observe(drafts ? 1 : 2, absl::InfiniteDuration());
+  }
+  EXPECT_EQ(monitor.mean_gain(), 0.0);
 }
 
 TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {

@@ -135,8 +135,9 @@ void TenantSpeculation::Serialize(StateArchive* archive) {
   // Kept because answers may be shorter than the interval between two explorations or probes.
   archive->Pass(0, kMaxRoundsSince, &rounds_since_exploration_);
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
-  archive->Pass(0.0, kLargestBudget, &probe_budget_);
+  archive->Pass(kFirstProbeBudget, kLargestBudget, &probe_budget_);
   archive->Pass(0, kMaxRoundsWithoutModel, &rounds_without_model_);
+  archive->Pass(1.0, kLargestGain, &model_gain_);
 }
 
 }  // namespace tandem

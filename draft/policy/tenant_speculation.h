@@ -70,6 +70,8 @@ class SpeedupMonitor {
 class TenantSpeculation {
  public:
   static constexpr int kMaxRoundsWithoutModel = 64;
+  // A process may spend this much on probes before it has saved anything: 2 % of 72 plain passes.
+  static constexpr double kFirstProbeBudget = 1.4;
 
   // The acceptance of all sequences of similar temperature.
   const AcceptanceEstimate& AcceptanceAt(float temperature) const {
@@ -87,8 +89,6 @@ class TenantSpeculation {
   ConfidenceCurve& ConfidenceAt(float temperature) {
     return confidence_[TemperatureBucket(temperature)];
   }
-  // Whether a draft model should read prompts together with the target: if it drafted recently.
-  bool reads_prompts() const { return rounds_without_model_ < kMaxRoundsWithoutModel; }
 
   // Call after each round. Its observations count from the next round on.
   void EndRound() {
@@ -109,9 +109,10 @@ class TenantSpeculation {
   bool is_on_ = true;
   int rounds_since_exploration_ = 0;
   int num_explorations_ = 0;
-  int rounds_without_model_ = 0;
+  int rounds_without_model_ = kMaxRoundsWithoutModel;
+  double model_gain_ = 1.0;  // predicted, in rounds in which the model drafts; a mean
   int rounds_probed_ = 0;
-  double probe_budget_ = 0.0;  // in plain passes
+  double probe_budget_ = kFirstProbeBudget;  // in plain passes
 };
 
 }  // namespace tandem

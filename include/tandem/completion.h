@@ -78,6 +78,8 @@ struct Completion {
   AcceptanceRule verifier = AcceptanceRule::kExactMatch;  // the rule that was used
   int draft_tokens = 0;                                   // k, or kAutoDraftTokens
   RoundStats stats;
+  // Why fewer tokens were drafted than could be, in one sentence; empty if nothing is to be said.
+  std::string idle_reason;
   Timings timings;
   // Parameters for the decode request, if this request had KvTransferParams::do_remote_decode.
   std::optional<KvTransferParams> kv_transfer_params{};

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "tandem/draft_source.h"
 #include "tandem/draft_tokens.h"
 
 namespace tandem {
@@ -12,14 +13,21 @@ namespace tandem {
 // Counts over rounds, which are passes of the target that emitted tokens. All counts are plain
 // sums, so the stats of sessions, threads and runs can be added.
 struct RoundStats {
+  // Draft tokens from one source.
+  struct SourceCounts {
+    int64_t proposed = 0;
+    int64_t accepted = 0;
+
+    bool operator==(const SourceCounts&) const = default;
+  };
+
   int64_t rounds = 0;
   int64_t proposed = 0;  // draft tokens that the target verified
   int64_t accepted = 0;  // draft tokens that were kept
   int64_t emitted = 0;   // accepted, correction, bonus and plain tokens
-  std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
-  std::array<int64_t, kMaxDraftTokens> accepted_at{};  // rounds that kept draft token i
-  int64_t predicted = 0;        // part of `proposed` from the request's prediction
-  int64_t predicted_kept = 0;   // part of `accepted` from the request's prediction
+  std::array<int64_t, kMaxDraftTokens> proposed_at{};      // rounds that verified draft token i
+  std::array<int64_t, kMaxDraftTokens> accepted_at{};      // rounds that kept draft token i
+  std::array<SourceCounts, kNumDraftSources> by_source{};  // by DraftSource; they add up
   int64_t draft_failures = 0;   // rounds whose draft failed and was dropped
   int64_t probes = 0;           // rounds that drafted only to see whether drafts pay off
   absl::Duration probe_time;    // extra time of probes over plain rounds
@@ -27,11 +35,12 @@ struct RoundStats {
   absl::Duration draft_time;    // of all rounds
   absl::Duration verify_time;   // passes after the prompt is complete
 
-  // Adds a round that verified `num_proposed` tokens, kept `num_accepted` and emitted
+  // Adds a round that verified `num_proposed` tokens from `source`, kept `num_accepted` and emitted
   // `num_emitted`.
-  void Add(int num_proposed, int num_accepted, int num_emitted);
+  void Add(DraftSource source, int num_proposed, int num_accepted, int num_emitted);
   RoundStats& operator+=(const RoundStats& other);
 
+  const SourceCounts& Of(DraftSource source) const { return by_source[static_cast<int>(source)]; }
   // accepted / proposed. Falls as k grows even if the draft is equally good; compare
   // AcceptanceAt().
   double AcceptanceRate() const {

@@ -57,6 +57,11 @@ def test_statistics_match_the_provenance(engine):
     assert stats.proposed_at.sum() == stats.proposed
     assert stats.accepted_at.sum() == stats.accepted
     assert stats.acceptance_rate == stats.accepted / stats.proposed
+    assert [sorted(of) for of in stats.by_source] == [["accepted", "proposed", "source"]] * len(stats.by_source)
+    assert {of["source"] for of in stats.by_source} <= {"model", "lookup", "memory", "successors"}
+    assert sum(of["proposed"] for of in stats.by_source) == stats.proposed
+    assert sum(of["accepted"] for of in stats.by_source) == stats.accepted
+    assert completion.idle_reason == ""
     assert stats.tokens_per_round == stats.emitted / stats.rounds
     times = completion.timings
     assert 0 < times.time_to_first_token <= times.end_to_end

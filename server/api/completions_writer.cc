@@ -172,22 +172,21 @@ class CompletionsWriter final : public AnswerWriter {
     const CacheUse prompts = CacheUse::Of(*request_, completions);
     int64_t completion_tokens = 0;
     int64_t reasoning_tokens = 0;
-    int64_t predicted = 0;
-    int64_t predicted_kept = 0;
+    RoundStats stats;
     for (const Completion& completion : completions) {
       completion_tokens += completion.token_ids.size();
       reasoning_tokens += ReasoningTokensOf(completion);
-      predicted += completion.stats.predicted;
-      predicted_kept += completion.stats.predicted_kept;
+      stats += completion.stats;
     }
+    const RoundStats::SourceCounts& predicted = stats.Of(DraftSource::kPredicted);
     return {{"prompt_tokens", prompts.prompt_tokens},
             {"completion_tokens", completion_tokens},
             {"total_tokens", prompts.prompt_tokens + completion_tokens},
             {"prompt_tokens_details", prompts.Details()},
             {"completion_tokens_details",
              {{"reasoning_tokens", reasoning_tokens},
-              {"accepted_prediction_tokens", predicted_kept},
-              {"rejected_prediction_tokens", predicted - predicted_kept}}}};
+              {"accepted_prediction_tokens", predicted.accepted},
+              {"rejected_prediction_tokens", predicted.proposed - predicted.accepted}}}};
   }
 
   // ---- Whole answers ----

@@ -119,6 +119,18 @@ MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   return family;
 }
 
+// Returns the counters of one count of draft tokens, by source.
+MetricFamily BySource(const char* name, const char* help, const RoundStats& stats,
+                      int64_t RoundStats::SourceCounts::*count) {
+  MetricFamily family = NewFamily(name, help, MetricType::Counter);
+  for (int i = 0; i < kNumDraftSources; ++i) {
+    const auto source = static_cast<DraftSource>(i);
+    AddValue(static_cast<double>(stats.Of(source).*count),
+             {{"source", std::string(NameOf(source))}}, &family);
+  }
+  return family;
+}
+
 void Observe(absl::Duration latency, prometheus::Histogram* histogram) {
   if (latency < absl::ZeroDuration() || latency == absl::InfiniteDuration()) return;
   histogram->Observe(absl::ToDoubleSeconds(latency));
@@ -171,6 +183,12 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
       Counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
               load.stats.accepted),
       AcceptedPerPosition(load.stats),
+      BySource("tandem_spec_decode_source_proposed_tokens_total",
+               "Draft tokens verified, by their source", load.stats,
+               &RoundStats::SourceCounts::proposed),
+      BySource("tandem_spec_decode_source_accepted_tokens_total",
+               "Draft tokens accepted, by their source", load.stats,
+               &RoundStats::SourceCounts::accepted),
       Gauge("tandem_num_requests_running", "Running sequences", load.num_running),
       Gauge("tandem_num_requests_waiting", "Sequences that wait to be admitted", load.num_waiting),
       CacheUsage(engine, load),

@@ -36,9 +36,10 @@ std::string Line(const std::string& text, const std::string& name) {
 TEST(Metrics, ReportTheEnginesCounts) {
   LoadedEngine engine;
   const Metrics metrics(&engine);
-  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
-  engine.value.stats.Add(3, 0, 1);
-  engine.value.stats.Add(0, 0, 1);
+  engine.value.stats.Add(DraftSource::kModel, /*num_proposed=*/3, /*num_accepted=*/2,
+                         /*num_emitted=*/3);
+  engine.value.stats.Add(DraftSource::kModel, 3, 0, 1);
+  engine.value.stats.Add(DraftSource::kModel, 0, 0, 1);
   engine.value.num_running = 2;
   engine.value.num_waiting = 5;
   engine.value.target_pages_in_use = 250;  // of 1000
@@ -55,6 +56,9 @@ TEST(Metrics, ReportTheEnginesCounts) {
         "tandem_spec_decode_num_accepted_tokens_total 2",
         "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 1",
         "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"2\"} 0",
+        "tandem_spec_decode_source_proposed_tokens_total{source=\"model\"} 6",
+        "tandem_spec_decode_source_accepted_tokens_total{source=\"model\"} 2",
+        "tandem_spec_decode_source_proposed_tokens_total{source=\"lookup\"} 0",
         "tandem_num_requests_running 2", "tandem_num_requests_waiting 5",
         "tandem_kv_cache_usage_ratio{model=\"target\"} 0.25", "tandem_prompt_tokens_total 90",
         "tandem_prefix_cache_queries_total 80", "tandem_prefix_cache_hits_total 48",
@@ -80,7 +84,8 @@ TEST(Metrics, ReportTheDraftsHead) {
 // Routers and dashboards made for vLLM read these.
 TEST(Metrics, UseVllmsNamesIfAsked) {
   LoadedEngine engine;
-  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
+  engine.value.stats.Add(DraftSource::kModel, /*num_proposed=*/3, /*num_accepted=*/2,
+                         /*num_emitted=*/3);
   engine.value.num_running = 2;
   engine.value.target_pages_in_use = 250;  // of 1000
   Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});

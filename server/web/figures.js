@@ -24,6 +24,8 @@ export class Meter {
   acceptedAt = [];
   firstTokenMs = null;
   speed = null; // tokens per second after the first token, without the time of the prompt
+  sources = []; // { source, proposed, accepted } as the server reports at the end
+  idleReason = null;
   prompt = null; // { tokens, ms, speed } as the server reports; older ones report only `ms`
 
   #first = null; // { time, count }
@@ -40,6 +42,10 @@ export class Meter {
     }
     if (chunk.round) this.#addRound(chunk.round);
     if (chunk.timings) this.#addTimings(chunk.timings);
+    if (chunk.speculation) {
+      this.sources = chunk.speculation.by_source ?? [];
+      this.idleReason = chunk.speculation.idle_reason ?? null;
+    }
   }
 
   #addTimings(timings) {
@@ -59,8 +65,11 @@ export class Meter {
   get summary() {
     const figures = [];
     if (this.proposed > 0) {
-      figures.push(`${this.acceptance} of drafts accepted (${this.accepted} of ${this.proposed})`);
+      const counts = this.sources.map((of) => `${of.source} ${of.accepted} of ${of.proposed}`);
+      const whole = counts.length > 0 ? counts.join(', ') : `${this.accepted} of ${this.proposed}`;
+      figures.push(`${this.acceptance} of drafts accepted (${whole})`);
     }
+    if (this.idleReason !== null) figures.push(this.idleReason);
     if (this.speed !== null) figures.push(`${formatSpeed(this.speed)} tokens/s`);
     if (this.prompt !== null) {
       const { tokens, ms, speed } = this.prompt;

@@ -116,6 +116,8 @@ class PageCase(unittest.TestCase):
         page = self.page
         speculation = chunks[-1]['speculation']
         self.assertEqual(page.text('acceptance'), f"{speculation['acceptance_rate']:.0%}".replace('%', ' %'))
+        for of in speculation['by_source']:
+            self.assertIn(f"{of['source']} {of['accepted']} of {of['proposed']}", page.text('summary'))
         self.assertEqual(page.text('per-round'), f"{speculation['tokens_per_round']:.2f}")
         tokens = sum(len(chunk['choices'][0]['token_ids']) for chunk in chunks)
         self.assertEqual(page.text('tokens'), str(tokens))

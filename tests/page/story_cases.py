@@ -48,7 +48,7 @@ class StoryPage(PageCase):
                 self.assertEqual(kinds, {'plain'})
                 continue
             self.assertTrue({'accepted', 'correction', 'bonus'} <= kinds, kinds)
-            self.assertRegex(page.text('summary'), r'^\d+ % of drafts accepted \(\d+ of \d+\) · '
+            self.assertRegex(page.text('summary'), r'^\d+ % of drafts accepted \(model \d+ of \d+\) · '
                                                    r'[\d,.]+ tokens/s')
             self.check_figures(chunks)
             self.screenshot(name)

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
 #include <limits>
 #include <new>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/machine_load.h"
 #include "text/constraint/count_loops.h"
 
 namespace tandem {
@@ -25,12 +25,6 @@ thread_local WorkBudget* of_thread = nullptr;
 
 [[noreturn]] void OutOfMemory() {
   std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
-}
-
-absl::Duration ProcessorTime() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return absl::DurationFromTimespec(time);
 }
 
 // Returns the lowest stack address that may be used, above a reserve for the calls between two
@@ -48,7 +42,7 @@ const char* LowestStackPlace() {
 
 }  // namespace
 
-WorkBudget::WorkBudget(const Limits& limits) : limits_(limits), begin_(ProcessorTime()) {
+WorkBudget::WorkBudget(const Limits& limits) : limits_(limits), begin_(ThreadProcessorTime()) {
   TANDEM_CHECK(of_thread == nullptr);
   of_thread = this;
   tandem_loops_left = 0;
@@ -60,7 +54,7 @@ WorkBudget::~WorkBudget() {
   tandem_stack_limit = nullptr;
 }
 
-absl::Duration WorkBudget::time() const { return ProcessorTime() - begin_; }
+absl::Duration WorkBudget::time() const { return ThreadProcessorTime() - begin_; }
 
 WorkBudget::End WorkBudget::Check(const char* stack_place) {
   if (stack_place < tandem_stack_limit) return End::kStack;

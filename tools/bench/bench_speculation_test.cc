@@ -57,7 +57,7 @@ class FakeEngine : public StubEngine {
         completion.stats.draft_time +=
             kDraftStep * proposed + (is_first ? kDraftPrompt : absl::ZeroDuration());
       }
-      completion.stats.Add(proposed, accepted, accepted + 1);
+      completion.stats.Add(DraftSource::kModel, proposed, accepted, accepted + 1);
       completion.token_ids.insert(completion.token_ids.end(), accepted + 1, proposed_token);
       const RoundStats& stats = completion.stats;
       t.end_to_end =
