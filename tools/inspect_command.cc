@@ -35,6 +35,7 @@
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -142,6 +143,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
 }
 
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
+  const WaitingLine line(absl::StrCat("inspecting ", flags.path));
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);
