@@ -568,11 +568,8 @@ void EngineImpl::Retire(Session* session) {
   s.draft_state = nullptr;
   absl::StatusOr<Completion> result = std::move(c);
   if (!s.status.ok()) result = std::move(s.status);
-  if (s.channel != nullptr) {
-    s.channel->Close(std::move(result));
-  } else {
-    SetResult(s.id, std::move(result));
-  }
+  if (s.channel == nullptr) return SetResult(s.id, std::move(result));
+  s.channel->Close(std::move(result));
 }
 
 // Updates the snapshot that load() returns.
