@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,7 +16,9 @@
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
 #include "tandem/answer_reader.h"
+#include "tandem/chat_template.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
@@ -204,6 +207,17 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
   return completion;
 }
 
+// Says that the target has a chat template, if it has one and warnings are logged. For prompts of
+// text without --chat: models that were trained to answer continue them poorly.
+void TellOfChatTemplate(const Engine& engine) {
+  const absl::StatusOr<ChatTemplate::Source> source =
+      ChatTemplate::ReadSource(engine.target_info().path);
+  if (!source.ok() || source->jinja.empty() || !spdlog::should_log(spdlog::level::warn)) return;
+  std::fprintf(stderr,
+               "tandem: the model has a chat template; --chat uses it to format the prompt as a "
+               "user's message\n");
+}
+
 absl::Status RunOne(const GenerateFlags& flags, Request request, Engine* engine) {
   AnswerReader::Options reading;
   if (flags.chat) {
@@ -211,6 +225,8 @@ absl::Status RunOne(const GenerateFlags& flags, Request request, Engine* engine)
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
     RETURN_IF_ERROR(flags.WithOptionNames(put.status()));
     reading = *std::move(put);
+  } else if (request.prompt_ids.empty()) {
+    TellOfChatTemplate(*engine);
   }
   absl::StatusOr<Completion> shown =
       flags.json ? engine->Generate(request) : RunShown(engine, request, reading);
@@ -238,6 +254,7 @@ absl::Status RunBatch(const GenerateFlags& flags, PromptReader* reader, Engine* 
   if (flags.chat) {
     ASSIGN_OR_RETURN(format, ChatFormat::Load(engine));
   }
+  const auto tell = [&] { TellOfChatTemplate(*engine); };
   const auto put_turn = [&](Request* request) { return format->PutTurn(flags.Turn(), request); };
   return RunPromptBatch(
       {.file = reader->name(),
@@ -246,6 +263,7 @@ absl::Status RunBatch(const GenerateFlags& flags, PromptReader* reader, Engine* 
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
+       .on_first_text = flags.chat ? std::function<void()>() : tell,
        .in_its_names = [&](const absl::Status& status) { return flags.WithOptionNames(status); }},
       reader, engine);
 }
