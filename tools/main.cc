@@ -16,6 +16,7 @@
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
+#include "tools/interrupt_flag.h"
 #include "tools/standard_streams.h"
 #include "tools/version.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 constexpr int kJobFailed = 1;
 constexpr int kCommandLineWrong = 2;
+constexpr int kInterrupted = 130;  // 128 + SIGINT
 constexpr int kReaderGone = 141;  // 128 + SIGPIPE, which a shell reports for a broken pipe
 
 // Prints an error as one line, even if a library's message has several. Returns `exit_status`.
@@ -39,9 +41,10 @@ int Fail(int exit_status, const absl::Status& status) {
 }
 
 // Returns the exit status of a command, and prints its error. If the reader of standard output has
-// closed it, prints nothing.
+// closed it, or Ctrl-C has ended the command, prints nothing.
 int Finish(const absl::Status& status) {
   if (status.ok()) return 0;
+  if (IsInterrupted(status)) return kInterrupted;
   return IsReaderGone(status) ? kReaderGone : Fail(kJobFailed, status);
 }
 
