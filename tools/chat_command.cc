@@ -28,6 +28,7 @@
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
@@ -387,7 +388,10 @@ Command AddChatCommand(CLI::App* program) {
   flags->tools_option.AddTo(&group);
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
-  app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
+  app->footer(absl::StrCat("A line is a message, or one of these:\n",
+                           absl::StripTrailingAsciiWhitespace(kHelp)));
+  AddExamples(app, {"tandem chat", "tandem chat -m smollm2 --temperature 0",
+                    "tandem chat --system \"Answer in one sentence.\""});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run =

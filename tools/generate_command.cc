@@ -23,6 +23,7 @@
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
@@ -330,6 +331,9 @@ Command AddGenerateCommand(CLI::App* program) {
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->get_option("--compare")->excludes("--kv-store");
+  AddExamples(app, {"tandem generate -p \"Once upon a time\" -n 64",
+                    "tandem generate -m smollm2 --chat -p \"Why do cats purr?\"",
+                    "tandem generate --prompt-file story.txt --compare"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

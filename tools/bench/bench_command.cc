@@ -12,6 +12,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "tools/bench/bench_commands.h"
+#include "tools/command_line.h"
+#include "tools/help_text.h"
 
 namespace tandem {
 
@@ -80,6 +82,8 @@ Command AddBenchCommand(CLI::App* program) {
   const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
                                            AddBenchDevice(app), AddBenchPhases(app),
                                            AddBenchPerplexity(app)};
+  AddExamples(app, {"tandem bench speculation", "tandem bench kernels --shape 1b --rows 1,5",
+                    "tandem bench phases -m storyteller-7m"});
   const auto chosen = [benchmarks]() -> const Command* {
     const auto it = absl::c_find_if(benchmarks, [](const Command& c) { return c.app->parsed(); });
     return it == benchmarks.end() ? nullptr : &*it;
@@ -87,7 +91,7 @@ Command AddBenchCommand(CLI::App* program) {
   return {.app = app,
           .check = [app, chosen, benchmarks]() -> absl::Status {
             if (const Command* benchmark = chosen()) return benchmark->check();
-            std::fputs(app->help("tandem").c_str(), stderr);
+            std::fputs(HelpOf(app).c_str(), stderr);
             return absl::InvalidArgumentError(absl::StrCat(
                 "bench: needs a benchmark: ",
                 absl::StrJoin(benchmarks, ", ", [](std::string* out, const Command& benchmark) {

@@ -27,6 +27,7 @@
 #include "tools/bench/operation_table.h"
 #include "tools/bench/row_printer.h"
 #include "tools/checkpoints/random_model.h"
+#include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
@@ -367,6 +368,8 @@ Command AddBenchKernels(CLI::App* bench) {
   group.Add("--compute", "NAME", &flags->cpu.compute,
             "Type of the activations in products with bf16 weights: f32, bf16, auto",
             ParseCpuCompute);
+  AddExamples(app, {"tandem bench kernels", "tandem bench kernels --dtypes q4_k --ops matmul",
+                    "tandem bench kernels -m storyteller-7m --ops passes"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunKernels(*flags); }};
@@ -398,6 +401,8 @@ Command AddBenchDevice(CLI::App* bench) {
             {.low = 0, .high = 10000});
   group.Add("--buffer-mb", "MB", &flags->buffer_mb, "Memory to read and to copy, in MiB",
             {.low = 1, .high = 1 << 16});
+  AddExamples(app,
+              {"tandem bench device --ops product", "tandem bench device --device cuda:0 --json"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunDevice(*flags); }};

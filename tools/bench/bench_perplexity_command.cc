@@ -14,6 +14,7 @@
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/measuring.h"
 #include "tools/bench/perplexity.h"
+#include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
@@ -156,6 +157,8 @@ Command AddBenchPerplexity(CLI::App* bench) {
             {.low = 1, .high = 1 << 30});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app, {"tandem bench perplexity --file text.txt",
+                    "tandem bench perplexity -m smollm2 --file text.txt --json"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

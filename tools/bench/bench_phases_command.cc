@@ -19,6 +19,7 @@
 #include "tools/bench/measuring.h"
 #include "tools/bench/operation.h"
 #include "tools/bench/row_printer.h"
+#include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
@@ -195,6 +196,8 @@ Command AddBenchPhases(CLI::App* bench) {
             {.low = 1, .high = 10000});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app, {"tandem bench phases", "tandem bench phases -m smollm2 --prompt-lengths 64,512",
+                    "tandem bench phases --repeat 3 --json"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -19,6 +19,7 @@
 #include "tools/bench/measuring.h"
 #include "tools/bench/row_printer.h"
 #include "tools/conversation.h"
+#include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
@@ -383,6 +384,9 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
       {.low = 0, .high = 1});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of a table");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app,
+              {"tandem bench speculation", "tandem bench speculation -m smollm2 --chat -k auto,4",
+               "tandem bench speculation --batch 1,4 --json"});
   return app;
 }
 
