@@ -155,10 +155,10 @@ TEST(BenchProgram, KernelsRefuseBlockFormatsThatDoNotFitTheRows) {
 constexpr char kCtrlC[] = "\x03";
 constexpr int kInterrupted = 130;
 
-// A benchmark of single products that takes minutes.
+// A benchmark that goes on for long after its first row.
 const std::vector<std::string> kLongKernels = {
-    "bench",        "kernels", "--shape", "tiny",     "--ops", "matmul",    "--dtypes",
-    "f32,f16,bf16", "--rows",  "1,3",     "--repeat", "50",    "--threads", "1"};
+    "bench",        "kernels", "--shape", "tiny",     "--ops", "matmul,attention", "--dtypes",
+    "f32,f16,bf16", "--rows",  "1,3",     "--repeat", "50",    "--threads",        "1"};
 
 TEST(BenchTerminal, PrintsRowsAsTheyComeAndEndsWithCtrlC) {
   Terminal terminal(TANDEM_PROGRAM, kLongKernels);
