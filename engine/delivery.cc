@@ -177,6 +177,7 @@ void OwnedPiece::Append(const Piece& next) {
   round = next.round;
   round.proposed = proposed;
   round.accepted = accepted;
+  if (next.prompt_progress.has_value()) prompt_progress = next.prompt_progress;
 }
 
 Piece OwnedPiece::View() const {
@@ -184,7 +185,8 @@ Piece OwnedPiece::View() const {
           .token_ids = token_ids,
           .provenance = provenance,
           .logprobs = logprobs,
-          .round = round};
+          .round = round,
+          .prompt_progress = prompt_progress};
 }
 
 size_t OwnedPiece::SizeInBytes() const {

@@ -70,6 +70,7 @@ struct DeliveryCursor {
   size_t tokens = 0;     // of the output
   int64_t proposed = 0;  // draft tokens verified up to that point
   int64_t accepted = 0;
+  int prompt = -1;  // tokens of the prompt that were reported as read
 };
 
 // Calls the callbacks of all generations, in order for each generation, on the threads that

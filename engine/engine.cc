@@ -458,6 +458,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
   }
   prefixes_.Begin(session, std::move(found));
   if (store_ != nullptr && !session->finished) store_->Begin(prefixes_.Reusable(*session), session);
+  Deliver(session);  // the progress of its prompt
 }
 
 // Publishes the pages that have arrived from the store. Returns the sessions that do not wait for

@@ -170,6 +170,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   if (TokenHistory* used = s.history_if_used()) used->AddPrompt(s.tokens);
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
+  s.reports_prompt = request.prompt_progress;
   // Predictions work without a drafter.
   const bool predicts = !request.prediction.empty() && request.drafter != DrafterKind::kNone;
   const bool drafts = s.drafter != DrafterKind::kNone || predicts;

@@ -1,5 +1,6 @@
 #include "engine/session.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -83,6 +84,17 @@ Timings SessionTimes::Until(Instant end) const {
   return timings;
 }
 
+std::optional<PromptProgress> Session::TakeProgress() {
+  if (!reports_prompt || delivered.prompt == prompt_length) return std::nullopt;
+  const bool is_scored = scores_only && num_pending() <= 0;
+  const int processed = is_scored ? prompt_length : std::min(target_kv.length(), prompt_length);
+  if (std::exchange(delivered.prompt, processed) == processed) return std::nullopt;
+  return PromptProgress{.total = prompt_length,
+                        .cached = completion.cached_tokens,
+                        .processed = processed,
+                        .time = Instant::Now() - times.submitted()};
+}
+
 std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
   Completion& c = completion;
   if (c.token_ids.size() > delivered.tokens && delivered.tokens == 0) {
@@ -90,7 +102,9 @@ std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
     c.first_round_tokens = static_cast<int>(c.token_ids.size());
   }
   const std::string& whole = text->text();
-  if (c.token_ids.size() == delivered.tokens && whole.size() == delivered.text) {
+  const std::optional<PromptProgress> progress = TakeProgress();
+  if (c.token_ids.size() == delivered.tokens && whole.size() == delivered.text &&
+      !progress.has_value()) {
     return std::nullopt;
   }
   const Piece piece{.text = std::string_view(whole).substr(delivered.text),
@@ -99,7 +113,8 @@ std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
                     .logprobs = c.logprobs.empty()
                                     ? absl::Span<const TokenLogprobs>()
                                     : absl::MakeConstSpan(c.logprobs).subspan(delivered.tokens),
-                    .round = RoundOf(*this, drafter)};
+                    .round = RoundOf(*this, drafter),
+                    .prompt_progress = progress};
   delivered.text = whole.size();
   delivered.tokens = c.token_ids.size();
   delivered.proposed = c.stats.proposed;

@@ -79,6 +79,7 @@ struct Session {
   bool includes_stop = false;  // the text includes a stop token's text
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
+  bool reports_prompt = false;                        // Request::prompt_progress
   DrafterKind drafter = DrafterKind::kModelAndNgram;  // never kAuto
   int draft_tokens = 0;                               // k, or kAutoDraftTokens
   // Whether drafts are sampled at a temperature that the engine has learned. If not, they use the
@@ -146,8 +147,11 @@ struct Session {
   void EndIfScored() {
     if (scores_only && num_pending() <= 0) Finish(FinishReason::kLength);
   }
-  // Returns the output that was not delivered yet and marks it as delivered; nothing if there is
-  // none. The result refers to the session's memory. `drafter` may be null.
+  // Returns how much of the prompt was read, if it was requested and not yet delivered, and marks
+  // it as delivered.
+  std::optional<PromptProgress> TakeProgress();
+  // Returns the output that was not delivered yet, with such progress, and marks it as delivered;
+  // nothing if there is none. The result refers to the session's memory. `drafter` may be null.
   std::optional<Piece> TakePiece(const Drafter* drafter);
 };
 

@@ -71,6 +71,16 @@ void BindStats(nb::module_& module) {
   AddReadOnly<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
               &RoundReport::draft_cached_tokens>(report);
   AddRepr(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
+  auto progress = nb::class_<PromptProgress>(module, "PromptProgress",
+                                             "How much of its prompt a generation has read.");
+  progress.def_ro("total", &PromptProgress::total, "Tokens of the prompt.")
+      .def_ro("cached", &PromptProgress::cached, "Tokens that were found in a cache.")
+      .def_ro("processed", &PromptProgress::processed,
+              "Tokens read so far, with the cached ones. Falls only after a preemption.")
+      .def_prop_ro("time", Seconds(&PromptProgress::time), "Seconds since the submission.");
+  AddPickle<&PromptProgress::total, &PromptProgress::cached, &PromptProgress::processed,
+            &PromptProgress::time>(progress);
+  AddRepr(progress, {"total", "cached", "processed", "time"});
 }
 
 }  // namespace
@@ -89,9 +99,11 @@ void BindCompletions(nb::module_& module) {
           "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
-      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.");
+      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.")
+      .def_ro("prompt_progress", &OwnedPiece::prompt_progress,
+              "If requested and new; until the prompt is read, pieces have nothing else.");
   AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-              &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+              &OwnedPiece::logprobs, &OwnedPiece::round, &OwnedPiece::prompt_progress>(piece);
   AddRepr(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion

@@ -248,6 +248,7 @@ void BindRequests(nb::module_& module) {
       .def_rw("client", &Request::client)
       .def_rw("kv_transfer_params", &Request::kv_transfer_params)
       .def_rw("request_id", &Request::request_id)
+      .def_rw("prompt_progress", &Request::prompt_progress)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
   BindOptional(request, "drafter", &Request::drafter, ParseDrafterKind);

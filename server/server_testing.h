@@ -118,13 +118,12 @@ class ManualEngine : public StubEngine {
   void set_model_path(std::string path) { model_path_ = std::move(path); }
   // Sends one token with this text. Returns what OnPiece returned.
   bool Emit(GenerationId id, const std::string& text) {
-    OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
     const TokenId token = 5;
-    const bool goes_on = on_piece(Piece{.text = text, .token_ids = {&token, 1}, .provenance = "p"});
-    absl::MutexLock lock(&mutex_);
-    running_[id].on_piece = std::move(on_piece);
-    running_[id].text += text;
-    return goes_on;
+    return Send(id, {.text = text, .token_ids = {&token, 1}, .provenance = "p"});
+  }
+  // Sends the progress of the prompt.
+  void EmitProgress(GenerationId id, const PromptProgress& progress) {
+    Send(id, {.text = "", .token_ids = {}, .provenance = "", .prompt_progress = progress});
   }
   void End(GenerationId id, FinishReason reason = FinishReason::kStop) {
     Completion completion;
@@ -148,6 +147,14 @@ class ManualEngine : public StubEngine {
   }
 
  private:
+  bool Send(GenerationId id, const Piece& piece) {
+    OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
+    const bool goes_on = on_piece(piece);
+    absl::MutexLock lock(&mutex_);
+    running_[id].on_piece = std::move(on_piece);
+    running_[id].text += piece.text;
+    return goes_on;
+  }
   void Finish(GenerationId id, absl::StatusOr<Completion> result) {
     Generation generation = Await(id, [](Generation& g) { return std::move(g); });
     {

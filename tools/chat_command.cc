@@ -34,6 +34,7 @@
 #include "tools/report.h"
 #include "tools/request_options.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 #include "tools/text_input.h"
 
 namespace tandem {
@@ -307,6 +308,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
   std::optional<AnswerText> text;
   absl::Status printed;
   const InterruptFlag interrupt(InterruptFlag::Second::kNothing);
+  PromptLine line;
   const Conversation::Callbacks callbacks = {
       .on_begin =
           [&](const Request& request, const AnswerReader::Options& reading) {
@@ -318,6 +320,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
           },
       .on_piece =
           [&](const Piece& piece) {
+            line.OnPiece(piece);
             printed = Print(text->Next(piece));
             return printed.ok();
           },
@@ -325,6 +328,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
   absl::StatusOr<std::optional<Completion>> answer =
       is_result ? conversation_.GiveResult(message, callbacks)
                 : absl::StatusOr<std::optional<Completion>>(conversation_.Send(message, callbacks));
+  line.End();
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
     PrintNote(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
@@ -369,6 +373,7 @@ absl::Status Run(const ChatFlags& flags, Engine* engine) {
   base.max_tokens = flags.max_tokens;
   base.sampling = flags.sampling.params;
   base.seed = flags.sampling.seed;
+  base.prompt_progress = StatusLine::IsPossible();
   Conversation conversation(engine, std::move(format), std::move(base));
   conversation.SetSystem(flags.system);
   conversation.SetTools(flags.tools);

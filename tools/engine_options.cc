@@ -1,6 +1,5 @@
 #include "tools/engine_options.h"
 
-#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -19,6 +18,7 @@
 #include "tandem/model_places.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -142,10 +142,16 @@ absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::S
   return options.rank == 0 ? job() : FollowRankZero(options);
 }
 
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options) {
+  const WaitingLine line(absl::StrCat("loading ", options.target));
+  return Engine::Create(options);
+}
+
 absl::Status RunWithEngine(const EngineOptions& options,
                            absl::FunctionRef<absl::Status(Engine&)> job) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(options));
   RETURN_IF_ERROR(job(*engine));
+  const WaitingLine line("writing packed weights");
   engine->AwaitPackedWeights();
   return absl::OkStatus();
 }

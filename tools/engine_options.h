@@ -2,6 +2,7 @@
 #define TANDEM_TOOLS_ENGINE_OPTIONS_H_
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct EngineFlags {
 
 // Runs `job` on rank 0; on any other rank follows rank 0 instead.
 absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job);
+
+// Engine::Create, with a status line while it takes long.
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);
 
 // Creates an engine and runs `job` with it. If it succeeds, completes the files of packed weights.
 absl::Status RunWithEngine(const EngineOptions& options,

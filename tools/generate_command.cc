@@ -30,6 +30,7 @@
 #include "tools/report.h"
 #include "tools/request_options.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 #include "tools/text_input.h"
 
 namespace tandem {
@@ -181,7 +182,8 @@ absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
   return request;
 }
 
-// Runs one request and streams its text to standard output; on a terminal, draft tokens are green.
+// Runs one request and streams its text to standard output; on a terminal, draft tokens are green,
+// and a status line tells how much of a long prompt is read.
 absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
                                     const AnswerReader::Options& reading) {
   std::optional<AnswerText> text;
@@ -197,11 +199,15 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
   } else {
     text.emplace(reading);
   }
+  request.prompt_progress = StatusLine::IsPossible();
+  PromptLine line;
   absl::Status printed;
   absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
+    line.OnPiece(piece);
     printed.Update(Print(text->Next(piece)));
     return printed.ok();
   });
+  line.End();
   if (printed.ok()) printed = Print(text->End());
   if (printed.ok() && completion.ok()) printed = Print("\n");
   RETURN_IF_ERROR(printed);

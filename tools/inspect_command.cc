@@ -36,6 +36,7 @@
 #include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -143,6 +144,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
 }
 
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
+  const WaitingLine line(absl::StrCat("inspecting ", flags.path));
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);

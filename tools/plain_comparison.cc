@@ -12,6 +12,7 @@
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
 #include "tools/report.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {
@@ -63,12 +64,14 @@ bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
 // Runs plain before speculative, then the other way round, and so on, so that a drift of the
 // machine's speed affects both equally.
 absl::Status RunPairs(Engine* engine, const std::vector<Request>& requests,
-                      std::vector<ComparedRun>* plain, std::vector<ComparedRun>* speculative) {
+                      std::vector<ComparedRun>* plain, std::vector<ComparedRun>* speculative,
+                      Progress* progress) {
   for (int pair = 0; pair < kNumPairs; ++pair) {
     const bool speculates_first = pair % 2 == 1;
     for (const bool speculates : {speculates_first, !speculates_first}) {
       ASSIGN_OR_RETURN(ComparedRun run, RunAll(engine, requests, speculates));
       (speculates ? speculative : plain)->push_back(std::move(run));
+      progress->Advance(1);
     }
   }
   return absl::OkStatus();
@@ -101,11 +104,13 @@ double PlainComparison::Run::AcceptanceRate() const {
 absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
                                                  const std::vector<Request>& requests,
                                                  absl::Span<const Completion> first) {
+  Progress progress("comparing", 1 + 2 * kNumPairs);
   RETURN_IF_ERROR(RunAll(engine, requests, /*speculates=*/false).status());
+  progress.Advance(1);
   std::vector<ComparedRun> plain;
   std::vector<ComparedRun> speculative;
   const std::optional<ProcessorTimes> before = ReadProcessorTimes();
-  RETURN_IF_ERROR(RunPairs(engine, requests, &plain, &speculative));
+  RETURN_IF_ERROR(RunPairs(engine, requests, &plain, &speculative, &progress));
   const std::optional<ProcessorTimes> after = ReadProcessorTimes();
   PlainComparison comparison;
   std::vector<double> speedups;

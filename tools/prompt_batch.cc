@@ -20,6 +20,7 @@
 #include "tools/plain_comparison.h"
 #include "tools/report.h"
 #include "tools/standard_streams.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -40,6 +41,7 @@ absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> h
                         absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result) {
   std::deque<absl::StatusOr<GenerationId>> begun;
   absl::Status status;
+  int num_ended = 0;
   for (bool are_more = true;;) {
     const auto takes_more = [&] { return are_more && status.ok() && begun.size() < most; };
     while (takes_more() && (begun.empty() || has_next())) {
@@ -52,10 +54,14 @@ absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> h
     if (begun.empty()) return status;
     const absl::StatusOr<GenerationId> id = begun.front();
     const absl::Duration timeout = takes_more() ? kPause : absl::InfiniteDuration();
+    std::optional<WaitingLine> line;  // not while prompts may be typed
+    if (!takes_more()) line.emplace(absl::StrCat("answering prompt ", num_ended + 1));
     absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id, timeout) : id.status();
     // Only Wait's timeout ends so: requests do not have deadlines.
     if (absl::IsDeadlineExceeded(completion.status())) continue;
+    line.reset();
     begun.pop_front();
+    ++num_ended;
     if (!status.ok()) continue;
     status = on_result(std::move(completion));
     if (status.ok()) continue;

@@ -198,7 +198,7 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
     lost->Set(why);
     signals.StopNow(why);
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(options));
   ServerOptions server_options = flags.server;
   server_options.service.system_fingerprint =
       FingerprintOf(options, TANDEM_VERSION, engine->target_info().weights_form);

@@ -3,11 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/output_folder.h"
 #include "nlohmann/json.hpp"
@@ -39,7 +38,6 @@ absl::Status PrintJson(const nlohmann::ordered_json& json) { return Print(LineOf
 namespace {
 
 constexpr absl::Duration kQuietTime = absl::Seconds(1);
-constexpr absl::Duration kBetweenLines = absl::Milliseconds(100);
 constexpr int kBarWidth = 30;
 
 }  // namespace
@@ -47,27 +45,19 @@ constexpr int kBarWidth = 30;
 Progress::Progress(std::string label, int64_t total)
     : label_(std::move(label)),
       total_(total),
-      is_terminal_(isatty(STDERR_FILENO) != 0),
-      start_(Instant::Now()) {
+      start_(Instant::Now()),
+      line_(kQuietTime, [this] { return Text(); }) {
   TANDEM_CHECK(total > 0);
 }
 
-Progress::~Progress() {
-  if (shown_ != Instant()) std::fprintf(stderr, "\r\x1b[K");
-}
-
-void Progress::Advance(int64_t steps) {
-  done_ = std::min(done_ + steps, total_);
-  if (!is_terminal_ || done_ == 0) return;
-  const Instant now = Instant::Now();
-  if (now - start_ < kQuietTime || now - shown_ < kBetweenLines) return;
-  shown_ = now;
+std::string Progress::Text() const {
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   const int filled = static_cast<int>(share * kBarWidth);
-  const double seconds_left = absl::ToDoubleSeconds(now - start_) * (1 / share - 1);
-  std::fprintf(stderr, "\r\x1b[K%s [%s%s] %.0f %%, %.0f s left", label_.c_str(),
-               std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(),
-               100 * share, seconds_left);
+  std::string text = absl::StrFormat("%s [%s%s] %.0f %%", label_, std::string(filled, '#'),
+                                     std::string(kBarWidth - filled, ' '), 100 * share);
+  if (share == 0) return text;
+  const double seconds = absl::ToDoubleSeconds(Instant::Now() - start_);
+  return absl::StrFormat("%s, %.0f s left", text, seconds * (1 / share - 1));
 }
 
 }  // namespace tandem

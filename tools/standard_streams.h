@@ -3,6 +3,8 @@
 #ifndef TANDEM_TOOLS_STANDARD_STREAMS_H_
 #define TANDEM_TOOLS_STANDARD_STREAMS_H_
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/instant.h"
 #include "nlohmann/json_fwd.hpp"
+#include "tools/status_line.h"
 
 namespace tandem {
 
@@ -27,27 +30,24 @@ std::string LineOf(const nlohmann::ordered_json& json);
 // Prints that line.
 absl::Status PrintJson(const nlohmann::ordered_json& json);
 
-// A progress line on standard error for a long job. It appears after one second, only if standard
-// error is a terminal, and is erased when the job ends.
+// A status line (status_line.h) with the progress of a long job, which appears after one second.
 class Progress {
  public:
   // `total`: number of steps, of any unit. REQUIRES: total > 0.
   Progress(std::string label, int64_t total);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
-  void Advance(int64_t steps);
+  void Advance(int64_t steps) { AdvanceTo(done_ + steps); }
   // Sets the number of completed steps.
-  void AdvanceTo(int64_t done) { Advance(done - done_); }
+  void AdvanceTo(int64_t done) { done_ = std::min(done, total_); }
 
  private:
+  std::string Text() const;
+
   const std::string label_;
   const int64_t total_;
-  const bool is_terminal_;
-  int64_t done_ = 0;
-  Instant start_;
-  Instant shown_;  // when the line was last shown; Instant() means never
+  const Instant start_;
+  std::atomic<int64_t> done_ = 0;  // the line's thread reads it
+  StatusLine line_;                // last: it uses all of the above
 };
 
 }  // namespace tandem

@@ -106,6 +106,14 @@ struct RoundReport {
   int draft_cached_tokens = 0;   // the same for the draft, in draft tokens; 0 without one
 };
 
+// How much of its prompt a generation has read.
+struct PromptProgress {
+  int total = 0;          // tokens of the prompt
+  int cached = 0;         // tokens that were found in a cache
+  int processed = 0;      // tokens read so far, with the cached ones
+  absl::Duration time{};  // since the submission
+};
+
 // The output that one round added to a generation, or several rounds if a callback took longer than
 // a round.
 struct Piece {
@@ -114,6 +122,9 @@ struct Piece {
   std::string_view provenance;                 // one letter per token
   absl::Span<const TokenLogprobs> logprobs{};  // per token, if asked for
   RoundReport round{};  // of several rounds: summed counts, final cache lengths
+  // Only with Request::prompt_progress, if there is news. Until the whole prompt is read, which
+  // comes with the first token, pieces have nothing else.
+  std::optional<PromptProgress> prompt_progress{};
 };
 
 }  // namespace tandem

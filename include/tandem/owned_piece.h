@@ -1,6 +1,7 @@
 #ifndef TANDEM_INCLUDE_TANDEM_OWNED_PIECE_H_
 #define TANDEM_INCLUDE_TANDEM_OWNED_PIECE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,13 @@ struct OwnedPiece {
   std::string provenance{};
   std::vector<TokenLogprobs> logprobs{};
   RoundReport round{};
+  std::optional<PromptProgress> prompt_progress{};
 
   static OwnedPiece Of(const Piece& piece);
   // Appends the next piece.
   void Append(const Piece& next);
+  // Whether it has no output, only progress of the prompt.
+  bool is_progress() const { return text.empty() && token_ids.empty(); }
   // Valid until this object is changed or destroyed.
   Piece View() const;
   size_t SizeInBytes() const;  // approximate memory use

@@ -55,6 +55,9 @@ struct Request {
   std::string client{};
   KvTransferParams kv_transfer_params{};
   std::string request_id{};  // appears in log lines
+  // Whether pieces also tell how much of the prompt was read: once the generation begins, and after
+  // each pass until all is read. `processed` falls only if the generation is preempted.
+  bool prompt_progress = false;
   LogprobOptions logprobs{};
   LogprobOptions prompt_logprobs{};
 };

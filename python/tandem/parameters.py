@@ -97,6 +97,7 @@ class RequestParams(TypedDict, total=False):
     client: str  # whose request it is: clients take turns
     kv_transfer_params: _native.KvTransferParams
     request_id: str  # in log lines
+    prompt_progress: bool  # pieces also tell how much of the prompt was read
     logprobs: Union[int, _native.LogprobOptions]  # a number: this many most likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 

@@ -94,6 +94,8 @@ def test_streams_separate_the_parts(thinking):
     assert "".join(call.arguments for call in calls) == answer.tool_calls[0].arguments == ARGUMENTS
     assert "".join(piece.content for piece in pieces) == answer.content == "Let me look."
     assert repr(stream).startswith("<tandem.ChatStream ended: ")
+    first, *_ = thinking.stream_chat(MESSAGES, prompt_progress=True, **CHAT)
+    assert first.prompt_progress.total == answer.prompt_tokens
 
     async def read():
         async with thinking.stream_chat(MESSAGES, **CHAT) as stream:

@@ -30,8 +30,8 @@ def values(engine):
     pieces = []
     completion = engine.generate(
         PROMPT, pieces.append, max_tokens=12, temperature=0.7, seed=2, logprobs=2, draft_tokens=3,
-        drafter="model", prompt_logprobs=1, prediction="there lived")
-    return [completion, pieces[0], pieces[0].round, completion.stats, completion.timings,
+        drafter="model", prompt_logprobs=1, prediction="there lived", prompt_progress=True)
+    return [completion, pieces[-1], pieces[-1].round, pieces[0], pieces[0].prompt_progress, completion.stats, completion.timings,
             completion.logprobs[0], engine.load, engine.target_info, engine.draft_info,
             tandem.LogprobOptions(3, processed=True)]
 

@@ -13,15 +13,18 @@ PROMPT = "Once upon a time there lived an old king"
 def test_results_show_their_members(engine):
     pieces = []
     completion = engine.generate(PROMPT, pieces.append, max_tokens=4, temperature=0.0, logprobs=1,
-                                 draft_tokens=2, drafter="model")
+                                 draft_tokens=2, drafter="model", prompt_progress=True)
+    progress = pieces[0].prompt_progress
+    piece = pieces[-1]
     shown = {
         completion: rf"Completion\(text={re.escape(repr(completion.text))}, finish_reason='length', "
                     rf"prompt_tokens={completion.prompt_tokens}, provenance='[pacb]{{4}}', "
                     r"stats=RoundStats\(.*\), timings=Timings\(.*\)\)",
-        pieces[0]: rf"Piece\(text={re.escape(repr(pieces[0].text))}, token_ids=\[\d+.*\], "
+        piece: rf"Piece\(text={re.escape(repr(piece.text))}, token_ids=\[\d+.*\], "
                    r"provenance='[pacb]+'\)",
-        pieces[0].round: r"RoundReport\(proposed=\d+, accepted=\d+, target_cached_tokens=\d+, "
+        piece.round: r"RoundReport\(proposed=\d+, accepted=\d+, target_cached_tokens=\d+, "
                          r"draft_cached_tokens=\d+\)",
+        progress: r"PromptProgress\(total=\d+, cached=\d+, processed=\d+, time=[\d.e-]+\)",
         completion.stats: r"RoundStats\(rounds=\d+, proposed=\d+, accepted=\d+, emitted=4, "
                           r"acceptance_rate=[\d.e-]+, tokens_per_round=[\d.]+, .*\)",
         completion.timings: r"Timings\(time_to_first_token=[\d.e-]{3,11}, end_to_end=.*\)",

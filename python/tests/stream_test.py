@@ -26,6 +26,23 @@ def test_pieces_of_a_stream_join_to_the_whole(engine):
     assert list(stream) == []
 
 
+def test_pieces_tell_how_much_of_the_prompt_is_read():
+    with tandem.Engine(TARGET, chunk_tokens=4, prefix_cache=False) as engine:
+        whole = engine.generate(PROMPT, **SEEDED)
+        seen = []
+        assert engine.generate(PROMPT, seen.append, prompt_progress=True, **SEEDED).text == whole.text
+        for pieces in seen, list(engine.stream(PROMPT, prompt_progress=True, **SEEDED)):
+            assert "".join(piece.text for piece in pieces) == whole.text
+            told = [piece.prompt_progress for piece in pieces if piece.prompt_progress]
+            assert {progress.total for progress in told} == {whole.prompt_tokens}
+            assert {progress.cached for progress in told} == {0}
+            read = [progress.processed for progress in told]
+            assert read == sorted(set(read)) and read[-1] == whole.prompt_tokens
+            times = [progress.time for progress in told]
+            assert times == sorted(times)
+        assert all(piece.prompt_progress is None for piece in engine.stream(PROMPT, **SEEDED))
+
+
 def test_concurrent_async_streams_give_whole_texts(engine):
     prompts = [PROMPT, "The wolf", "A cat and a mouse"]
 

@@ -39,6 +39,7 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
   RequestFields inner(object, fields->PathOf("stream_options"), fields->ignored());
   inner.Read("include_usage", &request->include_usage);
   inner.Read("include_token_texts", &request->include_token_texts);
+  inner.Read("prompt_progress", &request->request.prompt_progress);
   inner.AllowOnly("include_obfuscation", {false});
   inner.AllowOnly("continuous_usage_stats", {false});
   fields->Fail(inner.Finish());

@@ -28,6 +28,7 @@ const std::vector<nlohmann::json>& Samples() {
       R"({"model": "fuzz", "prompt": "ab", "max_tokens": 5, "n": 2, "best_of": 2, "echo": true,
           "seed": 7, "user": "u", "metadata": {}, "suffix": "", "stream": true,
           "stream_options": {"include_usage": true, "include_token_texts": true,
+                             "prompt_progress": true,
                              "include_obfuscation": false}})",
       R"({"prompt": ["a", "b"], "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1,
           "repetition_penalty": 1.1, "frequency_penalty": 0.5, "presence_penalty": -0.5,

@@ -73,6 +73,9 @@ TEST(ApiRequest, InvalidCompletionFieldsAreNamed) {
       {R"(, "stream_options": {})", "stream_options", "{}"},
       {R"(, "stream": true, "stream_options": {"usage": true})", "stream_options.usage", "usage"},
       {R"(, "stream": true, "stream_options": 3)", "stream_options", "3"},
+      {R"(, "stream": true, "stream_options": {"prompt_progress": 1})",
+       "stream_options.prompt_progress", "1"},
+      {R"(, "stream_options": {"prompt_progress": true})", "stream_options", "prompt_progress"},
       {R"(, "logprobs": true)", "logprobs", "true"},
       {R"(, "logprobs": 101)", "logprobs", "101"},
       {R"(, "stop": "")", "stop", "\"\""},
@@ -272,7 +275,7 @@ TEST(ApiRequest, ReadsEveryField) {
       "repetition_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
       "min_tokens": 2, "logit_bias": {"8": -5}, "stop": ["x", "yz"], "stop_token_ids": [9],
       "ignore_eos": true, "seed": -1, "logprobs": 4, "stream": true, "best_of": 2, "user": "me",
-      "stream_options": {"include_usage": true}, "suffix": null,
+      "stream_options": {"include_usage": true, "prompt_progress": true}, "suffix": null,
       "speculation": {"draft_tokens": "auto", "drafter": "model", "verifier": "block"}})");
   ASSERT_TRUE(request.ok()) << request.status();
   const Request& options = request->request;
@@ -293,7 +296,7 @@ TEST(ApiRequest, ReadsEveryField) {
   EXPECT_EQ(options.logprobs.num_top, 4);
   EXPECT_EQ(options.draft_tokens, kAutoDraftTokens);
   EXPECT_EQ(options.verifier, AcceptanceRule::kBlock);
-  EXPECT_TRUE(request->stream && request->include_usage);
+  EXPECT_TRUE(request->stream && request->include_usage && options.prompt_progress);
   ASSERT_EQ(request->num_sequences(), 4);
   EXPECT_THAT(request->RequestOf(1).prompt_ids, ElementsAre(5, 6));
   EXPECT_THAT(request->RequestOf(2).prompt_ids, ElementsAre(7));

@@ -43,6 +43,13 @@ Json RoundJson(const RoundReport& round) {
           {"draft_cached_tokens", round.draft_cached_tokens}};
 }
 
+Json ProgressJson(const PromptProgress& progress) {
+  return {{"total", progress.total},
+          {"cached", progress.cached},
+          {"processed", progress.processed},
+          {"time_ms", absl::ToInt64Milliseconds(progress.time)}};
+}
+
 constexpr char kDone[] = "data: [DONE]\n\n";
 
 double MeanLogprob(const Completion& completion) {
@@ -306,6 +313,9 @@ class CompletionsWriter final : public AnswerWriter {
       json->EndObject().EndArray();
       if (request_->include_usage) json->Key("usage").Null();
       if (piece != nullptr) json->Key("round").Value(RoundJson(piece->round));
+      if (piece != nullptr && piece->prompt_progress.has_value()) {
+        json->Key("prompt_progress").Value(ProgressJson(*piece->prompt_progress));
+      }
       if (!completions.empty()) AddReports(completions, json);
     });
   }

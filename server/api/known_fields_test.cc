@@ -132,6 +132,8 @@ TEST(KnownFields, AreRefusedWithinObjects) {
             "reasoning.max_tokens");
   EXPECT_EQ(field_of(kResponses.Ask("stream_options", R"({"include_token_texts": true})").status()),
             "stream_options.include_token_texts");
+  EXPECT_EQ(field_of(kResponses.Ask("stream_options", R"({"prompt_progress": true})").status()),
+            "stream_options.prompt_progress");
   EXPECT_EQ(
       field_of(
           kChats.Ask("response_format", R"({"type": "json_object", "json_schema": {}})").status()),

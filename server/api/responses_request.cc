@@ -193,8 +193,8 @@ void ReadStreaming(RequestFields* fields, ApiRequest* request) {
   const Json* object = fields->Find("stream_options");
   if (object == nullptr) return;
   RequestFields inner(object, "stream_options", fields->ignored());
-  for (const char* name :
-       {"include_obfuscation", "include_token_texts", "continuous_usage_stats"}) {
+  for (const char* name : {"include_obfuscation", "include_token_texts", "continuous_usage_stats",
+                           "prompt_progress"}) {
     inner.AllowOnly(name, {false});
   }
   inner.Ignore("include_usage");  // the last event always has it

@@ -1,5 +1,6 @@
 #include "server/api/served_request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -67,8 +68,7 @@ bool ServedRequest::OnPiece(int choice, const Piece& piece) {
   absl::MutexLock lock(&mutex_);
   if (is_cancelled_ || !status_.ok()) return false;
   if (!request_.stream) return true;
-  queue_.push_back({.choice = choice, .piece = OwnedPiece::Of(piece)});
-  queued_bytes_ += queue_.back().piece.SizeInBytes();
+  Enqueue(choice, piece);
   if (queued_bytes_ > host_.max_unread_bytes) {
     status_ =
         WithCode(absl::UnavailableError(absl::StrCat("the client reads too slowly: more than ",
@@ -77,6 +77,21 @@ bool ServedRequest::OnPiece(int choice, const Piece& piece) {
   }
   Notify();
   return status_.ok();
+}
+
+void ServedRequest::Enqueue(int choice, const Piece& piece) {
+  if (request_.request.prompt_progress) {
+    const auto last = std::find_if(queue_.rbegin(), queue_.rend(),
+                                   [choice](const Event& event) { return event.choice == choice; });
+    if (last != queue_.rend() && last->piece.is_progress()) {
+      queued_bytes_ -= last->piece.SizeInBytes();
+      last->piece.Append(piece);
+      queued_bytes_ += last->piece.SizeInBytes();
+      return;
+    }
+  }
+  queue_.push_back({.choice = choice, .piece = OwnedPiece::Of(piece)});
+  queued_bytes_ += queue_.back().piece.SizeInBytes();
 }
 
 void ServedRequest::OnDone(int choice, absl::StatusOr<Completion> result) {

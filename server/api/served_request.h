@@ -97,6 +97,8 @@ class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
   ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp);
   absl::Status Submit();
   bool OnPiece(int choice, const Piece& piece);
+  // Joins the piece with progress of the prompt that waits, so that a slow reader gets the latest.
+  void Enqueue(int choice, const Piece& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnDone(int choice, absl::StatusOr<Completion> result);
   void TakeEnd(int choice, absl::StatusOr<Completion> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
