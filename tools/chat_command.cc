@@ -308,7 +308,7 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
   std::optional<AnswerText> text;
   absl::Status printed;
   const InterruptFlag interrupt(InterruptFlag::Second::kNothing);
-  PromptLine line;
+  PromptStatusLine line;
   const Conversation::Callbacks callbacks = {
       .on_begin =
           [&](const Request& request, const AnswerReader::Options& reading) {

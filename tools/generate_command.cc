@@ -200,7 +200,7 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
     text.emplace(reading);
   }
   request.prompt_progress = StatusLine::IsPossible();
-  PromptLine line;
+  PromptStatusLine line;
   absl::Status printed;
   absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
     line.OnPiece(piece);
