@@ -17,6 +17,7 @@
 #include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -70,10 +71,15 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
   return options;
 }
 
+absl::StatusOr<Runtime> Load(const EngineOptions& options) {
+  const WaitingLine line(absl::StrCat("loading ", options.target));
+  return Runtime::Load(options);
+}
+
 // Measures report->result, of the tokens until then after an error. Sets the report's other fields.
 absl::Status Measure(const PerplexityFlags& flags, PerplexityReport* report) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
-  ASSIGN_OR_RETURN(const Runtime pair, Runtime::Load(flags.engine_options));
+  ASSIGN_OR_RETURN(const Runtime pair, Load(flags.engine_options));
   ASSIGN_OR_RETURN(report->options, OptionsFor(flags, pair));
   absl::StatusOr<std::vector<TokenId>> ids = pair.tokenizer->Encode(text, SpecialTokens::kPlain);
   if (!ids.ok()) {

@@ -135,7 +135,7 @@ absl::Status Run(const PhaseFlags& flags) {
   ASSIGN_OR_RETURN(
       const ModelConfig config,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine_options));
   Measuring measuring;
   RETURN_IF_ERROR(measuring.Begin(kPreparingLimits));
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,

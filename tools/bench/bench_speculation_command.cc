@@ -22,6 +22,7 @@
 #include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -293,10 +294,11 @@ std::string ClosingText(const SpeculationFlags& flags, const Report& report) {
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags) {
   const std::optional<double> acceptance = flags.benchmark.synthetic_acceptance;
-  if (!acceptance.has_value()) return Engine::Create(flags.engine_options);
+  if (!acceptance.has_value()) return LoadEngine(flags.engine_options);
   ASSIGN_OR_RETURN(
       const ModelConfig target,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
+  const WaitingLine line(absl::StrCat("loading ", flags.engine_options.target));
   return CreateEngineWithJudge(flags.engine_options,
                                SyntheticJudge(*acceptance, target.vocab_size));
 }

@@ -2,27 +2,24 @@
 #define TANDEM_TOOLS_BENCH_MEASURING_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "base/instant.h"
 #include "tools/interrupt_flag.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 
 // A benchmark that runs. It prints results as they come; Ctrl-C cuts it short, and a second one
-// ends the program. While nothing was printed for a second and standard error is a terminal, a line
-// there says what is being measured. Only one may exist at a time.
+// ends the program. While nothing was printed for a second, a status line says what is being
+// measured. Only one may exist at a time. Thread-compatible.
 class Measuring {
  public:
-  Measuring();
-  ~Measuring();  // erases the line
-  Measuring(const Measuring&) = delete;
-  Measuring& operator=(const Measuring&) = delete;
+  Measuring() { StartLine(); }
 
   // Adds steps to the number that is expected.
   void Expect(int64_t steps);
@@ -38,21 +35,16 @@ class Measuring {
   absl::Status Print(std::string_view text);
 
  private:
-  void KeepShowing();
-  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Erase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartLine();
+  std::string Text() const;
 
   const InterruptFlag interrupt_{InterruptFlag::Second::kEndsTheProgram};
-  const bool is_terminal_;
+  absl::Status printed_;
   mutable absl::Mutex mutex_;
   std::string what_ ABSL_GUARDED_BY(mutex_);
   int64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_expected_ ABSL_GUARDED_BY(mutex_) = 0;
-  Instant quiet_since_ ABSL_GUARDED_BY(mutex_) = Instant::Now();
-  bool is_shown_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status printed_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // last: it uses all of the above
+  std::optional<StatusLine> line_;  // last: it uses all of the above
 };
 
 }  // namespace tandem
