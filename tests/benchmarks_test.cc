@@ -206,6 +206,21 @@ TEST(BenchTerminal, SaysWhatItMeasuresAndPrintsTheJsonOfCompleteRuns) {
   EXPECT_EQ(phases["prefill"].size(), 1u);
 }
 
+TEST(BenchTerminal, APerplexityIsThatOfTheTokensReadBeforeCtrlC) {
+  const std::string file = testing::TempDir() + "/long_perplexity.txt";
+  std::ofstream out(file);
+  for (int i = 0; i < 150'000; ++i) out << "The cat sat on the mat, and the cat sat on the mat.\n";
+  out.close();
+  const Json json =
+      InterruptedJson({"bench", "perplexity", "--target", GoldenModelPath("llama-gqa"), "--file",
+                       file, "--threads", "1"},
+                      "reading token ");
+  EXPECT_GT(json["tokens"], 0);
+  // The bits are those of the bytes that were read, less than half of the file.
+  const double bits = json["nats"].get<double>() / std::log(2.0);
+  EXPECT_GT(json["bits_per_byte"].get<double>() * json["bytes"].get<double>(), 2 * bits);
+}
+
 TEST(PerplexityOfGoldenModels, EqualsTheReference) {
   for (const char* name : {"llama-gqa", "qwen3-norm", "mistral-window"}) {
     const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
