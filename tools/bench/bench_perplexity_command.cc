@@ -89,7 +89,7 @@ absl::Status Measure(const PerplexityFlags& flags, PerplexityReport* report) {
   const Instant start = Instant::Now();
   Measuring measuring;
   RETURN_IF_ERROR(measuring.Begin(absl::StrCat("reading ", tokens.size(), " tokens")));
-  const absl::Status status =
+  absl::Status status =
       MeasurePerplexity(tokens, report->options, pair.target.get(), pair.target_cache.get(),
                         [&](const Perplexity& result) {
                           report->result = result;
@@ -118,7 +118,7 @@ absl::Status Measure(const PerplexityFlags& flags, PerplexityReport* report) {
 
 absl::Status Run(const PerplexityFlags& flags) {
   PerplexityReport report;
-  const absl::Status status = Measure(flags, &report);
+  absl::Status status = Measure(flags, &report);
   const Perplexity& result = report.result;
   // Without a predicted token there is nothing to print.
   if (!status.ok() && (!IsInterrupted(status) || result.tokens == 0)) return status;

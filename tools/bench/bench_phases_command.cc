@@ -155,8 +155,7 @@ absl::Status Run(const PhaseFlags& flags) {
         "; medians of ", flags.repeat, " interleaved samples\n")));
   }
   Curves curves;
-  const absl::Status status =
-      Measure(flags, counter, engine.get(), limits.get(), &measuring, &curves);
+  absl::Status status = Measure(flags, counter, engine.get(), limits.get(), &measuring, &curves);
   if (!status.ok() && !IsInterrupted(status)) return status;
   const auto prefill = PointsJson("prompt_tokens", /*per_token=*/false, curves.prefill);
   const auto decode = PointsJson("position", /*per_token=*/true, curves.decode);

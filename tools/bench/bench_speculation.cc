@@ -73,7 +73,7 @@ class Benchmark {
 
   absl::Status Run() {
     std::vector<Pass> plain;  // at batch 1
-    const absl::Status status = Run(&plain);
+    absl::Status status = Run(&plain);
     if (!plain.empty()) {
       result_.plain = {.tokens_per_second = SpreadOver(plain, &Pass::tokens_per_second),
                        .step_ms = SpreadOver(plain, &Pass::step_ms).median};
@@ -134,7 +134,7 @@ class Benchmark {
   absl::Status RunPairs(int batch, std::vector<Pairs>* pairs) {
     for (int i = 0; i < options_.repeat; ++i) {
       for (Pairs& each : *pairs) each.Begin();
-      if (const absl::Status status = RunPairsOnce(batch, i, pairs); !status.ok()) {
+      if (absl::Status status = RunPairsOnce(batch, i, pairs); !status.ok()) {
         for (Pairs& each : *pairs) each.Abandon();
         return status;
       }

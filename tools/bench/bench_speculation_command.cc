@@ -340,7 +340,7 @@ absl::Status RunSpeculation(SpeculationFlags* flags) {
                 .limits = {}};
   Measuring measuring;
   if (!flags->json) RETURN_IF_ERROR(measuring.Print(HeadingText(*flags, report)));
-  const absl::Status status = Measure(*flags, engine.get(), &measuring, &report);
+  absl::Status status = Measure(*flags, engine.get(), &measuring, &report);
   if (!status.ok() && !IsInterrupted(status)) return status;
   RETURN_IF_ERROR(measuring.Print(flags->json ? LineOf(ReportJson(*flags, report))
                                               : ClosingText(*flags, report)));
