@@ -1,5 +1,6 @@
 // `tandem bench` as scripts see it: the fields of its JSON, and those of its numbers that can be
 // checked without a clock.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -16,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
+#include "tests/terminal.h"
 #include "tools/bench/perplexity.h"
 
 namespace tandem {
@@ -23,6 +25,7 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 Json Bench(const std::vector<std::string>& words) {
   std::vector<std::string> all = {"bench"};
@@ -147,6 +150,77 @@ TEST(BenchProgram, KernelsRefuseBlockFormatsThatDoNotFitTheRows) {
   EXPECT_THAT(run.err, HasSubstr("--dtypes: found q8_0, allowed: floats, because "));
 }
 
+// ---- Ctrl-C on a terminal ----
+
+constexpr char kCtrlC[] = "\x03";
+constexpr int kInterrupted = 130;
+
+// A benchmark that goes on for long after its first row.
+const std::vector<std::string> kLongKernels = {
+    "bench",        "kernels", "--shape", "tiny",     "--ops", "matmul,attention", "--dtypes",
+    "f32,f16,bf16", "--rows",  "1,3",     "--repeat", "50",    "--threads",        "1"};
+
+TEST(BenchTerminal, PrintsRowsAsTheyComeAndEndsWithCtrlC) {
+  Terminal terminal(TANDEM_PROGRAM, kLongKernels);
+  ASSERT_TRUE(terminal.Await("bound by")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("qkv")) << terminal.seen();
+  terminal.Type(kCtrlC);
+  EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);
+  EXPECT_THAT(terminal.seen(), HasSubstr("threads read memory at"));
+  EXPECT_THAT(terminal.seen(), Not(HasSubstr("error")));
+}
+
+// Returns the JSON of a benchmark that Ctrl-C ends while the terminal says that it measures `what`.
+Json InterruptedJson(const std::vector<std::string>& words, const std::string& what) {
+  Terminal terminal(TANDEM_PROGRAM, Joined(words, {"--json"}));
+  EXPECT_TRUE(terminal.Await(what)) << terminal.seen();
+  terminal.Type(kCtrlC);
+  EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);
+  const std::string& seen = terminal.seen();
+  const size_t begin = seen.find('{');
+  EXPECT_NE(begin, seen.npos) << seen;
+  return Json::parse(seen.substr(std::min(begin, seen.size())), nullptr,
+                     /*allow_exceptions=*/false);
+}
+
+TEST(BenchTerminal, SaysWhatItMeasuresAndPrintsTheJsonOfCompleteRuns) {
+  const Json kernels = InterruptedJson(kLongKernels, "measuring matmul ");
+  EXPECT_LT(kernels["kernels"].size(), 3u * 5 * 2);
+  EXPECT_GT(kernels["limits"]["flops"]["f32"], 0.0);
+
+  const Json runs = InterruptedJson(
+      {"bench", "speculation", "--target", GoldenModelPath("llama-gqa"), "--drafter", "ngram", "-k",
+       "2", "--num-prompts", "1", "--max-tokens", "8", "--repeat", "10000", "--threads", "1"},
+      "batch 1, ");
+  ASSERT_EQ(runs["runs"].size(), 1u);
+  EXPECT_GT(runs["runs"][0]["pairs"], 0);
+  EXPECT_LT(runs["runs"][0]["pairs"], 10000);
+  EXPECT_EQ(runs["runs"][0]["identical"], true);
+  EXPECT_GT(runs["plain"]["tokens_per_second"], 0.0);
+  EXPECT_EQ(runs["limits"], nullptr);
+
+  const Json phases = InterruptedJson(
+      {"bench", "phases", "--target", GoldenModelPath("llama-gqa"), "--prompt-lengths", "4",
+       "--max-tokens", "4", "--repeat", "10000", "--threads", "1"},
+      "measuring a prompt of 4 tokens");
+  EXPECT_EQ(phases["prefill"].size(), 1u);
+}
+
+TEST(BenchTerminal, APerplexityIsThatOfTheTokensReadBeforeCtrlC) {
+  const std::string file = testing::TempDir() + "/long_perplexity.txt";
+  std::ofstream out(file);
+  for (int i = 0; i < 150'000; ++i) out << "The cat sat on the mat, and the cat sat on the mat.\n";
+  out.close();
+  const Json json =
+      InterruptedJson({"bench", "perplexity", "--target", GoldenModelPath("llama-gqa"), "--file",
+                       file, "--threads", "1"},
+                      "reading token ");
+  EXPECT_GT(json["tokens"], 0);
+  // The bits are those of the bytes that were read, less than half of the file.
+  const double bits = json["nats"].get<double>() / std::log(2.0);
+  EXPECT_GT(json["bits_per_byte"].get<double>() * json["bytes"].get<double>(), 2 * bits);
+}
+
 TEST(PerplexityOfGoldenModels, EqualsTheReference) {
   for (const char* name : {"llama-gqa", "qwen3-norm", "mistral-window"}) {
     const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
@@ -160,9 +234,9 @@ TEST(PerplexityOfGoldenModels, EqualsTheReference) {
       for (int t = 0; t < vocab; ++t) sum += std::exp(double{golden.logits[i * vocab + t]});
       nats += std::log(sum) - golden.logits[i * vocab + golden.input_ids[i + 1]];
     }
-    const auto result =
-        MeasurePerplexity(golden.input_ids, {.window = 100, .stride = 50, .chunk_tokens = 7},
-                          model.get(), cache.get(), [](int) {});
+    const auto result = MeasurePerplexity(
+        golden.input_ids, {.window = 100, .stride = 50, .chunk_tokens = 7}, model.get(),
+        cache.get(), [](const Perplexity&) { return absl::OkStatus(); });
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->tokens, static_cast<int64_t>(golden.input_ids.size()) - 1);
     // A logit is within 2e-4 of the reference's (golden_models_test.cc), so a log-probability is

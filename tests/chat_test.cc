@@ -77,6 +77,33 @@ TEST(GenerateChat, FormatsTheMessageWithTheModelsTemplate) {
   EXPECT_EQ(with_system["token_ids"], its_text["token_ids"]);
 }
 
+TEST(GenerateChat, IsNamedIfTheModelHasATemplate) {
+  const ChatModel model;
+  const std::string hint = "has a chat template; --chat uses it";
+  const auto errors = [&](const Words& words) {
+    const ProgramRun run =
+        RunProgram(Joined(model.Command("generate"), Joined({"--max-tokens", "4"}, words)));
+    EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+    EXPECT_THAT(run.out, Not(HasSubstr(hint)));
+    return run.err;
+  };
+  const Words text = {"--prompt", "Who was it?"};
+  EXPECT_THAT(errors(text), HasSubstr(hint));
+  EXPECT_THAT(errors(Joined(text, {"--json", "--log-level", "warn"})), HasSubstr(hint));
+  EXPECT_THAT(errors(Joined(text, {"--log-level", "error"})), Not(HasSubstr(hint)));
+  EXPECT_THAT(errors(Joined(text, {"--chat"})), Not(HasSubstr(hint)));
+  EXPECT_THAT(errors({"--prompt-ids", "1,2"}), Not(HasSubstr(hint)));
+  model.Write("ids.jsonl", "{\"prompt_ids\": [1, 2]}\n");
+  EXPECT_THAT(errors({"--prompts", model.Path("ids.jsonl")}), Not(HasSubstr(hint)));
+  model.Write("texts.jsonl", "{\"prompt_ids\": [1]}\n{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n");
+  const std::string batch = errors({"--prompts", model.Path("texts.jsonl")});
+  EXPECT_THAT(batch, HasSubstr(hint));
+  EXPECT_EQ(batch.find(hint), batch.rfind(hint));
+  const ProgramRun plain = RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"),
+                                       "--prompt", "a", "--threads", "1", "--max-tokens", "4"});
+  EXPECT_THAT(plain.err, Not(HasSubstr(hint)));
+}
+
 TEST(TokenizeChat, ShowsTheFormattedPrompt) {
   const ChatModel model;
   const ProgramRun run =

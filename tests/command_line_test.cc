@@ -1,12 +1,16 @@
 // The command line: the names of commands and options, and the errors for unknown ones.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/process_limits.h"
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
@@ -14,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
+#include "tests/terminal.h"
 
 namespace tandem {
 namespace {
@@ -52,7 +57,11 @@ TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
       {{"generate", "--promt", "a"},
        "--promt: no such option of `tandem generate`, did you mean --prompt?; see `tandem generate "
        "--help`"},
-      {{"generate", "--temp=3"}, "--temp: no such option of `tandem generate`, did you mean "},
+      {{"generate", "--temprature=3"},
+       "--temprature: no such option of `tandem generate`, did you mean "},
+      {{"generate", "-ngl", "99"}, "-ngl: no such option of `tandem generate`: --device cuda:0 "},
+      {{"generate", "-hf", "a/b"}, "-hf: no such option of `tandem generate`: `tandem fetch` "},
+      {{"-hf", "a/b"}, "-hf: no such option of `tandem`: `tandem fetch` "},
       {{"generate", "-x"}, "-x: no such option of `tandem generate`; see"},
       {{"generate", "a"}, "a: `tandem generate` does not take this argument; see"},
       {{"tokenize"}, "--tokenizer is required; see `tandem tokenize --help`"}};
@@ -78,6 +87,77 @@ TEST(CommandLine, AcceptsShortNames) {
   EXPECT_EQ(shorter["speculation"]["drafter"], longer["speculation"]["drafter"]);
   const Json equals = RunJson(Joined({"generate", "-m", path, "-md=" + path, "-p", "-md"}, rest));
   EXPECT_EQ(equals["speculation"]["drafter"], longer["speculation"]["drafter"]);
+}
+
+TEST(CommandLine, AcceptsNamesOfOtherEngines) {
+  const std::string path = GoldenModelPath("llama-gqa");
+  const ModelCopy scratch(path);
+  scratch.Write("prompt.txt", "Once");
+  const Words own = {"generate",  "--target", path,        "--draft",     path,
+                     "--drafter", "model",    "--threads", "1",           "--context",
+                     "32",        "--device", "cpu",       "--kv-memory", "64M"};
+  const Json expected = RunJson(Joined(
+      own, {"--prompt", "Once", "--temperature", "0", "--max-tokens", "5", "--draft-tokens", "2"}));
+  const Json other = RunJson({"generate",
+                              "--model",
+                              path,
+                              "--model-draft",
+                              path,
+                              "--drafter",
+                              "model",
+                              "-t",
+                              "1",
+                              "--ctx-size",
+                              "32",
+                              "-dev",
+                              "cpu",
+                              "--kv-memory",
+                              "64M",
+                              "-f",
+                              scratch.Path("prompt.txt"),
+                              "--temp",
+                              "0",
+                              "--n-predict",
+                              "5",
+                              "--draft-max",
+                              "2"});
+  EXPECT_EQ(other["token_ids"], expected["token_ids"]);
+  EXPECT_EQ(other["speculation"]["draft_tokens"], 2);
+  const ProgramRun system = RunProgram(Joined(own, {"--prompt", "Once", "-sys", "Lie."}));
+  ExpectRefused(system, {kExitWrongLine});
+  EXPECT_THAT(system.err, HasSubstr("--system: needs --chat"));
+}
+
+TEST(CommandLine, WrapsItsHelpAtTheWidthOfTheTerminal) {
+  const auto longest = [](const ProgramRun& run) {
+    size_t most = 0;
+    for (const absl::string_view line : absl::StrSplit(run.out, '\n')) {
+      most = std::max(most, line.size());
+    }
+    return most;
+  };
+  for (const Words& words : {Words{"--help"}, Words{"help", "serve"}, Words{"generate", "-help"}}) {
+    EXPECT_LE(longest(RunScript(R"(unset COLUMNS; "$0" "$@")", words)), 80u);
+    EXPECT_LE(longest(RunScript(R"(COLUMNS=60 "$0" "$@")", words)), 60u);
+    EXPECT_GT(longest(RunScript(R"(COLUMNS=150 "$0" "$@")", words)), 100u);
+  }
+  Terminal terminal(TANDEM_PROGRAM, {"generate", "--help"}, "COLUMNS=50");
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+  EXPECT_THAT(terminal.seen(), HasSubstr("Examples:"));
+}
+
+TEST(CommandLine, ShowsExamplesOfEveryListedCommand) {
+  const std::string help = RunProgram({"--help"}).out;
+  const std::string list = help.substr(help.find("Subcommands:"));
+  int num_commands = 0;
+  for (const absl::string_view line : absl::StrSplit(list, '\n')) {
+    if (!absl::StartsWith(line, "  ") || absl::StartsWith(line, "   ")) continue;
+    const Words words = absl::StrSplit(absl::StripLeadingAsciiWhitespace(line), ' ');
+    if (words[0] == "tandem") continue;  // an example
+    EXPECT_THAT(RunProgram({"help", words[0]}).out, HasSubstr("\nExamples:\n  tandem ")) << line;
+    ++num_commands;
+  }
+  EXPECT_GT(num_commands, 10);
 }
 
 // Includes the commands that read a model without running it.

@@ -23,6 +23,7 @@
 #include "tandem/known_models.h"
 #include "tandem/model_places.h"
 #include "tools/command.h"
+#include "tools/help_text.h"
 #include "tools/kv_store_listing.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
@@ -278,6 +279,10 @@ Command AddCacheCommand(CLI::App* program) {
             kSize);
   group.AddFlag("--dry-run", &flags->dry_run, "Only say what would be removed");
   AddPlaces(prune, flags.get());
+  AddExamples(prune,
+              {"tandem cache prune --to-size 5G", "tandem cache prune --learned --older-than 7"});
+  AddExamples(app, {"tandem cache", "tandem cache --prune 5G",
+                    "tandem cache prune --older-than 30 --dry-run"});
   return {.app = app,
           .check = [flags, prune] { return flags->Check(*prune); },
           .run = [flags] { return flags->prunes() ? Prune(*flags) : List(*flags); }};

@@ -2,7 +2,6 @@
 #include <histedit.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
@@ -29,6 +28,8 @@
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
 #include "tools/request_options.h"
@@ -184,24 +185,6 @@ absl::Status ChatFlags::Check() {
   return sampling.Check();
 }
 
-std::atomic<bool> was_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler sets it
-
-// While an object of this class exists, Ctrl-C sets a flag.
-class InterruptFlag {
- public:
-  InterruptFlag() : before_(std::signal(SIGINT, [](int) { was_interrupted = true; })) {
-    was_interrupted = false;
-  }
-  ~InterruptFlag() { std::signal(SIGINT, before_); }
-  InterruptFlag(const InterruptFlag&) = delete;
-  InterruptFlag& operator=(const InterruptFlag&) = delete;
-  static bool is_set() { return was_interrupted; }
-
- private:
-  void (*before_)(int);
-};
-
 // Prints a line to standard error, where everything except answers goes.
 void PrintNote(absl::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
@@ -242,7 +225,7 @@ class ChatSession {
 absl::Status ChatSession::Run() {
   // On a terminal Ctrl-C never ends the program, not even between two lines.
   std::optional<InterruptFlag> interrupt;
-  if (is_typed_) interrupt.emplace();
+  if (is_typed_) interrupt.emplace(InterruptFlag::Second::kNothing);
   const std::unique_ptr<LineSource> lines = OpenStandardInput("> ");
   if (is_typed_) {
     PrintNote(absl::StrCat(
@@ -323,8 +306,8 @@ absl::Status ChatSession::GiveResult(const std::string& result) {
 absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
   std::optional<AnswerText> text;
   absl::Status printed;
-  const InterruptFlag interrupt;
-  PromptLine line;
+  const InterruptFlag interrupt(InterruptFlag::Second::kNothing);
+  PromptStatusLine line;
   const Conversation::Callbacks callbacks = {
       .on_begin =
           [&](const Request& request, const AnswerReader::Options& reading) {
@@ -409,7 +392,10 @@ Command AddChatCommand(CLI::App* program) {
   flags->tools_option.AddTo(&group);
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
-  app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
+  app->footer(absl::StrCat("A line is a message, or one of these:\n",
+                           absl::StripTrailingAsciiWhitespace(kHelp)));
+  AddExamples(app, {"tandem chat", "tandem chat -m smollm2 --temperature 0",
+                    "tandem chat --system \"Answer in one sentence.\""});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run =

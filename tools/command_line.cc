@@ -1,31 +1,15 @@
 #include "tools/command_line.h"
 
-#include <utility>
-
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "base/named_values.h"
 #include "tools/engine_options.h"
 
 namespace tandem {
 namespace {
-
-// Names of llama.cpp.
-constexpr std::pair<absl::string_view, absl::string_view> kLongNames[] = {{"-md", "--draft"}};
-
-std::string WithLongName(absl::string_view word) {
-  for (const auto& [shorter, longer] : kLongNames) {
-    absl::string_view rest = word;
-    if (absl::ConsumePrefix(&rest, shorter) && (rest.empty() || rest.front() == '=')) {
-      return absl::StrCat(longer, rest);
-    }
-  }
-  return std::string(word);
-}
 
 // ", did you mean --prompt?", or nothing.
 std::string Meant(absl::string_view typed, absl::Span<const std::string> names) {
@@ -48,20 +32,16 @@ std::vector<std::string> LongOptions(const CLI::App* app) {
 
 }  // namespace
 
-std::vector<std::string> WordsOf(int argc, const char* const* argv) {
-  std::vector<std::string> words;
-  bool has_options = true;
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view word = argv[i];
-    has_options = has_options && word != "--";
-    words.push_back(has_options ? WithLongName(word) : std::string(word));
-  }
-  return words;
-}
-
 const CLI::App* NamedCommand(const CLI::App* program) {
   while (!program->get_subcommands().empty()) program = program->get_subcommands().back();
   return program;
+}
+
+const CLI::App* FindCommand(const CLI::App* app, absl::string_view name) {
+  for (const CLI::App* command : app->get_subcommands(nullptr)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
 }
 
 std::string FullName(const CLI::App* app) {
@@ -81,6 +61,12 @@ std::string NoSuchCommand(const CLI::App* app, absl::string_view word) {
   for (const CLI::App* command : app->get_subcommands(nullptr))
     names.push_back(command->get_name());
   return absl::StrCat(word, ": no such command of `", FullName(app), "`", Meant(word, names));
+}
+
+std::string NoSuchOption(const CLI::App* app, const std::string& name, absl::string_view advice) {
+  return absl::StrCat(name, ": no such option of `", FullName(app), "`",
+                      advice.empty() ? Meant(name, LongOptions(app)) : absl::StrCat(": ", advice),
+                      "; ", SeeHelp(app));
 }
 
 std::string Explained(const CLI::App* program, const std::vector<std::string>& words,
@@ -105,9 +91,7 @@ std::string Explained(const CLI::App* program, const std::vector<std::string>& w
     return absl::StrCat(word, ": `", FullName(app), "` does not take this argument; ",
                         SeeHelp(app));
   }
-  const std::string name = option->substr(0, option->find('='));
-  return absl::StrCat(name, ": no such option of `", FullName(app), "`",
-                      Meant(name, LongOptions(app)), "; ", SeeHelp(app));
+  return NoSuchOption(app, option->substr(0, option->find('=')));
 }
 
 absl::Status InOptionNames(const CLI::App* command, const absl::Status& status) {

@@ -1,4 +1,4 @@
-// Additions to the option parser: llama.cpp's short names, and errors that suggest a correction.
+// Additions to the option parser: names of commands, and errors that suggest a correction.
 #ifndef TANDEM_TOOLS_COMMAND_LINE_H_
 #define TANDEM_TOOLS_COMMAND_LINE_H_
 
@@ -15,13 +15,11 @@ class ParseError;
 
 namespace tandem {
 
-// The arguments after the program's name. Replaces -md by --draft, because the parser does not
-// support names of several letters after a single dash.
-std::vector<std::string> WordsOf(int argc, const char* const* argv);
-
 // The command that was parsed, for example a benchmark of `bench`; `program` itself if the
 // arguments name no command.
 const CLI::App* NamedCommand(const CLI::App* program);
+// The command of `app` with this name; null without one.
+const CLI::App* FindCommand(const CLI::App* app, absl::string_view name);
 // The command's name with those of its parents: "tandem bench kernels".
 std::string FullName(const CLI::App* app);
 
@@ -34,6 +32,10 @@ std::string Explained(const CLI::App* program, const std::vector<std::string>& w
                       const CLI::ParseError& error);
 // "`word`: no such command, did you mean ...?"
 std::string NoSuchCommand(const CLI::App* app, absl::string_view word);
+// "`name`: no such option of `app`, did you mean ...?", or the advice if there is some, and a
+// pointer to the help.
+std::string NoSuchOption(const CLI::App* app, const std::string& name,
+                         absl::string_view advice = "");
 
 // Returns `status` with an engine field at its beginning replaced by the command's option for it:
 // "--kv-memory: ..." for "kv_memory: ...".

@@ -20,6 +20,7 @@
 #include "tandem/model_places.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/npz_file.h"
 #include "tools/option_group.h"
 #include "tools/prompt_file.h"
@@ -215,6 +216,10 @@ Command AddFeaturesCommand(CLI::App* program) {
                    &options);
   group.Add("--packed-weights", "DIR", &options.packed_weights,
             "Folder that keeps packed weights for later starts [none]");
+  AddExamples(app, {"tandem features -m storyteller-7m --layers 1,last \\\n"
+                    "      --prompts prompts.jsonl --out states.npz",
+                    "tandem features -m smollm2 --layers 2,14,25 \\\n"
+                    "      --prompts - --out states.npz"});
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

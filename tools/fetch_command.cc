@@ -15,6 +15,7 @@
 #include "tandem/model_places.h"
 #include "tools/command.h"
 #include "tools/fetch_model.h"
+#include "tools/help_text.h"
 #include "tools/standard_streams.h"
 
 namespace tandem {
@@ -85,6 +86,7 @@ Command AddFetchCommand(CLI::App* program) {
       program->add_subcommand("fetch", "Fetch a published model, or list the known ones");
   app->add_option("name", flags->name, "The model to fetch; without it, lists the known models")
       ->type_name("NAME");
+  AddExamples(app, {"tandem fetch", "tandem fetch smollm2"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

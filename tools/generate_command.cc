@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,11 +16,14 @@
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
 #include "tandem/answer_reader.h"
+#include "tandem/chat_template.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
@@ -196,7 +200,7 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
     text.emplace(reading);
   }
   request.prompt_progress = StatusLine::IsPossible();
-  PromptLine line;
+  PromptStatusLine line;
   absl::Status printed;
   absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
     line.OnPiece(piece);
@@ -210,6 +214,17 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
   return completion;
 }
 
+// Says that the target has a chat template, if it has one and warnings are logged. For prompts of
+// text without --chat: models that were trained to answer continue them poorly.
+void TellOfChatTemplate(const Engine& engine) {
+  const absl::StatusOr<ChatTemplate::Source> source =
+      ChatTemplate::ReadSource(engine.target_info().path);
+  if (!source.ok() || source->jinja.empty() || !spdlog::should_log(spdlog::level::warn)) return;
+  std::fprintf(stderr,
+               "tandem: the model has a chat template; --chat uses it to format the prompt as a "
+               "user's message\n");
+}
+
 absl::Status RunOne(const GenerateFlags& flags, Request request, Engine* engine) {
   AnswerReader::Options reading;
   if (flags.chat) {
@@ -217,6 +232,8 @@ absl::Status RunOne(const GenerateFlags& flags, Request request, Engine* engine)
     absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
     RETURN_IF_ERROR(flags.WithOptionNames(put.status()));
     reading = *std::move(put);
+  } else if (request.prompt_ids.empty()) {
+    TellOfChatTemplate(*engine);
   }
   absl::StatusOr<Completion> shown =
       flags.json ? engine->Generate(request) : RunShown(engine, request, reading);
@@ -244,6 +261,7 @@ absl::Status RunBatch(const GenerateFlags& flags, PromptReader* reader, Engine* 
   if (flags.chat) {
     ASSIGN_OR_RETURN(format, ChatFormat::Load(engine));
   }
+  const auto tell = [&] { TellOfChatTemplate(*engine); };
   const auto put_turn = [&](Request* request) { return format->PutTurn(flags.Turn(), request); };
   return RunPromptBatch(
       {.file = reader->name(),
@@ -252,6 +270,7 @@ absl::Status RunBatch(const GenerateFlags& flags, PromptReader* reader, Engine* 
        .compare = flags.compare,
        .json = flags.json,
        .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
+       .on_first_text = flags.chat ? std::function<void()>() : tell,
        .in_its_names = [&](const absl::Status& status) { return flags.WithOptionNames(status); }},
       reader, engine);
 }
@@ -318,6 +337,9 @@ Command AddGenerateCommand(CLI::App* program) {
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->get_option("--compare")->excludes("--kv-store");
+  AddExamples(app, {"tandem generate -p \"Once upon a time\" -n 64",
+                    "tandem generate -m smollm2 --chat -p \"Why do cats purr?\"",
+                    "tandem generate --prompt-file story.txt --compare"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -4,22 +4,20 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/algorithm/container.h"
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
+#include "tools/help_text.h"
 #include "tools/standard_streams.h"
 
 namespace tandem {
 namespace {
 
-absl::StatusOr<CLI::App*> Find(CLI::App* app, const std::vector<std::string>& words) {
+absl::StatusOr<const CLI::App*> Find(const CLI::App* app, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    const std::vector<CLI::App*> commands = app->get_subcommands(nullptr);
-    const auto command =
-        absl::c_find_if(commands, [&](const CLI::App* c) { return c->get_name() == word; });
-    if (command == commands.end()) return absl::InvalidArgumentError(NoSuchCommand(app, word));
-    app = *command;
+    const CLI::App* const command = FindCommand(app, word);
+    if (command == nullptr) return absl::InvalidArgumentError(NoSuchCommand(app, word));
+    app = command;
   }
   return app;
 }
@@ -31,10 +29,11 @@ Command AddHelpCommand(CLI::App* program) {
   CLI::App* app =
       program->add_subcommand("help", "List the commands, or the options of one command");
   app->add_option("command", *words, "The command whose options to list")->type_name("COMMAND");
+  AddExamples(app, {"tandem help generate", "tandem help bench speculation"});
   return {.app = app,
           .check = [=] { return Find(program, *words).status(); },
           .run = [=]() -> absl::Status {
-            ASSIGN_OR_RETURN(CLI::App* const found, Find(program, *words));
+            ASSIGN_OR_RETURN(const CLI::App* const found, Find(program, *words));
             return Print(HelpOf(found));
           }};
 }

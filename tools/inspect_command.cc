@@ -33,6 +33,7 @@
 #include "tools/bandwidth.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 #include "tools/status_line.h"
@@ -416,6 +417,9 @@ Command AddInspectCommand(CLI::App* program) {
                 "Only report whether the configuration is supported, and if not, why; the folder "
                 "needs only config.json");
   AddEngineOptions(app, {"threads", "allow_unknown_config"}, &flags->options);
+  AddExamples(app,
+              {"tandem inspect smollm2", "tandem inspect storyteller-7m --draft storyteller-1m",
+               "tandem inspect model.gguf --config-only"});
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

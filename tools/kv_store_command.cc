@@ -12,6 +12,7 @@
 #include "kvcache/store/page_store.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/help_text.h"
 #include "tools/kv_store_listing.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
@@ -84,6 +85,8 @@ Command AddKvStoreCommand(CLI::App* program) {
   group.Add("--older-than", "DAYS", &flags->days,
             "Remove pages that were last used more than DAYS days ago", {.low = 0, .high = 36500});
   group.AddFlag("--json", &flags->json, "Print a JSON object, with full names");
+  AddExamples(app, {"tandem kv-store store", "tandem kv-store store --older-than 30",
+                    "tandem kv-store store --remove 1a2b"});
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

@@ -16,6 +16,9 @@
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
+#include "tools/other_names.h"
 #include "tools/standard_streams.h"
 #include "tools/version.h"
 
@@ -24,7 +27,8 @@ namespace {
 
 constexpr int kJobFailed = 1;
 constexpr int kCommandLineWrong = 2;
-constexpr int kReaderGone = 141;  // 128 + SIGPIPE, which a shell reports for a broken pipe
+constexpr int kInterrupted = 130;  // 128 + SIGINT
+constexpr int kReaderGone = 141;   // 128 + SIGPIPE, which a shell reports for a broken pipe
 
 // Prints an error as one line, even if a library's message has several. Returns `exit_status`.
 int Fail(int exit_status, std::string message) {
@@ -39,9 +43,10 @@ int Fail(int exit_status, const absl::Status& status) {
 }
 
 // Returns the exit status of a command, and prints its error. If the reader of standard output has
-// closed it, prints nothing.
+// closed it, or Ctrl-C has ended the command, prints nothing.
 int Finish(const absl::Status& status) {
   if (status.ok()) return 0;
+  if (IsInterrupted(status)) return kInterrupted;
   return IsReaderGone(status) ? kReaderGone : Fail(kJobFailed, status);
 }
 
@@ -61,10 +66,10 @@ void LetTheLastCount(CLI::App* app) {
 }
 
 int Run(int argc, char** argv) {
-  const std::vector<std::string> words = WordsOf(argc, argv);
   CLI::App program(
       "Speculative decoding of draft and target model pairs: the target's own output, faster.",
       "tandem");
+  program.formatter(MakeHelpFormatter(HelpWidth()));  // the commands inherit it
   program.require_subcommand(0, 1);
   program.set_version_flag("--version", VersionText(), "Print version, commit and instruction set");
   std::string log_level = "info";
@@ -82,14 +87,21 @@ int Run(int argc, char** argv) {
       AddCacheCommand(&program),    AddRankCommand(&program),
       AddFeaturesCommand(&program), AddHelpCommand(&program)};
   LetTheLastCount(&program);
+  program.footer(
+      "`tandem COMMAND --help` lists the options of a command. Names that llama.cpp has for them, "
+      "such as --model, -t, -f, -sys or --draft-max, are understood, too.");
+  AddExamples(&program, {"tandem generate -p \"Once upon a time\"", "tandem fetch smollm2",
+                         "tandem chat -m smollm2"});
+  const absl::StatusOr<std::vector<std::string>> words = WordsOf(&program, argc, argv);
+  if (!words.ok()) return Fail(kCommandLineWrong, words.status());
   try {
-    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    program.parse(std::vector<std::string>(words->rbegin(), words->rend()));
   } catch (const CLI::Success& help) {
     std::ostringstream text;
     program.exit(help, text, text);
     return Finish(Print(text.str()));
   } catch (const CLI::ParseError& error) {
-    return Fail(kCommandLineWrong, Explained(&program, words, error));
+    return Fail(kCommandLineWrong, Explained(&program, *words, error));
   }
   if (program.get_subcommands().empty()) return Finish(Print(HelpOf(&program)));
   spdlog::set_default_logger(spdlog::stderr_color_mt("tandem"));

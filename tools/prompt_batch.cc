@@ -114,6 +114,7 @@ class PromptBatch {
   std::deque<Begun> begun_;       // prompts that have not ended
   std::deque<Request> requests_;  // their requests, for --compare
   std::vector<Kept> kept_;        // prompts that have ended, for --compare
+  bool has_text_ = false;         // whether a prompt of text has begun
   uint32_t num_begun_ = 0;
   int num_ended_ = 0;
   int num_failed_ = 0;
@@ -130,6 +131,8 @@ std::optional<absl::StatusOr<Request>> PromptBatch::NextRequest() {
   if (prompt->ok()) {
     request.prompt = std::move((*prompt)->text);
     request.prompt_ids = std::move((*prompt)->ids);
+    const bool is_first_text = request.prompt_ids.empty() && !std::exchange(has_text_, true);
+    if (is_first_text && options_.on_first_text != nullptr) options_.on_first_text();
   }
   absl::Status status = prompt->status();
   if (status.ok() && options_.put_turn != nullptr) {

@@ -27,6 +27,8 @@ struct PromptBatchOptions {
   // reading its answer. An error becomes the result of the prompt.
   using PutTurn = std::function<absl::StatusOr<AnswerReader::Options>(Request*)>;
   PutTurn put_turn;
+  // If set, called once, before the first prompt that is text begins.
+  std::function<void()> on_first_text;
   // If set, returns an engine's error with the names of command-line options.
   std::function<absl::Status(const absl::Status&)> in_its_names;
 };

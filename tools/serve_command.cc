@@ -32,6 +32,7 @@
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/secret_file.h"
 
@@ -307,6 +308,8 @@ Command AddServeCommand(CLI::App* program) {
             "Number of threads that handle connections", {.low = 1, .high = 64});
   AddLimitOptions(app, flags.get());
   flags->engine.AddTo(app, {kLimitGroup, kEngineGroup, kStoreGroup, kTransferGroup, kEventGroup});
+  AddExamples(app, {"tandem serve --port 8080", "tandem serve -m smollm2 --max-batch 16",
+                    "tandem serve --api-key-file key.txt --host 0.0.0.0"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

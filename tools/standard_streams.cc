@@ -28,10 +28,12 @@ absl::Status Print(std::string_view text) {
   return WriteAll(STDOUT_FILENO, {text.data(), text.size()}, "standard output");
 }
 
-absl::Status PrintJson(const nlohmann::ordered_json& json) {
+std::string LineOf(const nlohmann::ordered_json& json) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  return Print(json.dump(-1, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, kReplace) + "\n";
 }
+
+absl::Status PrintJson(const nlohmann::ordered_json& json) { return Print(LineOf(json)); }
 
 namespace {
 

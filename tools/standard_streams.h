@@ -25,7 +25,9 @@ void PrepareStandardStreams();
 // function. An error, "standard output: ...", means that results are lost: the command has failed
 // and may stop at once.
 absl::Status Print(std::string_view text);
-// Prints JSON in one line.
+// Returns JSON as one line.
+std::string LineOf(const nlohmann::ordered_json& json);
+// Prints that line.
 absl::Status PrintJson(const nlohmann::ordered_json& json);
 
 // A status line (status_line.h) with the progress of a long job, which appears after one second.

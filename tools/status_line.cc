@@ -82,9 +82,9 @@ WaitingLine::WaitingLine(const std::string& what)
         return absl::StrCat(what, ", ", absl::ToInt64Seconds(Instant::Now() - start), " s");
       }) {}
 
-PromptLine::PromptLine() : line_(kQuietPrompt, [this] { return Text(); }) {}
+PromptStatusLine::PromptStatusLine() : line_(kQuietPrompt, [this] { return Text(); }) {}
 
-void PromptLine::OnPiece(const Piece& piece) {
+void PromptStatusLine::OnPiece(const Piece& piece) {
   if (!piece.token_ids.empty() || !piece.text.empty()) return End();
   absl::MutexLock lock(&mutex_);
   if (!first_.has_value() || piece.prompt_progress->processed < latest_->processed) {
@@ -93,7 +93,7 @@ void PromptLine::OnPiece(const Piece& piece) {
   latest_ = piece.prompt_progress;
 }
 
-std::string PromptLine::Text() const {
+std::string PromptStatusLine::Text() const {
   absl::MutexLock lock(&mutex_);
   std::string text = "reading the prompt";
   if (!latest_.has_value()) return text;

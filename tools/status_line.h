@@ -51,9 +51,9 @@ class WaitingLine {
 
 // The line of a prompt that is read: "reading the prompt: 1,024 of 4,096 tokens, 210 tokens/s".
 // Its request asks for Request::prompt_progress if StatusLine::IsPossible(). Thread-safe.
-class PromptLine {
+class PromptStatusLine {
  public:
-  PromptLine();
+  PromptStatusLine();
   // Call with each piece before its text is printed. The first piece with output erases the line.
   void OnPiece(const Piece& piece);
   void End() { line_.End(); }

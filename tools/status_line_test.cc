@@ -159,7 +159,7 @@ Piece ReadTo(int processed, absl::Duration time, int cached = 0) {
 }
 
 TEST_F(StatusLineTest, PromptsShowTokensAndTheirRate) {
-  PromptLine line;
+  PromptStatusLine line;
   clock_.Advance(absl::Milliseconds(499));
   EXPECT_EQ(errors_.Rest(), "");
   clock_.Advance(absl::Milliseconds(1));
@@ -182,7 +182,7 @@ TEST_F(StatusLineTest, PromptsShowTokensAndTheirRate) {
 }
 
 TEST_F(StatusLineTest, PromptsThatAreReadAtOnceShowNothing) {
-  PromptLine line;
+  PromptStatusLine line;
   line.OnPiece(ReadTo(0, absl::Milliseconds(1)));
   Piece first = ReadTo(4096, absl::Milliseconds(400));
   first.text = "Once";

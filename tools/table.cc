@@ -16,16 +16,20 @@ std::string Table::ToText() const {
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
+  std::string text;
+  for (const auto& row : rows_) text += AlignedLine(row, widths);
+  return text;
+}
+
+std::string AlignedLine(const std::vector<std::string>& cells, const std::vector<size_t>& widths) {
   constexpr size_t kGap = 2;
   std::string text;
-  for (const auto& row : rows_) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      text.append(widths[i] - row[i].size() + (i == 0 ? 0 : kGap), ' ');
-      text += row[i];
-    }
-    text += '\n';
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const size_t blanks = std::max(widths[i], cells[i].size()) - cells[i].size();
+    text.append(blanks + (i == 0 ? 0 : kGap), ' ');
+    text += cells[i];
   }
-  return text;
+  return text + '\n';
 }
 
 Spread SpreadOf(std::vector<double> values) {

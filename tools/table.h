@@ -1,6 +1,7 @@
 #ifndef TANDEM_TOOLS_TABLE_H_
 #define TANDEM_TOOLS_TABLE_H_
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,9 @@ class Table {
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+// Returns the cells as a line, each aligned to the right of its width.
+std::string AlignedLine(const std::vector<std::string>& cells, const std::vector<size_t>& widths);
 
 // The median of some values, and the lowest and the highest of them.
 struct Spread {

@@ -16,6 +16,7 @@
 #include "tandem/tokenizer.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
@@ -155,6 +156,9 @@ Command AddTokenizeCommand(CLI::App* program) {
       ->excludes(as_prompt);
   app->footer(
       "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text, and adds no other tokens.");
+  AddExamples(app, {"tandem tokenize -m smollm2 --text \"Hello\"",
+                    "tandem tokenize -m smollm2 --chat --text \"Hello\"",
+                    "tandem tokenize -m model.gguf --jsonl texts.jsonl"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

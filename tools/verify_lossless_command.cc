@@ -14,6 +14,7 @@
 #include "tandem/lossless_proof.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/prompt_file.h"
 #include "tools/standard_streams.h"
@@ -255,6 +256,8 @@ Command AddVerifyLosslessCommand(CLI::App* program) {
             "Plant this fault, to show that the proof fails", OneOf{faults});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app);
+  AddExamples(app, {"tandem verify-lossless --seconds 30",
+                    "tandem verify-lossless -m smollm2 --drafter ngram"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

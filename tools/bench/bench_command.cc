@@ -1,5 +1,4 @@
 // tandem bench: the benchmarks, whose results are printed as tables or JSON.
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -13,7 +12,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "tools/bench/bench_commands.h"
-#include "tools/table.h"
+#include "tools/command_line.h"
+#include "tools/help_text.h"
 
 namespace tandem {
 
@@ -36,7 +36,7 @@ CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>
 
 CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
                       const std::string& text, const std::vector<std::string>& allowed) {
-  return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed));
+  return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed).description(""));
 }
 
 int ThreadsOf(const EngineOptions& options) {
@@ -77,76 +77,13 @@ Json With(Json fields, const Json& more) {
   return fields;
 }
 
-namespace {
-
-std::string CellOf(const Json& row, const Column& column) {
-  const auto found = row.find(column.field);
-  if (found == row.end()) return "";
-  if (found->is_string()) return found->get<std::string>();
-  if (found->is_array()) {
-    return absl::StrJoin(
-        *found, "x", [](std::string* out, const Json& each) { absl::StrAppend(out, each.dump()); });
-  }
-  if (column.format == nullptr) return found->dump();
-  const double value = found->is_null() ? NAN : found->get<double>() * column.scale;
-  if (!std::isfinite(value)) return "-";
-  char text[32];
-  std::snprintf(text, sizeof(text), column.format, value);
-  return text;
-}
-
-}  // namespace
-
-std::string TableOf(const std::vector<Json>& rows, absl::Span<const Column> columns) {
-  std::vector<Column> shown;
-  absl::c_copy_if(columns, std::back_inserter(shown), [&](const Column& column) {
-    return absl::c_any_of(rows, [&](const Json& row) { return row.contains(column.field); });
-  });
-  const auto cells_of = [&](auto cell_of) {
-    std::vector<std::string> cells;
-    for (const Column& column : shown) cells.push_back(cell_of(column));
-    return cells;
-  };
-  Table table(cells_of([](const Column& column) { return column.heading; }));
-  for (const Json& row : rows) {
-    table.AddRow(cells_of([&](const Column& column) { return CellOf(row, column); }));
-  }
-  return table.ToText();
-}
-
-std::string TimesTable(const std::vector<Json>& rows) {
-  constexpr Column kColumns[] = {{"model", "model"},
-                                 {"op", "op"},
-                                 {"pass", "what"},
-                                 {"part", "part"},
-                                 {"dtype", "dtype"},
-                                 {"prompt", "prompt_tokens"},
-                                 {"position", "position"},
-                                 {"rows", "rows"},
-                                 {"batch", "batch"},
-                                 {"context", "context"},
-                                 {"shape", "shape"},
-                                 {"ms", "ms", "%.4f"},
-                                 {"device ms", "device_ms", "%.4f"},
-                                 {"tok/s", "tokens_per_second", "%.1f"},
-                                 {"of one row", "of_one_row", "%.3f"},
-                                 {"flop/byte", "intensity", "%.2f"},
-                                 {"GB/s", "bytes_per_second", "%.1f", 1e-9},
-                                 {"of bandwidth", "of_read", "%.3f"},
-                                 {"TFLOP/s", "flops_per_second", "%.2f", 1e-12},
-                                 {"Gflop/s", "flops", "%.1f", 1e-9},
-                                 {"of limit", "of_limit", "%.3f"},
-                                 {"bound by", "bound"},
-                                 {"cuBLAS ms", "reference_ms", "%.4f"},
-                                 {"cuBLAS TFLOP/s", "reference_flops_per_second", "%.1f", 1e-12}};
-  return TableOf(rows, kColumns);
-}
-
 Command AddBenchCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand("bench", "Measure the decoding speed of this machine");
   const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
                                            AddBenchDevice(app), AddBenchPhases(app),
                                            AddBenchPerplexity(app)};
+  AddExamples(app, {"tandem bench speculation", "tandem bench kernels --shape 1b --rows 1,5",
+                    "tandem bench phases -m storyteller-7m"});
   const auto chosen = [benchmarks]() -> const Command* {
     const auto it = absl::c_find_if(benchmarks, [](const Command& c) { return c.app->parsed(); });
     return it == benchmarks.end() ? nullptr : &*it;
@@ -154,7 +91,7 @@ Command AddBenchCommand(CLI::App* program) {
   return {.app = app,
           .check = [app, chosen, benchmarks]() -> absl::Status {
             if (const Command* benchmark = chosen()) return benchmark->check();
-            std::fputs(app->help("tandem").c_str(), stderr);
+            std::fputs(HelpOf(app).c_str(), stderr);
             return absl::InvalidArgumentError(absl::StrCat(
                 "bench: needs a benchmark: ",
                 absl::StrJoin(benchmarks, ", ", [](std::string* out, const Command& benchmark) {

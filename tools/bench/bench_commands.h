@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
 #include "tools/bench/machine_limits.h"
@@ -30,18 +29,20 @@ Command AddBenchPhases(CLI::App* bench);
 Command AddBenchPerplexity(CLI::App* bench);
 
 // Add options whose values are lists, and whose defaults are the variables' values. For numbers the
-// help has the default after `text`; for names it does not.
+// help has the default after `text`; for names it has only `text`, which lists those allowed.
 CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>* numbers,
                         const std::string& text, int least, int most);
 CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
                       const std::string& text, const std::vector<std::string>& allowed);
+// Names the making of MachineLimits on the line of Measuring.
+inline constexpr char kPreparingLimits[] = "preparing memory for the limits of the machine";
 // Returns the number of threads of an engine.
 int ThreadsOf(const EngineOptions& options);
 // Returns the options of an engine that decodes plainly, one sequence at a time. INVALID_ARGUMENT,
 // with `reason`, if the flags name a draft or a drafter.
 absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_view reason);
 
-// ---- Reports: each row is JSON first, and tables show some of its fields ----
+// ---- Reports: each row is JSON first, and tables show some of its fields (row_printer.h) ----
 
 nlohmann::ordered_json NumberOrNull(std::optional<double> number);
 nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
@@ -49,19 +50,6 @@ nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
 nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
 // Returns `fields` with the fields of `more` added.
 nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
-
-struct Column {
-  const char* heading;
-  const char* field;
-  const char* format = nullptr;  // printf format of numbers; null for integers
-  double scale = 1.0;            // factor of numbers
-};
-// Formats rows as a table, without columns that are in no row. Numbers that are null or not finite
-// become "-", lists "1x2".
-std::string TableOf(const std::vector<nlohmann::ordered_json>& rows,
-                    absl::Span<const Column> columns);
-// The same with the columns of operations and phases.
-std::string TimesTable(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace tandem
 

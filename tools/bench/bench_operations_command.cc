@@ -14,15 +14,21 @@
 #include "absl/strings/str_split.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "engine/runtime.h"
 #include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/model_config.h"
 #include "tandem/engine_parameters.h"
+#include "tandem/model_places.h"
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/machine_limits.h"
+#include "tools/bench/measuring.h"
 #include "tools/bench/operation_table.h"
+#include "tools/bench/row_printer.h"
 #include "tools/checkpoints/random_model.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
 namespace tandem {
@@ -57,13 +63,31 @@ struct OperationFlags {
   }
 };
 
-// Runs the table. Shows a progress line unless results are `printed` at the same time.
-absl::Status RunTable(const OperationTable& table, bool printed, OnResult on_result) {
-  std::optional<Progress> progress;
-  if (!printed) progress.emplace("measuring", std::max(1, table.num_operations()));
+std::string LabelOf(const Operation& operation) {
+  std::string name = absl::StrCat("measuring ", View(operation.op));
+  if (!operation.part.empty()) absl::StrAppend(&name, " ", View(operation.part));
+  absl::StrAppend(&name, " ", View(ShortNameOf(operation.dtype)));
+  if (operation.rows > 0) absl::StrAppend(&name, ", rows ", operation.rows);
+  if (operation.context > 0) absl::StrAppend(&name, ", context ", operation.context);
+  return name;
+}
+
+// Sets what `options` does before each sample.
+void ShowIn(Measuring* measuring, OperationOptions* options) {
+  options->run.before_sample = [measuring](const Operation& operation) {
+    return measuring->BeginNext(LabelOf(operation));
+  };
+}
+
+// `options`: those of the table.
+absl::Status RunTable(const OperationTable& table, const OperationOptions& options,
+                      Measuring* measuring, OnResult on_result) {
+  constexpr char kPreparing[] = "preparing the next operations";
+  measuring->Expect(int64_t{table.num_operations()} * options.run.repeat);
+  RETURN_IF_ERROR(measuring->Begin(kPreparing));
   return table.Run([&](const OperationResult& result) {
     on_result(result);
-    if (progress.has_value()) progress->Advance(1);
+    (void)measuring->Begin(kPreparing);  // the next sample returns the status
   });
 }
 
@@ -85,6 +109,7 @@ struct KernelFlags : OperationFlags {
     if (!ops.empty() && target.empty() && Wants("passes")) {
       return absl::InvalidArgumentError("--ops: \"passes\" needs --target");
     }
+    ASSIGN_OR_RETURN(target, ModelNamed(target));
     if (shape.empty() && !target.empty()) {
       ASSIGN_OR_RETURN(options.config, ReadModelConfig(target));
     } else {
@@ -116,8 +141,23 @@ OrderedJson KernelJson(const OperationResult& result) {
   return With(std::move(json), LimitedJson(operation.demand, result.time));
 }
 
-absl::StatusOr<std::vector<OrderedJson>> MeasurePasses(const KernelFlags& flags,
-                                                       MachineLimits* limits) {
+using OnRow = absl::FunctionRef<void(const OrderedJson&)>;
+
+absl::Status MeasureKernels(const KernelFlags& flags, MachineLimits* limits, Backend* backend,
+                            Measuring* measuring, OnRow on_row) {
+  OperationTable table(flags.options, backend, limits);
+  if (flags.Wants("matmul")) RETURN_IF_ERROR(table.AddProducts("matmul", "--dtypes"));
+  if (flags.Wants("experts")) table.AddExperts();
+  if (flags.Wants("attention")) table.AddAttention();
+  if (flags.Wants("rms_norm")) table.AddNorms();
+  if (flags.Wants("sample")) table.AddHostSampling();
+  return RunTable(table, flags.options, measuring,
+                  [&](const OperationResult& result) { on_row(KernelJson(result)); });
+}
+
+absl::Status MeasurePasses(const KernelFlags& flags, MachineLimits* limits, Measuring* measuring,
+                           OnRow on_row) {
+  RETURN_IF_ERROR(measuring->Begin(absl::StrCat("loading ", flags.target)));
   ASSIGN_OR_RETURN(const KvCacheType kv_cache, ParseKvCacheType(NameOf(flags.kv_cache)));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load({.target = flags.target,
                                                          .drafter = DrafterKind::kNone,
@@ -128,51 +168,53 @@ absl::StatusOr<std::vector<OrderedJson>> MeasurePasses(const KernelFlags& flags,
                                                          .kv_cache = kv_cache}));
   OperationTable table(flags.passes, runtime.backend.get(), limits);
   table.AddPasses(runtime.target.get(), runtime.kv_cache, kMaxVerified);
-  std::vector<OrderedJson> passes;
   OneRow one_row;
-  RETURN_IF_ERROR(RunTable(table, /*printed=*/false, [&](const OperationResult& result) {
+  return RunTable(table, flags.passes, measuring, [&](const OperationResult& result) {
     const Operation& pass = result.operation;
-    passes.push_back(With({{"what", pass.part},
-                           {"rows", pass.rows},
-                           {"context", pass.context},
-                           {"of_one_row", one_row.Of(result)}},
-                          LimitedJson(pass.demand, result.time)));
-  }));
-  return passes;
+    on_row(With({{"what", pass.part},
+                 {"rows", pass.rows},
+                 {"context", pass.context},
+                 {"of_one_row", one_row.Of(result)}},
+                LimitedJson(pass.demand, result.time)));
+  });
 }
 
-absl::Status RunKernels(const KernelFlags& flags) {
+absl::Status RunKernels(KernelFlags flags) {
+  Measuring measuring;
+  ShowIn(&measuring, &flags.options);
+  ShowIn(&measuring, &flags.passes);
+  RETURN_IF_ERROR(measuring.Begin(kPreparingLimits));
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
                    MachineLimits::Create(flags.cpu.num_threads));
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(flags.cpu));
   const std::string device(backend->description());
-  std::vector<OrderedJson> kernels;
-  {
-    OperationTable table(flags.options, backend.get(), limits.get());
-    if (flags.Wants("matmul")) RETURN_IF_ERROR(table.AddProducts("matmul", "--dtypes"));
-    if (flags.Wants("experts")) table.AddExperts();
-    if (flags.Wants("attention")) table.AddAttention();
-    if (flags.Wants("rms_norm")) table.AddNorms();
-    if (flags.Wants("sample")) table.AddHostSampling();
-    RETURN_IF_ERROR(RunTable(table, /*printed=*/false, [&](const OperationResult& result) {
-      kernels.push_back(KernelJson(result));
-    }));
-  }
-  backend.reset();
-  std::vector<OrderedJson> passes;
-  if (flags.wants_passes()) {
-    ASSIGN_OR_RETURN(passes, MeasurePasses(flags, limits.get()));
-  }
+  std::vector<OrderedJson> kernels, passes;
+  RowPrinter kernel_rows(TimesColumns(), &measuring), pass_rows(TimesColumns(), &measuring);
+  const auto collect = [&flags](std::vector<OrderedJson>* rows, RowPrinter* printer) {
+    return [=, &flags](const OrderedJson& row) {
+      rows->push_back(row);
+      if (!flags.json) printer->Print(row);
+    };
+  };
   if (!flags.json) {
-    std::string text =
-        absl::StrCat(CpuName(), ": ", device, "\n", limits->ToText(), "medians of ",
-                     flags.options.run.repeat, " interleaved samples, compared with the limits\n");
-    if (!kernels.empty()) absl::StrAppend(&text, "\n", TimesTable(kernels));
-    if (!passes.empty()) {
-      absl::StrAppend(&text, "\n", flags.target, ", cache of ", NameOf(flags.kv_cache), "\n",
-                      TimesTable(passes));
+    RETURN_IF_ERROR(measuring.Print(
+        absl::StrCat(CpuName(), ": ", device, "\nmedians of ", flags.options.run.repeat,
+                     " interleaved samples, compared with the limits\n\n")));
+  }
+  absl::Status status = MeasureKernels(flags, limits.get(), backend.get(), &measuring,
+                                       collect(&kernels, &kernel_rows));
+  backend.reset();
+  if (status.ok() && flags.wants_passes()) {
+    if (!flags.json) {
+      RETURN_IF_ERROR(measuring.Print(absl::StrCat(kernels.empty() ? "" : "\n", flags.target,
+                                                   ", cache of ", NameOf(flags.kv_cache), "\n")));
     }
-    return Print(text);
+    status = MeasurePasses(flags, limits.get(), &measuring, collect(&passes, &pass_rows));
+  }
+  if (!status.ok() && !IsInterrupted(status)) return status;
+  if (!flags.json) {
+    RETURN_IF_ERROR(measuring.Print(absl::StrCat("\n", limits->ToText())));
+    return status;
   }
   OrderedJson json = {{"machine", MachineJson(flags.cpu.num_threads, device)},
                       {"limits", limits->ToJson()},
@@ -182,7 +224,8 @@ absl::Status RunKernels(const KernelFlags& flags) {
     json.update(
         {{"target", flags.target}, {"kv_cache", NameOf(flags.kv_cache)}, {"passes", passes}});
   }
-  return PrintJson(json);
+  RETURN_IF_ERROR(measuring.Print(LineOf(json)));
+  return status;
 }
 
 // ---- On a device ----
@@ -239,51 +282,52 @@ OrderedJson DeviceJson(const OperationResult& result, double read_speed, double 
 
 // Measures the passes last, because only they need the whole model.
 absl::Status MeasureModel(const DeviceFlags& flags, const RandomModelShape& shape, Backend* backend,
-                          OnResult on_result) {
+                          Measuring* measuring, OnResult on_result) {
   constexpr uint64_t kSeed = 5;
   OperationOptions options = flags.options;
   options.config = shape.Config();
   options.dtypes = {shape.dtype};
+  ShowIn(measuring, &options);
   OperationTable table(options, backend, nullptr);
   table.AddMemory(int64_t{flags.buffer_mb} << 20);
   if (flags.Wants("sampling")) table.AddDeviceSampling();
   if (flags.Wants("product")) RETURN_IF_ERROR(table.AddProducts("product", "--quantize"));
   if (flags.Wants("attention")) table.AddAttention();
-  RETURN_IF_ERROR(RunTable(table, flags.json, on_result));
+  RETURN_IF_ERROR(RunTable(table, options, measuring, on_result));
   if (!flags.Wants("pass")) return absl::OkStatus();
+  RETURN_IF_ERROR(measuring->Begin("making a model of random weights"));
   ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> model,
                    Transformer::Load("random weights", options.config,
                                      MakeRandomWeights(shape, kSeed, options.quantized), backend));
   OperationTable passes(options, backend, nullptr);
   passes.AddPasses(model.get(), options.kv_dtypes[0], std::numeric_limits<int>::max());
-  return RunTable(passes, flags.json, on_result);
+  return RunTable(passes, options, measuring, on_result);
 }
 
 absl::Status RunDevice(const DeviceFlags& flags) {
+  Measuring measuring;
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(flags.device, {}));
   const std::string device =
       absl::StrCat(std::string(backend->name()), ": ", std::string(backend->description()));
-  std::vector<OrderedJson> rows;
-  absl::Status measured, printed;
+  if (!flags.json) RETURN_IF_ERROR(measuring.Print(absl::StrCat(device, "\n")));
+  RowPrinter rows(TimesColumns(), &measuring);
   for (const auto& model : flags.models) {
     const std::string& name = model.first;
     double read_speed = NAN;
     OneRow one_row;
-    measured = MeasureModel(flags, model.second, backend.get(), [&](const OperationResult& result) {
+    const auto on_result = [&](const OperationResult& result) {
       if (result.operation.op == "read") read_speed = result.bytes_per_second();
-      const OrderedJson json = DeviceJson(result, read_speed, one_row.Of(result));
+      OrderedJson json = DeviceJson(result, read_speed, one_row.Of(result));
       if (flags.json) {
-        printed.Update(PrintJson(With({{"device", device}, {"shape", name}}, json)));
-      } else {
-        rows.push_back(With({{"model", name}}, json));
-        rows.back().erase("flops");  // per call; the table's column "flops" is per second
+        (void)measuring.Print(LineOf(With({{"device", device}, {"shape", name}}, json)));
+        return;
       }
-    });
-    if (!measured.ok()) break;
+      json.erase("flops");  // per call; the table's column "flops" is per second
+      rows.Print(With({{"model", name}}, json));
+    };
+    RETURN_IF_ERROR(MeasureModel(flags, model.second, backend.get(), &measuring, on_result));
   }
-  if (!flags.json) printed = Print(absl::StrCat(device, "\n", TimesTable(rows)));
-  measured.Update(printed);
-  return measured;
+  return measuring.status();
 }
 
 }  // namespace
@@ -305,7 +349,9 @@ Command AddBenchKernels(CLI::App* bench) {
   std::vector<std::string> names;
   for (const DType dtype : kWeightDTypes) names.emplace_back(ShortNameOf(dtype));
   AddNames(app, "--dtypes", &flags->dtypes,
-           absl::StrCat("Dtypes of weights [", absl::StrJoin(flags->dtypes, ","), "]"), names);
+           absl::StrCat("Dtypes of weights, any of ", absl::StrJoin(names, ", "), " [",
+                        absl::StrJoin(flags->dtypes, ","), "]"),
+           names);
   AddNumbers(
       app, "--pass-rows", &flags->pass_rows,
       "Numbers of rows of whole passes: 1 is decoding, up to 16 a verification, more a prompt", 1,
@@ -322,6 +368,8 @@ Command AddBenchKernels(CLI::App* bench) {
   group.Add("--compute", "NAME", &flags->cpu.compute,
             "Type of the activations in products with bf16 weights: f32, bf16, auto",
             ParseCpuCompute);
+  AddExamples(app, {"tandem bench kernels", "tandem bench kernels --dtypes q4_k --ops matmul",
+                    "tandem bench kernels -m storyteller-7m --ops passes"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunKernels(*flags); }};
@@ -353,6 +401,8 @@ Command AddBenchDevice(CLI::App* bench) {
             {.low = 0, .high = 10000});
   group.Add("--buffer-mb", "MB", &flags->buffer_mb, "Memory to read and to copy, in MiB",
             {.low = 1, .high = 1 << 16});
+  AddExamples(app,
+              {"tandem bench device --ops product", "tandem bench device --device cuda:0 --json"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return RunDevice(*flags); }};

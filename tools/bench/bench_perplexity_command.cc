@@ -12,8 +12,12 @@
 #include "base/status_macros.h"
 #include "engine/runtime.h"
 #include "tools/bench/bench_commands.h"
+#include "tools/bench/measuring.h"
 #include "tools/bench/perplexity.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -67,59 +71,77 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
   return options;
 }
 
-absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
+absl::StatusOr<Runtime> Load(const EngineOptions& options) {
+  const WaitingLine line(absl::StrCat("loading ", options.target));
+  return Runtime::Load(options);
+}
+
+// Measures report->result, of the tokens until then after an error. Sets the report's other fields.
+absl::Status Measure(const PerplexityFlags& flags, PerplexityReport* report) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
-  ASSIGN_OR_RETURN(const Runtime pair, Runtime::Load(flags.engine_options));
-  PerplexityReport report;
-  ASSIGN_OR_RETURN(report.options, OptionsFor(flags, pair));
+  ASSIGN_OR_RETURN(const Runtime pair, Load(flags.engine_options));
+  ASSIGN_OR_RETURN(report->options, OptionsFor(flags, pair));
   absl::StatusOr<std::vector<TokenId>> ids = pair.tokenizer->Encode(text, SpecialTokens::kPlain);
   if (!ids.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(flags.file, ": ", ids.status().message()));
   }
   const std::vector<TokenId> tokens = pair.tokenizer->WithTemplate(*ids);
-  report.file_bytes = static_cast<int64_t>(text.size());
-  report.predicted_bytes = report.file_bytes;
+  const Instant start = Instant::Now();
+  Measuring measuring;
+  RETURN_IF_ERROR(measuring.Begin(absl::StrCat("reading ", tokens.size(), " tokens")));
+  absl::Status status =
+      MeasurePerplexity(tokens, report->options, pair.target.get(), pair.target_cache.get(),
+                        [&](const Perplexity& result) {
+                          report->result = result;
+                          return measuring.Begin(
+                              absl::StrCat("reading token ", result.end, " of ", tokens.size()));
+                        })
+          .status();
+  report->seconds = absl::ToDoubleSeconds(Instant::Now() - start);
+  report->file_bytes = static_cast<int64_t>(text.size());
+  report->predicted_bytes = report->file_bytes;
   // If the template puts a token in front, the first token of the text is predicted too.
   const size_t front = tokens.size() > ids->size() && tokens.front() != ids->front() ? 1 : 0;
   const auto leave_out = [&](size_t index) {
     if (index < front || index - front >= ids->size()) return;
     const auto text = pair.tokenizer->TextOf(tokens[index], /*is_first=*/index == front);
-    if (text.has_value()) report.predicted_bytes -= static_cast<int64_t>(text->bytes.size());
+    if (text.has_value()) report->predicted_bytes -= static_cast<int64_t>(text->bytes.size());
   };
-  const size_t apart = report.options.stride == report.options.window
-                           ? static_cast<size_t>(report.options.window)
+  const size_t apart = report->options.stride == report->options.window
+                           ? static_cast<size_t>(report->options.window)
                            : tokens.size();
-  for (size_t i = 0; i < tokens.size(); i += apart) leave_out(i);
-  const Instant start = Instant::Now();
-  Progress progress("reading", std::max<int64_t>(1, static_cast<int64_t>(tokens.size()) - 1));
-  ASSIGN_OR_RETURN(report.result, MeasurePerplexity(tokens, report.options, pair.target.get(),
-                                                    pair.target_cache.get(),
-                                                    [&](int count) { progress.Advance(count); }));
-  report.seconds = absl::ToDoubleSeconds(Instant::Now() - start);
-  return report;
+  const auto end = status.ok() ? tokens.size() : static_cast<size_t>(report->result.end);
+  for (size_t i = 0; i < end; i += apart) leave_out(i);
+  for (size_t i = end; i < tokens.size(); ++i) leave_out(i);
+  return status;
 }
 
 absl::Status Run(const PerplexityFlags& flags) {
-  ASSIGN_OR_RETURN(const PerplexityReport report, Measure(flags));
+  PerplexityReport report;
+  absl::Status status = Measure(flags, &report);
   const Perplexity& result = report.result;
+  // Without a predicted token there is nothing to print.
+  if (!status.ok() && (!IsInterrupted(status) || result.tokens == 0)) return status;
   const double bits_per_byte = result.BitsPerByte(report.predicted_bytes);
   if (flags.json) {
-    return PrintJson({{"target", flags.engine_options.target},
-                      {"file", flags.file},
-                      {"window", report.options.window},
-                      {"stride", report.options.stride},
-                      {"bytes", report.file_bytes},
-                      {"tokens", result.tokens},
-                      {"nats", result.nats},
-                      {"perplexity", result.perplexity()},
-                      {"bits_per_byte", bits_per_byte},
-                      {"seconds", report.seconds}});
+    RETURN_IF_ERROR(PrintJson({{"target", flags.engine_options.target},
+                               {"file", flags.file},
+                               {"window", report.options.window},
+                               {"stride", report.options.stride},
+                               {"bytes", report.file_bytes},
+                               {"tokens", result.tokens},
+                               {"nats", result.nats},
+                               {"perplexity", result.perplexity()},
+                               {"bits_per_byte", bits_per_byte},
+                               {"seconds", report.seconds}}));
+    return status;
   }
-  return Print(
-      absl::StrFormat("%s on %s\nperplexity %.4f over %d tokens, %.4f bits per byte\n"
-                      "windows of %d tokens, %d apart; %.1f s\n",
-                      flags.engine_options.target, flags.file, result.perplexity(), result.tokens,
-                      bits_per_byte, report.options.window, report.options.stride, report.seconds));
+  RETURN_IF_ERROR(Print(absl::StrFormat(
+      "%s on %s\nperplexity %.4f over %d tokens, %.4f bits per byte\n"
+      "windows of %d tokens, %d apart; %.1f s\n",
+      flags.engine_options.target, flags.file, result.perplexity(), result.tokens, bits_per_byte,
+      report.options.window, report.options.stride, report.seconds)));
+  return status;
 }
 
 }  // namespace
@@ -141,6 +163,8 @@ Command AddBenchPerplexity(CLI::App* bench) {
             {.low = 1, .high = 1 << 30});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app, {"tandem bench perplexity --file text.txt",
+                    "tandem bench perplexity -m smollm2 --file text.txt --json"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

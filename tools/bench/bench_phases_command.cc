@@ -16,7 +16,11 @@
 #include "model/checkpoint/model_config.h"
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/machine_limits.h"
+#include "tools/bench/measuring.h"
 #include "tools/bench/operation.h"
+#include "tools/bench/row_printer.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 
 namespace tandem {
@@ -64,16 +68,17 @@ struct Curves {
   std::vector<PhasePoint> decode;
 };
 
-// Decodes random prompts plainly, alternating between the lengths.
-absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& counter, Engine* engine,
-                               MachineLimits* limits) {
-  Curves curves;
+// Decodes random prompts plainly, alternating between the lengths. After an error *curves has the
+// samples until then.
+absl::Status Measure(const PhaseFlags& flags, const PassCounter& counter, Engine* engine,
+                     MachineLimits* limits, Measuring* measuring, Curves* curves) {
   for (const int length : flags.prompt_lengths) {
     const int middle = length + flags.max_tokens / 2;
-    curves.prefill.push_back({length, counter.OfPrompt(length, flags.engine_options.chunk_tokens)});
-    curves.decode.push_back({middle, counter.Of({.rows = 1, .context = middle, .logit_rows = 1})});
+    curves->prefill.push_back(
+        {length, counter.OfPrompt(length, flags.engine_options.chunk_tokens)});
+    curves->decode.push_back({middle, counter.Of({.rows = 1, .context = middle, .logit_rows = 1})});
   }
-  Progress progress("measuring", static_cast<int64_t>(flags.prompt_lengths.size()) * flags.repeat);
+  measuring->Expect(static_cast<int64_t>(flags.prompt_lengths.size()) * flags.repeat);
   const int vocab_size = engine->target_info().vocab_size;
   // The first pass packs the weights.
   Request first{.prompt_ids = RandomPrompt(1, vocab_size, 1), .max_tokens = 1};
@@ -81,6 +86,8 @@ absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& count
   RETURN_IF_ERROR(engine->Generate(std::move(first)).status());
   for (int i = 0; i < flags.repeat; ++i) {
     for (size_t j = 0; j < flags.prompt_lengths.size(); ++j) {
+      RETURN_IF_ERROR(measuring->BeginNext(
+          absl::StrCat("measuring a prompt of ", flags.prompt_lengths[j], " tokens")));
       Request request;
       request.prompt_ids = RandomPrompt(flags.prompt_lengths[j], vocab_size, 100 * i + j);
       request.max_tokens = flags.max_tokens + 1;
@@ -91,21 +98,22 @@ absl::StatusOr<Curves> Measure(const PhaseFlags& flags, const PassCounter& count
       const Timings& timings = completion.timings;
       const absl::Duration per_token = timings.TimePerOutputToken(
           static_cast<int>(completion.token_ids.size()), completion.first_round_tokens);
-      limits->AddTime(curves.prefill[j].demand, absl::ToDoubleSeconds(timings.time_to_first_token),
-                      &curves.prefill[j].series);
-      limits->AddTime(curves.decode[j].demand, absl::ToDoubleSeconds(per_token),
-                      &curves.decode[j].series);
-      progress.Advance(1);
+      PhasePoint& prefill = curves->prefill[j];
+      PhasePoint& decode = curves->decode[j];
+      limits->AddTime(prefill.demand, absl::ToDoubleSeconds(timings.time_to_first_token),
+                      &prefill.series);
+      limits->AddTime(decode.demand, absl::ToDoubleSeconds(per_token), &decode.series);
     }
   }
-  return curves;
+  return absl::OkStatus();
 }
 
-// `field`: the JSON field for a point's number of tokens.
+// Leaves out points without samples. `field`: the JSON field for a point's number of tokens.
 std::vector<OrderedJson> PointsJson(const char* field, bool per_token,
                                     const std::vector<PhasePoint>& points) {
   std::vector<OrderedJson> rows;
   for (const PhasePoint& point : points) {
+    if (point.series.empty()) continue;
     const LimitedTime time = point.series.Result();
     rows.push_back(
         With({{field, point.tokens}},
@@ -116,13 +124,22 @@ std::vector<OrderedJson> PointsJson(const char* field, bool per_token,
   return rows;
 }
 
+void PrintTable(absl::string_view title, const std::vector<OrderedJson>& rows,
+                Measuring* measuring) {
+  (void)measuring->Print(absl::StrCat("\n", title, "\n"));
+  RowPrinter printer(TimesColumns(), measuring);
+  for (const OrderedJson& row : rows) printer.Print(row);
+}
+
 absl::Status Run(const PhaseFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
-                   MachineLimits::Create(ThreadsOf(flags.engine_options)));
   ASSIGN_OR_RETURN(
       const ModelConfig config,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine_options));
+  Measuring measuring;
+  RETURN_IF_ERROR(measuring.Begin(kPreparingLimits));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
+                   MachineLimits::Create(ThreadsOf(flags.engine_options)));
   const ModelInfo target = engine->target_info();
   const auto dtype =
       absl::c_find_if(kWeightDTypes, [&](DType each) { return target.dtype == NameOf(each); });
@@ -131,24 +148,32 @@ absl::Status Run(const PhaseFlags& flags) {
   }
   const PassCounter counter(config, target.bytes_read_per_pass, target.kv_bytes_per_token, *dtype,
                             UsesBf16Products(flags.engine_options.compute));
-  ASSIGN_OR_RETURN(const Curves curves, Measure(flags, counter, engine.get(), limits.get()));
+  if (!flags.json) {
+    RETURN_IF_ERROR(measuring.Print(absl::StrCat(
+        CpuName(), ": ", engine->device_description(), "\n", target.path, ": ", target.dtype,
+        absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
+        "; medians of ", flags.repeat, " interleaved samples\n")));
+  }
+  Curves curves;
+  absl::Status status = Measure(flags, counter, engine.get(), limits.get(), &measuring, &curves);
+  if (!status.ok() && !IsInterrupted(status)) return status;
   const auto prefill = PointsJson("prompt_tokens", /*per_token=*/false, curves.prefill);
   const auto decode = PointsJson("position", /*per_token=*/true, curves.decode);
   if (!flags.json) {
-    return Print(absl::StrCat(
-        CpuName(), ": ", engine->device_description(), "\n", limits->ToText(), target.path, ": ",
-        target.dtype,
-        absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
-        "; medians of ", flags.repeat, " interleaved samples\n\ntime to the first token\n",
-        TimesTable(prefill), "\ntime per output token\n", TimesTable(decode)));
+    PrintTable("time to the first token", prefill, &measuring);
+    PrintTable("time per output token", decode, &measuring);
+    RETURN_IF_ERROR(measuring.Print(absl::StrCat("\n", limits->ToText())));
+    return status;
   }
-  return PrintJson(
-      {{"machine", MachineJson(ThreadsOf(flags.engine_options), engine->device_description())},
-       {"limits", limits->ToJson()},
-       {"target", {{"path", target.path}, {"dtype", target.dtype}}},
-       {"repeat", flags.repeat},
-       {"prefill", prefill},
-       {"decode", decode}});
+  const OrderedJson json = {
+      {"machine", MachineJson(ThreadsOf(flags.engine_options), engine->device_description())},
+      {"limits", limits->ToJson()},
+      {"target", {{"path", target.path}, {"dtype", target.dtype}}},
+      {"repeat", flags.repeat},
+      {"prefill", prefill},
+      {"decode", decode}};
+  RETURN_IF_ERROR(measuring.Print(LineOf(json)));
+  return status;
 }
 
 }  // namespace
@@ -170,6 +195,8 @@ Command AddBenchPhases(CLI::App* bench) {
             {.low = 1, .high = 10000});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of tables");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app, {"tandem bench phases", "tandem bench phases -m smollm2 --prompt-lengths 64,512",
+                    "tandem bench phases --repeat 3 --json"});
   return {
       .app = app,
       .check = [flags] { return flags->Check(); },

@@ -22,6 +22,9 @@ double MeanMs(absl::Duration total, int64_t parts) {
 // A plain and a speculative pass, and one pass each that measures their first rounds.
 constexpr int kPassesOfPair = 4;
 
+// Interval at which to call the callback while a group runs.
+constexpr absl::Duration kBetweenChecks = absl::Milliseconds(50);
+
 // One pass over all prompts, `batch` at a time.
 struct Pass {
   absl::Duration time = absl::ZeroDuration();
@@ -57,15 +60,30 @@ bool NeedsPlainPasses(const SpeculationBenchmarkOptions& options) {
   return !absl::c_linear_search(options.batches, 1);
 }
 
+// Every group is full: the last one repeats the first prompts if necessary.
+int GroupsOf(const SpeculationBenchmarkOptions& options, int batch) {
+  return (static_cast<int>(options.prompts.size()) + batch - 1) / batch;
+}
+
 class Benchmark {
  public:
   Benchmark(const SpeculationBenchmarkOptions& options, Engine* engine,
-            absl::FunctionRef<void()> on_pass)
-      : options_(options), engine_(*engine), on_pass_(on_pass) {}
+            const SpeculationCallbacks& callbacks, SpeculationBenchmark* result)
+      : options_(options), engine_(*engine), callbacks_(callbacks), result_(*result) {}
 
-  absl::StatusOr<SpeculationBenchmark> Run() {
-    SpeculationBenchmark result;
+  absl::Status Run() {
     std::vector<Pass> plain;  // at batch 1
+    absl::Status status = Run(&plain);
+    if (!plain.empty()) {
+      result_.plain = {.tokens_per_second = SpreadOver(plain, &Pass::tokens_per_second),
+                       .step_ms = SpreadOver(plain, &Pass::step_ms).median};
+    }
+    return status;
+  }
+
+ private:
+  // Adds the plain passes at batch 1 to *plain.
+  absl::Status Run(std::vector<Pass>* plain) {
     // The first pass of the target, and of the draft, is always slow: it packs the weights.
     RETURN_IF_ERROR(RunPlainPass().status());
     if (!options_.draft_tokens.empty()) {
@@ -73,25 +91,25 @@ class Benchmark {
       RETURN_IF_ERROR(RunGroup(0, 1, 1, /*max_tokens=*/2, &one_draft));
     }
     for (const int batch : options_.batches) {
-      ASSIGN_OR_RETURN(std::vector<Pairs> all_pairs, RunPairs(batch));
-      for (size_t j = 0; j < all_pairs.size(); ++j) {
+      std::vector<Pairs> all_pairs(options_.draft_tokens.size());
+      const absl::Status status = RunPairs(batch, &all_pairs);
+      for (size_t j = 0; j < all_pairs.size() && !all_pairs[j].plain.empty(); ++j) {
         Pairs& pairs = all_pairs[j];
-        result.runs.push_back(Summary(pairs, options_.draft_tokens[j], batch));
+        result_.runs.push_back(Summary(pairs, options_.draft_tokens[j], batch));
+        callbacks_.on_run(result_.runs.back());
         if (batch == 1) {
-          std::move(pairs.plain.begin(), pairs.plain.end(), std::back_inserter(plain));
+          std::move(pairs.plain.begin(), pairs.plain.end(), std::back_inserter(*plain));
         }
       }
+      RETURN_IF_ERROR(status);
     }
     for (int i = 0; NeedsPlainPasses(options_) && i < options_.repeat; ++i) {
       ASSIGN_OR_RETURN(Pass pass, RunPlainPass());
-      plain.push_back(std::move(pass));
+      plain->push_back(std::move(pass));
     }
-    result.plain = {.tokens_per_second = SpreadOver(plain, &Pass::tokens_per_second),
-                    .step_ms = SpreadOver(plain, &Pass::step_ms).median};
-    return result;
+    return absl::OkStatus();
   }
 
- private:
   // Passes with the same index belong together.
   struct Pairs {
     std::vector<Pass> plain;
@@ -104,26 +122,37 @@ class Benchmark {
     void Begin() {
       for (auto* passes : {&plain, &speculative, &one_token, &one_draft}) passes->emplace_back();
     }
+    // Forgets the passes of the last Begin.
+    void Abandon() {
+      for (auto* passes : {&plain, &speculative, &one_token, &one_draft}) passes->pop_back();
+    }
   };
 
   // Runs the pairs of this batch for every draft length. Passes alternate group by group, so that
-  // the compared groups run within the same fraction of a second: a machine's speed changes.
-  absl::StatusOr<std::vector<Pairs>> RunPairs(int batch) {
-    const int num_lengths = static_cast<int>(options_.draft_tokens.size());
-    std::vector<Pairs> pairs(num_lengths);
+  // the compared groups run within the same fraction of a second: a machine's speed changes. An
+  // error leaves the complete pairs.
+  absl::Status RunPairs(int batch, std::vector<Pairs>* pairs) {
     for (int i = 0; i < options_.repeat; ++i) {
-      for (Pairs& each : pairs) each.Begin();
-      for (int group = 0; group < NumGroups(batch); ++group) {
-        const bool backwards = (i + group) % 2 == 1;
-        for (int j = 0; j < num_lengths; ++j) {
-          const int length = backwards ? num_lengths - 1 - j : j;
-          RETURN_IF_ERROR(RunPair(options_.draft_tokens[length], batch, group,
-                                  /*speculates_first=*/backwards, &pairs[length]));
-        }
+      for (Pairs& each : *pairs) each.Begin();
+      if (absl::Status status = RunPairsOnce(batch, i, pairs); !status.ok()) {
+        for (Pairs& each : *pairs) each.Abandon();
+        return status;
       }
-      for (int j = 0; j < kPassesOfPair * num_lengths; ++j) on_pass_();
     }
-    return pairs;
+    return absl::OkStatus();
+  }
+
+  absl::Status RunPairsOnce(int batch, int turn, std::vector<Pairs>* pairs) {
+    const int num_lengths = static_cast<int>(pairs->size());
+    for (int group = 0; group < GroupsOf(options_, batch); ++group) {
+      const bool backwards = (turn + group) % 2 == 1;
+      for (int j = 0; j < num_lengths; ++j) {
+        const int length = backwards ? num_lengths - 1 - j : j;
+        RETURN_IF_ERROR(RunPair(options_.draft_tokens[length], batch, group,
+                                /*speculates_first=*/backwards, &(*pairs)[length]));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status RunPair(int draft_tokens, int batch, int group, bool speculates_first,
@@ -140,6 +169,7 @@ class Benchmark {
     SpeculationRun run;
     run.draft_tokens = draft_tokens;
     run.batch = batch;
+    run.num_pairs = static_cast<int>(pairs.plain.size());
     RoundStats stats;
     bool is_identical = true;
     std::vector<double> ratios;
@@ -181,19 +211,14 @@ class Benchmark {
   // Decodes every group plainly at batch 1.
   absl::StatusOr<Pass> RunPlainPass() {
     Pass pass;
-    for (int group = 0; group < NumGroups(1); ++group) {
+    for (int group = 0; group < GroupsOf(options_, 1); ++group) {
       RETURN_IF_ERROR(RunGroup(group, 1, 0, options_.max_tokens, &pass));
     }
-    on_pass_();
     return pass;
   }
 
-  // Every group is full: the last one repeats the first prompts if necessary.
-  int NumGroups(int batch) const {
-    return (static_cast<int>(options_.prompts.size()) + batch - 1) / batch;
-  }
-
   absl::Status RunGroup(int group, int batch, int draft_tokens, int max_tokens, Pass* pass) {
+    RETURN_IF_ERROR(callbacks_.before_group(draft_tokens, batch));
     const Instant start = Instant::Now();
     absl::Status status;
     std::vector<GenerationId> ids;
@@ -205,7 +230,12 @@ class Benchmark {
     }
     for (const GenerationId id : ids) {
       if (!status.ok()) engine_.Cancel(id);
-      absl::StatusOr<Completion> completion = engine_.Wait(id);
+      absl::StatusOr<Completion> completion = engine_.Wait(id, kBetweenChecks);
+      while (absl::IsDeadlineExceeded(completion.status())) {
+        if (status.ok()) status = callbacks_.check();
+        if (!status.ok()) engine_.Cancel(id);
+        completion = engine_.Wait(id, kBetweenChecks);
+      }
       status.Update(completion.status());
       if (status.ok()) Count(*std::move(completion), pass);
     }
@@ -241,20 +271,27 @@ class Benchmark {
 
   const SpeculationBenchmarkOptions& options_;
   Engine& engine_;
-  absl::FunctionRef<void()> on_pass_;
+  const SpeculationCallbacks& callbacks_;
+  SpeculationBenchmark& result_;
   uint64_t next_seed_ = 1;
 };
 
 }  // namespace
 
-int NumPasses(const SpeculationBenchmarkOptions& options) {
-  const int num_runs = static_cast<int>(options.batches.size() * options.draft_tokens.size());
-  return 1 + (kPassesOfPair * num_runs + (NeedsPlainPasses(options) ? 1 : 0)) * options.repeat;
+int64_t NumGroups(const SpeculationBenchmarkOptions& options) {
+  const auto num_lengths = static_cast<int64_t>(options.draft_tokens.size());
+  int64_t per_turn = NeedsPlainPasses(options) ? GroupsOf(options, 1) : 0;
+  for (const int batch : options.batches) {
+    per_turn += kPassesOfPair * num_lengths * GroupsOf(options, batch);
+  }
+  const int warm_up = GroupsOf(options, 1) + (num_lengths > 0 ? 1 : 0);
+  return warm_up + options.repeat * per_turn;
 }
 
-absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
-    const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass) {
-  return Benchmark(options, engine, on_pass).Run();
+absl::Status RunSpeculationBenchmark(const SpeculationBenchmarkOptions& options, Engine* engine,
+                                     const SpeculationCallbacks& callbacks,
+                                     SpeculationBenchmark* result) {
+  return Benchmark(options, engine, callbacks, result).Run();
 }
 
 JudgeFunction SyntheticJudge(double acceptance, int vocab_size) {

@@ -3,11 +3,11 @@
 #define TANDEM_TOOLS_BENCH_BENCH_SPECULATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "tandem/engine.h"
 #include "tools/prompt_file.h"
 #include "tools/table.h"
@@ -35,6 +35,7 @@ struct SpeculationBenchmarkOptions {
 struct SpeculationRun {
   int draft_tokens = 0;
   int batch = 0;
+  int num_pairs = 0;               // of passes
   Spread plain_tokens_per_second;  // prompts included
   Spread tokens_per_second;
   Spread ratio;         // of the speeds of the two passes of a pair, prompts included
@@ -68,19 +69,29 @@ struct PlainDecoding {
 };
 
 struct SpeculationBenchmark {
-  PlainDecoding plain;  // at batch 1
+  std::optional<PlainDecoding> plain;  // at batch 1; nullopt if that was not measured
   std::vector<SpeculationRun> runs;
 };
 
-// Returns the number of passes that RunSpeculationBenchmark makes.
-int NumPasses(const SpeculationBenchmarkOptions& options);
+struct SpeculationCallbacks {
+  // Called before each group of sequences of a pass with k draft tokens, 0 for plain decoding.
+  std::function<absl::Status(int draft_tokens, int batch)> before_group;
+  // Called several times a second while a group runs.
+  std::function<absl::Status()> check;
+  // Called with each run as soon as it is measured.
+  std::function<void(const SpeculationRun&)> on_run;
+};
+
+// Returns the number of groups that RunSpeculationBenchmark runs.
+int64_t NumGroups(const SpeculationBenchmarkOptions& options);
 
 // Runs pairs of passes for every batch and k, in alternating order (plain, speculative,
 // speculative, plain) and alternating between the k, so that a drift of the machine's speed affects
-// all equally. `on_pass` is called after every pass. REQUIRES: `engine` does not have a prefix
-// cache.
-absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
-    const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass);
+// all equally. An error of the engine or of a callback ends it; then *result has what the complete
+// pairs until then give. REQUIRES: `engine` does not have a prefix cache.
+absl::Status RunSpeculationBenchmark(const SpeculationBenchmarkOptions& options, Engine* engine,
+                                     const SpeculationCallbacks& callbacks,
+                                     SpeculationBenchmark* result);
 
 // Returns a judge that keeps each draft token with probability `acceptance`. It decides by the
 // random number of the token's place, which depends only on the request's seed. It uses the same

@@ -16,8 +16,13 @@
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/bench_speculation.h"
 #include "tools/bench/machine_limits.h"
+#include "tools/bench/measuring.h"
+#include "tools/bench/row_printer.h"
 #include "tools/conversation.h"
+#include "tools/help_text.h"
+#include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/status_line.h"
 
 namespace tandem {
 namespace {
@@ -110,15 +115,16 @@ struct Report {
   std::string drafter;
   std::string device;
   SpeculationBenchmark benchmark;
-  std::unique_ptr<MachineLimits> limits;
+  std::unique_ptr<MachineLimits> limits;  // null if the benchmark was interrupted
 
-  // Bytes of matrices per second of plain decoding at batch 1.
+  // Bytes of matrices per second of plain decoding at batch 1. REQUIRES: that was measured.
   double plain_bytes_per_second() const {
-    return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain.step_ms * 1e-3);
+    return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain->step_ms * 1e-3);
   }
   // This speed as a share of the read limit of `place`; nullopt for a cache that is too small for
-  // the matrices.
+  // the matrices, and without limits.
   std::optional<double> OfLimit(Place place) const {
+    if (limits == nullptr) return std::nullopt;
     if (place == Place::kCache &&
         MachineLimits::PlaceOf(target.bytes_read_per_pass) != Place::kCache) {
       return std::nullopt;
@@ -138,6 +144,7 @@ OrderedJson RunJson(const SpeculationRun& run) {
   const bool is_auto = run.draft_tokens == kAutoDraftTokens;
   return {{"draft_tokens", is_auto ? OrderedJson("auto") : OrderedJson(run.draft_tokens)},
           {"batch", run.batch},
+          {"pairs", run.num_pairs},
           {"plain_tokens_per_second", run.plain_tokens_per_second.median},
           {"plain_tokens_per_second_spread", SpreadJson(run.plain_tokens_per_second)},
           {"tokens_per_second", run.tokens_per_second.median},
@@ -175,12 +182,25 @@ OrderedJson ModelJson(const ModelInfo& model) {
   return json;
 }
 
+OrderedJson PlainJson(const Report& report) {
+  if (!report.benchmark.plain.has_value()) return nullptr;
+  const PlainDecoding& plain = *report.benchmark.plain;
+  return {{"batch", 1},
+          {"tokens_per_second", plain.tokens_per_second.median},
+          {"tokens_per_second_spread", SpreadJson(plain.tokens_per_second)},
+          {"step_ms", plain.step_ms},
+          {"bytes_read_per_step", report.target.bytes_read_per_pass},
+          {"bytes_per_second", report.plain_bytes_per_second()},
+          {"of_limit",
+           {{"dram", NumberOrNull(report.OfLimit(Place::kMemory))},
+            {"cache", NumberOrNull(report.OfLimit(Place::kCache))}}}};
+}
+
 OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
-  const PlainDecoding& plain = report.benchmark.plain;
   OrderedJson runs = OrderedJson::array();
   for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
   return {{"machine", MachineJson(ThreadsOf(flags.engine_options), report.device)},
-          {"limits", report.limits->ToJson()},
+          {"limits", report.limits == nullptr ? OrderedJson(nullptr) : report.limits->ToJson()},
           {"target", ModelJson(report.target)},
           {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
           {"drafter", report.drafter},
@@ -189,47 +209,36 @@ OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
           {"temperature", flags.benchmark.temperature},
           {"repeat", flags.benchmark.repeat},
           {"synthetic_acceptance", NumberOrNull(flags.benchmark.synthetic_acceptance)},
-          {"plain",
-           {{"batch", 1},
-            {"tokens_per_second", plain.tokens_per_second.median},
-            {"tokens_per_second_spread", SpreadJson(plain.tokens_per_second)},
-            {"step_ms", plain.step_ms},
-            {"bytes_read_per_step", report.target.bytes_read_per_pass},
-            {"bytes_per_second", report.plain_bytes_per_second()},
-            {"of_limit",
-             {{"dram", NumberOrNull(report.OfLimit(Place::kMemory))},
-              {"cache", NumberOrNull(report.OfLimit(Place::kCache))}}}}},
+          {"plain", PlainJson(report)},
           {"runs", runs}};
 }
 
-std::string RunTable(const SpeculationBenchmark& benchmark) {
-  std::vector<OrderedJson> rows;
-  for (const SpeculationRun& run : benchmark.runs) {
-    OrderedJson& row = rows.emplace_back(RunJson(run));
-    row["range"] = absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high);
-    if (run.drafted_per_round > 0) continue;
-    for (const char* of_draft :
-         {"acceptance_rate", "draft_step_ms", "cost_ratio", "predicted_ratio"}) {
-      row[of_draft] = nullptr;
-    }
+OrderedJson RowOf(const SpeculationRun& run) {
+  OrderedJson row = RunJson(run);
+  row["range"] = absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high);
+  if (run.drafted_per_round > 0) return row;
+  for (const char* of_draft :
+       {"acceptance_rate", "draft_step_ms", "cost_ratio", "predicted_ratio"}) {
+    row[of_draft] = nullptr;
   }
-  constexpr Column kColumns[] = {{"k", "draft_tokens"},
-                                 {"batch", "batch"},
-                                 {"plain tok/s", "plain_tokens_per_second", "%.1f"},
-                                 {"spec tok/s", "tokens_per_second", "%.1f"},
-                                 {"ratio", "ratio_to_plain", "%.2f"},
-                                 {"[low, high]", "range"},
-                                 {"accepted", "acceptance_rate", "%.3f"},
-                                 {"tok/round", "tokens_per_round", "%.2f"},
-                                 {"draft step ms", "draft_step_ms", "%.3f"},
-                                 {"verify ms", "verify_ms", "%.3f"},
-                                 {"other ms", "other_ms", "%.3f"},
-                                 {"c", "cost_ratio", "%.3f"},
-                                 {"decode ratio", "decode_ratio", "%.2f"},
-                                 {"predicted", "predicted_ratio", "%.2f"},
-                                 {"expected", "expected_ratio", "%.2f"}};
-  return TableOf(rows, kColumns);
+  return row;
 }
+
+constexpr Column kRunColumns[] = {{"k", "draft_tokens", nullptr, 1, 4},
+                                  {"batch", "batch"},
+                                  {"plain tok/s", "plain_tokens_per_second", "%.1f"},
+                                  {"spec tok/s", "tokens_per_second", "%.1f"},
+                                  {"ratio", "ratio_to_plain", "%.2f"},
+                                  {"[low, high]", "range"},
+                                  {"accepted", "acceptance_rate", "%.3f"},
+                                  {"tok/round", "tokens_per_round", "%.2f"},
+                                  {"draft step ms", "draft_step_ms", "%.3f"},
+                                  {"verify ms", "verify_ms", "%.3f"},
+                                  {"other ms", "other_ms", "%.3f"},
+                                  {"c", "cost_ratio", "%.3f"},
+                                  {"decode ratio", "decode_ratio", "%.2f"},
+                                  {"predicted", "predicted_ratio", "%.2f"},
+                                  {"expected", "expected_ratio", "%.2f"}};
 
 std::string ModelText(const ModelInfo& model) {
   return absl::StrFormat("%s: %s, %.1f million parameters, %s, cache of %s", model.path,
@@ -237,9 +246,9 @@ std::string ModelText(const ModelInfo& model) {
                          model.kv_cache);
 }
 
-std::string ReportText(const SpeculationFlags& flags, const Report& report) {
+// The text before the table.
+std::string HeadingText(const SpeculationFlags& flags, const Report& report) {
   const SpeculationBenchmarkOptions& options = flags.benchmark;
-  const PlainDecoding& plain = report.benchmark.plain;
   std::string text = absl::StrCat("target  ", ModelText(report.target), "\n");
   if (report.draft.has_value()) {
     absl::StrAppend(&text, "draft   ", ModelText(*report.draft), "\n");
@@ -250,7 +259,13 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
                         "passes, interleaved\n\n",
                         options.prompts.size(), options.max_tokens, options.temperature,
                         options.repeat);
-  text += RunTable(report.benchmark);
+  return text;
+}
+
+// The text after the table.
+std::string ClosingText(const SpeculationFlags& flags, const Report& report) {
+  const SpeculationBenchmarkOptions& options = flags.benchmark;
+  std::string text;
   if (options.synthetic_acceptance.has_value()) {
     absl::StrAppendFormat(&text,
                           "synthetic acceptance: each draft token was kept with probability %g, so "
@@ -262,54 +277,74 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
       &text,
       "ratio: of tokens per second, prompts included; decode ratio: of times per token "
       "after the first round\npredicted: decode ratio if verifying k rows cost the same as one: "
-      "tokens per round / (1 + k c), c = draft step / plain step"
-      "\n\n");
+      "tokens per round / (1 + k c), c = draft step / plain step\n");
+  if (!report.benchmark.plain.has_value()) return text;
   absl::StrAppendFormat(
-      &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s",
-      static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
-      report.plain_bytes_per_second() * 1e-9);
+      &text, "\nPlain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s",
+      static_cast<double>(report.target.bytes_read_per_pass) * 1e-6,
+      1e3 / report.benchmark.plain->step_ms, report.plain_bytes_per_second() * 1e-9);
   for (const auto& [place, name] : {std::pair(Place::kMemory, "the memory's speed"),
                                     std::pair(Place::kCache, "the last-level cache's speed")}) {
     if (const auto share = report.OfLimit(place); share.has_value()) {
       absl::StrAppendFormat(&text, ", %.3f of %s", *share, name);
     }
   }
-  return absl::StrCat(text, "\n", report.limits->ToText());
+  return absl::StrCat(text, "\n", report.limits == nullptr ? "" : report.limits->ToText());
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags) {
   const std::optional<double> acceptance = flags.benchmark.synthetic_acceptance;
-  if (!acceptance.has_value()) return Engine::Create(flags.engine_options);
+  if (!acceptance.has_value()) return LoadEngine(flags.engine_options);
   ASSIGN_OR_RETURN(
       const ModelConfig target,
       ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
+  const WaitingLine line(absl::StrCat("loading ", flags.engine_options.target));
   return CreateEngineWithJudge(flags.engine_options,
                                SyntheticJudge(*acceptance, target.vocab_size));
 }
 
-absl::StatusOr<Report> Measure(SpeculationFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(flags));
-  if (flags.chat) RETURN_IF_ERROR(flags.PutPrompts(*engine));
+// Measures report->benchmark and report->limits, and prints the rows of the table unless the report
+// will be JSON.
+absl::Status Measure(const SpeculationFlags& flags, Engine* engine, Measuring* measuring,
+                     Report* report) {
+  measuring->Expect(NumGroups(flags.benchmark));
+  RowPrinter rows(kRunColumns, measuring);
+  const SpeculationCallbacks callbacks = {
+      .before_group =
+          [&](int draft_tokens, int batch) {
+            return measuring->BeginNext(
+                draft_tokens == 0 ? absl::StrCat("measuring plain decoding, batch ", batch)
+                                  : absl::StrCat("measuring k ", DraftTokensText(draft_tokens),
+                                                 ", batch ", batch));
+          },
+      .check = [&] { return measuring->status(); },
+      .on_run =
+          [&](const SpeculationRun& run) {
+            if (!flags.json) rows.Print(RowOf(run));
+          }};
+  RETURN_IF_ERROR(RunSpeculationBenchmark(flags.benchmark, engine, callbacks, &report->benchmark));
+  RETURN_IF_ERROR(measuring->Begin(kPreparingLimits));
+  ASSIGN_OR_RETURN(report->limits, MachineLimits::Create(ThreadsOf(flags.engine_options)));
+  return absl::OkStatus();
+}
+
+absl::Status RunSpeculation(SpeculationFlags* flags) {
+  RETURN_IF_ERROR(flags->LoadPrompts());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(*flags));
+  if (flags->chat) RETURN_IF_ERROR(flags->PutPrompts(*engine));
   Report report{.target = engine->target_info(),
                 .draft = engine->draft_info(),
                 .drafter = std::string(NameOf(engine->drafter())),
                 .device = engine->device_description(),
                 .benchmark = {},
                 .limits = {}};
-  {
-    Progress progress("measuring", NumPasses(flags.benchmark));
-    ASSIGN_OR_RETURN(report.benchmark, RunSpeculationBenchmark(flags.benchmark, engine.get(),
-                                                               [&] { progress.Advance(1); }));
-  }
-  ASSIGN_OR_RETURN(report.limits, MachineLimits::Create(ThreadsOf(flags.engine_options)));
-  return report;
-}
-
-absl::Status RunSpeculation(SpeculationFlags* flags) {
-  RETURN_IF_ERROR(flags->LoadPrompts());
-  ASSIGN_OR_RETURN(const Report report, Measure(*flags));
-  RETURN_IF_ERROR(flags->json ? PrintJson(ReportJson(*flags, report))
-                              : Print(ReportText(*flags, report)));
+  Measuring measuring;
+  if (!flags->json) RETURN_IF_ERROR(measuring.Print(HeadingText(*flags, report)));
+  absl::Status status = Measure(*flags, engine.get(), &measuring, &report);
+  if (!status.ok() && !IsInterrupted(status)) return status;
+  RETURN_IF_ERROR(measuring.Print(flags->json ? LineOf(ReportJson(*flags, report))
+                                              : ClosingText(*flags, report)));
+  RETURN_IF_ERROR(status);
   if (flags->benchmark.synthetic_acceptance.has_value()) return absl::OkStatus();
   for (const SpeculationRun& run : report.benchmark.runs) {
     if (*run.identical || flags->benchmark.temperature > 0) continue;
@@ -351,6 +386,9 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
       {.low = 0, .high = 1});
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of a table");
   flags->engine.AddTo(app, {kEngineGroup}, /*with_draft_tokens=*/false);
+  AddExamples(app,
+              {"tandem bench speculation", "tandem bench speculation -m smollm2 --chat -k auto,4",
+               "tandem bench speculation --batch 1,4 --json"});
   return app;
 }
 

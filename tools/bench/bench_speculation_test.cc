@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "base/status_macros.h"
 #include "engine/stub_engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,6 +39,10 @@ class FakeEngine : public StubEngine {
   }
 
   absl::StatusOr<Completion> Wait(GenerationId id, absl::Duration) override {
+    if (num_timeouts > 0) {
+      --num_timeouts;
+      return absl::DeadlineExceededError("");
+    }
     const Request request = std::move(waiting_.at(id));
     waiting_.erase(id);
     Completion completion;
@@ -75,6 +80,7 @@ class FakeEngine : public StubEngine {
   std::vector<Request> requests;
   size_t max_waiting = 0;
   int num_cancelled = 0;
+  int num_timeouts = 0;  // of later calls of Wait
   TokenId proposed_token = 5;
   TokenId last_token_difference = 0;
 
@@ -94,9 +100,22 @@ SpeculationBenchmarkOptions ThreePrompts() {
   return options;
 }
 
+SpeculationCallbacks NoCallbacks() {
+  return {.before_group = [](int, int) { return absl::OkStatus(); },
+          .check = [] { return absl::OkStatus(); },
+          .on_run = [](const SpeculationRun&) {}};
+}
+
+absl::StatusOr<SpeculationBenchmark> RunAll(const SpeculationBenchmarkOptions& options,
+                                            Engine* engine) {
+  SpeculationBenchmark result;
+  RETURN_IF_ERROR(RunSpeculationBenchmark(options, engine, NoCallbacks(), &result));
+  return result;
+}
+
 TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
   FakeEngine engine(/*accepted=*/2);
-  const auto result = RunSpeculationBenchmark(ThreePrompts(), &engine, [] {});
+  const auto result = RunAll(ThreePrompts(), &engine);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_THAT(result->runs, SizeIs(1));
   const SpeculationRun& run = result->runs[0];
@@ -111,7 +130,7 @@ TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
   EXPECT_NEAR(run.other_ms, 1.0, 1e-9);
   EXPECT_NEAR(run.cost_ratio(), 2.0 / 7, 1e-9);
   EXPECT_NEAR(run.predicted_ratio(), 61.0 / 21 / (1 + 79.0 / 21 * 2 / 7), 1e-9);
-  EXPECT_NEAR(result->plain.step_ms, 7.0, 1e-9);
+  EXPECT_NEAR(result->plain->step_ms, 7.0, 1e-9);
   // After the first round 58 tokens in 18 rounds of 8 + 7 ms, one of 6 + 7 and one of 7: 5 ms each.
   EXPECT_NEAR(run.decode_ratio.median, 7.0 / 5.0, 1e-9);
   EXPECT_EQ(run.identical, true);
@@ -120,13 +139,13 @@ TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
 TEST(BenchSpeculation, ReportsDifferentTokens) {
   FakeEngine engine(/*accepted=*/2);
   engine.last_token_difference = 1;
-  const auto result = RunSpeculationBenchmark(ThreePrompts(), &engine, [] {});
+  const auto result = RunAll(ThreePrompts(), &engine);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->runs[0].identical, false);
   // With synthetic acceptance the tokens are not compared.
   SpeculationBenchmarkOptions tossed = ThreePrompts();
   tossed.synthetic_acceptance = 0.5;
-  const auto unjudged = RunSpeculationBenchmark(tossed, &engine, [] {});
+  const auto unjudged = RunAll(tossed, &engine);
   ASSERT_TRUE(unjudged.ok());
   EXPECT_EQ(unjudged->runs[0].identical, std::nullopt);
 }
@@ -138,11 +157,16 @@ TEST(BenchSpeculation, RunsFullGroupsInPairsOfAlternatingOrder) {
   options.draft_tokens = {kAutoDraftTokens, 3};
   options.temperature = 0.5f;
   options.repeat = 2;
-  int num_passes = 0;
+  int64_t num_groups = 0;
+  SpeculationCallbacks callbacks = NoCallbacks();
+  callbacks.before_group = [&](int, int) {
+    ++num_groups;
+    return absl::OkStatus();
+  };
   // The fake engine treats auto as no draft.
-  const auto result = RunSpeculationBenchmark(options, &engine, [&] { ++num_passes; });
-  ASSERT_TRUE(result.ok());
-  EXPECT_EQ(num_passes, NumPasses(options));
+  SpeculationBenchmark result;
+  ASSERT_TRUE(RunSpeculationBenchmark(options, &engine, callbacks, &result).ok());
+  EXPECT_EQ(num_groups, NumGroups(options));
   EXPECT_EQ(engine.max_waiting, 2u);
   std::vector<int> order;
   for (const Request& request : engine.requests) {
@@ -163,10 +187,51 @@ TEST(BenchSpeculation, ErrorCancelsTheOtherGenerations) {
   SpeculationBenchmarkOptions options = ThreePrompts();
   options.batches = {3};
   options.prompts[2].text = "bad";
-  const auto result = RunSpeculationBenchmark(options, &engine, [] {});
+  const auto result = RunAll(options, &engine);
   EXPECT_EQ(result.status().message(), "prompt: bad");
   options.prompts = {options.prompts[0], options.prompts[1]};
-  EXPECT_TRUE(RunSpeculationBenchmark(options, &engine, [] {}).ok());
+  EXPECT_TRUE(RunAll(options, &engine).ok());
+}
+
+TEST(BenchSpeculation, AnErrorLeavesTheCompletePairs) {
+  SpeculationBenchmarkOptions options = ThreePrompts();
+  options.batches = {1, 3};
+  for (const bool in_second_batch : {false, true}) {
+    // Groups: 3 of the warm-up and one of the draft; 4 * 3 for each of 3 pairs at batch 1; 4 for
+    // each pair at batch 3.
+    int64_t left = 4 + 2 * 12 + 11;
+    if (in_second_batch) left = 4 + 3 * 12 + 4 + 3;
+    FakeEngine engine(/*accepted=*/2);
+    std::vector<int> pairs_told;
+    SpeculationCallbacks callbacks = NoCallbacks();
+    callbacks.before_group = [&](int, int) {
+      return left-- > 0 ? absl::OkStatus() : absl::CancelledError("stopped");
+    };
+    callbacks.on_run = [&](const SpeculationRun& run) { pairs_told.push_back(run.num_pairs); };
+    SpeculationBenchmark result;
+    const absl::Status status = RunSpeculationBenchmark(options, &engine, callbacks, &result);
+    EXPECT_EQ(status.message(), "stopped");
+    ASSERT_TRUE(result.plain.has_value());
+    EXPECT_NEAR(result.plain->step_ms, 7.0, 1e-9);
+    ASSERT_THAT(result.runs, SizeIs(in_second_batch ? 2 : 1));
+    EXPECT_EQ(result.runs[0].num_pairs, in_second_batch ? 3 : 2);
+    EXPECT_EQ(result.runs.back().num_pairs, pairs_told.back());
+    EXPECT_EQ(result.runs[0].identical, true);
+    EXPECT_EQ(pairs_told.size(), result.runs.size());
+  }
+}
+
+TEST(BenchSpeculation, ACheckCancelsTheGroup) {
+  FakeEngine engine(/*accepted=*/2);
+  engine.num_timeouts = 1;
+  SpeculationCallbacks callbacks = NoCallbacks();
+  callbacks.check = [] { return absl::CancelledError("stopped"); };
+  SpeculationBenchmark result;
+  const absl::Status status = RunSpeculationBenchmark(ThreePrompts(), &engine, callbacks, &result);
+  EXPECT_EQ(status.message(), "stopped");
+  EXPECT_EQ(engine.num_cancelled, 1);
+  EXPECT_THAT(result.runs, SizeIs(0));
+  EXPECT_FALSE(result.plain.has_value());
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ class MachineLimits {
     // Adds one time, and the minimum that each limit would have allowed.
     void Add(double seconds, double min_reading, double min_arithmetic, Place place);
     LimitedTime Result() const;  // REQUIRES: Add was called
+    bool empty() const { return ms_.empty(); }
 
    private:
     std::vector<double> ms_;

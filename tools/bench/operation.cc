@@ -104,6 +104,7 @@ absl::Status RunInTurns(std::vector<Operation> operations, const RunOptions& opt
   std::vector<Samples> samples(operations.size());
   for (int i = 0; i < options.repeat; ++i) {
     for (size_t j = 0; j < operations.size(); ++j) {
+      if (options.before_sample) RETURN_IF_ERROR(options.before_sample(operations[j]));
       RETURN_IF_ERROR(Sample(operations[j], options, backend, limits, &samples[j]));
     }
   }

@@ -76,6 +76,8 @@ class OneRow {
 struct RunOptions {
   int repeat = 7;
   double sample_seconds = 4e-3;  // minimum duration of a sample
+  // If set, called before each sample. An error ends the measurement.
+  std::function<absl::Status(const Operation&)> before_sample = {};
 };
 
 // Runs `repeat` samples of each operation, interleaved. Times are medians of one call: by the

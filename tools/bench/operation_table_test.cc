@@ -125,6 +125,21 @@ TEST_F(OperationTables, AttentionReadsTheContextOfEveryRow) {
   EXPECT_EQ(windowed[4].operation.demand.bytes, 2 * (8 + 4) * 2 * 16 * 2);
 }
 
+TEST_F(OperationTables, AnErrorBeforeASampleEndsTheRun) {
+  OperationOptions options = Small();
+  int num_samples = 0;
+  options.run.before_sample = [&](const Operation& operation) {
+    EXPECT_EQ(operation.op, "matmul");
+    return ++num_samples <= 5 ? absl::OkStatus() : absl::CancelledError("stopped");
+  };
+  OperationTable table(options, backend_.get(), limits_.get());
+  ASSERT_TRUE(table.AddProducts("matmul", "--dtypes").ok());
+  int num_results = 0;
+  const absl::Status status = table.Run([&](const OperationResult&) { ++num_results; });
+  EXPECT_EQ(status.message(), "stopped");
+  EXPECT_EQ(num_results, 4);  // the complete entries, of two operations each
+}
+
 TEST_F(OperationTables, RunsMemoryNormsAndSampling) {
   const auto results = Run(Small(), [](OperationTable* table) {
     table->AddMemory(4 << 20);

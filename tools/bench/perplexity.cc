@@ -11,11 +11,13 @@
 namespace tandem {
 namespace {
 
+using OnChunk = absl::FunctionRef<absl::Status(const Perplexity&)>;
+
 // Reads tokens [begin, end), and adds the log-probabilities of those in [first_scored, end) to
 // *sum.
 absl::Status ReadWindow(absl::Span<const TokenId> tokens, int64_t begin, int64_t first_scored,
                         int64_t end, int chunk_tokens, LanguageModel* model, PagedKvCache* cache,
-                        Perplexity* sum) {
+                        OnChunk on_chunk, Perplexity* sum) {
   KvSequence sequence = cache->NewSequence(model->cache_variant(static_cast<int>(end - begin)));
   // The last token is only predicted; the model need not read it.
   for (int64_t i = begin; i < end - 1; i += chunk_tokens) {
@@ -33,6 +35,8 @@ absl::Status ReadWindow(absl::Span<const TokenId> tokens, int64_t begin, int64_t
       sum->nats -= LogprobsOf(values, tokens[row + 1], 0).logprob;
       ++sum->tokens;
     }
+    sum->end = std::max(sum->end, chunk_end + 1);
+    RETURN_IF_ERROR(on_chunk(*sum));
   }
   return absl::OkStatus();
 }
@@ -47,8 +51,7 @@ double Perplexity::BitsPerByte(int64_t bytes) const {
 
 absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
                                              const PerplexityOptions& options, LanguageModel* model,
-                                             PagedKvCache* cache,
-                                             absl::FunctionRef<void(int)> on_tokens) {
+                                             PagedKvCache* cache, OnChunk on_chunk) {
   TANDEM_CHECK(2 <= options.window && options.window <= model->context_length());
   TANDEM_CHECK(1 <= options.stride && options.stride <= options.window);
   const int64_t count = static_cast<int64_t>(tokens.size());
@@ -62,8 +65,7 @@ absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
     const int64_t end = std::min(begin + options.window, count);
     scored = std::max(scored, begin + 1);
     RETURN_IF_ERROR(
-        ReadWindow(tokens, begin, scored, end, options.chunk_tokens, model, cache, &sum));
-    on_tokens(static_cast<int>(end - scored));
+        ReadWindow(tokens, begin, scored, end, options.chunk_tokens, model, cache, on_chunk, &sum));
     scored = end;
   }
   return sum;

@@ -27,19 +27,19 @@ struct PerplexityOptions {
 struct Perplexity {
   int64_t tokens = 0;  // predicted
   double nats = 0.0;   // the sum of their negative log-probabilities
+  int64_t end = 0;     // the position after the last of them
 
   double perplexity() const;
   // Bits per byte, if the predicted tokens have this many bytes.
   double BitsPerByte(int64_t bytes) const;
 };
 
-// Measures the perplexity of `tokens`. `cache` is the model's and has room for a window.
-// `on_tokens` is called with the number of newly predicted tokens. INVALID_ARGUMENT for fewer than
-// two tokens; other errors are the model's.
-absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
-                                             const PerplexityOptions& options, LanguageModel* model,
-                                             PagedKvCache* cache,
-                                             absl::FunctionRef<void(int)> on_tokens);
+// Measures the perplexity of `tokens`. `cache` is the model's and has room for a window. `on_chunk`
+// is called after each chunk of a window, with the result until then; its error ends the
+// measurement. INVALID_ARGUMENT for fewer than two tokens; other errors are the model's.
+absl::StatusOr<Perplexity> MeasurePerplexity(
+    absl::Span<const TokenId> tokens, const PerplexityOptions& options, LanguageModel* model,
+    PagedKvCache* cache, absl::FunctionRef<absl::Status(const Perplexity&)> on_chunk);
 
 }  // namespace tandem
 

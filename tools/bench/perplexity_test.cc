@@ -69,11 +69,16 @@ class PerplexityTest : public testing::Test {
     cache_ = *std::move(cache);
   }
   Perplexity Measure(const PerplexityOptions& options) {
-    int reported = 0;
+    Perplexity reported;
     const auto result = MeasurePerplexity(tokens_, options, &model_, cache_.get(),
-                                          [&](int count) { reported += count; });
+                                          [&](const Perplexity& until_then) {
+                                            reported = until_then;
+                                            return absl::OkStatus();
+                                          });
     EXPECT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(reported, result->tokens);
+    EXPECT_EQ(reported.tokens, result->tokens);
+    EXPECT_EQ(reported.nats, result->nats);
+    EXPECT_EQ(reported.end, result->end);
     EXPECT_EQ(cache_->num_free_pages(), kContext);
     return *result;
   }
@@ -129,9 +134,26 @@ TEST_F(PerplexityTest, WindowThatEndsWithTheTextIsTheLast) {
   EXPECT_NEAR(result.nats, Nats(tokens_, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4}), kTolerance);
 }
 
+TEST_F(PerplexityTest, EndsWithTheErrorOfTheCallback) {
+  // Windows [0, 5), [3, 8), ...: the first predicts tokens 1 to 4, in chunks of 2.
+  Perplexity reported;
+  const auto result = MeasurePerplexity(
+      tokens_, {.window = 5, .stride = 3, .chunk_tokens = 2}, &model_, cache_.get(),
+      [&](const Perplexity& until_then) {
+        reported = until_then;
+        return until_then.tokens < 4 ? absl::OkStatus() : absl::CancelledError("stopped");
+      });
+  EXPECT_EQ(result.status().message(), "stopped");
+  EXPECT_EQ(reported.tokens, 4);
+  EXPECT_EQ(reported.end, 5);
+  EXPECT_NEAR(reported.nats, Nats({tokens_.begin(), tokens_.begin() + 5}, std::vector<int>(5, 0)),
+              kTolerance);
+  EXPECT_EQ(cache_->num_free_pages(), kContext);
+}
+
 TEST_F(PerplexityTest, OneTokenIsAnError) {
-  const auto result =
-      MeasurePerplexity({1}, {.window = 8, .stride = 4}, &model_, cache_.get(), [](int) {});
+  const auto result = MeasurePerplexity({1}, {.window = 8, .stride = 4}, &model_, cache_.get(),
+                                        [](const Perplexity&) { return absl::OkStatus(); });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

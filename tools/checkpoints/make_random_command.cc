@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "tools/checkpoints/random_model.h"
 #include "tools/command.h"
+#include "tools/help_text.h"
 #include "tools/standard_streams.h"
 
 namespace tandem {
@@ -64,11 +65,13 @@ Command AddMakeRandomCommand(CLI::App* program) {
       ->excludes("--out");
   app->footer(absl::StrCat(
       "Shapes (dtype bfloat16; family llama, except the qwen3 shapes):\n", DescribeNamedShapes(),
-      "Each column is a key: vocab is at least 257, and tied says whether the head shares the\n"
-      "embedding table. Other keys: dtype (bfloat16, float16, float32); family (llama, mistral,\n"
-      "qwen2, qwen3); base, the shape that the other keys change [tiny]. For example:\n"
-      "  --shape base=1b,layers=4,dtype=float32\n"
+      "Each column is a key: vocab is at least 257, and tied says whether the head shares the "
+      "embedding table. Other keys: dtype (bfloat16, float16, float32); family (llama, mistral, "
+      "qwen2, qwen3); base, the shape that the other keys change [tiny].\n"
       "Tokens 0 to 255 are the bytes, and 256 is <|endoftext|>. The other tokens have no text."));
+  AddExamples(app, {"tandem make-random --out tiny",
+                    "tandem make-random --shape base=1b,layers=4 --out cut-1b",
+                    "tandem make-random --shape 8b --print-config"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

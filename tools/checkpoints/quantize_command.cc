@@ -14,6 +14,7 @@
 #include "tandem/model_places.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 
@@ -77,10 +78,12 @@ Command AddQuantizeCommand(CLI::App* program) {
            "exists")
       ->required();
   app->footer(
-      "Norms, biases and routers stay floats; the embedding and the head get q8_0. Matrices whose\n"
+      "Norms, biases and routers stay floats; the embedding and the head get q8_0. Matrices whose "
       "row length is not a multiple of 256 get q4_1, q5_1, q8_0 or iq4_nl in place of a K format.\n"
       "A .gguf file is complete by itself; a folder gets copies of the model's other files.\n"
       "`tandem bench perplexity` measures the loss of quality.");
+  AddExamples(app, {"tandem quantize smollm2 --to int4 --out smollm2.gguf",
+                    "tandem quantize storyteller-7m --out storyteller-q8"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -1,0 +1,123 @@
+#include "tools/other_names.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "tools/command_line.h"
+
+namespace tandem {
+namespace {
+
+// Another engine's name, and the options that mean the same. The first that the command has counts.
+struct OtherName {
+  absl::string_view name;
+  absl::string_view option;
+  absl::string_view or_else = "";
+};
+
+constexpr OtherName kOtherNames[] = {{"--model", "--target", "--tokenizer"},
+                                     {"-md", "--draft"},
+                                     {"--model-draft", "--draft"},
+                                     {"-dev", "--device"},
+                                     {"-t", "--threads"},
+                                     {"--ctx-size", "--context"},
+                                     {"--max-model-len", "--context"},
+                                     {"-np", "--max-batch"},
+                                     {"--parallel", "--max-batch"},
+                                     {"-a", "--model-name"},
+                                     {"--alias", "--model-name"},
+                                     {"--served-model-name", "--model-name"},
+                                     {"--draft-max", "--draft-tokens"},
+                                     {"--draft-n", "--draft-tokens"},
+                                     {"-f", "--prompt-file", "--file"},
+                                     {"--file", "--prompt-file"},
+                                     {"-sys", "--system"},
+                                     {"--system-prompt", "--system"},
+                                     {"--n-predict", "--max-tokens"},
+                                     {"--predict", "--max-tokens"},
+                                     {"--temp", "--temperature"},
+                                     {"--repeat-penalty", "--repetition-penalty"},
+                                     {"-s", "--seed"},
+                                     {"-j", "--json-schema"},
+                                     {"--grammar-file", "--grammar"},
+                                     {"-help", "--help"}};
+
+// Names of which no option means the same.
+struct Advice {
+  absl::string_view name;
+  absl::string_view advice;
+};
+
+constexpr absl::string_view kLayers =
+    "--device cuda:0 computes all layers on a GPU, --device cpu none";
+constexpr absl::string_view kFetch =
+    "`tandem fetch` lists published models, `tandem fetch NAME` fetches one, and -m NAME uses it";
+constexpr absl::string_view kConversation =
+    "`tandem chat` holds a conversation, and `tandem generate --chat` answers one message";
+
+constexpr Advice kAdvice[] = {
+    {"-ngl", kLayers},         {"--n-gpu-layers", kLayers},
+    {"--gpu-layers", kLayers}, {"-hf", kFetch},
+    {"-hfr", kFetch},          {"--hf-repo", kFetch},
+    {"-cnv", kConversation},   {"--conversation", kConversation},
+};
+
+const CLI::Option* FindOption(const CLI::App* command, const std::string& name) {
+  for (; command != nullptr; command = command->get_parent()) {
+    if (const CLI::Option* const option = command->get_option_no_throw(name)) return option;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (FindOption(command, name) != nullptr) return word;
+  const auto is_it = [&](const auto& each) { return each.name == name; };
+  const auto* const other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames), is_it);
+  const bool is_known = other != std::end(kOtherNames);
+  if (is_known) {
+    for (const absl::string_view option : {other->option, other->or_else}) {
+      if (option.empty() || FindOption(command, std::string(option)) == nullptr) continue;
+      return absl::StrCat(option, word.substr(name.size()));
+    }
+  }
+  const auto* const advice = std::find_if(std::begin(kAdvice), std::end(kAdvice), is_it);
+  if (advice != std::end(kAdvice)) {
+    return absl::InvalidArgumentError(NoSuchOption(command, name, advice->advice));
+  }
+  // The parser would take the first letter for an option: -h, whatever follows it.
+  const bool would_be_help = absl::StartsWith(name, "-h") && name != "-h";
+  if (is_known || would_be_help) return absl::InvalidArgumentError(NoSuchOption(command, name));
+  return word;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> WordsOf(const CLI::App* program, int argc,
+                                                 const char* const* argv) {
+  const CLI::App* command = program;
+  std::vector<std::string> words;
+  bool has_options = true;
+  bool is_value = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string& word = words.emplace_back(argv[i]);
+    if (is_value || !has_options) {
+      is_value = false;
+    } else if (word == "--") {
+      has_options = false;
+    } else if (absl::StartsWith(word, "-")) {
+      ASSIGN_OR_RETURN(word, InOwnNames(command, word));
+      const CLI::Option* const option = FindOption(command, word);  // null for --option=value
+      is_value = option != nullptr && option->get_items_expected_min() > 0;
+    } else if (const CLI::App* const named = FindCommand(command, word)) {
+      command = named;
+    }
+  }
+  return words;
+}
+
+}  // namespace tandem
