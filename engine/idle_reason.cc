@@ -31,12 +31,12 @@ std::string IdleReasonOf(const Session& session, bool has_model, const RoundCost
   for (int i = 0; i < kNumDraftSources; ++i) {
     const auto source = static_cast<DraftSource>(i);
     const RoundStats::SourceCounts& counts = stats.Of(source);
-    if (counts.proposed > 0) {
-      tried.push_back(absl::StrCat(counts.accepted, " of ", counts.proposed, " tokens of ",
-                                   View(NameOf(source)), " kept"));
-    } else if (source == DraftSource::kModel && has_model) {
-      tried.push_back("the model not tried");
-    }
+    if (counts.proposed == 0) continue;
+    tried.push_back(absl::StrCat(counts.accepted, " of ", counts.proposed, " tokens of ",
+                                 View(NameOf(source)), " kept"));
+  }
+  if (has_model && stats.Of(DraftSource::kModel).proposed == 0) {
+    tried.push_back("the model not tried");
   }
   if (stats.draft_failures > 0) tried.push_back(absl::StrCat(stats.draft_failures, " failed"));
   if (tried.empty()) tried.push_back("no earlier text to draft from");

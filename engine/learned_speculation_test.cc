@@ -21,7 +21,9 @@ using LearnedSpeculationFiles = FolderTest;
 SpeculationPolicy Taught() {
   SpeculationPolicy policy;
   policy.unsalted().ObserveAcceptance(0.0f, {.source = DraftSource::kModel}, 4, 3);
-  policy.costs().Observe({.num_rows = 1, .verify_time = absl::Milliseconds(7)});
+  for (int i = 0; i < 2; ++i) {
+    policy.costs().Observe({.num_rows = 1, .verify_time = absl::Milliseconds(7)});
+  }
   return policy;
 }
 

@@ -84,6 +84,30 @@ TEST(BenchProgram, PhasesReportBothCurves) {
   }
 }
 
+TEST(PairProgram, MeasuresEveryTaskWithEveryLength) {
+  const GoldenPair pair("itself");
+  const ProgramRun run =
+      RunProgram({"pair", pair.target, pair.draft, "--seconds", "1", "--threads", "1", "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("draft: reads 1.00 times the bytes of the target in a pass"));
+  const Json found = Json::parse(run.out);
+  EXPECT_EQ(found["draft_to_target_bytes"], 1.0);
+  ASSERT_EQ(found["tasks"].size(), 5u);
+  for (const Json& task : found["tasks"]) {
+    ASSERT_EQ(task["runs"].size(), 4u) << task;
+    for (const Json& of : task["runs"]) {
+      const int k = of["draft_tokens"];
+      EXPECT_EQ(of["acceptance_per_position"].size(), static_cast<size_t>(k));
+      EXPECT_EQ(of["acceptance_rate"], k == 0 ? 0.0 : 1.0);  // a draft that is its own target
+      EXPECT_GT(of["gain"], 0.0);
+    }
+  }
+  EXPECT_NE(found["verdict"], "");
+  EXPECT_EQ(RunProgram({"pair", pair.target}).exit_status, 2);
+  EXPECT_THAT(RunProgram({"pair", pair.target, "/nowhere", "--seconds", "1"}).err,
+              HasSubstr("/nowhere"));
+}
+
 TEST(BenchProgram, SyntheticAcceptanceForcesTheRate) {
   const auto run = [](const std::string& rate) {
     return Bench({"speculation", "--target", GoldenModelPath("llama-gqa"), "--draft",

@@ -14,7 +14,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving  # noqa: E402
 
-PROMPT = "Once upon a time there was a little girl who had a little dog. The little"
+PROMPT = "Once upon a time a little girl had a little dog. The little"
 TANDEM = sys.argv.pop(1)
 # Fixed lengths of one drafter: which of two sources drafts is decided by the time that they take.
 DRAFTERS = ("model", "ngram")

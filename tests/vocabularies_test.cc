@@ -277,7 +277,8 @@ TEST(Vocabularies, ADraftWithoutATokenizerUsesTheTargets) {
   const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
   const auto with_tokenizer = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
-  const Request request{.prompt_ids = pair.prompt_ids, .max_tokens = 48, .seed = 3};
+  const Request request{
+      .prompt_ids = pair.prompt_ids, .max_tokens = 48, .seed = 3, .draft_tokens = 2};
   const Completion got = Generate(engine.get(), request);
   const Completion want = Generate(with_tokenizer.get(), request);
   ExpectSameOutput(got, want);
@@ -295,8 +296,9 @@ TEST(Vocabularies, AGgufDraftWithoutATokenizerUsesTheTargets) {
   const std::string target = GoldenGgufPath("llama-small.Q4_K_M.gguf");
   const auto engine = MakeEngine(DraftModelOptionsFor(target, draft.Path("draft.gguf")));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
-  const Completion got =
-      Generate(engine.get(), {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy});
+  const Completion got = Generate(
+      engine.get(),
+      {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy, .draft_tokens = 2});
   EXPECT_GT(got.stats.accepted, 0);
   // As a target the file is refused.
   const auto refused = Engine::Create(CpuOptionsFor(draft.Path("draft.gguf"), ""));

@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/pair_measurement.h"
 #include "tools/standard_streams.h"
@@ -145,6 +146,8 @@ Command AddPairCommand(CLI::App* program) {
   AddEngineOptions(app,
                    {"threads", "device", "packed_weights", "draft_quantize", "draft_head_tokens"},
                    &flags->engine.options);
+  AddExamples(app, {"tandem pair smollm2 models/smollm2-draft",
+                    "tandem pair target.gguf draft.gguf --seconds 30 --json"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

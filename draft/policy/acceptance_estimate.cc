@@ -15,8 +15,8 @@ constexpr double kModelAcceptance = 0.7;
 constexpr double kMemoryAcceptance = 0.4;
 constexpr double kGivenAcceptance = 0.9;
 constexpr double kPriorTests = 4.0;
-// Of lookups, by evidence: the first tokens that were kept in 2,200 lookups of the recorded answers
-// of SmolLM2 and Qwen2.5-Coder (tests/data/acceptance). The two differ by .07 at most.
+// The same for lookups, by evidence: the first tokens that were kept in 2,200 lookups of the
+// answers of SmolLM2 and Qwen2.5-Coder (tests/data/acceptance). The two differ by .07 at most.
 constexpr std::array<double, kNumEvidence> kLookupAcceptance = {0.18, 0.43, 0.46, 0.70,
                                                                 0.65, 0.77, 0.85, 0.96};
 // A sequence starts from the wider estimate with the weight of this many tests of its own.

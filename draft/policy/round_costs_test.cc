@@ -143,7 +143,7 @@ TEST(RoundCosts, AreRelativeToAPlainPass) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
 }
 
-// What is expected before anything but a prompt and a plain pass was measured.
+// Before anything but a prompt and a plain pass was measured.
 TEST(RoundCosts, ExpectWhatSizesAndPromptsSuggest) {
   RoundCosts costs;
   costs.ExpectStep(0.4);
