@@ -38,6 +38,7 @@ class CostCurve {
   int num_samples(int size) const { return knots_[NearestKnot(size)].num_samples; }
   int num_comparisons(int size) const { return knots_[NearestKnot(size)].num_comparisons; }
   bool is_measured(int size) const { return num_samples(size) > 0; }
+  bool is_empty() const;  // nothing was measured
   void Serialize(StateArchive* archive);
 
  private:
@@ -96,6 +97,7 @@ class RoundCosts {
   // Whether passes take so long that the contents of the processor's caches hardly matter.
   bool has_long_passes() const;
 
+  bool knows_nothing() const { return pass_.is_empty(); }
   // Whether a pass over this many rows has been measured.
   bool knows_pass(int num_rows) const { return pass_.num_samples(num_rows) >= kFirstSamples; }
   bool knows_step() const { return num_steps_seen_ > 0; }

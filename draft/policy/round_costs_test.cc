@@ -148,18 +148,22 @@ TEST(RoundCosts, ExpectWhatSizesAndPromptsSuggest) {
   RoundCosts costs;
   costs.ExpectStep(0.4);
   EXPECT_NEAR(costs.Step(1), 0.4, 1e-9);
-  costs.ObservePrompt(7, absl::Milliseconds(70));  // too short to show the cost of a row
+  EXPECT_TRUE(costs.knows_nothing());
+  costs.ObservePrompt(7, absl::Milliseconds(350));  // too short to show the cost of a row
+  EXPECT_FALSE(costs.has_long_passes());
+  costs.ObservePrompt(100, absl::Milliseconds(800));
   costs.ObservePrompt(100, absl::Milliseconds(400));
-  costs.ObservePrompt(100, absl::Milliseconds(200));
-  costs.ObservePrompt(100, absl::Milliseconds(300));
-  EXPECT_TRUE(!costs.has_long_passes() || costs.Pass(2) > 1.0);
-  costs.Observe(RoundOf(1, 0, 0.0, 10.0));
-  EXPECT_NEAR(costs.Pass(2), 1.2, 1e-9);  // 2 of 10 ms
+  costs.ObservePrompt(100, absl::Milliseconds(600));
+  EXPECT_TRUE(costs.has_long_passes());
+  EXPECT_TRUE(costs.knows_nothing());
+  costs.Observe(RoundOf(1, 0, 0.0, 20.0));
+  EXPECT_FALSE(costs.knows_nothing());
+  EXPECT_NEAR(costs.Pass(2), 1.2, 1e-9);  // 4 of 20 ms
   EXPECT_NEAR(costs.Pass(6), 2.0, 1e-9);
   EXPECT_NEAR(costs.Reading(50), 50 * 0.2 * 0.4, 1e-9);
   EXPECT_TRUE(costs.has_long_passes());
   EXPECT_FALSE(costs.knows_step());
-  costs.Observe(RoundOf(2, 1, 5.0, 11.0));  // measured at once, because it is new
+  costs.Observe(RoundOf(2, 1, 10.0, 22.0));  // measured at once, because it is new
   EXPECT_TRUE(costs.knows_step());
   EXPECT_NEAR(costs.Pass(2), 1.1, 1e-9);
   EXPECT_NEAR(costs.Step(1), 0.5, 1e-9);

@@ -11,9 +11,9 @@ namespace {
 
 // Speculation starts at this predicted gain, and stops at a gain of 1.
 constexpr double kStartingGain = 1.03;
-// Rounds in a row that draft nothing, to measure a plain pass over this many sequences. On a busy
-// machine none may be measured.
-constexpr int kMaxRoundsForAPass = 4;
+// Rounds in a row that draft nothing, because a plain pass over this many sequences has not been
+// measured: the first ones of a process, and those that can be measured. On a busy machine none is.
+constexpr int kMaxRoundsForAPass = 14;
 // Rounds that try a draft model until one of its steps was measured. A drafter that fails every
 // time is not tried for ever.
 constexpr int kMaxRoundsForAStep = 24;
@@ -98,8 +98,9 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
   };
   if (costs_.knows_pass(static_cast<int>(candidates.size()))) {
     rounds_for_a_pass_ = 0;
-  } else if (other_rows == 0 && measures() && rounds_for_a_pass_ < kMaxRoundsForAPass) {
-    ++rounds_for_a_pass_;  // a pass that also reads prompts would not be measured
+  } else if (rounds_for_a_pass_ < kMaxRoundsForAPass &&
+             (costs_.knows_nothing() || (other_rows == 0 && measures()))) {
+    ++rounds_for_a_pass_;
     draft_nothing();
     return choices;
   }

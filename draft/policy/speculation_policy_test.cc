@@ -313,7 +313,7 @@ TEST(SpeculationPolicy, FollowsTheMachinesSpeed) {
 TEST(SpeculationPolicy, MeasuresWithWarmCachesUnlessPromptsKeepComing) {
   SpeculationPolicy policy;
   EXPECT_FALSE(policy.measures());
-  for (int i = 0; i < 4; ++i) policy.EndRound({.has_read_much = false});
+  for (int i = 0; i < 10; ++i) policy.EndRound({.has_read_much = false});
   EXPECT_TRUE(policy.measures());
   policy.EndRound({.has_read_much = true});
   int measured = 0;
