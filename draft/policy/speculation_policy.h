@@ -56,6 +56,7 @@ class SpeculationPolicy {
       check_->Observe(round.num_tokens,
                       round.is_disturbed ? absl::InfiniteDuration() : TimeOf(round));
     }
+    if (round.is_disturbed) rounds_for_a_pass_ += kRoundsForDisturbance;
     last_end_ = round.end;
     ++num_rounds_;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
@@ -75,6 +76,9 @@ class SpeculationPolicy {
 
  private:
   static constexpr int kMaxRoundsWithoutModel = TenantSpeculation::kMaxRoundsWithoutModel;
+  // A disturbed round counts for this many that were to measure a plain pass: the next ones will
+  // hardly be measured either.
+  static constexpr int kRoundsForDisturbance = 3;
   static constexpr int kRoundsToWarm = 4;
   static constexpr int kFirstRoundsToWarm = 8;  // later measurements are relative to the first
 

@@ -391,6 +391,22 @@ TEST(SpeculationPolicy, BeginsWithShortDraftsOfAModel) {
   EXPECT_GT(plan(), 2);
 }
 
+// On a busy machine no pass is measured, and drafting begins all the same.
+TEST(SpeculationPolicy, DoesNotWaitForAQuietMachine) {
+  for (const bool is_disturbed : {false, true}) {
+    SpeculationPolicy policy;
+    const AcceptanceEstimate own;
+    const std::vector<DraftOption> options = {
+        {.source = DraftSource::kModel, .max_tokens = 8, .num_unread = 1}};
+    int num_plain = 0;
+    while (policy.Plan(std::vector{Candidate(options, own, 0.0)}, 0).front().num_tokens == 0) {
+      ASSERT_LT(++num_plain, 30);
+      policy.EndRound({.is_disturbed = is_disturbed, .num_tokens = 1});
+    }
+    EXPECT_EQ(num_plain, is_disturbed ? 4 : 14);
+  }
+}
+
 // A source that was never verified must pay for its reading twice.
 TEST(SpeculationPolicy, ReadsALongPromptOnlyForADraftThatIsKnownToPay) {
   const auto drafts = [](int num_unread, int num_tests) {
