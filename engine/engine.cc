@@ -556,7 +556,7 @@ void EngineImpl::Retire(Session* session) {
   });
   if (s.status.ok()) s.status = status;
   Completion& c = s.completion;
-  c.idle_reason = IdleReasonOf(s, runtime_.draft != nullptr, policy_.costs());
+  c.idle_reason = IdleReasonOf(s, policy_.costs());
   c.timings = s.times.Until(Instant::Now());
   {
     absl::MutexLock lock(&mutex_);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/string_view.h"
+#include "draft/make_drafter.h"
 #include "tandem/draft_source.h"
 
 namespace tandem {
@@ -22,8 +23,9 @@ std::string CostsText(bool has_model, const RoundCosts& costs) {
 
 }  // namespace
 
-std::string IdleReasonOf(const Session& session, bool has_model, const RoundCosts& costs) {
+std::string IdleReasonOf(const Session& session, const RoundCosts& costs) {
   const RoundStats& stats = session.completion.stats;
+  const bool has_model = HasModel(session.drafter);
   const bool chooses =
       session.draft_tokens == kAutoDraftTokens && session.drafter != DrafterKind::kNone;
   if (!chooses || stats.rounds < kMinRounds || 2 * stats.proposed_at[0] >= stats.rounds) return "";

@@ -10,8 +10,8 @@ namespace tandem {
 
 // Explains in one sentence why most rounds of this generation drafted nothing although the engine
 // chose its draft lengths. Empty if they drafted, if the request fixed the length or the drafter to
-// none, or if there were too few rounds to tell. `has_model`: whether a draft model could draft.
-std::string IdleReasonOf(const Session& session, bool has_model, const RoundCosts& costs);
+// none, or if there were too few rounds to tell.
+std::string IdleReasonOf(const Session& session, const RoundCosts& costs);
 
 }  // namespace tandem
 

@@ -14,9 +14,7 @@ void AddRounds(int count, DraftSource source, int proposed, int accepted, Sessio
   for (int i = 0; i < count; ++i) session->completion.stats.Add(source, proposed, accepted, 1);
 }
 
-std::string ReasonOf(const Session& session) {
-  return IdleReasonOf(session, /*has_model=*/true, RoundCosts());
-}
+std::string ReasonOf(const Session& session) { return IdleReasonOf(session, RoundCosts()); }
 
 TEST(IdleReason, NamesCostsAndSources) {
   Session session;
@@ -29,8 +27,10 @@ TEST(IdleReason, NamesCostsAndSources) {
       ReasonOf(session),
       "draft idle in 30 of 40 rounds: a step costs 0.25 of a plain pass by its size, a row "
       "0.10; 8 of 10 tokens of lookup kept, the model not tried; -k 4 (draft_tokens) forces it");
-  EXPECT_THAT(IdleReasonOf(session, /*has_model=*/false, RoundCosts()),
+  session.drafter = DrafterKind::kNgram;
+  EXPECT_THAT(ReasonOf(session),
               StartsWith("draft idle in 30 of 40 rounds: a row costs 0.10 of a plain pass; 8 of"));
+  session.drafter = DrafterKind::kModelAndNgram;
   RoundCosts costs;
   costs.Observe({.num_rows = 1, .verify_time = absl::Milliseconds(10)});
   costs.Observe({.is_plain = false,
@@ -39,7 +39,7 @@ TEST(IdleReason, NamesCostsAndSources) {
                  .num_draft_sequences = 1,
                  .draft_time = absl::Milliseconds(4),
                  .verify_time = absl::Milliseconds(13)});
-  EXPECT_THAT(IdleReasonOf(session, /*has_model=*/true, costs),
+  EXPECT_THAT(IdleReasonOf(session, costs),
               HasSubstr("a step costs 0.40 of a plain pass, a row 0.30;"));
 }
 

@@ -463,7 +463,8 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   RoundRecord record;
   record.start = Instant::Now();
-  const absl::Duration processor_time = ThreadProcessorTime();
+  const absl::Duration processor_time =
+      policy->watches_processor() ? ThreadProcessorTime() : absl::ZeroDuration();
   std::vector<Drafter::TargetRows> rows;  // used only if the drafter reads the target's states
   if (drafter != nullptr && drafter->shares_target_cache()) rows = RowsBefore(steps);
   record.drafts = Draft(drafter, steps, policy);

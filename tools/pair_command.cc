@@ -1,4 +1,4 @@
-// tandem pair: measures in a minute whether a draft pays for a target, and with how many tokens.
+// tandem pair: measures whether a draft pays for a target, and with how many tokens.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -132,8 +132,9 @@ absl::Status Run(const PairFlags& flags) {
 
 Command AddPairCommand(CLI::App* program) {
   const auto flags = std::make_shared<PairFlags>();
-  CLI::App* app = program->add_subcommand(
-      "pair", "Measure in at most a minute whether a draft pays for a target");
+  CLI::App* app = program->add_subcommand("pair",
+                                          "Measure whether a draft pays for a target, in less than "
+                                          "a minute unless the target is large");
   app->add_option("TARGET", flags->target, "A model: a folder, a GGUF file or a known name")
       ->required();
   app->add_option("DRAFT", flags->draft, "A smaller model, or a draft head")->required();

@@ -31,8 +31,7 @@ constexpr TaskPrompt kTasks[] = {
      "Tom, 27, lives in Porto. Maria lives in Turin and is 51."},
     {"arithmetic",
      "A box holds 12 pencils. A class of 25 pupils needs 3 pencils each. How many boxes are "
-     "needed? "
-     "Think step by step."},
+     "needed? Think step by step."},
 };
 
 constexpr int kMinTokens = 8;

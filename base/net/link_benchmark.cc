@@ -86,9 +86,9 @@ Result MeasurePlain() {
     const int file = accept(listener, nullptr, nullptr);
     set_up(file);
     std::vector<char> block(kBlockBytes);
-    const double start = absl::ToDoubleSeconds(ThreadProcessorTime());
+    const absl::Duration start = ThreadProcessorTime();
     for (int i = 0; i < kNumBlocks; ++i) Move(file, block.data(), kBlockBytes, false);
-    result.reader_gb_per_cpu_second = gb / (absl::ToDoubleSeconds(ThreadProcessorTime()) - start);
+    result.reader_gb_per_cpu_second = gb / absl::ToDoubleSeconds(ThreadProcessorTime() - start);
     Move(file, block.data(), 1, true);
     for (const size_t size : {8 << 10, 64 << 10}) {
       for (int i = 0; i < kNumTrips; ++i) {
@@ -103,9 +103,9 @@ Result MeasurePlain() {
   set_up(file);
   std::vector<char> block(kBlockBytes, 'x');
   const Instant start = Instant::Now();
-  const double cpu = absl::ToDoubleSeconds(ThreadProcessorTime());
+  const absl::Duration cpu = ThreadProcessorTime();
   for (int i = 0; i < kNumBlocks; ++i) Move(file, block.data(), kBlockBytes, true);
-  result.writer_gb_per_cpu_second = gb / (absl::ToDoubleSeconds(ThreadProcessorTime()) - cpu);
+  result.writer_gb_per_cpu_second = gb / absl::ToDoubleSeconds(ThreadProcessorTime() - cpu);
   Move(file, block.data(), 1, false);
   result.gb_per_second = gb / absl::ToDoubleSeconds(Instant::Now() - start);
   for (const size_t size : {8 << 10, 64 << 10}) {
@@ -182,9 +182,9 @@ Result MeasureLink() {
   const Address address = listens.link->address();
   std::thread reads([&] {
     listens.Until([&] { return listens.num_messages == 1; });
-    const double start = absl::ToDoubleSeconds(ThreadProcessorTime());
+    const absl::Duration start = ThreadProcessorTime();
     listens.Until([&] { return listens.num_received == kNumBlocks; });
-    result.reader_gb_per_cpu_second = gb / (absl::ToDoubleSeconds(ThreadProcessorTime()) - start);
+    result.reader_gb_per_cpu_second = gb / absl::ToDoubleSeconds(ThreadProcessorTime() - start);
     listens.link->SendMessage(listens.peer, "end");
     for (const size_t size : {8 << 10, 64 << 10}) {
       for (int i = 0; i < kNumTrips; ++i) {
@@ -200,13 +200,13 @@ Result MeasureLink() {
     connects.link->Connect(address, "any");
     connects.Until([&] { return connects.num_messages == 1; });
     const Instant start = Instant::Now();
-    const double cpu = absl::ToDoubleSeconds(ThreadProcessorTime());
+    const absl::Duration cpu = ThreadProcessorTime();
     for (int i = 0; i < kNumBlocks; ++i) {
       connects.Send(kBlockBytes);
       connects.Until([&] { return i - connects.num_sent < kBlocksAhead; });
     }
     connects.Until([&] { return connects.num_sent == kNumBlocks; });
-    result.writer_gb_per_cpu_second = gb / (absl::ToDoubleSeconds(ThreadProcessorTime()) - cpu);
+    result.writer_gb_per_cpu_second = gb / absl::ToDoubleSeconds(ThreadProcessorTime() - cpu);
     connects.Until([&] { return connects.num_messages == 2; });
     result.gb_per_second = gb / absl::ToDoubleSeconds(Instant::Now() - start);
     for (const size_t size : {8 << 10, 64 << 10}) {

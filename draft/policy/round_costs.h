@@ -97,8 +97,9 @@ class RoundCosts {
   // Whether passes take so long that the contents of the processor's caches hardly matter.
   bool has_long_passes() const;
 
+  // Whether no pass was ever measured.
   bool knows_nothing() const { return pass_.is_empty(); }
-  // Whether a pass over this many rows has been measured.
+  // Whether a pass over this many rows has been measured often enough, which is twice.
   bool knows_pass(int num_rows) const { return pass_.num_samples(num_rows) >= kFirstSamples; }
   bool knows_step() const { return num_steps_seen_ > 0; }
   // The cost of the target's pass over this many rows; 1 for one row.

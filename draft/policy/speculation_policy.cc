@@ -177,15 +177,16 @@ void SpeculationPolicy::AllowStopping(const DraftPlan& plan,
 bool SpeculationPolicy::TriesModel(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
   if (costs_.knows_step() || !measures() || rounds_for_a_step_ >= kMaxRoundsForAStep) return false;
+  const bool has_model = absl::c_any_of(candidates, [](const DraftCandidate& candidate) {
+    return candidate.is_auto() && ModelOptionOf(candidate) >= 0;
+  });
+  if (!has_model) return false;
   std::vector<DraftCandidate> of_model(candidates.begin(), candidates.end());
-  bool has_model = false;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
     const int model = ModelOptionOf(candidates[i]);
-    has_model = has_model || model >= 0;
     of_model[i].options = candidates[i].options.subspan(std::max(model, 0), model < 0 ? 0 : 1);
   }
-  if (!has_model) return false;
   DraftPlan plan = PlanDrafts(costs_, of_model, other_rows);
   if (plan.gain < kStartingGain) return false;
   for (size_t i = 0; i < candidates.size(); ++i) {

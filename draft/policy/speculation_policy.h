@@ -34,8 +34,8 @@ class SpeculationPolicy {
   bool is_probing() const { return is_probing_; }
 
   // Whether the times of the next round are measured. The first short rounds after a long read are
-  // not, because processor caches hold other data then (plain passes of SmolLM2 after a prompt: 3.9
-  // ms in the first rounds, 3.6 in the next, and 2.4 from the tenth on). If prompts keep coming,
+  // not, because processor caches hold other data then (plain passes of SmolLM2 after a prompt: 3.8
+  // ms in the first rounds, 3.4 in the next, and 2.3 from the tenth on). If prompts keep coming,
   // some of these rounds are measured after all.
   bool measures() const {
     const int rounds_to_warm = costs_.knows_nothing() ? kFirstRoundsToWarm : kRoundsToWarm;
