@@ -12,9 +12,9 @@
 namespace tandem {
 
 // Drafts with a head: a model of one layer that reads the target's states next to tokens, and
-// stores its layer in the target's pages (docs/draft_heads.md). The row for the token at position s
-// reads that token and the target's state at s - 1. So it depends only on tokens up to s, like the
-// target's own keys. Position 0 does not have a row.
+// stores its layer in the target's pages (docs/drafting/draft_heads.md). The row for the token at
+// position s reads that token and the target's state at s - 1. So it depends only on tokens up to
+// s, like the target's own keys. Position 0 does not have a row.
 //
 // The first step of a draft computes the rows that the sequence lacks, from the target's states.
 // Each further step computes one row from the head's own state. The rows of further steps are

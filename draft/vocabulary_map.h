@@ -19,7 +19,7 @@ struct Vocabulary {
 
 // Maps between a target's tokens and those of a draft model with another vocabulary. Pairs tokens
 // with the same text, and gives for each target token the draft tokens that the draft reads in its
-// place. docs/vocabularies.md has the rule and its reasons. Thread-safe.
+// place. docs/drafting/vocabularies.md has the rule and its reasons. Thread-safe.
 class VocabularyMap {
  public:
   // A token of each model with the same meaning.

@@ -20,7 +20,7 @@ absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
 
 // Returns the format for Quantization::kAuto: kInt4 if that raises the expected gain of drafts,
 // else kNone. A small draft, or one that computes with exact activations, is not quantised
-// (docs/drafters.md).
+// (docs/drafting/drafters.md).
 //   target_bytes: bytes that a plain pass reads
 Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
                                bool has_exact_activations);

@@ -17,7 +17,7 @@ namespace tandem {
 struct RoundStep;
 
 // The head of a draft model, consisting of the rows that committed text has shown to be worth
-// computing (docs/drafters.md). Use only on the engine's thread, except facts().
+// computing (docs/drafting/drafters.md). Use only on the engine's thread, except facts().
 class LearnedHead {
  public:
   // Facts about the head, for reports.

@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -150,6 +151,8 @@ class KvEvents(unittest.TestCase):
             sleeper = self.subscribe()  # never reads
             self.assertIsNotNone(sleeper)
             self.ask(server, list(range(3, 40)))
+            while not self.replay(0, "kv@pod@model"):  # until the first batch is out
+                time.sleep(0.01)
             late = self.subscribe("kv@")
             batches = []
             while not late.poll(10):  # until the publisher has the subscription

@@ -14,8 +14,8 @@ namespace tandem {
 
 // Decides which rows of its head a draft model computes. A smaller head makes a step cheaper, but a
 // token without a row is never proposed. Token frequencies are learned from committed text, and the
-// size is the one with the greatest expected gain (docs/drafters.md). The choice depends only on
-// the text and the sizes of the models, never on time. Thread-compatible.
+// size is the one with the greatest expected gain (docs/drafting/drafters.md). The choice depends
+// only on the text and the sizes of the models, never on time. Thread-compatible.
 class DraftHead {
  public:
   // Bytes that passes read. Costs are proportional to them.

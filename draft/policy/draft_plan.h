@@ -59,7 +59,7 @@ inline int NumExpected(int num_wanted, int num_written) {
 // Chooses draft lengths that maximise the round's expected tokens per time, or the shortest drafts
 // within 1 % of the maximum. Tries every number of rows and every number of draft steps, each with
 // the best set of prefixes of the survival curves. Exact if a draft step costs the same for all
-// numbers of sequences (docs/draft_length.md).
+// numbers of sequences (docs/drafting/draft_length.md).
 // `other_rows`: rows of the pass that are not the candidates'.
 DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
                      int other_rows);

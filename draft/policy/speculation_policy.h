@@ -14,8 +14,9 @@ namespace tandem {
 
 // Decides in each round how many tokens each sequence drafts, so that speculation never costs more
 // than it gains. Plans with the measurements so far, stops drafting when no gain is expected, and
-// probes again within a bounded share of the time (docs/draft_length.md). One per engine. Costs of
-// rounds are learned from all tenants, acceptance from each tenant's own rounds. Thread-compatible.
+// probes again within a bounded share of the time (docs/drafting/draft_length.md). One per engine.
+// Costs of rounds are learned from all tenants, acceptance from each tenant's own rounds.
+// Thread-compatible.
 class SpeculationPolicy {
  public:
   // Returns the choices for the decoding sequences of the next round. `other_rows`: rows of the

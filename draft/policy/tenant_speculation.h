@@ -66,7 +66,7 @@ class SpeedupMonitor {
 
 // The statistics that speculation learns from the texts of one tenant: how many draft tokens are
 // accepted, and whether drafts paid. Each tenant has its own, so that the speed of its requests
-// reveals nothing about other tenants' texts (docs/draft_length.md). Thread-compatible.
+// reveals nothing about other tenants' texts (docs/drafting/draft_length.md). Thread-compatible.
 class TenantSpeculation {
  public:
   static constexpr int kMaxRoundsWithoutModel = 64;

@@ -7,14 +7,14 @@
 
 namespace tandem {
 
-// The source of proposals (docs/drafters.md).
+// The source of proposals (docs/drafting/drafters.md).
 enum class DrafterKind {
   kAuto,           // only in options: kModelAndNgram or kHeadAndNgram with a draft, else kNgram
   kNone,           // nothing: plain decoding
   kModel,          // a draft model
   kNgram,          // tokens that followed earlier in the prompt or output
   kModelAndNgram,  // whichever pays off
-  kHead,           // a draft head, which reads the target's states (docs/draft_heads.md)
+  kHead,           // a draft head, which reads the target's states (docs/drafting/draft_heads.md)
   kHeadAndNgram,   // whichever pays off
 };
 

@@ -41,7 +41,7 @@ struct EngineOptions {
   Quantization quantize = Quantization::kNone;
   Quantization draft_quantize = Quantization::kAuto;
   int draft_head_tokens = kAutoDraftHeadTokens;
-  int draft_window = kAutoDraftWindow;  // docs/draft_length.md
+  int draft_window = kAutoDraftWindow;  // docs/drafting/draft_length.md
   KvCacheType kv_cache = KvCacheType::kAuto;
   std::optional<KvCacheType> draft_kv_cache{};  // none: the same as kv_cache
   int64_t kv_memory_bytes = 0;                  // 0: a quarter of the free memory

@@ -38,7 +38,7 @@ struct KnownPair {
   bool draft_is_head = false;
 
   // The draft to use when `ranks` ranks share the target; "" for a head with several ranks, which
-  // cannot run heads (docs/draft_heads.md#limits).
+  // cannot run heads (docs/drafting/draft_heads.md#limits).
   const char* DraftFor(int ranks) const { return draft_is_head && ranks > 1 ? "" : draft; }
 };
 // Returns the pair of this target, or nothing if there is none.

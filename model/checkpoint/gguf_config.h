@@ -33,7 +33,7 @@ absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file);
 absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family);
 
 // ---- Draft heads: EAGLE-3 as llama.cpp's architecture eagle3 has it, and Tandem's own one-layer
-// form (docs/draft_heads.md) ----
+// form (docs/drafting/draft_heads.md) ----
 
 // Keys of a draft head, without the architecture's prefix.
 inline constexpr char kGgufHeadLayers[] = "extract_layers";

@@ -1,5 +1,5 @@
 // Draft heads in config.json: the flat layout of the EAGLE project, SGLang and SpecForge, the
-// layout of speculators, and the one-layer form (docs/draft_heads.md).
+// layout of speculators, and the one-layer form (docs/drafting/draft_heads.md).
 #ifndef TANDEM_MODEL_CHECKPOINT_HEAD_CONFIG_H_
 #define TANDEM_MODEL_CHECKPOINT_HEAD_CONFIG_H_
 

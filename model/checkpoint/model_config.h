@@ -36,7 +36,7 @@ enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
 enum class LayerRotation { kMain, kLocal, kNone };
 inline constexpr int kNumLayerRotations = 3;
 
-// How a draft head reads the target's states in addition to tokens (docs/draft_heads.md).
+// How a draft head reads the target's states in addition to tokens (docs/drafting/draft_heads.md).
 enum class StateInput {
   kNone,
   kNextToEmbedding,  // EAGLE-3: queries, keys and values are of concat(norm(embedding),

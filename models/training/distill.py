@@ -1,4 +1,4 @@
-"""Makes a draft for any target that Tandem reads (docs/distillation.md): a small separate model, or a head that reads the target's states.
+"""Makes a draft for any target that Tandem reads (docs/drafting/distillation.md): a small separate model, or a head that reads the target's states.
 
   python distill.py --target DIR|F.gguf --out DRAFT --tokens 10000000 --minutes 120
   python distill.py --target DIR|F.gguf --out HEAD --kind one_layer --tokens 10000000 --minutes 120

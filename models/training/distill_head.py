@@ -1,4 +1,4 @@
-"""The student that reads its target's states: a draft head of one layer (docs/draft_heads.md), trained on the output of `tandem features`.
+"""The student that reads its target's states: a draft head of one layer (docs/drafting/draft_heads.md), trained on the output of `tandem features`.
 
 There are two forms. `one_layer` (EAGLE-1, MTP): fc(concat(norm(embedding of x[t+1]), norm(last state at t))), then a Llama layer. `eagle3`: fc(inputs of three
 layers at t), then a layer whose queries, keys and values are computed from concat(norm(embedding of x[t+1]), norm(state)). Training unrolls both in the same
@@ -292,7 +292,7 @@ def train(data, shape, embedding, output, checkpoint, options):
 
 
 def export(checkpoint, out):
-    """Writes the trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/draft_heads.md).
+    """Writes the trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/drafting/draft_heads.md).
     Returns its shape and the report of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")

@@ -192,7 +192,7 @@ class Engine:
         """The ids of a conversation's prompt, as the target's template makes it. The text of
         messages never becomes a special token. `variables` are the template's, such as
         enable_thinking. `tools` are functions as OpenAI's API has them; a template without a place
-        for functions, calls and results gets them in a generic form (docs/tools.md)."""
+        for functions, calls and results gets them in a generic form (docs/server/tools.md)."""
         return self.chat_template.encode(
             self.tokenizer,
             json_of("messages", messages_of(messages)),

@@ -57,7 +57,8 @@ struct ApiRequest {
 
 // Reads the body of POST /v1/completions, /v1/chat/completions or /v1/responses. Every error names
 // the field, the value given and the values allowed. An unknown field is an error if the model
-// `is_strict`. `now` is for chat templates that print the date. docs/requests.md lists the fields.
+// `is_strict`. `now` is for chat templates that print the date. docs/server/requests.md lists the
+// fields.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body, const ServedModel& model);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now);

@@ -23,7 +23,7 @@ struct ServerOptions {
   ConnectionLimits limits{};
 };
 
-// The HTTP endpoint of an engine (docs/serving.md).
+// The HTTP endpoint of an engine (docs/server/serving.md).
 //
 //   auto server = HttpServer::Start(engine.get(), {.port = 8080});
 //   ...

@@ -24,7 +24,7 @@ struct MetricsOptions {
 };
 
 // The metrics for Prometheus: latencies observed here, and counts and gauges read from the engine
-// when the text is made. docs/metrics.md has the names and definitions. Thread-safe.
+// when the text is made. docs/server/metrics.md has the names and definitions. Thread-safe.
 class Metrics {
  public:
   explicit Metrics(const Engine* engine,  // must outlive the metrics
