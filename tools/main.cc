@@ -77,15 +77,23 @@ int Run(int argc, char** argv) {
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
   program.fallthrough();  // before the commands are added: they inherit it
-  const std::vector<Command> commands = {
-      AddGenerateCommand(&program), AddChatCommand(&program),
-      AddFetchCommand(&program),    AddTokenizeCommand(&program),
-      AddInspectCommand(&program),  AddMakeRandomCommand(&program),
-      AddQuantizeCommand(&program), AddPairCommand(&program),
-      AddBenchCommand(&program),    AddVerifyLosslessCommand(&program),
-      AddServeCommand(&program),    AddKvStoreCommand(&program),
-      AddCacheCommand(&program),    AddRankCommand(&program),
-      AddFeaturesCommand(&program), AddHelpCommand(&program)};
+  const std::vector<Command> commands = {AddGenerateCommand(&program),
+                                         AddChatCommand(&program),
+                                         AddFetchCommand(&program),
+                                         AddTokenizeCommand(&program),
+                                         AddInspectCommand(&program),
+                                         AddMakeRandomCommand(&program),
+                                         AddQuantizeCommand(&program),
+                                         AddPairCommand(&program),
+                                         AddBenchCommand(&program),
+                                         AddLabCommand(&program),
+                                         AddVerifyLosslessCommand(&program),
+                                         AddServeCommand(&program),
+                                         AddKvStoreCommand(&program),
+                                         AddCacheCommand(&program),
+                                         AddRankCommand(&program),
+                                         AddFeaturesCommand(&program),
+                                         AddHelpCommand(&program)};
   LetTheLastCount(&program);
   program.footer(
       "`tandem COMMAND --help` lists the options of a command. Names that llama.cpp has for them, "

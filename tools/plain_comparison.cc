@@ -109,10 +109,10 @@ absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
   progress.Advance(1);
   std::vector<ComparedRun> plain;
   std::vector<ComparedRun> speculative;
-  const std::optional<ProcessorTimes> before = ReadProcessorTimes();
+  const LoadWatch watch;
   RETURN_IF_ERROR(RunPairs(engine, requests, &plain, &speculative, &progress));
-  const std::optional<ProcessorTimes> after = ReadProcessorTimes();
   PlainComparison comparison;
+  comparison.others = watch.Read();
   std::vector<double> speedups;
   for (int i = 0; i < kNumPairs; ++i) {
     speedups.push_back(speculative[i].TokensPerSecond() / plain[i].TokensPerSecond());
@@ -125,10 +125,6 @@ absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
   comparison.speedup = SpreadOf(std::move(speedups));
   comparison.plain = MedianRun(std::move(plain));
   comparison.speculative = MedianRun(std::move(speculative));
-  if (before.has_value() && after.has_value()) {
-    comparison.share_of_others = ShareOfOthers(*before, *after);
-    comparison.is_disturbed = IsDisturbed(*before, *after);
-  }
   return comparison;
 }
 
@@ -140,14 +136,12 @@ void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* 
                       {"tokens_per_second", comparison.plain_tokens_per_second.median}};
   (*json)["speedup"] = comparison.speedup.median;
   (*json)["identical"] = speculative.token_ids == plain.token_ids;
-  nlohmann::json compared = {{"runs", kNumPairs}, {"disturbed", comparison.is_disturbed}};
+  nlohmann::json compared = {{"runs", kNumPairs}};
+  compared.update(LoadJson(comparison.others));
   AddSpread("tokens_per_second", comparison.tokens_per_second, &compared);
   AddSpread("plain_tokens_per_second", comparison.plain_tokens_per_second, &compared);
   AddSpread("speedup", comparison.speedup, &compared);
   AddSpread("acceptance_rate", comparison.acceptance_rate, &compared);
-  compared["share_of_others"] = comparison.share_of_others.has_value()
-                                    ? nlohmann::json(*comparison.share_of_others)
-                                    : nlohmann::json(nullptr);
   (*json)["compared"] = std::move(compared);
 }
 
@@ -168,11 +162,8 @@ std::string ToText(const PlainComparison& comparison) {
                     FromTo(acceptance, 100), "\n");
   }
   absl::StrAppend(&text, "identical: ", comparison.identical ? "true" : "false", "\n");
-  if (comparison.is_disturbed) {
-    absl::StrAppendFormat(&text,
-                          "busy        other programs took %.0f %% of the processors' time during "
-                          "these runs: measure again when the machine is idle\n",
-                          100 * comparison.share_of_others.value_or(0.0));
+  if (comparison.others.is_disturbing) {
+    absl::StrAppend(&text, "busy        ", BusyText(comparison.others), "\n");
   }
   return text;
 }

@@ -2,13 +2,13 @@
 #define TANDEM_TOOLS_PLAIN_COMPARISON_H_
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/machine_load.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
 #include "tools/table.h"
@@ -34,10 +34,7 @@ struct PlainComparison {
   Spread acceptance_rate;
   Spread speedup;  // over the pairs of consecutive runs
   bool identical = true;
-  // The share of the processors' time that other programs used during the runs, if known, and
-  // whether that is too much to trust the figures.
-  std::optional<double> share_of_others;
-  bool is_disturbed = false;
+  OtherLoad others;  // during the runs
 };
 
 // Runs `requests` plainly and with speculation. `first` holds the completions of an earlier

@@ -111,9 +111,9 @@ TEST(PlainComparison, ReportsDifferentTokens) {
 
 TEST(PlainComparison, ReportsABusyMachine) {
   PlainComparison comparison;
-  comparison.share_of_others = 0.37;
+  comparison.others.share = 0.37;
   EXPECT_THAT(ToText(comparison), Not(HasSubstr("busy")));
-  comparison.is_disturbed = true;
+  comparison.others.is_disturbing = true;
   EXPECT_THAT(ToText(comparison), HasSubstr("busy        other programs took 37 %"));
 }
 

@@ -24,8 +24,8 @@ class Program {
     for (const auto add :
          {AddGenerateCommand, AddChatCommand, AddFetchCommand, AddTokenizeCommand,
           AddInspectCommand, AddMakeRandomCommand, AddQuantizeCommand, AddBenchCommand,
-          AddVerifyLosslessCommand, AddServeCommand, AddKvStoreCommand, AddCacheCommand,
-          AddFeaturesCommand, AddHelpCommand}) {
+          AddLabCommand, AddVerifyLosslessCommand, AddServeCommand, AddKvStoreCommand,
+          AddCacheCommand, AddFeaturesCommand, AddHelpCommand}) {
       commands_.push_back(add(&app_));
     }
   }
