@@ -17,6 +17,8 @@
 namespace tandem {
 namespace {
 
+using Form = ChartSeries::Form;
+
 constexpr double kLetter = 6.6;  // width of a letter at the size of labels, on average
 constexpr double kLine = 15.0;   // height of a line of text
 constexpr double kDot = 4.0;     // radius
@@ -144,8 +146,8 @@ class Drawing {
       return absl::c_any_of(series.points, [](const ChartPoint& point) { return point.is_marked; });
     });
   }
-  // The lines of text above the plot: the title of the y axis, what a ring means, and in a narrow
-  // chart the key.
+  // The lines of text above the plot: the title of the y axis, the meaning of rings, and in a
+  // narrow chart the key.
   double LinesAbove() const {
     const double key = is_wide_ ? 0.0 : static_cast<double>(Labelled().size());
     return 1.0 + (HasMarks() ? 1.0 : 0.0) + key;
@@ -171,8 +173,11 @@ class Drawing {
     return values;
   }
   bool Shows(const ChartPoint& point) const { return x_.Shows(point.x) && y_.Shows(point.y); }
+  static bool HasDots(const ChartSeries& series) {
+    return series.form == Form::kDottedLine || series.form == Form::kDots;
+  }
   static std::string ClassOf(const ChartSeries& series) {
-    return series.form == ChartSeries::Form::kLimit ? "limit" : absl::StrCat("c", series.colour);
+    return series.form == Form::kLimit ? "limit" : absl::StrCat("c", series.colour);
   }
 
   void Text(double x, double y, const char* anchor, const std::string& classes,
@@ -205,7 +210,8 @@ class Drawing {
     double y = 2 * kLine;
     for (const ChartSeries* series : Labelled()) {
       const std::string classes = ClassOf(*series);
-      Line(4, y - 4, 22, y - 4, absl::StrCat(classes, " line").c_str());
+      Line(4, y - 4, 22, y - 4,
+           absl::StrCat(classes, HasDots(*series) ? "" : " dashed", " line").c_str());
       Text(28, y, "start", classes, absl::StrReplaceAll(series->label, {{"\n", " "}}));
       y += kLine;
     }
@@ -226,10 +232,11 @@ class Drawing {
       absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L", x_.Of(point.x),
                             y_.Of(point.y));
     }
-    if (series.form != ChartSeries::Form::kDots && !path.empty()) {
-      absl::StrAppend(&svg_, "<path d=\"", path, "\" class=\"", classes, " line\"/>");
+    if (series.form != Form::kDots && !path.empty()) {
+      absl::StrAppend(&svg_, "<path d=\"", path, "\" class=\"", classes,
+                      HasDots(series) ? "" : " dashed", " line\"/>");
     }
-    if (series.form == ChartSeries::Form::kLimit) return;
+    if (!HasDots(series)) return;
     for (const ChartPoint& point : series.points) {
       if (!Shows(point)) continue;
       const double x = x_.Of(point.x), y = y_.Of(point.y);
@@ -280,7 +287,7 @@ class Drawing {
   void DrawLabelsOfPoints() {
     constexpr double kGap = kDot + 4;
     for (const ChartSeries& series : chart_.series) {
-      const bool is_limit = series.form == ChartSeries::Form::kLimit;
+      const bool is_limit = series.form == Form::kLimit;
       for (const ChartPoint& point : series.points) {
         if (point.label.empty() || !Shows(point)) continue;
         const double x = x_.Of(point.x), y = y_.Of(point.y), width = WidthOf(point.label);
@@ -294,7 +301,7 @@ class Drawing {
                                             Place{x + 4, y - 8}, Place{x - width - 2, y + 14}};
         for (const Place& place : is_limit ? along : near) {
           const Box box{place.left, place.base - 11, place.left + width, place.base + 3};
-          if (!box.IsIn({0, plot_.top - 8, plot_.right + 12, plot_.bottom})) continue;
+          if (!box.IsIn({plot_.left + 2, plot_.top - 8, plot_.right + 12, plot_.bottom})) continue;
           if (absl::c_any_of(taken_, [&](const Box& other) { return box.Overlaps(other); })) {
             continue;
           }

@@ -22,7 +22,8 @@ struct ChartPoint {
 struct ChartSeries {
   enum class Form {
     kDottedLine,  // a line with a dot at each point
-    kLimit,       // a dashed line
+    kDashed,      // a line without dots
+    kLimit,       // the same in the colour of limits
     kDots,
   };
   Form form = Form::kDottedLine;
@@ -41,15 +42,15 @@ struct ChartAxis {
 };
 
 struct Chart {
-  std::string title = {};  // for readers who do not see the chart
+  std::string title = {};  // for screen readers
   ChartAxis x = {}, y = {};
   std::vector<ChartSeries> series = {};
-  std::string mark = {};  // what a ring means; shown if a point is marked
+  std::string mark = {};  // the meaning of a ring; shown if a point is marked
 };
 
 // Returns an <svg> element of this width. Points that an axis cannot show are left out. From 600
-// pixels on, labels of lines are at their ends; narrower charts have them above. The page's style
-// gives colours to the classes c0 to c4, limit, axis, grid, mark and label.
+// pixels on, labels of lines are at their ends; narrower charts have a key above. The page's style
+// gives colours to the classes c0 to c4, dashed, limit, axis, grid, mark and marked.
 std::string ChartSvg(const Chart& chart, int width);
 
 }  // namespace tandem

@@ -163,6 +163,8 @@ class Lab {
         MachineJson(ThreadsOf(flags_.engine_options), engine.device_description());
     (*report)["target"] = ModelJson(target_);
     (*report)["target"]["kv_bytes_per_token"] = target_.kv_bytes_per_token;
+    (*report)["target"]["weights_in"] =
+        MachineLimits::PlaceOf(target_.bytes_read_per_pass) == Place::kCache ? "cache" : "memory";
     (*report)["target"]["products"] =
         NameOf(counter_->Of({.rows = 1, .context = 0, .logit_rows = 1}).input);
     const std::optional<ModelInfo> draft = engine.draft_info();
@@ -328,7 +330,7 @@ Command AddLabCommand(CLI::App* program) {
                     "context", "packed_weights"},
                    &flags->engine.options);
   AddExamples(app, {"tandem lab", "tandem lab --quick -o quick.html --json-file quick.json",
-                    "tandem lab -m target.gguf -md draft.gguf"});
+                    "tandem lab -m target.gguf --draft draft.gguf"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags, app] { return Run(*flags, app); }};

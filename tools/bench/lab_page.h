@@ -1,5 +1,5 @@
-// The page of `tandem lab`: what was measured, as sentences, pictures and tables for a reader who
-// knows one introduction to language models.
+// The page of `tandem lab`: the measurements, as sentences, pictures and tables for a reader of
+// one introduction to language models.
 #ifndef TANDEM_TOOLS_BENCH_LAB_PAGE_H_
 #define TANDEM_TOOLS_BENCH_LAB_PAGE_H_
 

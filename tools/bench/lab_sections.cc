@@ -18,7 +18,7 @@ using Form = ChartSeries::Form;
 
 // A measurement within this factor of its limit may be at the limit.
 constexpr double kAtLimit = 1.02;
-// A cache whose measured speed is at most this factor of memory's is no limit of its own: on a
+// A cache whose measured speed is at most this factor of memory's is not a limit of its own: on a
 // virtual machine other guests may fill it.
 constexpr double kFasterThanMemory = 1.1;
 // The speed of a prompt has reached its plateau at this share of the best.
@@ -63,40 +63,72 @@ Roofs Roofs::Of(const Json& report) {
   if (cache > roofs.memory * kFasterThanMemory) roofs.cache = cache;
   roofs.input = Text(report["target"], "products");
   roofs.peak = Number(limits["flops"], roofs.input.c_str());
+  roofs.is_cached = Text(report["target"], "weights_in") == "cache";
   return roofs;
+}
+
+double Roofs::LeastMs(const Json& row) const {
+  const double operations = Number(row, "flops") * Number(row, "ms");
+  return std::max(1e3 * Number(row, "bytes") / reading(), operations / peak);
 }
 
 namespace {
 
 // ---- Charts ----
 
-// Says what the rings of a chart mean: points that are better than a limit.
-std::string MarkText(bool is_by_arithmetic) {
-  return is_by_arithmetic ? "above the measured limit: it varies"
-                          : "above the measured limit: served by cache";
-}
+// The points of a chart that are better than a limit have rings. Collects why.
+class Marks {
+ public:
+  explicit Marks(const Roofs& roofs) : roofs_(roofs) {}
+
+  // Whether the time of a row is shorter than the limits allow.
+  bool Exceeds(const Json& row) {
+    const bool exceeds = Number(row, "ms") * kAtLimit < roofs_.LeastMs(row);
+    if (exceeds) Note(row);
+    return exceeds;
+  }
+  // Whether a row reads faster than memory or computes faster than the peak.
+  bool ExceedsMemory(const Json& row) {
+    const bool exceeds = Number(row, "bytes_per_second") > kAtLimit * roofs_.memory ||
+                         Number(row, "flops") > kAtLimit * roofs_.peak;
+    if (exceeds) Note(row);
+    return exceeds;
+  }
+  std::string Text() const {
+    return varies_ ? "above the limit as measured: it varies"
+                   : "above the limit of memory: served by cache";
+  }
+
+ private:
+  void Note(const Json& row) {
+    const bool is_over_cache =
+        roofs_.cache.has_value() && Number(row, "bytes_per_second") > kAtLimit * *roofs_.cache;
+    varies_ |= is_over_cache || Number(row, "flops") > kAtLimit * roofs_.peak;
+  }
+
+  const Roofs& roofs_;
+  bool varies_ = false;
+};
 
 // A curve of times with the least times that the limits allow.
 Chart TimeChart(std::string title, const std::vector<Json>& rows, const char* x_field,
-                const std::string& unit) {
+                const std::string& unit, const Roofs& roofs) {
   Chart chart{.title = std::move(title)};
   ChartSeries measured{.form = Form::kDottedLine, .colour = 0, .label = "measured"};
   ChartSeries limit{.form = Form::kLimit, .label = "least time that\nthe limits allow"};
-  bool is_by_arithmetic = false;
+  Marks marks(roofs);
   for (const Json& row : rows) {
     const double x = Number(row, x_field), ms = Number(row, "ms");
-    const bool exceeds = Number(row, "of_limit") > kAtLimit;
-    is_by_arithmetic |= exceeds && Text(row, "bound") == "arithmetic";
     measured.points.push_back(
         {.x = x,
          .y = ms,
          .title = absl::StrCat(ThreeDigits(x), " ", unit, ": ", ThreeDigits(ms), " ms, limited by ",
                                Text(row, "bound")),
-         .is_marked = exceeds});
-    limit.points.push_back({.x = x, .y = ms * Number(row, "of_limit")});
+         .is_marked = marks.Exceeds(row)});
+    limit.points.push_back({.x = x, .y = roofs.LeastMs(row)});
   }
   chart.series = {std::move(limit), std::move(measured)};
-  chart.mark = MarkText(is_by_arithmetic);
+  chart.mark = marks.Text();
   return chart;
 }
 
@@ -166,9 +198,8 @@ Section PromptSection(const Json& report) {
                                    " tokens/s from ", from, " tokens on");
     section.paragraphs.push_back(absl::StrCat(
         "A prompt of ", ThreeDigits(Number(last, "prompt_tokens")), " tokens computes ",
-        ThreeDigits(Number(last, "flops") * 1e-9), " Gflop/s, ", Percent(Number(last, "of_limit")),
-        " of the least time that this machine's ", roofs.input, " multiply-adds allow (",
-        ThreeDigits(roofs.peak * 1e-9), " Gflop/s)."));
+        ThreeDigits(Number(last, "flops") * 1e-9), " Gflop/s; this machine's ", roofs.input,
+        " multiply-adds could do ", ThreeDigits(roofs.peak * 1e-9), "."));
   } else {
     section.heading =
         absl::StrCat("Reading a prompt of ", ThreeDigits(Number(last, "prompt_tokens")),
@@ -181,7 +212,7 @@ Section PromptSection(const Json& report) {
       "are read once for hundreds of tokens. Where the curve is flat, reading the weights takes "
       "the time. Where it rises with the length, multiplying does.");
   Chart chart = TimeChart("Time to the first token by the length of the prompt", rows,
-                          "prompt_tokens", "tokens");
+                          "prompt_tokens", "tokens", roofs);
   chart.x = {.title = "tokens of the prompt", .is_log = true, .base = 2};
   chart.y = {.title = "time to the first token (ms)", .is_log = true};
   section.charts = {std::move(chart)};
@@ -198,13 +229,13 @@ Section TokenSection(const Json& report) {
   const std::string bound = Text(first, "bound");
   const double rate = Number(first, "bytes_per_second");
   Section section{.columns = kTokenColumns, .rows = rows, .part = &part};
-  section.heading = absl::StrCat(
-      "Writing is limited by ",
-      bound == "memory"  ? "memory"
-      : bound == "cache" ? "reading the weights, which the processor's cache can hold"
-                         : "arithmetic, too",
-      ": one token reads ", Bytes(Number(first, "bytes")), ", at ", BytesPerSecond(rate),
-      " that is ", ThreeDigits(Number(first, "tokens_per_second")), " tokens/s");
+  section.heading = absl::StrCat("Writing is limited by ",
+                                 bound == "memory"  ? "memory"
+                                 : bound == "cache" ? "reading the weights"
+                                                    : "arithmetic, too",
+                                 ": one token reads ", Bytes(Number(first, "bytes")), ", at ",
+                                 BytesPerSecond(rate), " that is ",
+                                 ThreeDigits(Number(first, "tokens_per_second")), " tokens/s");
   section.paragraphs.push_back(
       absl::StrCat("Writing (decode) needs a pass of its own for every token, because each depends "
                    "on the one before, and every pass reads all weights. Memory gives ",
@@ -212,6 +243,7 @@ Section TokenSection(const Json& report) {
                    roofs.cache.has_value()
                        ? absl::StrCat(", the last-level cache ", BytesPerSecond(*roofs.cache))
                        : "",
+                   roofs.is_cached ? " (it is large enough for these weights)" : "",
                    "; the multiply-adds alone would take ",
                    Percent(Number(first, "flops") / std::max(roofs.peak, 1.0)), " of the time."));
   if (rows.size() > 1) {
@@ -224,7 +256,8 @@ Section TokenSection(const Json& report) {
         absl::StrFormat("%.2f", Number(last, "ms") / Number(first, "ms")),
         " times as long as at position ", ThreeDigits(Number(first, "position")), "."));
   }
-  Chart chart = TimeChart("Time per token by its position", rows, "position", "tokens before");
+  Chart chart =
+      TimeChart("Time per token by its position", rows, "position", "tokens before", roofs);
   chart.x = {.title = "position of the token"};
   chart.y = {.title = "time per token (ms)"};
   section.charts = {std::move(chart)};
@@ -257,6 +290,7 @@ Section PassSection(const Json& report) {
   for (const Json& row : single) {
     if (TokensOf(row) <= kLargestCheck && bargain(row) > bargain(*best)) best = &row;
   }
+  const Roofs roofs = Roofs::Of(report);
   Section section{.columns = kPassColumns, .rows = rows, .part = &part};
   section.heading =
       TokensOf(*best) > 1
@@ -271,7 +305,8 @@ Section PassSection(const Json& report) {
                    "several requests. A batch gains a little less, because each request has keys "
                    "and values of its own, here of ",
                    ThreeDigits(Number(rows.front(), "context")), " tokens.")};
-  Chart chart = TimeChart("Time of a pass by its number of tokens", single, "rows", "tokens");
+  Chart chart =
+      TimeChart("Time of a pass by its number of tokens", single, "rows", "tokens", roofs);
   chart.series[1].label = "tokens of\none sequence";
   if (several.size() > 1) {
     ChartSeries batch{.form = Form::kDottedLine,
@@ -283,7 +318,7 @@ Section PassSection(const Json& report) {
                               .y = Number(row, "ms"),
                               .title = absl::StrCat(ThreeDigits(TokensOf(row)), " sequences: ",
                                                     ThreeDigits(Number(row, "ms")), " ms"),
-                              .is_marked = Number(row, "of_limit") > kAtLimit});
+                              .is_marked = Marks(roofs).Exceeds(row)});
     }
     chart.series.push_back(std::move(batch));
   }
@@ -293,62 +328,51 @@ Section PassSection(const Json& report) {
   return section;
 }
 
-// The points of the roofline, one series each.
+// The points of the roofline.
 struct RoofPoints {
-  std::vector<Json> rows;  // all, for the table
-  std::vector<ChartSeries> series;
+  Marks marks;
+  std::vector<Json> rows = {};  // all, for the table
+  std::vector<ChartSeries> series = {};
 
-  void Add(std::string label, int colour, const std::vector<Json>& of, const Roofs& roofs,
-           std::string (*name)(const Json&), bool* is_by_arithmetic) {
-    if (of.empty()) return;
-    ChartSeries dots{.form = Form::kDots, .colour = colour, .label = std::move(label)};
+  void Add(Form form, int colour, const std::vector<Json>& of, const char* what,
+           const char* field) {
+    ChartSeries dots{.form = form, .colour = colour};
     for (const Json& row : of) {
+      const std::string name = absl::StrCat(what, " ", ThreeDigits(Number(row, field)));
       const double flops = Number(row, "flops"), read = Number(row, "bytes_per_second");
-      const bool is_over_peak = flops > kAtLimit * roofs.peak;
-      *is_by_arithmetic |= is_over_peak;
-      const std::string what = name(row);
-      rows.push_back({{"what", what},
+      rows.push_back({{"what", name},
                       {"intensity", row["intensity"]},
                       {"flops", flops},
                       {"bytes_per_second", read}});
       dots.points.push_back({.x = Number(row, "intensity"),
                              .y = flops * 1e-9,
-                             .title = absl::StrCat(what, ": ", ThreeDigits(flops * 1e-9),
+                             .title = absl::StrCat(name, ": ", ThreeDigits(flops * 1e-9),
                                                    " Gflop/s, ", BytesPerSecond(read)),
-                             .label = what,
-                             .is_marked = is_over_peak || read > kAtLimit * roofs.memory});
+                             .label = name,
+                             .is_marked = marks.ExceedsMemory(row)});
     }
-    series.push_back(std::move(dots));
+    if (!of.empty()) series.push_back(std::move(dots));
   }
 };
 
+// The first and the last row: those between hardly differ in intensity.
+std::vector<Json> Ends(const std::vector<Json>& rows) {
+  if (rows.size() <= 2) return rows;
+  return {rows.front(), rows.back()};
+}
+
 Section RooflineSection(const Json& report) {
   const Roofs roofs = Roofs::Of(report);
-  RoofPoints points;
-  bool is_by_arithmetic = false;
   const std::vector<Json> decode = RowsOf(report["phases"], "decode");
   std::vector<Json> single;
   for (const Json& row : PassRows(report)) {
     if (SequencesOf(row) == 1) single.push_back(row);
   }
-  points.Add(
-      "writing", 1, decode, roofs,
-      [](const Json& row) {
-        return absl::StrCat("token ", CellOf(row, {"", "position"}));
-      },
-      &is_by_arithmetic);
-  points.Add(
-      "passes of N tokens", 0, single, roofs,
-      [](const Json& row) {
-        return absl::StrCat("pass of ", CellOf(row, {"", "rows"}));
-      },
-      &is_by_arithmetic);
-  points.Add(
-      "reading", 2, RowsOf(report["phases"], "prefill"), roofs,
-      [](const Json& row) {
-        return absl::StrCat("prompt of ", CellOf(row, {"", "prompt_tokens"}));
-      },
-      &is_by_arithmetic);
+  RoofPoints points{.marks = Marks(roofs)};
+  points.Add(Form::kDots, 1, Ends(decode), "token at", "position");
+  points.Add(Form::kDottedLine, 0, single, "pass of", "rows");
+  points.Add(Form::kDots, 2, Ends(RowsOf(report["phases"], "prefill")), "prompt of",
+             "prompt_tokens");
   if (points.rows.empty()) return Missing("The roofline");
   double least = INFINITY, most = 0.0;
   for (const Json& row : points.rows) {
@@ -361,7 +385,7 @@ Section RooflineSection(const Json& report) {
   Chart chart{.title = "Operations per second by operations per byte, under the machine's limits",
               .x = {.title = "operations per byte read", .is_log = true},
               .y = {.title = "Gflop/s", .is_log = true},
-              .mark = MarkText(is_by_arithmetic)};
+              .mark = points.marks.Text()};
   const auto add_slope = [&](const std::string& name, double rate) {
     const double end = roofs.peak / rate;
     chart.series.push_back({.form = Form::kLimit,
@@ -372,11 +396,11 @@ Section RooflineSection(const Json& report) {
                                        {.x = end, .y = roofs.peak * 1e-9}}});
   };
   add_slope("memory", roofs.memory);
-  if (roofs.cache.has_value()) add_slope("cache", *roofs.cache);
+  if (roofs.cache.has_value()) add_slope("last-level cache", *roofs.cache);
   chart.series.push_back(
       {.form = Form::kLimit,
 
-       .points = {{.x = ridge, .y = roofs.peak * 1e-9},
+       .points = {{.x = roofs.peak / roofs.cache.value_or(roofs.memory), .y = roofs.peak * 1e-9},
                   {.x = most,
                    .y = roofs.peak * 1e-9,
                    .label = absl::StrCat(roofs.input, " multiply-adds ",
@@ -399,7 +423,7 @@ Section RooflineSection(const Json& report) {
       "This is the roofline. A point's place from left to right is its arithmetic intensity, the "
       "operations that it does for each byte it reads; its height is how many it does in a second. "
       "The roof is what the machine can do: on the left the speed of reading limits, on the right "
-      "the peak of multiply-adds.",
+      "the peak of multiply-adds. The line is a pass of more and more tokens.",
       "More tokens in a pass do more with the same bytes, so they move a point to the right and, "
       "as long as reading limits it, up. A multiply-add counts as two operations."};
   section.charts = {std::move(chart)};
@@ -453,7 +477,8 @@ Chart GainByShare(const Json& part, double cost) {
     const double k = Number(run, "draft_tokens");
     if (k == 0) continue;
     const auto gain = [&](double share) { return (1 + k * share) / (1 + k * cost); };
-    chart.series.push_back({.form = Form::kLimit,
+    chart.series.push_back({.form = Form::kDashed,
+                            .colour = colour % kNumChartColours,
                             .label = absl::StrFormat("k = %.0f", k),
                             .points = {{.x = 0, .y = gain(0)}, {.x = 100, .y = gain(1)}}});
     ChartSeries dots{.form = Form::kDots, .colour = colour++ % kNumChartColours, .label = ""};
@@ -464,8 +489,7 @@ Chart GainByShare(const Json& part, double cost) {
           {.x = 100 * share,
            .y = Number(row, "gain"),
            .title = absl::StrFormat("%s, k = %.0f: %s kept, %.2f", Text(row, "task"), k,
-                                    Percent(share), Number(row, "gain")),
-           .label = absl::StrFormat("%.0f", k)});
+                                    Percent(share), Number(row, "gain"))});
     }
     chart.series.push_back(std::move(dots));
   }
@@ -474,7 +498,7 @@ Chart GainByShare(const Json& part, double cost) {
 
 Section SpeculationSection(const Json& report) {
   if (report["draft"].is_null()) {
-    return {.heading = "The speed-up of speculation was not measured: there is no draft",
+    return {.heading = "The speed-up of speculation was not measured without a draft",
             .paragraphs = {"A draft is a small model whose tokens the large one checks, several in "
                            "one pass. Give one with -md: tandem lab -m TARGET -md DRAFT."}};
   }

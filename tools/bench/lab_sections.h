@@ -1,4 +1,4 @@
-// What the page of `tandem lab` says and draws, from a report (lab_page.h).
+// The sections of the page of `tandem lab`: sentences, charts and figures of a report (lab_page.h).
 #ifndef TANDEM_TOOLS_BENCH_LAB_SECTIONS_H_
 #define TANDEM_TOOLS_BENCH_LAB_SECTIONS_H_
 
@@ -17,7 +17,7 @@ namespace tandem::lab {
 inline constexpr double kPayingGain = 1.03;
 
 struct Section {
-  std::string heading = {};  // a sentence with what was found
+  std::string heading = {};  // the finding, as a sentence
   std::vector<std::string> paragraphs = {};
   std::vector<Chart> charts = {};
   // The table of figures.
@@ -29,15 +29,18 @@ struct Section {
 // Returns the sections in the order of the page. They point into `report`.
 std::vector<Section> SectionsOf(const nlohmann::ordered_json& report);
 
-// The read limits of the machine in bytes per second, and its peak in operations per second for the
-// products of the target.
+// The limits of the machine, in bytes and in operations per second.
 struct Roofs {
   double memory = 0.0;
   std::optional<double> cache;  // if it is faster than memory
-  double peak = 0.0;
-  std::string input;  // of the products: "f32", "bf16", "int8"
+  double peak = 0.0;            // for the products of the target
+  std::string input;            // of these products: "f32", "bf16", "int8"
+  bool is_cached = false;       // whether the cache is large enough for the target's weights
 
-  double reading() const { return cache.value_or(memory); }
+  // The limit of reading the target's weights.
+  double reading() const { return is_cached ? cache.value_or(memory) : memory; }
+  // The least milliseconds that these limits allow for a row of the report.
+  double LeastMs(const nlohmann::ordered_json& row) const;
   static Roofs Of(const nlohmann::ordered_json& report);
 };
 

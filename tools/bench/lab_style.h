@@ -63,7 +63,8 @@ svg path.c1, svg line.c1 { stroke: var(--c1); }
 svg path.c2, svg line.c2 { stroke: var(--c2); }
 svg path.c3, svg line.c3 { stroke: var(--c3); }
 svg path.c4, svg line.c4 { stroke: var(--c4); }
-svg path.limit, svg line.limit { stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 5 4; }
+svg path.limit, svg line.limit { stroke: var(--limit); }
+svg .dashed { stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg circle.c0, svg text.c0 { fill: var(--c0); }
 svg circle.c1, svg text.c1 { fill: var(--c1); }
 svg circle.c2, svg text.c2 { fill: var(--c2); }
