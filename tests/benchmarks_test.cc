@@ -193,9 +193,8 @@ TEST(LabProgram, WritesAPageAndItsFigures) {
   const GoldenPair pair("itself");
   const std::string page = testing::TempDir() + "/lab.html";
   const std::string file = testing::TempDir() + "/lab.json";
-  const ProgramRun run =
-      RunProgram({"lab", "--quick", "-m", pair.target, "-md", pair.draft, "--context", "80",
-                  "--threads", "1", "-o", page, "--json-file", file});
+  const ProgramRun run = RunProgram({"lab", "--seconds", "2", "-m", pair.target, "-md", pair.draft,
+                                     "--threads", "1", "-o", page, "--json-file", file});
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("tokens in one pass"));
   EXPECT_THAT(run.out, HasSubstr("wrote " + page + " and " + file));
@@ -316,8 +315,8 @@ TEST(LabTerminal, CtrlCKeepsWhatWasMeasured) {
   const GoldenPair pair("itself");
   const std::string page = testing::TempDir() + "/interrupted.html";
   const std::string file = testing::TempDir() + "/interrupted.json";
-  Terminal terminal(TANDEM_PROGRAM, {"lab", "-m", pair.target, "-md", pair.draft, "--context", "80",
-                                     "--threads", "1", "-o", page, "--json-file", file});
+  Terminal terminal(TANDEM_PROGRAM, {"lab", "-m", pair.target, "-md", pair.draft, "--threads", "1",
+                                     "-o", page, "--json-file", file});
   ASSERT_TRUE(terminal.Await("2 of 3: answering five tasks")) << terminal.seen();
   terminal.Type(kCtrlC);
   EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);

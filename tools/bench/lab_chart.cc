@@ -160,7 +160,7 @@ class Drawing {
         right = std::max(right, WidthOf(series->label) + 16);
       }
     }
-    return {.left = 48,
+    return {.left = 56,
             .top = 12 + kLine * LinesAbove(),
             .right = width_ - right,
             .bottom = Height() - 42};
@@ -297,8 +297,12 @@ class Drawing {
         const std::array<Place, 4> near = {Place{x - width / 2, y - kGap - 2},
                                            Place{x - width / 2, y + kGap + 10},
                                            Place{x + kGap, y + 4}, Place{x - kGap - width, y + 4}};
-        const std::array<Place, 4> along = {Place{x + 10, y + 10}, Place{x - width - 2, y - 6},
-                                            Place{x + 4, y - 8}, Place{x - width - 2, y + 14}};
+        // Below the beginning of a limit, above its end.
+        const bool is_end = &point == &series.points.back();
+        const std::array<Place, 4> along = {
+            is_end ? Place{x - width - 2, y - 6} : Place{x + 10, y + 10},
+            is_end ? Place{x - width - 8, y + 16} : Place{x + 4, y + 24},
+            Place{x - width - 2, y + 24}, Place{x + 4, y - 8}};
         for (const Place& place : is_limit ? along : near) {
           const Box box{place.left, place.base - 11, place.left + width, place.base + 3};
           if (!box.IsIn({plot_.left + 2, plot_.top - 8, plot_.right + 12, plot_.bottom})) continue;

@@ -41,19 +41,33 @@ constexpr int kMaxBatch = 16;
 constexpr int64_t kMaxBatchBytes = int64_t{512} << 20;  // of keys and values
 constexpr int kContext = 256;                           // tokens before the measured passes
 
-// How much is measured. Lengths are shorter where the model would take longer than these times.
+constexpr int kSeconds = 300;
+constexpr int kQuickSeconds = 45;
+
+// How much is measured. Prompts and passes are smaller where the model would take longer than these
+// times.
 struct Extent {
-  absl::Duration phases = absl::Seconds(110);
+  absl::Duration phases, passes, speculation;
   int longest_prompt = 4096;
-  absl::Duration passes = absl::Seconds(60);
   int largest_pass = 256;
   int pass_repeat = 5;
-  absl::Duration speculation = absl::Seconds(110);
+
+  // Loading and the limits take the rest of the time.
+  static Extent Of(absl::Duration time) {
+    Extent extent{.phases = 0.36 * time, .passes = 0.18 * time, .speculation = 0.36 * time};
+    if (time < absl::Minutes(2)) {
+      extent.longest_prompt = 1024;
+      extent.largest_pass = 128;
+      extent.pass_repeat = 3;
+    }
+    return extent;
+  }
 };
 constexpr int kPhaseRepeat = 3;
 
 struct LabFlags {
   EngineFlags engine;
+  int seconds = kSeconds;
   bool quick = false;
   std::string out = "tandem-lab.html";
   std::string json_file;
@@ -71,14 +85,7 @@ struct LabFlags {
     engine_options.draft_memory_bytes = 0;
     engine_options.chunk_tokens = kContext;
     engine_options.warm_up = true;
-    if (quick) {
-      extent = {.phases = absl::Seconds(15),
-                .longest_prompt = 1024,
-                .passes = absl::Seconds(8),
-                .largest_pass = 128,
-                .pass_repeat = 3,
-                .speculation = absl::Seconds(18)};
-    }
+    extent = Extent::Of(absl::Seconds(quick ? kQuickSeconds : seconds));
     return absl::OkStatus();
   }
 };
@@ -201,14 +208,16 @@ class Lab {
     // Attention makes a token of a long prompt dearer.
     constexpr double kDearer = 1.3;
     double seconds = 0.0;
+    // However slow the model, the curve reaches from short prompts to one of this length.
+    constexpr int kShortPrompt = 128;
     for (const int length : PowersOfTwo(16, flags_.extent.longest_prompt)) {
       seconds += kPhaseRepeat *
                  (kDearer * length * prompt_seconds_ + (options.max_tokens + 1) * token_seconds_);
-      const bool is_too_long = length + options.max_tokens + 1 > Context() ||
-                               absl::Seconds(seconds) > flags_.extent.phases;
-      if (is_too_long && options.prompt_lengths.size() >= 2) break;
+      if (length + options.max_tokens + 1 > Context()) break;
+      if (absl::Seconds(seconds) > flags_.extent.phases && length > kShortPrompt) break;
       options.prompt_lengths.push_back(length);
     }
+    if (options.prompt_lengths.empty()) options.prompt_lengths = {std::max(1, Context() / 2)};
     PhaseCurves curves;
     const LoadWatch watch;
     const absl::Status status =
@@ -321,7 +330,9 @@ Command AddLabCommand(CLI::App* program) {
   OptionGroup group(app);
   group.Add("-o,--out", "FILE", &flags->out, "The page to write; replaces an earlier one");
   group.Add("--json-file", "F", &flags->json_file, "Also write the figures to this file as JSON");
-  group.AddFlag("--quick", &flags->quick, "Measure for less than a minute, less exactly");
+  group.Add("--seconds", "N", &flags->seconds, "Approximate duration", {.low = 1, .high = 86400});
+  group.AddFlag("--quick", &flags->quick,
+                absl::StrCat("The same as --seconds ", kQuickSeconds, ": fewer and shorter runs"));
   group.Add("-m,--target", "PATH", &flags->engine.options.target,
             "Target model: a Hugging Face folder, a GGUF file or the name of a fetched model "
             "[smollm2 if it was fetched, else the shipped storyteller-7m]");

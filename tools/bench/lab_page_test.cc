@@ -163,7 +163,7 @@ TEST(LabPage, SaysWhichFiguresWereDisturbed) {
   EXPECT_THAT(LabPage(Report()), Not(HasSubstr("Disturbed")));
   Json report = Report();
   report["passes"].update({{"disturbed", true}, {"share_of_others", 0.31}});
-  EXPECT_THAT(LabPage(report), HasSubstr("Disturbed: other programs took 31 %"));
+  EXPECT_THAT(LabPage(report), HasSubstr("Disturbed: other programs took 31\u00a0%"));
 }
 
 TEST(LabPage, LeavesSpeculationOutWithoutADraft) {

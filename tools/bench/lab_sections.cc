@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tools/report.h"
 
@@ -46,7 +47,7 @@ std::string Bytes(double bytes) {
                       : absl::StrCat(ThreeDigits(bytes * 1e-6), " MB");
 }
 std::string BytesPerSecond(double rate) { return absl::StrCat(ThreeDigits(rate * 1e-9), " GB/s"); }
-std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
+std::string Percent(double share) { return absl::StrFormat("%.0f\u00a0%%", 100 * share); }
 
 // The last part of a model's path.
 std::string NameOfModel(const Json& model) {
@@ -309,10 +310,7 @@ Section PassSection(const Json& report) {
       TimeChart("Time of a pass by its number of tokens", single, "rows", "tokens", roofs);
   chart.series[1].label = "tokens of\none sequence";
   if (several.size() > 1) {
-    ChartSeries batch{.form = Form::kDottedLine,
-                      .colour = 1,
-                      .label = "one token of each\nof N sequences",
-                      .points = {}};
+    ChartSeries batch{.form = Form::kDottedLine, .colour = 1};
     for (const Json& row : several) {
       batch.points.push_back({.x = TokensOf(row),
                               .y = Number(row, "ms"),
@@ -320,6 +318,7 @@ Section PassSection(const Json& report) {
                                                     ThreeDigits(Number(row, "ms")), " ms"),
                               .is_marked = Marks(roofs).Exceeds(row)});
     }
+    batch.points.back().label = absl::StrCat("a batch of ", ThreeDigits(TokensOf(several.back())));
     chart.series.push_back(std::move(batch));
   }
   chart.x = {.title = "tokens in the pass", .is_log = true, .base = 2};
@@ -336,6 +335,10 @@ struct RoofPoints {
 
   void Add(Form form, int colour, const std::vector<Json>& of, const char* what,
            const char* field) {
+    // In a long line every third point, and the last.
+    const auto is_labelled = [&of](const Json& row) {
+      return (&row - of.data()) % 3 == 0 || &row == &of.back();
+    };
     ChartSeries dots{.form = form, .colour = colour};
     for (const Json& row : of) {
       const std::string name = absl::StrCat(what, " ", ThreeDigits(Number(row, field)));
@@ -348,7 +351,7 @@ struct RoofPoints {
                              .y = flops * 1e-9,
                              .title = absl::StrCat(name, ": ", ThreeDigits(flops * 1e-9),
                                                    " Gflop/s, ", BytesPerSecond(read)),
-                             .label = name,
+                             .label = is_labelled(row) ? name : "",
                              .is_marked = marks.ExceedsMemory(row)});
     }
     if (!of.empty()) series.push_back(std::move(dots));
@@ -386,17 +389,16 @@ Section RooflineSection(const Json& report) {
               .x = {.title = "operations per byte read", .is_log = true},
               .y = {.title = "Gflop/s", .is_log = true},
               .mark = points.marks.Text()};
-  const auto add_slope = [&](const std::string& name, double rate) {
-    const double end = roofs.peak / rate;
-    chart.series.push_back({.form = Form::kLimit,
-
-                            .points = {{.x = least,
-                                        .y = least * rate * 1e-9,
-                                        .label = absl::StrCat(name, " ", BytesPerSecond(rate))},
-                                       {.x = end, .y = roofs.peak * 1e-9}}});
+  const auto add_slope = [&](const std::string& name, double rate, bool at_end) {
+    const std::string label = absl::StrCat(name, " ", BytesPerSecond(rate));
+    chart.series.push_back(
+        {.form = Form::kLimit,
+         .points = {
+             {.x = least, .y = least * rate * 1e-9, .label = at_end ? "" : label},
+             {.x = roofs.peak / rate, .y = roofs.peak * 1e-9, .label = at_end ? label : ""}}});
   };
-  add_slope("memory", roofs.memory);
-  if (roofs.cache.has_value()) add_slope("last-level cache", *roofs.cache);
+  add_slope("memory", roofs.memory, /*at_end=*/false);
+  if (roofs.cache.has_value()) add_slope("last-level cache", *roofs.cache, /*at_end=*/true);
   chart.series.push_back(
       {.form = Form::kLimit,
 
@@ -521,7 +523,8 @@ Section SpeculationSection(const Json& report) {
                    NameOfModel(report["target"]),
                    " checks them all. Guesses that it would have written itself are kept, so the "
                    "text stays the same."),
-      Text(part, "verdict"),
+      // The option stays in one line.
+      absl::StrReplaceAll(Text(part, "verdict"), {{"-k ", "\u2011k\u00a0"}}),
       absl::StrFormat("A guess costs %.2f of a plain pass: %.2f for the draft's step and %.2f for "
                       "the row that checks it. In the second picture the lines are what these "
                       "costs predict, (1 + k share) / (1 + %.2f k), and all meet at 1: a draft "

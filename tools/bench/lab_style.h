@@ -42,9 +42,13 @@ svg { display: block; max-width: 100%; height: auto; margin: 8px 0; }
 }
 @media (min-width: 1240px) {
   main { max-width: 1200px; }
-  section:not(.about) { display: grid; grid-template-columns: 384px 720px; gap: 24px; padding: 22px; }
+  section:not(.about) {
+    display: grid; grid-template-columns: 384px 720px; gap: 24px; padding: 22px;
+  }
 }
-.tiles { display: flex; flex-wrap: wrap; gap: 10px; list-style: none; margin: 16px 0 0; padding: 0; }
+.tiles {
+  display: flex; flex-wrap: wrap; gap: 10px; list-style: none; margin: 16px 0 0; padding: 0;
+}
 .tiles li {
   flex: 1 1 150px; background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 10px 14px; color: var(--soft); font-size: 14px;
@@ -54,7 +58,10 @@ svg { display: block; max-width: 100%; height: auto; margin: 8px 0; }
   background: var(--wrong-paper); color: var(--wrong); border-left: 3px solid var(--wrong);
   padding: 6px 10px;
 }
-svg text { font: 13px system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif; fill: var(--ink); }
+svg text {
+  font: 13px system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif; fill: var(--ink);
+  paint-order: stroke; stroke: var(--card); stroke-width: 3px; stroke-linejoin: round;
+}
 svg .axis { fill: var(--soft); }
 svg .grid { stroke: var(--line); }
 svg .line { fill: none; stroke-width: 2; }
