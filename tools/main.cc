@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/output_folder.h"
 #include "kernels/backend.h"
+#include "kernels/built_backends.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
@@ -51,9 +52,8 @@ int Finish(const absl::Status& status) {
 }
 
 std::string VersionText() {
-  return absl::StrCat("tandem ", kVersion, " (", kCommit,
-                      "), instruction sets: ", CpuIsas().front(),
-                      ", CUDA in build: ", BuiltWithCuda() ? "yes" : "no");
+  return absl::StrCat("tandem ", kVersion, " (", kCommit, ")\ninstruction set: ", CpuIsas().front(),
+                      "\nbuilt: ", BuiltBackends());
 }
 
 // If an option is given twice, the last value counts, so that a script can override its defaults;
@@ -71,7 +71,8 @@ int Run(int argc, char** argv) {
       "tandem");
   program.formatter(MakeHelpFormatter(HelpWidth()));  // the commands inherit it
   program.require_subcommand(0, 1);
-  program.set_version_flag("--version", VersionText(), "Print version, commit and instruction set");
+  program.set_version_flag("--version", VersionText(),
+                           "Print version, commit, instruction set and what is built");
   std::string log_level = "info";
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
