@@ -1,5 +1,5 @@
-// What a build has kernels for. One for a single machine (TANDEM_NATIVE) leaves the kernels of
-// other machines out.
+// The machines that a build has kernels for. A build for one machine (TANDEM_NATIVE) leaves the
+// kernels of others out.
 #ifndef TANDEM_KERNELS_BUILT_BACKENDS_H_
 #define TANDEM_KERNELS_BUILT_BACKENDS_H_
 

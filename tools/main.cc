@@ -72,7 +72,7 @@ int Run(int argc, char** argv) {
   program.formatter(MakeHelpFormatter(HelpWidth()));  // the commands inherit it
   program.require_subcommand(0, 1);
   program.set_version_flag("--version", VersionText(),
-                           "Print version, commit, instruction set and what is built");
+                           "Print version, commit, instruction set and the kernels in this build");
   std::string log_level = "info";
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))

@@ -43,7 +43,7 @@ class ScriptedEngine : public StubEngine {
     return completion;
   }
 
-  // Of the compared runs; they repeat.
+  // Outcomes of the compared runs, in turn.
   std::vector<Outcome> plain = {{200, 0}, {100, 0}, {400, 0}};
   std::vector<Outcome> speculative = {{100, 2}, {25, 3}, {200, 1}};
   std::vector<bool> speculates;  // per submission
