@@ -41,6 +41,7 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckRandomStreamsHaveOneReader,
                       CheckBugCatalogue,
                       CheckTestsNeverGiveUp,
+                      CheckHostedLanes,
                       CheckOnlyStampsTellTheTimeOfDay,
                       CheckWakingStoresAreSequential,
                       CheckNoNotes,
@@ -58,6 +59,7 @@ TEST(Tidy, ThisTreeFollowsAllRules) {
   const SourceTree tree = ReadSourceTree(TANDEM_SOURCE_DIR);
   ASSERT_TRUE(tree.files.contains("base/philox.h"));
   ASSERT_TRUE(tree.files.contains("dev"));
+  ASSERT_TRUE(tree.files.contains(std::string(kHostedWorkflow)));
   for (const std::string& violation : CheckAll(tree)) ADD_FAILURE() << violation;
 }
 
@@ -488,6 +490,19 @@ TEST(Patience, TestsDoNotUseTimeouts) {
   for (const std::string impatient :
        {"connection.settimeout(20)\n", "process.wait(timeout=20)\n"}) {
     EXPECT_THAT(CheckTestsNeverGiveUp({{"python/tests/a_test.py", impatient}}), SizeIs(1));
+  }
+}
+
+TEST(Tests, RunInTheSameLanesEverywhere) {
+  const std::string run = "lane() {\n  ./dev $*\n}\nlane format --check\n# x\nlane test\n";
+  const auto check = [&](const std::string& lanes) {
+    return CheckHostedLanes(
+        {{".ci/run", run}, {std::string(kHostedWorkflow), "x:\n  lane:\n" + lanes + "steps:\n"}});
+  };
+  EXPECT_THAT(check("    - format --check\n    - test\n"), IsEmpty());
+  for (const std::string lanes : {"", "    - format --check\n", "    - format\n    - test\n",
+                                  "    - format --check\n    - test\n    - asan\n"}) {
+    EXPECT_THAT(check(lanes), ElementsAre(HasSubstr("ci.yml:1: its lanes differ"))) << lanes;
   }
 }
 

@@ -22,12 +22,13 @@ bool IsText(std::string_view path) {
     if (path.ends_with(ending)) return true;
   }
   return path.ends_with("CMakeLists.txt") || path.starts_with("cmake/") || path == "dev" ||
-         path == ".ci/run" || path == ".gitignore" || path == "CMakePresets.json";
+         path == ".ci/run" || path == kHostedWorkflow || path == ".gitignore" ||
+         path == "CMakePresets.json";
 }
 
 bool IsSkippedFolder(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
-  if (name.starts_with(".")) return path != ".ci";
+  if (name.starts_with(".")) return path != ".ci" && path != ".github";
   return path == "build" || name == "__pycache__";
 }
 

@@ -17,13 +17,15 @@ using Files = std::map<std::string, std::string>;
 // Violations of rules, each as "path:line: the text found, the text allowed".
 using Violations = std::vector<std::string>;
 
+inline constexpr std::string_view kHostedWorkflow = ".github/workflows/ci.yml";
+
 struct SourceTree {
   Files files;                  // sources, build files, scripts and documents
   std::set<std::string> paths;  // every file and folder, including those of `files`
 };
 
-// Reads the tree under `root`, except build/ and hidden folders other than .ci. Does not read the
-// contents of tests/data/, which are not sources.
+// Reads the tree under `root`, except build/ and hidden folders other than .ci and .github. Does
+// not read the contents of tests/data/, which are not sources.
 SourceTree ReadSourceTree(const std::filesystem::path& root);
 
 bool IsHeader(std::string_view path);  // .h .cuh
