@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/tidy/document_rules.h"
 #include "tests/tidy/folder_rules.h"
 #include "tests/tidy/source_text.h"
 #include "tests/tidy/test_rules.h"
@@ -268,23 +269,6 @@ TEST(Layout, CountsCharactersAndForgivesUrlsAndDocuments) {
                            {"c.cc", "// " + url + std::string(101, 'x') + "\n"},
                            {"d.md", std::string(101, 'x') + "\n"}}),
               IsEmpty());
-}
-
-TEST(Layout, WrapsDocumentsExceptTablesCodeAndUrls) {
-  const std::string url =
-      "https:"
-      "//";
-  const std::string wide(121, 'x');
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", std::string(120, 'x') + "\n"},
-                                  {"b.md", "| " + wide + " |\n"},
-                                  {"c.md", "```\n" + wide + "\n```\n"},
-                                  {"d.md", url + wide + "\n"},
-                                  {"f.md", "see `" + std::string(130, 'x') + "`\n"},
-                                  {"e.txt", wide + "\n"}}),
-              IsEmpty());
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", "```\n```\n" + wide + "\n"}}),
-              ElementsAre(HasSubstr("a.md:3: is longer")));
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", "`a` and `b`" + wide + "\n"}}), SizeIs(1));
 }
 
 TEST(Glossary, ForbidsTheWordsThatItReplaces) {
