@@ -1,11 +1,12 @@
 // Every command line of README.md and docs/ parses: its command and options are known, and the
-// values are of the right kind. Nothing is run, and no file that a line names is needed.
+// values are of the right kind. A whole line, without words that stand for others, also passes its
+// command's own check. Nothing is run, and no file that a line names is needed.
 //
 // A command line is `tandem ...`, `build/release/tandem ...`, `./dev run ...` or `./dev bench ...`,
 // in code between backquotes or in a block of code that names no language or a shell: at the start
 // of a command, after assignments. In it
 // - a backslash at the end continues a line;
-// - a word in capitals, such as N, DIR or F.txt, stands for any value of its option;
+// - a word in capitals, such as N, DIR or F.txt, stands for any value;
 // - `...` as an option's value stands for any value, and elsewhere for more words;
 // - square brackets mark words that may be left out, and [options] for more words.
 // Required options may be left out where words are, and between backquotes, where a line is only
@@ -247,10 +248,11 @@ std::string AcceptAny(const CLI::Option* option) {
   return "1";
 }
 
-// Parses the arguments as the program would.
-absl::Status CheckArguments(Words words, bool is_mention) {
+// Parses the arguments as the program would; INVALID_ARGUMENT if it could not. `may_lack`: required
+// options may be left out. Otherwise the command checks its options, too; FAILED_PRECONDITION if it
+// refuses them, unless a file is missing.
+absl::Status CheckArguments(const Words& words, bool may_lack) {
   Program program(80, "version");
-  OpenBrackets(&words);
   if (!words.empty() && StandsForAny(words[0])) {
     return CheckOptionsOfAnyCommand(program.app(), words);
   }
@@ -261,31 +263,46 @@ absl::Status CheckArguments(Words words, bool is_mention) {
   const CLI::App* command = program.app();
   const CLI::Option* open = nullptr;  // its value is next
   std::vector<std::string> given;
-  bool is_whole = !is_mention;
+  bool is_whole = !may_lack;
+  bool has_all_values = true;
+  size_t num_commands = 0;
   for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = (*own)[i];
+    std::string word = (*own)[i];
     if (open != nullptr) {
-      given.push_back(StandsForAny(words[i]) ? AcceptAny(open) : word);
+      if (StandsForAny(words[i])) {
+        word = AcceptAny(open);
+        has_all_values = false;
+      }
       open = nullptr;
     } else if (word == "..." && !words[i].is_quoted) {
       is_whole = false;
-    } else {
-      if (const CLI::App* const named = FindCommand(command, word)) command = named;
-      given.push_back(word);
+      continue;
+    } else if (absl::StartsWith(word, "-")) {
       const size_t equals = std::min(word.find('='), word.size());
-      const CLI::Option* const option =
-          absl::StartsWith(word, "-") ? FindOption(command, word.substr(0, equals)) : nullptr;
+      const CLI::Option* const option = FindOption(command, word.substr(0, equals));
       const bool has_value = option != nullptr && option->get_items_expected_min() > 0;
-      if (!has_value) continue;
-      if (equals == word.size()) {
+      if (has_value && equals == word.size()) {
         open = option;
-      } else if (StandsForAny({.text = word.substr(equals + 1)})) {
-        given.back() = absl::StrCat(word.substr(0, equals + 1), AcceptAny(option));
+      } else if (has_value && StandsForAny({.text = word.substr(equals + 1)})) {
+        word = absl::StrCat(word.substr(0, equals + 1), AcceptAny(option));
+        has_all_values = false;
       }
+    } else if (const CLI::App* const named = FindCommand(command, word)) {
+      command = named;
+      ++num_commands;
+    } else {
+      has_all_values &= !StandsForAny(words[i]);
     }
+    given.push_back(word);
   }
   if (!is_whole) RequireNothing(program.app());
-  return program.Parse(given).status();
+  const auto parsed = program.Parse(given);
+  if (!parsed.ok() || parsed->has_value()) return parsed.status();
+  const bool only_names = num_commands == words.size();
+  if (!is_whole || !has_all_values || only_names) return absl::OkStatus();
+  const absl::Status checked = program.command().check();
+  return absl::IsInvalidArgument(checked) ? absl::FailedPreconditionError(checked.message())
+                                          : absl::OkStatus();
 }
 
 // Returns an error "path:line: command: reason" for each command line that does not parse.
@@ -301,8 +318,12 @@ std::vector<std::string> WrongCommands(const std::string& path, absl::string_vie
       if (absl::EndsWith(part, "\\")) continue;
       for (Words& words : Shell(script).Commands()) {
         if (!ConsumeProgram(&words)) continue;
+        OpenBrackets(&words);
         if (num_commands != nullptr) ++*num_commands;
-        const absl::Status status = CheckArguments(std::move(words), !code.is_block);
+        absl::Status status = CheckArguments(words, /*may_lack=*/false);
+        if (absl::IsInvalidArgument(status) && !code.is_block) {
+          status = CheckArguments(words, /*may_lack=*/true);
+        }
         if (status.ok()) continue;
         const auto continued = absl::c_count(script, '\n');
         errors.push_back(absl::StrCat(path, ":", line - continued, ": ",
@@ -372,8 +393,12 @@ TEST(CommandsInDocuments, AreSeenToBeWrong) {
               ElementsAre(HasSubstr("--frobnicate: no such option")));
   EXPECT_THAT(WrongIn("```sh\na\ntandem serve --port 80 \\\n  --hots a\n```\n"),
               ElementsAre(HasSubstr("a.md:3: tandem serve --port 80 \\\n  --hots a: --hots: no")));
-  EXPECT_THAT(WrongIn("```\n./dev bench speculation -k 1,many\n```\n"),
-              ElementsAre(HasSubstr("many")));
+  for (const std::string quotes : {"`", "\n```\n"}) {
+    EXPECT_THAT(WrongIn(quotes + "./dev bench speculation -k 1,many" + quotes),
+                ElementsAre(HasSubstr("many")));
+    EXPECT_THAT(WrongIn(quotes + "tandem help genrate" + quotes),
+                ElementsAre(HasSubstr("genrate")));
+  }
   EXPECT_THAT(WrongIn("```\na; X=1 build/release/tandem quantize\n```\n"),
               ElementsAre(HasSubstr("is required")));
   EXPECT_THAT(WrongIn("- a\n  ```\n  tandem generate a\n  ```\n"),
