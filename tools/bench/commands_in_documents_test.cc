@@ -3,8 +3,8 @@
 // command's own check. Nothing is run, and no file that a line names is needed.
 //
 // A command line is `tandem ...`, `build/release/tandem ...`, `./dev run ...` or `./dev bench ...`,
-// in code between backquotes or in a block of code that names no language or a shell: at the start
-// of a command, after assignments. In it
+// in code between backquotes or in a block of code, indented or fenced, that names no language or a
+// shell: at the start of a command, after assignments. In it
 // - a backslash at the end continues a line;
 // - a word in capitals, such as N, DIR or F.txt, stands for any value;
 // - `...` as an option's value stands for any value, and elsewhere for more words;
@@ -118,10 +118,10 @@ class Shell {
   std::vector<Words> commands_;
 };
 
-// Adds the texts between backquotes in `text`, which begins in line `line`. They end with their
-// paragraph.
-void AddMentions(absl::string_view text, int line, std::vector<Code>* codes) {
-  for (const absl::string_view paragraph : absl::StrSplit(text, "\n\n")) {
+// Adds the texts between backquotes in `prose`. They end with their paragraph.
+void AddMentions(absl::string_view prose, std::vector<Code>* codes) {
+  int line = 1;
+  for (const absl::string_view paragraph : absl::StrSplit(prose, "\n\n")) {
     for (size_t at = paragraph.find('`'); at != paragraph.npos; at = paragraph.find('`', at)) {
       const size_t begin = std::min(paragraph.find_first_not_of('`', at), paragraph.size());
       const absl::string_view quotes = paragraph.substr(at, begin - at);
@@ -139,28 +139,39 @@ void AddMentions(absl::string_view text, int line, std::vector<Code>* codes) {
 }
 
 std::vector<Code> CodesOf(absl::string_view document) {
+  const std::set<absl::string_view> shells = {"", "sh", "bash", "console", "shell"};
   std::vector<Code> codes;
-  std::string prose;  // since the last block
-  int prose_line = 1;
-  std::optional<Code> block;
+  std::string prose;           // lines outside blocks, with empty lines in place of the others
+  std::optional<Code> fenced;  // the open block
+  std::optional<Code> indented;
+  bool is_after_blank = true;
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(document, '\n')) {
     ++number;
     absl::string_view fence = absl::StripLeadingAsciiWhitespace(line);
-    if (!absl::ConsumePrefix(&fence, "```")) {
-      absl::StrAppend(block.has_value() ? &block->text : &prose, line, "\n");
-    } else if (block.has_value()) {
-      if (block->is_block) codes.push_back(*std::move(block));
-      block.reset();
-      prose_line = number + 1;
-    } else {
-      AddMentions(prose, prose_line, &codes);
-      prose.clear();
-      const std::set<absl::string_view> shells = {"", "sh", "bash", "console", "shell"};
-      block = Code{.line = number + 1, .text = "", .is_block = shells.contains(fence)};
+    const bool is_fence = absl::ConsumePrefix(&fence, "```");
+    const bool is_indented = !is_fence && !fenced.has_value() && absl::StartsWith(line, "    ") &&
+                             (indented.has_value() || is_after_blank);
+    if (is_indented) {
+      if (!indented.has_value()) indented = Code{.line = number, .text = "", .is_block = true};
+      absl::StrAppend(&indented->text, line, "\n");
+    } else if (indented.has_value()) {
+      codes.push_back(*std::move(indented));
+      indented.reset();
     }
+    const bool is_prose = !is_fence && !is_indented && !fenced.has_value();
+    absl::StrAppend(&prose, is_prose ? line : "", "\n");
+    if (is_fence && fenced.has_value()) {
+      if (fenced->is_block) codes.push_back(*std::move(fenced));
+      fenced.reset();
+    } else if (is_fence) {
+      fenced = Code{.line = number + 1, .text = "", .is_block = shells.contains(fence)};
+    } else if (fenced.has_value()) {
+      absl::StrAppend(&fenced->text, line, "\n");
+    }
+    is_after_blank = line.empty();
   }
-  AddMentions(prose, prose_line, &codes);
+  AddMentions(prose, &codes);
   return codes;
 }
 
@@ -401,6 +412,8 @@ TEST(CommandsInDocuments, AreSeenToBeWrong) {
   }
   EXPECT_THAT(WrongIn("```\na; X=1 build/release/tandem quantize\n```\n"),
               ElementsAre(HasSubstr("is required")));
+  EXPECT_THAT(WrongIn("a\n\n    a\n    tandem generate a\nb\n"),
+              ElementsAre(HasSubstr("a.md:4: tandem generate a: a: `tandem generate` does not")));
   EXPECT_THAT(WrongIn("- a\n  ```\n  tandem generate a\n  ```\n"),
               ElementsAre(HasSubstr("a.md:3: tandem generate a: a: `tandem generate` does not")));
 }
