@@ -156,13 +156,13 @@ std::vector<Code> CodesOf(absl::string_view document) {
       if (!indented.has_value()) indented = Code{.line = number, .text = "", .is_block = true};
       absl::StrAppend(&indented->text, line, "\n");
     } else if (indented.has_value()) {
-      codes.push_back(*std::move(indented));
+      codes.push_back(*indented);
       indented.reset();
     }
     const bool is_prose = !is_fence && !is_indented && !fenced.has_value();
     absl::StrAppend(&prose, is_prose ? line : "", "\n");
     if (is_fence && fenced.has_value()) {
-      if (fenced->is_block) codes.push_back(*std::move(fenced));
+      if (fenced->is_block) codes.push_back(*fenced);
       fenced.reset();
     } else if (is_fence) {
       fenced = Code{.line = number + 1, .text = "", .is_block = shells.contains(fence)};
@@ -405,9 +405,9 @@ TEST(CommandsInDocuments, AreSeenToBeWrong) {
   EXPECT_THAT(WrongIn("```sh\na\ntandem serve --port 80 \\\n  --hots a\n```\n"),
               ElementsAre(HasSubstr("a.md:3: tandem serve --port 80 \\\n  --hots a: --hots: no")));
   for (const std::string quotes : {"`", "\n```\n"}) {
-    EXPECT_THAT(WrongIn(quotes + "./dev bench speculation -k 1,many" + quotes),
+    EXPECT_THAT(WrongIn(absl::StrCat(quotes, "./dev bench speculation -k 1,many", quotes)),
                 ElementsAre(HasSubstr("many")));
-    EXPECT_THAT(WrongIn(quotes + "tandem help genrate" + quotes),
+    EXPECT_THAT(WrongIn(absl::StrCat(quotes, "tandem help genrate", quotes)),
                 ElementsAre(HasSubstr("genrate")));
   }
   EXPECT_THAT(WrongIn("```\na; X=1 build/release/tandem quantize\n```\n"),
