@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/output_folder.h"
 #include "kernels/backend.h"
+#include "kernels/built_backends.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command_line.h"
@@ -49,9 +50,8 @@ int Finish(const absl::Status& status) {
 }
 
 std::string VersionText() {
-  return absl::StrCat("tandem ", kVersion, " (", kCommit,
-                      "), instruction sets: ", CpuIsas().front(),
-                      ", CUDA in build: ", BuiltWithCuda() ? "yes" : "no");
+  return absl::StrCat("tandem ", kVersion, " (", kCommit, ")\ninstruction set: ", CpuIsas().front(),
+                      "\nbuilt: ", BuiltBackends());
 }
 
 int Run(int argc, char** argv) {
