@@ -26,7 +26,7 @@ Program::Program(int help_width, const std::string& version)
   app_.formatter(MakeHelpFormatter(help_width));  // the commands inherit it
   app_.require_subcommand(0, 1);
   app_.set_version_flag("--version", version,
-                        "Print version, commit, instruction set and what is built");
+                        "Print version, commit, instruction set and the kernels built");
   app_.add_option("--log-level", log_level_, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
