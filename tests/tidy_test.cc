@@ -48,6 +48,8 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckNoNotes,
                       CheckGlossary,
                       CheckDocumentWidth,
+                      CheckNumbersHaveZeros,
+                      CheckPageLength,
                       CheckNoMachinePathsOrRegistries,
                       CheckPythonIsIsolated}) {
     const Violations found = check(tree.files);

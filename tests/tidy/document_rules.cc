@@ -4,13 +4,32 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 
 namespace tandem::tidy {
 namespace {
 
 constexpr size_t kMaxColumns = 120;
+
+struct Page {
+  std::string_view path;
+  size_t max_words = 0;
+};
+
+constexpr size_t kMaxWords = 1200;
+
+// Pages that are looked up rather than read.
+constexpr std::array<Page, 8> kLongPages = {{{"docs/bug_catalogue.md", 5000},
+                                             {"docs/decisions.md", 2800},
+                                             {"docs/command_line.md", 1700},
+                                             {"docs/models.md", 1600},
+                                             {"docs/constraints.md", 1300},
+                                             {"docs/benchmarks/cuda.md", 2200},
+                                             {"docs/benchmarks/other_engines.md", 1400},
+                                             {"docs/benchmarks/serving.md", 1300}}};
 
 // Returns the targets of [text](target).
 std::vector<std::string> LinkTargets(std::string_view line) {
@@ -71,6 +90,41 @@ Violations CheckDocumentWidth(const Files& files) {
         violations.push_back(At(path, number, "is longer than 120 columns"));
       }
     });
+  }
+  return violations;
+}
+
+Violations CheckNumbersHaveZeros(const Files& files) {
+  const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!path.ends_with(".md")) continue;
+    ForEachLine(ProseOnly(text), [&, &path = path](size_t number, std::string_view line) {
+      for (size_t at = line.find('.'); at != line.npos; at = line.find('.', at + 1)) {
+        const char before = at == 0 ? ' ' : line[at - 1];
+        const bool continues = std::isalnum(static_cast<unsigned char>(before)) != 0 ||
+                               std::string_view("._/").find(before) != std::string_view::npos;
+        if (continues || at + 1 == line.size() || !is_digit(line[at + 1])) continue;
+        violations.push_back(At(path, number, "a number without a digit before its point"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckPageLength(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!path.starts_with("docs/") || !path.ends_with(".md")) continue;
+    const auto* const own =
+        std::find_if(kLongPages.begin(), kLongPages.end(),
+                     [&path = path](const Page& page) { return page.path == path; });
+    const size_t limit = own == kLongPages.end() ? kMaxWords : own->max_words;
+    std::istringstream in(text);
+    const auto words = std::distance(std::istream_iterator<std::string>(in), {});
+    if (static_cast<size_t>(words) <= limit) continue;
+    violations.push_back(
+        At(path, 1, "has " + std::to_string(words) + " words, allowed: " + std::to_string(limit)));
   }
   return violations;
 }

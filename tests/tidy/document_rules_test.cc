@@ -37,5 +37,33 @@ TEST(Documents, AreWrappedExceptTablesCodeAndUrls) {
   EXPECT_THAT(CheckDocumentWidth({{"a.md", "`a` and `b`" + wide + "\n"}}), SizeIs(1));
 }
 
+TEST(Documents, GiveNumbersAZero) {
+  EXPECT_THAT(CheckNumbersHaveZeros({{"a.md",
+                                      "0.5, 1.53 of v1.2.3, `.5`, a...5, a.5 [x](a/.5.md)\n"
+                                      "```\n.53\n```\n"},
+                                     {"a.cc", "// .5\n"}}),
+              IsEmpty());
+  for (const std::string number : {".53", "a (.5 b", "| -.5 |", "1 to .9", "\u2248.5"}) {
+    EXPECT_THAT(CheckNumbersHaveZeros({{"docs/a.md", "a\n" + number + "\n"}}),
+                ElementsAre(HasSubstr("docs/a.md:2: a number without a digit")))
+        << number;
+  }
+}
+
+TEST(Documents, AreShort) {
+  const auto words = [](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += i % 10 == 9 ? "a\n" : "a ";
+    return text;
+  };
+  EXPECT_THAT(CheckPageLength({{"docs/a.md", words(1200)},
+                               {"docs/bug_catalogue.md", words(1300)},
+                               {"README.md", words(1300)}}),
+              IsEmpty());
+  EXPECT_THAT(CheckPageLength({{"docs/b/a.md", words(1201)}}),
+              ElementsAre(HasSubstr("docs/b/a.md:1: has 1201 words, allowed: 1200")));
+  EXPECT_THAT(CheckPageLength({{"docs/bug_catalogue.md", words(20000)}}), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace tandem::tidy
