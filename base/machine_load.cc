@@ -78,4 +78,10 @@ bool IsDisturbed(const ProcessorTimes& before, const ProcessorTimes& after) {
          TicksOfOthers(before, after) > kUncertainTicks;
 }
 
+OtherLoad LoadWatch::Read() const {
+  const std::optional<ProcessorTimes> after = ReadProcessorTimes();
+  if (!before_.has_value() || !after.has_value()) return {};
+  return {.share = ShareOfOthers(*before_, *after), .is_disturbing = IsDisturbed(*before_, *after)};
+}
+
 }  // namespace tandem

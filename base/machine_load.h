@@ -32,6 +32,21 @@ double ShareOfOthers(const ProcessorTimes& before, const ProcessorTimes& after);
 // tenth, and more than the 5 ticks by which short intervals are uncertain.
 bool IsDisturbed(const ProcessorTimes& before, const ProcessorTimes& after);
 
+// What other programs did to the processors during an interval.
+struct OtherLoad {
+  std::optional<double> share;  // of the processors' time, if known
+  bool is_disturbing = false;   // whether timings of the interval cannot be trusted
+};
+
+// Measures the load by other programs from its construction on. Thread-safe.
+class LoadWatch {
+ public:
+  OtherLoad Read() const;
+
+ private:
+  const std::optional<ProcessorTimes> before_ = ReadProcessorTimes();
+};
+
 }  // namespace tandem
 
 #endif  // TANDEM_BASE_MACHINE_LOAD_H_

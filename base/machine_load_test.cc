@@ -61,5 +61,13 @@ TEST(IsDisturbed, NeedsAShareAndSomeTicks) {
   EXPECT_FALSE(IsDisturbed(before, before));
 }
 
+TEST(LoadWatch, ReadsTheShareSinceItsConstruction) {
+  const OtherLoad load = LoadWatch().Read();
+  ASSERT_TRUE(load.share.has_value());
+  EXPECT_GE(*load.share, 0.0);
+  EXPECT_LE(*load.share, 1.0);
+  EXPECT_FALSE(load.is_disturbing);  // too few ticks have passed
+}
+
 }  // namespace
 }  // namespace tandem

@@ -174,6 +174,48 @@ TEST(BenchProgram, KernelsRefuseBlockFormatsThatDoNotFitTheRows) {
   EXPECT_THAT(run.err, HasSubstr("--dtypes: found q8_0, allowed: floats, because "));
 }
 
+TEST(BenchProgram, EveryReportSaysWhetherTheMachineWasBusy) {
+  const std::string model = GoldenModelPath("llama-gqa");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"kernels", "--shape", "tiny", "--ops", "rms_norm", "--rows", "1",
+                                 "--repeat", "1"},
+        {"phases", "--target", model, "--prompt-lengths", "4", "--max-tokens", "2", "--repeat",
+         "1"},
+        {"speculation", "--target", model, "--drafter", "ngram", "-k", "1", "--num-prompts", "1",
+         "--max-tokens", "4", "--repeat", "1"}}) {
+    const Json json = Bench(words);
+    EXPECT_TRUE(json["disturbed"].is_boolean()) << words[0];
+    EXPECT_GE(json["share_of_others"], 0.0) << words[0];
+  }
+}
+
+TEST(LabProgram, WritesAPageAndItsFigures) {
+  const GoldenPair pair("itself");
+  const std::string page = testing::TempDir() + "/lab.html";
+  const std::string file = testing::TempDir() + "/lab.json";
+  const ProgramRun run = RunProgram({"lab", "--seconds", "2", "-m", pair.target, "-md", pair.draft,
+                                     "--threads", "1", "-o", page, "--json-file", file});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("tokens in one pass"));
+  EXPECT_THAT(run.out, HasSubstr("wrote " + page + " and " + file));
+  const Json json = Json::parse(std::ifstream(file), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["interrupted"], false);
+  EXPECT_THAT(json["command"], HasSubstr("tandem lab "));
+  EXPECT_THAT(json["program"], HasSubstr("tandem "));
+  EXPECT_GT(json["limits"]["read_bytes_per_second"]["dram"], 0.0);
+  EXPECT_EQ(json["phases"]["prefill"][0]["prompt_tokens"], 16);
+  EXPECT_EQ(json["speculation"]["tasks"].size(), 5u);
+  EXPECT_EQ(json["passes"]["rows"][0]["rows"], 1);
+  for (const char* part : {"phases", "passes", "speculation"}) {
+    EXPECT_TRUE(json[part]["disturbed"].is_boolean()) << part;
+  }
+  std::ifstream html(page);
+  const std::string text((std::istreambuf_iterator<char>(html)), {});
+  EXPECT_THAT(text, HasSubstr("</html>"));
+  EXPECT_EQ(RunProgram({"lab", "-o", "/dev/null"}).exit_status, 1);
+  EXPECT_EQ(RunProgram({"lab", "-o", testing::TempDir() + "/none/x.html"}).exit_status, 1);
+}
+
 // ---- Ctrl-C on a terminal ----
 
 constexpr char kCtrlC[] = "\x03";
@@ -267,6 +309,23 @@ TEST(PerplexityOfGoldenModels, EqualsTheReference) {
     // within twice that.
     EXPECT_NEAR(result->nats, nats, 4e-4 * static_cast<double>(result->tokens)) << name;
   }
+}
+
+TEST(LabTerminal, CtrlCKeepsWhatWasMeasured) {
+  const GoldenPair pair("itself");
+  const std::string page = testing::TempDir() + "/interrupted.html";
+  const std::string file = testing::TempDir() + "/interrupted.json";
+  Terminal terminal(TANDEM_PROGRAM, {"lab", "-m", pair.target, "-md", pair.draft, "--threads", "1",
+                                     "-o", page, "--json-file", file});
+  ASSERT_TRUE(terminal.Await("2 of 3: answering five tasks")) << terminal.seen();
+  terminal.Type(kCtrlC);
+  EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);
+  EXPECT_THAT(terminal.seen(), HasSubstr("was not measured: Ctrl-C came first"));
+  const Json json = Json::parse(std::ifstream(file), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_FALSE(json["phases"]["decode"].empty());
+  EXPECT_TRUE(json["passes"].empty());
+  EXPECT_TRUE(std::ifstream(page).good());
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ Command AddKvStoreCommand(CLI::App* program);
 Command AddCacheCommand(CLI::App* program);
 Command AddPairCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
+Command AddLabCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);
 Command AddRankCommand(CLI::App* program);

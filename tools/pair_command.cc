@@ -15,6 +15,7 @@
 #include "tools/help_text.h"
 #include "tools/option_group.h"
 #include "tools/pair_measurement.h"
+#include "tools/report.h"
 #include "tools/standard_streams.h"
 #include "tools/table.h"
 
@@ -47,43 +48,6 @@ absl::Status PairFlags::Check() {
   return absl::OkStatus();
 }
 
-OrderedJson RunsJson(const PairTask& task) {
-  OrderedJson runs = OrderedJson::array();
-  for (size_t i = 0; i < task.runs.size(); ++i) {
-    const PairRun& run = task.runs[i];
-    OrderedJson acceptance = OrderedJson::array();
-    for (int at = 0; at < run.draft_tokens; ++at) acceptance.push_back(run.stats.AcceptanceAt(at));
-    runs.push_back({{"draft_tokens", run.draft_tokens},
-                    {"gain", task.GainOf(i)},
-                    {"tokens_per_second", 1.0 / run.SecondsPerToken()},
-                    {"proposed", run.stats.proposed},
-                    {"accepted", run.stats.accepted},
-                    {"acceptance_rate", run.stats.AcceptanceRate()},
-                    {"acceptance_per_position", acceptance}});
-  }
-  return runs;
-}
-
-OrderedJson FindingsJson(const Engine& engine, const PairFindings& findings) {
-  OrderedJson tasks = OrderedJson::array();
-  for (const PairTask& task : findings.tasks) {
-    tasks.push_back({{"task", task.name}, {"runs", RunsJson(task)}});
-  }
-  const PairTask all = findings.All();
-  const size_t best = findings.Best();
-  return {{"target", engine.target_info().path},
-          {"draft", engine.draft_info()->path},
-          {"device", engine.device_description()},
-          {"draft_to_target_bytes", findings.bytes_ratio},
-          {"step_cost", findings.StepCost()},
-          {"row_cost", findings.RowCost()},
-          {"tasks", tasks},
-          {"all", RunsJson(all)},
-          {"best_draft_tokens", kPairLengths[best]},
-          {"gain", all.GainOf(best)},
-          {"verdict", findings.Verdict()}};
-}
-
 std::string FindingsText(const Engine& engine, const PairFindings& findings) {
   std::vector<std::string> headings = {"task", "plain tok/s", "first kept"};
   for (const int k : kPairLengths) {
@@ -109,7 +73,9 @@ std::string FindingsText(const Engine& engine, const PairFindings& findings) {
           "the share of first draft tokens that were kept.\nA step of the draft costs "
           "%.2f of a plain pass (%.2f of its bytes), one more row %.2f.\n\n",
           findings.StepCost(), findings.bytes_ratio, findings.RowCost()),
-      findings.Verdict(), "\n");
+      findings.Verdict(), "\n",
+      findings.others.is_disturbing ? absl::StrCat("Busy: ", BusyText(findings.others), ".\n")
+                                    : "");
 }
 
 absl::Status Run(const PairFlags& flags) {
@@ -118,13 +84,20 @@ absl::Status Run(const PairFlags& flags) {
     PairFindings findings;
     {
       Progress progress("measuring", kSteps);
-      ASSIGN_OR_RETURN(findings,
-                       MeasurePair(absl::Seconds(flags.seconds), &engine, [&](double share) {
-                         progress.AdvanceTo(static_cast<int64_t>(kSteps * share));
-                       }));
+      RETURN_IF_ERROR(MeasurePair(
+          absl::Seconds(flags.seconds), &engine,
+          [&](double share) {
+            progress.AdvanceTo(static_cast<int64_t>(kSteps * share));
+            return absl::OkStatus();
+          },
+          &findings));
     }
-    return flags.json ? PrintJson(FindingsJson(engine, findings))
-                      : Print(FindingsText(engine, findings));
+    if (!flags.json) return Print(FindingsText(engine, findings));
+    OrderedJson json = {{"target", engine.target_info().path},
+                        {"draft", engine.draft_info()->path},
+                        {"device", engine.device_description()}};
+    json.update(findings.ToJson());
+    return PrintJson(json);
   });
 }
 

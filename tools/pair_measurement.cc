@@ -6,14 +6,19 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
+#include "nlohmann/json.hpp"
 #include "tools/conversation.h"
+#include "tools/report.h"
 
 namespace tandem {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 struct TaskPrompt {
   const char* name;
@@ -40,6 +45,23 @@ constexpr int kMaxTokens = 64;
 constexpr double kLoses = 0.98;
 constexpr double kPays = 1.03;
 
+OrderedJson RunsJson(const PairTask& task) {
+  OrderedJson runs = OrderedJson::array();
+  for (size_t i = 0; i < task.runs.size(); ++i) {
+    const PairRun& run = task.runs[i];
+    OrderedJson acceptance = OrderedJson::array();
+    for (int at = 0; at < run.draft_tokens; ++at) acceptance.push_back(run.stats.AcceptanceAt(at));
+    runs.push_back({{"draft_tokens", run.draft_tokens},
+                    {"gain", task.GainOf(i)},
+                    {"tokens_per_second", 1.0 / run.SecondsPerToken()},
+                    {"proposed", run.stats.proposed},
+                    {"accepted", run.stats.accepted},
+                    {"acceptance_rate", run.stats.AcceptanceRate()},
+                    {"acceptance_per_position", acceptance}});
+  }
+  return runs;
+}
+
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
 class Measurement {
@@ -49,16 +71,28 @@ class Measurement {
     if (format.ok()) format_ = *std::move(format);
   }
 
-  absl::StatusOr<PairFindings> Run(absl::Duration time, absl::FunctionRef<void(double)> on_run) {
-    PairFindings findings;
-    findings.bytes_ratio = static_cast<double>(engine_.draft_info()->bytes_read_per_pass) /
-                           static_cast<double>(engine_.target_info().bytes_read_per_pass);
+  absl::Status Run(absl::Duration time, absl::FunctionRef<absl::Status(double)> on_run,
+                   PairFindings* findings) {
+    findings->bytes_ratio = static_cast<double>(engine_.draft_info()->bytes_read_per_pass) /
+                            static_cast<double>(engine_.target_info().bytes_read_per_pass);
     for (const TaskPrompt& task : kTasks) {
-      findings.tasks.push_back({.name = task.name, .runs = {}});
+      findings->tasks.push_back({.name = task.name, .runs = {}});
       for (const int k : kPairLengths) {
-        findings.tasks.back().runs.emplace_back().draft_tokens = k;
+        findings->tasks.back().runs.emplace_back().draft_tokens = k;
       }
     }
+    const LoadWatch watch;
+    const absl::Status status = AnswerAll(time, on_run, &findings->tasks);
+    findings->others = watch.Read();
+    std::erase_if(findings->tasks, [](const PairTask& task) {
+      return absl::c_any_of(task.runs, [](const PairRun& run) { return run.num_tokens == 0; });
+    });
+    return status;
+  }
+
+ private:
+  absl::Status AnswerAll(absl::Duration time, absl::FunctionRef<absl::Status(double)> on_run,
+                         std::vector<PairTask>* tasks) {
     const Instant begin = Instant::Now();
     PairRun first;
     RETURN_IF_ERROR(Answer(kTasks[0].prompt, kMinTokens, &first));
@@ -72,16 +106,15 @@ class Measurement {
         for (size_t j = 0; j < std::size(kPairLengths); ++j) {
           // Every other turn backwards, so that a drift of the machine's speed cancels out.
           const size_t length = turn % 2 == 0 ? j : std::size(kPairLengths) - 1 - j;
-          RETURN_IF_ERROR(Answer(kTasks[i].prompt, num_tokens, &findings.tasks[i].runs[length]));
-          on_run(std::min(1.0, Seconds(Instant::Now() - begin) / Seconds(time)));
+          RETURN_IF_ERROR(Answer(kTasks[i].prompt, num_tokens, &(*tasks)[i].runs[length]));
+          RETURN_IF_ERROR(on_run(std::min(1.0, Seconds(Instant::Now() - begin) / Seconds(time))));
         }
-        if (turn > 0 && is_over()) return findings;
+        if (turn > 0 && is_over()) return absl::OkStatus();
       }
     }
-    return findings;
+    return absl::OkStatus();
   }
 
- private:
   absl::Status Answer(const char* prompt, int num_tokens, PairRun* run) {
     Request request{.prompt = prompt,
                     .max_tokens = num_tokens,
@@ -191,9 +224,34 @@ std::string PairFindings::Verdict() const {
   return absl::StrCat("It does not pay here: ", why, ".");
 }
 
-absl::StatusOr<PairFindings> MeasurePair(absl::Duration time, Engine* engine,
-                                         absl::FunctionRef<void(double)> on_run) {
-  return Measurement(engine).Run(time, on_run);
+OrderedJson PairFindings::ToJson() const {
+  OrderedJson json = {{"draft_to_target_bytes", bytes_ratio},
+                      {"step_cost", nullptr},
+                      {"row_cost", nullptr},
+                      {"tasks", OrderedJson::array()},
+                      {"all", OrderedJson::array()},
+                      {"best_draft_tokens", nullptr},
+                      {"gain", nullptr},
+                      {"verdict", nullptr}};
+  json.update(LoadJson(others));
+  if (tasks.empty()) return json;
+  for (const PairTask& task : tasks) {
+    json["tasks"].push_back({{"task", task.name}, {"runs", RunsJson(task)}});
+  }
+  const PairTask all = All();
+  const size_t best = Best();
+  json["step_cost"] = StepCost();
+  json["row_cost"] = RowCost();
+  json["all"] = RunsJson(all);
+  json["best_draft_tokens"] = kPairLengths[best];
+  json["gain"] = all.GainOf(best);
+  json["verdict"] = Verdict();
+  return json;
+}
+
+absl::Status MeasurePair(absl::Duration time, Engine* engine,
+                         absl::FunctionRef<absl::Status(double)> on_run, PairFindings* findings) {
+  return Measurement(engine).Run(time, on_run, findings);
 }
 
 }  // namespace tandem

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/machine_load.h"
+#include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
 
 namespace tandem {
@@ -41,6 +43,7 @@ struct PairTask {
 struct PairFindings {
   double bytes_ratio = 0.0;  // bytes read by a step of the draft over those of the target's pass
   std::vector<PairTask> tasks;
+  OtherLoad others = {};  // while they were measured
 
   // The same over all tasks together.
   PairTask All() const;
@@ -51,13 +54,17 @@ struct PairFindings {
   double RowCost() const;
   // One sentence.
   std::string Verdict() const;
+  // The figures of reports.
+  nlohmann::ordered_json ToJson() const;
 };
 
 // Answers one prompt of each task plainly and with every draft length, in turn, until `time` is
-// over, but at least once. `on_run` is called with the share of the time that has passed. `engine`
-// must have no prefix cache. Chat models get messages in their format.
-absl::StatusOr<PairFindings> MeasurePair(absl::Duration time, Engine* engine,
-                                         absl::FunctionRef<void(double)> on_run);
+// over, but at least once. `on_run` is called with the share of the time that has passed, and ends
+// the measurement with an error. After an error *findings has the tasks that were answered with
+// every length. `engine` must have a draft and no prefix cache. Chat models get messages in their
+// format.
+absl::Status MeasurePair(absl::Duration time, Engine* engine,
+                         absl::FunctionRef<absl::Status(double)> on_run, PairFindings* findings);
 
 }  // namespace tandem
 

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
@@ -74,6 +75,19 @@ TEST(PairFindings, SayWhereADraftCannotPay) {
             "It cannot pay: a step of the draft reads 1.50 times the bytes of the target's pass.");
   EXPECT_THAT(FindingsOf({TaskOf("code", {405, 500, 600}, 1)}).Verdict(),
               StartsWith("It hardly changes the speed: 1.00 of its first tokens are kept"));
+}
+
+TEST(PairFindings, ReportFigures) {
+  PairFindings findings = FindingsOf({TaskOf("code", {320, 200, 250}, 1)});
+  findings.others = {.share = 0.5, .is_disturbing = true};
+  const nlohmann::ordered_json json = findings.ToJson();
+  EXPECT_EQ(json["best_draft_tokens"], 3);
+  EXPECT_EQ(json["tasks"][0]["runs"][2]["gain"], 2.0);
+  EXPECT_EQ(json["all"], json["tasks"][0]["runs"]);
+  EXPECT_EQ(json["verdict"], findings.Verdict());
+  EXPECT_EQ(json["disturbed"], true);
+  EXPECT_EQ(json["share_of_others"], 0.5);
+  EXPECT_TRUE(FindingsOf({}).ToJson()["verdict"].is_null());  // interrupted before the first answer
 }
 
 }  // namespace

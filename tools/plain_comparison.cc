@@ -1,7 +1,6 @@
 #include "tools/plain_comparison.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,7 +64,7 @@ ComparedRun MedianRun(std::vector<ComparedRun> runs) {
 std::vector<ComparedPair> Calm(absl::Span<const ComparedPair> pairs) {
   std::vector<ComparedPair> calm;
   for (const ComparedPair& pair : pairs) {
-    if (!pair.is_disturbed) calm.push_back(pair);
+    if (!pair.others.is_disturbing) calm.push_back(pair);
   }
   return calm;
 }
@@ -85,16 +84,12 @@ bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
 absl::StatusOr<ComparedPair> RunPair(Engine* engine, const std::vector<Request>& requests,
                                      bool speculates_first) {
   ComparedPair pair;
-  const std::optional<ProcessorTimes> before = ReadProcessorTimes();
+  const LoadWatch watch;
   for (const bool speculates : {speculates_first, !speculates_first}) {
     ASSIGN_OR_RETURN((speculates ? pair.speculative : pair.plain),
                      RunAll(engine, requests, speculates));
   }
-  const std::optional<ProcessorTimes> after = ReadProcessorTimes();
-  if (before.has_value() && after.has_value()) {
-    pair.share_of_others = ShareOfOthers(*before, *after);
-    pair.is_disturbed = IsDisturbed(*before, *after);
-  }
+  pair.others = watch.Read();
   return pair;
 }
 
@@ -139,8 +134,8 @@ PlainComparison Summarise(absl::Span<const ComparedPair> pairs,
                            HasSameTokens(pair.speculative, first);
   }
   std::vector<ComparedPair> counted = Calm(pairs);
-  comparison.is_disturbed = counted.size() < kMinPairs;
-  if (comparison.is_disturbed) counted.assign(pairs.begin(), pairs.end());
+  comparison.others.is_disturbing = counted.size() < kMinPairs;
+  if (comparison.others.is_disturbing) counted.assign(pairs.begin(), pairs.end());
   std::vector<ComparedRun> plain;
   std::vector<ComparedRun> speculative;
   double shares = 0.0;
@@ -148,11 +143,11 @@ PlainComparison Summarise(absl::Span<const ComparedPair> pairs,
   for (const ComparedPair& pair : counted) {
     plain.push_back(pair.plain);
     speculative.push_back(pair.speculative);
-    shares += pair.share_of_others.value_or(0.0);
-    knows_shares = knows_shares && pair.share_of_others.has_value();
+    shares += pair.others.share.value_or(0.0);
+    knows_shares = knows_shares && pair.others.share.has_value();
   }
   comparison.num_pairs = static_cast<int>(counted.size());
-  if (knows_shares) comparison.share_of_others = shares / comparison.num_pairs;
+  if (knows_shares) comparison.others.share = shares / comparison.num_pairs;
   comparison.plain_tokens_per_second = SpreadOver(plain, &ComparedRun::TokensPerSecond);
   comparison.tokens_per_second = SpreadOver(speculative, &ComparedRun::TokensPerSecond);
   comparison.acceptance_rate = SpreadOver(speculative, &ComparedRun::AcceptanceRate);
@@ -190,26 +185,20 @@ void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* 
                       {"tokens_per_second", comparison.plain_tokens_per_second.median}};
   (*json)["speedup"] = comparison.speedup.median;
   (*json)["identical"] = speculative.token_ids == plain.token_ids;
-  nlohmann::json compared = {{"runs", comparison.num_pairs},
-                             {"disturbed", comparison.is_disturbed}};
+  nlohmann::json compared = {{"runs", comparison.num_pairs}};
+  compared.update(LoadJson(comparison.others));
   AddSpread("tokens_per_second", comparison.tokens_per_second, &compared);
   AddSpread("plain_tokens_per_second", comparison.plain_tokens_per_second, &compared);
   AddSpread("speedup", comparison.speedup, &compared);
   AddSpread("acceptance_rate", comparison.acceptance_rate, &compared);
-  compared["share_of_others"] = comparison.share_of_others.has_value()
-                                    ? nlohmann::json(*comparison.share_of_others)
-                                    : nlohmann::json(nullptr);
   (*json)["compared"] = std::move(compared);
 }
 
 std::string ToText(const PlainComparison& comparison) {
   const std::string identical =
       absl::StrCat("identical: ", comparison.identical ? "true" : "false", "\n");
-  if (comparison.is_disturbed) {
-    return absl::StrFormat(
-        "speed-up    no figure: other programs took %.0f %% of the processors' time in %d pairs of "
-        "runs; measure again when the machine is idle\n%s",
-        100 * comparison.share_of_others.value_or(0.0), comparison.num_pairs, identical);
+  if (comparison.others.is_disturbing) {
+    return absl::StrCat("speed-up    no figure: ", BusyText(comparison.others), "\n", identical);
   }
   const Spread& speed = comparison.tokens_per_second;
   const Spread& plain = comparison.plain_tokens_per_second;

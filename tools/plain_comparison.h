@@ -2,13 +2,13 @@
 #define TANDEM_TOOLS_PLAIN_COMPARISON_H_
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/machine_load.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
 #include "tools/table.h"
@@ -35,18 +35,14 @@ struct PlainComparison {
   Spread speedup;  // over the pairs of consecutive runs
   int num_pairs = 0;
   bool identical = true;
-  // The share of the processors' time that other programs used while these pairs ran, if known, and
-  // whether that is too much to trust the figures.
-  std::optional<double> share_of_others;
-  bool is_disturbed = false;
+  OtherLoad others;  // while these pairs ran
 };
 
 // One plain and one speculative run, one right after the other.
 struct ComparedPair {
   PlainComparison::Run plain;
   PlainComparison::Run speculative;
-  std::optional<double> share_of_others;
-  bool is_disturbed = false;
+  OtherLoad others;
   double Speedup() const { return speculative.TokensPerSecond() / plain.TokensPerSecond(); }
 };
 // Whether another pair should run after `pairs`: at least three do, and more, up to 30 seconds and

@@ -130,8 +130,7 @@ ComparedPair PairOf(int plain_ms, int speculative_ms, double share_of_others, bo
   };
   return {.plain = run(plain_ms),
           .speculative = run(speculative_ms),
-          .share_of_others = share_of_others,
-          .is_disturbed = is_disturbed};
+          .others = {.share = share_of_others, .is_disturbing = is_disturbed}};
 }
 
 TEST(PlainComparison, DisturbedPairsAreRepeatedAndNotCounted) {
@@ -146,17 +145,17 @@ TEST(PlainComparison, DisturbedPairsAreRepeatedAndNotCounted) {
 
   const Completion first = TenTokens(5);
   const PlainComparison counted = Summarise({calm, busy, calm, busy, calm}, {&first, 1});
-  EXPECT_FALSE(counted.is_disturbed);
+  EXPECT_FALSE(counted.others.is_disturbing);
   EXPECT_EQ(counted.num_pairs, 3);
   EXPECT_EQ(counted.speedup.low, 2);
-  EXPECT_DOUBLE_EQ(*counted.share_of_others, 0.02);
+  EXPECT_DOUBLE_EQ(*counted.others.share, 0.02);
 }
 
 TEST(PlainComparison, GivesNoFigureForABusyMachine) {
   const ComparedPair busy = PairOf(200, 400, 0.37, true);
   const Completion first = TenTokens(5);
   const PlainComparison comparison = Summarise({busy, busy, busy}, {&first, 1});
-  EXPECT_TRUE(comparison.is_disturbed);
+  EXPECT_TRUE(comparison.others.is_disturbing);
   EXPECT_THAT(ToText(comparison),
               AllOf(HasSubstr("no figure: other programs took 37 % of the processors' time"),
                     HasSubstr("identical: true"), Not(HasSubstr("0.50"))));

@@ -152,6 +152,19 @@ std::string BatchReport(const Engine& engine, const Completion& joint, int num_p
                       " tokens/s), reading the prompts included\n", SpeculationLines(joint));
 }
 
+nlohmann::json LoadJson(const OtherLoad& load) {
+  return {{"disturbed", load.is_disturbing},
+          {"share_of_others",
+           load.share.has_value() ? nlohmann::json(*load.share) : nlohmann::json(nullptr)}};
+}
+
+std::string BusyText(const OtherLoad& load) {
+  return absl::StrFormat(
+      "other programs took %.0f %% of the processors' time during these runs: measure again when "
+      "the machine is idle",
+      100 * load.share.value_or(0.0));
+}
+
 std::string OneLine(const nlohmann::json& json) {
   return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }

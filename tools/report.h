@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/machine_load.h"
 #include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
 
@@ -23,6 +24,12 @@ std::string PercentOf(int64_t part, int64_t whole);
 // Formats the accepted share of draft tokens, and the counts of each source: "74.0 % (54 of 73):
 // model 48 of 48, lookup 6 of 25".
 std::string AcceptanceText(const RoundStats& stats);
+
+// {"disturbed": whether other programs were too busy for timings to be trusted, "share_of_others":
+// their share of the processors' time, or null}.
+nlohmann::json LoadJson(const OtherLoad& load);
+// Says how much they used, and what to do about it. REQUIRES: `load` is disturbing.
+std::string BusyText(const OtherLoad& load);
 
 // Formats JSON for `generate`: in one line of ASCII, whatever bytes the strings hold.
 std::string OneLine(const nlohmann::json& json);

@@ -14,6 +14,7 @@
 #include "tools/bench/bench_commands.h"
 #include "tools/command_line.h"
 #include "tools/help_text.h"
+#include "tools/report.h"
 
 namespace tandem {
 
@@ -63,6 +64,21 @@ Json MachineJson(int num_threads, const std::string& device) {
   return {{"cpu", CpuName()}, {"threads", num_threads}, {"device", device}};
 }
 
+Json ModelJson(const ModelInfo& model) {
+  Json json = {{"path", model.path},
+               {"family", model.family},
+               {"dtype", model.dtype},
+               {"parameters", model.parameters},
+               {"bytes_read_per_pass", model.bytes_read_per_pass},
+               {"kv_cache", model.kv_cache}};
+  if (model.window > 0) json["window"] = model.window;
+  if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
+  if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
+  if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;
+  if (model.head_coverage.has_value()) json["draft_head_coverage"] = *model.head_coverage;
+  return json;
+}
+
 Json LimitedJson(const Demand& demand, const LimitedTime& time) {
   return {{"ms", time.ms},
           {"bytes", demand.bytes},
@@ -70,6 +86,10 @@ Json LimitedJson(const Demand& demand, const LimitedTime& time) {
           {"flops", demand.flops / (time.ms * 1e-3)},
           {"of_limit", time.of_limit},
           {"bound", time.bound}};
+}
+
+std::string BusyLine(const OtherLoad& load) {
+  return load.is_disturbing ? absl::StrCat("busy: ", BusyText(load), "\n") : "";
 }
 
 Json With(Json fields, const Json& more) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/machine_load.h"
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
 #include "tools/bench/machine_limits.h"
@@ -46,8 +47,11 @@ absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_
 
 nlohmann::ordered_json NumberOrNull(std::optional<double> number);
 nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
+nlohmann::ordered_json ModelJson(const ModelInfo& model);
 // The time that `demand` took, compared with the limits.
 nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
+// Returns a line that says how busy other programs were, or "" if timings can be trusted.
+std::string BusyLine(const OtherLoad& load);
 // Returns `fields` with the fields of `more` added.
 nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
 

@@ -15,7 +15,6 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "engine/runtime.h"
 #include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/model_config.h"
@@ -25,22 +24,18 @@
 #include "tools/bench/machine_limits.h"
 #include "tools/bench/measuring.h"
 #include "tools/bench/operation_table.h"
+#include "tools/bench/passes.h"
 #include "tools/bench/row_printer.h"
 #include "tools/checkpoints/random_model.h"
 #include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/report.h"
 
 namespace tandem {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-using OnResult = absl::FunctionRef<void(const OperationResult&)>;
-
-// The maximum number of rows for which a pass of `bench kernels` counts as a verification, so that
-// all of its rows have logits.
-constexpr int kMaxVerified = 16;
-
 // The flags of both benchmarks.
 struct OperationFlags {
   std::vector<std::string> ops;  // empty: all
@@ -62,34 +57,6 @@ struct OperationFlags {
     group.AddFlag("--json", &json, json_text);
   }
 };
-
-std::string LabelOf(const Operation& operation) {
-  std::string name = absl::StrCat("measuring ", View(operation.op));
-  if (!operation.part.empty()) absl::StrAppend(&name, " ", View(operation.part));
-  absl::StrAppend(&name, " ", View(ShortNameOf(operation.dtype)));
-  if (operation.rows > 0) absl::StrAppend(&name, ", rows ", operation.rows);
-  if (operation.context > 0) absl::StrAppend(&name, ", context ", operation.context);
-  return name;
-}
-
-// Sets what `options` does before each sample.
-void ShowIn(Measuring* measuring, OperationOptions* options) {
-  options->run.before_sample = [measuring](const Operation& operation) {
-    return measuring->BeginNext(LabelOf(operation));
-  };
-}
-
-// `options`: those of the table.
-absl::Status RunTable(const OperationTable& table, const OperationOptions& options,
-                      Measuring* measuring, OnResult on_result) {
-  constexpr char kPreparing[] = "preparing the next operations";
-  measuring->Expect(int64_t{table.num_operations()} * options.run.repeat);
-  RETURN_IF_ERROR(measuring->Begin(kPreparing));
-  return table.Run([&](const OperationResult& result) {
-    on_result(result);
-    (void)measuring->Begin(kPreparing);  // the next sample returns the status
-  });
-}
 
 // ---- On the CPU ----
 
@@ -141,8 +108,6 @@ OrderedJson KernelJson(const OperationResult& result) {
   return With(std::move(json), LimitedJson(operation.demand, result.time));
 }
 
-using OnRow = absl::FunctionRef<void(const OrderedJson&)>;
-
 absl::Status MeasureKernels(const KernelFlags& flags, MachineLimits* limits, Backend* backend,
                             Measuring* measuring, OnRow on_row) {
   OperationTable table(flags.options, backend, limits);
@@ -155,28 +120,16 @@ absl::Status MeasureKernels(const KernelFlags& flags, MachineLimits* limits, Bac
                   [&](const OperationResult& result) { on_row(KernelJson(result)); });
 }
 
+// Loads the target and measures its passes.
 absl::Status MeasurePasses(const KernelFlags& flags, MachineLimits* limits, Measuring* measuring,
                            OnRow on_row) {
-  RETURN_IF_ERROR(measuring->Begin(absl::StrCat("loading ", flags.target)));
   ASSIGN_OR_RETURN(const KvCacheType kv_cache, ParseKvCacheType(NameOf(flags.kv_cache)));
-  ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load({.target = flags.target,
-                                                         .drafter = DrafterKind::kNone,
-                                                         .device = "cpu",
-                                                         .threads = flags.cpu.num_threads,
-                                                         .compute = flags.cpu.compute,
-                                                         .quantize = flags.quantize,
-                                                         .kv_cache = kv_cache}));
-  OperationTable table(flags.passes, runtime.backend.get(), limits);
-  table.AddPasses(runtime.target.get(), runtime.kv_cache, kMaxVerified);
-  OneRow one_row;
-  return RunTable(table, flags.passes, measuring, [&](const OperationResult& result) {
-    const Operation& pass = result.operation;
-    on_row(With({{"what", pass.part},
-                 {"rows", pass.rows},
-                 {"context", pass.context},
-                 {"of_one_row", one_row.Of(result)}},
-                LimitedJson(pass.demand, result.time)));
-  });
+  return MeasurePasses({.target = flags.target,
+                        .threads = flags.cpu.num_threads,
+                        .compute = flags.cpu.compute,
+                        .quantize = flags.quantize,
+                        .kv_cache = kv_cache},
+                       flags.passes, limits, measuring, on_row);
 }
 
 absl::Status RunKernels(KernelFlags flags) {
@@ -213,7 +166,8 @@ absl::Status RunKernels(KernelFlags flags) {
   }
   if (!status.ok() && !IsInterrupted(status)) return status;
   if (!flags.json) {
-    RETURN_IF_ERROR(measuring.Print(absl::StrCat("\n", limits->ToText())));
+    RETURN_IF_ERROR(
+        measuring.Print(absl::StrCat("\n", limits->ToText(), BusyLine(measuring.load()))));
     return status;
   }
   OrderedJson json = {{"machine", MachineJson(flags.cpu.num_threads, device)},
@@ -224,7 +178,7 @@ absl::Status RunKernels(KernelFlags flags) {
     json.update(
         {{"target", flags.target}, {"kv_cache", NameOf(flags.kv_cache)}, {"passes", passes}});
   }
-  RETURN_IF_ERROR(measuring.Print(LineOf(json)));
+  RETURN_IF_ERROR(measuring.Print(LineOf(With(std::move(json), LoadJson(measuring.load())))));
   return status;
 }
 
@@ -319,7 +273,8 @@ absl::Status RunDevice(const DeviceFlags& flags) {
       if (result.operation.op == "read") read_speed = result.bytes_per_second();
       OrderedJson json = DeviceJson(result, read_speed, one_row.Of(result));
       if (flags.json) {
-        (void)measuring.Print(LineOf(With({{"device", device}, {"shape", name}}, json)));
+        (void)measuring.Print(LineOf(
+            With(With({{"device", device}, {"shape", name}}, json), LoadJson(measuring.load()))));
         return;
       }
       json.erase("flops");  // per call; the table's column "flops" is per second
@@ -327,6 +282,7 @@ absl::Status RunDevice(const DeviceFlags& flags) {
     };
     RETURN_IF_ERROR(MeasureModel(flags, model.second, backend.get(), &measuring, on_result));
   }
+  if (!flags.json) RETURN_IF_ERROR(measuring.Print(BusyLine(measuring.load())));
   return measuring.status();
 }
 

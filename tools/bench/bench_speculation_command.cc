@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/machine_load.h"
 #include "base/status_macros.h"
 #include "engine/judged_engine.h"
 #include "model/checkpoint/model_config.h"
@@ -22,6 +23,7 @@
 #include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
+#include "tools/report.h"
 #include "tools/status_line.h"
 
 namespace tandem {
@@ -115,6 +117,7 @@ struct Report {
   std::string drafter;
   std::string device;
   SpeculationBenchmark benchmark;
+  OtherLoad others;                       // during the runs
   std::unique_ptr<MachineLimits> limits;  // null if the benchmark was interrupted
 
   // Bytes of matrices per second of plain decoding at batch 1. REQUIRES: that was measured.
@@ -167,21 +170,6 @@ OrderedJson RunJson(const SpeculationRun& run) {
            run.identical.has_value() ? OrderedJson(*run.identical) : OrderedJson(nullptr)}};
 }
 
-OrderedJson ModelJson(const ModelInfo& model) {
-  OrderedJson json = {{"path", model.path},
-                      {"family", model.family},
-                      {"dtype", model.dtype},
-                      {"parameters", model.parameters},
-                      {"bytes_read_per_pass", model.bytes_read_per_pass},
-                      {"kv_cache", model.kv_cache}};
-  if (model.window > 0) json["window"] = model.window;
-  if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
-  if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
-  if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;
-  if (model.head_coverage.has_value()) json["draft_head_coverage"] = *model.head_coverage;
-  return json;
-}
-
 OrderedJson PlainJson(const Report& report) {
   if (!report.benchmark.plain.has_value()) return nullptr;
   const PlainDecoding& plain = *report.benchmark.plain;
@@ -199,18 +187,20 @@ OrderedJson PlainJson(const Report& report) {
 OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
   OrderedJson runs = OrderedJson::array();
   for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
-  return {{"machine", MachineJson(ThreadsOf(flags.engine_options), report.device)},
-          {"limits", report.limits == nullptr ? OrderedJson(nullptr) : report.limits->ToJson()},
-          {"target", ModelJson(report.target)},
-          {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
-          {"drafter", report.drafter},
-          {"prompts", flags.benchmark.prompts.size()},
-          {"max_tokens", flags.benchmark.max_tokens},
-          {"temperature", flags.benchmark.temperature},
-          {"repeat", flags.benchmark.repeat},
-          {"synthetic_acceptance", NumberOrNull(flags.benchmark.synthetic_acceptance)},
-          {"plain", PlainJson(report)},
-          {"runs", runs}};
+  OrderedJson json = {
+      {"machine", MachineJson(ThreadsOf(flags.engine_options), report.device)},
+      {"limits", report.limits == nullptr ? OrderedJson(nullptr) : report.limits->ToJson()},
+      {"target", ModelJson(report.target)},
+      {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
+      {"drafter", report.drafter},
+      {"prompts", flags.benchmark.prompts.size()},
+      {"max_tokens", flags.benchmark.max_tokens},
+      {"temperature", flags.benchmark.temperature},
+      {"repeat", flags.benchmark.repeat},
+      {"synthetic_acceptance", NumberOrNull(flags.benchmark.synthetic_acceptance)},
+      {"plain", PlainJson(report)},
+      {"runs", runs}};
+  return With(std::move(json), LoadJson(report.others));
 }
 
 OrderedJson RowOf(const SpeculationRun& run) {
@@ -278,6 +268,7 @@ std::string ClosingText(const SpeculationFlags& flags, const Report& report) {
       "ratio: of tokens per second, prompts included; decode ratio: of times per token "
       "after the first round\npredicted: decode ratio if verifying k rows cost the same as one: "
       "tokens per round / (1 + k c), c = draft step / plain step\n");
+  text += BusyLine(report.others);
   if (!report.benchmark.plain.has_value()) return text;
   absl::StrAppendFormat(
       &text, "\nPlain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s",
@@ -322,7 +313,11 @@ absl::Status Measure(const SpeculationFlags& flags, Engine* engine, Measuring* m
           [&](const SpeculationRun& run) {
             if (!flags.json) rows.Print(RowOf(run));
           }};
-  RETURN_IF_ERROR(RunSpeculationBenchmark(flags.benchmark, engine, callbacks, &report->benchmark));
+  const LoadWatch watch;
+  const absl::Status status =
+      RunSpeculationBenchmark(flags.benchmark, engine, callbacks, &report->benchmark);
+  report->others = watch.Read();
+  RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(measuring->Begin(kPreparingLimits));
   ASSIGN_OR_RETURN(report->limits, MachineLimits::Create(ThreadsOf(flags.engine_options)));
   return absl::OkStatus();
@@ -337,6 +332,7 @@ absl::Status RunSpeculation(SpeculationFlags* flags) {
                 .drafter = std::string(NameOf(engine->drafter())),
                 .device = engine->device_description(),
                 .benchmark = {},
+                .others = {},
                 .limits = {}};
   Measuring measuring;
   if (!flags->json) RETURN_IF_ERROR(measuring.Print(HeadingText(*flags, report)));

@@ -10,6 +10,13 @@
 
 namespace tandem {
 
+void Measuring::BeginPart(int part, int num_parts) {
+  const absl::MutexLock lock(&mutex_);
+  part_ = absl::StrFormat("%d of %d: ", part, num_parts);
+  num_begun_ = 0;
+  num_expected_ = 0;
+}
+
 void Measuring::Expect(int64_t steps) {
   const absl::MutexLock lock(&mutex_);
   num_expected_ += steps;
@@ -48,7 +55,7 @@ void Measuring::StartLine() {
 
 std::string Measuring::Text() const {
   const absl::MutexLock lock(&mutex_);
-  std::string text = EscapeControls(what_);
+  std::string text = part_ + EscapeControls(what_);
   if (num_begun_ == 0 || num_expected_ == 0) return text;
   const auto done = static_cast<double>(std::min(num_begun_ - 1, num_expected_));
   return absl::StrFormat("%s, %.0f %% done", text, 100 * done / static_cast<double>(num_expected_));

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/machine_load.h"
 #include "tools/interrupt_flag.h"
 #include "tools/status_line.h"
 
@@ -21,6 +22,8 @@ class Measuring {
  public:
   Measuring() { StartLine(); }
 
+  // Begins part `part` of `num_parts`, which counts its own steps.
+  void BeginPart(int part, int num_parts);
   // Adds steps to the number that is expected.
   void Expect(int64_t steps);
   // Says what is done from now on: "measuring rms_norm". Returns Interrupted() after Ctrl-C, and
@@ -31,6 +34,9 @@ class Measuring {
   // The errors of Begin.
   absl::Status status() const;
 
+  // The load by other programs since the benchmark began.
+  OtherLoad load() const { return load_.Read(); }
+
   // Writes results to standard output, in place of the line. Does nothing after an error.
   absl::Status Print(std::string_view text);
 
@@ -39,8 +45,10 @@ class Measuring {
   std::string Text() const;
 
   const InterruptFlag interrupt_{InterruptFlag::Second::kEndsTheProgram};
+  const LoadWatch load_;
   absl::Status printed_;
   mutable absl::Mutex mutex_;
+  std::string part_ ABSL_GUARDED_BY(mutex_);  // "1 of 3: ", or empty
   std::string what_ ABSL_GUARDED_BY(mutex_);
   int64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_expected_ ABSL_GUARDED_BY(mutex_) = 0;

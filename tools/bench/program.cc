@@ -33,7 +33,7 @@ Program::Program(int help_width, const std::string& version)
   app_.fallthrough();  // before the commands are added: they inherit it
   for (const auto add :
        {AddGenerateCommand, AddChatCommand, AddFetchCommand, AddTokenizeCommand, AddInspectCommand,
-        AddMakeRandomCommand, AddQuantizeCommand, AddPairCommand, AddBenchCommand,
+        AddMakeRandomCommand, AddQuantizeCommand, AddPairCommand, AddBenchCommand, AddLabCommand,
         AddVerifyLosslessCommand, AddServeCommand, AddKvStoreCommand, AddCacheCommand,
         AddRankCommand, AddFeaturesCommand, AddHelpCommand}) {
     commands_.push_back(add(&app_));

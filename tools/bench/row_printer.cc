@@ -10,7 +10,6 @@
 #include "tools/table.h"
 
 namespace tandem {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
@@ -29,8 +28,6 @@ std::string CellOf(const Json& row, const Column& column) {
   std::snprintf(text, sizeof(text), column.format, value);
   return text;
 }
-
-}  // namespace
 
 absl::Span<const Column> TimesColumns() {
   constexpr size_t kOp = 9;     // "attention"

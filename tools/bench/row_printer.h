@@ -20,11 +20,14 @@ struct Column {
   size_t width = 0;              // the least width, for the cells of later rows
 };
 
+// Returns the text of a column in `row`. Numbers that are null or not finite become "-", lists
+// "1x2", and a missing field "".
+std::string CellOf(const nlohmann::ordered_json& row, const Column& column);
+
 // The columns of operations and phases.
 absl::Span<const Column> TimesColumns();
 
 // Prints rows of a table one by one. A row with fields that the headings lack gets new headings.
-// Numbers that are null or not finite become "-", lists "1x2".
 class RowPrinter {
  public:
   // `columns` and `measuring` must outlive this object.

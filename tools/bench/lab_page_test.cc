@@ -1,0 +1,210 @@
+#include "tools/bench/lab_page.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Json Quiet() { return {{"disturbed", false}, {"share_of_others", 0.02}}; }
+
+// A row whose demand is `bytes` and `operations` in `ms`.
+Json Row(Json fields, double ms, double bytes, double operations, double of_limit,
+         const char* bound) {
+  fields.update({{"ms", ms},
+                 {"bytes", bytes},
+                 {"bytes_per_second", bytes / ms * 1e3},
+                 {"flops", operations / ms * 1e3},
+                 {"of_limit", of_limit},
+                 {"bound", bound}});
+  return fields;
+}
+
+Json Run(int k, double gain, double kept) {
+  return {{"draft_tokens", k}, {"gain", gain},           {"tokens_per_second", 50 * gain},
+          {"proposed", 100},   {"accepted", 100 * kept}, {"acceptance_rate", kept}};
+}
+
+// 100 MB of weights on a machine that reads 10 GB/s and computes 200 Gflop/s.
+Json Report() {
+  const Json runs = {Run(0, 1.0, 0.0), Run(1, 1.2, 0.8), Run(3, 1.5, 0.6), Run(6, 1.3, 0.4)};
+  Json prefill = {Row({{"prompt_tokens", 16}}, 40, 100e6, 3.2e9, 0.4, "memory"),
+                  Row({{"prompt_tokens", 128}}, 160, 100e6, 25.6e9, 0.8, "arithmetic"),
+                  Row({{"prompt_tokens", 256}}, 320, 100e6, 51.2e9, 0.8, "arithmetic")};
+  for (Json& row : prefill) {
+    row["tokens_per_second"] = 1e3 * row["prompt_tokens"].get<double>() / row["ms"].get<double>();
+    row["intensity"] = row["flops"].get<double>() / row["bytes_per_second"].get<double>();
+  }
+  Json decode = {Row({{"position", 24}}, 20, 101e6, 0.2e9, 0.5, "memory"),
+                 Row({{"position", 264}}, 22, 110e6, 0.21e9, 0.5, "memory")};
+  for (Json& row : decode) {
+    row["tokens_per_second"] = 1e3 / row["ms"].get<double>();
+    row["intensity"] = row["flops"].get<double>() / row["bytes_per_second"].get<double>();
+  }
+  Json passes = {
+      Row({{"what", "decode"}, {"rows", 1}, {"context", 256}, {"of_one_row", 1.0}}, 22, 110e6,
+          0.2e9, 0.5, "memory"),
+      Row({{"what", "verify"}, {"rows", 8}, {"context", 256}, {"of_one_row", 1.25}}, 27.5, 110e6,
+          1.6e9, 0.4, "memory"),
+      Row({{"what", "prefill"}, {"rows", 64}, {"context", 256}, {"of_one_row", 4.0}}, 88, 110e6,
+          12.8e9, 0.7, "arithmetic"),
+      Row({{"what", "decode"}, {"rows", 1}, {"batch", 2}, {"context", 256}, {"of_one_row", 1.1}},
+          24.2, 120e6, 0.4e9, 0.5, "memory")};
+  Json report = {{"program", "tandem 0.1.0 (abc)"},
+                 {"command", "tandem lab --quick"},
+                 {"date", "2026-11-29 08:00 UTC"},
+                 {"seconds", 59.0},
+                 {"interrupted", false},
+                 {"machine", {{"cpu", "A processor"}, {"threads", 2}, {"device", "2 threads"}}},
+                 {"limits",
+                  {{"read_bytes_per_second", {{"dram", 10e9}, {"cache", 30e9}}},
+                   {"flops", {{"f32", 200e9}, {"bf16", nullptr}, {"int8", nullptr}}}}},
+                 {"target",
+                  {{"path", "models/large"},
+                   {"dtype", "q8_0"},
+                   {"parameters", 100000000},
+                   {"bytes_read_per_pass", 100000000},
+                   {"kv_bytes_per_token", 40000},
+                   {"weights_in", "memory"},
+                   {"products", "f32"}}},
+                 {"draft",
+                  {{"path", "models/small"},
+                   {"dtype", "q8_0"},
+                   {"parameters", 7000000},
+                   {"bytes_read_per_pass", 7000000}}},
+                 {"phases", {{"prefill", prefill}, {"decode", decode}}},
+                 {"passes", {{"rows", passes}}},
+                 {"speculation",
+                  {{"step_cost", 0.1},
+                   {"row_cost", 0.05},
+                   {"tasks", {{{"task", "code"}, {"runs", runs}}}},
+                   {"all", runs},
+                   {"best_draft_tokens", 3},
+                   {"gain", 1.5},
+                   {"verdict", "It pays."}}}};
+  for (const char* part : {"phases", "passes", "speculation"}) report[part].update(Quiet());
+  return report;
+}
+
+TEST(LabPage, SaysWhatLimitsEachPhaseWithTheMachinesNumbers) {
+  EXPECT_THAT(
+      LabFindings(Report()),
+      ElementsAre("Reading a prompt is limited by arithmetic: 800 tokens/s from 128 tokens on",
+                  "Writing is limited by memory: one token reads 101 MB, at 5.05 GB/s that is 50 "
+                  "tokens/s",
+                  "8 tokens in one pass take only 1.25 times as long as one",
+                  "A token needs 1.98 operations for each byte it reads, and this machine has time "
+                  "for 20",
+                  "A draft makes writing 1.50 times as fast: it proposes 3 tokens, and one pass "
+                  "checks them"));
+}
+
+TEST(LabPage, HasEachSectionWithAPictureAndItsFigures) {
+  const std::string page = LabPage(Report());
+  for (const std::string& finding : LabFindings(Report())) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("<h2>", finding, "</h2>")));
+  }
+  for (const char* part : {"tokens of the prompt", "position of the token", "tokens in the pass",
+                           "operations per byte read", "draft tokens per pass, k",
+                           "share of the draft", "memory 10 GB/s", "last-level cache 30 GB/s",
+                           "<b>16.0</b> times faster to read than to write", "tandem lab --quick",
+                           "2026-11-29 08:00 UTC", "tandem 0.1.0 (abc)", "A processor",
+                           "<td>0.60</td>", "<td>320.0</td>", "k = 6"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+}
+
+TEST(LabPage, NeedsNothingFromElsewhere) {
+  const std::string page = LabPage(Report());
+  for (const char* outside : {"src=", "href=", "@import", "http", "url(", "<script"}) {
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  }
+}
+
+TEST(LabPage, EscapesNames) {
+  Json report = Report();
+  report["target"]["path"] = "models/<script>alert('x')&\"";
+  report["command"] = "tandem lab -m <b>";
+  const std::string page = LabPage(report);
+  EXPECT_THAT(page, Not(HasSubstr("<script>")));
+  EXPECT_THAT(page, Not(HasSubstr("<b> ")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&#39;x&#39;)&amp;&quot;"));
+}
+
+TEST(LabPage, IsTheSameFromTheWrittenJson) {
+  EXPECT_EQ(LabPage(Json::parse(Report().dump())), LabPage(Report()));
+}
+
+TEST(LabPage, MarksWhatExceedsALimit) {
+  EXPECT_THAT(LabPage(Report()), Not(HasSubstr("above the limit")));
+  Json report = Report();
+  report["phases"]["decode"][0]["ms"] = 8;  // reading 101 MB at 10 GB/s takes 10.1
+  const std::string page = LabPage(report);
+  EXPECT_THAT(page, HasSubstr("class=\"mark\""));
+  EXPECT_THAT(page, HasSubstr("above the limit of memory: served by cache"));
+  report = Report();
+  report["passes"]["rows"][2]["flops"] = 300e9;  // the peak is 200
+  EXPECT_THAT(LabPage(report), HasSubstr("above the limit as measured: it varies"));
+}
+
+TEST(LabPage, SaysWhichFiguresWereDisturbed) {
+  EXPECT_THAT(LabPage(Report()), Not(HasSubstr("Disturbed")));
+  Json report = Report();
+  report["passes"].update({{"disturbed", true}, {"share_of_others", 0.31}});
+  EXPECT_THAT(LabPage(report), HasSubstr("Disturbed: other programs took 31\u00a0%"));
+}
+
+TEST(LabPage, LeavesSpeculationOutWithoutADraft) {
+  Json report = Report();
+  report["draft"] = nullptr;
+  report["speculation"] = nullptr;
+  const std::string page = LabPage(report);
+  EXPECT_THAT(page, HasSubstr("was not measured without a draft"));
+  EXPECT_THAT(page, Not(HasSubstr("draft tokens per pass, k")));
+}
+
+TEST(LabPage, SaysThatADraftDoesNotPay) {
+  Json report = Report();
+  report["speculation"].update({{"gain", 0.9}, {"best_draft_tokens", 0}});
+  EXPECT_EQ(LabFindings(report).back(), "This draft does not make writing faster here");
+}
+
+TEST(LabPage, KeepsWhatWasMeasuredBeforeCtrlC) {
+  Json report = Report();
+  report["interrupted"] = true;
+  report["passes"] = Json::object();
+  report["speculation"] = nullptr;
+  const std::string page = LabPage(report);
+  EXPECT_THAT(page, HasSubstr("The size of a pass was not measured: Ctrl-C came first"));
+  EXPECT_THAT(page, HasSubstr("The speed-up of speculation was not measured: Ctrl-C came first"));
+  EXPECT_THAT(page, HasSubstr("59 s, ended by Ctrl-C"));
+  EXPECT_THAT(page, HasSubstr("800 tokens/s"));
+  report["phases"] = {{"prefill", Json::array()}, {"decode", Json::array()}};
+  EXPECT_THAT(LabPage(report), HasSubstr("Writing was not measured: Ctrl-C came first"));
+}
+
+TEST(LabPage, HandlesOtherLimits) {
+  Json report = Report();
+  for (Json& row : report["phases"]["prefill"]) row["bound"] = "memory";
+  for (Json& row : report["phases"]["decode"]) row["bound"] = "cache";
+  report["limits"]["read_bytes_per_second"]["cache"] = 9e9;  // slower than memory: no limit
+  const std::vector<std::string> findings = LabFindings(report);
+  EXPECT_THAT(findings[0], HasSubstr("is still limited by reading the weights: 800 tokens/s"));
+  EXPECT_THAT(findings[1], HasSubstr("Writing is limited by reading the weights"));
+  EXPECT_THAT(LabPage(report), HasSubstr("the last-level cache reads no faster"));
+}
+
+}  // namespace
+}  // namespace tandem
