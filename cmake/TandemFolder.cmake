@@ -12,15 +12,15 @@ set(CMAKE_UNITY_BUILD ${TANDEM_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 
 # tandem_folder(PATH DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...]
-#               [PRECOMPILED header... | PRECOMPILED_LIKE folder] [HEAVY_TESTS])
+#               [PRECOMPILED header... | PRECOMPILED_LIKE folder] [COLD] [HEAVY_TESTS])
 #
 # PATH is this folder's path from the root; NAME below is the same with _ for each slash: base/json, base_json.
 # Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
 # program NAME_test of every *_test.cc and *_testing.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
 # (tests/tidy_test.cc). *_benchmark.cc are not built. PRECOMPILED_LIKE needs the same compiler
-# options in both folders, and in all of their files. HEAVY_TESTS: see
-# tandem_test_program.
+# options in both folders, and in all of their files. COLD: no loop over rows or weights runs here, so that release
+# builds optimise little, which halves the compiler's time. HEAVY_TESTS: see tandem_test_program.
 # Test programs whose cases run threads; they get the label `threads`. A build with the thread sanitizer has
 # only these, because it would find nothing in the others.
 set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_test model_ranks_test draft_test verify_test
@@ -42,9 +42,20 @@ set(tandem_skipped_under_asan BenchProgram.* HeadProgram.* BenchChat.* ProgramOu
   SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut KnownFaults.*
   All/GoldenModel.RowsHaveTheSameBitsInEveryChunking/* *.IsTheSameAfterARestart*)
 
+set(tandem_cold_level $<$<CONFIG:Release>:-O1>)
+# The precompiled headers of COLD folders; the libraries have them.
+function(tandem_cold_headers)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cold_headers.cc CONTENT "// Precompiled headers need a source.\n")
+  add_library(tandem_cold_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/cold_headers.cc)
+  target_compile_features(tandem_cold_headers PRIVATE cxx_std_20)
+  target_compile_options(tandem_cold_headers PRIVATE ${tandem_cold_level})
+  target_link_libraries(tandem_cold_headers PRIVATE tandem_options ${ARGN})
+  target_precompile_headers(tandem_cold_headers PRIVATE ${tandem_usual_headers})
+endfunction()
+
 function(tandem_folder path)
   string(REPLACE "/" "_" name ${path})
-  cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD;HEAVY_TESTS" "PRECOMPILED_LIKE"
                         "DEPENDS;SUBFOLDERS;WITHOUT;PRECOMPILED")
   set(globs *.cc)
   foreach(subfolder IN LISTS arg_SUBFOLDERS)
@@ -59,10 +70,19 @@ function(tandem_folder path)
   set(fuzzers ${all})
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
 
+  if(arg_COLD AND NOT TARGET tandem_cold_headers)
+    tandem_cold_headers(absl::flat_hash_map absl::statusor absl::strings absl::span)
+  endif()
   if(sources)
     add_library(tandem_${name} STATIC ${sources})
     target_link_libraries(tandem_${name} PRIVATE $<BUILD_INTERFACE:tandem_options>)
     set(scope PUBLIC)
+    if(arg_COLD)
+      target_compile_options(tandem_${name} PRIVATE ${tandem_cold_level})
+      target_precompile_headers(tandem_${name} REUSE_FROM tandem_cold_headers)
+    endif()
+    # Two batches of a folder instantiate the same templates: larger batches take less time in all.
+    set_target_properties(tandem_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 24)
     if(arg_PRECOMPILED)
       target_precompile_headers(tandem_${name} PRIVATE ${arg_PRECOMPILED})
     elseif(arg_PRECOMPILED_LIKE)

@@ -15,7 +15,7 @@ namespace {
 constexpr int kMinRounds = 8;
 
 std::string CostsText(bool has_model, const RoundCosts& costs) {
-  const std::string row = absl::StrFormat("a row costs %.2f of a plain pass", costs.Pass(2) - 1.0);
+  std::string row = absl::StrFormat("a row costs %.2f of a plain pass", costs.Pass(2) - 1.0);
   if (!has_model) return row;
   return absl::StrFormat("a step costs %.2f of a plain pass%s, a row %.2f", costs.Step(1),
                          costs.knows_step() ? "" : " by its size", costs.Pass(2) - 1.0);

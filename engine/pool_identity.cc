@@ -66,6 +66,11 @@ std::string BuildIdentity() {
 
 }  // namespace
 
+const std::string& ThisBuild() {
+  static const auto* const build = new std::string(BuildIdentity());
+  return *build;
+}
+
 PoolId PoolIdOf(const PoolParts& parts) {
   const KvLayout& layout = parts.layout;
   return {PartHasher()
@@ -99,8 +104,7 @@ absl::StatusOr<PoolId> PoolIdOf(absl::Span<const PoolModel> models, const KvLayo
     }
     absl::StrAppend(&quantized, model->weights_form(), "\n");
   }
-  static const auto* const build = new std::string(BuildIdentity());
-  return PoolIdOf({.build = *build,
+  return PoolIdOf({.build = ThisBuild(),
                    .weights = std::move(weights),
                    .quantized = std::move(quantized),
                    .arithmetic = std::string(arithmetic),

@@ -12,6 +12,9 @@
 
 namespace tandem {
 
+// Identifies this build of the program and the C library that it uses.
+const std::string& ThisBuild();
+
 // A model whose layers are stored in pages, and the path from which it was loaded.
 struct PoolModel {
   const Transformer* model;

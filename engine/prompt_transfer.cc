@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
+#include "engine/pool_identity.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
 
@@ -74,6 +75,7 @@ absl::StatusOr<std::unique_ptr<PromptTransfer>> PromptTransfer::Open(const Engin
                           .secret = options.kv_transfer_secret,
                           .peers = options.kv_transfer_peers,
                           .fabric = options.kv_transfer_fabric,
+                          .build = ThisBuild(),
                           .pools = std::move(pools),
                           .offered = {.max_bytes = static_cast<size_t>(options.kv_transfer_bytes),
                                       .lease = absl::Seconds(options.kv_transfer_lease_seconds)}}));

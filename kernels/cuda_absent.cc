@@ -5,7 +5,10 @@
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
-  return absl::UnavailableError(absl::StrCat("cuda:", device, ": this build has no CUDA backend"));
+  return absl::UnavailableError(
+      absl::StrCat("cuda:", device,
+                   ": this build has no CUDA backend; with nvcc, `TANDEM_CUDA=ON ./dev build` "
+                   "makes one"));
 }
 
 bool BuiltWithCuda() { return false; }

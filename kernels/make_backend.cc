@@ -2,9 +2,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "kernels/backend.h"
+#include "kernels/built_backends.h"
 
 namespace tandem {
 
@@ -28,6 +30,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
   return absl::InvalidArgumentError(absl::StrCat("device: must be auto, cpu or cuda:N, got \"",
                                                  absl::string_view(device.data(), device.size()),
                                                  "\""));
+}
+
+std::string BuiltBackends() {
+  return absl::StrCat(absl::StrJoin(BuiltCpuIsas(), ", "),
+                      "; CUDA: ", BuiltWithCuda() ? TANDEM_CUDA_ARCHITECTURES : "none");
 }
 
 }  // namespace tandem

@@ -44,7 +44,8 @@ TEST(Program, PrintsHelpAndVersion) {
   EXPECT_THAT(generate_help.out, AllOf(HasSubstr("--draft-tokens"), HasSubstr("--top-p")));
   const ProgramRun version = RunProgram({"--version"});
   EXPECT_EQ(version.exit_status, kExitDone);
-  EXPECT_THAT(version.out, AllOf(StartsWith("tandem "), HasSubstr("CUDA")));
+  EXPECT_THAT(version.out, AllOf(StartsWith("tandem "), HasSubstr("\ninstruction set: "),
+                                 HasSubstr("portable; CUDA: ")));
 }
 
 TEST(Program, StreamsTextToStdoutAndReportsToStderr) {

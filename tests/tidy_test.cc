@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/tidy/document_rules.h"
 #include "tests/tidy/folder_rules.h"
 #include "tests/tidy/source_text.h"
 #include "tests/tidy/test_rules.h"
@@ -41,11 +42,14 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckRandomStreamsHaveOneReader,
                       CheckBugCatalogue,
                       CheckTestsNeverGiveUp,
+                      CheckHostedLanes,
                       CheckOnlyStampsTellTheTimeOfDay,
                       CheckWakingStoresAreSequential,
                       CheckNoNotes,
                       CheckGlossary,
                       CheckDocumentWidth,
+                      CheckNumbersHaveZeros,
+                      CheckPageLength,
                       CheckNoMachinePathsOrRegistries,
                       CheckPythonIsIsolated}) {
     const Violations found = check(tree.files);
@@ -58,6 +62,7 @@ TEST(Tidy, ThisTreeFollowsAllRules) {
   const SourceTree tree = ReadSourceTree(TANDEM_SOURCE_DIR);
   ASSERT_TRUE(tree.files.contains("base/philox.h"));
   ASSERT_TRUE(tree.files.contains("dev"));
+  ASSERT_TRUE(tree.files.contains(std::string(kHostedWorkflow)));
   for (const std::string& violation : CheckAll(tree)) ADD_FAILURE() << violation;
 }
 
@@ -268,23 +273,6 @@ TEST(Layout, CountsCharactersAndForgivesUrlsAndDocuments) {
               IsEmpty());
 }
 
-TEST(Layout, WrapsDocumentsExceptTablesCodeAndUrls) {
-  const std::string url =
-      "https:"
-      "//";
-  const std::string wide(121, 'x');
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", std::string(120, 'x') + "\n"},
-                                  {"b.md", "| " + wide + " |\n"},
-                                  {"c.md", "```\n" + wide + "\n```\n"},
-                                  {"d.md", url + wide + "\n"},
-                                  {"f.md", "see `" + std::string(130, 'x') + "`\n"},
-                                  {"e.txt", wide + "\n"}}),
-              IsEmpty());
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", "```\n```\n" + wide + "\n"}}),
-              ElementsAre(HasSubstr("a.md:3: is longer")));
-  EXPECT_THAT(CheckDocumentWidth({{"a.md", "`a` and `b`" + wide + "\n"}}), SizeIs(1));
-}
-
 TEST(Glossary, ForbidsTheWordsThatItReplaces) {
   const std::string glossary =
       "| term | meaning | in code | not |\n|---|---|---|---|\n"
@@ -488,6 +476,19 @@ TEST(Patience, TestsDoNotUseTimeouts) {
   for (const std::string impatient :
        {"connection.settimeout(20)\n", "process.wait(timeout=20)\n"}) {
     EXPECT_THAT(CheckTestsNeverGiveUp({{"python/tests/a_test.py", impatient}}), SizeIs(1));
+  }
+}
+
+TEST(Tests, RunInTheSameLanesEverywhere) {
+  const std::string run = "lane() {\n  ./dev $*\n}\nlane format --check\n# x\nlane test\n";
+  const auto check = [&](const std::string& lanes) {
+    return CheckHostedLanes(
+        {{".ci/run", run}, {std::string(kHostedWorkflow), "x:\n  lane:\n" + lanes + "steps:\n"}});
+  };
+  EXPECT_THAT(check("    - format --check\n    - test\n"), IsEmpty());
+  for (const std::string lanes : {"", "    - format --check\n", "    - format\n    - test\n",
+                                  "    - format --check\n    - test\n    - asan\n"}) {
+    EXPECT_THAT(check(lanes), ElementsAre(HasSubstr("ci.yml:1: its lanes differ"))) << lanes;
   }
 }
 

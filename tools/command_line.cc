@@ -44,6 +44,13 @@ const CLI::App* FindCommand(const CLI::App* app, absl::string_view name) {
   return nullptr;
 }
 
+const CLI::Option* FindOption(const CLI::App* command, const std::string& name) {
+  for (; command != nullptr; command = command->get_parent()) {
+    if (const CLI::Option* const option = command->get_option_no_throw(name)) return option;
+  }
+  return nullptr;
+}
+
 std::string FullName(const CLI::App* app) {
   const CLI::App* const parent = app->get_parent();
   return parent == nullptr ? app->get_name() : absl::StrCat(FullName(parent), " ", app->get_name());

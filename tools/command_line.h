@@ -10,6 +10,7 @@
 
 namespace CLI {
 class App;
+class Option;
 class ParseError;
 }  // namespace CLI
 
@@ -20,6 +21,8 @@ namespace tandem {
 const CLI::App* NamedCommand(const CLI::App* program);
 // The command of `app` with this name; null without one.
 const CLI::App* FindCommand(const CLI::App* app, absl::string_view name);
+// The option of `command`, or of a parent, with this name: "--seed"; null without one.
+const CLI::Option* FindOption(const CLI::App* command, const std::string& name);
 // The command's name with those of its parents: "tandem bench kernels".
 std::string FullName(const CLI::App* app);
 

@@ -17,6 +17,7 @@
 #include "base/thread_pool.h"
 #include "engine/runtime.h"
 #include "kernels/blocks.h"
+#include "kernels/built_backends.h"
 #include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/head_config.h"
@@ -245,6 +246,7 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"known_draft",
        inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
       {"draft", DraftJson(inspection)},
+      {"program", BuiltBackends()},
       {"device", inspection.device.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.device)},
       {"products", inspection.products},
       {"ranks", inspection.ranks},
@@ -308,7 +310,8 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
       });
   const std::string end_tokens =
       c.eos_token_ids.empty() ? "none" : absl::StrJoin(c.eos_token_ids, ", ");
-  std::string text = Line("model", flags.path);
+  std::string text = Line("program", BuiltBackends());
+  text += Line("model", flags.path);
   text += Line("architecture", ArchitectureText(c));
   if (c.is_draft_head()) text += Line("states", StatesText(c));
   text += Line("vocabulary", VocabularyText(c, inspection.tokenizer_size));
@@ -374,7 +377,8 @@ absl::Status RunConfigOnly(const InspectFlags& flags) {
   }
   RETURN_IF_ERROR(config.status());
   if (flags.json) return absl::OkStatus();
-  std::string text = Line("model", flags.path);
+  std::string text = Line("program", BuiltBackends());
+  text += Line("model", flags.path);
   text += Line("configuration", "supported");
   text += Line("architecture", ArchitectureText(*config));
   text += Line("context", absl::StrCat(config->context_length, " tokens"));

@@ -66,13 +66,6 @@ constexpr Advice kAdvice[] = {
     {"-cnv", kConversation},   {"--conversation", kConversation},
 };
 
-const CLI::Option* FindOption(const CLI::App* command, const std::string& name) {
-  for (; command != nullptr; command = command->get_parent()) {
-    if (const CLI::Option* const option = command->get_option_no_throw(name)) return option;
-  }
-  return nullptr;
-}
-
 absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (FindOption(command, name) != nullptr) return word;

@@ -112,7 +112,7 @@ TEST(Parameters, SamplingParametersReachTheEngineFromTheCommandLineAndHttp) {
 
 TEST(Parameters, AreDocumented) {
   std::string documents;
-  for (const char* name : {"command_line", "serving", "tensor_parallel"}) {
+  for (const char* name : {"command_line", "server/serving", "tensor_parallel"}) {
     documents += ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/docs/", name, ".md")).value();
   }
   const auto look = [&](const Parameter& parameter) {

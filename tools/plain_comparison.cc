@@ -1,7 +1,6 @@
 #include "tools/plain_comparison.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +18,13 @@ namespace {
 
 using ComparedRun = PlainComparison::Run;
 
-constexpr int kNumPairs = 3;
+constexpr int kMinPairs = 3;
+constexpr int kMaxPairs = 9;
+// Speculative runs before the compared ones: what an engine learns in its first rounds (costs,
+// acceptance) then serves all compared runs alike.
+constexpr int kNumWarmUps = 3;
+constexpr double kMaxSpread = 1.1;
+constexpr absl::Duration kMaxTime = absl::Seconds(30);
 
 absl::StatusOr<ComparedRun> RunAll(Engine* engine, const std::vector<Request>& requests,
                                    bool speculates) {
@@ -55,26 +60,37 @@ ComparedRun MedianRun(std::vector<ComparedRun> runs) {
   return std::move(runs[runs.size() / 2]);
 }
 
+// The pairs that other programs did not disturb.
+std::vector<ComparedPair> Calm(absl::Span<const ComparedPair> pairs) {
+  std::vector<ComparedPair> calm;
+  for (const ComparedPair& pair : pairs) {
+    if (!pair.others.is_disturbing) calm.push_back(pair);
+  }
+  return calm;
+}
+
+Spread SpeedupOver(absl::Span<const ComparedPair> pairs) {
+  std::vector<double> speedups;
+  for (const ComparedPair& pair : pairs) speedups.push_back(pair.Speedup());
+  return SpreadOf(std::move(speedups));
+}
+
 bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
   return std::equal(
       run.completions.begin(), run.completions.end(), as.begin(), as.end(),
       [](const Completion& a, const Completion& b) { return a.token_ids == b.token_ids; });
 }
 
-// Runs plain before speculative, then the other way round, and so on, so that a drift of the
-// machine's speed affects both equally.
-absl::Status RunPairs(Engine* engine, const std::vector<Request>& requests,
-                      std::vector<ComparedRun>* plain, std::vector<ComparedRun>* speculative,
-                      Progress* progress) {
-  for (int pair = 0; pair < kNumPairs; ++pair) {
-    const bool speculates_first = pair % 2 == 1;
-    for (const bool speculates : {speculates_first, !speculates_first}) {
-      ASSIGN_OR_RETURN(ComparedRun run, RunAll(engine, requests, speculates));
-      (speculates ? speculative : plain)->push_back(std::move(run));
-      progress->Advance(1);
-    }
+absl::StatusOr<ComparedPair> RunPair(Engine* engine, const std::vector<Request>& requests,
+                                     bool speculates_first) {
+  ComparedPair pair;
+  const LoadWatch watch;
+  for (const bool speculates : {speculates_first, !speculates_first}) {
+    ASSIGN_OR_RETURN((speculates ? pair.speculative : pair.plain),
+                     RunAll(engine, requests, speculates));
   }
-  return absl::OkStatus();
+  pair.others = watch.Read();
+  return pair;
 }
 
 std::string FromTo(const Spread& spread, double scale = 1.0) {
@@ -101,31 +117,64 @@ double PlainComparison::Run::AcceptanceRate() const {
   return stats.AcceptanceRate();
 }
 
-absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
-                                                 const std::vector<Request>& requests,
-                                                 absl::Span<const Completion> first) {
-  Progress progress("comparing", 1 + 2 * kNumPairs);
-  RETURN_IF_ERROR(RunAll(engine, requests, /*speculates=*/false).status());
-  progress.Advance(1);
+bool NeedsAnotherPair(absl::Span<const ComparedPair> pairs, absl::Duration elapsed) {
+  const std::vector<ComparedPair> calm = Calm(pairs);
+  if (pairs.size() < kMinPairs) return true;
+  if (elapsed >= kMaxTime || calm.size() >= kMaxPairs) return false;
+  if (calm.size() < kMinPairs) return true;
+  const Spread speedup = SpeedupOver(calm);
+  return speedup.high > kMaxSpread * speedup.low;
+}
+
+PlainComparison Summarise(absl::Span<const ComparedPair> pairs,
+                          absl::Span<const Completion> first) {
+  PlainComparison comparison;
+  for (const ComparedPair& pair : pairs) {
+    comparison.identical = comparison.identical && HasSameTokens(pair.plain, first) &&
+                           HasSameTokens(pair.speculative, first);
+  }
+  std::vector<ComparedPair> counted = Calm(pairs);
+  comparison.others.is_disturbing = counted.size() < kMinPairs;
+  if (comparison.others.is_disturbing) counted.assign(pairs.begin(), pairs.end());
   std::vector<ComparedRun> plain;
   std::vector<ComparedRun> speculative;
-  const LoadWatch watch;
-  RETURN_IF_ERROR(RunPairs(engine, requests, &plain, &speculative, &progress));
-  PlainComparison comparison;
-  comparison.others = watch.Read();
-  std::vector<double> speedups;
-  for (int i = 0; i < kNumPairs; ++i) {
-    speedups.push_back(speculative[i].TokensPerSecond() / plain[i].TokensPerSecond());
-    comparison.identical = comparison.identical && HasSameTokens(plain[i], first) &&
-                           HasSameTokens(speculative[i], first);
+  double shares = 0.0;
+  bool knows_shares = true;
+  for (const ComparedPair& pair : counted) {
+    plain.push_back(pair.plain);
+    speculative.push_back(pair.speculative);
+    shares += pair.others.share.value_or(0.0);
+    knows_shares = knows_shares && pair.others.share.has_value();
   }
+  comparison.num_pairs = static_cast<int>(counted.size());
+  if (knows_shares) comparison.others.share = shares / comparison.num_pairs;
   comparison.plain_tokens_per_second = SpreadOver(plain, &ComparedRun::TokensPerSecond);
   comparison.tokens_per_second = SpreadOver(speculative, &ComparedRun::TokensPerSecond);
   comparison.acceptance_rate = SpreadOver(speculative, &ComparedRun::AcceptanceRate);
-  comparison.speedup = SpreadOf(std::move(speedups));
+  comparison.speedup = SpeedupOver(counted);
   comparison.plain = MedianRun(std::move(plain));
   comparison.speculative = MedianRun(std::move(speculative));
   return comparison;
+}
+
+absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
+                                                 const std::vector<Request>& requests,
+                                                 absl::Span<const Completion> first) {
+  Progress progress("comparing", 1 + kNumWarmUps + 2 * kMinPairs);
+  for (int run = 0; run < 1 + kNumWarmUps; ++run) {
+    RETURN_IF_ERROR(RunAll(engine, requests, /*speculates=*/run > 0).status());
+    progress.Advance(1);
+  }
+  std::vector<ComparedPair> pairs;
+  const Instant start = Instant::Now();
+  // Runs plain before speculative, then the other way round, and so on, so that a drift of the
+  // machine's speed affects both equally.
+  while (NeedsAnotherPair(pairs, Instant::Now() - start)) {
+    ASSIGN_OR_RETURN(ComparedPair pair, RunPair(engine, requests, pairs.size() % 2 == 1));
+    pairs.push_back(std::move(pair));
+    progress.Advance(2);
+  }
+  return Summarise(pairs, first);
 }
 
 void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* json) {
@@ -136,7 +185,7 @@ void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* 
                       {"tokens_per_second", comparison.plain_tokens_per_second.median}};
   (*json)["speedup"] = comparison.speedup.median;
   (*json)["identical"] = speculative.token_ids == plain.token_ids;
-  nlohmann::json compared = {{"runs", kNumPairs}};
+  nlohmann::json compared = {{"runs", comparison.num_pairs}};
   compared.update(LoadJson(comparison.others));
   AddSpread("tokens_per_second", comparison.tokens_per_second, &compared);
   AddSpread("plain_tokens_per_second", comparison.plain_tokens_per_second, &compared);
@@ -146,26 +195,27 @@ void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* 
 }
 
 std::string ToText(const PlainComparison& comparison) {
+  const std::string identical =
+      absl::StrCat("identical: ", comparison.identical ? "true" : "false", "\n");
+  if (comparison.others.is_disturbing) {
+    return absl::StrCat("speed-up    no figure: ", BusyText(comparison.others), "\n", identical);
+  }
   const Spread& speed = comparison.tokens_per_second;
   const Spread& plain = comparison.plain_tokens_per_second;
   const Spread& acceptance = comparison.acceptance_rate;
-  std::string text =
-      absl::StrCat("compared    ", kNumPairs,
-                   " runs each way, alternating, after a warm-up; medians (lowest to highest):\n"
-                   "speed       ",
-                   ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
-                   ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
+  std::string text = absl::StrCat(
+      "compared    ", comparison.num_pairs,
+      " runs each way, alternating, in a process that has learned from the same answers; medians "
+      "(lowest to highest):\nspeed       ",
+      ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
+      ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
   absl::StrAppendFormat(&text, "speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
                         comparison.speedup.low, comparison.speedup.high);
   if (acceptance.high > 0) {
     absl::StrAppend(&text, "acceptance  ", ThreeDigits(100 * acceptance.median), " % ",
                     FromTo(acceptance, 100), "\n");
   }
-  absl::StrAppend(&text, "identical: ", comparison.identical ? "true" : "false", "\n");
-  if (comparison.others.is_disturbing) {
-    absl::StrAppend(&text, "busy        ", BusyText(comparison.others), "\n");
-  }
-  return text;
+  return text + identical;
 }
 
 }  // namespace tandem

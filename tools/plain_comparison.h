@@ -33,13 +33,30 @@ struct PlainComparison {
   Spread tokens_per_second;
   Spread acceptance_rate;
   Spread speedup;  // over the pairs of consecutive runs
+  int num_pairs = 0;
   bool identical = true;
-  OtherLoad others;  // during the runs
+  OtherLoad others;  // while these pairs ran
 };
+
+// One plain and one speculative run, one right after the other.
+struct ComparedPair {
+  PlainComparison::Run plain;
+  PlainComparison::Run speculative;
+  OtherLoad others;
+  double Speedup() const { return speculative.TokensPerSecond() / plain.TokensPerSecond(); }
+};
+// Whether another pair should run after `pairs`: at least three do, and more, up to 30 seconds and
+// nine undisturbed ones, until three are undisturbed and the speed-ups of all such pairs differ by
+// at most a tenth.
+bool NeedsAnotherPair(absl::Span<const ComparedPair> pairs, absl::Duration elapsed);
+// The comparison over the undisturbed pairs, or over all if fewer than three were undisturbed.
+// REQUIRES: `pairs` is not empty.
+PlainComparison Summarise(absl::Span<const ComparedPair> pairs, absl::Span<const Completion> first);
 
 // Runs `requests` plainly and with speculation. `first` holds the completions of an earlier
 // speculative run of the same requests, which has warmed the engine up; all tokens are compared
-// with them. An additional plain run warms up too and is not counted. REQUIRES: `requests` is not
+// with them. Further runs of both kinds warm up what the engine learns (draft_length.md) and are
+// not counted. REQUIRES: `requests` is not
 // empty, and each request has a seed or temperature 0.
 absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
                                                  const std::vector<Request>& requests,

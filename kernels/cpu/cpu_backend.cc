@@ -13,6 +13,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
+#include "kernels/built_backends.h"
 #include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
@@ -524,27 +525,21 @@ void CpuBackend::AttendUnitOn(int thread, const AttendTask& task, const AttendUn
 
 // ---- Construction ----
 
-std::vector<std::string> CpuIsas() {
-  std::vector<std::string> names;
-  for (const CpuKernels* kernels : RunnableCpuKernels()) names.push_back(kernels->name);
-  return names;
-}
+std::string AllowedIsas() { return absl::StrJoin(CpuIsas(), ", ") + HintAtOtherIsas(); }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
   const std::vector<const CpuKernels*> runnable = RunnableCpuKernels();
   const std::string best = EnvironmentVariable(kMaxCpuIsa);
   if (!best.empty() && runnable.front()->name != best) {
-    return FieldError(kMaxCpuIsa,
-                      absl::StrCat("found ", best, ", allowed: ", absl::StrJoin(CpuIsas(), ", ")));
+    return FieldError(kMaxCpuIsa, absl::StrCat("found ", best, ", allowed: ", AllowedIsas()));
   }
   const auto chosen =
       std::find_if(runnable.begin(), runnable.end(), [&](const CpuKernels* kernels) {
         return options.isa.empty() || options.isa == kernels->name;
       });
   if (chosen == runnable.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cpu: this machine does not support instruction set \"", options.isa,
-                     "\"; allowed: ", absl::StrJoin(CpuIsas(), ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("cpu: cannot run instruction set \"",
+                                                   options.isa, "\"; allowed: ", AllowedIsas()));
   }
   const CpuKernels& kernels = **chosen;
   if (options.compute == CpuCompute::kBF16 && !HasBf16Products(kernels)) {

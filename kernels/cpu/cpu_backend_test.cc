@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/built_backends.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/kernel_testing.h"
@@ -11,7 +12,10 @@
 namespace tandem {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(CpuIsas, StartWithTheDefaultAndEndWithPortable) {
   const std::vector<std::string> isas = CpuIsas();
@@ -21,6 +25,19 @@ TEST(CpuIsas, StartWithTheDefaultAndEndWithPortable) {
   ASSERT_TRUE(backend.ok());
   EXPECT_EQ((*backend)->name(), "cpu");
   EXPECT_THAT(std::string((*backend)->description()), HasSubstr(isas.front()));
+}
+
+TEST(CpuIsas, ThoseThatTheBuildLeavesOutAreNotSupported) {
+  constexpr CpuKernels kAbsent = {};
+  const std::vector<IsaKernels> all = {
+      {&kAbsent, true}, {&kPortableKernels, true}, {&kPortableKernels, false}};
+  EXPECT_THAT(SupportedCpuKernels(all), ElementsAre(&kPortableKernels));
+}
+
+TEST(CpuIsas, EveryRunnableOneIsBuilt) {
+  const std::vector<std::string> built = BuiltCpuIsas();
+  for (const std::string& isa : CpuIsas()) EXPECT_THAT(built, Contains(isa));
+  EXPECT_THAT(BuiltBackends(), StartsWith(built.front() + ", "));
 }
 
 TEST(MakeCpuBackend, RejectsAnUnknownInstructionSetAndListsTheAllowedOnes) {

@@ -15,6 +15,7 @@ inline std::vector<WireMessage> MessageSamples() {
   return {Hello{.version = 7,
                 .engine_id = "engine",
                 .peer_engine_id = "peer",
+                .build = "build",
                 .pools = {pool, {}},
                 .lease_ms = 30000},
           AskPages{.number = ~uint64_t{0},

@@ -190,6 +190,7 @@ absl::StatusOr<std::unique_ptr<PageTransfer>> OpenTransfer(const PageTransfer::O
       .secrets = std::move(secrets),
       .hello = {.version = wire_version,
                 .engine_id = NewRandomName(),
+                .build = options.build,
                 .pools = options.pools,
                 .lease_ms = absl::ToInt64Milliseconds(options.offered.lease)},
       .offered = options.offered,

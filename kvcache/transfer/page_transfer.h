@@ -27,6 +27,7 @@ class PageTransfer {
     std::string secret;          // shared by all workers (ParseSecrets)
     std::string peers;           // as Networks::Parse reads them; empty: Networks::Around(host)
     std::string fabric = "tcp";  // what carries pages: "tcp", or "ucx" for RDMA, not on loopback
+    std::string build{};         // identifies the program (ThisBuild of the engine)
     std::vector<PoolId> pools;   // pools whose pages may be sent: the target's, then the draft's
     OfferedPages::Options offered;
     // How long a peer may be silent while a reply or a page is due, connecting included.

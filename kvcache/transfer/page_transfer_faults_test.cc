@@ -1,4 +1,5 @@
 // Faults between two workers cost pages, but never cause wrong bytes or endless waits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "base/instant.h"
+#include "base/log_testing.h"
 #include "base/net/address.h"
 #include "kvcache/transfer/page_transfer.h"
 #include "kvcache/transfer/transfer_testing.h"
@@ -22,6 +24,8 @@
 
 namespace tandem {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr size_t kPageBytes = 4096;
 const PoolId kTarget = TestPool("target");
@@ -87,8 +91,14 @@ TEST_F(PageTransferFaults, SecretsAreReplacedWithoutAGap) {
 TEST_F(PageTransferFaults, RefusesAPeerWithoutACommonPool) {
   PageTransfer::Options other = LoopbackOptions();
   other.pools = {TestPool("another target"), TestPool("another draft")};
+  LogCapture log;
   Open(LoopbackOptions(), other);
   ExpectRefused();
+  EXPECT_THAT(log.text(), HasSubstr("other models, options or instruction sets"));
+  other.build = "another build";
+  Open(LoopbackOptions(), other);
+  ExpectRefused();
+  EXPECT_THAT(log.text(), HasSubstr("it is another build of Tandem"));
 }
 
 TEST_F(PageTransferFaults, SendsOnlyPagesOfCommonPools) {

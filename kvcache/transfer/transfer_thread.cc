@@ -372,9 +372,11 @@ absl::Status TransferThread::Greet(Peer* peer, const Hello& hello) {
   }
   if (std::none_of(hello.pools.begin(), hello.pools.end(),
                    [&](const PoolId& pool) { return IsShared(pool, own); })) {
+    if (hello.build != own.build) {
+      return refuse("it is another build of Tandem, whose pages may have other bits");
+    }
     return refuse(
-        "pages are of other models, options, builds or instruction sets: no pool is "
-        "common to both");
+        "pages are of other models, options or instruction sets: no pool is common to both");
   }
   const auto num_links = std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
     return entry.second->key.empty() && entry.second->hello.has_value() &&

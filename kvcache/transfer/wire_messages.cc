@@ -61,6 +61,7 @@ void Visit(auto& visit, Hello& hello) {
   visit(hello.version);
   visit(hello.engine_id);
   visit(hello.peer_engine_id);
+  visit(hello.build);
   visit(hello.pools);
   visit(hello.lease_ms);
 }

@@ -17,7 +17,7 @@
 namespace tandem {
 
 // Must change whenever one of these messages changes.
-inline constexpr int64_t kWireVersion = 2;
+inline constexpr int64_t kWireVersion = 3;
 
 // Limits on messages of a peer, checked before memory is allocated for them.
 inline constexpr size_t kMaxMessageBytes = FrameChannel::kMaxMessageBytes;
@@ -30,6 +30,7 @@ struct Hello {
   int64_t version = kWireVersion;
   std::string engine_id{};       // of this side
   std::string peer_engine_id{};  // of the other side; empty on the side that listens
+  std::string build{};  // of the program, so that a refusal can name another build as its reason
   std::vector<PoolId> pools{};
   int64_t lease_ms = 0;  // how long its leases last after a heartbeat
 };

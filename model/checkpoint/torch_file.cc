@@ -174,7 +174,7 @@ constexpr PickleClass kClasses[] = {
 
 struct Mark {};
 struct None {};
-using Text = absl::string_view;
+using PickleText = absl::string_view;
 // Indices into the reader's values, so that cyclic values do not own themselves.
 struct Tuple {
   std::vector<int> items;
@@ -186,8 +186,8 @@ struct TorchStorage {
   const SafetensorsDType* type;
   absl::Span<const std::byte> bytes;
 };
-using PickleValue = std::variant<Mark, None, bool, int64_t, Text, Tuple, Dict, const PickleClass*,
-                                 TorchStorage, SafetensorsEntry>;
+using PickleValue = std::variant<Mark, None, bool, int64_t, PickleText, Tuple, Dict,
+                                 const PickleClass*, TorchStorage, SafetensorsEntry>;
 
 class PickleReader {
  public:
@@ -204,7 +204,7 @@ class PickleReader {
     ASSIGN_OR_RETURN(const Dict* const dict, Pop<Dict>("a dict of tensors"));
     std::vector<SafetensorsEntry> entries;
     for (const auto& [key, value] : dict->items) {
-      const Text* const name = std::get_if<Text>(&values_[key]);
+      const PickleText* const name = std::get_if<PickleText>(&values_[key]);
       const auto* const tensor = std::get_if<SafetensorsEntry>(&values_[value]);
       if (name == nullptr) return Wrong("a key that is not a string", "names of tensors");
       if (tensor == nullptr) {
@@ -241,7 +241,7 @@ class PickleReader {
         return PushLong();
       case 'X': {
         ASSIGN_OR_RETURN(const uint32_t size, Take<uint32_t>());
-        ASSIGN_OR_RETURN(const Text text, TakeText(size));
+        ASSIGN_OR_RETURN(const PickleText text, TakeText(size));
         return Push(text);
       }
       case 'c':
@@ -298,14 +298,15 @@ class PickleReader {
     next_ += sizeof(T);
     return value;
   }
-  absl::StatusOr<Text> TakeText(size_t size) {
+  absl::StatusOr<PickleText> TakeText(size_t size) {
     if (pickle_.size() - next_ < size) return EndsEarly();
-    const Text text(reinterpret_cast<const char*>(pickle_.data()) + next_, size);
+    const PickleText text(reinterpret_cast<const char*>(pickle_.data()) + next_, size);
     next_ += size;
     return text;
   }
-  absl::StatusOr<Text> TakeLine() {
-    const Text rest(reinterpret_cast<const char*>(pickle_.data()) + next_, pickle_.size() - next_);
+  absl::StatusOr<PickleText> TakeLine() {
+    const PickleText rest(reinterpret_cast<const char*>(pickle_.data()) + next_,
+                          pickle_.size() - next_);
     const size_t size = rest.find('\n');
     if (size == rest.npos) return EndsEarly();
     next_ += size + 1;
@@ -353,15 +354,15 @@ class PickleReader {
   }
   absl::Status PushLong() {
     ASSIGN_OR_RETURN(const uint8_t size, Take<uint8_t>());
-    ASSIGN_OR_RETURN(const Text bytes, TakeText(size));
+    ASSIGN_OR_RETURN(const PickleText bytes, TakeText(size));
     if (size > sizeof(int64_t)) return Wrong("an integer of more than 64 bits", "at most 64 bits");
     int64_t value = size > 0 && (bytes.back() & 0x80) != 0 ? -1 : 0;
     std::memcpy(&value, bytes.data(), size);
     return Push(value);
   }
   absl::Status PushClass() {
-    ASSIGN_OR_RETURN(const Text module, TakeLine());
-    ASSIGN_OR_RETURN(const Text name, TakeLine());
+    ASSIGN_OR_RETURN(const PickleText module, TakeLine());
+    ASSIGN_OR_RETURN(const PickleText name, TakeLine());
     const std::string whole = absl::StrCat(module, " ", name);
     for (const PickleClass& known : kClasses) {
       if (whole == known.name) return Push(&known);
@@ -416,9 +417,9 @@ class PickleReader {
   // Replaces the tuple ("storage", class, key, device, number of elements) by the storage.
   absl::Status PushStorage() {
     ASSIGN_OR_RETURN(const Tuple* const id, Pop<Tuple>("the tuple of a storage"));
-    const Text* const kind = Item<Text>(*id, 0);
+    const PickleText* const kind = Item<PickleText>(*id, 0);
     const PickleClass* const* const type = Item<const PickleClass*>(*id, 1);
-    const Text* const key = Item<Text>(*id, 2);
+    const PickleText* const key = Item<PickleText>(*id, 2);
     const int64_t* const count = Item<int64_t>(*id, 4);
     if (kind == nullptr || *kind != "storage" || type == nullptr ||
         (*type)->kind != PickleClass::kStorage || key == nullptr || count == nullptr ||

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -71,6 +72,12 @@ def test_the_wheel_has_a_command_and_constraints():
     project = (ROOT / "pyproject.toml").read_text()
     assert '[project.scripts]\ntandem = "tandem.__main__:main"\n' in project
     assert 'TANDEM_XGRAMMAR = {env = "TANDEM_XGRAMMAR", default = "FETCH"}\n' in project
+
+
+def test_the_wheel_has_the_version_of_the_build():
+    pattern = re.search(r"^regex = '(.+)'$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    found = re.search(pattern, (ROOT / "CMakeLists.txt").read_text())
+    assert found["value"] == tandem.__version__
 
 
 def test_the_wheel_has_the_models_that_come_with_the_program():

@@ -20,6 +20,13 @@ def test_the_example_tells_the_story(engine):
     assert "draft tokens were accepted" in told.stdout
 
 
+def test_the_example_of_the_readme_tells_a_story():
+    code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert len(told.stdout.split()) > 20
+
+
 def test_the_example_names_a_missing_model():
     told = run("examples/story.py", "nowhere", DRAFT)
     assert told.returncode == 1

@@ -1,5 +1,6 @@
 #include "tests/tidy/source_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <fstream>
@@ -22,12 +23,13 @@ bool IsText(std::string_view path) {
     if (path.ends_with(ending)) return true;
   }
   return path.ends_with("CMakeLists.txt") || path.starts_with("cmake/") || path == "dev" ||
-         path == ".ci/run" || path == ".gitignore" || path == "CMakePresets.json";
+         path == ".ci/run" || path == kHostedWorkflow || path == ".gitignore" ||
+         path == "CMakePresets.json";
 }
 
 bool IsSkippedFolder(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
-  if (name.starts_with(".")) return path != ".ci";
+  if (name.starts_with(".")) return path != ".ci" && path != ".github";
   return path == "build" || name == "__pycache__";
 }
 
@@ -110,6 +112,16 @@ std::vector<std::string_view> Lines(std::string_view text) {
   return lines;
 }
 
+void ForEachLine(std::string_view text,
+                 const std::function<void(size_t, std::string_view)>& visit) {
+  const std::vector<std::string_view> lines = Lines(text);
+  for (size_t i = 0; i < lines.size(); ++i) visit(i + 1, lines[i]);
+}
+
+size_t Columns(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 std::string CodeOnly(std::string_view text) {
   std::string code(text);
   const auto blank = [&code](size_t begin, size_t end) {
@@ -132,6 +144,37 @@ std::string CodeOnly(std::string_view text) {
     }
   }
   return code;
+}
+
+std::string ProseOnly(std::string_view document) {
+  std::string prose(document);
+  bool is_block = false;
+  size_t open = document.npos;  // the backquotes before the code, or none
+  size_t num_quotes = 0;
+  size_t at = 0;
+  for (std::string_view line : Lines(document)) {
+    const size_t first = line.find_first_not_of(' ');
+    const bool is_fence = first != line.npos && line.substr(first).starts_with("```");
+    if (is_block || is_fence) std::fill_n(prose.begin() + at, line.size(), ' ');
+    if (is_fence) is_block = !is_block;
+    if (is_block || is_fence || first == line.npos) open = document.npos;
+    for (size_t i = 0; i < line.size() && !is_block && !is_fence;) {
+      const size_t begin = std::min(line.find('`', i), line.size());
+      i = std::min(line.find_first_not_of('`', begin), line.size());
+      if (begin == line.size()) break;
+      if (open == document.npos) {
+        open = at + begin;
+        num_quotes = i - begin;
+      } else if (i - begin == num_quotes) {
+        for (size_t c = open; c < at + i; ++c) {
+          if (prose[c] != '\n') prose[c] = ' ';
+        }
+        open = document.npos;
+      }
+    }
+    at += line.size() + 1;
+  }
+  return prose;
 }
 
 bool HasWord(std::string_view line, std::string_view word) {

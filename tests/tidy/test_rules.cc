@@ -165,4 +165,28 @@ Violations CheckTestsNeverGiveUp(const Files& files) {
   return violations;
 }
 
+Violations CheckHostedLanes(const Files& files) {
+  const auto run = files.find(".ci/run");
+  if (run == files.end()) return {};
+  std::vector<std::string_view> lanes;
+  for (std::string_view line : Lines(run->second)) {
+    if (line.starts_with("lane ")) lanes.push_back(line.substr(5));
+  }
+  std::vector<std::string_view> hosted;
+  bool is_in_list = false;
+  const auto workflow = files.find(std::string(kHostedWorkflow));
+  if (workflow != files.end()) {
+    for (std::string_view line : Lines(workflow->second)) {
+      line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+      if (is_in_list && line.starts_with("- ")) {
+        hosted.push_back(line.substr(2));
+      } else {
+        is_in_list = line == "lane:";
+      }
+    }
+  }
+  if (hosted == lanes) return {};
+  return {At(kHostedWorkflow, 1, "its lanes differ from those of .ci/run")};
+}
+
 }  // namespace tandem::tidy

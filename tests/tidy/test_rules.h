@@ -1,5 +1,5 @@
 // Rules that need the tests' sources: each random stream has one reader, the page of known failures
-// names tests that exist, and no test gives up on a busy machine.
+// names tests that exist, no test gives up on a busy machine, and hosted CI runs the same lanes.
 #ifndef TANDEM_TESTS_TIDY_TEST_RULES_H_
 #define TANDEM_TESTS_TIDY_TEST_RULES_H_
 
@@ -20,6 +20,9 @@ Violations CheckBugCatalogue(const Files& files);
 // Tests wait as long as necessary: a timeout would make them fail on a busy machine, and ctest ends
 // a test that hangs. Exempt are folders such as tests/sanitizers, whose programs test timeouts.
 Violations CheckTestsNeverGiveUp(const Files& files);
+
+// The jobs of the hosted workflow are the lanes of .ci/run, in their order.
+Violations CheckHostedLanes(const Files& files);
 
 }  // namespace tandem::tidy
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <filesystem>
 #include <functional>
 #include <regex>
-#include <set>
 #include <string>
 
 #include "tests/tidy/folder_rules.h"
@@ -15,7 +13,6 @@ namespace tandem::tidy {
 namespace {
 
 constexpr size_t kMaxColumns = 100;
-constexpr size_t kMaxDocumentColumns = 120;
 constexpr size_t kMaxLines = 600;
 
 // Words that this file forbids are written in two parts, so that it follows its own rules.
@@ -86,17 +83,6 @@ constexpr std::array<std::string_view, 9> kTimeStampFiles = {
     "examples/chat.cc",          "server/api/openapi_test.cc",     "server/api/service.cc",
     "tools/conversation.cc",     "kvcache/events/cache_events.cc", "tools/bench/lab_command.cc"};
 
-// Calls visit(line number from 1, line) for every line.
-void ForEachLine(std::string_view text,
-                 const std::function<void(size_t, std::string_view)>& visit) {
-  const std::vector<std::string_view> lines = Lines(text);
-  for (size_t i = 0; i < lines.size(); ++i) visit(i + 1, lines[i]);
-}
-
-size_t Columns(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 bool IsLibrary(std::string_view path) {
   const std::string_view folder = TopFolder(path);
   return IsInChain(folder) && folder != "tools" && IsCpp(path) && !IsTest(path);
@@ -140,31 +126,6 @@ bool IsCondition(std::string_view code) {
   if (hash == code.npos || code[hash] != '#') return false;
   const size_t word = std::min(code.find_first_not_of(" \t", hash + 1), code.size());
   return code.substr(word).starts_with("if") || code.substr(word).starts_with("elif");
-}
-
-// Returns the targets of [text](target) outside code.
-std::vector<std::string> LinkTargets(std::string_view line) {
-  std::vector<std::string> targets;
-  bool in_code = false;
-  for (size_t at = 0; at < line.size(); ++at) {
-    if (line[at] == '`') in_code = !in_code;
-    if (in_code || !line.substr(at).starts_with("](")) continue;
-    const size_t end = line.find_first_of(") ", at + 2);
-    if (end != line.npos) targets.emplace_back(line.substr(at + 2, end - at - 2));
-  }
-  return targets;
-}
-
-// Returns whether the line has a command in backquotes of more than half a line, which is not
-// wrapped.
-bool HasLongCommand(std::string_view line) {
-  for (size_t open = line.find('`'); open != line.npos;) {
-    const size_t close = line.find('`', open + 1);
-    if (close == line.npos) return false;
-    if (close - open > kMaxDocumentColumns / 2) return true;
-    open = line.find('`', close + 1);
-  }
-  return false;
 }
 
 }  // namespace
@@ -353,23 +314,6 @@ Violations CheckGlossary(const Files& files) {
   return violations;
 }
 
-Violations CheckDocumentWidth(const Files& files) {
-  Violations violations;
-  for (const auto& [path, text] : files) {
-    if (!path.ends_with(".md")) continue;
-    bool is_code = false;
-    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
-      if (line.starts_with("```")) is_code = !is_code;
-      const bool may_be_long =
-          is_code || line.starts_with("|") || line.find("://") != line.npos || HasLongCommand(line);
-      if (!may_be_long && Columns(line) > kMaxDocumentColumns) {
-        violations.push_back(At(path, number, "is longer than 120 columns"));
-      }
-    });
-  }
-  return violations;
-}
-
 Violations CheckNoMachinePathsOrRegistries(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
@@ -399,60 +343,6 @@ Violations CheckPythonIsIsolated(const Files& files) {
       const bool is_start = std::regex_search(line.begin(), line.end(), start);
       const bool is_said = line.find("`python") != line.npos || line.find("sys.exit(") != line.npos;
       if (is_start && !is_said) violations.push_back(At(path, number, "starts Python without -I"));
-    });
-  }
-  return violations;
-}
-
-// Returns the anchor of a heading in links: in lower case, with hyphens for spaces and without
-// punctuation.
-std::string AnchorOf(std::string_view heading) {
-  std::string anchor;
-  for (const char c : heading.substr(std::min(heading.find_first_not_of("# "), heading.size()))) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == ' ') anchor += '-';
-    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) {
-      anchor += static_cast<char>(std::tolower(byte));
-    }
-  }
-  return anchor;
-}
-
-std::set<std::string> AnchorsOf(std::string_view document) {
-  std::set<std::string> anchors;
-  ForEachLine(document, [&](size_t, std::string_view line) {
-    if (line.starts_with('#')) anchors.insert(AnchorOf(line));
-  });
-  return anchors;
-}
-
-Violations CheckMarkdownLinks(const SourceTree& tree) {
-  Violations violations;
-  const auto has_anchor = [&tree](const std::string& path, const std::string& anchor) {
-    const auto document = tree.files.find(path);
-    return anchor.empty() || document == tree.files.end() || !path.ends_with(".md") ||
-           AnchorsOf(document->second).contains(anchor);
-  };
-  for (const auto& [path, text] : tree.files) {
-    if (!path.ends_with(".md")) continue;
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    bool in_fence = false;
-    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
-      if (line.starts_with("```")) in_fence = !in_fence;
-      if (in_fence) return;
-      for (std::string target : LinkTargets(line)) {
-        if (target.find(':') != target.npos) continue;
-        const size_t hash = std::min(target.find('#'), target.size());
-        const std::string anchor = hash == target.size() ? "" : target.substr(hash + 1);
-        target.resize(hash);
-        std::string resolved = path;
-        if (!target.empty()) resolved = (folder / target).lexically_normal().generic_string();
-        if (resolved.ends_with("/")) resolved.pop_back();
-        const bool exists = resolved == "." || tree.paths.contains(resolved);
-        if (exists && has_anchor(resolved, anchor)) continue;
-        if (exists) target += "#" + anchor;
-        violations.push_back(At(path, number, "links to " + target + ", which does not exist"));
-      }
     });
   }
   return violations;

@@ -55,13 +55,6 @@ Violations CheckPythonIsIsolated(const Files& files);
 // source or other document. The glossary has the term to use instead.
 Violations CheckGlossary(const Files& files);
 
-// Lines of documents have at most 120 columns, except in tables and code blocks, and unless a URL
-// or a command in backquotes makes them longer.
-Violations CheckDocumentWidth(const Files& files);
-
-// Relative links in documents point to existing files and headings.
-Violations CheckMarkdownLinks(const SourceTree& tree);
-
 }  // namespace tandem::tidy
 
 #endif  // TANDEM_TESTS_TIDY_TEXT_RULES_H_

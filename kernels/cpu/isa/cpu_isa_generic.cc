@@ -3,6 +3,9 @@
 
 namespace tandem {
 
-std::vector<const CpuKernels*> SupportedCpuKernels() { return {&kPortableKernels}; }
+const std::vector<IsaKernels>& AllCpuKernels() {
+  static const std::vector<IsaKernels> all = {{&kPortableKernels, true}};
+  return all;
+}
 
 }  // namespace tandem

@@ -31,6 +31,31 @@ inline bool HasAmx() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+// The instruction sets with kernels of their own that this machine can run.
+struct X86Features {
+  bool avx2 = false;
+  bool avx2_vnni = false;
+  bool avx512 = false;
+  bool avx512_vnni = false;
+  bool avx512_bf16 = false;
+  bool avx512_amx = false;
+};
+inline X86Features FindX86Features() {
+  __builtin_cpu_init();
+  X86Features has;
+  // Every CPU with AVX2 and FMA converts f16 too.
+  has.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  has.avx2_vnni = has.avx2 && HasAvxVnni();
+  has.avx512 = has.avx2 && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq");
+  has.avx512_vnni = has.avx512 && __builtin_cpu_supports("avx512vnni");
+  // Every CPU with bf16 products has VNNI.
+  has.avx512_bf16 = has.avx512_vnni && __builtin_cpu_supports("avx512bf16");
+  has.avx512_amx = has.avx512_bf16 && HasAmx();
+  return has;
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_CPU_ISA_X86_FEATURES_H_

@@ -61,7 +61,7 @@ struct AmxUnit {
 template <DType kDType>
 void MultiplyManyRows(const ProductTask& task, IndexRange units, IndexRange rows, float* sums) {
   if (rows.end - rows.begin < kTileRows) {
-    kAvx512VnniKernels.multiply[static_cast<int>(BlockProductFormat(kDType))](task, units, rows,
+    kAvx512Bf16Kernels.multiply[static_cast<int>(BlockProductFormat(kDType))](task, units, rows,
                                                                               sums);
   } else {
     Multiply<TileFormat<AmxUnit, kDType>>(task, units, rows, sums);
