@@ -204,11 +204,17 @@ TEST(LabPage, KeepsWhatWasMeasuredBeforeCtrlC) {
 
 TEST(LabPage, HandlesOtherLimits) {
   Json report = Report();
+  Json& longest = report["phases"]["prefill"][2]["tokens_per_second"];
+  longest = 700;
+  EXPECT_THAT(LabFindings(report)[0], HasSubstr("arithmetic: 700 to 800 tokens/s from 128 tokens"));
+  longest = 500;
+  EXPECT_THAT(LabFindings(report)[0], HasSubstr("arithmetic: up to 800 tokens/s"));
   for (Json& row : report["phases"]["prefill"]) row["bound"] = "memory";
   for (Json& row : report["phases"]["decode"]) row["bound"] = "cache";
   report["limits"]["read_bytes_per_second"]["cache"] = 9e9;  // slower than memory: no limit
   const std::vector<std::string> findings = LabFindings(report);
-  EXPECT_THAT(findings[0], HasSubstr("is still limited by reading the weights: 800 tokens/s"));
+  EXPECT_THAT(findings[0],
+              HasSubstr("is still limited by reading the weights: up to 800 tokens/s"));
   EXPECT_THAT(findings[1], HasSubstr("Writing is limited by reading the weights"));
   EXPECT_THAT(LabPage(report), HasSubstr("the last-level cache reads no faster"));
 }

@@ -22,8 +22,8 @@ constexpr double kAtLimit = 1.02;
 // A cache whose measured speed is at most this factor of memory's is not a limit of its own: on a
 // virtual machine other guests may fill it.
 constexpr double kFasterThanMemory = 1.1;
-// The speed of a prompt has reached its plateau at this share of the best.
-constexpr double kPlateau = 0.9;
+// Prompts whose speed is at least this share of the best are on its plateau.
+constexpr double kPlateau = 0.75;
 }  // namespace
 
 double Number(const Json& row, const char* field) {
@@ -177,26 +177,38 @@ Section Missing(std::string what) {
   return {.heading = absl::StrCat(std::move(what), " was not measured: Ctrl-C came first")};
 }
 
+double BestRate(const std::vector<Json>& rows) {
+  double best = 0.0;
+  for (const Json& row : rows) best = std::max(best, Number(row, "tokens_per_second"));
+  return best;
+}
+
+// "685 to 888 tokens/s from 64 tokens on".
+std::string PlateauText(const std::vector<Json>& rows) {
+  const double best = BestRate(rows);
+  const auto begin = absl::c_find_if(rows, [best](const Json& row) {
+    return Number(row, "tokens_per_second") >= kPlateau * best;
+  });
+  double least = best;
+  for (auto row = begin; row != rows.end(); ++row) {
+    least = std::min(least, Number(*row, "tokens_per_second"));
+  }
+  const std::string low = ThreeDigits(least), high = ThreeDigits(best);
+  if (least < kPlateau * best) return absl::StrCat("up to ", high, " tokens/s");
+  return absl::StrCat(low == high ? "" : absl::StrCat(low, " to "), high, " tokens/s from ",
+                      ThreeDigits(Number(*begin, "prompt_tokens")), " tokens on");
+}
+
 Section PromptSection(const Json& report) {
   const Json& part = report["phases"];
   const std::vector<Json> rows = RowsOf(part, "prefill");
   if (rows.empty()) return Missing("Reading a prompt");
   const Roofs roofs = Roofs::Of(report);
   const Json& last = rows.back();
-  double best = 0.0;
-  for (const Json& row : rows) best = std::max(best, Number(row, "tokens_per_second"));
-  const auto plateau = absl::c_find_if(rows, [best](const Json& row) {
-    return Number(row, "tokens_per_second") >= kPlateau * best;
-  });
-  const std::string from = ThreeDigits(Number(*plateau, "prompt_tokens"));
-  Section section{
-      .columns = kPromptColumns,
-      .rows = rows,
-      .part = &part,
-  };
+  Section section{.columns = kPromptColumns, .rows = rows, .part = &part};
   if (Text(last, "bound") == "arithmetic") {
-    section.heading = absl::StrCat("Reading a prompt is limited by arithmetic: ", ThreeDigits(best),
-                                   " tokens/s from ", from, " tokens on");
+    section.heading =
+        absl::StrCat("Reading a prompt is limited by arithmetic: ", PlateauText(rows));
     section.paragraphs.push_back(absl::StrCat(
         "A prompt of ", ThreeDigits(Number(last, "prompt_tokens")), " tokens computes ",
         ThreeDigits(Number(last, "flops") * 1e-9), " Gflop/s; this machine's ", roofs.input,
@@ -204,8 +216,8 @@ Section PromptSection(const Json& report) {
   } else {
     section.heading =
         absl::StrCat("Reading a prompt of ", ThreeDigits(Number(last, "prompt_tokens")),
-                     " tokens is still limited by reading the weights: ", ThreeDigits(best),
-                     " tokens/s at best");
+                     " tokens is still limited by reading the weights: up to ",
+                     ThreeDigits(BestRate(rows)), " tokens/s");
   }
   section.paragraphs.insert(
       section.paragraphs.begin(),
@@ -237,16 +249,16 @@ Section TokenSection(const Json& report) {
                                  ": one token reads ", Bytes(Number(first, "bytes")), ", at ",
                                  BytesPerSecond(rate), " that is ",
                                  ThreeDigits(Number(first, "tokens_per_second")), " tokens/s");
-  section.paragraphs.push_back(
-      absl::StrCat("Writing (decode) needs a pass of its own for every token, because each depends "
-                   "on the one before, and every pass reads all weights. Memory gives ",
-                   BytesPerSecond(roofs.memory),
-                   roofs.cache.has_value()
-                       ? absl::StrCat(", the last-level cache ", BytesPerSecond(*roofs.cache))
-                       : "",
-                   roofs.is_cached ? " (it is large enough for these weights)" : "",
-                   "; the multiply-adds alone would take ",
-                   Percent(Number(first, "flops") / std::max(roofs.peak, 1.0)), " of the time."));
+  section.paragraphs.push_back(absl::StrCat(
+      "Writing (decode) needs a pass of its own for every token, because each depends "
+      "on the one before, and every pass reads all weights. Memory gives ",
+      BytesPerSecond(roofs.memory),
+      roofs.cache.has_value()
+          ? absl::StrCat(", the last-level cache ", BytesPerSecond(*roofs.cache))
+          : "",
+      roofs.is_cached && roofs.cache.has_value() ? " (it is large enough for these weights)" : "",
+      "; the multiply-adds alone would take ",
+      Percent(Number(first, "flops") / std::max(roofs.peak, 1.0)), " of the time."));
   if (rows.size() > 1) {
     const double per_token = Number(report["target"], "kv_bytes_per_token");
     section.paragraphs.push_back(absl::StrCat(
