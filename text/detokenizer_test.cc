@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -197,7 +198,7 @@ TEST(Detokenizer, PiecesJoinToDecodeForByteTokens) {
 
 TEST(Detokenizer, PiecesJoinToDecodeForByteLevel) {
   for (const char* path : {"/tests/data/tokenizers/llama3-small", "/models/storyteller-7m"}) {
-    const auto tokenizer = Tokenizer::Load(absl::StrCat(TANDEM_SOURCE_DIR, path));
+    const auto tokenizer = Tokenizer::Load(absl::StrCat(SourcePath(""), path));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     ExpectPiecesJoinToDecode(**tokenizer, 4);
   }
