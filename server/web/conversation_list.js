@@ -60,7 +60,10 @@ export class ConversationList {
       remove.classList.remove('asks');
       remove.textContent = 'Delete';
     });
-    item.append(open, rename, remove);
+    const buttons = document.createElement('div');
+    buttons.className = 'item-buttons';
+    buttons.append(rename, remove);
+    item.append(open, buttons);
     return item;
   }
 

@@ -66,19 +66,6 @@ class Server:
         with urllib.request.urlopen(self.origin + path) as answer:
             return answer.read().decode()
 
-    def stream(self, body):
-        """The chunks of a completion or a chat."""
-        path = '/v1/chat/completions' if 'messages' in body else '/v1/completions'
-        body = {**body, 'stream': True, 'stream_options': {'include_token_texts': True}}
-        request = urllib.request.Request(
-            self.origin + path,
-            data=json.dumps(body).encode(),
-            headers={'Content-Type': 'application/json'},
-        )
-        with urllib.request.urlopen(request) as answer:
-            events = answer.read().decode().split('\n\n')
-        return [json.loads(event[6:]) for event in events if event.startswith('data: {')]
-
 
 class Page:
     """The page in a headless browser."""
@@ -165,17 +152,24 @@ class Page:
                     selector)
 
     def keep_requests(self):
-        """Records the page's requests from now on. requests() returns them."""
+        """Records the page's requests and their answers from now on."""
         self.script("""
             window.asked = [];
             const ask = window.fetch;
-            window.fetch = (path, options) => {
+            window.fetch = async (path, options) => {
               asked.push([path, JSON.parse(options.body)]);
-              return ask(path, options);
+              const answer = await ask(path, options);
+              window.answered = answer.clone().text().catch(() => '');
+              return answer;
             };""")
 
     def requests(self):
         return self.script('return window.asked;')
+
+    def chunks(self):
+        """The chunks of the last answer."""
+        events = self.driver.execute_async_script('answered.then(arguments[0]);').split('\n\n')
+        return [json.loads(event[6:]) for event in events if event.startswith('data: {')]
 
     def press(self, key, ctrl=False):
         """Presses a key in the focused element."""

@@ -34,10 +34,9 @@ class StoryPage(PageCase):
         page = self.page
         for name, draft_tokens in ('light', '4'), ('plain', '0'):
             page.open(self.server.origin)
+            page.keep_requests()
             self.run_story(draft_tokens=draft_tokens, max_tokens=200)
-            chunks = self.server.stream({
-                'prompt': PROMPT, 'max_tokens': 200, 'temperature': 0,
-                'speculation': {'draft_tokens': int(draft_tokens), 'drafter': 'model'}})
+            chunks = page.chunks()
             text = ''.join(chunk['choices'][0]['text'] for chunk in chunks)
             shown = page.parts('text')
             self.assertGreater(len(text), 200)
