@@ -180,7 +180,8 @@ void ExpectPiecesJoinToDecode(const Tokenizer& tokenizer, uint32_t seed) {
     std::string joined;
     for (const TokenId id : context) joined += first->Push(id);
     const auto second = Detokenizer::New(&tokenizer, context, skip_special);
-    for (const auto& rest : {second->Clone().get(), second.get()}) {
+    const auto copy = second->Clone();
+    for (Detokenizer* rest : {copy.get(), second.get()}) {
       std::string text = joined;
       for (const TokenId id : absl::MakeSpan(ids).subspan(cut)) text += rest->Push(id);
       text += rest->Flush();

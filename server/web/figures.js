@@ -79,7 +79,8 @@ export class Meter {
     if (this.speed !== null) figures.push(`${formatSpeed(this.speed)} tokens/s`);
     if (this.prompt !== null) {
       const { tokens, ms, speed } = this.prompt;
-      const words = tokens === null ? 'prompt' : `prompt of ${tokens} tokens`;
+      const count = tokens === 1 ? '1 token' : `${tokens} tokens`;
+      const words = tokens === null ? 'prompt' : `prompt of ${count}`;
       const rate = speed === null ? '' : ` (${formatSpeed(speed)} tokens/s)`;
       figures.push(`${words} in ${formatTime(ms)}${rate}`);
     }

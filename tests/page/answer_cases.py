@@ -264,6 +264,9 @@ class AnswerPage(ChatCase):
                                                'prompt of 961 tokens in 1.99 s (484 tokens/s)')
         self.assertEqual(page.text('prompt-time'), '1.99 s')
         self.assertEqual(page.text('speed'), '50.0')
+        self.reply(tokens, {**timings, 'prompt_tokens': 1})
+        self.say('Short?')
+        self.assertIn('prompt of 1 token in 7.0 ms', page.script(figures))
 
     def test_is_readable_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':
