@@ -181,9 +181,13 @@ void ExpectPiecesJoinToDecode(const Tokenizer& tokenizer, uint32_t seed) {
     std::string joined;
     for (const TokenId id : context) joined += first->Push(id);
     const auto second = Detokenizer::New(&tokenizer, context, skip_special);
-    for (const TokenId id : absl::MakeSpan(ids).subspan(cut)) joined += second->Push(id);
-    joined += second->Flush();
-    ASSERT_EQ(joined, whole);
+    const auto copy = second->Clone();
+    for (Detokenizer* rest : {copy.get(), second.get()}) {
+      std::string text = joined;
+      for (const TokenId id : absl::MakeSpan(ids).subspan(cut)) text += rest->Push(id);
+      text += rest->Flush();
+      ASSERT_EQ(text, whole);
+    }
     ASSERT_NO_FATAL_FAILURE(Json(whole).dump());  // throws if it is not UTF-8
   }
 }
