@@ -244,6 +244,10 @@ class Lab {
           return measuring_.status();
         },
         &findings);
+    if (absl::IsInvalidArgument(status)) {  // the model's context has no room for the tasks
+      *part = {{"error", std::string(status.message())}};
+      return absl::OkStatus();
+    }
     *part = findings.ToJson();
     return status;
   }

@@ -105,7 +105,7 @@ TEST(LabPage, SaysWhatLimitsEachPhaseWithTheMachinesNumbers) {
                   "Writing is limited by memory: one token reads 101 MB, at 5.05 GB/s that is 50 "
                   "tokens/s",
                   "8 tokens in one pass take only 1.25 times as long as one",
-                  "A token needs 1.98 operations for each byte it reads, and this machine has time "
+                  "A token needs 2.0 operations for each byte it reads, and this machine has time "
                   "for 20",
                   "A draft makes writing 1.50 times as fast: it proposes 3 tokens, and one pass "
                   "checks them"));
@@ -173,6 +173,13 @@ TEST(LabPage, LeavesSpeculationOutWithoutADraft) {
   const std::string page = LabPage(report);
   EXPECT_THAT(page, HasSubstr("was not measured without a draft"));
   EXPECT_THAT(page, Not(HasSubstr("draft tokens per pass, k")));
+}
+
+TEST(LabPage, SaysWhySpeculationCouldNotBeMeasured) {
+  Json report = Report();
+  report["speculation"] = {{"error", "prompt: has 85 tokens"}};
+  EXPECT_EQ(LabFindings(report).back(), "The speed-up of speculation was not measured");
+  EXPECT_THAT(LabPage(report), HasSubstr("<p>prompt: has 85 tokens</p>"));
 }
 
 TEST(LabPage, SaysThatADraftDoesNotPay) {

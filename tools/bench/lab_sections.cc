@@ -413,14 +413,14 @@ Section RooflineSection(const Json& report) {
   Section section{.columns = kRoofColumns,
                   .rows = points.rows,
                   .part = &report[single.empty() ? "phases" : "passes"]};
-  section.heading =
-      token < ridge
-          ? absl::StrCat("A token needs ", ThreeDigits(token),
-                         " operations for each byte it reads, and this machine has time for ",
-                         ThreeDigits(ridge))
-          : absl::StrCat("A token needs ", ThreeDigits(token),
-                         " operations for each byte it reads, more than the ", ThreeDigits(ridge),
-                         " that this machine has time for");
+  const auto count = [](double operations) {
+    return operations < 10 ? absl::StrFormat("%.1f", operations)
+                           : absl::StrFormat("%.0f", operations);
+  };
+  section.heading = absl::StrCat(
+      "A token needs ", count(token), " operations for each byte it reads, ",
+      token < ridge ? "and this machine has time for " : "and this machine has time for only ",
+      count(ridge));
   section.paragraphs = {
       "This is the roofline. A point's place from left to right is its arithmetic intensity, the "
       "operations that it does for each byte it reads; its height is how many it does in a second. "
@@ -505,6 +505,9 @@ Section SpeculationSection(const Json& report) {
                            "one pass. Give one with -md: tandem lab -m TARGET -md DRAFT."}};
   }
   const Json& part = report["speculation"];
+  if (const std::string error = Text(part, "error"); !error.empty()) {
+    return {.heading = "The speed-up of speculation was not measured", .paragraphs = {error}};
+  }
   const std::vector<Json> all = RowsOf(part, "all");
   if (all.empty()) return Missing("The speed-up of speculation");
   const double gain = Number(part, "gain");
