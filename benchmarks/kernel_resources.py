@@ -202,17 +202,17 @@ def readable(symbol):
 
 
 def table(numbers, shared):
-    """Returns the table of docs/benchmarks/cuda.md. Kernels that differ only in the block format share a row with the
-    smallest and the largest figure."""
+    """Returns the table of docs/benchmarks/cuda.md: the kernels with tensor cores, shared or local memory. Forms of a
+    kernel share a row with the smallest and the largest figure."""
     rows = {}
     for kernel, of in sorted(numbers.items()):
-        name = re.sub(r"BlockWeight<\(DType\)\d+>", "BlockWeight", kernel)
-        tensor = sum(of[column] for column in TENSOR)
-        rows.setdefault(name, []).append(
-            [of["registers"], of["local"], int(shared.get(kernel, 0)), of["blocks"], tensor, of["loop"]])
-    lines = ["| kernel | registers | bytes to and from local memory | bytes of shared memory | blocks on a"
-             " processor | tensor-core instructions | instructions of the main loop |",
-             "|---|---|---|---|---|---|---|"]
+        shared_size = int(shared.get(kernel, 0))
+        if not (shared_size or of["local"] or any(of[column] for column in TENSOR)):
+            continue
+        name = re.sub(r"<(\w+Tile<)?.*", lambda match: f"<{match[1][:-1]}>" if match[1] else "", kernel)
+        rows.setdefault(name, []).append([of["registers"], of["local"], shared_size, of["blocks"]])
+    lines = ["| kernel | registers | local memory, bytes | shared memory, bytes | blocks on a processor |",
+             "|---|---|---|---|---|"]
     for name, found in rows.items():
         ranges = [(min(column), max(column)) for column in zip(*found)]
         cells = [f"{low} to {high}" if low < high else str(low) for low, high in ranges]

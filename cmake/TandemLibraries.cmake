@@ -1,4 +1,4 @@
-# The libraries that Tandem uses; docs/design.md lists them by purpose.
+# The libraries that Tandem uses; docs/design.md lists them.
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # ccache must ignore these differences to keep files that were compiled with precompiled headers.

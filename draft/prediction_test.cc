@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fake_model.h"
@@ -107,7 +108,7 @@ TEST(Prediction, FindsItsPlaceQuicklyInLongTexts) {
 // ---- Texts ----
 
 TEST(PredictedTexts, TokenisesEachTextOnceForAllSequencesOfARequest) {
-  const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   PredictedTexts texts;
   const std::string text = "Once upon a time there was a king.";
   auto first = *texts.Get(*tokenizer, text, 10);
@@ -127,7 +128,7 @@ TEST(PredictedTexts, TokenisesEachTextOnceForAllSequencesOfARequest) {
 }
 
 TEST(PredictedTexts, CutsTextsBeyondTheReachOfTheOutput) {
-  const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   PredictedTexts texts;
   std::string text = "x";
   while (text.size() < 100'000) text += "é";  // the bound falls inside a character

@@ -172,6 +172,7 @@ void OwnedPiece::Append(const Piece& next) {
   token_ids.insert(token_ids.end(), next.token_ids.begin(), next.token_ids.end());
   provenance += next.provenance;
   logprobs.insert(logprobs.end(), next.logprobs.begin(), next.logprobs.end());
+  rejected.insert(rejected.end(), next.rejected.begin(), next.rejected.end());
   const int proposed = round.proposed + next.round.proposed;
   const int accepted = round.accepted + next.round.accepted;
   round = next.round;
@@ -185,6 +186,7 @@ Piece OwnedPiece::View() const {
           .token_ids = token_ids,
           .provenance = provenance,
           .logprobs = logprobs,
+          .rejected = rejected,
           .round = round,
           .prompt_progress = prompt_progress};
 }
@@ -193,6 +195,9 @@ size_t OwnedPiece::SizeInBytes() const {
   size_t size = sizeof(*this) + text.size() + token_ids.size() * (sizeof(TokenId) + 1);
   for (const TokenLogprobs& row : logprobs) {
     size += sizeof(row) + row.top.size() * sizeof(row.top[0]);
+  }
+  for (const std::vector<TokenId>& draft : rejected) {
+    size += sizeof(draft) + draft.size() * sizeof(TokenId);
   }
   return size;
 }

@@ -68,6 +68,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 struct DeliveryCursor {
   size_t text = 0;       // bytes
   size_t tokens = 0;     // of the output
+  size_t rejected = 0;   // drafts
   int64_t proposed = 0;  // draft tokens verified up to that point
   int64_t accepted = 0;
   int prompt = -1;  // tokens of the prompt that were reported as read

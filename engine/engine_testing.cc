@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "tests/golden_file.h"
 
@@ -48,12 +49,12 @@ std::string ReadFileOrDie(const std::string& path) {
 }  // namespace
 
 std::string ShippedModelPath(absl::string_view name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/models/", name);
+  return absl::StrCat(SourcePath("models/"), name);
 }
 
 GoldenPair::GoldenPair(const std::string& name) {
-  const Json json = Json::parse(
-      ReadFileOrDie(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/pairs/", name, ".json")));
+  const Json json =
+      Json::parse(ReadFileOrDie(absl::StrCat(SourcePath("tests/data/pairs/"), name, ".json")));
   target = GoldenModelPath(json["target"].get<std::string>());
   draft = GoldenModelPath(json["draft"].get<std::string>());
   prompt_ids = json["prompt_ids"].get<std::vector<TokenId>>();

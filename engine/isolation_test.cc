@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/source_path_testing.h"
 #include "engine/round.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -197,7 +198,7 @@ class EndlessState final : public ConstraintState {
 };
 
 TEST(FindGivenDrafts, ReadsOnlyAsMuchOfALiteralAsDraftsCanUse) {
-  const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   int num_accepted = 0;
   Session session;
   session.sampling.constraint = std::make_shared<const ClassConstraint>();

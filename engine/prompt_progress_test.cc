@@ -4,6 +4,7 @@
 
 #include "engine/delivery.h"
 #include "engine/engine_testing.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
@@ -170,6 +171,19 @@ TEST(PromptProgress, JoinedPiecesHaveTheLatest) {
   EXPECT_FALSE(joined.is_progress());
   EXPECT_EQ(joined.View().prompt_progress->processed, 9);
   EXPECT_EQ(joined.View().text, "a");
+}
+
+TEST(OwnedPiece, JoinsRejectedDrafts) {
+  const std::vector<std::vector<TokenId>> first = {{1, 2}}, next = {{3}, {4, 5}};
+  const std::vector<TokenId> tokens = {6, 7};
+  OwnedPiece joined = OwnedPiece::Of({.text = "a",
+                                      .token_ids = absl::MakeConstSpan(tokens).first(1),
+                                      .provenance = "c",
+                                      .rejected = first});
+  const size_t size = joined.SizeInBytes();
+  joined.Append({.text = "", .token_ids = tokens, .provenance = "cc", .rejected = next});
+  EXPECT_THAT(joined.View().rejected, ::testing::ElementsAre(first[0], next[0], next[1]));
+  EXPECT_GE(joined.SizeInBytes(), size + 3 * sizeof(TokenId));
 }
 
 }  // namespace

@@ -271,6 +271,9 @@ int Commit(VerifyResult result, const RoundStep& step, int num_sequences,
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
   }
+  if (last == Provenance::kCorrection && emitted > accepted) {
+    s.rejected.emplace_back(drafted.begin() + accepted, drafted.end());
+  }
   if (TextMemory* memory = s.memory(); memory != nullptr) {
     memory->Learn(s.tokens, emitted);
     LearnFromRejected(drafted, accepted, result.likeliest_after_rejected, memory);

@@ -113,10 +113,12 @@ std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
                     .logprobs = c.logprobs.empty()
                                     ? absl::Span<const TokenLogprobs>()
                                     : absl::MakeConstSpan(c.logprobs).subspan(delivered.tokens),
+                    .rejected = absl::MakeConstSpan(rejected).subspan(delivered.rejected),
                     .round = RoundOf(*this, drafter),
                     .prompt_progress = progress};
   delivered.text = whole.size();
   delivered.tokens = c.token_ids.size();
+  delivered.rejected = rejected.size();
   delivered.proposed = c.stats.proposed;
   delivered.accepted = c.stats.accepted;
   return piece;

@@ -96,13 +96,14 @@ struct Session {
   TokenHistory history;                     // of `tokens`, if `sampling` needs it
   AcceptanceEstimate acceptance;            // of this sequence's drafts
   double lost = 0.0;  // by drafts from texts, in plain passes (RoundCosts::LossOf)
-  std::vector<DraftOption> draft_options;  // for the next round, while it decodes
-  std::vector<TokenId> forced;             // the next tokens, forced by the constraint
-  Prediction prediction;                   // the request's prediction, aligned with `tokens`
-  Proposal proposal;                       // of the round in progress
-  std::unique_ptr<OutputText> text;        // null without a tokenizer
-  Completion completion;                   // filled during the generation
-  bool finished = false;                   // completion.finish_reason or `status` says why
+  std::vector<DraftOption> draft_options;      // for the next round, while it decodes
+  std::vector<TokenId> forced;                 // the next tokens, forced by the constraint
+  Prediction prediction;                       // the request's prediction, aligned with `tokens`
+  Proposal proposal;                           // of the round in progress
+  std::unique_ptr<OutputText> text;            // null without a tokenizer
+  Completion completion;                       // filled during the generation
+  std::vector<std::vector<TokenId>> rejected;  // as Piece::rejected, of the whole generation
+  bool finished = false;                       // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
   PageFetch fetch;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "kernels/kernel_testing.h"
 
@@ -29,7 +30,7 @@ std::vector<std::byte> BytesOfHex(const std::string& hex) {
 // implementation (tests/data/README.md).
 std::map<std::string, Reference> ReadReferences() {
   std::map<std::string, Reference> references;
-  std::ifstream file(TANDEM_SOURCE_DIR "/tests/data/blocks/blocks.txt");
+  std::ifstream file(SourcePath("tests/data/blocks/blocks.txt"));
   std::string name, blocks, weights;
   while (file >> name >> blocks >> weights) {
     Reference reference{.bytes = BytesOfHex(blocks), .weights = {}};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
@@ -27,9 +28,9 @@ constexpr float kHeadTolerance = 2e-4f;
 constexpr int kChainSteps = 8;
 constexpr int kCachePages = 256;
 
-std::string TargetFolder() { return TANDEM_SOURCE_DIR "/tests/data/models/llama-mha"; }
+std::string TargetFolder() { return SourcePath("tests/data/models/llama-mha"); }
 std::string HeadFolder(const std::string& name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", name);
+  return absl::StrCat(SourcePath("tests/data/heads/"), name);
 }
 
 template <typename T>
@@ -378,7 +379,7 @@ TEST(DraftHeads, MismatchWithTheTargetNamesTheKey) {
   const auto message = [&](const std::string& target_name,
                            Transformer::LoadOptions options = {}) -> std::string {
     const auto target =
-        *Transformer::Load(TANDEM_SOURCE_DIR "/tests/data/models/" + target_name, backend.get());
+        *Transformer::Load(SourcePath("tests/data/models/") + target_name, backend.get());
     options.target = target.get();
     const auto head = Transformer::Load(HeadFolder("eagle3-flat"), backend.get(), options);
     return std::string(head.status().message());

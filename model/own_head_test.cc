@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json/json_text.h"
 #include "base/log_testing.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -35,7 +36,7 @@ constexpr char kHead[] = "lm_head.weight";
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
 
 std::string Golden(const std::string& name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", name);
+  return absl::StrCat(SourcePath("tests/data/models/"), name);
 }
 
 class OwnHead : public FolderTest {

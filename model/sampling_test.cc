@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/checkpoint/safetensors.h"
@@ -95,7 +96,7 @@ SamplingParams ParamsOf(const json& fields) {
 // As tests/data/README.md explains, no value is near a cut-off, so the kept ids are equal. Entries
 // below 1e-30 may be 0. f32 gives probabilities within 1e-7; 1e-5 is allowed.
 TEST(MakeDistribution, EqualsTheReference) {
-  const std::string data = std::string(TANDEM_SOURCE_DIR) + "/tests/data/";
+  const std::string data = SourcePath("tests/data/");
   const auto text = ReadFile(data + "sampling/processed.json");
   ASSERT_TRUE(text.ok()) << text.status();
   const json reference = json::parse(*text);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/net/secret_testing.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -24,7 +25,7 @@ constexpr int kPageSize = 4;
 constexpr int kNumPages = 64;
 
 std::string ModelFolder(const std::string& name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", name);
+  return absl::StrCat(SourcePath("tests/data/models/"), name);
 }
 
 std::vector<std::string> GoldenModels() {

@@ -85,8 +85,9 @@ void BindChatAnswers(nb::module_& module) {
       "calls follow once they are recognised, the last ones in a piece without tokens.");
   piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin or continue here.");
   AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-              &OwnedPiece::logprobs, &OwnedPiece::round, &OwnedPiece::prompt_progress,
-              &ChatPiece::reasoning, &ChatPiece::content, &ChatPiece::tool_calls>(piece);
+              &OwnedPiece::logprobs, &OwnedPiece::rejected, &OwnedPiece::round,
+              &OwnedPiece::prompt_progress, &ChatPiece::reasoning, &ChatPiece::content,
+              &ChatPiece::tool_calls>(piece);
   AddRepr(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
 
   auto completion =

@@ -121,10 +121,15 @@ void BindCompletions(nb::module_& module) {
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
       .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.")
+      .def_ro(
+          "rejected", &OwnedPiece::rejected,
+          "Per correction, the rest of the refused draft: token ids, of which the first is the\n"
+          "one that the correction replaces.")
       .def_ro("prompt_progress", &OwnedPiece::prompt_progress,
               "If requested and new; until the prompt is read, pieces have nothing else.");
   AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-              &OwnedPiece::logprobs, &OwnedPiece::round, &OwnedPiece::prompt_progress>(piece);
+              &OwnedPiece::logprobs, &OwnedPiece::rejected, &OwnedPiece::round,
+              &OwnedPiece::prompt_progress>(piece);
   AddRepr(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion

@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/source_path_testing.h"
 #include "engine/stub_engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,7 +37,7 @@
 namespace tandem {
 
 inline std::string TestModel(const std::string& name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/models/", name);
+  return absl::StrCat(SourcePath("models/"), name);
 }
 
 // Creates an engine with the shipped pair on one thread in f32, as tests of the engine use it.

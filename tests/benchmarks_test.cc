@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
 #include "tools/bench/perplexity.h"
@@ -51,9 +53,9 @@ void ExpectRate(const Json& entry) {
 
 TEST(BenchProgram, KernelsReportLimitsOperationsAndPasses) {
   const Json json =
-      Bench({"kernels", "--target", TANDEM_SOURCE_DIR "/models/storyteller-1m", "--dtypes",
-             "bf16,q8_0", "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20",
-             "--pass-contexts", "0,8", "--ops", "matmul,passes", "--repeat", "1"});
+      Bench({"kernels", "--target", SourcePath("models/storyteller-1m"), "--dtypes", "bf16,q8_0",
+             "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20", "--pass-contexts", "0,8",
+             "--ops", "matmul,passes", "--repeat", "1"});
   EXPECT_GT(json["limits"]["read_bytes_per_second"]["dram"], 0.0);
   EXPECT_GT(json["limits"]["flops"]["f32"], 0.0);
   ASSERT_EQ(json["kernels"].size(), 2u * 5 * 2);
@@ -227,7 +229,7 @@ const std::vector<std::string> kLongKernels = {
     "f32,f16,bf16", "--rows",  "1,3",     "--repeat", "50",    "--threads",        "1"};
 
 TEST(BenchTerminal, PrintsRowsAsTheyComeAndEndsWithCtrlC) {
-  Terminal terminal(TANDEM_PROGRAM, kLongKernels);
+  Terminal terminal(ProgramPath(), kLongKernels);
   ASSERT_TRUE(terminal.Await("bound by")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("qkv")) << terminal.seen();
   terminal.Type(kCtrlC);
@@ -238,7 +240,7 @@ TEST(BenchTerminal, PrintsRowsAsTheyComeAndEndsWithCtrlC) {
 
 // Returns the JSON of a benchmark that Ctrl-C ends while the terminal says that it measures `what`.
 Json InterruptedJson(const std::vector<std::string>& words, const std::string& what) {
-  Terminal terminal(TANDEM_PROGRAM, Joined(words, {"--json"}));
+  Terminal terminal(ProgramPath(), Joined(words, {"--json"}));
   EXPECT_TRUE(terminal.Await(what)) << terminal.seen();
   terminal.Type(kCtrlC);
   EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);
@@ -315,8 +317,8 @@ TEST(LabTerminal, CtrlCKeepsWhatWasMeasured) {
   const GoldenPair pair("itself");
   const std::string page = testing::TempDir() + "/interrupted.html";
   const std::string file = testing::TempDir() + "/interrupted.json";
-  Terminal terminal(TANDEM_PROGRAM, {"lab", "-m", pair.target, "-md", pair.draft, "--threads", "1",
-                                     "-o", page, "--json-file", file});
+  Terminal terminal(ProgramPath(), {"lab", "-m", pair.target, "-md", pair.draft, "--threads", "1",
+                                    "-o", page, "--json-file", file});
   ASSERT_TRUE(terminal.Await("2 of 3: answering five tasks")) << terminal.seen();
   terminal.Type(kCtrlC);
   EXPECT_EQ(terminal.AwaitEnd(), kInterrupted);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
 #include "tools/conversation.h"
@@ -309,7 +310,7 @@ TEST(ChatTerminal, EditsLinesAndColoursDraftedText) {
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model",
                                      "-k", "4", "--max-tokens", "8"});
-  Terminal terminal(TANDEM_PROGRAM, words);
+  Terminal terminal(ProgramPath(), words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
   terminal.Type("/reser\bt\r");  // a backspace removes the extra key
@@ -328,7 +329,7 @@ TEST(ChatTerminal, EditsLinesAndColoursDraftedText) {
 
 TEST(ChatTerminal, GenerateColoursDraftedText) {
   const ChatModel model;
-  Terminal terminal(TANDEM_PROGRAM,
+  Terminal terminal(ProgramPath(),
                     Joined(model.Command("generate"),
                            {"--draft", model.path(), "--drafter", "model", "-k", "4",
                             "--max-tokens", "12", "--ignore-eos", "--prompt", "Who was it?"}));
@@ -346,7 +347,7 @@ TEST(ChatTerminal, HasNoColoursWithNoColorSet) {
   const ChatModel model;
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
-  Terminal terminal(TANDEM_PROGRAM, words, "NO_COLOR=1");
+  Terminal terminal(ProgramPath(), words, "NO_COLOR=1");
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("Who was it?\r");
   ASSERT_TRUE(terminal.Await("per round)")) << terminal.seen();

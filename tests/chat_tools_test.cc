@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tandem/output_constraint.h"
 #include "tests/golden_file.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
 #include "text/constraint/grammar_engine.h"
@@ -264,7 +265,7 @@ TEST(Conversation, PassesCallsAndResultsToTheTemplate) {
 
 TEST(ChatToolsTerminal, DimsReasoning) {
   const ThinkingModel model;
-  Terminal terminal(TANDEM_PROGRAM, model.Command("chat"));
+  Terminal terminal(ProgramPath(), model.Command("chat"));
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("How is it?\r");
   ASSERT_TRUE(terminal.Await("\x1b[2mThey ask.\x1b[0m")) << terminal.seen();

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
 
@@ -141,7 +142,7 @@ TEST(CommandLine, WrapsItsHelpAtTheWidthOfTheTerminal) {
     EXPECT_LE(longest(RunScript(R"(COLUMNS=60 "$0" "$@")", words)), 60u);
     EXPECT_GT(longest(RunScript(R"(COLUMNS=150 "$0" "$@")", words)), 100u);
   }
-  Terminal terminal(TANDEM_PROGRAM, {"generate", "--help"}, "COLUMNS=50");
+  Terminal terminal(ProgramPath(), {"generate", "--help"}, "COLUMNS=50");
   EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
   EXPECT_THAT(terminal.seen(), HasSubstr("Examples:"));
 }

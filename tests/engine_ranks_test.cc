@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/golden_file.h"
+#include "tests/program_path.h"
 #include "tests/store_world.h"
 
 namespace tandem {
@@ -27,7 +28,7 @@ EngineOptions OptionsFor(const GoldenPair& pair, int ranks) {
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
   options.tensor_parallel = ranks;
-  options.rank_program = TANDEM_PROGRAM;
+  options.rank_program = ProgramPath();
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/run_program.h"
@@ -44,7 +45,7 @@ class Variable {
 TEST(Program, MeasuresTimesWhileTheTimeOfDayGoesBackwards) {
   const std::string library = FakeTimeLibrary();
   if (library.empty()) GTEST_SKIP() << "libfaketime is not installed";
-  const std::string pair = absl::StrCat(TANDEM_SOURCE_DIR, "/models/");
+  const std::string pair = SourcePath("models/");
   ProgramRun run;
   {
     const Variable preload("LD_PRELOAD", library);

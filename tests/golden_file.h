@@ -4,18 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "base/source_path_testing.h"
 #include "tandem/types.h"
 
 namespace tandem {
 
 // Returns the path of a golden model, or of the folder of all golden models if the name is empty.
 inline std::string GoldenModelPath(const std::string& name) {
-  return TANDEM_SOURCE_DIR "/tests/data/models/" + name;
+  return SourcePath("tests/data/models/") + name;
 }
 
 // Returns the path of a golden GGUF file.
 inline std::string GoldenGgufPath(const std::string& name) {
-  return TANDEM_SOURCE_DIR "/tests/data/gguf/" + name;
+  return SourcePath("tests/data/gguf/") + name;
 }
 
 // The reference's outputs for one model: tests/data/README.md.

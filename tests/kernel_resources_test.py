@@ -111,7 +111,7 @@ class KernelResources(unittest.TestCase):
         formats = {f"P<BlockWeight<(DType){i}>, 1>": {**NUMBERS, "registers": 50 + i} for i in (2, 3)}
         written = resources.with_table(page, resources.table(formats, {"P<BlockWeight<(DType)2>, 1>": "7"}))
         self.assertTrue(written.startswith(f"a\n{resources.BEGIN}\n| kernel |"), written)
-        self.assertIn("| `P<BlockWeight, 1>` | 52 to 53 | 0 | 0 to 7 | 8 | 1 | 15 |\n", written)
+        self.assertIn("| `P` | 52 to 53 | 0 | 0 to 7 | 8 |\n", written)
         self.assertTrue(written.endswith(f"{resources.END}\nb\n"), written)
 
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "draft/make_drafter.h"
@@ -300,7 +301,7 @@ TEST_F(ExactChecksOnAPair, FindPlantedFaults) {
 // Options for the smallest model and head in tests/data.
 EngineOptions HeadOptions(const char* head) {
   return CpuOptionsFor(GoldenModelPath("llama-mha"),
-                       absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", head));
+                       absl::StrCat(SourcePath("tests/data/heads/"), head));
 }
 
 class ExactChecksOnAHead : public testing::TestWithParam<const char*> {

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/source_path_testing.h"
 #include "base/thread_pool.h"
 #include "draft/vocabulary_map.h"
 #include "engine/engine_testing.h"
@@ -448,8 +449,7 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
   plain["decoder"]["decoders"].erase(3);
   all.push_back(plain);
   // A vocabulary that was trained on text. It is not in the repository.
-  std::ifstream trained(TANDEM_SOURCE_DIR
-                        "/../shared/golden/tokenizers/tok512-legacy/tokenizer.json");
+  std::ifstream trained(SourcePath("../shared/golden/tokenizers/tok512-legacy/tokenizer.json"));
   if (trained) all.push_back(nlohmann::json::parse(trained));
   for (const nlohmann::json& tokenizer : all) {
     std::ofstream(path) << tokenizer;
@@ -544,7 +544,7 @@ TEST_F(QuantizedModelTest, TokenizersWithoutAGgufFormAreNamed) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     fs::remove(absl::StrCat(Path("odd"), "/", name));
   }
-  fs::copy(TANDEM_SOURCE_DIR "/tests/data/sentencepiece/plain.model", Path("odd/tokenizer.model"));
+  fs::copy(SourcePath("tests/data/sentencepiece/plain.model"), Path("odd/tokenizer.model"));
   const auto status = Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status();
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("tokenizer.model: a tokenizer of SentencePiece has no place in a GGUF "

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "engine/engine_testing.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
@@ -456,7 +457,7 @@ TEST_F(QuantizedCheckpointTest, UnknownTensorsAreErrors) {
 
 std::vector<std::string> QuantizedGoldenNames() {
   std::vector<std::string> names;
-  const std::string root = TANDEM_SOURCE_DIR "/../shared/golden/more_models/models";
+  const std::string root = SourcePath("../shared/golden/more_models/models");
   if (fs::exists(root)) {
     for (const auto& entry : fs::directory_iterator(root)) {
       const auto config = ReadFile(entry.path().string() + "/config.json");
@@ -476,7 +477,7 @@ class QuantizedGolden : public ::testing::TestWithParam<std::string> {};
 // summation change it by as much, and the smallest mistake tried changes it by 1.9e-3.
 TEST_P(QuantizedGolden, LogitsAndTokensEqualTheReference) {
   if (GetParam() == "none") GTEST_SKIP() << "the golden models are not next to this checkout";
-  const std::string folder = TANDEM_SOURCE_DIR "/../shared/golden/more_models/models/" + GetParam();
+  const std::string folder = SourcePath("../shared/golden/more_models/models/") + GetParam();
   const Golden golden = ReadGolden(folder);
   const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const auto model = Transformer::Load(folder, backend.get(), {.has_exact_activations = true});

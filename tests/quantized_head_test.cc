@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
@@ -32,7 +33,7 @@ Head Open(const std::string& path) {
 }
 
 std::string GoldenHeadPath(const std::string& name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", name);
+  return absl::StrCat(SourcePath("tests/data/heads/"), name);
 }
 
 absl::StatusOr<QuantizedModel> Quantize(const std::string& source, const std::string& out) {

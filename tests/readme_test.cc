@@ -5,14 +5,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
 namespace {
 
-std::string Source(const std::string& path) {
-  return *ReadFile(std::string(TANDEM_SOURCE_DIR "/") + path);
-}
+std::string Source(const std::string& path) { return *ReadFile(SourcePath(path)); }
 
 // The package test builds and runs the example. README.md shows a part of its main().
 TEST(Readme, ShowsAPartOfTheExampleThatIsBuilt) {

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/program_path.h"
 
 extern char** environ;
 
@@ -60,14 +61,14 @@ ProgramRun Run(std::vector<std::string> words, const std::string& input) {
 }  // namespace
 
 ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::string& input) {
-  std::vector<std::string> words = {TANDEM_PROGRAM};
+  std::vector<std::string> words = {ProgramPath()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return Run(std::move(words), input);
 }
 
 ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
                      const std::string& input) {
-  std::vector<std::string> words = {"/bin/bash", "-c", script, TANDEM_PROGRAM};
+  std::vector<std::string> words = {"/bin/bash", "-c", script, ProgramPath()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return Run(std::move(words), input);
 }

@@ -24,6 +24,7 @@
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
 #include "tests/head_folder.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 
 extern char** environ;
@@ -44,7 +45,7 @@ class ServeProcess {
       TANDEM_CHECK(mkfifo(log_path_.c_str(), 0600) == 0);
       pipe_ = open(log_path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
-    std::vector<std::string> words = {TANDEM_PROGRAM, "serve",
+    std::vector<std::string> words = {ProgramPath(),  "serve",
                                       "--port",       "0",
                                       "--threads",    "1",
                                       "--kv-memory",  "64M",
@@ -58,7 +59,7 @@ class ServeProcess {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 2, log_path_.c_str(), O_WRONLY | O_CREAT, 0600);
-    TANDEM_CHECK(posix_spawn(&process_, TANDEM_PROGRAM, &files, nullptr, argv.data(), environ) ==
+    TANDEM_CHECK(posix_spawn(&process_, words[0].c_str(), &files, nullptr, argv.data(), environ) ==
                  0);
     posix_spawn_file_actions_destroy(&files);
   }

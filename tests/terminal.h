@@ -19,14 +19,14 @@ namespace tandem {
 class Terminal {
  public:
   // `program` is its path.
-  Terminal(const char* program, const std::vector<std::string>& words,
+  Terminal(std::string program, const std::vector<std::string>& words,
            const char* variable = "TANDEM_NOTHING=") {
     process_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
     if (process_ != 0) return;
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     putenv(const_cast<char*>(variable));
-    std::vector<char*> argv = {const_cast<char*>(program)};
+    std::vector<char*> argv = {program.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     execv(argv[0], argv.data());

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/folder_testing.h"
+#include "tests/program_path.h"
 #include "tests/run_program.h"
 #include "tests/terminal.h"
 
@@ -51,7 +52,7 @@ class SlowReader {
 TEST(TerminalProgress, GenerateTellsHowMuchOfThePromptIsRead) {
   const SlowReader model;
   const Words words = model.Command("generate", {"--prompt-file", model.LongFile()});
-  Terminal terminal(TANDEM_PROGRAM, words);
+  Terminal terminal(ProgramPath(), words);
   ASSERT_TRUE(terminal.Await("reading the prompt: ")) << terminal.seen();
   ASSERT_TRUE(terminal.Await(" of 12,000 tokens")) << terminal.seen();
   ASSERT_TRUE(terminal.Await(" tokens/s\x1b")) << terminal.seen();
@@ -70,7 +71,7 @@ TEST(TerminalProgress, GenerateTellsHowMuchOfThePromptIsRead) {
 
 TEST(TerminalProgress, ChatTellsHowMuchOfThePromptIsRead) {
   const SlowReader model;
-  Terminal terminal(TANDEM_PROGRAM, model.Command("chat", {"--system", SlowReader::LongText()}));
+  Terminal terminal(ProgramPath(), model.Command("chat", {"--system", SlowReader::LongText()}));
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("Hi\r");
   ASSERT_TRUE(terminal.Await("reading the prompt: ")) << terminal.seen();
@@ -84,7 +85,7 @@ TEST(TerminalProgress, ChatTellsHowMuchOfThePromptIsRead) {
 // The engine waits for another rank, which never comes.
 TEST(TerminalProgress, LoadingTellsTheModel) {
   const std::string target = ShippedModelPath("storyteller-7m");
-  Terminal terminal(TANDEM_PROGRAM,
+  Terminal terminal(ProgramPath(),
                     {"generate", "--device", "cpu", "--target", target, "--drafter", "none",
                      "--world", "2", "--rendezvous", "127.0.0.1:0", "--prompt", "A"},
                     "TANDEM_RENDEZVOUS_SECRET=0123456789abcdef0123456789abcdef");

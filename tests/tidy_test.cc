@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tidy/document_rules.h"
@@ -59,7 +60,7 @@ Violations CheckAll(const SourceTree& tree) {
 }
 
 TEST(Tidy, ThisTreeFollowsAllRules) {
-  const SourceTree tree = ReadSourceTree(TANDEM_SOURCE_DIR);
+  const SourceTree tree = ReadSourceTree(SourcePath(""));
   ASSERT_TRUE(tree.files.contains("base/philox.h"));
   ASSERT_TRUE(tree.files.contains("dev"));
   ASSERT_TRUE(tree.files.contains(std::string(kHostedWorkflow)));
@@ -229,7 +230,7 @@ TEST(CMake, LinksToTheLeftOnly) {
 }
 
 TEST(FolderMaps, AreCompared) {
-  const Files files = ReadSourceTree(TANDEM_SOURCE_DIR).files;
+  const Files files = ReadSourceTree(SourcePath("")).files;
   ASSERT_THAT(CheckFolderMaps(files), IsEmpty());
   const auto with = [&](const std::string& path, std::string_view from, std::string_view to) {
     Files changed = files;

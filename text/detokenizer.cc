@@ -41,6 +41,10 @@ class StreamDetokenizer final : public Detokenizer {
     return text;
   }
 
+  std::unique_ptr<Detokenizer> Clone() const override {
+    return std::make_unique<StreamDetokenizer>(*this);
+  }
+
  private:
   void LetOut(std::string* text) {
     size_t done = 0;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/gguf_builder.h"
@@ -38,7 +39,7 @@ class GoldenGgufTokenizer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     for (const char* root : {"/tests/data/gguf/", "/../shared/golden/gguf/"}) {
-      const std::string stem = absl::StrCat(TANDEM_SOURCE_DIR, root, "tokenizers/", GetParam());
+      const std::string stem = absl::StrCat(SourcePath(""), root, "tokenizers/", GetParam());
       if (!fs::exists(stem + ".jsonl")) continue;
       lines_ = ReadGoldenLines(stem + ".jsonl");
       if (fs::exists(stem + ".gguf")) {
@@ -77,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenGgufTokenizer,
                          });
 
 Json ReadCuts() {
-  std::ifstream file(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/gguf/tokenizers/cuts.json"));
+  std::ifstream file(SourcePath("tests/data/gguf/tokenizers/cuts.json"));
   return Json::parse(file);
 }
 

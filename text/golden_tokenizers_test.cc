@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tandem/detokenizer.h"
@@ -23,7 +24,7 @@ using Json = nlohmann::json;
 // Returns the folder of a golden tokenizer; empty if there is none.
 std::string FolderOf(const std::string& name) {
   for (const char* root : {"/tests/data/tokenizers/", "/../shared/golden/tokenizers/"}) {
-    const std::string folder = absl::StrCat(TANDEM_SOURCE_DIR, root, name);
+    const std::string folder = absl::StrCat(SourcePath(""), root, name);
     if (fs::is_directory(folder)) return folder;
   }
   return "";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden_lines.h"
@@ -26,7 +27,7 @@ struct GoldenPieces {
 class GoldenSentencePiece : public testing::TestWithParam<GoldenPieces> {};
 
 TEST_P(GoldenSentencePiece, EncodesEveryLineLikeItsLibrary) {
-  const std::string root = absl::StrCat(TANDEM_SOURCE_DIR, "/");
+  const std::string root = SourcePath("") + "/";
   if (!fs::exists(root + GetParam().lines)) {
     GTEST_SKIP() << GetParam().name << " is not next to this checkout";
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,8 +24,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr char kSmall[] = TANDEM_SOURCE_DIR "/tests/data/tokenizers/llama3-small";
-constexpr char kStoryteller[] = TANDEM_SOURCE_DIR "/models/storyteller-7m";
+const auto& kSmall = *new std::string(SourcePath("tests/data/tokenizers/llama3-small"));
+const auto& kStoryteller = *new std::string(SourcePath("models/storyteller-7m"));
 
 Json AddedToken(const std::string& content, const Json& id, bool special = true) {
   return {{"id", id},        {"content", content},   {"special", special}, {"lstrip", false},
@@ -93,7 +94,7 @@ TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
 // kParse parts.
 TEST(Tokenizer, EncodesPartsAsOneText) {
   const std::string text = "It's  the\u00e9 12345 end.\n\n Once<s>upon";
-  for (const char* path : {kSmall, kStoryteller}) {
+  for (const std::string& path : {kSmall, kStoryteller}) {
     const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     const std::vector<TokenId> whole = Encode(**tokenizer, text, SpecialTokens::kPlain);
@@ -297,8 +298,7 @@ TEST_F(TokenizerFiles, NamesMissingFiles) {
 }
 
 TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
-  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/sentencepiece/plain.model"),
-           Path("tokenizer.model"));
+  fs::copy(SourcePath("tests/data/sentencepiece/plain.model"), Path("tokenizer.model"));
   for (const std::string& path : {folder_, Path("tokenizer.model")}) {
     const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -312,8 +312,7 @@ TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
 }
 
 TEST_F(TokenizerFiles, LoadsTheGgufFileOfAFolder) {
-  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/gguf/tokenizers/spm.gguf"),
-           Path("model.gguf"));
+  fs::copy(SourcePath("tests/data/gguf/tokenizers/spm.gguf"), Path("model.gguf"));
   for (const std::string& path : {folder_, Path("model.gguf")}) {
     const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -351,7 +350,7 @@ char32_t RandomCharacter(std::mt19937* random) {
 
 TEST(Tokenizer, DecodesByteLevelTextsExactly) {
   std::mt19937 random(6);
-  for (const char* path : {kSmall, kStoryteller}) {
+  for (const std::string& path : {kSmall, kStoryteller}) {
     const auto tokenizer = Tokenizer::Load(path);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     for (int round = 0; round < 2000; ++round) {

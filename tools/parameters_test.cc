@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -24,7 +25,7 @@ using Json = nlohmann::json;
 
 // A value other than the default for each parameter.
 Json Values(const char* of) {
-  const std::string file = absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/parameters.json");
+  const std::string file = SourcePath("tests/data/parameters.json");
   return Json::parse(ReadFile(file).value())[of];
 }
 
@@ -113,7 +114,7 @@ TEST(Parameters, SamplingParametersReachTheEngineFromTheCommandLineAndHttp) {
 TEST(Parameters, AreDocumented) {
   std::string documents;
   for (const char* name : {"command_line", "server/serving", "tensor_parallel"}) {
-    documents += ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/docs/", name, ".md")).value();
+    documents += ReadFile(absl::StrCat(SourcePath("docs/"), name, ".md")).value();
   }
   const auto look = [&](const Parameter& parameter) {
     const absl::string_view names = parameter.option;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "draft/policy/speculation_policy.h"
 #include "gtest/gtest.h"
 
@@ -58,7 +59,7 @@ constexpr int kWindow = 516;
 constexpr int kChunk = 256;
 
 std::vector<RecordedAnswer> AnswersOf(const std::string& pair) {
-  std::ifstream file(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/acceptance/", pair, ".txt"));
+  std::ifstream file(absl::StrCat(SourcePath("tests/data/acceptance/"), pair, ".txt"));
   std::vector<RecordedAnswer> answers;
   RecordedAnswer answer;
   while (file >> answer.prompt_tokens >> answer.num_tokens >> answer.model >> answer.lookup >>

@@ -123,6 +123,9 @@ struct Piece {
   absl::Span<const TokenId> token_ids;
   std::string_view provenance;                 // one letter per token
   absl::Span<const TokenLogprobs> logprobs{};  // per token, if asked for
+  // Per correction in `provenance`: the rest of the refused draft. Its first token is the one that
+  // the correction replaces.
+  absl::Span<const std::vector<TokenId>> rejected{};
   RoundReport round{};  // of several rounds: summed counts, final cache lengths
   // Only with Request::prompt_progress, if there is news. Until the whole prompt is read, which
   // comes with the first token, pieces have nothing else.

@@ -21,6 +21,8 @@ class Detokenizer {
   virtual std::string Push(TokenId id) = 0;
   // Ends the text: returns the bytes held back, as U+FFFD, and clears them.
   virtual std::string Flush() = 0;
+  // A copy, which continues at the same place.
+  virtual std::unique_ptr<Detokenizer> Clone() const = 0;
   // Returns a detokenizer that continues after `context`, whose own text is not returned. If
   // special tokens are skipped, those in `shown` are still returned. `tokenizer` must outlive the
   // result.

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/checkpoint/model_tensors.h"
@@ -23,8 +24,7 @@ using HeadJson = nlohmann::json;
 
 // Reads a configuration of tests/data/heads.
 HeadJson HeadFile(const std::string& name) {
-  const auto text =
-      ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/heads/", name, "/config.json"));
+  const auto text = ReadFile(absl::StrCat(SourcePath("tests/data/heads/"), name, "/config.json"));
   EXPECT_TRUE(text.ok()) << text.status();
   return HeadJson::parse(*text);
 }

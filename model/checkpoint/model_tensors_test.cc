@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/source_path_testing.h"
 #include "base/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,8 +49,7 @@ TEST(ModelTensors, MatchEveryGoldenCheckpoint) {
 
 TEST(ModelTensors, MatchEveryDraftHead) {
   int num_heads = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/data/heads")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("tests/data/heads"))) {
     if (!entry.is_directory()) continue;
     SCOPED_TRACE(entry.path());
     ModelConfig config = *ReadModelConfig(entry.path());

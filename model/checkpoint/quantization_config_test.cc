@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "tests/folder_testing.h"
 
 namespace tandem {
@@ -318,7 +319,7 @@ TEST(QuantizationConfig, ReadsTheFilesOfAFolder) {
 
 // Published configurations, if they are next to this checkout: every key is known.
 TEST(QuantizationConfig, ReadsPublishedConfigurations) {
-  const std::string folder = TANDEM_SOURCE_DIR "/../shared/golden/configs";
+  const std::string folder = SourcePath("../shared/golden/configs");
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not next to this checkout";
   std::vector<std::string> methods;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "model/checkpoint/safetensors.h"
 #include "model/checkpoint/weights.h"
 #include "tests/folder_testing.h"
@@ -23,7 +24,7 @@ using ::testing::SizeIs;
 
 // Reads a file that tests/data/torch/make.py wrote.
 std::string TorchBytes(const std::string& name) {
-  return *ReadFile(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/torch/", name));
+  return *ReadFile(absl::StrCat(SourcePath("tests/data/torch/"), name));
 }
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseBytes(const std::string& bytes) {
@@ -120,7 +121,7 @@ TEST(TorchFile, RefusesEveryTruncation) {
 
 TEST(TorchFile, IsReadIfAFolderHasNoOtherWeights) {
   const TestFolder folder;
-  std::filesystem::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/torch/state_dict.bin"),
+  std::filesystem::copy(SourcePath("tests/data/torch/state_dict.bin"),
                         folder.Path("pytorch_model.bin"));
   const auto weights = Weights::Open(folder.path());
   ASSERT_TRUE(weights.ok()) << weights.status();
@@ -128,9 +129,8 @@ TEST(TorchFile, IsReadIfAFolderHasNoOtherWeights) {
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   EXPECT_EQ(static_cast<const float*>(matrix->data)[5], 11.0f);
   EXPECT_THAT((*weights)->files(), ElementsAre(folder.Path("pytorch_model.bin")));
-  std::filesystem::copy(
-      absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/llama-gqa/model.safetensors"),
-      folder.Path("model.safetensors"));
+  std::filesystem::copy(SourcePath("tests/data/models/llama-gqa/model.safetensors"),
+                        folder.Path("model.safetensors"));
   EXPECT_FALSE((*Weights::Open(folder.path()))->Has("fc.weight"));
 }
 

@@ -305,7 +305,7 @@ class CompletionsWriter final : public AnswerWriter {
         AddTokens({}, "", json);
       } else {
         AddTokens(piece->token_ids, piece->provenance, json);
-        if (request_->include_token_texts) AddTokenTexts(choice, piece->token_ids, json);
+        if (request_->include_token_texts) AddTokenTexts(choice, *piece, json);
         for (const TokenLogprobs& row : piece->logprobs) rows.push_back({row.id, &row});
       }
       AddLogprobs(choice, rows, json);
@@ -377,15 +377,27 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndArray().Key("provenance").String(provenance);
   }
 
-  // Writes the text that each token completes. A token that only begins a character has an empty
-  // text.
-  void AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
+  // Writes the text that each token completes, and for each correction the text of the draft that
+  // it ended. A token that only begins a character has an empty text.
+  void AddTokenTexts(int choice, const OwnedPiece& piece, JsonWriter* json) {
     std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
     if (detokenizer == nullptr) {
       detokenizer = NewDetokenizer(PromptOf(choice));
     }
+    std::vector<std::string> rejected_texts;
     json->Key("token_texts").BeginArray();
-    for (const TokenId id : ids) json->String(detokenizer->Push(id));
+    for (size_t i = 0; i < piece.token_ids.size(); ++i) {
+      if (piece.provenance[i] == static_cast<char>(Provenance::kCorrection) &&
+          rejected_texts.size() < piece.rejected.size()) {
+        const std::unique_ptr<Detokenizer> draft = detokenizer->Clone();
+        std::string text;
+        for (const TokenId id : piece.rejected[rejected_texts.size()]) text += draft->Push(id);
+        rejected_texts.push_back(text + draft->Flush());
+      }
+      json->String(detokenizer->Push(piece.token_ids[i]));
+    }
+    json->EndArray().Key("rejected_texts").BeginArray();
+    for (const std::string& text : rejected_texts) json->String(text);
     json->EndArray();
   }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -106,6 +107,30 @@ TEST(OpenApi, HasEveryFieldOfEveryRequest) {
   const std::string speculation = R"({"prompt": "x", "speculation": {"no_such_field": 1}})";
   EXPECT_EQ(AllowedBy(ParseCompletionRequest(speculation, model).status()),
             PropertiesOf("SpeculationOptions"));
+}
+
+TEST(OpenApi, HasAnExampleOfEveryBody) {
+  ManualEngine engine;
+  ServedModel model = ServedModel::Of(engine, "story", 4);
+  model.is_strict = true;
+  IgnoredFields ignored;
+  for (const auto& [path, methods] : Document()["paths"].items()) {
+    if (!methods.contains("post")) continue;
+    const Json& content = methods["post"]["requestBody"]["content"]["application/json"];
+    const std::string schema = content["schema"]["$ref"];
+    const std::string body = content["example"].dump();
+    if (absl::EndsWith(schema, "/CompletionRequest")) {
+      EXPECT_TRUE(ParseCompletionRequest(body, model).ok()) << path;
+    } else if (absl::EndsWith(schema, "/ChatRequest")) {
+      EXPECT_TRUE(ParseChatRequest(body, model, absl::Now()).ok()) << path;
+    } else if (absl::EndsWith(schema, "/ResponsesRequest")) {
+      EXPECT_TRUE(ParseResponsesRequest(body, model, absl::Now()).ok()) << path;
+    } else if (absl::EndsWith(schema, "/TokenizeRequest")) {
+      EXPECT_TRUE(TokenizeBody(body, model, absl::Now(), &ignored).ok()) << path;
+    } else {
+      EXPECT_TRUE(DetokenizeBody(body, model, &ignored).ok()) << path;
+    }
+  }
 }
 
 }  // namespace

@@ -79,6 +79,15 @@ absl::Status NoSuchPath(const std::string& path) {
 
 HttpResponse JsonResponse(const Json& json) { return {.body = DumpJson(json)}; }
 
+HttpResponse HtmlPage(std::string_view html) {
+  return {.status = 200,
+          .content_type = "text/html; charset=utf-8",
+          .body = std::string(html),
+          .headers = {{"Content-Security-Policy", kPagePolicy},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cache-Control", "no-cache"}}};
+}
+
 // Constant-time comparison: the time depends only on the length of `given`.
 bool EqualsSecret(absl::string_view given, absl::string_view secret) {
   size_t difference = given.size() ^ secret.size();
@@ -124,6 +133,7 @@ struct Route {
 absl::Span<const Route> Service::Routes() {
   static constexpr Route kRoutes[] = {
       {"GET", "/", false, &Service::Page},
+      {"GET", "/docs", false, &Service::Docs},
       {"GET", kPageFolder, false, &Service::PagePart},
       {"GET", "/health", false, &Service::Health, true},
       {"GET", "/ready", false, &Service::Ready, true},
@@ -278,14 +288,8 @@ Service::Reply Service::Handle(const HttpRequest& request) {
 
 // ---- Answers that do not use the engine's thread ----
 
-Service::Reply Service::Page(const HttpRequest&) {
-  return HttpResponse{.status = 200,
-                      .content_type = "text/html; charset=utf-8",
-                      .body = std::string(IndexPage()),
-                      .headers = {{"Content-Security-Policy", kPagePolicy},
-                                  {"Referrer-Policy", "no-referrer"},
-                                  {"Cache-Control", "no-cache"}}};
-}
+Service::Reply Service::Page(const HttpRequest&) { return HtmlPage(IndexPage()); }
+Service::Reply Service::Docs(const HttpRequest&) { return HtmlPage(DocsPage()); }
 
 Service::Reply Service::PagePart(const HttpRequest& request) {
   const std::optional<PageFile> file =

@@ -93,6 +93,7 @@ class Service {
   HttpResponse Options(const HttpRequest& head) const;
 
   Reply Page(const HttpRequest& request);
+  Reply Docs(const HttpRequest& request);
   Reply PagePart(const HttpRequest& request);
   Reply OpenApi(const HttpRequest& request);
   Reply Health(const HttpRequest& request);

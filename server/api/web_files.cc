@@ -28,6 +28,7 @@ std::string_view ContentsOf(std::string_view name) {
 }  // namespace
 
 std::string_view IndexPage() { return ContentsOf("index.html"); }
+std::string_view DocsPage() { return ContentsOf("docs.html"); }
 std::string_view OpenApiDocument() { return ContentsOf("openapi.json"); }
 
 std::optional<PageFile> FindPageFile(std::string_view name) {

@@ -16,6 +16,7 @@ struct WebFile {
 absl::Span<const WebFile> WebFiles();
 
 std::string_view IndexPage();        // index.html
+std::string_view DocsPage();         // docs.html
 std::string_view OpenApiDocument();  // openapi.json
 
 // A style, script or picture of the page, with its Content-Type.

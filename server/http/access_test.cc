@@ -67,7 +67,7 @@ TEST_F(Access, AcceptsOnlyHostNamesOfThisMachine) {
       EXPECT_EQ(answer.error("code"), "host_not_allowed") << host;
       EXPECT_THAT(answer.error("message"), HasSubstr(host)) << host;
     }
-    for (const char* target : {"/", "/health", "/metrics"}) {
+    for (const char* target : {"/", "/docs", "/health", "/metrics"}) {
       EXPECT_EQ(AskFor(host, "", "GET", target).status, 403) << host;
       EXPECT_EQ(AskFor(host, "", "HEAD", target).status, 403) << host;
     }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -44,10 +45,11 @@ TEST(HttpServer, AnswersEveryPath) {
     const char* part;
   } cases[] = {{"/", "text/html", "Tandem"},
                {"/?a=b", "text/html", "Tandem"},
-               {"/page/style.css", "text/css", "prefers-color-scheme"},
+               {"/page/base.css", "text/css", "prefers-color-scheme"},
                {"/page/app.js", "text/javascript", "import"},
                {"/page/marked.js", "text/javascript", "MIT Licensed"},
                {"/page/icon.svg", "image/svg+xml", "<svg"},
+               {"/docs", "text/html", "/page/api.js"},
                {"/health", "application/json", "ok"},
                {"/ready", "application/json", "ready"},
                {"/metrics", "text/plain", "tandem_generation_tokens_total"},
@@ -63,9 +65,11 @@ TEST(HttpServer, AnswersEveryPath) {
     EXPECT_EQ(head.status, 200) << c.path;
     EXPECT_THAT(head.body, IsEmpty()) << c.path;
   }
-  const Answer page = Ask(server.get(), "GET", "/");
-  EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
-  EXPECT_THAT(page.headers.at("content-security-policy"), Not(HasSubstr("unsafe")));
+  for (const char* path : {"/", "/docs"}) {
+    const Answer page = Ask(server.get(), "GET", path);
+    EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+    EXPECT_THAT(page.headers.at("content-security-policy"), Not(HasSubstr("unsafe")));
+  }
 }
 
 // The page offers a chat if the model has a template, and stories otherwise.
@@ -108,6 +112,7 @@ TEST(HttpServer, RefusesOtherPathsAndMethods) {
   EXPECT_EQ(Ask(server.get(), "GET", "/page/").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/page/none.js").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/page/openapi.json").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/page/docs.html").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/page/../page/app.js").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/other").error("code"), "model_not_found");
   const Answer wrong = Ask(server.get(), "GET", "/v1/completions");
@@ -197,6 +202,7 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
   const std::vector<Json> events = EventsOf(answer.body);
   ASSERT_GT(events.size(), 3u);
   std::string text, provenance, token_texts;
+  int num_rejected = 0;
   Json ids = Json::array(), logprobs = Json::array(), offsets = Json::array();
   int proposed = 0, accepted = 0;
   for (size_t i = 0; i + 2 < events.size(); ++i) {
@@ -206,6 +212,14 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
     ids.insert(ids.end(), choice["token_ids"].begin(), choice["token_ids"].end());
     EXPECT_EQ(choice["token_texts"].size(), choice["token_ids"].size());
     for (const Json& token : choice["token_texts"]) token_texts += token.get<std::string>();
+    const std::string letters = choice["provenance"];
+    EXPECT_EQ(choice["rejected_texts"].size(), absl::c_count(letters, 'c'));
+    for (const Json& draft : choice["rejected_texts"]) {
+      // The correction is the last token of its round.
+      EXPECT_NE(draft, choice["token_texts"].back());
+      EXPECT_NE(draft, "");
+      ++num_rejected;
+    }
     const Json& rows = choice["logprobs"]["token_logprobs"];
     logprobs.insert(logprobs.end(), rows.begin(), rows.end());
     const Json& places = choice["logprobs"]["text_offset"];
@@ -219,7 +233,8 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
   }
   EXPECT_EQ(text, whole["text"]);
   EXPECT_EQ(token_texts, text);
-  EXPECT_FALSE(whole.contains("token_texts"));
+  EXPECT_GT(num_rejected, 0);
+  EXPECT_FALSE(whole.contains("token_texts") || whole.contains("rejected_texts"));
   EXPECT_EQ(provenance, whole["provenance"]);
   EXPECT_EQ(ids, whole["token_ids"]);
   EXPECT_EQ(logprobs, whole["logprobs"]["token_logprobs"]);
@@ -230,6 +245,39 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
   EXPECT_EQ(end["speculation"]["accepted"], accepted);
   EXPECT_THAT(events.back()["choices"], IsEmpty());
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 24);
+}
+
+// A wrong prediction is a draft whose refusal is known in advance.
+TEST(HttpServer, StreamsTellWhatTheDraftHadProposed) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  Json body = Json::parse(kGreedy);
+  const Json whole = Ask(server.get(), "POST", "/v1/completions", body.dump()).json()["choices"][0];
+  const std::string text = whole["text"];
+  const size_t cut = text.find(' ', text.size() / 2);
+  ASSERT_NE(cut, std::string::npos);
+  const std::string other = " grandmother sang a song";
+  body["prediction"] = {{"type", "content"}, {"content", text.substr(0, cut) + other}};
+  body["speculation"] = {{"draft_tokens", 8}};
+  body["stream"] = true;
+  body["stream_options"] = {{"include_token_texts", true}};
+  const Answer answer = Ask(server.get(), "POST", "/v1/completions", body.dump());
+  std::string shown, rejected;
+  for (const Json& event : EventsOf(answer.body)) {
+    const Json& choice = event["choices"][0];
+    if (!choice.contains("token_texts")) continue;
+    const std::string letters = choice["provenance"];
+    EXPECT_EQ(choice["rejected_texts"].size(), absl::c_count(letters, 'c'));
+    for (size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i] == 'c' && shown.size() == cut) {
+        for (const Json& draft : choice["rejected_texts"]) rejected += draft.get<std::string>();
+      }
+      shown += choice["token_texts"][i].get<std::string>();
+    }
+  }
+  EXPECT_EQ(shown, text);
+  // The round may have had room for a part of it.
+  EXPECT_GT(rejected.size(), 5u);
+  EXPECT_EQ(rejected, other.substr(0, rejected.size()));
 }
 
 // Every turn finds the turns before it, including their answers, in both models' caches: all full

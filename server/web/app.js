@@ -1,14 +1,16 @@
 // The page's behaviour: its buttons, and a loop that draws once per frame.
 
 import { Chat } from './chat.js';
-import { BarsView, FiguresView, Meter, formatSpeed } from './figures.js';
+import { BarsView, FiguresView, Meter, formatSeconds } from './figures.js';
 import { markField, offer, prepareForm } from './form.js';
 import { keep, readKept } from './kept.js';
 import { CachePair, PagesView } from './pages.js';
-import { Playback, Recording, isSameText, requestsOf } from './race.js';
+import { TextByToken } from './parts.js';
+import { Playback, Recording, requestsOf, verdictOf } from './race.js';
 import { Story } from './story.js';
 import { fetchModel, streamText } from './stream.js';
-import { TextByToken, TextView } from './text.js';
+import { TextView } from './text.js';
+import { prepareTips } from './tip.js';
 
 const byId = (id) => document.getElementById(id);
 
@@ -20,8 +22,10 @@ const laneOf = (textId, name) => ({
   element: byId(textId),
   view: new TextView(byId(textId)),
   recording: new Recording(),
-  speed: byId(`${name}-speed`),
+  time: byId(`${name}-time`),
   track: byId(`${name}-track`),
+  tokens: 0,
+  start: null, // when its run began, while it runs
 });
 const lanes = { first: laneOf('text', 'first'), second: laneOf('plain-text', 'second') };
 
@@ -31,6 +35,7 @@ let pages = null; // { target, draft }: views
 let running = null; // AbortController
 let ended = Promise.resolve(); // resolves when the last run has ended
 let playback = null;
+let lastStatus = ''; // before the playback
 let recorded = null; // the recordings of the last run or race
 let shown = { meter: new Meter(), caches: new CachePair() };
 
@@ -51,8 +56,10 @@ function draw(now) {
     if (playback.draw(now)) isMoving = true;
     else endPlayback();
   }
-  lanes.first.view.draw();
-  lanes.second.view.draw();
+  for (const lane of [lanes.first, lanes.second]) {
+    lane.view.draw();
+    if (lane.start !== null) showTime(lane, performance.now() - lane.start);
+  }
   figures.draw(shown.meter);
   bars.draw(shown.meter);
   if (pages !== null) {
@@ -63,16 +70,20 @@ function draw(now) {
   if (isMoving) drawSoon();
 }
 
-function showLane(lane, { tokens, speed }, mostTokens) {
-  lane.speed.textContent = speed === null ? '\u00a0' : `${formatSpeed(speed)} tokens/s`;
+function showTime(lane, ms) {
+  lane.time.textContent = `${formatSeconds(ms)} · ${lane.tokens} tokens`;
+}
+
+function showTokens(lane, tokens, mostTokens) {
+  lane.tokens = tokens;
   lane.track.style.transform = `scaleX(${Math.min(1, tokens / mostTokens)})`;
 }
 
 function clearLane(lane) {
   lane.recording = new Recording();
   lane.view.clear();
-  lane.speed.textContent = '\u00a0';
-  lane.track.style.transform = 'scaleX(0)';
+  lane.time.textContent = '\u00a0';
+  showTokens(lane, 0, 1);
 }
 
 // ---- Status and errors ----
@@ -144,6 +155,7 @@ async function generate(body, lane, { watches }) {
   if (watches) shown = { meter, caches };
   clearLane(lane);
   const { recording } = lane;
+  lane.start = performance.now();
   const stream = streamText(body, {
     key: byId('api-key').value,
     signal: running.signal,
@@ -155,11 +167,15 @@ async function generate(body, lane, { watches }) {
       lane.view.add(parts);
       recording.add(chunk, time, parts, meter);
       ending = choice.finish_reason ?? ending;
-      showLane(lane, meter, body.max_tokens);
+      showTokens(lane, meter.tokens, body.max_tokens);
       drawSoon();
     },
   });
-  await stream.finally(() => lane.view.finish());
+  await stream.finally(() => {
+    lane.start = null;
+    lane.view.finish();
+    showTime(lane, recording.lastTime);
+  });
   return { meter, recording, ending };
 }
 
@@ -176,6 +192,12 @@ function showColumns({ areTwo }) {
   byId('columns').classList.toggle('two', areTwo);
   byId('second').hidden = !areTwo;
   byId('verdict').hidden = !areTwo;
+  byId('text').scrollTop = areTwo ? 0 : byId('text').scrollHeight;
+}
+
+function showVerdict({ words, reason }) {
+  byId('verdict-words').textContent = words;
+  byId('verdict-reason').textContent = reason;
 }
 
 // Runs `work`, which may be stopped and may fail.
@@ -232,10 +254,7 @@ function runOnce() {
   return run(async () => {
     showColumns({ areTwo: false });
     const body = telling.ask([lanes.first]);
-    const isPlain = body.speculation.drafter === 'none' || body.speculation.draft_tokens === 0;
-    byId('first-name').textContent = isPlain ? 'Plain' : 'Speculative';
     say('Writing…');
-    byId('story').scrollIntoView({ block: 'nearest' });
     const { meter, recording, ending } = await generate(body, lanes.first, { watches: true });
     recorded = [recording];
     const tokens = meter.tokens === 1 ? '1 token' : `${meter.tokens} tokens`;
@@ -248,11 +267,9 @@ function runRace() {
     showColumns({ areTwo: true });
     const body = telling.ask([lanes.first, lanes.second]);
     const { drafted, plain } = requestsOf(body, drafterOf(model));
-    byId('first-name').textContent = 'Speculative';
-    byId('verdict-words').textContent = '\u00a0';
     clearLane(lanes.second);
+    showVerdict({ words: 'First with drafts, then without…', reason: '\u00a0' });
     say('Warming up…');
-    byId('story').scrollIntoView({ block: 'nearest' });
     for (const request of [drafted, plain]) {
       await generate({ ...request, max_tokens: 1 }, lanes.first, { watches: false });
     }
@@ -260,8 +277,9 @@ function runRace() {
     const a = await generate(drafted, lanes.first, { watches: true });
     say('…now without.');
     const b = await generate(plain, lanes.second, { watches: false });
-    showVerdict(a, b, drafted);
+    showVerdict(verdictOf(a, b, drafted));
     recorded = [a.recording, b.recording];
+    say('Race done.');
     if (!matchMedia('(prefers-reduced-motion: reduce)').matches) play();
   });
 }
@@ -269,20 +287,6 @@ function runRace() {
 // Returns the drafter of a race, which is used even if the server drafts only on request.
 function drafterOf({ drafter, drafters }) {
   return drafter === 'none' ? drafters[0] : drafter;
-}
-
-function showVerdict(drafted, plain, body) {
-  const isSame = isSameText(drafted.recording, plain.recording);
-  const factor = plain.meter.speed > 0 ? drafted.meter.speed / plain.meter.speed : 0;
-  const rule = body.speculation.verifier;
-  const mayDiffer = body.temperature !== 0 && (rule === 'block' || rule === 'token');
-  const same = isSame ? 'Both texts are identical, token for token.'
-    : mayDiffer ? `The texts differ: ${rule} keeps their distribution, not the draws of the seed.`
-    : 'The texts differ.';
-  byId('verdict').dataset.same = String(isSame);
-  byId('verdict-words').textContent = `${factor.toFixed(2)} times as fast with drafts. ${same}`;
-  say(`Race done: ${formatSpeed(drafted.meter.speed)} against ${formatSpeed(plain.meter.speed)} ` +
-    'tokens a second.');
 }
 
 // ---- Playback ----
@@ -297,15 +301,15 @@ function play() {
     lane.view.clear();
     const onFrame = ({ chunk, tokens }, now) => {
       if (i === 0) caches.add(chunk, now);
-      showLane(lane, { tokens, speed: recording.speed }, mostTokens);
+      showTokens(lane, tokens, mostTokens);
     };
-    return { recording, view: lane.view, onFrame };
+    return { recording, view: lane.view, onFrame, onTime: (ms) => showTime(lane, ms) };
   }));
   const { factor } = playback;
   const pace = factor > 1.05 ? `${factor.toFixed(factor < 10 ? 1 : 0)} times slower than it was`
     : 'as fast as it was';
-  byId('replay').textContent = 'Playing…';
-  byId('pace').textContent = `Played back ${pace}.`;
+  lastStatus = byId('status').textContent;
+  say(`Playing, ${pace}.`);
   setRunning(running);
   drawSoon();
 }
@@ -314,8 +318,7 @@ function endPlayback() {
   if (playback === null) return;
   playback.finish(performance.now());
   playback = null;
-  byId('replay').textContent = 'Play slowly';
-  byId('pace').textContent = '\u00a0';
+  say(lastStatus);
   setRunning(running);
 }
 
@@ -324,21 +327,26 @@ function stop() {
   endPlayback();
 }
 
-// Forgets the conversation and its text.
-async function startAnew() {
+// Shows another conversation, or a new one if `id` is null.
+async function openConversation(id) {
   stop();
   await ended;
-  telling.forget();
+  if (byId('list').matches(':popover-open')) byId('list').hidePopover();
+  telling.open(id);
   recorded = null;
   shown = { meter: new Meter(), caches: new CachePair() };
   lanes.first.view = new TextView(lanes.first.element);
-  lanes.first.speed.textContent = '\u00a0';
-  lanes.first.track.style.transform = 'scaleX(0)';
   showColumns({ areTwo: false });
   showError(null);
   say('Ready.');
   setRunning(null);
   drawSoon();
+}
+
+function endRace() {
+  stop();
+  showColumns({ areTwo: false });
+  byId('prompt').focus({ preventScroll: true });
 }
 
 // ---- Start ----
@@ -353,13 +361,14 @@ function tell(other) {
 async function loadModel() {
   model = await fetchModel(byId('api-key').value);
   offer(model);
-  if (model.has_chat_template && telling.mode !== 'chat') tell(new Chat(runOnce));
+  if (model.has_chat_template && telling.mode !== 'chat') {
+    tell(new Chat({ onPick: runOnce, onOpen: openConversation }));
+  }
   const context = model.max_model_len.toLocaleString('en');
   byId('served').textContent = `${model.id} · drafter ${model.drafter} · context ${context}`;
   byId('draft-cache').hidden = !model.drafters.some((name) => name.includes('model'));
   byId('pages-hint').textContent =
-    `A square is a page of ${model.page_size} tokens, coloured as the words are. ` +
-    'Tokens that the target rejects flash and are rolled back.';
+    `A square is a page of ${model.page_size} tokens. Refused tokens flash and are rolled back.`;
   const view = (name) =>
     new PagesView(byId(`${name}-pages`), byId(`${name}-words`), model.page_size);
   pages = { target: view('target'), draft: view('draft') };
@@ -387,18 +396,21 @@ function listen() {
   addEventListener('pagehide', () => {
     if (running !== null) keepWritten();
   });
-  byId('form').addEventListener('submit', (event) => event.preventDefault());
-  byId('run').addEventListener('click', runOnce);
+  byId('form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    runOnce();
+  });
   byId('race').addEventListener('click', runRace);
   byId('stop').addEventListener('click', stop);
   byId('replay').addEventListener('click', play);
-  byId('anew').addEventListener('click', startAnew);
+  byId('anew').addEventListener('click', () => openConversation(null));
+  byId('end-race').addEventListener('click', endRace);
   byId('prompt').addEventListener('keydown', sendByEnter);
   document.addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       runOnce();
-    } else if (event.key === 'Escape') {
+    } else if (event.key === 'Escape' && !byId('list').matches(':popover-open')) {
       stop();
       telling.cancelEdit();
     }
@@ -413,6 +425,7 @@ function listen() {
 
 async function start() {
   prepareForm();
+  prepareTips();
   listen();
   showColours(readKept('colours') ?? true);
   telling.arrange();

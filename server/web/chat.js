@@ -1,9 +1,11 @@
 // The page for a chat model: a conversation, whose turns are sent again with every message.
 
+import { ConversationList } from './conversation_list.js';
+import * as conversations from './conversations.js';
 import { copyButton, smallButton } from './copy.js';
-import { offerExamples, readSettings, setNumber } from './form.js';
-import { keep, readKept } from './kept.js';
-import { TextView, textOf } from './text.js';
+import { offerExamples, readSettings } from './form.js';
+import { textOf } from './parts.js';
+import { TextView } from './text.js';
 
 const EXAMPLES = [
   ['What is gravity?', 'What is gravity?'],
@@ -13,8 +15,6 @@ const EXAMPLES = [
 const MOST_TOKENS = 512; // per answer, unless the form says otherwise
 
 const byId = (id) => document.getElementById(id);
-
-const KEPT = 'conversation'; // its name in kept.js
 
 function elementOf(name, className, ...content) {
   const element = document.createElement(name);
@@ -34,7 +34,7 @@ function messageOf(className, name, words = '') {
 // A message and its answer, finished or being written.
 class Turn {
   said;
-  parts = []; // of the answer: [kind, text] each
+  parts = []; // of the answer
   figures = ''; // in words
   view;
   element;
@@ -54,9 +54,10 @@ class Turn {
     this.element.append(answer);
     if (buttons === null) return;
     const again = 'Regenerate the answer';
-    this.element.append(elementOf('div', 'turn-foot', this.#figures, elementOf('div', 'turn-buttons',
+    const ofAnswer = elementOf('div', 'turn-buttons',
       copyButton('Copy the answer', () => this.answer),
-      smallButton('Regenerate', again, buttons.onRegenerate, 'when-idle again'))));
+      smallButton('Regenerate', again, buttons.onRegenerate, 'when-idle again'));
+    this.element.append(elementOf('div', 'turn-foot', this.#figures, ofAnswer));
   }
 
   get answer() {
@@ -74,73 +75,76 @@ class Turn {
 export class Chat {
   mode = 'chat';
   #onPick;
+  #list;
+  #id = null; // of the kept conversation
   #turns = [];
   #asked = null; // { turn, others, replaced, isAgain }: being answered, in place of `replaced`
-  #edit = null; // { from, draft }: the field has the message of turn `from`; `draft` was there before
+  #edit = null; // { from, draft }: the field has the message of turn `from`, and had `draft` before
   #isAgain = false; // the next request repeats the last message
   #welcome = byId('welcome');
 
-  // `onPick` is called to send a message other than with the button next to the field.
-  constructor(onPick) {
+  // `onPick` is called to send a message other than with the button next to the field, and `onOpen`
+  // with the id of a conversation to open.
+  constructor({ onPick, onOpen }) {
     this.#onPick = onPick;
+    const onRemove = (id) => {
+      conversations.remove(id);
+      if (id === this.#id) onOpen(null);
+      else this.#list.show();
+    };
+    this.#list = new ConversationList({ onOpen, onRemove });
   }
 
   arrange(model) {
     const field = byId('prompt');
     field.value = '';
     field.placeholder = 'Write a message…';
-    field.rows = 2;
     byId('text').setAttribute('aria-label', 'Conversation');
     byId('welcome-name').textContent = model.id;
     byId('welcome-drafts').hidden = model.drafters.length === 0;
     byId('draft-tokens').value = 'auto'; // drafts for chat messages may rarely be accepted
-    setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
+    byId('max-tokens').value = Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2));
     offerExamples(EXAMPLES, (message) => {
       field.value = message;
       this.#onPick();
     });
-    // On narrow screens the settings come last, because a chat does not need them.
-    byId('composer').prepend(byId('prompt-field'), byId('keys'));
-    byId('composer').append(byId('buttons'), byId('error'));
     byId('welcome').append(byId('examples'));
-    byId('main').append(byId('form'));
     byId('cancel-edit').addEventListener('click', () => this.cancelEdit());
     byId('system').addEventListener('change', () => this.#keep());
-    this.#clear();
-    this.#restore();
+    this.open(conversations.currentId());
   }
 
   // ---- Storage ----
 
   #keep() {
+    if (this.#turns.length === 0) return;
     const system = byId('system').value;
     const turns = this.#turns.map(({ said, parts, figures }) => ({ said, parts, figures }));
-    keep(KEPT, { system, turns });
+    const id = conversations.write(this.#id, { system, turns });
+    if (id === null) byId('list-hint').textContent = 'This browser has no room to keep them.';
+    else this.#setId(id);
   }
 
-  // An entry that another version of the page has written may be unreadable.
-  #restore() {
-    const kept = readKept(KEPT);
-    if (kept === null) return;
-    try {
-      const turns = kept.turns.map(({ said, parts, figures }) => {
-        const turn = this.#newTurn(said);
-        turn.end({ parts, figures });
-        turn.view.add(parts);
-        turn.view.finish();
-        return turn;
-      });
-      byId('system').value = kept.system;
-      this.#append(turns);
-    } catch {
-      keep(KEPT, null);
-    }
+  #setId(id) {
+    this.#id = id;
+    conversations.setCurrent(id);
+    this.#list.show();
   }
 
-  // Begins a new conversation and deletes the stored one.
-  forget() {
-    keep(KEPT, null);
+  // Shows a kept conversation, or a new one if `id` is null.
+  open(id) {
+    const kept = id === null ? null : conversations.read(id);
+    if (kept === null && id !== null) conversations.remove(id); // unreadable
     this.#clear();
+    if (kept !== null) byId('system').value = kept.system;
+    this.#append((kept?.turns ?? []).map(({ said, parts, figures }) => {
+      const turn = this.#newTurn(said);
+      turn.end({ parts, figures });
+      turn.view.add(parts);
+      turn.view.finish();
+      return turn;
+    }));
+    this.#setId(kept === null ? null : id);
   }
 
   #clear() {
@@ -197,7 +201,7 @@ export class Chat {
   #showEdit() {
     const from = this.#edit?.from ?? Infinity;
     this.#turns.forEach(({ element }, i) => element.classList.toggle('faded', i >= from));
-    byId('composer').classList.toggle('edits', this.#edit !== null);
+    byId('form').classList.toggle('edits', this.#edit !== null);
   }
 
   isReady() {
@@ -221,6 +225,7 @@ export class Chat {
     const turn = this.#newTurn(said);
     this.#show([turn]);
     lane.view = turn.view;
+    byId('race-said').textContent = said;
     const others = lanes.map((other) => {
       const copy = new Turn(said, other.element);
       other.element.replaceChildren(copy.element);

@@ -11,8 +11,11 @@ export function formatSpeed(speed) {
 }
 
 export function formatTime(ms) {
-  return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms.toFixed(ms >= 100 ? 0 : 1)} ms`;
+  return ms >= 1000 ? formatSeconds(ms) : `${ms.toFixed(ms >= 100 ? 0 : 1)} ms`;
 }
+
+// Times that grow keep their width.
+export const formatSeconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 
 // Sums of a generation's chunks.
 export class Meter {
@@ -24,8 +27,8 @@ export class Meter {
   acceptedAt = [];
   firstTokenMs = null;
   speed = null; // tokens per second after the first token, without the time of the prompt
-  sources = []; // { source, proposed, accepted } as the server reports at the end
-  idleReason = null;
+  decodeMs = 0; // after the prompt, as the server reports at the end
+  speculation = null; // as the server reports at the end
   prompt = null; // { tokens, ms, speed } as the server reports; older ones report only `ms`
 
   #first = null; // { time, count }
@@ -42,19 +45,21 @@ export class Meter {
     }
     if (chunk.round) this.#addRound(chunk.round);
     if (chunk.timings) this.#addTimings(chunk.timings);
-    if (chunk.speculation) {
-      this.sources = chunk.speculation.by_source ?? [];
-      this.idleReason = chunk.speculation.idle_reason ?? null;
-    }
+    this.speculation = chunk.speculation ?? this.speculation;
   }
 
   #addTimings(timings) {
     this.firstTokenMs = timings.ttft_ms;
+    this.decodeMs = timings.decode_ms ?? 0;
     this.speed = timings.decode_tokens_per_second ?? timings.tokens_per_second;
     const ms = timings.prompt_ms ?? timings.prefill_ms;
     if (!(ms > 0)) return;
     const { prompt_tokens: tokens = null, prompt_tokens_per_second: speed = null } = timings;
     this.prompt = { tokens, ms, speed };
+  }
+
+  get idleReason() {
+    return this.speculation?.idle_reason ?? null;
   }
 
   get acceptance() {
@@ -65,7 +70,8 @@ export class Meter {
   get summary() {
     const figures = [];
     if (this.proposed > 0) {
-      const counts = this.sources.map((of) => `${of.source} ${of.accepted} of ${of.proposed}`);
+      const sources = this.speculation?.by_source ?? [];
+      const counts = sources.map((of) => `${of.source} ${of.accepted} of ${of.proposed}`);
       const whole = counts.length > 0 ? counts.join(', ') : `${this.accepted} of ${this.proposed}`;
       figures.push(`${this.acceptance} of drafts accepted (${whole})`);
     }
@@ -73,7 +79,8 @@ export class Meter {
     if (this.speed !== null) figures.push(`${formatSpeed(this.speed)} tokens/s`);
     if (this.prompt !== null) {
       const { tokens, ms, speed } = this.prompt;
-      const words = tokens === null ? 'prompt' : `prompt of ${tokens} tokens`;
+      const count = tokens === 1 ? '1 token' : `${tokens} tokens`;
+      const words = tokens === null ? 'prompt' : `prompt of ${count}`;
       const rate = speed === null ? '' : ` (${formatSpeed(speed)} tokens/s)`;
       figures.push(`${words} in ${formatTime(ms)}${rate}`);
     }

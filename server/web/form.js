@@ -28,22 +28,6 @@ function numberIn(id) {
   return text === '' ? undefined : Number(text);
 }
 
-function joinSlider(id) {
-  const number = byId(id);
-  const slider = byId(`${id}-slider`);
-  slider.addEventListener('input', () => {
-    number.value = slider.value;
-  });
-  number.addEventListener('input', () => {
-    slider.value = number.value;
-  });
-}
-
-export function setNumber(id, value) {
-  byId(id).value = value;
-  byId(`${id}-slider`).value = value;
-}
-
 // Shows buttons for texts, [name, text] each, that call onPick(text).
 export function offerExamples(examples, onPick) {
   byId('examples').replaceChildren(...examples.map(([name, text]) => {
@@ -57,19 +41,15 @@ export function offerExamples(examples, onPick) {
 
 export function prepareForm() {
   const counts = Array.from({ length: MOST_DRAFT_TOKENS }, (_, i) => [String(i + 1), String(i + 1)]);
-  fill(byId('draft-tokens'), [['auto', 'auto, round by round'],
-    ['0', 'off: plain decoding'], ...counts]);
+  fill(byId('draft-tokens'), [['auto', 'auto'], ['0', 'off'], ...counts]);
   byId('draft-tokens').value = FIRST_DRAFT_TOKENS;
   fill(byId('verifier'), VERIFIERS.map((name) => [name, name.replace('_', ' ')]));
   fill(byId('drafter'), [['none', 'none']]);
-  joinSlider('temperature');
-  joinSlider('max-tokens');
 }
 
 export function offer(model) {
   const drafters = [...new Set([model.drafter, ...model.drafters, 'none'])];
   fill(byId('drafter'), drafters.map((name) => [name, name]));
-  byId('max-tokens-slider').max = model.max_model_len;
   byId('max-tokens').max = model.max_model_len;
 }
 

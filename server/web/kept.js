@@ -11,12 +11,13 @@ export function readKept(name) {
   }
 }
 
-// Storing null deletes the value.
+// Storing null deletes the value. Returns whether the value is stored.
 export function keep(name, value) {
   try {
-    localStorage.removeItem(PREFIX + name);
-    if (value !== null) localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    if (value === null) localStorage.removeItem(PREFIX + name);
+    else localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    return true;
   } catch {
-    // Storage is full or not allowed.
+    return false; // storage is full or not allowed
   }
 }

@@ -42,13 +42,18 @@ function linkOf(address, content) {
   return link;
 }
 
-// Returns the elements of `source`. `show(text)` creates the nodes for a piece of text, and is
-// called in the order of the source. Throws an error if a paragraph is too long or nested too
-// deeply.
-export function elementsOf(source, show) {
+// Returns the blocks of `source`, such as paragraphs and lists. Throws an error if a paragraph is
+// too long or nested too deeply.
+export function blocksOf(source) {
   if (source.split(/\n\s*\n/).some(({ length }) => length > LONGEST_PARAGRAPH)) {
     throw new RangeError('a paragraph is too long');
   }
+  return marked.lexer(source);
+}
+
+// Returns the elements of blocks. `show(text)` creates the nodes for a piece of text, and is called
+// in the order of the source. Throws an error if they are nested too deeply.
+export function elementsOf(blocks, show) {
   const all = (tokens) => {
     const fragment = new DocumentFragment();
     for (const token of tokens) fragment.append(build(token));
@@ -96,5 +101,5 @@ export function elementsOf(source, show) {
         return token.tokens ? all(token.tokens) : show(unescape(token.text));
     }
   };
-  return all(marked.lexer(source));
+  return all(blocks);
 }

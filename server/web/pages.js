@@ -1,6 +1,6 @@
 // The pages of a cache: one square each, with a place for each token.
 
-import { KINDS } from './text.js';
+import { KINDS } from './parts.js';
 
 const PLACE = 4; // pixels; one more between two places
 const PADDING = 2;

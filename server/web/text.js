@@ -1,67 +1,22 @@
-// Text, coloured by the provenance of its tokens.
+// Shows texts, coloured by the provenance of their tokens, while they arrive.
 
-import { elementsOf } from './markdown.js';
+import { blocksOf, elementsOf } from './markdown.js';
+import { nodesOf, textOf } from './parts.js';
+import { completed } from './unfinished.js';
 
-export const KINDS = { a: 'accepted', c: 'correction', b: 'bonus', p: 'plain' };
-
-// Assigns the text of a stream to its tokens. The server holds back incomplete characters and
-// possible stop strings, so the text of a chunk may belong to tokens of earlier chunks.
-export class TextByToken {
-  #waiting = []; // { kind, length }: tokens whose text has not arrived completely
-  #last = 'plain';
-
-  // Returns the parts of this chunk's text, [kind, text] each.
-  partsOf(choice) {
-    const texts = choice.token_texts ?? [];
-    for (let i = 0; i < texts.length; ++i) {
-      this.#waiting.push({ kind: KINDS[choice.provenance[i]], length: texts[i].length });
-    }
-    const parts = [];
-    let text = choice.text;
-    while (text !== '') {
-      const token = this.#waiting[0] ?? { kind: this.#last, length: text.length };
-      const length = Math.min(token.length, text.length);
-      if (length > 0) parts.push([token.kind, text.slice(0, length)]);
-      this.#last = token.kind;
-      text = text.slice(length);
-      token.length -= length;
-      if (token.length === 0) this.#waiting.shift();
-    }
-    return parts;
-  }
-}
-
-export const textOf = (parts) => parts.map(([, text]) => text).join('');
-
-// Joins adjacent parts of the same kind.
-export function merge(parts) {
-  const merged = [];
-  for (const [kind, text] of parts) {
-    if (merged.at(-1)?.[0] === kind) merged.at(-1)[1] += text;
-    else merged.push([kind, text]);
-  }
-  return merged;
-}
-
-function spansOf(parts) {
-  return merge(parts).map(([kind, text]) => {
-    const span = document.createElement('span');
-    span.className = kind;
-    span.textContent = text;
-    return span;
-  });
-}
-
-// Finds the colours of the pieces of text that remain after Markdown is parsed. show() must be
-// called in the order of the text.
+// Finds the marks of the pieces of text that remain after Markdown is parsed. show() must be called
+// in the order of the text.
 class Colours {
-  #text;
-  #kinds; // by character
-  #at = 0;
+  at = 0; // the end of the last piece in the text
+  #text = '';
+  #marks = []; // by character: [kind, draft]
 
-  constructor(parts) {
-    this.#text = textOf(parts);
-    this.#kinds = parts.flatMap(([kind, text]) => new Array(text.length).fill(kind));
+  add(parts) {
+    for (const [kind, text, ...draft] of parts) {
+      this.#text += text;
+      const mark = [kind, draft];
+      for (let i = 0; i < text.length; ++i) this.#marks.push(mark);
+    }
   }
 
   // Looks up each line separately, because Markdown may remove its indentation or quotation mark.
@@ -69,17 +24,81 @@ class Colours {
     const parts = [];
     for (const line of piece.split(/(?<=\n)/)) {
       const words = line.trim();
-      const found = this.#text.indexOf(words, this.#at);
-      if (found >= 0) this.#at = found + words.length;
+      const found = this.#text.indexOf(words, this.at);
+      if (found >= 0) this.at = found + words.length;
       const start = found - line.indexOf(words);
       for (let i = 0; i < line.length; ++i) {
-        const place = found < 0 ? this.#at : Math.max(0, start + i);
-        parts.push([this.#kinds[Math.min(place, this.#kinds.length - 1)], line[i]]);
+        const place = found < 0 ? this.at : Math.max(0, start + i);
+        const [kind, draft] = this.#marks[Math.min(place, this.#marks.length - 1)];
+        parts.push([kind, line[i], ...draft]);
       }
     }
     const fragment = new DocumentFragment();
-    fragment.append(...spansOf(parts));
+    fragment.append(...nodesOf(parts));
     return fragment;
+  }
+}
+
+// Formats Markdown while it arrives. Blocks that are followed by another one stay as they are; the
+// last one is formatted again whenever it grows.
+class FormattedText {
+  #element;
+  #colours = new Colours();
+  #source = '';
+  #rest = ''; // the source of the last block
+  #tail = []; // its nodes
+  #nextTime = 0; // when to format again
+
+  constructor(element) {
+    this.#element = element;
+    element.classList.add('formatted');
+  }
+
+  // Whether it is time to format again: at most a quarter of the time is spent on it.
+  get isDue() {
+    return performance.now() >= this.#nextTime;
+  }
+
+  #build(blocks) {
+    return [...elementsOf(blocks, (text) => this.#colours.show(text)).childNodes];
+  }
+
+  // Throws an error if a paragraph is too long or nested too deeply.
+  add(parts) {
+    const start = performance.now();
+    const text = textOf(parts);
+    this.#colours.add(parts);
+    this.#source += text;
+    this.#rest += text;
+    const settled = this.#settle();
+    const { at } = this.#colours;
+    const tail = this.#build(blocksOf(completed(this.#rest)));
+    this.#colours.at = at;
+    for (const node of this.#tail) node.remove();
+    this.#element.append(...settled, ...tail);
+    this.#tail = tail;
+    this.#nextTime = performance.now() + 3 * (performance.now() - start);
+  }
+
+  // Moves the blocks before the last one out of the rest, and returns their nodes. The last line
+  // does not count, since it may still become part of an earlier block.
+  #settle() {
+    const lines = this.#rest.slice(0, this.#rest.lastIndexOf('\n') + 1);
+    const blocks = blocksOf(lines);
+    const last = blocks.findLastIndex(({ type }) => type !== 'space');
+    const kept = blocks.slice(last).map(({ raw }) => raw).join('');
+    if (last < 1 || !lines.endsWith(kept)) return [];
+    this.#rest = this.#rest.slice(lines.length - kept.length);
+    return this.#build(blocks.slice(0, last));
+  }
+
+  // Ends the text. What it turned out to mean may differ from what was shown before.
+  finish() {
+    this.#colours.at = 0;
+    const nodes = this.#build(blocksOf(this.#source));
+    const shown = [...this.#element.childNodes];
+    const isSame = nodes.every((node, i) => node.isEqualNode(shown[i] ?? null));
+    if (!isSame || nodes.length !== shown.length) this.#element.replaceChildren(...nodes);
   }
 }
 
@@ -89,6 +108,7 @@ export class TextView {
   #scroller; // the element, or one around it
   #prompt;
   #isMarkdown;
+  #formatted = null; // a FormattedText, unless the source is shown
   #parts = []; // all
   #numDrawn = 0;
 
@@ -97,6 +117,7 @@ export class TextView {
     this.#scroller = scroller;
     this.#prompt = prompt;
     this.#isMarkdown = isMarkdown;
+    this.#formatted = isMarkdown ? new FormattedText(element) : null;
   }
 
   clear() {
@@ -104,7 +125,8 @@ export class TextView {
     this.#numDrawn = 0;
     this.#element.classList.remove('formatted');
     const given = this.#prompt === '' ? [] : [['prompt', this.#prompt]];
-    this.#element.replaceChildren(...spansOf(given));
+    this.#element.replaceChildren(...nodesOf(given));
+    this.#formatted = this.#isMarkdown ? new FormattedText(this.#element) : null;
     if (this.#scroller === this.#element) this.#element.scrollTop = 0;
   }
 
@@ -113,26 +135,33 @@ export class TextView {
   }
 
   draw() {
-    if (this.#numDrawn === this.#parts.length) return;
-    this.following(() => this.#element.append(...spansOf(this.#parts.slice(this.#numDrawn))));
-    this.#numDrawn = this.#parts.length;
+    if (this.#formatted?.isDue === false) return;
+    this.#draw();
   }
 
-  // Ends the text. Markdown is formatted only then, and shown as source before.
   finish() {
-    this.draw();
-    if (!this.#isMarkdown || this.#parts.length === 0) return;
-    const colours = new Colours(this.#parts);
-    let elements;
+    this.#draw();
+    if (this.#parts.length > 0) this.#format((formatted) => formatted.finish());
+  }
+
+  #draw() {
+    const added = this.#parts.slice(this.#numDrawn);
+    if (added.length === 0) return;
+    this.#numDrawn = this.#parts.length;
+    if (this.#formatted !== null) this.#format((formatted) => formatted.add(added));
+    else this.following(() => this.#element.append(...nodesOf(added)));
+  }
+
+  // Shows the source if it is too long or nested too deeply to be formatted.
+  #format(change) {
+    if (this.#formatted === null) return;
     try {
-      elements = elementsOf(textOf(this.#parts), (text) => colours.show(text));
+      this.following(() => change(this.#formatted));
     } catch {
-      return; // too long or nested too deeply: the source stays
+      this.#formatted = null;
+      this.#element.classList.remove('formatted');
+      this.following(() => this.#element.replaceChildren(...nodesOf(this.#parts)));
     }
-    this.following(() => {
-      this.#element.classList.add('formatted');
-      this.#element.replaceChildren(elements);
-    });
   }
 
   // Makes a change, and scrolls to the end of the text if the reader was there.

@@ -1,4 +1,4 @@
-"""Answers on the page: their Markdown, figures and buttons, and the copy that the browser keeps."""
+"""Answers on the page: their Markdown, figures and buttons."""
 
 from chat_case import LAST_ANSWER, ChatCase, assistant, user
 from page_case import WATCH_SHIFTS, by_character
@@ -30,7 +30,7 @@ def add(a, b):
 # The elements and attributes that an answer can contain.
 ELEMENTS = ('a blockquote br button code del div em h3 h4 h5 h6 hr li ol p pre span strong table tbody '
             'td th thead tr ul').split()
-ATTRIBUTES = 'aria-label class href rel role start style tabindex target title type'.split()
+ATTRIBUTES = 'aria-label class data-draft href rel role start style tabindex target title type'.split()
 HOSTILE = [
     '<script>document.title = "run"</script>',
     '<img src="/none" onerror="document.title = \'run\'">',
@@ -60,34 +60,6 @@ return [values((e) => e.localName), values((e) => e.getAttributeNames()),
 
 
 class AnswerPage(ChatCase):
-    def reply(self, parts, timings=None):
-        """From now on, answers every message with a made-up stream."""
-        self.page.script("""
-            const [parts, timings] = arguments;
-            window.asked = [];
-            window.fetch = (path, options) => {
-              asked.push([path, JSON.parse(options.body)]);
-              const chunks = parts.map(([letter, text], i) => ({
-                choices: [{delta: {content: text}, token_ids: [1], provenance: letter,
-                           token_texts: [text], finish_reason: i + 1 < parts.length ? null : 'stop'}],
-              }));
-              chunks[0].round = {proposed: 4, accepted: 3, target_cached_tokens: 9,
-                                 draft_cached_tokens: 8};
-              if (timings) chunks.at(-1).timings = timings;
-              const events = [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'];
-              const text = events.map((event) => `data: ${event}\\n\\n`).join('');
-              return Promise.resolve(new Response(text));
-            };""", parts, timings)
-
-    def answered(self, text, letter='a'):
-        self.reply([[letter, text]])
-        self.say('Say it.')
-
-    def look(self, selector, attribute='textContent'):
-        return self.page.script(
-            f"return [...document.querySelectorAll('{LAST_ANSWER} ' + arguments[0])]"
-            '.map((e) => e[arguments[1]]);', selector, attribute)
-
     # ---- Markdown ----
 
     def test_renders_the_markdown_of_finished_answers(self):
@@ -271,60 +243,6 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.find('prompt').get_property('value'), 'not sent yet')
         self.assertEqual(len(page.complaints()), 1)
 
-    # ---- The copy in the browser ----
-
-    def test_keeps_the_conversation_until_a_new_one_begins(self):
-        page = self.page
-        self.open()
-        self.assertIsNone(self.kept())
-        page.set('system', 'Be kind.')
-        self.say('Who was the king?')
-        self.say('And then?')
-        said, parts = self.said(), page.parts('text')
-        figures = page.script("return document.querySelector('#text .turn-figures').textContent;")
-        answers = [''.join(t for _, t in turn['parts']) for turn in self.kept()['turns']]
-        self.open(keeping=True)
-        self.assertEqual(self.said(), said)
-        self.assertEqual(by_character(page.parts('text')), by_character(parts))
-        self.assertEqual(
-            page.script("return document.querySelector('#text .turn-figures').textContent;"), figures)
-        self.say('Why?')
-        self.assertEqual(self.messages(), [
-            {'role': 'system', 'content': 'Be kind.'}, user(said[0]), assistant(answers[0]),
-            user(said[1]), assistant(answers[1]), user('Why?')])
-        page.click('anew')
-        page.until(lambda: page.find('welcome').is_displayed())
-        self.assertEqual(page.script('return localStorage.length;'), 0)
-        self.open(keeping=True)
-        self.assertTrue(page.find('welcome').is_displayed())
-        self.assertEqual(page.find('system').get_property('value'), '')
-
-    def test_keeps_a_partial_answer_when_the_page_is_left(self):
-        page = self.page
-        self.open()
-        page.set('max-tokens', 900)
-        page.set('draft-tokens', 0)
-        page.set('prompt', 'Who was the king?')
-        page.press('Enter')
-        page.until(lambda: self.shown())
-        self.open(keeping=True)
-        self.assertEqual(self.said(), ['Who was the king?'])
-        self.assertNotEqual(self.answer(), '')
-        self.assertEqual(self.shown().split(), self.answer().split())
-
-    def test_starts_again_if_the_kept_copy_is_unreadable(self):
-        page = self.page
-        self.open()
-        for text in '{', '7', '{"turns": [{"said": 1}]}', '{"turns": 3}':
-            page.script("localStorage.setItem('tandem.conversation', arguments[0]);", text)
-            self.open(keeping=True)
-            self.assertTrue(page.find('welcome').is_displayed(), text)
-        # The page works if the browser cannot keep anything.
-        page.script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
-        self.say('Who was the king?')
-        self.assertEqual(self.said(), ['Who was the king?'])
-        self.assertIsNone(self.kept())
-
     # ---- Figures ----
 
     def test_shows_figures_next_to_the_answer(self):
@@ -346,6 +264,9 @@ class AnswerPage(ChatCase):
                                                'prompt of 961 tokens in 1.99 s (484 tokens/s)')
         self.assertEqual(page.text('prompt-time'), '1.99 s')
         self.assertEqual(page.text('speed'), '50.0')
+        self.reply(tokens, {**timings, 'prompt_tokens': 1})
+        self.say('Short?')
+        self.assertIn('prompt of 1 token in 7.0 ms', page.script(figures))
 
     def test_is_readable_in_light_and_dark_mode(self):
         for scheme in 'light', 'dark':

@@ -29,13 +29,18 @@ class ChatPage(ChatCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertEqual(self.messages(), [
             system, user('Who was the king?'), assistant(first), user('And then?')])
-        # The server gives the same answer to the same request.
-        body = page.requests()[-1][1]
-        self.assertEqual(body['speculation']['draft_tokens'], 3)
-        chunks = self.server.stream(body)
+        self.assertEqual(page.requests()[-1][1]['speculation']['draft_tokens'], 3)
+        chunks = page.chunks()
         shown = page.parts('text', LAST_ANSWER)
         self.assertEqual(by_character(shown), by_character(parts_of(chunks)))
         self.assertTrue({'accepted', 'correction'} <= {kind for kind, _ in shown})
+        # A corrected word has what the draft had in its place.
+        rejected = [draft for chunk in chunks for draft in chunk['choices'][0].get('rejected_texts', [])]
+        corrections = [text for kind, text in parts_of(chunks) if kind == 'correction']
+        self.assertEqual(
+            page.script(f"return [...document.querySelectorAll('{LAST_ANSWER} .correction')]"
+                        '.map((e) => e.dataset.draft ?? null);'),
+            [draft if text.strip() else None for text, draft in zip(corrections, rejected)])
         self.check_figures(chunks)
         self.screenshot('chat')
         page.click('replay')
@@ -57,8 +62,7 @@ class ChatPage(ChatCase):
         self.open()
         page.set('system', 'Be kind.')
         self.say('Who was the king?')
-        page.click('anew')
-        page.until(lambda: page.find('welcome').is_displayed())
+        self.anew()
         self.assertEqual(self.said(), [])
         self.assertEqual(page.text('tokens'), '0')
         self.assertEqual(page.text('target-words'), 'empty')
@@ -71,8 +75,7 @@ class ChatPage(ChatCase):
         page.set('prompt', 'And then?')
         page.press('Enter')
         page.until(lambda: self.shown())
-        page.click('anew')
-        page.until(lambda: page.find('welcome').is_displayed())
+        self.anew()
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
         page.set('max-tokens', 8)
         self.say('Who was it?')
@@ -88,7 +91,15 @@ class ChatPage(ChatCase):
         page.set('prompt', 'And then?')
         page.click('race')
         page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
-        page.until(lambda: page.parts('plain-text', LAST_ANSWER))
+        page.until(lambda: page.parts('plain-text', LAST_ANSWER) and page.parts('text', LAST_ANSWER))
+        # Both answers start on the same line, below the verdict. The earlier turn is not in the way.
+        top = ("return [...document.querySelectorAll(arguments[0])].map((e) => "
+               'Math.round(e.getBoundingClientRect().top)).filter((y) => y !== 0);')
+        [first] = page.script(top, '#text .answer')
+        self.assertEqual(page.script(top, '#plain-text .answer'), [first])
+        self.assertGreater(first, page.script(
+            "return document.getElementById('verdict').getBoundingClientRect().bottom;"))
+        self.assertEqual(page.text('race-said'), 'And then?')
         self.screenshot('chat-race')
         page.press('Escape')
         page.await_end('Race done')
@@ -97,8 +108,11 @@ class ChatPage(ChatCase):
             page.script(f"return document.querySelector('#plain-text .answer').textContent;"),
             self.shown())
         self.assertEqual({kind for kind, _ in page.parts('plain-text', LAST_ANSWER)}, {'plain'})
+        page.click('end-race')
+        for name in 'plain-text', 'verdict', 'race-said':
+            self.assertFalse(page.find(name).is_displayed(), name)
+        self.assertEqual(page.script('return document.activeElement.id;'), 'prompt')
         self.say('Why?')
-        self.assertFalse(page.find('plain-text').is_displayed())
         self.assertEqual(self.messages(), [
             user('Who was the king?'), assistant(before), user('And then?'), assistant(answer),
             user('Why?')])
@@ -133,14 +147,14 @@ class ChatPage(ChatCase):
     def test_moves_the_focus_from_the_message_to_the_settings(self):
         page = self.page
         self.open()
-        page.script("document.getElementById('anew').focus();")
+        page.script("document.getElementById('show-list').focus();")
         reached = []
-        for _ in range(14):
+        for _ in range(15):
             page.press('Tab')
             reached.append(page.script('return document.activeElement.id;'))
         self.assertEqual([name for name in reached if name], [
-            'colours', 'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter',
-            'verifier', 'temperature', 'temperature-slider'])
+            'colours', 'text', 'prompt', 'race', 'run', 'draft-tokens', 'drafter', 'verifier',
+            'temperature', 'max-tokens', 'seed', 'system'])
 
     # ---- Errors ----
 
@@ -153,7 +167,7 @@ class ChatPage(ChatCase):
         page.press('Enter')
         page.await_end('Not done')
         self.assertIn('refused (400)', page.text('error'))
-        self.assertIn('model\'s context of 1024 must hold one more', page.text('error'))
+        self.assertIn('model\'s context of 1024 must include one more', page.text('error'))
         self.assertIn('Begin a new conversation', page.text('error'))
         self.assertEqual(page.find('prompt').get_property('value'), 'word ' * 1500)
         self.assertEqual(page.find('prompt').get_attribute('aria-invalid'), 'true')

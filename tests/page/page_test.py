@@ -10,7 +10,12 @@ import unittest
 
 from answer_cases import AnswerPage  # noqa: F401: unittest finds them here
 from chat_cases import ChatPage  # noqa: F401
+from docs_cases import DocsPage  # noqa: F401
+from layout_cases import LayoutPage  # noqa: F401
+from list_cases import ListPage  # noqa: F401
+from mark_cases import MarkPage  # noqa: F401
 from page_case import PageCase, find_browser
+from race_cases import RacePage  # noqa: F401
 from story_cases import StoryPage  # noqa: F401
 
 SKIPPED = 77

@@ -66,19 +66,6 @@ class Server:
         with urllib.request.urlopen(self.origin + path) as answer:
             return answer.read().decode()
 
-    def stream(self, body):
-        """The chunks of a completion or a chat."""
-        path = '/v1/chat/completions' if 'messages' in body else '/v1/completions'
-        body = {**body, 'stream': True, 'stream_options': {'include_token_texts': True}}
-        request = urllib.request.Request(
-            self.origin + path,
-            data=json.dumps(body).encode(),
-            headers={'Content-Type': 'application/json'},
-        )
-        with urllib.request.urlopen(request) as answer:
-            events = answer.read().decode().split('\n\n')
-        return [json.loads(event[6:]) for event in events if event.startswith('data: {')]
-
 
 class Page:
     """The page in a headless browser."""
@@ -97,7 +84,7 @@ class Page:
     def close(self):
         self.driver.quit()
 
-    def open(self, origin, width=1280, height=980, scheme='light', keeping=False):
+    def open(self, origin, width=1280, height=980, scheme='light', keeping=False, path='/'):
         """Opens the page. Clears the data of earlier visits unless `keeping`."""
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
                       deviceScaleFactor=1, mobile=False)
@@ -107,8 +94,9 @@ class Page:
             self._command('Storage.clearDataForOrigin', origin=origin, storageTypes='local_storage')
         self.driver.get('about:blank')
         self.driver.get_log('browser')
-        self.driver.get(origin + '/')
-        self.until(lambda: self.text('served').strip() or self.find('gate').is_displayed())
+        self.driver.get(origin + path)
+        if path == '/':
+            self.until(lambda: self.text('served').strip() or self.find('gate').is_displayed())
 
     def _command(self, name, **parameters):
         self.driver.execute_cdp_cmd(name, parameters)
@@ -134,11 +122,15 @@ class Page:
     def click(self, name):
         self.find(name).click()
 
+    def await_frame(self):
+        """Waits until what has happened so far is drawn."""
+        self.driver.execute_async_script(
+            'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
+
     def await_end(self, begins='Done'):
         """Waits until a run has ended and its last frame was drawn."""
         self.until(lambda: self.find('run').is_enabled() and self.text('status').startswith(begins))
-        self.driver.execute_async_script(
-            'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
+        self.await_frame()
 
     def parts(self, name, within=''):
         """Returns the shown text without the prompt, of the whole element or of a selector in it, as
@@ -160,24 +152,48 @@ class Page:
                     selector)
 
     def keep_requests(self):
-        """Records the page's requests from now on. requests() returns them."""
+        """Records the page's requests and their answers from now on."""
         self.script("""
             window.asked = [];
             const ask = window.fetch;
-            window.fetch = (path, options) => {
+            window.fetch = async (path, options) => {
               asked.push([path, JSON.parse(options.body)]);
-              return ask(path, options);
+              const answer = await ask(path, options);
+              window.answered = answer.clone().text().catch(() => '');
+              return answer;
             };""")
 
     def requests(self):
         return self.script('return window.asked;')
 
+    def chunks(self):
+        """The chunks of the last answer."""
+        events = self.driver.execute_async_script('answered.then(arguments[0]);').split('\n\n')
+        return [json.loads(event[6:]) for event in events if event.startswith('data: {')]
+
     def press(self, key, ctrl=False):
         """Presses a key in the focused element."""
-        code = {'Enter': 13, 'Escape': 27, 'Tab': 9}[key]
+        code = {'Enter': 13, 'Escape': 27, 'Tab': 9, 'ArrowLeft': 37, 'ArrowRight': 39}[key]
         for kind in ('rawKeyDown', 'keyUp'):
             self._command('Input.dispatchKeyEvent', type=kind, key=key, code=key,
                           windowsVirtualKeyCode=code, modifiers=2 if ctrl else 0)
+
+    def point_at(self, selector):
+        """Moves the mouse to the first element that matches, or away from everything."""
+        x, y = self.script("""
+            const at = document.querySelector(arguments[0])?.getClientRects()[0];
+            return at ? [at.x + at.width / 2, at.y + at.height / 2] : [1, 1];""", selector)
+        self._command('Input.dispatchMouseEvent', type='mouseMoved', x=x, y=y)
+
+    def tap(self, selector):
+        """Touches the first element that matches."""
+        x, y = self.script("""
+            const at = document.querySelector(arguments[0]).getClientRects()[0];
+            return [at.x + at.width / 2, at.y + at.height / 2];""", selector)
+        self._command('Emulation.setTouchEmulationEnabled', enabled=True)
+        self._command('Input.dispatchTouchEvent', type='touchStart', touchPoints=[{'x': x, 'y': y}])
+        self._command('Input.dispatchTouchEvent', type='touchEnd', touchPoints=[])
+        self._command('Emulation.setTouchEmulationEnabled', enabled=False)
 
     def complaints(self):
         """Returns the messages on the browser's console since the last call."""
@@ -190,6 +206,5 @@ class Page:
             'return [innerWidth, Math.ceil(document.body.getBoundingClientRect().height)];')
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
                       deviceScaleFactor=1, mobile=False)
-        self.driver.execute_async_script(
-            'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
+        self.await_frame()
         self.driver.save_screenshot(path)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "tandem/detokenizer.h"
 #include "tandem/tokenizer.h"
@@ -90,7 +91,7 @@ TEST(Reasoning, IsStreamed) {
 }
 
 TEST(Reasoning, TokensAreCounted) {
-  const auto words = Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto words = Tokenizer::Load(SourcePath("models/storyteller-7m"));
   const auto tokens = [&](const std::string& text) {
     return *(*words)->Encode(text, SpecialTokens::kPlain);
   };

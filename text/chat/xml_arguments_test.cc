@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -46,7 +47,7 @@ class XmlGrammar {
  private:
   static const Tokenizer& Words() {
     static const Tokenizer& words =
-        *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m")->release();
+        *Tokenizer::Load(SourcePath("models/storyteller-7m"))->release();
     return words;
   }
   static const GrammarEngine& Engine() {

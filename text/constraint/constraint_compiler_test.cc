@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/constraint/grammar_engine.h"
@@ -53,7 +54,7 @@ class Compiling : public testing::Test {
  protected:
   void SetUp() override {
     if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-    tokenizer_ = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+    tokenizer_ = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
     end_ = tokenizer_->IdOf("<|endoftext|>");
   }
   std::unique_ptr<ConstraintCompiler> Within(const Limits& limits) const {

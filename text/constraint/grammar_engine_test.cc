@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -29,7 +30,7 @@ class Constraints : public testing::Test {
  protected:
   void SetUp() override {
     if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-    tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+    tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
     end = tokenizer->IdOf("<|endoftext|>");
     ASSERT_GE(end, 0);
     compiler = std::make_unique<ConstraintCompiler>(tokenizer.get(), vocab_size(),
@@ -443,7 +444,7 @@ TEST_F(Constraints, AreCompiledConcurrently) {
 
 TEST(ConstraintsWithoutAnEngine, AreRejectedWithTheReason) {
   if (HasGrammarEngine()) GTEST_SKIP() << "this build has a grammar engine";
-  const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   ConstraintCompiler compiler(tokenizer.get(), tokenizer->vocab_size(), {});
   const TokenId end = tokenizer->IdOf("<|endoftext|>");
   const auto compiled = compiler.Compile({.kind = Kind::kJsonObject}, {{end}});

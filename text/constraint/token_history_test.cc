@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/source_path_testing.h"
 #include "gtest/gtest.h"
 #include "tandem/tokenizer.h"
 #include "text/constraint/constraint_compiler.h"
@@ -17,7 +18,7 @@ namespace {
 // continues without drafts.
 TEST(TokenHistory, DraftsNeverEndAnOutput) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-  const auto tokenizer = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+  const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   const TokenId end = tokenizer->IdOf("<|endoftext|>");
   ConstraintCompiler compiler(tokenizer.get(), tokenizer->vocab_size(), {});
   const OutputConstraint ambiguous{.kind = OutputConstraint::Kind::kRegex,

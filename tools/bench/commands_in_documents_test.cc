@@ -28,6 +28,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
+#include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/command_line.h"
@@ -352,7 +353,7 @@ std::vector<std::string> WrongIn(absl::string_view document) {
 
 TEST(CommandsInDocuments, Parse) {
   namespace fs = std::filesystem;
-  const fs::path root = TANDEM_SOURCE_DIR;
+  const fs::path root = SourcePath("");
   std::vector<fs::path> paths = {root / "README.md"};
   for (const auto& entry : fs::recursive_directory_iterator(root / "docs")) {
     if (entry.path().extension() == ".md") paths.push_back(entry.path());

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/source_path_testing.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "gmock/gmock.h"
@@ -84,7 +85,7 @@ void ExpectMarks(const MarkedText& text, bool has_other_words, const std::string
 }
 
 JsonValue ReadCases() {
-  std::ifstream file(TANDEM_SOURCE_DIR "/tests/data/chat/jinja_cases.json");
+  std::ifstream file(SourcePath("tests/data/chat/jinja_cases.json"));
   return JsonValue::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
