@@ -247,39 +247,6 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 24);
 }
 
-// A wrong prediction is a draft whose refusal is known in advance.
-TEST(HttpServer, StreamsTellWhatTheDraftHadProposed) {
-  const auto server = StartServer(SharedEngine(), TestServerOptions());
-  Json body = Json::parse(kGreedy);
-  const Json whole = Ask(server.get(), "POST", "/v1/completions", body.dump()).json()["choices"][0];
-  const std::string text = whole["text"];
-  const size_t cut = text.find(' ', text.size() / 2);
-  ASSERT_NE(cut, std::string::npos);
-  const std::string other = " grandmother sang a song";
-  body["prediction"] = {{"type", "content"}, {"content", text.substr(0, cut) + other}};
-  body["speculation"] = {{"draft_tokens", 8}};
-  body["stream"] = true;
-  body["stream_options"] = {{"include_token_texts", true}};
-  const Answer answer = Ask(server.get(), "POST", "/v1/completions", body.dump());
-  std::string shown, rejected;
-  for (const Json& event : EventsOf(answer.body)) {
-    const Json& choice = event["choices"][0];
-    if (!choice.contains("token_texts")) continue;
-    const std::string letters = choice["provenance"];
-    EXPECT_EQ(choice["rejected_texts"].size(), absl::c_count(letters, 'c'));
-    for (size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i] == 'c' && shown.size() == cut) {
-        for (const Json& draft : choice["rejected_texts"]) rejected += draft.get<std::string>();
-      }
-      shown += choice["token_texts"][i].get<std::string>();
-    }
-  }
-  EXPECT_EQ(shown, text);
-  // The round may have had room for a part of it.
-  EXPECT_GT(rejected.size(), 5u);
-  EXPECT_EQ(rejected, other.substr(0, rejected.size()));
-}
-
 // Every turn finds the turns before it, including their answers, in both models' caches: all full
 // pages of their cached tokens.
 TEST(HttpServer, ChatTurnsReuseEarlierTurns) {
