@@ -127,5 +127,15 @@ TEST_F(Connections, ExceptionsFailOneRequest) {
   server_->AwaitEnd();  // no exchange is left
 }
 
+TEST_F(Connections, ReportThatAnAddressIsInUse) {
+  StartSmall(2);
+  ServerOptions options = TestServerOptions();
+  options.port = server_->port();
+  const auto second = HttpServer::Start(&engine_, options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", server_->port())));
+}
+
 }  // namespace
 }  // namespace tandem

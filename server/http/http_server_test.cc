@@ -577,16 +577,6 @@ TEST(HttpServer, LimitsTheFramingOfABody) {
   }
 }
 
-TEST(HttpServer, ReportsThatAnAddressIsInUse) {
-  const auto server = StartServer(SharedEngine(), TestServerOptions());
-  ServerOptions options = TestServerOptions();
-  options.port = server->port();
-  const auto second = HttpServer::Start(SharedEngine(), options);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr(absl::StrCat("127.0.0.1:", server->port())));
-}
-
 TEST(HttpServer, ServesManyClientsAtOnce) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const std::string want =
