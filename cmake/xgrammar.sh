@@ -6,7 +6,7 @@ set -euo pipefail
 
 version=0.2.8
 sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
-build=4  # counts the ways in which it was built
+build=5  # counts the ways in which it was built
 
 folder=$1
 launcher=()

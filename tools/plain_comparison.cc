@@ -205,8 +205,8 @@ std::string ToText(const PlainComparison& comparison) {
   const Spread& acceptance = comparison.acceptance_rate;
   std::string text = absl::StrCat(
       "compared    ", comparison.num_pairs,
-      " runs each way, alternating, in a process that has learned from the same answers; medians "
-      "(lowest to highest):\nspeed       ",
+      " runs each way, alternating, after four that the policy learned from; medians (lowest to "
+      "highest):\nspeed       ",
       ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
       ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
   absl::StrAppendFormat(&text, "speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
