@@ -197,7 +197,7 @@ size_t OwnedPiece::SizeInBytes() const {
     size += sizeof(row) + row.top.size() * sizeof(row.top[0]);
   }
   for (const std::vector<TokenId>& draft : rejected) {
-    size += sizeof(draft) + draft.size() * sizeof(TokenId);
+    size += sizeof(std::vector<TokenId>) + draft.size() * sizeof(TokenId);
   }
   return size;
 }

@@ -142,7 +142,7 @@ class Lab {
     (*report)["speculation"] = nullptr;
     RETURN_IF_ERROR(measuring_.Begin(kPreparingLimits));
     ASSIGN_OR_RETURN(limits_, MachineLimits::Create(ThreadsOf(flags_.engine_options)));
-    const absl::Status status = MeasureParts(report);
+    absl::Status status = MeasureParts(report);
     (*report)["limits"] = limits_->ToJson();
     return status;
   }
@@ -220,7 +220,7 @@ class Lab {
     if (options.prompt_lengths.empty()) options.prompt_lengths = {std::max(1, Context() / 2)};
     PhaseCurves curves;
     const LoadWatch watch;
-    const absl::Status status =
+    absl::Status status =
         tandem::MeasurePhases(options, *counter_, engine, limits_.get(), &measuring_, &curves);
     *part = {{"repeat", options.repeat},
              {"prefill", curves.PrefillRows()},
@@ -235,7 +235,7 @@ class Lab {
     measuring_.Expect(kSteps);
     int done = 0;
     PairFindings findings;
-    const absl::Status status = MeasurePair(
+    absl::Status status = MeasurePair(
         flags_.extent.speculation, engine,
         [&](double share) -> absl::Status {
           for (; done < static_cast<int>(kSteps * share); ++done) {
@@ -266,7 +266,7 @@ class Lab {
     options.run.repeat = flags_.extent.pass_repeat;
     std::vector<OrderedJson> rows;
     const LoadWatch watch;
-    const absl::Status status =
+    absl::Status status =
         tandem::MeasurePasses(flags_.engine_options, std::move(options), limits_.get(), &measuring_,
                               [&](const OrderedJson& row) { rows.push_back(row); });
     *part = {{"repeat", flags_.extent.pass_repeat}, {"rows", rows}};

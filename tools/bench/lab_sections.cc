@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tools/report.h"
 
 namespace tandem::lab {
@@ -173,8 +174,8 @@ constexpr Column kGainColumns[] = {{"task", "task"},
                                    {"kept", "accepted"}};
 
 // A part that has no measurements, because Ctrl-C came first.
-Section Missing(std::string what) {
-  return {.heading = absl::StrCat(std::move(what), " was not measured: Ctrl-C came first")};
+Section Missing(absl::string_view what) {
+  return {.heading = absl::StrCat(what, " was not measured: Ctrl-C came first")};
 }
 
 double BestRate(const std::vector<Json>& rows) {
