@@ -82,7 +82,7 @@ class Measurement {
       }
     }
     const LoadWatch watch;
-    const absl::Status status = AnswerAll(time, on_run, &findings->tasks);
+    absl::Status status = AnswerAll(time, on_run, &findings->tasks);
     findings->others = watch.Read();
     std::erase_if(findings->tasks, [](const PairTask& task) {
       return absl::c_any_of(task.runs, [](const PairRun& run) { return run.num_tokens == 0; });
