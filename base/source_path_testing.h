@@ -1,5 +1,5 @@
-// For tests: where the sources are. Only this library's commands name the folder, so that a
-// compiler cache serves every checkout.
+// For tests: where the sources are. Only this library's commands name the folder, so that the
+// commands of tests are the same in every checkout.
 #ifndef TANDEM_BASE_SOURCE_PATH_TESTING_H_
 #define TANDEM_BASE_SOURCE_PATH_TESTING_H_
 

@@ -5,7 +5,7 @@ set(TANDEM_CUDA ${tandem_cuda} CACHE STRING "CUDA backend: ON, OFF, or AUTO for 
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
 # Machine code for Ampere, Ada and Hopper (90a: with the instructions that only Hopper has), and PTX for
 # later devices, on which 90a would not run. The environment may choose others with CMake's own variable.
-set(tandem_every_architecture "80-real;89-real;90a-real;90-virtual")
+set(tandem_architectures "80-real;89-real;90a-real;90-virtual")
 # A build for this machine (TANDEM_NATIVE) has machine code for its devices only, and without a device no CUDA
 # unless TANDEM_CUDA is ON.
 if(TANDEM_NATIVE AND TANDEM_CUDA)
@@ -16,13 +16,13 @@ if(TANDEM_NATIVE AND TANDEM_CUDA)
     list(REMOVE_DUPLICATES capabilities)
     list(TRANSFORM capabilities REPLACE "\\." "")
     list(TRANSFORM capabilities REPLACE "^90$" "90a")
-    list(TRANSFORM capabilities APPEND "-real" OUTPUT_VARIABLE tandem_every_architecture)
+    list(TRANSFORM capabilities APPEND "-real" OUTPUT_VARIABLE tandem_architectures)
   elseif(TANDEM_CUDA STREQUAL AUTO)
     message(STATUS "No CUDA device was found: this build has no CUDA backend, unless TANDEM_CUDA is ON")
     set(TANDEM_CUDA OFF)
   endif()
 endif()
-tandem_default(tandem_cuda_architectures CUDAARCHS "${tandem_every_architecture}")
+tandem_default(tandem_cuda_architectures CUDAARCHS "${tandem_architectures}")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
 

@@ -20,7 +20,7 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
 # (tests/tidy_test.cc). *_benchmark.cc are not built. PRECOMPILED_LIKE needs the same compiler
 # options in both folders, and in all of their files. COLD: no loop over rows or weights runs here, so that release
-# builds optimise little, which halves the compiler's time. HEAVY_TESTS: see tandem_test_program.
+# builds optimise little (text/chat: 0.6 of the compiler's time). HEAVY_TESTS: see tandem_test_program.
 # Test programs whose cases run threads; they get the label `threads`. A build with the thread sanitizer has
 # only these, because it would find nothing in the others.
 set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_test model_ranks_test draft_test verify_test

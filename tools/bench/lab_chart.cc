@@ -283,7 +283,7 @@ class Drawing {
     }
   }
 
-  // Puts each label where it covers no dot and no other label; leaves it out if there is no room.
+  // Puts each label where it covers no dot and no other label; leaves out one that does not fit.
   void DrawLabelsOfPoints() {
     constexpr double kGap = kDot + 4;
     for (const ChartSeries& series : chart_.series) {
