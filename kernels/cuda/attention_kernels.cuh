@@ -1,6 +1,6 @@
 // Attention over the paged cache: the parts shared by the two ways to compute a tile
-// (attention_plain.cuh for caches of f32 and int8, attention_tensor.cuh for bf16) and by the kernel
-// for prompts (attention_prompt.cuh).
+// (attention_plain.cu for caches of f32 and int8, attention_tensor.cu for bf16) and by the kernel
+// for prompts (attention_prompt.cu).
 //
 // A unit is a set of query vectors (rows of one sequence times heads of one group), for which keys
 // and values are read once. A split of 256 absolute positions has a tile of 32 for each warp. Tiles

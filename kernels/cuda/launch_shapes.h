@@ -238,6 +238,11 @@ inline constexpr int AttendSizeFor(KvDType dtype, int vectors, int head_dim) {
   if (head_dim > 128) return 4;
   return (head_dim > 64 ? 2 : 0) + (vectors > 4 ? 1 : 0);
 }
+inline constexpr int AttendSizeOf(const AttendTask& task) {
+  const int heads = task.num_heads / task.kv.num_kv_heads;
+  return AttendSizeFor(task.kv.dtype, task.rows.num_rows * heads / task.rows.batch,
+                       task.kv.head_dim);
+}
 
 // Layout of a block's shared memory: offsets in words of 4 bytes.
 struct AttendShared {

@@ -161,8 +161,9 @@ struct TileProductTask {
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Launches a product with a weight of a block format; called by Launch.
-Error LaunchBlocks(const TileProductTask& task, Stream stream);
+// Called by Launch for weights of block formats.
+Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
+Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
 
 // Unpacks a weight of bf16 to plain rows, [num_tiles * 16, num_steps * 32].
 struct UnpackTilesTask {
@@ -212,6 +213,10 @@ struct AttendTask {
   int max_vectors = INT32_MAX;
 };
 Error Launch(const AttendTask& task, Stream stream);
+// Called by Launch: for caches of f32 and int8, for caches of bf16, and for prompts.
+Error LaunchPlainAttention(const AttendTask& task, Stream stream);
+Error LaunchTensorAttention(const AttendTask& task, Stream stream);
+Error LaunchPromptAttention(const AttendTask& task, Stream stream);
 
 // Measures the peak read bandwidth of the device, as kernels/peak.h measures the peak of a CPU. A
 // block reads a stretch of 64 KB, 16 bytes per thread at a time, with all 16 loads of a thread in

@@ -159,8 +159,11 @@ Error Launch(const PackRowsTask& task, Stream stream) {
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {
-  if (IsBlocks(task.dtype)) return LaunchBlocks(task, stream);
-  if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_sms)) {
+  const bool has_many = HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_sms);
+  if (IsBlocks(task.dtype)) {
+    return has_many ? LaunchManyRowsBlocks(task, stream) : LaunchFewRowsBlocks(task, stream);
+  }
+  if (has_many) {
     return Enqueue<ManyRowsProductKernel>(
         task, ManyRowsShape(task.dtype, task.out.rows, task.num_tiles), stream);
   }

@@ -23,10 +23,11 @@ class RowsToRound {
 
   TANDEM_DEVICE void Begin(Words4*) { next_.Load(task_.x, task_.norm, 0, warp_); }
   TANDEM_DEVICE void Prepare(int first_step, Words4* chunk, Words4*) {
-    const RowNumbers<Bf16Rows> row = next_;
+    // The numbers are used before the next ones are loaded into the same registers: with a copy of
+    // them, the compiler would wait for the loads before the block's barrier.
+    next_.AddSquares(&squares_);
+    Store(chunk + warp_ * kWarpSize + Lane(), next_.Weighted(Bf16Rows::Rounded));
     next_.Load(task_.x, task_.norm, 0, first_step + kRowWarps + warp_);
-    row.AddSquares(&squares_);
-    Store(chunk + warp_ * kWarpSize + Lane(), row.Weighted(Bf16Rows::Rounded));
   }
   TANDEM_DEVICE void StoreSquares(float* of_chains) const {
     cuda::StoreSquares(squares_, warp_, of_chains);

@@ -4,9 +4,6 @@
 //
 // The order is the same as for few rows (attention_kernels.cuh): first a split's scores, then the
 // factors of its tiles, then its values, tile after tile. The bits are the same too.
-#ifndef TANDEM_KERNELS_CUDA_ATTENTION_PROMPT_CUH_
-#define TANDEM_KERNELS_CUDA_ATTENTION_PROMPT_CUH_
-
 #include "kernels/cuda/attention_tensor_math.cuh"
 
 namespace tandem::cuda {
@@ -255,6 +252,21 @@ class PromptAttendKernel {
   Sums kept_;
 };
 
-}  // namespace tandem::cuda
+namespace {
 
-#endif  // TANDEM_KERNELS_CUDA_ATTENTION_PROMPT_CUH_
+template <int kHeadDim>
+Error EnqueuePromptSize(const AttendTask& task, Stream stream) {
+  const LaunchShape shape = PromptAttendShape(kHeadDim, task);
+  return task.form.soft_cap > 0.0f
+             ? Enqueue<PromptAttendKernel<kHeadDim, true>>(task, shape, stream)
+             : Enqueue<PromptAttendKernel<kHeadDim, false>>(task, shape, stream);
+}
+
+}  // namespace
+
+Error LaunchPromptAttention(const AttendTask& task, Stream stream) {
+  return task.kv.head_dim > 64 ? EnqueuePromptSize<128>(task, stream)
+                               : EnqueuePromptSize<64>(task, stream);
+}
+
+}  // namespace tandem::cuda

@@ -1,8 +1,5 @@
 // A tile of attention in f32, to caches of f32 or int8. For scores each lane has a position; for
 // values each lane has elements.
-#ifndef TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
-#define TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
-
 #include "kernels/cuda/attention_kernels.cuh"
 
 namespace tandem::cuda {
@@ -202,6 +199,40 @@ class PlainTile {
   bool all_see_ = false;
 };
 
-}  // namespace tandem::cuda
+namespace {
 
-#endif  // TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
+template <typename Cache, int kChoice>
+Error EnqueuePlainSize(const AttendTask& task, Stream stream) {
+  constexpr AttendSize kSize = kAttendSizes[kChoice];
+  const LaunchShape shape = AttendLaunchShape(kSize, task);
+  return task.form.soft_cap > 0.0f
+             ? Enqueue<AttendKernel<PlainTile<kSize.vectors, kSize.head_dim, Cache, true>>>(
+                   task, shape, stream)
+             : Enqueue<AttendKernel<PlainTile<kSize.vectors, kSize.head_dim, Cache, false>>>(
+                   task, shape, stream);
+}
+
+template <typename Cache>
+Error EnqueueCache(const AttendTask& task, Stream stream) {
+  switch (AttendSizeOf(task)) {
+    case 0:
+      return EnqueuePlainSize<Cache, 0>(task, stream);
+    case 1:
+      return EnqueuePlainSize<Cache, 1>(task, stream);
+    case 2:
+      return EnqueuePlainSize<Cache, 2>(task, stream);
+    case 3:
+      return EnqueuePlainSize<Cache, 3>(task, stream);
+    default:
+      return EnqueuePlainSize<Cache, 4>(task, stream);
+  }
+}
+
+}  // namespace
+
+Error LaunchPlainAttention(const AttendTask& task, Stream stream) {
+  return task.kv.dtype == KvDType::kInt8 ? EnqueueCache<Int8Cache>(task, stream)
+                                         : EnqueueCache<F32Cache>(task, stream);
+}
+
+}  // namespace tandem::cuda

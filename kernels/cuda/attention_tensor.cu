@@ -1,8 +1,5 @@
 // A tile of attention to a cache of bf16 for few rows. Each warp of a block has one tile of a
 // split, and loads words from the cache directly in the order of the tensor cores.
-#ifndef TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_CUH_
-#define TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_CUH_
-
 #include "kernels/cuda/attention_tensor_math.cuh"
 
 namespace tandem::cuda {
@@ -129,6 +126,28 @@ class TensorTile {
   TensorMath::Weights weights_;
 };
 
-}  // namespace tandem::cuda
+namespace {
 
-#endif  // TANDEM_KERNELS_CUDA_ATTENTION_TENSOR_CUH_
+template <int kChoice>
+Error EnqueueTensorSize(const AttendTask& task, Stream stream) {
+  constexpr AttendSize kSize = kAttendSizes[kChoice];
+  const LaunchShape shape = AttendLaunchShape(kSize, task);
+  return task.form.soft_cap > 0.0f
+             ? Enqueue<AttendKernel<TensorTile<kSize.head_dim, true>>>(task, shape, stream)
+             : Enqueue<AttendKernel<TensorTile<kSize.head_dim, false>>>(task, shape, stream);
+}
+
+}  // namespace
+
+Error LaunchTensorAttention(const AttendTask& task, Stream stream) {
+  switch (AttendSizeOf(task)) {
+    case 5:
+      return EnqueueTensorSize<5>(task, stream);
+    case 6:
+      return EnqueueTensorSize<6>(task, stream);
+    default:
+      return EnqueueTensorSize<7>(task, stream);
+  }
+}
+
+}  // namespace tandem::cuda
