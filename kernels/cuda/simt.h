@@ -178,11 +178,19 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
 
 // ---- Launching ----
 
+// Hides from the compiler how the address of shared memory is computed. It would compute it from a
+// special register again wherever it is used, in main loops too.
+__device__ __forceinline__ unsigned char* ComputedOnce(unsigned char* shared) {
+  auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("" : "+r"(at));
+  return static_cast<unsigned char*>(__cvta_shared_to_generic(at));
+}
+
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
-  Kernel::Run(task, shared);
+  Kernel::Run(task, ComputedOnce(shared));
 }
 
 // Sets `may` to whether the kernel may begin before the kernels before it have ended: its code must
