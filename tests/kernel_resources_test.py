@@ -116,10 +116,10 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(wrong(), [])
         self.assertEqual(wrong(at_5="FMUL R7, R2, R2"), [(0x30, 0x50)])
         self.assertEqual(wrong(at_4="STS [R6], R2"), [(0x30, 0x40)])
-        # What the compiler did: it loaded another register and copied it in front of the barrier.
+        # The compiler had loaded another register and copied it in front of the barrier.
         self.assertEqual(wrong(at_3="LDG.E R5, desc[UR4][R8.64]", at_5="IMAD.MOV.U32 R2, RZ, RZ, R5"), [(0x30, 0x50)])
         self.assertEqual(wrong(at_3="LDG.E R5, desc[UR4][R8.64]", at_5="MOV R7, R5"), [])
-        # What a round loads for itself is used at once, and a store of 16 bytes reads four registers.
+        # A round uses its own loads at once, and a store of 16 bytes reads four registers.
         self.assertEqual(wrong(at_1="LDG.E R2, desc[UR4][R8.64]", at_3="NOP", at_5="FADD R3, R2, R3"), [])
         self.assertEqual(wrong(at_4="STS.128 [R6], R0"), [(0x30, 0x40)])
         self.assertEqual(wrong(at_4="STS.64 [R6], R0"), [])

@@ -205,6 +205,8 @@ TEST(Cuda, FilesHaveTwinsOnTheCpu) {
               IsEmpty());
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/norm_avx2.cc", ""}}),
               IsEmpty());
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm_rows.cu", ""}, {"kernels/cpu/norm.cc", ""}}),
+              IsEmpty());
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/normal.cc", ""}}),
               ElementsAre(HasSubstr("kernels/cpu/norm")));
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cpu/norm.cc", ""}}), IsEmpty());
