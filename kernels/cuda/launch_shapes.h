@@ -187,6 +187,11 @@ inline constexpr LaunchShape PackNormedRowsShape(int rows) {
       .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
+// One thread for each pair of inputs of an output. Most weights have too many outputs for y.
+inline constexpr LaunchShape PackOutputsShape(int outputs, int inputs) {
+  return {.x = outputs, .y = CeilDiv(NumSteps(inputs) * kStepInputs / 2, kRowThreads)};
+}
+
 // One thread for each output of a row.
 inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
   return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/packing.h"
 #include "kernels/kernel_testing.h"
 
 namespace tandem::cuda {
@@ -321,50 +320,6 @@ TEST(ProductLayout, GivesEveryPartOfAPieceOfBlocksOnePlace) {
     }
     for (const int bits : bits_used) EXPECT_EQ(bits, 8) << NameOf(dtype);
     EXPECT_EQ(tiles.piece_bytes() % 16, 0);
-  }
-}
-
-// Every weight of every part is in the packed tiles once, at the place where products read it. All
-// other places are zero.
-TEST(TileLayout, HoldsEveryWeightOnceAndZerosElsewhere) {
-  for (const int inputs : {1, 31, 32, 33, 70}) {
-    for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
-      const int first_rows = 19, second_rows = order == PartOrder::kGateAndUp ? 19 : 7;
-      TestMatrix first(first_rows, inputs), second(second_rows, inputs);
-      int next = 1;  // 8 bits: exact in bf16
-      for (TestMatrix* part : {&first, &second}) {
-        for (int r = 0; r < part->rows(); ++r) {
-          for (int c = 0; c < inputs; ++c) part->at(r, c) = static_cast<float>(next++ % 255 + 1);
-        }
-      }
-      const TestWeight a(first, DType::kBF16), b(second, DType::kBF16);
-      const std::vector<float> bias(second_rows, 3.0f);
-      const std::vector<WeightPart> parts = {{a.view()}, {b.view(), bias.data()}};
-      const TileLayout layout(parts, order);
-      const std::vector<std::byte> packed = layout.PackBf16();
-      const std::vector<float> packed_bias = layout.PackBias();
-      const auto* bits = reinterpret_cast<const uint16_t*>(packed.data());
-      const int steps = NumSteps(inputs);
-      ASSERT_EQ(packed.size(), PackedWeightBytes(layout.num_tiles(), inputs));
-      for (int tile = 0; tile < layout.num_tiles(); ++tile) {
-        for (int step = 0; step < steps; ++step) {
-          for (int i = 0; i < kTileOutputs * kStepInputs; ++i) {
-            const PlaceInTile place = WeightPlace(i / 256, i / 8 % 32, i / 2 % 4);
-            const int input = step * kStepInputs + place.input + i % 2;
-            const bool gated = order == PartOrder::kGateAndUp;
-            const int output = tile * 16 + place.output;
-            const TestMatrix* part = gated ? (place.output < 8 ? &first : &second)
-                                           : (output < first_rows ? &first : &second);
-            const int row = gated ? tile * 8 + place.output % 8
-                                  : (output < first_rows ? output : output - first_rows);
-            const bool inside = row < part->rows() && input < inputs;
-            ASSERT_EQ(Bf16ToFloat(bits[(tile * steps + step) * 512 + i]),
-                      inside ? part->at(row, input) : 0.0f);
-            ASSERT_EQ(packed_bias[output], part == &second && row < second_rows ? 3.0f : 0.0f);
-          }
-        }
-      }
-    }
   }
 }
 

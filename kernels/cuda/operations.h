@@ -167,6 +167,18 @@ Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
 Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
 
+// Writes consecutive outputs of a part of a weight of bf16 to their places in the packed weight.
+// Writes zeros for the inputs from `inputs` to the end of their step.
+struct PackOutputsTask {
+  const void* rows = nullptr;  // [num_rows, inputs rounded up to be even]; null: zeros
+  int first = 0;               // the first row's output in its part
+  int num_rows = 0;
+  int inputs = 0;
+  PartPlaces places;
+  void* packed = nullptr;
+};
+Error Launch(const PackOutputsTask& task, Stream stream);
+
 // Unpacks a weight of bf16 to plain rows, [num_tiles * 16, num_steps * 32].
 struct UnpackTilesTask {
   const void* packed = nullptr;

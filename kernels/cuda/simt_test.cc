@@ -251,6 +251,10 @@ TEST(Simt, SeesAccessesBeforeThePreviousKernelsHaveEnded) {
   // The same memory after a copy has overwritten it.
   simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
+  // The same memory, written again, after the host has waited.
+  EXPECT_THAT((Fault<BeginsEarly<kWaits>>({in.data(), out.data()})), IsEmpty());
+  simt::Machine::Get().EndKernels();
+  EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
               HasSubstr("does not wait for earlier kernels"));
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),
