@@ -174,8 +174,10 @@ TEST(FolderChain, LetsVerifySeeTheProposalOnly) {
 TEST(FolderChain, HidesDevices) {
   EXPECT_THAT(CheckDevicesAreHidden({{"kernels/make_backend.cc", Include("kernels/cpu/a.h")},
                                      {"kernels/cpu/a.cc", Include("kernels/cpu/a.h")},
-                                     {"tests/simt/a.cc", Include("kernels/cuda/a.h")}}),
+                                     {"tests/simt/a.cc", Include("kernels/cuda/a.h")},
+                                     {"tools/kernel_lab/a.cc", Include("kernels/cuda/a.h")}}),
               IsEmpty());
+  EXPECT_THAT(CheckDevicesAreHidden({{"tools/a.cc", Include("kernels/cuda/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"tests/simt/a.cc", Include("kernels/cpu/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"model/a.cc", Include("kernels/cpu/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"tests/a_test.cc", Include("kernels/cuda/a.h")}}), SizeIs(1));

@@ -208,8 +208,12 @@ Violations CheckDevicesAreHidden(const Files& files) {
         const bool other_device =
             path.starts_with("kernels/cpu/") || path.starts_with("kernels/cuda/");
         if (TopFolder(path) == "kernels" && !other_device) continue;
-        // The twin of the device that runs its kernels on the host.
-        if (device == "kernels/cuda/" && path.starts_with("tests/simt/")) continue;
+        // The twin of the device that runs its kernels on the host, and the program that measures
+        // them.
+        if (device == "kernels/cuda/" &&
+            (path.starts_with("tests/simt/") || path.starts_with("tools/kernel_lab/"))) {
+          continue;
+        }
         AddIncludeViolation(path, include, device + " is private to kernels/", &violations);
       }
     }
