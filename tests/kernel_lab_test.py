@@ -1,7 +1,9 @@
 """tools/kernel_lab on the host twin, and its report: kernel_lab_test.py KERNEL_LAB_ON_HOST SOURCE_DIR [unittest's arguments]"""
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,6 +11,9 @@ import unittest
 
 sys.dont_write_bytecode = True  # Do not write into the repository.
 LAB, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+sys.path.insert(0, str(SOURCE / "benchmarks"))
+import kernel_resources as resources  # noqa: E402
+
 # What the program may take: ten minutes less what a machine needs to start and to copy results.
 RUN_SECONDS = 540
 
@@ -87,6 +92,149 @@ class KernelLab(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         done = self.run_lab("--out", "/nowhere/a.jsonl", "--quick", status=2)
         self.assertIn("/nowhere/a.jsonl: No such file", done.stderr)
+
+
+# What the timed loop of each probe must have: the instructions and how many of each.
+LOOPS = [(r"MmaChain<(\d+)>", lambda chains: {"HMMA.16816.F32.BF16": 8 * int(chains)}),
+         (r"WideChain<(\d+)>", lambda rows: {f"HGMMA.64x{rows}x16.F32.BF16": 4}),
+         (r"WideBits<(\d+), \w+>", lambda rows: {f"HGMMA.64x{rows}x16.F32.BF16": 1}),
+         (r"SharedLatency", lambda: {"LDS": 8}),
+         (r"L2Latency", lambda: {"LDG.E.STRONG.GPU": 4}),
+         (r"CopyRing<\d+, (\d+)>", lambda size: {"LDGSTS.E.BYPASS.128": int(size) // 512,
+                                                 "LDS.128": int(size) // 512}),
+         (r"BulkRing<\d+, (\d+)>", lambda size: {"UBLKCP": 1, "SYNCS.PHASECHK": 1, "SYNCS.ARRIVE": 1,
+                                                 "LDS.128": int(size) // 512}),
+         (r"ClusterBarrier", lambda: {"UCGABAR_ARV": 1, "UCGABAR_WAIT": 1}),
+         (r"SharedAtomic<(unsigned [\w ]+)>",
+          lambda kind: {"ATOMS.ADD" if kind == "unsigned int" else "ATOMS.CAST.SPIN.64": 1})]
+# Probes whose instructions depend on each other: the result is the next one's operand.
+CHAINS = {"MmaChain<1>": "HMMA", "WideChain<8>": "HGMMA", "WideChain<256>": "HGMMA",
+          "SharedLatency": "LDS", "L2Latency": "LDG"}
+
+
+def readable(symbol):
+    text = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
+    text = re.sub(r"tandem::kernel_lab::|\(anonymous namespace\)::|^void ", "", text.strip())
+    return re.sub(r"\([\w:]*\)$", "", text)
+
+
+def kernels_of(sass):
+    """Returns each kernel's instructions: (address, condition, opcode, operands)."""
+    return {readable(symbol): [(int(m[1], 16), m[2], m[3], m[4].strip())
+                               for m in map(resources.INSTRUCTION.match, lines) if m]
+            for symbol, lines in resources.by_function(sass, r"Function : (\w+)").items()}
+
+
+def loops_of(instructions):
+    """Returns the instructions of each loop; a loop ends with a branch back."""
+    found = []
+    for address, _, opcode, operands in instructions:
+        target = re.search(r"\b0x([0-9a-f]+)\b", operands)
+        if opcode.startswith("BRA") and target and int(target[1], 16) < address:
+            found.append([i for i in instructions if int(target[1], 16) <= i[0] <= address])
+    return found
+
+
+def count_of(opcode, loop):
+    return sum(i[2] == opcode or i[2].startswith(opcode + ".") for i in loop)
+
+
+def is_chain(loop, stem):
+    """Whether each of the instructions reads the previous one's result, and the first the last one's."""
+    steps = [re.findall(r"\bR\d+\b", i[3]) for i in loop if i[2].split(".")[0] == stem]
+    results = [registers[0] for registers in steps]
+    return all(results[i - 1] in registers[1:] or moved(loop, results[i - 1], registers[1:])
+               for i, registers in enumerate(steps))
+
+
+def moved(loop, result, operands):
+    """Whether an instruction of the loop makes one of the operands from the result, as an address."""
+    return any(result in re.findall(r"\bR\d+\b", i[3])[1:] and
+               re.findall(r"\bR\d+\b", i[3])[0] in operands
+               for i in loop if len(re.findall(r"\bR\d+\b", i[3])) > 1)
+
+
+def faults_of(kernels):
+    """Returns what is wrong with the probes' machine code."""
+    wrong, seen = [], set()
+    for kernel, instructions in kernels.items():
+        opcodes = [i[2] for i in instructions]
+        if kernel == "NothingEarly":
+            seen.add("Nothing")
+            if not {"PREEXIT", "ACQBULK"} <= set(opcodes):
+                wrong.append(f"{kernel}: does not begin early and wait")
+        for pattern, needs_of in LOOPS:
+            match = re.fullmatch(pattern, kernel)
+            if match is None:
+                continue
+            seen.add(pattern)
+            needs = needs_of(*match.groups())
+            loops = [loop for loop in loops_of(instructions)
+                     if all(count_of(opcode, loop) >= count for opcode, count in needs.items())]
+            if not loops:
+                wrong.append(f"{kernel}: no loop has {needs}")
+                continue
+            loop = min(loops, key=len)
+            if kernel in CHAINS and not is_chain(loop, CHAINS[kernel]):
+                wrong.append(f"{kernel}: its {CHAINS[kernel]} do not depend on each other")
+            clocks = [i[0] for i in instructions if i[3].endswith("SR_CLOCKLO")]
+            if not kernel.startswith("WideBits") and not (
+                    any(c < loop[0][0] for c in clocks) and any(c > loop[-1][0] for c in clocks)):
+                wrong.append(f"{kernel}: the clock is not read before and after the loop")
+            if any(i[2].startswith(("LDL", "STL")) for i in loop):
+                wrong.append(f"{kernel}: spills in its loop")
+    missing = {pattern for pattern, _ in LOOPS} | {"Nothing"}
+    return wrong + [f"no kernel is {pattern}" for pattern in sorted(missing - seen)]
+
+
+class MachineCode(unittest.TestCase):
+    """What cannot run without a device is read: each probe has the instructions that it times, in a loop."""
+
+    @classmethod
+    def setUpClass(cls):
+        tools = os.pathsep.join([str(SOURCE / "build/cuda_disassembler/bin"), os.environ["PATH"],
+                                 "/usr/local/cuda/bin"])
+        nvcc, cuobjdump = shutil.which("nvcc", path=tools), shutil.which("cuobjdump", path=tools)
+        if nvcc is None or cuobjdump is None:
+            raise unittest.SkipTest("nvcc or cuobjdump is missing")
+        with tempfile.TemporaryDirectory() as folder:
+            built = f"{folder}/probes.cubin"
+            subprocess.run([nvcc, "-std=c++17", "--fmad=false", "--expt-relaxed-constexpr", "-cubin",
+                            "-gencode", "arch=compute_90a,code=sm_90a", f"-I{SOURCE}", "-o", built,
+                            str(SOURCE / "tools/kernel_lab/probes.cu")], check=True)
+            cls.sass = subprocess.run([cuobjdump, "-sass", built], env={"PATH": tools}, text=True,
+                                      capture_output=True, check=True).stdout
+
+    def test_every_probe_times_what_it_claims(self):
+        self.assertEqual(faults_of(kernels_of(self.sass)), [])
+
+    def test_sees_what_a_compiler_might_delete_or_move(self):
+        def planted(kernel, change):
+            kernels = kernels_of(self.sass)
+            kernels[kernel] = [change(*i) for i in kernels[kernel]]
+            return faults_of(kernels)
+
+        def without(stem):
+            return lambda at, condition, opcode, operands: (
+                at, condition, "NOP" if opcode.startswith(stem) else opcode, operands)
+
+        for kernel, stem in [("WideChain<64>", "HGMMA"), ("BulkRing<8, 1024>", "UBLKCP"),
+                             ("CopyRing<4, 2048>", "LDGSTS"), ("ClusterBarrier", "UCGABAR_WAIT"),
+                             ("SharedAtomic<unsigned int>", "ATOMS"), ("L2Latency", "LDG")]:
+            self.assertIn(f"{kernel}: no loop has", planted(kernel, without(stem))[0])
+        self.assertEqual(planted("NothingEarly", without("ACQBULK")),
+                         ["NothingEarly: does not begin early and wait"])
+        self.assertEqual(
+            planted("SharedLatency", lambda at, condition, opcode, operands: (
+                at, condition, opcode, re.sub(r"\[R\d+\]", "[R99]", operands))),
+            ["SharedLatency: its LDS do not depend on each other"])
+        self.assertEqual(
+            planted("MmaChain<2>", lambda at, condition, opcode, operands: (
+                at, condition, opcode, operands.replace("SR_CLOCKLO", "SRZ"))),
+            ["MmaChain<2>: the clock is not read before and after the loop"])
+        kernels = kernels_of(self.sass)
+        del kernels["SharedLatency"]
+        self.assertEqual(faults_of(kernels), ["no kernel is SharedLatency"])
 
 
 if __name__ == "__main__":

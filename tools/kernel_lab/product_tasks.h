@@ -36,6 +36,8 @@ struct ProductSetting {
 // Returns the product of the line's rows from `first_row` on, with the pool's first weight.
 ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row);
 void LaunchPack(Lab& lab, const ProductSetting& setting);
+// Compares all rows of the line's product with those rows alone, by the first variant.
+void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison);
 
 }  // namespace tandem::kernel_lab
 

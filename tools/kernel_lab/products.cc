@@ -244,6 +244,17 @@ void LaunchPack(Lab& lab, const ProductSetting& setting) {
   lab.Note(cuda::Launch(setting.pack, lab.stream()), "packing rows");
 }
 
+void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison) {
+  const ProductSetting setting = MakeProduct(lab, line, 0);
+  if (!lab.ok()) return;
+  PrepareOut(lab, setting);
+  LaunchPack(lab, setting);
+  lab.Note(cuda::Launch(setting.task, lab.stream()), "product");
+  for (int row = 0; row < line.rows && lab.ok(); ++row) {
+    comparison->Compare(Result(lab, setting, row, 1), RowAlone(lab, line, setting, row));
+  }
+}
+
 void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {
   ProductSetting setting = MakeProduct(lab, line, 0);
   const Pool& weights = lab.Weights(line.dtype);
