@@ -33,8 +33,8 @@ TENSOR = ["HMMA", "IMMA", "HGMMA"]
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
-                  r"BlockProductKernel<.*, [12]>": 2}
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], .*>": 2,
+                  r"BlockProductKernel<.*, [12], 2, 3>": 2}
 
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
 
@@ -159,25 +159,30 @@ int main() {
   }
   constexpr tandem::DType kBf16 = tandem::DType::kBF16;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
-    const ProductTiles tiles = FewRowsTiles(kBf16, choice);
-    std::printf("TileProductKernel<%d, %d> %d\\n", tiles.rows, tiles.outputs,
-                ProductSharedBytes(kBf16, tiles));
+    for (int i = 0; i < NumVariantsOfChoice(kBf16, choice); ++i) {
+      const FewRowsVariant of = kFewRowsVariants[choice][i];
+      std::printf("TileProductKernel<%d, %d, %d, %d> %d\\n", kRowTileChoices[choice], of.output_tiles,
+                  of.copy_stages, of.stage_steps, FewRowsBytes(kBf16, choice, i));
+    }
   }
   std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
   for (int i = 0; i < 32; ++i) {
     const auto dtype = static_cast<tandem::DType>(i);
     if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;
-    for (int choice = 0; choice < 3; ++choice) {
-      const ProductTiles tiles = FewRowsTiles(dtype, choice);
-      std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d> %d\\n", i, tiles.rows,
-                  ProductSharedBytes(dtype, tiles));
-    }
+    for (int choice = 0; choice < kNumBlocksRowTileChoices; ++choice)
+      for (int j = 0; j < NumVariantsOfChoice(dtype, choice); ++j) {
+        const ProductTiles tiles = FewRowsTiles(dtype, choice, j);
+        std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d, %d, %d> %d\\n", i, tiles.rows,
+                    tiles.outputs, kBlocksVariants[choice][j].stages, FewRowsBytes(dtype, choice, j));
+      }
     std::printf("ManyRowsBlockProductKernel<BlockWeight<(DType)%d>> %d\\n", i,
                 ManyRowsShape(dtype, 1, 1).shared_bytes);
   }
   std::printf("ArgMaxKernel %d\\n", ArgMaxShape(1).shared_bytes);
-  std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
-  std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);
+  for (const DistributionVariant& of : kDistributionVariants)
+    std::printf("DistributionKernel<%d, %d> %d\\n", of.copies, of.groups,
+                DistributionShape(1, of).shared_bytes);
+  std::printf("SlotKernel %d\\n", SlotShape(1).shared_bytes);
   std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);
   std::printf("RotateAndCacheKernel %d\\n", HeadShape(1, 1, 128).shared_bytes);
 }
