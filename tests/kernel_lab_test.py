@@ -26,7 +26,7 @@ class KernelLab(unittest.TestCase):
 
     def run_lab(self, *arguments, status=0):
         done = subprocess.run([LAB, "--out", str(self.out), *arguments], capture_output=True,
-                              text=True, timeout=500, check=False)
+                              text=True, check=False)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -81,6 +81,15 @@ class KernelLab(unittest.TestCase):
         self.assertIn(f"{len(listed) - 1} lines", listed[-1])
         self.assertTrue(listed[0].endswith("bandwidth/read"), listed[0])
 
+    def test_probes_are_marked_until_a_result_of_them_is_committed(self):
+        listed = self.run_lab("--list").stdout.splitlines()
+        marked = {line.split()[1] for line in listed if line.endswith("(never run)")}
+        self.assertIn("probe/wgmma_chain/n=64", marked)
+        self.assertIn("bits/wgmma/n=8/registers", marked)
+        for path in (SOURCE / "tests/data/gpu").glob("*.json"):
+            ran = {line["line"] for line in json.loads(path.read_text())["lines"] if "error" not in line}
+            self.assertEqual(marked & ran, set(), f"{path} has results: lines.cc must not say never_run")
+
     def test_refuses_wrong_options(self):
         for arguments, error in [
                 (["--only", "("], "--only: "), (["--only", "nothing"], "no line has a match: nothing"),
@@ -92,6 +101,103 @@ class KernelLab(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         done = self.run_lab("--out", "/nowhere/a.jsonl", "--quick", status=2)
         self.assertIn("/nowhere/a.jsonl: No such file", done.stderr)
+
+
+# Made up: no device has measured these numbers.
+FACTS = {"kernel_lab": 1, "machine": "made-up device", "capability": "9.0", "sms": 100, "driver": "driver 1"}
+READ = {"line": "bandwidth/read", "group": "bandwidth", "op": "read", "gb_per_s": 4000.0, "variant": 0}
+END = {"end": True, "measured": 1, "errors": 0, "skipped": ["pass/later"]}
+
+
+def product(variant, us, op="qkv", rows=1, mismatches=0):
+    return {"line": f"product/llama-8b/{op}/bf16/rows={rows}/variant={variant}", "group": "product", "op": op,
+            "model": "llama-8b", "dtype": "bf16", "outputs": 6144, "inputs": 4096, "rows": rows, "bytes": 4e7,
+            "median_us": us, "mismatches": mismatches, "compared": 100, "variant": variant, "never_run": False}
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.results = self.folder / "results.jsonl"
+
+    def report(self, lines, *arguments, status=0):
+        self.results.write_text("".join(
+            (line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        done = subprocess.run(
+            [sys.executable, str(SOURCE / "tools/kernel_lab_report.py"), str(self.results), "--folder",
+             str(self.folder / "gpu"), *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout if status < 2 and not done.stderr else done.stderr
+
+    def row(self, text, start):
+        return next(line.split() for line in text.splitlines() if line.startswith(start))
+
+    def test_chooses_the_fastest_variant_and_says_how_far_the_floor_is(self):
+        text = self.report([FACTS, READ, product(0, 20.0), product(1, 12.5), product(2, 14.0), END])
+        self.assertIn("made-up device, driver 1", text)
+        # 4e7 bytes at 4,000 GB/s take 10 us.
+        self.assertEqual(self.row(text, "llama-8b  qkv"),
+                         ["llama-8b", "qkv", "bf16", "1", "1", "12.5", "20", "10", "0.8"])
+        self.assertEqual(self.row(text, "product    bf16   1-8   0"), ["product", "bf16", "1-8", "0", "0", "1.6", "1.6"])
+        self.assertEqual(self.row(text, "product    bf16   1-8   1"), ["product", "bf16", "1-8", "1", "1", "1", "1"])
+        self.assertIn("pass/later", text)
+
+    def test_never_chooses_other_bits_nor_what_is_hardly_faster(self):
+        text = self.report([FACTS, READ, product(0, 20.0), product(1, 5.0, mismatches=3), product(2, 19.9)], status=1)
+        self.assertEqual(self.row(text, "llama-8b  qkv")[4:6], ["0", "20"])
+        self.assertIn("3 mismatches of 100", text)
+
+    def test_shows_failures_goals_bits_and_probes(self):
+        whole = {"line": "pass/a", "group": "pass", "op": "pass", "model": "llama-8b", "dtype": "bf16", "rows": 1,
+                 "batch": 1, "context": 0, "bytes": 1.6e10, "median_us": 3900.0, "mismatches": 0, "variant": 0}
+        probe = {"line": "probe/mma_chain/chains=1", "group": "probe", "op": "mma_chain", "cycles": 33.5}
+        bits = {"line": "bits/scaled", "group": "bits", "op": "scaled", "compared": 768, "mismatches": 0}
+        text = self.report([FACTS, READ, whole, probe, bits, {
+            "line": "probe/x", "group": "probe", "op": "x", "error": "it hangs"}], status=1)
+        self.assertEqual(self.row(text, "pass llama-8b")[-5:], ["6490", "3900", "3700", "4000", "1.054"])
+        self.assertEqual(self.row(text, "probe/mma_chain"), ["probe/mma_chain/chains=1", "33.5", "-", "-", "-", "-"])
+        self.assertEqual(self.row(text, "bits/scaled"), ["bits/scaled", "768", "0"])
+        self.assertEqual(self.row(text, "probe/x"), ["probe/x", "it", "hangs"])
+
+    def test_the_last_result_of_a_line_counts(self):
+        text = self.report([FACTS, READ, product(0, 20.0), END, FACTS, product(0, 16.0)])
+        self.assertEqual(self.row(text, "llama-8b  qkv")[5], "16")
+
+    def test_writes_what_is_committed(self):
+        text = self.report([FACTS, READ, product(0, 20.0)], "--commit", "made-up")
+        path = self.folder / "gpu/made-up.json"
+        self.assertIn(f"wrote {path}", text)
+        kept = json.loads(path.read_text())
+        self.assertEqual((kept["machine"], kept["driver"], len(kept["lines"])), ("made-up device", "driver 1", 2))
+        self.assertRegex(kept["date"], r"^\d{4}-\d\d-\d\d$")
+        self.assertIn("--commit: must consist of", self.report([FACTS], "--commit", "A/b", status=1))
+        self.assertIn("results of --quick are not kept",
+                      self.report([{**FACTS, "quick": True}], "--commit", "a", status=1))
+
+    def test_bad_input_is_one_error_with_file_line_and_field(self):
+        for lines, error in [
+                (["{"], "line 1: not JSON: "), ([], "line 1: kernel_lab: is missing"),
+                ([READ], "line 1: kernel_lab: the line of the machine must come first"),
+                ([FACTS, {**READ, "gb_per_s": "x"}], 'line 2: gb_per_s: must be a number of at least 0, got "x"'),
+                ([FACTS, {**READ, "gb_per_s": 0}], "line 2: gb_per_s: must not be 0"),
+                ([FACTS, {**READ, "group": "other"}], "line 2: group: must be one of bandwidth, "),
+                ([FACTS, {**READ, "op": 1}], "line 2: op: must be a text, got 1"),
+                ([FACTS, {"line": "a", "group": "product", "op": "x"}], "line 2: model: is missing"),
+                ([FACTS, {**product(0, 1.0), "rows": None}], "line 2: rows: must be a number"),
+                ([FACTS, {**product(0, 1.0), "never_run": 3}], "line 2: never_run: must be true or false, got 3"),
+                ([FACTS, READ, {**FACTS, "driver": "2"}], "line 3: machine: differs"), ([[1]], "line 1: line: must be")]:
+            told = self.report(lines, status=1)
+            self.assertIn(f"{self.results}: {error}", told)
+            self.assertEqual(len(told.splitlines()), 1, told)
+
+    def test_reads_what_the_program_writes(self):
+        subprocess.run([LAB, "--quick", "--only", "qkv|bandwidth|scaled", "--out", str(self.results)], check=True,
+                       capture_output=True)
+        text = self.report(self.results.read_text().splitlines())
+        self.assertEqual(self.row(text, "small  qkv  bf16   1")[:4], ["small", "qkv", "bf16", "1"])
+        self.assertIn("Bit tests", text)
 
 
 # What the timed loop of each probe must have: the instructions and how many of each.

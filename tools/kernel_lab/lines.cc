@@ -59,7 +59,8 @@ class Table {
     const double launch =
         std::max({static_cast<double>(bytes) / kBytesPerSecond, kLaunchSeconds,
                   flops / (IsBlocks(dtype) ? kBlockFlopsPerSecond : kFlopsPerSecond)});
-    for (int variant = 0; variant < NumVariants(dtype, rows, shape.outputs); ++variant) {
+    const int num_variants = NumProductVariants(dtype, rows, shape.outputs / cuda::kTileOutputs);
+    for (int variant = 0; variant < num_variants; ++variant) {
       Line line;
       line.group = Group::kProduct;
       line.op = shape.name;
@@ -110,14 +111,20 @@ class Table {
                "batch=" + std::to_string(batch), "context=" + std::to_string(context)});
   }
 
-  void AddSampling(const Model& model, const char* op, int rows) {
-    Line line;
-    line.group = Group::kSampling;
-    line.op = op;
-    line.model = &model;
-    line.rows = rows;
-    line.seconds = MeasuringSeconds(8 * 4e-4) + 0.1;
-    Add(line, {op, "vocab=" + std::to_string(model.vocab), "rows=" + std::to_string(rows)});
+  // Only cuts have variants.
+  void AddSampling(const Model& model, const std::string& op, int rows) {
+    const int num_variants = op == "top_k" || op == "top_p" ? cuda::kNumDistributionVariants : 1;
+    for (int variant = 0; variant < num_variants; ++variant) {
+      Line line;
+      line.group = Group::kSampling;
+      line.op = op;
+      line.model = &model;
+      line.rows = rows;
+      line.variant = variant;
+      line.seconds = MeasuringSeconds(8 * 4e-4) + 0.1;
+      Add(line, {op, "vocab=" + std::to_string(model.vocab), "rows=" + std::to_string(rows),
+                 "variant=" + std::to_string(variant)});
+    }
   }
 
   void AddPass(const Model& model, DType dtype, int rows, int batch, int context) {

@@ -14,8 +14,8 @@ namespace {
 
 constexpr char kUsage[] = R"(kernel_lab [options]
 
-Measures the device's kernels without a model, one line of the table after the other, and appends one
-line of JSON for each to a file. tools/kernel_lab_report.py reads it.
+Measures the device's kernels without a model, one line of the table after the other, and appends
+one line of JSON for each to a file. tools/kernel_lab_report.py reads it.
 
   --out FILE       results [kernel_lab.jsonl]
   --seconds N      time for all lines; what does not fit is skipped, and named in the last line [540]

@@ -219,9 +219,9 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
                   .dtype = line.dtype,
                   .num_tiles = num_tiles,
                   .num_sms = lab.num_sms(),
+                  .variant = line.variant,
                   .end = shape.end,
                   .out = out};
-  SetVariant(line.variant, &setting.task);
   const Pool& weights = lab.Weights(line.dtype);
   setting.task.weight = lab.At(weights, 0);
   if (!setting.quantizes && line.rows <= cuda::kMaxFusedRoundingRows) return setting;

@@ -90,6 +90,7 @@ void MeasureDistributions(Lab& lab, const Line& line, JsonLine* json) {
   task.rows = lab.Upload(rows.tasks);
   task.states = static_cast<RowState*>(lab.Allocate(sizeof(RowState) * line.rows));
   task.num_rows = line.rows;
+  task.variant = line.variant;
   if (!lab.ok()) return;
   lab.Poison(rows.probs, size_t{4} * line.rows * vocab);
   lab.Note(cuda::Launch(task, lab.stream()), "distributions");
@@ -101,10 +102,11 @@ void MeasureDistributions(Lab& lab, const Line& line, JsonLine* json) {
   for (const RowState state : states) {
     comparison.CompareNear(static_cast<int>(state), static_cast<int>(RowState::kDistribution), 0);
   }
-  // The row alone.
+  // The row alone, by the first variant.
   cuda::DistributionsTask alone = task;
   alone.rows = task.rows + row;
   alone.num_rows = 1;
+  alone.variant = 0;
   if (lab.ok()) lab.Poison(rows.probs + int64_t{row} * vocab, size_t{4} * vocab);
   if (lab.ok()) lab.Note(cuda::Launch(alone, lab.stream()), "one distribution");
   comparison.Compare(got, lab.Download<uint32_t>(rows.probs + int64_t{row} * vocab, vocab));
