@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -14,7 +15,7 @@ LAB, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import kernel_resources as resources  # noqa: E402
 
-# What the program may take: ten minutes less what a machine needs to start and to copy results.
+# The limit of a run: ten minutes less the time in which a machine starts and results are copied.
 RUN_SECONDS = 540
 
 
@@ -48,7 +49,7 @@ class KernelLab(unittest.TestCase):
                 self.assertEqual(line.get("mismatches", 0), 0)
                 if line["group"] == "product":
                     self.assertGreater(line["compared"], 100)
-                if line["group"] not in ("bits", "probe"):
+                if line["group"] not in ("bits", "bandwidth"):
                     self.assertGreater(line["median_us"], 0)
         self.assertEqual((end["errors"], end["skipped"]), (0, []))
 
@@ -101,6 +102,60 @@ class KernelLab(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         done = self.run_lab("--out", "/nowhere/a.jsonl", "--quick", status=2)
         self.assertIn("/nowhere/a.jsonl: No such file", done.stderr)
+
+
+class Archive(unittest.TestCase):
+    """tools/kernel_lab.sh with stand-ins for compilers."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "tools").mkdir()
+        (self.root / "bin").mkdir()
+        for name in ("kernel_lab.sh", "kernel_lab_report.py"):
+            shutil.copy(SOURCE / "tools" / name, self.root / "tools")
+        self.stand_in("nvcc", "exit 0")
+        self.stand_in("cmake", 'echo "$CUDAARCHS" >> calls')
+        self.stand_in("ninja", "mkdir -p build/gpu/tools/kernel_lab\n"
+                      'head -c "$BYTES" /dev/urandom > build/gpu/tools/kernel_lab/kernel_lab')
+        self.stand_in("strip", 'cp "$3" "$2"')
+        self.stand_in("ldd", 'echo "libc.so.6 => /lib/libc.so.6 (0x1)"; echo "libm.so.6 => /lib/libm.so.6 (0x1)"; '
+                      'echo "$NEEDS"')
+
+    def stand_in(self, name, script):
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def pack(self, *arguments, size=1000, needs=""):
+        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "BYTES": str(size),
+                       "NEEDS": needs}
+        environment.pop("CUDAARCHS", None)
+        return subprocess.run(["bash", str(self.root / "tools/kernel_lab.sh"), *arguments], env=environment,
+                              capture_output=True, text=True, check=False)
+
+    def test_packs_the_program_and_the_report_for_hopper(self):
+        done = self.pack()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with tarfile.open(self.root / "build/kernel_lab.tar.xz") as archive:
+            self.assertEqual(sorted(archive.getnames()), ["kernel_lab", "kernel_lab/kernel_lab",
+                                                          "kernel_lab/kernel_lab_report.py"])
+        self.assertEqual((self.root / "calls").read_text(), "90a-real\n")
+        self.assertIn("/tmp/kernel_lab/kernel_lab --out", done.stdout)
+        self.assertEqual(self.pack().returncode, 0)  # again
+
+    def test_refuses_a_large_archive_another_library_and_another_folder(self):
+        (self.root / "other").mkdir()
+        (self.root / "other/file").touch()
+        for done, error in [
+                (self.pack(size=7 << 20), "build/kernel_lab.tar.xz: at most 6291456 bytes, got 7"),
+                (self.pack(needs="libabsl.so.1 => /lib/libabsl.so.1 (0x1)"), "but it needs: libabsl.so.1"),
+                (self.pack("other"), "other: must be empty or an earlier kernel_lab"),
+                (self.pack("a", "b"), "usage: tools/kernel_lab.sh")]:
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, f"^kernel_lab: error: .*{re.escape(error)}")
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
 
 # Made up: no device has measured these numbers.
@@ -200,7 +255,7 @@ class Report(unittest.TestCase):
         self.assertIn("Bit tests", text)
 
 
-# What the timed loop of each probe must have: the instructions and how many of each.
+# The instructions, and how many of each, that the timed loop of each probe must have.
 LOOPS = [(r"MmaChain<(\d+)>", lambda chains: {"HMMA.16816.F32.BF16": 8 * int(chains)}),
          (r"WideChain<(\d+)>", lambda rows: {f"HGMMA.64x{rows}x16.F32.BF16": 4}),
          (r"WideBits<(\d+), \w+>", lambda rows: {f"HGMMA.64x{rows}x16.F32.BF16": 1}),
@@ -294,7 +349,7 @@ def faults_of(kernels):
 
 
 class MachineCode(unittest.TestCase):
-    """What cannot run without a device is read: each probe has the instructions that it times, in a loop."""
+    """Each probe has the instructions that it times, in a loop."""
 
     @classmethod
     def setUpClass(cls):

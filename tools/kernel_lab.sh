@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { echo "kernel_lab: $*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-most_bytes=${KERNEL_LAB_MOST_BYTES:-$((6 << 20))}
+most_bytes=$((6 << 20))
 folder=${1:-build/kernel_lab}
 [ $# -le 1 ] || die "usage: tools/kernel_lab.sh [FOLDER]"
 [ ! -e "$folder" ] || [ -f "$folder/kernel_lab" ] || [ -z "$(ls -A "$folder")" ] ||

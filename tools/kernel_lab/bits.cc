@@ -1,4 +1,4 @@
-// The bit tests: what the order of sums takes for granted about tensor cores.
+// The bit tests: properties of tensor cores on which the order of sums relies.
 #include "tools/kernel_lab/bits.h"
 
 #include <bit>

@@ -9,7 +9,7 @@
 namespace tandem::kernel_lab {
 namespace {
 
-// For planned times: what a device is assumed to do at least.
+// The least speed of a device, for planned times.
 constexpr double kBytesPerSecond = 1e12;
 constexpr double kFlopsPerSecond = 1e14;
 constexpr double kBlockFlopsPerSecond = 3e13;
@@ -177,11 +177,11 @@ class Table {
 };
 
 // The seven tests of bits.cc, in their order. Tests of wgmma need a device.
-void AddBitTests(bool has_probes, Table* table) {
+void AddBitTests(bool has_wgmma, Table* table) {
   for (const char* const op : {"wgmma", "first_step"}) {
     for (const int rows : {8, 64, 128, 256}) {
       for (const bool from_registers : {true, false}) {
-        if (!has_probes) continue;
+        if (!has_wgmma) continue;
         table->AddBits(op, rows, from_registers ? 1 : 0, true,
                        {"n=" + std::to_string(rows), from_registers ? "registers" : "shared"});
       }
@@ -331,10 +331,9 @@ int NumAttentionCopies(const Line& line, int64_t bytes, bool quick) {
 
 std::vector<Line> AllLines(bool quick) {
   Table table(quick);
-  const bool has_probes = !quick || HasProbes();
   table.AddBandwidth();
-  AddBitTests(has_probes, &table);
-  if (has_probes) AddProbes(&table);
+  AddBitTests(!quick || HasProbes(), &table);
+  if (!quick) AddProbes(&table);  // which read more than small pools have
   if (quick) {
     AddProducts({&kSmall}, {DType::kBF16, DType::kQ8_0, DType::kQ4K}, {1, 9}, &table);
     table.AddPack(kSmall, Part::kQkv, DType::kBF16, 9);

@@ -88,8 +88,8 @@ int NumAttentionCopies(const Line& line, int64_t bytes, bool quick);
 inline constexpr int kSamples = 7;
 inline constexpr double kSampleSeconds = 0.002;
 
-// Returns all lines. `quick` has small shapes, which the host twin computes, and probes only if the
-// build has them.
+// Returns all lines. `quick` has small shapes, which the host twin computes, no probes, and the bit
+// tests of wgmma only if the build has them.
 std::vector<Line> AllLines(bool quick);
 // Lines that differ, fail, crash and hang, to try how these are reported.
 std::vector<Line> FaultLines();

@@ -37,7 +37,7 @@ std::vector<uint32_t> RandomCycle(size_t bytes) {
 
 bool IsRing(Probe probe) { return probe == Probe::kCopyRing || probe == Probe::kBulkRing; }
 
-// What a probe reads, and its blocks.
+// Sets a probe's data and its number of blocks.
 void SetData(Lab& lab, ProbeTask* task) {
   if (task->probe == Probe::kL2Latency) {
     task->data_bytes = kLoadBytes;

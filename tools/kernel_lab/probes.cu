@@ -42,13 +42,10 @@ __device__ __forceinline__ uint64_t DescriptorOf(const void* shared) {
   "%" #tens "7, %" #tens "8, %" #tens "9, "
 #define LAB_LIST_4 "%0, %1, %2, %3"
 #define LAB_LIST_32 LAB_TEN() LAB_TEN(1) LAB_TEN(2) "%30, %31"
-#define LAB_LIST_64 \
-  LAB_TEN() LAB_TEN(1) LAB_TEN(2) LAB_TEN(3) LAB_TEN(4) LAB_TEN(5) "%60, %61, %62, %63"
-#define LAB_LIST_128                                                                      \
-  LAB_TEN()                                                                               \
-  LAB_TEN(1)                                                                              \
-  LAB_TEN(2) LAB_TEN(3) LAB_TEN(4) LAB_TEN(5) LAB_TEN(6) LAB_TEN(7) LAB_TEN(8) LAB_TEN(9) \
-      LAB_TEN(10) LAB_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127"
+#define LAB_SIXTY LAB_TEN() LAB_TEN(1) LAB_TEN(2) LAB_TEN(3) LAB_TEN(4) LAB_TEN(5)
+#define LAB_NEXT_SIXTY LAB_TEN(6) LAB_TEN(7) LAB_TEN(8) LAB_TEN(9) LAB_TEN(10) LAB_TEN(11)
+#define LAB_LIST_64 LAB_SIXTY "%60, %61, %62, %63"
+#define LAB_LIST_128 LAB_SIXTY LAB_NEXT_SIXTY "%120, %121, %122, %123, %124, %125, %126, %127"
 #define LAB_SUMS_4(i) "+f"(sums[i]), "+f"(sums[(i) + 1]), "+f"(sums[(i) + 2]), "+f"(sums[(i) + 3])
 #define LAB_SUMS_16(i) LAB_SUMS_4(i), LAB_SUMS_4((i) + 4), LAB_SUMS_4((i) + 8), LAB_SUMS_4((i) + 12)
 #define LAB_SUMS_32(i) LAB_SUMS_16(i), LAB_SUMS_16((i) + 16)
@@ -156,7 +153,7 @@ __global__ void __launch_bounds__(kWideThreads) WideBits(const WideChainTask tas
 
 // ---- Latencies ----
 
-// A kernel's timed loop and its end: the block's cycles and what it computed.
+// Ends a timed loop: stores the block's cycles and the loop's result.
 __device__ __forceinline__ void Report(const ProbeTask& task, long long begin, uint32_t result) {
   const long long end = clock64();
   atomicXor(task.results + blockIdx.x, result);

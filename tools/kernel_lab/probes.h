@@ -38,7 +38,7 @@ struct ProbeTask {
   size_t data_bytes = 0;        // a multiple of the blocks' stages
   uint32_t* flag = nullptr;     // 0; set when a loaded kL2Latency ends
   long long* cycles = nullptr;  // [blocks]: of the timed loop
-  uint32_t* results = nullptr;  // [blocks]: what the loop computed, so that it is not deleted
+  uint32_t* results = nullptr;  // [blocks]: the loop's result, without which it would be deleted
 };
 // Returns an error if there is no such probe.
 cuda::Error Launch(const ProbeTask& task, cuda::Stream stream);

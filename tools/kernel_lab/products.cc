@@ -162,7 +162,7 @@ std::vector<T> FromPool(const Pool& pool, size_t at, int count) {
   return values;
 }
 
-// Fills the output with what it must have before the product: residuals, or poison.
+// Fills the output with the numbers that it must have before the product: residuals, or poison.
 void PrepareOut(Lab& lab, const ProductSetting& setting) {
   const MatrixView& out = setting.task.out;
   const size_t bytes = size_t{4} * out.rows * out.cols;

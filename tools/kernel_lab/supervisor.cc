@@ -24,7 +24,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What a worker tells its supervisor: 5 bytes.
+// A worker's message to its supervisor: 5 bytes.
 enum class News : char { kOpened = 'o', kBegins = 'b', kDone = 'd', kFailed = 'f', kSkipped = 's' };
 struct Message {
   News news = News::kOpened;
