@@ -162,8 +162,10 @@ int main() {
                 ManyRowsShape(dtype, 1, 1).shared_bytes);
   }
   std::printf("ArgMaxKernel %d\\n", ArgMaxShape(1).shared_bytes);
-  std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
-  std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);
+  for (const DistributionVariant& of : kDistributionVariants)
+    std::printf("DistributionKernel<%d, %d> %d\\n", of.copies, of.groups,
+                DistributionShape(1, of).shared_bytes);
+  std::printf("SlotKernel %d\\n", SlotShape(1).shared_bytes);
   std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);
   std::printf("RotateAndCacheKernel %d\\n", HeadShape(1, 1, 128).shared_bytes);
 }

@@ -192,8 +192,10 @@ TEST(Cuda, FilesIncludeOnlyWhatKeepsNvccFast) {
                                       "#include <cuda_bf16.h>\n"
                                       "#include <cuda/std/array>\n"
                                       "#include <cstdint>\n"},
+                                 {"tools/lab/probe.cu", Include("tools/lab/probe.h")},
                                  {"kernels/matrix.h", "#include <cstdint>\n"}}),
               IsEmpty());
+  EXPECT_THAT(CheckCudaIncludes({{"tools/lab/probe.cu", Include("tools/other.h")}}), SizeIs(1));
   for (const std::string& heavy :
        {Include("absl/types/span.h"), Include("kernels/backend.h"), Include("base/check.h"),
         Include("spdlog/spdlog.h"), std::string("#include <string>\n")}) {

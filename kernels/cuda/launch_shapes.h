@@ -36,14 +36,20 @@ inline constexpr LaunchShape ArgMaxShape(int rows) {
 inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
-  // Each lane adds to its own copy, because most entries share a few digits.
-  uint64_t histogram[kSamplingDigits][32];
   uint64_t sums[kSamplingThreads / 16];
   uint64_t found[3];
   BlockScratch of_block;
 };
-inline constexpr LaunchShape SamplingShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+inline constexpr LaunchShape SlotShape(int slots) {
+  return {.x = slots, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+}
+// After the scratch memory, shared memory has [copies][halves][digits] of 32 bits.
+inline constexpr LaunchShape DistributionShape(int rows, const DistributionVariant& variant) {
+  const int histograms = variant.copies * kSamplingDigits * 8;
+  return {.x = rows,
+          .y = 1,
+          .z = 1,
+          .shared_bytes = static_cast<int>(sizeof(SamplingScratch)) + histograms};
 }
 inline constexpr LaunchShape DrawnShape(int count) { return {.x = CeilDiv(count, kRowThreads)}; }
 // One warp for each head of each row. Shared memory has the elements of the heads.

@@ -58,6 +58,7 @@ struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
   RowState* states = nullptr;     // [num_rows]
   int num_rows = 0;
+  int variant = 0;  // variants.h
 };
 Error Launch(const DistributionsTask& task, Stream stream);
 

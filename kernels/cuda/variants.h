@@ -73,6 +73,17 @@ inline constexpr int NumVariants(DType dtype, int rows) {
   return NumVariantsOfChoice(dtype, RowTilesFor(rows));
 }
 
+// ---- Distributions ----
+
+// A cut counts its row in `copies` histograms, which the warps share. A warp first adds the entries
+// that share a digit, for up to `groups` digits; it adds the rest one by one.
+struct DistributionVariant {
+  int copies;
+  int groups;
+};
+inline constexpr DistributionVariant kDistributionVariants[] = {{32, 2}, {8, 2}, {32, 4}, {8, 4}};
+inline constexpr int kNumDistributionVariants = 4;
+
 }  // namespace tandem::cuda
 
 #endif  // TANDEM_KERNELS_CUDA_VARIANTS_H_

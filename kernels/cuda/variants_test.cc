@@ -1,9 +1,13 @@
 // Every variant of an operation gives the same bits.
 #include "kernels/cuda/variants.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/cuda/device.h"
 #include "kernels/product_testing.h"
+#include "kernels/row_sums.h"
 
 namespace tandem::cuda {
 namespace {
@@ -115,6 +119,42 @@ TEST_F(Variants, ProductsOfBlocksHaveTheSameBits) {
           backend(), {{weight.view(), bias.data()}, {weight.view()}}, PartOrder::kGateAndUp);
       ExpectEqual(x, nullptr, gated, Epilogue::kSwiGlu, outputs, random);
       ExpectEqual(x, nullptr, packed, Epilogue::kAdd, outputs, random);
+    }
+  }
+}
+
+// Rows of one digit, of few and of many; ties; and a last stride that is not full.
+TEST_F(Variants, DistributionsHaveTheSameBits) {
+  std::mt19937 random(23);
+  for (const auto& [size, spread] :
+       {std::pair{1, 1.0f}, {900, 0.0f}, {2500, 12.0f}, {9001, 3.0f}}) {
+    const TestMatrix logits = TestMatrix::Random(1, size, random, spread);
+    const UploadedMatrix in(backend(), logits);
+    for (const auto& [top_k, top_p] : {std::pair{0, 0.9f}, {0, 1e-6f}, {size / 2, 0.999999f}}) {
+      std::vector<float> first;
+      for (int variant = 0; variant <= kNumDistributionVariants; ++variant) {
+        const Buffer probs = Upload(std::vector<float>(size, -1.0f));
+        const Buffer rows = Upload(std::vector<RowTask>{{.logits = in.data(),
+                                                         .probs = static_cast<float*>(probs.data()),
+                                                         .size = size,
+                                                         .inverse_temperature = 1.1f,
+                                                         .top_k = top_k,
+                                                         .enough = UnitsToReach(top_p)}});
+        const Buffer states = Upload(std::vector<RowState>(1, RowState::kOverflows));
+        EXPECT_TRUE(backend().Synchronize().ok());
+        const DistributionsTask task{.rows = static_cast<const RowTask*>(rows.data()),
+                                     .states = static_cast<RowState*>(states.data()),
+                                     .num_rows = 1,
+                                     .variant = variant};
+        Run(Launch(task, stream_));
+        Run(Wait(stream_));
+        EXPECT_EQ(Download<RowState>(states)[0], RowState::kDistribution);
+        const std::vector<float> got = Download<float>(probs);
+        if (variant == 0) first = got;
+        EXPECT_EQ(std::memcmp(got.data(), first.data(), size * sizeof(float)), 0)
+            << "variant " << variant << ", " << size << " entries, top_p " << top_p;
+      }
+      EXPECT_GT(*std::max_element(first.begin(), first.end()), 0.0f);
     }
   }
 }

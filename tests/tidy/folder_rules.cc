@@ -226,11 +226,13 @@ Violations CheckCudaIncludes(const Files& files) {
   for (const auto& [path, text] : files) {
     const bool plain_view = Contains(kPlainViews, path);
     if (!IsCuda(path) && !plain_view) continue;
+    const std::string own_folder = path.substr(0, path.rfind('/') + 1);
     for (const Include& include : Includes(text)) {
       const bool allowed = include.angle
                                ? IsStandardForCuda(include)
                                : Contains(kPlainViews, include.path) ||
-                                     (!plain_view && include.path.starts_with("kernels/cuda/"));
+                                     (!plain_view && (include.path.starts_with("kernels/cuda/") ||
+                                                      include.path.starts_with(own_folder)));
       if (allowed) continue;
       AddIncludeViolation(path, include,
                           "device code includes the toolkit, CUB, plain headers and "

@@ -233,7 +233,7 @@ void MeasureBandwidth(Lab& lab, const Line& /*line*/, JsonLine* json) {
   if (!lab.ok()) return;
   const auto bytes = static_cast<double>(lab.Weights(DType::kBF16).bytes);
   json->Add("bytes", bytes);
-  json->Add("median_us", bytes / bandwidth * 1e6);
+  json->Add("min_us", bytes / bandwidth * 1e6);
   json->Add("gb_per_s", bandwidth * 1e-9);
 }
 

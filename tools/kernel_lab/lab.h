@@ -119,6 +119,11 @@ void AddComparison(const Comparison& comparison, JsonLine* json);
 void MeasureBandwidth(Lab& lab, const Line& line, JsonLine* json);
 void MeasureProduct(Lab& lab, const Line& line, JsonLine* json);
 void MeasurePack(Lab& lab, const Line& line, JsonLine* json);
+void MeasureBits(Lab& lab, const Line& line, JsonLine* json);
+void MeasureProbe(Lab& lab, const Line& line, JsonLine* json);
+void MeasureAttention(Lab& lab, const Line& line, JsonLine* json);
+void MeasureSampling(Lab& lab, const Line& line, JsonLine* json);
+void MeasurePass(Lab& lab, const Line& line, JsonLine* json);
 void MeasureFault(Lab& lab, const Line& line, JsonLine* json);
 
 }  // namespace tandem::kernel_lab

@@ -9,10 +9,12 @@
 namespace tandem::kernel_lab {
 namespace {
 
-// For planned times: what a device is assumed to do at least.
+// The least speed of a device, for planned times.
 constexpr double kBytesPerSecond = 1e12;
 constexpr double kFlopsPerSecond = 1e14;
 constexpr double kBlockFlopsPerSecond = 3e13;
+constexpr double kPromptFlopsPerSecond = 2e13;
+constexpr double kPlainAttentionFlopsPerSecond = 1e12;
 constexpr double kLaunchSeconds = 5e-6;
 constexpr double kLineSeconds = 0.03;  // inputs, comparisons, the recording
 
@@ -57,7 +59,8 @@ class Table {
     const double launch =
         std::max({static_cast<double>(bytes) / kBytesPerSecond, kLaunchSeconds,
                   flops / (IsBlocks(dtype) ? kBlockFlopsPerSecond : kFlopsPerSecond)});
-    for (int variant = 0; variant < NumVariants(dtype, rows, shape.outputs); ++variant) {
+    const int num_variants = NumProductVariants(dtype, rows, shape.outputs / cuda::kTileOutputs);
+    for (int variant = 0; variant < num_variants; ++variant) {
       Line line;
       line.group = Group::kProduct;
       line.op = shape.name;
@@ -84,10 +87,149 @@ class Table {
     Add(line, {model.name, line.op, ShortName(dtype), "rows=" + std::to_string(rows)});
   }
 
+  void AddAttention(const Model& model, KvDType kv, int rows, int batch, int context) {
+    Line line;
+    line.group = Group::kAttention;
+    line.op = rows / batch >= 64 ? "prompt" : "decode";
+    line.model = &model;
+    line.kv = kv;
+    line.rows = rows;
+    line.batch = batch;
+    line.context = context;
+    const int64_t tokens = int64_t{batch} * (context + rows / batch);
+    const double bytes =
+        8.0 * static_cast<double>(tokens) * model.num_kv_heads * KvRowWords(kv, model.head_dim);
+    const double flops = 4.0 * rows * model.num_heads * model.head_dim *
+                         (context + static_cast<double>(rows) / batch);
+    const double launch =
+        kLaunchSeconds + bytes / kBytesPerSecond +
+        flops / (kv == KvDType::kBF16 ? kPromptFlopsPerSecond : kPlainAttentionFlopsPerSecond);
+    line.seconds =
+        MeasuringSeconds(launch * NumAttentionCopies(line, static_cast<int64_t>(bytes), quick_)) +
+        0.1;
+    Add(line, {model.name, line.op, NameOf(kv), "rows=" + std::to_string(rows),
+               "batch=" + std::to_string(batch), "context=" + std::to_string(context)});
+  }
+
+  // Only cuts have variants.
+  void AddSampling(const Model& model, const std::string& op, int rows) {
+    const int num_variants = op == "top_k" || op == "top_p" ? cuda::kNumDistributionVariants : 1;
+    for (int variant = 0; variant < num_variants; ++variant) {
+      Line line;
+      line.group = Group::kSampling;
+      line.op = op;
+      line.model = &model;
+      line.rows = rows;
+      line.variant = variant;
+      line.seconds = MeasuringSeconds(8 * 4e-4) + 0.1;
+      Add(line, {op, "vocab=" + std::to_string(model.vocab), "rows=" + std::to_string(rows),
+                 "variant=" + std::to_string(variant)});
+    }
+  }
+
+  void AddPass(const Model& model, DType dtype, int rows, int batch, int context) {
+    Line line;
+    line.group = Group::kPass;
+    line.op = "pass";
+    line.model = &model;
+    line.dtype = dtype;
+    line.rows = rows;
+    line.batch = batch;
+    line.context = context;
+    line.seconds = MeasuringSeconds(model.num_layers * 1e-3) + 0.2;
+    Add(line, {model.name, ShortName(dtype), "rows=" + std::to_string(rows),
+               "batch=" + std::to_string(batch), "context=" + std::to_string(context)});
+  }
+
+  void AddBits(const char* op, int first, int second, bool never_run,
+               const std::vector<std::string>& more = {}) {
+    Line line;
+    line.group = Group::kBits;
+    line.op = op;
+    line.model = quick_ ? &kSmall : &kLlama1b;  // of whole products
+    line.first = first;
+    line.second = second;
+    line.never_run = never_run;
+    line.seconds = line.op == "products" ? 3.0 : 0.3;
+    std::vector<std::string> name = {op};
+    name.insert(name.end(), more.begin(), more.end());
+    Add(line, name);
+  }
+
+  void AddProbe(const char* op, Probe probe, int first, int second,
+                const std::vector<std::string>& more) {
+    Line line;
+    line.group = Group::kProbe;
+    line.op = op;
+    line.probe = probe;
+    line.first = first;
+    line.second = second;
+    line.never_run = true;
+    line.seconds = probe == Probe::kL2Latency ? 0.6 : 0.15;
+    std::vector<std::string> name = {op};
+    name.insert(name.end(), more.begin(), more.end());
+    Add(line, name);
+  }
+
  private:
   const bool quick_;
   std::vector<Line> lines_;
 };
+
+// The seven tests of bits.cc, in their order. Tests of wgmma need a device.
+void AddBitTests(bool has_wgmma, Table* table) {
+  for (const char* const op : {"wgmma", "first_step"}) {
+    for (const int rows : {8, 64, 128, 256}) {
+      for (const bool from_registers : {true, false}) {
+        if (!has_wgmma) continue;
+        table->AddBits(op, rows, from_registers ? 1 : 0, true,
+                       {"n=" + std::to_string(rows), from_registers ? "registers" : "shared"});
+      }
+    }
+  }
+  for (const char* const op :
+       {"exchanged", "other_columns", "scaled", "zero_times_large", "products"}) {
+    table->AddBits(op, 0, 0, false);
+  }
+}
+
+void AddProbes(Table* table) {
+  for (const int chains : {1, 2, 4}) {
+    table->AddProbe("mma_chain", Probe::kMmaChain, chains, 0, {"chains=" + std::to_string(chains)});
+  }
+  for (const int rows : {8, 64, 128, 256}) {
+    table->AddProbe("wgmma_chain", Probe::kWideChain, rows, 0, {"n=" + std::to_string(rows)});
+  }
+  table->AddProbe("shared_latency", Probe::kSharedLatency, 0, 0, {});
+  for (const bool loaded : {false, true}) {
+    table->AddProbe("l2_latency", Probe::kL2Latency, loaded ? 1 : 0, 0,
+                    {loaded ? "loaded" : "idle"});
+  }
+  struct Ring {
+    int stages;
+    int bytes;
+  };
+  for (const auto& [stages, bytes] : {Ring{2, 1024}, Ring{4, 1024}, Ring{8, 1024}, Ring{16, 1024},
+                                      Ring{4, 2048}, Ring{8, 2048}, Ring{2, 4096}, Ring{4, 4096}}) {
+    const std::vector<std::string> sizes = {"stages=" + std::to_string(stages),
+                                            "bytes=" + std::to_string(bytes)};
+    table->AddProbe("copy_ring", Probe::kCopyRing, stages, bytes, sizes);
+    table->AddProbe("bulk_ring", Probe::kBulkRing, stages, bytes, sizes);
+  }
+  for (const bool early : {false, true}) {
+    table->AddProbe("boundary", Probe::kMmaChain, early ? 1 : 0, 0, {early ? "early" : "plain"});
+  }
+  for (const int blocks : {2, 4, 8}) {
+    table->AddProbe("cluster_barrier", Probe::kClusterBarrier, blocks, 0,
+                    {"blocks=" + std::to_string(blocks)});
+  }
+  for (const int bits : {32, 64}) {
+    for (const bool contended : {false, true}) {
+      table->AddProbe("shared_atomic", Probe::kSharedAtomic, bits, contended ? 1 : 0,
+                      {"bits=" + std::to_string(bits), contended ? "contended" : "apart"});
+    }
+  }
+}
 
 void AddProducts(const std::vector<const Model*>& models, const std::vector<DType>& dtypes,
                  const std::vector<int>& rows, Table* table) {
@@ -98,6 +240,40 @@ void AddProducts(const std::vector<const Model*>& models, const std::vector<DTyp
       }
     }
   }
+}
+
+void AddAttention(Table* table) {
+  const Model& model = kLlama8b;
+  for (const KvDType kv : {KvDType::kBF16, KvDType::kInt8}) {
+    for (const int context : {0, 1024, 4096, 32768}) {
+      for (const int rows : {1, 5, 16}) table->AddAttention(model, kv, rows, 1, context);
+      for (const int rows : {512, 2048}) {
+        if (kv == KvDType::kInt8 && rows + context > 4608) continue;  // takes a second
+        table->AddAttention(model, kv, rows, 1, context);
+      }
+    }
+    for (const int each : {1, 5}) {
+      table->AddAttention(model, kv, 16 * each, 16, 4096);
+      table->AddAttention(model, kv, 64 * each, 64, 4096);
+    }
+  }
+}
+
+constexpr const char* kSamplingOps[] = {"argmax", "softmax",     "top_k",
+                                        "top_p",  "draw_target", "draw_residual"};
+
+void AddPasses(const std::vector<const Model*>& models, Table* table) {
+  for (const int context : {0, 4096}) {
+    for (const Model* const model : models) {
+      for (const int rows : {1, 5, 16, 64}) {
+        table->AddPass(*model, DType::kBF16, rows, 1, context);
+      }
+      for (const DType dtype : {DType::kQ8_0, DType::kQ4K}) {
+        for (const int rows : {1, 5}) table->AddPass(*model, dtype, rows, 1, context);
+      }
+    }
+  }
+  for (const int batch : {16, 64}) table->AddPass(kLlama8b, DType::kBF16, batch, batch, 4096);
 }
 
 }  // namespace
@@ -149,18 +325,36 @@ int NumCopies(int64_t bytes, bool quick) {
   return static_cast<int>(std::clamp<int64_t>((kCopyBytes + bytes - 1) / bytes, 1, kMaxCopies));
 }
 
+int NumAttentionCopies(const Line& line, int64_t bytes, bool quick) {
+  return std::min(NumCopies(bytes, quick), line.op == "prompt" ? 4 : 64);
+}
+
 std::vector<Line> AllLines(bool quick) {
   Table table(quick);
   table.AddBandwidth();
+  AddBitTests(!quick || HasProbes(), &table);
+  if (!quick) AddProbes(&table);  // which read more than small pools have
   if (quick) {
     AddProducts({&kSmall}, {DType::kBF16, DType::kQ8_0, DType::kQ4K}, {1, 9}, &table);
     table.AddPack(kSmall, Part::kQkv, DType::kBF16, 9);
     table.AddPack(kSmall, Part::kDown, DType::kQ8_0, 1);
+    for (const KvDType kv : {KvDType::kBF16, KvDType::kInt8}) {
+      for (const int context : {0, 300}) table.AddAttention(kSmall, kv, 3, 1, context);
+      table.AddAttention(kSmall, kv, 4, 2, 270);
+      table.AddAttention(kSmall, kv, 64, 1, 20);
+    }
+    for (const char* const op : kSamplingOps) table.AddSampling(kSmall, op, 2);
+    for (const int rows : {1, 9}) table.AddPass(kSmall, DType::kBF16, rows, 1, 20);
+    table.AddPass(kSmall, DType::kQ8_0, 2, 2, 0);
     return table.Take();
   }
   const std::vector<const Model*> models = {&kLlama8b, &kLlama1b};
   const std::vector<DType> dtypes = {DType::kBF16, DType::kQ8_0, DType::kQ4K};
   AddProducts(models, dtypes, {1, 5, 16, 64}, &table);
+  AddAttention(&table);
+  for (const int rows : {1, 5}) {
+    for (const char* const op : kSamplingOps) table.AddSampling(kLlama8b, op, rows);
+  }
   AddProducts(models, dtypes, {2, 3, 4, 6, 8, 32, 128, 512, 2048}, &table);
   for (const Model* const model : models) {
     for (const DType dtype : {DType::kBF16, DType::kQ8_0}) {
@@ -171,6 +365,7 @@ std::vector<Line> AllLines(bool quick) {
       }
     }
   }
+  AddPasses(models, &table);
   return table.Take();
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
+#include "tools/kernel_lab/probes.h"
 
 namespace tandem::kernel_lab {
 
@@ -65,7 +66,8 @@ struct Line {
   int batch = 1;    // sequences
   int context = 0;  // tokens in the cache before the rows of a sequence
   int variant = 0;
-  // Parameters of a probe or a bit test.
+  Probe probe = Probe::kMmaChain;
+  // Parameters of a probe (probes.h) or a bit test.
   int first = 0;
   int second = 0;
   // Instructions that only the device has; no committed result has run them.
@@ -79,11 +81,15 @@ inline constexpr int kMaxCopies = 256;
 // Returns the number of copies of `bytes` in a recording.
 int NumCopies(int64_t bytes, bool quick);
 
+// The same for a line of attention with `bytes` of cache; prompts are bound by arithmetic.
+int NumAttentionCopies(const Line& line, int64_t bytes, bool quick);
+
 // A measurement is the median of kSamples samples of replays, each of at least kSampleSeconds.
 inline constexpr int kSamples = 7;
 inline constexpr double kSampleSeconds = 0.002;
 
-// Returns all lines. `quick` has small shapes, which the host twin computes.
+// Returns all lines. `quick` has small shapes, which the host twin computes, no probes, and the bit
+// tests of wgmma only if the build has them.
 std::vector<Line> AllLines(bool quick);
 // Lines that differ, fail, crash and hang, to try how these are reported.
 std::vector<Line> FaultLines();

@@ -15,7 +15,7 @@ namespace {
 constexpr char kUsage[] = R"(kernel_lab [options]
 
 Measures the device's kernels without a model, one line of the table after the other, and appends
-one line of JSON for each to a file. tools/kernel_lab_report.py reads it.
+one line of JSON for each to a file, which tools/kernel_lab_report.py reads.
 
   --out FILE       results [kernel_lab.jsonl]
   --seconds N      time for all lines; those that do not fit are named in the last line [540]

@@ -2,6 +2,7 @@
 #ifndef TANDEM_TOOLS_KERNEL_LAB_PRODUCT_TASKS_H_
 #define TANDEM_TOOLS_KERNEL_LAB_PRODUCT_TASKS_H_
 
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/product_layout.h"
 #include "tools/kernel_lab/lab.h"
@@ -10,9 +11,12 @@ namespace tandem::kernel_lab {
 
 inline constexpr float kEpsilon = 1e-5f;
 
-// The only place that knows how variants are chosen and counted.
-inline int NumVariants(DType /*dtype*/, int /*rows*/, int /*outputs*/) { return 1; }
-inline void SetVariant(int /*variant*/, cuda::TileProductTask* /*task*/) {}
+// The number of variants of a product of `tiles` tiles of outputs, on a device like an H200. On
+// others a line may have the kernel for many rows, which has one variant.
+inline int NumProductVariants(DType dtype, int rows, int tiles) {
+  constexpr int kNumSms = 132;
+  return cuda::HasManyRows(dtype, rows, tiles, kNumSms) ? 1 : cuda::NumVariants(dtype, rows);
+}
 
 // Bytes of a packed weight.
 inline size_t WeightBytes(DType dtype, int outputs, int inputs) {
@@ -36,6 +40,8 @@ struct ProductSetting {
 // Returns the product of the line's rows from `first_row` on, with the pool's first weight.
 ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row);
 void LaunchPack(Lab& lab, const ProductSetting& setting);
+// Compares all rows of the line's product with those rows alone, by the first variant.
+void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison);
 
 }  // namespace tandem::kernel_lab
 

@@ -162,7 +162,7 @@ std::vector<T> FromPool(const Pool& pool, size_t at, int count) {
   return values;
 }
 
-// Fills the output with what it must have before the product: residuals, or poison.
+// Fills the output with the numbers that it must have before the product: residuals, or poison.
 void PrepareOut(Lab& lab, const ProductSetting& setting) {
   const MatrixView& out = setting.task.out;
   const size_t bytes = size_t{4} * out.rows * out.cols;
@@ -219,9 +219,9 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
                   .dtype = line.dtype,
                   .num_tiles = num_tiles,
                   .num_sms = lab.num_sms(),
+                  .variant = line.variant,
                   .end = shape.end,
                   .out = out};
-  SetVariant(line.variant, &setting.task);
   const Pool& weights = lab.Weights(line.dtype);
   setting.task.weight = lab.At(weights, 0);
   if (!setting.quantizes && line.rows <= cuda::kMaxFusedRoundingRows) return setting;
@@ -242,6 +242,17 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
 void LaunchPack(Lab& lab, const ProductSetting& setting) {
   if (!setting.has_pack || !lab.ok()) return;
   lab.Note(cuda::Launch(setting.pack, lab.stream()), "packing rows");
+}
+
+void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison) {
+  const ProductSetting setting = MakeProduct(lab, line, 0);
+  if (!lab.ok()) return;
+  PrepareOut(lab, setting);
+  LaunchPack(lab, setting);
+  lab.Note(cuda::Launch(setting.task, lab.stream()), "product");
+  for (int row = 0; row < line.rows && lab.ok(); ++row) {
+    comparison->Compare(Result(lab, setting, row, 1), RowAlone(lab, line, setting, row));
+  }
 }
 
 void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {

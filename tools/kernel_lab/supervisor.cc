@@ -24,7 +24,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What a worker tells its supervisor: 5 bytes.
+// A worker's message to its supervisor: 5 bytes.
 enum class News : char { kOpened = 'o', kBegins = 'b', kDone = 'd', kFailed = 'f', kSkipped = 's' };
 struct Message {
   News news = News::kOpened;
@@ -93,10 +93,12 @@ JsonLine Identity(const Line& line) {
     json.Add("outputs", shape.outputs);
     json.Add("inputs", shape.inputs);
   }
-  if (line.group != Group::kProbe && line.group != Group::kBits) {
+  if (line.group == Group::kProduct || line.group == Group::kPack || line.group == Group::kPass) {
     json.Add("dtype", line.dtype == DType::kBF16 ? "bf16" : NameOf(line.dtype));
   }
-  if (line.group == Group::kAttention) json.Add("kv", NameOf(line.kv));
+  if (line.group == Group::kAttention || line.group == Group::kPass) {
+    json.Add("kv", NameOf(line.kv));
+  }
   if (line.rows > 0) json.Add("rows", line.rows);
   if (line.group == Group::kAttention || line.group == Group::kPass) {
     json.Add("batch", line.batch);
@@ -115,10 +117,18 @@ void Measure(Lab& lab, const Line& line, JsonLine* json) {
       return MeasureProduct(lab, line, json);
     case Group::kPack:
       return MeasurePack(lab, line, json);
+    case Group::kBits:
+      return MeasureBits(lab, line, json);
+    case Group::kProbe:
+      return MeasureProbe(lab, line, json);
     case Group::kFault:
       return MeasureFault(lab, line, json);
-    default:
-      return lab.Fail("this build cannot measure it");
+    case Group::kAttention:
+      return MeasureAttention(lab, line, json);
+    case Group::kSampling:
+      return MeasureSampling(lab, line, json);
+    case Group::kPass:
+      return MeasurePass(lab, line, json);
   }
 }
 

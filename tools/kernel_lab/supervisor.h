@@ -21,7 +21,7 @@ struct RunOptions {
   std::string out;  // appended to
 };
 inline constexpr double kGraceFactor = 4.0;
-// What a worker needs to open the device.
+// The longest time to open the device.
 inline constexpr double kOpeningSeconds = 30.0;
 
 // Runs the lines in order, and appends one line of JSON for the device, one for each measurement,
