@@ -67,6 +67,14 @@ class KernelLab(unittest.TestCase):
         self.assertGreater(by_name["bandwidth/read"]["gb_per_s"], 0)
         self.assertEqual((end["measured"], end["errors"]), (2, 3))
 
+    def test_the_time_for_all_lines_also_ends_a_line_that_hangs(self):
+        # With this grace alone the line would hang for an hour.
+        self.run_lab("--quick", "--faults", "--only", "hangs|softmax", "--grace", "3600", "--seconds", "0.1", status=1)
+        lines, end = self.results()
+        self.assertEqual([line["error"] for line in lines], ["stopped: it took too long"])
+        self.assertEqual(end["skipped"], ["sampling/softmax/vocab=512/rows=2/variant=0"])
+        self.assertEqual(end["errors"], 1)
+
     def test_appends_and_skips_what_does_not_fit(self):
         self.run_lab("--quick", "--seconds", "0", "--only", "small/qkv")
         lines, end = self.results()

@@ -129,7 +129,6 @@ __global__ void __launch_bounds__(kWideThreads) WideBits(const WideChainTask tas
     FenceForAsync();
     __syncthreads();
     const int adds = step > 0 || !task.starts_without_sums;
-    WideFence();
     if constexpr (kRegisters) {
       uint32_t registers[4];
 #pragma unroll
@@ -138,8 +137,10 @@ __global__ void __launch_bounds__(kWideThreads) WideBits(const WideChainTask tas
         const int input = lane % 4 * 2 + word / 2 * 8;
         registers[word] = *reinterpret_cast<const uint32_t*>(a + output * stride + input);
       }
+      WideFence();  // after A's registers are written
       MultiplyWide<kRows>(registers, DescriptorOf(b_tile), adds, sums);
     } else {
+      WideFence();
       MultiplyWideShared<kRows>(DescriptorOf(a_tile), DescriptorOf(b_tile), adds, sums);
     }
     WideCommitAndWait();

@@ -183,9 +183,10 @@ class Supervisor {
     }
     bool is_first = true;
     while (next_ < lines_.size()) {
-      if (!RunWorker(is_first)) {
+      const bool is_late = !is_first && SecondsSince(start_) > options_.seconds;
+      if (is_late || !RunWorker(is_first)) {
         if (is_first) return 2;
-        ++num_failed_;  // the device can no longer be opened
+        if (!is_late) ++num_failed_;  // the device can no longer be opened
         for (; next_ < lines_.size(); ++next_) skipped_.push_back(lines_[next_].name);
       }
       is_first = false;
@@ -224,7 +225,8 @@ class Supervisor {
     double limit = kOpeningSeconds;
     for (;;) {
       Message message;
-      const int received = Receive(pipes[0], limit, &message);
+      const double left = options_.seconds + kOverrunSeconds - SecondsSince(start_);
+      const int received = Receive(pipes[0], std::min(limit, left), &message);
       if (received != 1) {
         if (running >= 0) {
           Lose(running, received == 0 ? "the worker ended" : "stopped: it took too long");

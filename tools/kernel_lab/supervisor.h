@@ -21,6 +21,8 @@ struct RunOptions {
   std::string out;  // appended to
 };
 inline constexpr double kGraceFactor = 4.0;
+// The last line is stopped when the time for all lines has been exceeded by this.
+inline constexpr double kOverrunSeconds = 5.0;
 // The longest time to open the device.
 inline constexpr double kOpeningSeconds = 30.0;
 
