@@ -94,7 +94,7 @@ struct Cut {
 using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
 
 // Sums of 64 bits by digit, in copies of which each warp adds to one. Shared memory adds 32 bits at
-// a time without a loop of exchanges, so a sum has two halves: what the low one carries goes to the
+// a time without a loop of exchanges, so a sum has two halves: the carry of the low one goes to the
 // high one. Modulo 2^64 the sums are exact, in any order.
 template <int kCopies, int kGroups>
 struct Histogram {
