@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
+#include "kernels/cuda/row_plan.h"
 
 namespace tandem::cuda {
 namespace {
@@ -311,10 +313,15 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 
 // ---- Attention ----
 
+std::vector<int32_t> CudaBackend::PlanRows(absl::Span<const int32_t> starts, int num_rows,
+                                           const AttentionSizes& sizes) const {
+  return RowPlanOf(starts, num_rows, sizes, num_sms_);
+}
+
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                                const RotaryTables& tables, MatrixView out) {
   CheckF32(out);
-  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
+  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0 && rows.plan != nullptr);
   const RotaryAnglesTask task{.rows = rows, .lengths = lengths, .tables = tables, .out = out};
   Note(Launch(task, stream_), "rotary angles");
 }
@@ -335,6 +342,7 @@ void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const H
                angles.rows == rows.num_rows && angles.cols == kv.head_dim && kv.head_dim % 2 == 0 &&
                num_heads >= 1 && qkv.cols % kv.head_dim == 0);
   if (!CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   const RotateAndCacheTask task{.qkv = qkv,
                                 .angles = angles,
                                 .query_norm = norms.query,
@@ -356,6 +364,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
                form.first >= 0 && form.soft_cap >= 0.0f);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   AttendTask task{.q = q,
                   .rows = rows,
                   .kv = kv,
@@ -366,15 +375,12 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
                   .num_sms = num_sms_};
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
-  const bool has_prompts = HasPrompts(task);
-  if (has_prompts && rows.batch > 1) {
-    task.decode_rows = MaxDecodeRows(num_heads / kv.num_kv_heads);
-  }
-  const size_t bytes = sizeof(float) * SplitPartsFloats(task);
-  const bool is_prompt_alone = has_prompts && rows.batch == 1;
-  if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
-      bytes <= kSplitPartsBytes) {
-    task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
+  task.decode_rows = DecodeRowsBesidePrompts(task);
+  task.part_splits = PartSplitsFor(task, most_split_parts_bytes_);
+  if (task.part_splits > 0) {
+    // Rounded, so that recordings are not dropped whenever a table of pages grows.
+    const auto bytes = static_cast<uint64_t>(SplitPartsBytes(task, NumPartSlots(task)));
+    task.parts = static_cast<float*>(Reserve(&split_parts_, std::bit_ceil(bytes)));
     if (task.parts == nullptr) return;
   }
   Note(Launch(task, stream_), "attending");
