@@ -299,7 +299,7 @@ struct MergeSplitsKernel {
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    const int head = BlockY();
+    const int head = KeptInRegister(BlockY());
     int row = BlockX();
     RowPlace place = {-1, 0};
     if (task.decode_rows == 0) {
@@ -322,7 +322,7 @@ struct MergeSplitsKernel {
     const int step_end = task.first_split + NumSplitsOfStep(task);
     const bool is_last = step_end == task.num_splits;
     const int slot_floats = task.kv.head_dim + 2;
-    float* const parts = PartsOfRow(task, BlockX(), head);
+    float* const parts = PartsOfRow(task, KeptInRegister(BlockX()), head);
     // Threads read the state of the previous step while others already store the next one.
     const int turn = task.first_split / task.part_splits % 2;
     float* const states = parts + int64_t{task.part_splits} * slot_floats;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
+#include "kernels/cuda/packing_on_device.h"
 #include "kernels/cuda/row_plan.h"
 
 namespace tandem::cuda {
@@ -33,12 +34,6 @@ std::string Description(const DeviceProperties& device) {
 
 // Whether products with weights of this type use tensor cores.
 bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
-
-std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
-                              DType as) {
-  if (IsBlocks(as)) return layout.PackBlocks(as);
-  return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
-}
 
 template <typename T>
 absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
@@ -146,6 +141,22 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
   return buffer;
 }
 
+absl::StatusOr<Buffer> CudaBackend::PackedData(const TileLayout& layout,
+                                               absl::Span<const WeightPart> parts, PartOrder order,
+                                               DType dtype) {
+  if (IsBlocks(dtype)) return Uploaded(layout.PackBlocks(dtype));
+  const bool is_in_tiles = IsInTiles(dtype);
+  ASSIGN_OR_RETURN(Buffer data,
+                   Allocate(is_in_tiles ? PackedWeightBytes(layout.num_tiles(), layout.num_inputs())
+                                        : PlainBytes(parts)));
+  if (is_in_tiles) {
+    RETURN_IF_ERROR(PackOnDevice(parts, order, this, stream_, data.data()));
+  } else {
+    UploadPlainly(parts, this, data.data());
+  }
+  return data;
+}
+
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                std::optional<DType> dtype) {
   const TileLayout layout(parts, order);
@@ -155,9 +166,8 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
   TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype || IsBlocks(weight.dtype));
-  const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
-  ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
-  weight.bytes_read = packed.size();
+  ASSIGN_OR_RETURN(weight.data, PackedData(layout, parts, order, weight.dtype));
+  weight.bytes_read = weight.data.size_bytes();
   if (weight.dtype == DType::kBF16) {
     products_->Add(weight.data.data(), layout.num_tiles(), weight.inputs);
     ++scratch_generation_;
@@ -172,10 +182,13 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
   const WeightPart parts[] = {{.matrix = host}};
-  const std::vector<std::byte> rows =
-      IsBlocks(host.dtype) ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)
-                           : PackPlainly(parts);
-  ASSIGN_OR_RETURN(*storage, Uploaded(rows));
+  if (IsBlocks(host.dtype)) {
+    ASSIGN_OR_RETURN(*storage,
+                     Uploaded(TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)));
+  } else {
+    ASSIGN_OR_RETURN(*storage, Allocate(PlainBytes(parts)));
+    UploadPlainly(parts, this, storage->data());
+  }
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }
 
@@ -315,7 +328,8 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 
 std::vector<int32_t> CudaBackend::PlanRows(absl::Span<const int32_t> starts, int num_rows,
                                            const AttentionSizes& sizes) const {
-  return RowPlanOf(starts, num_rows, sizes, num_sms_);
+  TANDEM_CHECK(starts.size() > 1 && starts.back() <= num_rows);
+  return RowPlanOf({starts.begin(), starts.end()}, num_rows, sizes, num_sms_);
 }
 
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,

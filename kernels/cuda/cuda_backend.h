@@ -14,6 +14,8 @@
 
 namespace tandem::cuda {
 
+class TileLayout;
+
 // The backend for CUDA devices. Operations are kernels on one stream. Products with weights of bf16
 // round activations to bf16, row by row; products with weights of block formats quantise them.
 // Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32 and
@@ -85,6 +87,7 @@ class CudaBackend final : public Backend,
   // operation or of the recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
+  Stream stream() const { return stream_; }
   void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
   // Remembers the first failure.
   void Note(absl::Status status);
@@ -102,6 +105,8 @@ class CudaBackend final : public Backend,
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
+  absl::StatusOr<Buffer> PackedData(const TileLayout& layout, absl::Span<const WeightPart> parts,
+                                    PartOrder order, DType dtype);
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
   void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,

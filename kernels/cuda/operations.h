@@ -63,6 +63,7 @@ struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
   RowState* states = nullptr;     // [num_rows]
   int num_rows = 0;
+  int variant = 0;  // variants.h
 };
 Error Launch(const DistributionsTask& task, Stream stream);
 
@@ -162,13 +163,27 @@ struct TileProductTask {
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or null
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
+  int variant = 0;                 // of few rows (variants.h)
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Called by Launch for weights of block formats.
+// Called by Launch: for few rows and weights of bf16, and for weights of block formats.
+Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
 Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
+
+// Writes consecutive outputs of a part of a weight of bf16 to their places in the packed weight.
+// Writes zeros for the inputs from `inputs` to the end of their step.
+struct PackOutputsTask {
+  const void* rows = nullptr;  // [num_rows, inputs rounded up to be even]; null: zeros
+  int first = 0;               // the first row's output in its part
+  int num_rows = 0;
+  int inputs = 0;
+  PartPlaces places;
+  void* packed = nullptr;
+};
+Error Launch(const PackOutputsTask& task, Stream stream);
 
 // Unpacks a weight of bf16 to plain rows, [num_tiles * 16, num_steps * 32].
 struct UnpackTilesTask {

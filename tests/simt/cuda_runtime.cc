@@ -198,8 +198,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const cudaError_t error = OnlyOn(stream->device, "waiting");
-  return error != cudaSuccess ? error : OnlyWithoutRecording("waiting");
+  cudaError_t error = OnlyOn(stream->device, "waiting");
+  if (error == cudaSuccess) error = OnlyWithoutRecording("waiting");
+  if (error == cudaSuccess) Machine::Get().EndKernels();
+  return error;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
