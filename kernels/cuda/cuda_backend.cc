@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
 #include "kernels/cuda/packing_on_device.h"
+#include "kernels/cuda/row_plan.h"
 
 namespace tandem::cuda {
 namespace {
@@ -324,10 +326,16 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 
 // ---- Attention ----
 
+std::vector<int32_t> CudaBackend::PlanRows(absl::Span<const int32_t> starts, int num_rows,
+                                           const AttentionSizes& sizes) const {
+  TANDEM_CHECK(starts.size() > 1 && starts.back() <= num_rows);
+  return RowPlanOf({starts.begin(), starts.end()}, num_rows, sizes, num_sms_);
+}
+
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                                const RotaryTables& tables, MatrixView out) {
   CheckF32(out);
-  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
+  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0 && rows.plan != nullptr);
   const RotaryAnglesTask task{.rows = rows, .lengths = lengths, .tables = tables, .out = out};
   Note(Launch(task, stream_), "rotary angles");
 }
@@ -348,6 +356,7 @@ void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const H
                angles.rows == rows.num_rows && angles.cols == kv.head_dim && kv.head_dim % 2 == 0 &&
                num_heads >= 1 && qkv.cols % kv.head_dim == 0);
   if (!CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   const RotateAndCacheTask task{.qkv = qkv,
                                 .angles = angles,
                                 .query_norm = norms.query,
@@ -369,6 +378,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
                form.first >= 0 && form.soft_cap >= 0.0f);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   AttendTask task{.q = q,
                   .rows = rows,
                   .kv = kv,
@@ -379,15 +389,12 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
                   .num_sms = num_sms_};
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
-  const bool has_prompts = HasPrompts(task);
-  if (has_prompts && rows.batch > 1) {
-    task.decode_rows = MaxDecodeRows(num_heads / kv.num_kv_heads);
-  }
-  const size_t bytes = sizeof(float) * SplitPartsFloats(task);
-  const bool is_prompt_alone = has_prompts && rows.batch == 1;
-  if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
-      bytes <= kSplitPartsBytes) {
-    task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
+  task.decode_rows = DecodeRowsBesidePrompts(task);
+  task.part_splits = PartSplitsFor(task, most_split_parts_bytes_);
+  if (task.part_splits > 0) {
+    // Rounded, so that recordings are not dropped whenever a table of pages grows.
+    const auto bytes = static_cast<uint64_t>(SplitPartsBytes(task, NumPartSlots(task)));
+    task.parts = static_cast<float*>(Reserve(&split_parts_, std::bit_ceil(bytes)));
     if (task.parts == nullptr) return;
   }
   Note(Launch(task, stream_), "attending");

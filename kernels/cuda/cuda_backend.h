@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/nccl.h"
 
 namespace tandem::cuda {
@@ -55,6 +56,8 @@ class CudaBackend final : public Backend,
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  std::vector<int32_t> PlanRows(absl::Span<const int32_t> starts, int num_rows,
+                                const AttentionSizes& sizes) const override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
                     MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -88,6 +91,8 @@ class CudaBackend final : public Backend,
   void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
   // Remembers the first failure.
   void Note(absl::Status status);
+  // Limits the scratch memory of attention, for tests.
+  void LimitSplitParts(int64_t bytes) { most_split_parts_bytes_ = bytes; }
   // Changes whenever scratch memory that recordings may use has been freed.
   int64_t scratch_generation() const { return scratch_generation_; }
 
@@ -121,6 +126,7 @@ class CudaBackend final : public Backend,
   Buffer packed_rows_;
   Buffer row_factors_;  // the factors of packed_rows_
   Buffer split_parts_;
+  int64_t most_split_parts_bytes_ = kSplitPartsBytes;
   Buffer sampling_tables_;
   std::unique_ptr<Nccl> nccl_;
   bool has_ranks_ = false;

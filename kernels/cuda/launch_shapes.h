@@ -200,7 +200,7 @@ inline constexpr LaunchShape PackOutputsShape(int outputs, int inputs) {
 
 // One thread for each output of a row.
 inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
-  return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};
+  return {.x = rows, .y = CeilDiv(num_tiles * kTileOutputs, kRowThreads)};
 }
 
 // One warp for each output and kFloatRows rows.
@@ -330,9 +330,14 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
 }
 
 // Maximum number of units of `vectors` vectors in a batch: each sequence has at most one that is
-// not full. The device finds the sequence of each unit; blocks without a unit exit at once.
+// not full. The host lists them (PlanLayout); blocks without a unit exit at once.
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
   return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
+}
+// Number of splits in the step of AttendTask::first_split.
+inline constexpr int NumSplitsOfStep(const AttendTask& task) {
+  const int left = task.num_splits - task.first_split;
+  return task.part_splits < left ? task.part_splits : left;
 }
 // Sequences next to a prompt have less than a prompt's block, however many rows the batch has.
 inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask& task) {
@@ -342,12 +347,13 @@ inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask
   const int beside = batch * CeilDiv(kPromptVectors - 1, size.vectors);
   return {.x = task.decode_rows > 0 && beside < units ? beside : units,
           .y = task.kv.num_kv_heads,
-          .z = task.parts == nullptr ? 1 : task.num_splits,
+          .z = task.parts == nullptr ? 1 : NumSplitsOfStep(task),
           .shared_bytes = AttendSharedOf(size).num_words * 4};
 }
-// Maximum number of rows of such a sequence.
-inline constexpr int MaxDecodeRows(int heads_per_kv_head) {
-  return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
+// Maximum number of rows of such a sequence, for AttendTask::decode_rows.
+inline constexpr int DecodeRowsBesidePrompts(const AttendTask& task) {
+  if (!HasPrompts(task) || task.rows.batch == 1) return 0;
+  return CeilDiv(kPromptVectors - 1, task.num_heads / task.kv.num_kv_heads);
 }
 inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& task) {
   return {.x = NumAttendUnits(task.rows.num_rows, task.rows.batch,
@@ -355,6 +361,36 @@ inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& t
           .y = task.kv.num_kv_heads,
           .z = 1,
           .shared_bytes = PromptSharedOf(head_dim).num_words * 4};
+}
+// The plan of a pass's rows (Backend::PlanRows), which is read by 16 bytes: places
+// [rows][kPlaceIntegers], then the units of attention for few rows and those for prompts,
+// [units][kUnitIntegers]. A place is a row's sequence and the number of rows from it to the end of
+// its sequence, itself included. A unit is a sequence, its first row in the pass, its number of
+// rows, and the unit's first vector. The sequence is -1 for padding and for blocks without a unit.
+inline constexpr int kPlaceIntegers = 2;
+inline constexpr int kUnitIntegers = 4;
+struct PlanLayout {
+  int num_few = 0;
+  int num_prompts = 0;
+  int64_t few = 0;  // offset in integers
+  int64_t prompts = 0;
+  int64_t num_integers = 0;
+};
+// Depends on the same members of the task as HasPrompts, and on decode_rows.
+inline constexpr PlanLayout PlanLayoutOf(const AttendTask& task) {
+  PlanLayout at{};
+  const int64_t rows = task.rows.num_rows;
+  at.few = (rows * kPlaceIntegers + kUnitIntegers - 1) / kUnitIntegers * kUnitIntegers;
+  if (rows > 0 && task.kv.num_kv_heads > 0) {
+    const bool has_prompts = HasPrompts(task);
+    if (has_prompts) at.num_prompts = PromptAttendShape(task.kv.head_dim, task).x;
+    if (!has_prompts || task.decode_rows > 0) {
+      at.num_few = AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).x;
+    }
+  }
+  at.prompts = at.few + int64_t{at.num_few} * kUnitIntegers;
+  at.num_integers = at.prompts + int64_t{at.num_prompts} * kUnitIntegers;
+  return at;
 }
 // Number of rows in AttendTask::parts.
 inline constexpr int NumPartRows(const AttendTask& task) {
@@ -365,12 +401,31 @@ inline constexpr int kMergeThreads = 128;
 inline constexpr LaunchShape MergeSplitsShape(const AttendTask& task) {
   return {.x = NumPartRows(task), .y = task.num_heads, .z = 1, .shared_bytes = 0};
 }
-// Splits of the context have blocks of their own only up to this number, and only if their results
-// fit here. A prompt alone does not need that: it has enough blocks.
+// The splits of a step have blocks of their own. Their results take at most kSplitPartsBytes.
 inline constexpr int kMaxSplits = 1024;
-inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
-inline constexpr size_t SplitPartsFloats(const AttendTask& task) {
-  return size_t(NumPartRows(task)) * task.num_heads * task.num_splits * (task.kv.head_dim + 2);
+inline constexpr int64_t kSplitPartsBytes = int64_t{64} << 20;
+// Slots of AttendTask::parts for a row and head.
+inline constexpr int NumPartSlots(const AttendTask& task) {
+  return task.part_splits + (task.part_splits < task.num_splits ? 2 : 0);
+}
+inline constexpr int64_t SplitPartsBytes(const AttendTask& task, int slots) {
+  return int64_t{4} * NumPartRows(task) * task.num_heads * slots * (task.kv.head_dim + 2);
+}
+// Returns AttendTask::part_splits so that parts take at most `bytes`, with steps of about the same
+// size; 0 if a block should process all splits: there is one split, a prompt alone has enough
+// blocks, or not all parts fit and one block for each unit fills the device several times.
+inline constexpr int kFullDevices = 8;
+inline constexpr int PartSplitsFor(const AttendTask& task, int64_t bytes) {
+  if (task.num_splits <= 1 || (HasPrompts(task) && task.decode_rows == 0)) return 0;
+  const int64_t fitting = bytes / SplitPartsBytes(task, 1);
+  if (task.num_splits <= fitting && task.num_splits <= kMaxSplits) return task.num_splits;
+  const int64_t units = task.decode_rows > 0
+                            ? task.rows.batch
+                            : AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).x;
+  if (fitting <= 2 || units * task.kv.num_kv_heads >= int64_t{task.num_sms} * kFullDevices)
+    return 0;
+  const int most = fitting - 2 < kMaxSplits ? static_cast<int>(fitting - 2) : kMaxSplits;
+  return CeilDiv(task.num_splits, CeilDiv(task.num_splits, most));
 }
 
 }  // namespace tandem::cuda

@@ -12,7 +12,6 @@ namespace {
 
 // Shared memory per block that every device since sm_80 has (sm_86 and sm_89 have the least).
 constexpr int kSharedBytes = 99 * 1024;
-constexpr int kMaxGridY = 65535;
 
 TEST(LaunchShapes, EveryHeadOfARowHasAWarp) {
   for (int heads = 1; heads <= 200; ++heads) {
@@ -243,6 +242,45 @@ TEST(LaunchShapes, PromptKernelIsUsedIfItFillsTheDevice) {
   EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kBF16, 160));
 }
 
+AttendTask RoundOn(int batch, int rows, int context, int num_sms) {
+  AttendTask task;
+  task.rows = {.batch = batch, .num_rows = batch * rows};
+  task.num_heads = 32;
+  task.kv.num_kv_heads = 8;
+  task.kv.head_dim = 128;
+  task.kv.dtype = KvDType::kBF16;
+  task.num_sms = num_sms;
+  task.num_splits = CeilDiv(context, kSplitPositions);
+  task.decode_rows = DecodeRowsBesidePrompts(task);
+  return task;
+}
+
+// On an H200, for a model with 32 heads in 8 groups.
+TEST(LaunchShapes, PartsOfSplitsFitAndBlocksFillTheDevice) {
+  constexpr int kProcessors = 132;
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 5, 256, kProcessors), kSplitPartsBytes), 0);
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 512, 4096, kProcessors), kSplitPartsBytes), 0);
+  EXPECT_EQ(PartSplitsFor(RoundOn(64, 1, 4096, kProcessors), kSplitPartsBytes), 16);
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 8, 1 << 18, kProcessors), kSplitPartsBytes), 342);
+  for (const int batch : {1, 2, 3, 8, 16, 64, 200}) {
+    for (const int rows : {1, 5, 9, 100}) {
+      for (int context = 256; context <= 1 << 20; context *= 2) {
+        AttendTask task = RoundOn(batch, rows, context, kProcessors);
+        task.part_splits = PartSplitsFor(task, kSplitPartsBytes);
+        EXPECT_LE(task.part_splits, kMaxSplits);
+        if (task.part_splits > 0) {
+          EXPECT_LE(SplitPartsBytes(task, NumPartSlots(task)), kSplitPartsBytes);
+          continue;
+        }
+        const LaunchShape shape = AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task);
+        const bool fills = task.num_splits == 1 || HasPrompts(task) ||
+                           shape.num_blocks() >= kFullDevices * kProcessors;
+        EXPECT_TRUE(fills) << batch << " x " << rows << " at " << context;
+      }
+    }
+  }
+}
+
 TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
   for (const KvDType dtype : kAllKvDTypes) {
     for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {
@@ -257,10 +295,41 @@ TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
   }
 }
 
-TEST(LaunchShapes, GridsStayWithinDeviceLimits) {
-  EXPECT_LE(FewRowsShape(DType::kBF16, 8, 1 << 16).y, kMaxGridY);
-  EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
-  EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
+// The largest pass has a chunk of 65,536 tokens (--chunk-tokens) and a round of a whole batch; the
+// largest vocabulary has less than 2^20 tokens.
+TEST(LaunchShapes, GridsOfTheLargestPassFit) {
+  constexpr int kRows = 65536 + 1024 * 33, kTiles = (1 << 20) / kTileOutputs;
+  for (const DType dtype : PackedDTypes()) {
+    EXPECT_TRUE(FewRowsShape(dtype, kRows, kTiles).fits());
+    EXPECT_TRUE(ManyRowsShape(dtype, kRows, kTiles).fits());
+  }
+  EXPECT_TRUE(FloatProductShape(kRows, 1 << 20).fits());
+  EXPECT_TRUE(PackRowsShape(kRows, 1 << 16).fits());
+  EXPECT_TRUE(PackNormedRowsShape(kRows).fits());
+  EXPECT_TRUE(EndSumsShape(kRows, kTiles).fits());
+  EXPECT_TRUE(HeadShape(kRows, 1 << 16, kMaxHeadDim).fits());
+  EXPECT_TRUE(RowShape(kRows).fits());
+  AttendTask task = RoundOn(1024, 33, 1 << 28, 132);
+  task.part_splits = kMaxSplits;
+  EXPECT_TRUE(MergeSplitsShape(task).fits());
+  float parts = 0.0f;
+  task.parts = &parts;
+  EXPECT_EQ(AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).z, kMaxSplits);
+  EXPECT_TRUE(AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).fits());
+}
+
+// Sums that do not fit an int: 2^20 rows with 64 heads, in splits of a context of 2^28 positions.
+TEST(LaunchShapes, LargeSizesDoNotOverflow) {
+  AttendTask task = RoundOn(1, 1 << 20, 1 << 28, 132);
+  task.num_heads = 64;
+  task.kv.num_kv_heads = 1;
+  EXPECT_EQ(NumAttendUnits(1 << 20, 1, 64, 16), (1 << 22) + 1);
+  EXPECT_EQ(SplitPartsBytes(task, 1 << 10), (int64_t{1} << 38) * 130);
+  EXPECT_EQ(PlanLayoutOf(task).few, int64_t{1} << 21);
+  EXPECT_GT(FewRowsShape(DType::kBF16, 1 << 30, 1 << 16).num_blocks(), INT32_MAX);
+  EXPECT_FALSE(LaunchShape({.x = 1, .y = LaunchShape::kMaxYz + 1}).fits());
+  EXPECT_FALSE(LaunchShape({.x = 1, .z = LaunchShape::kMaxYz + 1}).fits());
+  EXPECT_TRUE(LaunchShape({.x = INT32_MAX, .y = LaunchShape::kMaxYz}).fits());
 }
 
 // ---- Layouts ----

@@ -118,12 +118,12 @@ struct EndSumsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
     constexpr int kHalf = kTileOutputs / 2;
-    const int place = BlockX() * kThreads + ThreadIndex();
+    const int place = BlockY() * kThreads + ThreadIndex();
     const int tile = place / kTileOutputs, output = place % kTileOutputs;
     const bool is_pair = IsGated(task.product.end);
     if (tile >= task.product.num_tiles || (is_pair && output >= kHalf)) return;
-    const float* const sum = RowOf(task.sums, BlockY()) + place;
-    EndOutput(task.product, BlockY(), tile, output, FactorOf(task.product, BlockY()), Load(sum),
+    const float* const sum = RowOf(task.sums, BlockX()) + place;
+    EndOutput(task.product, BlockX(), tile, output, FactorOf(task.product, BlockX()), Load(sum),
               is_pair ? Load(sum + kHalf) : 0.0f);
   }
 };

@@ -212,6 +212,7 @@ cudaError_t MayBeginEarly(const DeviceStream& stream, bool* may) {
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (shape.num_blocks() == 0) return kNoError;
+  if (!shape.fits()) return kGridTooLarge;
   cudaError_t error = cudaSetDevice(Of(stream).device);
   constexpr int kWithoutAsking = 48 * 1024;
   if (error == cudaSuccess && shape.shared_bytes > kWithoutAsking) {

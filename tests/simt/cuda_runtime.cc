@@ -87,6 +87,11 @@ cuda::Error Launch(std::function<std::string()> work) {
   return cuda::kNoError;
 }
 
+GraphCounts& Graphs() {
+  static GraphCounts counts;
+  return counts;
+}
+
 TensorCore TensorCoreOf(cuda::Stream stream) {
   return stream == nullptr ? kHopper : cuda::Of(stream).stream->core;
 }
@@ -257,12 +262,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
                                           unsigned long long /*flags*/) {  // NOLINT
   *made = new CUgraphExec_st{*graph};
+  ++tandem::simt::Graphs().recorded;
   return OnlyOn(graph->device, "a graph");
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   cudaError_t error = OnlyOn(stream->device, "replaying");
   if (error == cudaSuccess) error = OnlyOn(graph->device, "a graph");
+  ++tandem::simt::Graphs().replayed;
   for (size_t i = 0; error == cudaSuccess && i < graph->work.size(); ++i) {
     error = Remember(graph->work[i]());
   }

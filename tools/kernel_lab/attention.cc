@@ -6,6 +6,7 @@
 #include "base/float16.h"
 #include "base/split_mix.h"
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/row_plan.h"
 #include "tools/kernel_lab/attention_tasks.h"
 #include "tools/kernel_lab/lab.h"
 
@@ -93,15 +94,15 @@ Sequences MakeSequences(Lab& lab, int rows, int batch, int context) {
   sequences.rows_of_each = rows / batch;
   sequences.length = context + sequences.rows_of_each;
   sequences.max_pages = cuda::CeilDiv(sequences.length, kCachePageSize);
-  std::vector<int32_t> starts, pages(size_t(batch) * sequences.max_pages);
-  for (int i = 0; i <= batch; ++i) starts.push_back(i * sequences.rows_of_each);
+  std::vector<int32_t> pages(size_t(batch) * sequences.max_pages);
+  for (int i = 0; i <= batch; ++i) sequences.starts.push_back(i * sequences.rows_of_each);
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
   uint64_t random = 7;
   for (size_t i = pages.size() - 1; i > 0; --i) {
     random = SplitMix64(random);
     std::swap(pages[i], pages[random % (i + 1)]);
   }
-  sequences.rows = {.starts = lab.Upload(starts), .batch = batch, .num_rows = rows};
+  sequences.rows = {.starts = lab.Upload(sequences.starts), .batch = batch, .num_rows = rows};
   sequences.page_tables = lab.Upload(pages);
   sequences.lengths = lab.Upload(std::vector<int32_t>(batch, sequences.length));
   return sequences;
@@ -135,12 +136,19 @@ PagedKvView CacheOf(Lab& lab, const Sequences& sequences, const Model& model, Kv
   return kv;
 }
 
+const int32_t* PlanOf(Lab& lab, const std::vector<int32_t>& starts, const Model& model,
+                      KvDType dtype) {
+  const AttentionSizes sizes = {model.num_heads, model.num_kv_heads, model.head_dim, dtype};
+  return lab.Upload(cuda::RowPlanOf(starts, starts.back(), sizes, lab.num_sms()));
+}
+
 // As CudaBackend::Attend.
 cuda::AttendTask MakeAttend(Lab& lab, const Sequences& sequences, const Model& model,
                             const PagedKvView& kv, ConstMatrixView q, MatrixView out) {
   cuda::AttendTask task;
   task.q = q;
   task.rows = sequences.rows;
+  task.rows.plan = PlanOf(lab, sequences.starts, model, kv.dtype);
   task.kv = kv;
   task.form.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
   task.form.window = INT_MAX;
@@ -148,15 +156,11 @@ cuda::AttendTask MakeAttend(Lab& lab, const Sequences& sequences, const Model& m
   task.out = out;
   task.num_splits = cuda::CeilDiv(kv.max_pages * kv.page_size, cuda::kSplitPositions);
   task.num_sms = lab.num_sms();
-  const bool has_prompts = cuda::HasPrompts(task);
-  if (has_prompts && sequences.batch > 1) {
-    task.decode_rows = cuda::MaxDecodeRows(model.num_heads / model.num_kv_heads);
-  }
-  const size_t bytes = sizeof(float) * cuda::SplitPartsFloats(task);
-  const bool is_prompt_alone = has_prompts && sequences.batch == 1;
-  if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= cuda::kMaxSplits &&
-      bytes <= cuda::kSplitPartsBytes) {
-    task.parts = static_cast<float*>(lab.Allocate(bytes));
+  task.decode_rows = cuda::DecodeRowsBesidePrompts(task);
+  task.part_splits = cuda::PartSplitsFor(task, cuda::kSplitPartsBytes);
+  if (task.part_splits > 0) {
+    const int64_t bytes = cuda::SplitPartsBytes(task, cuda::NumPartSlots(task));
+    task.parts = static_cast<float*>(lab.Allocate(static_cast<size_t>(bytes)));
   }
   return task;
 }
@@ -190,7 +194,7 @@ void MeasureAttention(Lab& lab, const Line& line, JsonLine* json) {
     cuda::AttendTask alone = task;
     alone.q = Rows(static_cast<const float*>(task.q.data) + int64_t{row} * cols, 1, cols);
     alone.out = {alone_out, DType::kF32, 1, cols, cols};
-    alone.rows = {.starts = lab.Upload(std::vector<int32_t>{0, 1}), .batch = 1, .num_rows = 1};
+    alone.rows = {.batch = 1, .num_rows = 1, .plan = PlanOf(lab, {0, 1}, model, line.kv)};
     alone.kv.lengths = lab.Upload(std::vector<int32_t>{length});
     alone.kv.batch = 1;
     alone.parts = nullptr;

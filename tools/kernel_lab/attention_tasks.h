@@ -13,7 +13,8 @@ struct Sequences {
   int rows_of_each = 1;
   int length = 1;  // of each, with its rows
   int max_pages = 1;
-  RaggedRows rows;
+  std::vector<int32_t> starts;
+  RaggedRows rows;  // without a plan
   const int32_t* page_tables = nullptr;
   const int32_t* lengths = nullptr;
 };
@@ -24,6 +25,10 @@ size_t CacheBytes(const Sequences& sequences, const Model& model, KvDType dtype)
 // A layer's cache: the `index`-th stretch of the pool.
 PagedKvView CacheOf(Lab& lab, const Sequences& sequences, const Model& model, KvDType dtype,
                     int index);
+
+// The plan of rows that begin at `starts`, on the device (kernels/cuda/row_plan.h).
+const int32_t* PlanOf(Lab& lab, const std::vector<int32_t>& starts, const Model& model,
+                      KvDType dtype);
 
 // q: [rows, heads * head_dim]; its stride may be larger. Reserves what splits need.
 cuda::AttendTask MakeAttend(Lab& lab, const Sequences& sequences, const Model& model,

@@ -59,13 +59,13 @@ class Pass {
         .table = ConstMatrixView(table.device, DType::kBF16, model_.vocab, model_.dim, model_.dim),
         .out = hidden_});
     Do(cuda::RotaryAnglesTask{
-        .rows = sequences_.rows, .lengths = sequences_.lengths, .tables = rotary_, .out = angles_});
+        .rows = attend_.rows, .lengths = sequences_.lengths, .tables = rotary_, .out = angles_});
     for (int layer = 0; layer < model_.num_layers; ++layer) {
       Product(Part::kQkv, hidden_, qkv_);
       attend_.kv = CacheOf(lab_, sequences_, model_, line_.kv, layer);
       Do(cuda::RotateAndCacheTask{.qkv = qkv_,
                                   .angles = angles_,
-                                  .rows = sequences_.rows,
+                                  .rows = attend_.rows,
                                   .kv = attend_.kv,
                                   .num_heads = model_.num_heads});
       Do(attend_);
