@@ -16,6 +16,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -176,6 +177,18 @@ absl::StatusOr<OutputFile> OutputFolder::NewPart(const std::string& name) {
     if (!file.ok() || MarkInUse(file->descriptor_, file->path_)) return file;
   }
   return absl::UnavailableError(absl::StrCat(path_, ": cannot create a partial file of ", name));
+}
+
+absl::Status ReplaceFile(const std::string& path, absl::string_view text) {
+  ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(path));
+  ASSIGN_OR_RETURN(OutputFile part, folder.NewPart(fs::path(path).filename().string()));
+  RETURN_IF_ERROR(part.Write(text));
+  RETURN_IF_ERROR(part.Close());
+  std::error_code error;
+  fs::rename(part.path(), path, error);
+  if (error) return Failed(path, "cannot replace the file", error.value());
+  folder.Keep();
+  return absl::OkStatus();
 }
 
 void OutputFolder::Keep() {

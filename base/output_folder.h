@@ -61,6 +61,10 @@ class OutputFile {
   int descriptor_;
 };
 
+// Writes a file that takes the place of `path`, whose folder must exist. If that fails, an earlier
+// file stays as it is.
+absl::Status ReplaceFile(const std::string& path, absl::string_view text);
+
 // A folder in which new files are written, all or none: the destructor removes the files made here,
 // and only those, unless Keep() was called. Move-only.
 class OutputFolder {

@@ -97,6 +97,7 @@ bool IsSelfDraft(absl::string_view draft) {
 absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckTable(*this));
+  if (cuda_tune.empty()) return FieldError("cuda_tune", "must be off, load or a file, got \"\"");
   if (!kv_store.empty() && !prefix_cache) {
     return FieldError("kv_store", "needs the prefix cache, which is off");
   }

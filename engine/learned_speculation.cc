@@ -73,14 +73,7 @@ absl::Status Save(const std::string& file, absl::FunctionRef<void(StateArchive*)
   std::error_code error;
   fs::create_directories(fs::path(file).parent_path(), error);
   if (error) return absl::ErrnoToStatus(error.value(), file);
-  ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(file));
-  ASSIGN_OR_RETURN(OutputFile part, folder.NewPart(fs::path(file).filename().string()));
-  RETURN_IF_ERROR(part.Write(text));
-  RETURN_IF_ERROR(part.Close());
-  fs::rename(part.path(), file, error);
-  if (error) return absl::ErrnoToStatus(error.value(), file);
-  folder.Keep();
-  return absl::OkStatus();
+  return ReplaceFile(file, text);
 }
 
 }  // namespace

@@ -375,6 +375,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
       node.emplace(/*rank=*/0, options.tensor_parallel);
     }
     ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+    RETURN_IF_ERROR(runtime.backend->TuneProducts(options.cuda_tune));
   }
   if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens

@@ -191,6 +191,8 @@ class Follower {
     const std::string device =
         own_ != nullptr ? own_->device : DeviceOfRank(order.at("device"), group_.rank());
     ASSIGN_OR_RETURN(backend_, MakeBackend(device, cpu));
+    RETURN_IF_ERROR(backend_->TuneProducts(
+        own_ != nullptr ? own_->cuda_tune : order.at("cuda_tune").get<std::string>()));
     page_size_ = order.at("page_size");
     answer->arithmetic = backend_->arithmetic();
     return OpenGatherer(*backend_);
@@ -348,6 +350,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
   const json order{{"order", kOpen},
                    {"device", std::string(backend->name())},
                    {"threads", threads},
+                   {"cuda_tune", options_.cuda_tune == "off" ? "off" : "load"},  // no shared file
                    {"compute", NameOf(options_.compute)},
                    {"page_size", options_.page_size}};
   RETURN_IF_ERROR(group_->Send(BytesOf(order.dump())));

@@ -36,6 +36,7 @@ struct EngineOptions {
   int draft_tokens = kAutoDraftTokens;
   AcceptanceRule verifier = AcceptanceRule::kAuto;
   std::string device = "auto";
+  std::string cuda_tune = "load";
   int threads = 0;  // 0: the physical cores
   CpuCompute compute = CpuCompute::kAuto;
   Quantization quantize = Quantization::kNone;

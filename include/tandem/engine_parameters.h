@@ -57,6 +57,11 @@ void VisitEngineOptions(const Visitor& visit) {
           "device", "--device", "NAME",
           "cpu, cuda:N, or auto: cuda:0 if it has compute capability 8.0 or later, else the CPU"},
       &O::device);
+  visit(Parameter{"cuda_tune", "--cuda-tune", "FILE",
+                  "Choice among a CUDA device's kernels with equal bits: load times them at load; "
+                  "with a file, choices that it has for this device and driver are read, others "
+                  "are timed and written; off is the built-in choice"},
+        &O::cuda_tune);
   visit(Parameter{"threads", "--threads", "N", "CPU threads, at most one per processor",
                   "one per physical core"},
         &O::threads, Limits{.low = 1, .high = 4096, .unset = kNone});

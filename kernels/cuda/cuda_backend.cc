@@ -48,7 +48,8 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
       num_sms_(properties.num_sms),
       name_(absl::StrCat("cuda:", device)),
       description_(Description(properties)),
-      products_(std::make_unique<CublasProducts>(this, stream, num_sms_)) {}
+      products_(std::make_unique<CublasProducts>(this, stream, num_sms_)),
+      tuner_(this, device, properties, stream) {}
 
 CudaBackend::~CudaBackend() {
   nccl_.reset();
@@ -168,6 +169,10 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
   TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype || IsBlocks(weight.dtype));
   ASSIGN_OR_RETURN(weight.data, PackedData(layout, parts, order, weight.dtype));
   weight.bytes_read = weight.data.size_bytes();
+  if (IsInTiles(weight.dtype)) {
+    tuner_.Add({weight.dtype, layout.num_tiles(), NumSteps(weight.inputs)}, order,
+               weight.data.data(), weight.bytes_read);
+  }
   if (weight.dtype == DType::kBF16) {
     products_->Add(weight.data.data(), layout.num_tiles(), weight.inputs);
     ++scratch_generation_;
@@ -321,7 +326,14 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
     task.rows = rows;
     task.factors = factors;
   }
-  Note(Launch(task, stream_), "multiplying");
+  Note(tuner_.Launch(task), "multiplying");
+}
+
+std::vector<std::string> CudaBackend::product_report() const {
+  std::vector<std::string> lines = products_->Report();
+  const std::vector<std::string> variants = tuner_.Report();
+  lines.insert(lines.end(), variants.begin(), variants.end());
+  return lines;
 }
 
 // ---- Attention ----
@@ -416,7 +428,12 @@ absl::Status CudaBackend::Prepare(absl::Span<const RowTask> rows,
   }
   auto* const table = static_cast<std::byte*>(sampling_tables_.data());
   Upload(asked, table);
-  next_rows_ = {.rows = reinterpret_cast<const RowTask*>(table)};
+  int cut_size = 0;
+  for (const RowTask& row : rows) {
+    if (row.enough > 0 || row.top_k > 0) cut_size = std::max(cut_size, row.size);
+  }
+  next_rows_ = {.rows = reinterpret_cast<const RowTask*>(table),
+                .variant = tuner_.VariantOfRows(cut_size)};
   next_slots_ = {.slots = reinterpret_cast<const SlotTask*>(table + rows.size() * sizeof(RowTask)),
                  .answers = reinterpret_cast<SlotAnswer*>(table + asked.size())};
   answers_ = next_slots_.answers;

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/tuner.h"
 
 namespace tandem::cuda {
 
@@ -47,7 +48,8 @@ class CudaBackend final : public Backend,
   DeviceMeter* meter() override { return this; }
   ColumnGatherer* gatherer() override { return this; }
 
-  std::vector<std::string> product_report() const override { return products_->Report(); }
+  absl::Status TuneProducts(const std::string& how) override { return tuner_.Open(how); }
+  std::vector<std::string> product_report() const override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
@@ -83,6 +85,7 @@ class CudaBackend final : public Backend,
   // Whether it has joined a group.
   bool has_ranks() const { return has_ranks_; }
 
+  Tuner& tuner() { return tuner_; }
   // Records the work that `enqueue` enqueues, without doing it. Returns the first failure of an
   // operation or of the recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
@@ -120,6 +123,7 @@ class CudaBackend final : public Backend,
   const std::string name_;
   const std::string description_;
   std::unique_ptr<CublasProducts> products_;
+  Tuner tuner_;
   absl::Status failure_;
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;

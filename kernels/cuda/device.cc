@@ -15,6 +15,11 @@ cudaStream_t Selected(Stream stream) {
 
 }  // namespace
 
+int DriverVersion() {
+  int driver = 0;
+  return cudaDriverGetVersion(&driver) == cudaSuccess ? driver : 0;
+}
+
 bool HasDriver() {
   int driver = 0;
   return cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0;
@@ -41,7 +46,8 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
                  .minor = found.minor,
                  .num_sms = found.multiProcessorCount,
                  .memory_bytes = found.totalGlobalMem,
-                 .shared_bytes = static_cast<int>(found.sharedMemPerBlockOptin)};
+                 .shared_bytes = static_cast<int>(found.sharedMemPerBlockOptin),
+                 .l2_bytes = static_cast<size_t>(found.l2CacheSize)};
   *stream =
       new DeviceStream{.device = device, .overlaps_kernels = found.major >= 9, .stream = made};
   return kNoError;

@@ -14,6 +14,8 @@ std::string ErrorText(Error error);
 
 // Whether this machine has a CUDA driver, whether or not the driver works.
 bool HasDriver();
+// The version of CUDA that the driver supports, such as 12080; 0 without a driver.
+int DriverVersion();
 
 struct DeviceProperties {
   std::string name;
@@ -22,6 +24,7 @@ struct DeviceProperties {
   int num_sms = 0;
   size_t memory_bytes = 0;
   int shared_bytes = 0;  // maximum shared memory of a block
+  size_t l2_bytes = 0;
 };
 
 // Creates a stream on `device`. Fails without a driver or without that device.

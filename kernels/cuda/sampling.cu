@@ -93,9 +93,9 @@ struct Cut {
 // Prefix sums of integers over the block's threads.
 using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
 
-// Sums of 64 bits by digit, in copies of which each warp adds to one. Shared memory adds 32 bits at
-// a time without a loop of exchanges, so a sum has two halves: the carry of the low one goes to the
-// high one. Modulo 2^64 the sums are exact, in any order.
+// Sums of 64 bits by digit, in copies of which each warp adds to one. Devices add 32 bits in shared
+// memory at once, but 64 in a loop of exchanges, so a sum has two halves, and a carry of the low
+// one is added to the high one. Sums modulo 2^64 are exact in any order.
 template <int kCopies, int kGroups>
 struct Histogram {
   uint32_t* words;  // [copies][halves][digits]

@@ -81,8 +81,8 @@ struct DistributionVariant {
   int copies;
   int groups;
 };
-inline constexpr DistributionVariant kDistributionVariants[] = {{32, 2}, {8, 2}, {32, 4}, {8, 4}};
-inline constexpr int kNumDistributionVariants = 4;
+inline constexpr DistributionVariant kDistributionVariants[] = {{32, 2}, {8, 2}, {8, 4}};
+inline constexpr int kNumDistributionVariants = 3;
 
 }  // namespace tandem::cuda
 

@@ -26,6 +26,7 @@ class EngineParams(TypedDict, total=False):
     draft_tokens: int  # -1: as many as pay off
     verifier: str  # "auto", "exact_match", "block", "token"
     device: str
+    cuda_tune: str  # "off", "load", or a file of choices among a device's equal kernels
     threads: int  # 0: the physical cores
     compute: str
     quantize: str
@@ -195,7 +196,7 @@ def options_of(target: str, params: EngineParams) -> _native.EngineOptions:
         if name != "target" and name not in EngineParams.__annotations__:
             others = dict.fromkeys(RequestParams.__annotations__, "a parameter of generations")
             raise _unknown(name, "an option of an engine", EngineParams.__annotations__, others)
-        if name in ("target", "draft", "packed_weights", "kv_store"):
+        if name in ("target", "draft", "cuda_tune", "packed_weights", "kv_store"):
             value = _path(name, value)
         _assign(options, name, _plain(value))
     return options

@@ -153,7 +153,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                  .sharedMemPerBlockOptin = 99 * 1024,
                  .major = Devices::Get().all[device].major,
                  .minor = Devices::Get().all[device].minor,
-                 .multiProcessorCount = 1};
+                 .multiProcessorCount = 1,
+                 .l2CacheSize = 128 << 10};
   return cudaSuccess;
 }
 

@@ -28,6 +28,7 @@ struct cudaDeviceProp {
   int major;
   int minor;
   int multiProcessorCount;
+  int l2CacheSize;
 };
 
 using cudaStream_t = struct CUstream_st*;

@@ -261,6 +261,7 @@ absl::Status MeasureModel(const DeviceFlags& flags, const RandomModelShape& shap
 absl::Status RunDevice(const DeviceFlags& flags) {
   Measuring measuring;
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(flags.device, {}));
+  RETURN_IF_ERROR(backend->TuneProducts(EngineOptions().cuda_tune));
   const std::string device =
       absl::StrCat(std::string(backend->name()), ": ", std::string(backend->description()));
   if (!flags.json) RETURN_IF_ERROR(measuring.Print(absl::StrCat(device, "\n")));
