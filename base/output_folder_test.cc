@@ -75,6 +75,18 @@ TEST_F(OutputFolderTest, RemovedFilesAreNotMarkedAsInUse) {
   close(descriptor);
 }
 
+TEST_F(OutputFolderTest, AFileIsReplacedAsAWhole) {
+  const std::string path = Path("a.txt");
+  for (const char* text : {"long text", "text", ""}) {
+    ASSERT_TRUE(ReplaceFile(path, text).ok());
+    EXPECT_EQ(*ReadFile(path), text);
+  }
+  ASSERT_TRUE(fs::create_directory(Path("b")));
+  EXPECT_FALSE(ReplaceFile(Path("b"), "text").ok());
+  EXPECT_FALSE(ReplaceFile(Path("missing/a.txt"), "text").ok());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2);  // no parts are left
+}
+
 TEST_F(OutputFolderTest, PartsHaveThePermissionsOfOtherFiles) {
   absl::StatusOr<OutputFolder> around = OutputFolder::Around(Path("a"));
   ASSERT_TRUE(around.ok());

@@ -230,7 +230,7 @@ class Backend {
 
   // Chooses among kernels of products with equal bits, for the weights that are packed from now on:
   // "off", the built-in choice; "load", the fastest for each shape; or a file that keeps these
-  // choices (kernels/cuda/tuner.h). Does nothing where there is no choice.
+  // choices (kernels/cuda/tuner.h). Does nothing on a CPU.
   virtual absl::Status TuneProducts(const std::string&) { return absl::OkStatus(); }
   // Reports to operators how products are computed and why, in lines of key=value. May be empty.
   virtual std::vector<std::string> product_report() const { return {}; }

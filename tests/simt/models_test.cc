@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
@@ -17,6 +18,7 @@
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/model_testing.h"
 #include "verify/acceptance.h"
@@ -293,6 +295,19 @@ TEST_F(DeviceEngine, Bf16TextIsTheSameWithoutDrafts) {
       }
     }
   }
+}
+
+TEST_F(DeviceEngine, UsesTheFileOfChoices) {
+  EngineOptions options{.target = GoldenModelPath("gemma2"), .device = "cuda:0"};
+  const TestFolder folder;
+  options.cuda_tune = folder.Write("choices.json", "{}");
+  const absl::Status broken = Engine::Create(options).status();
+  EXPECT_EQ(broken.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(broken.message()),
+              ::testing::HasSubstr(absl::StrCat(options.cuda_tune, ": measured_on")));
+  options.cuda_tune = "";
+  EXPECT_EQ(Engine::Create(options).status().message(),
+            "cuda_tune: must be off, load or a file, got \"\"");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceModel,
