@@ -12,7 +12,9 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "draft/make_drafter.h"
+#include "engine/device_memory.h"
 #include "engine/draft_format.h"
+#include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
 #include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
@@ -339,6 +341,15 @@ absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
   return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
 }
 
+// Ranks have neighbouring devices, so with `auto` they begin with the first.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendFor(const EngineOptions& options,
+                                                        const CpuOptions& cpu) {
+  if (options.device != "auto" || options.tensor_parallel > 1 || !HasCudaDriver()) {
+    return MakeBackend(options.device, cpu);
+  }
+  return MakeFittingBackend(options.device, cpu, BytesOnDevice(options));
+}
+
 // Runs a pass of one token, which packs every weight, then one of `head`, which may be null, on the
 // states of that pass.
 absl::Status WarmUp(Transformer* model, Transformer* head, PagedKvCache* cache) {
@@ -373,7 +384,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     if (runtime.ranks != nullptr && options.rendezvous.empty()) {
       node.emplace(/*rank=*/0, options.tensor_parallel);
     }
-    ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+    ASSIGN_OR_RETURN(runtime.backend, MakeBackendFor(options, cpu));
   }
   if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens

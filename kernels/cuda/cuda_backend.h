@@ -10,23 +10,24 @@
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/packing_on_device.h"
+#include "kernels/cuda_devices.h"
 
 namespace tandem::cuda {
 
-class TileLayout;
-
 // The backend for CUDA devices. Operations are kernels on one stream. Products with weights of bf16
 // round activations to bf16, row by row; products with weights of block formats quantise them.
-// Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32 and
-// f16 weights, and attention to caches of f32 and int8, compute in f32. Scratch memory grows to the
-// largest call.
+// Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32
+// weights, and f16 weights that are kept, and attention to caches of f32 and int8, compute in f32.
+// Scratch memory grows to the largest call.
 class CudaBackend final : public Backend,
                           public ColumnGatherer,
                           public DeviceMeter,
                           public Sampler {
  public:
   // Takes ownership of the stream.
-  CudaBackend(int device, const DeviceProperties& properties, Stream stream);
+  CudaBackend(int device, const DeviceProperties& properties, Stream stream,
+              const CudaOptions& options = {});
   ~CudaBackend() override;
 
   std::string_view name() const override { return name_; }
@@ -46,7 +47,7 @@ class CudaBackend final : public Backend,
   DeviceMeter* meter() override { return this; }
   ColumnGatherer* gatherer() override { return this; }
 
-  std::vector<std::string> product_report() const override { return products_->Report(); }
+  std::vector<std::string> product_report() const override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
@@ -99,9 +100,6 @@ class CudaBackend final : public Backend,
   // the failure, if it cannot be allocated.
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
-  absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
-  absl::StatusOr<Buffer> PackedData(const TileLayout& layout, absl::Span<const WeightPart> parts,
-                                    PartOrder order, DType dtype);
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
   void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
@@ -114,6 +112,7 @@ class CudaBackend final : public Backend,
   const int num_sms_;
   const std::string name_;
   const std::string description_;
+  WeightPacker packer_;
   std::unique_ptr<CublasProducts> products_;
   absl::Status failure_;
   bool is_recording_ = false;

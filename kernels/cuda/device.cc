@@ -20,6 +20,11 @@ bool HasDriver() {
   return cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0;
 }
 
+int NumDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 std::string ErrorText(Error error) {
   // Without a driver, the toolkit says that the driver is too old.
   if (error == cudaErrorInsufficientDriver && !HasDriver()) {

@@ -15,6 +15,9 @@ std::string ErrorText(Error error);
 // Whether this machine has a CUDA driver, whether or not the driver works.
 bool HasDriver();
 
+// The number of devices; 0 without a working driver.
+int NumDevices();
+
 struct DeviceProperties {
   std::string name;
   int major = 0;  // compute capability

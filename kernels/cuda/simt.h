@@ -77,7 +77,7 @@ TANDEM_DEVICE void Store(T* to, T value) {
   *to = value;
 }
 
-// Adds to shared memory that other threads add to as well. The order of such sums is not fixed.
+// Adds to memory that other threads add to as well. The order of such sums is not fixed.
 TANDEM_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
   static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "atomicAdd takes this type");
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
