@@ -310,7 +310,7 @@ struct MergeSplitsKernel {
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    const int head = BlockY();
+    const int head = KeptInRegister(BlockY());
     int row = BlockX();
     RowPlace place = {-1, 0};
     if (task.decode_rows == 0) {
@@ -330,7 +330,7 @@ struct MergeSplitsKernel {
     const PositionRange visible = VisibleTo(place.position, task.form);
     const int end = visible.is_empty() ? 0 : CeilDiv(visible.end, kSplitPositions);
     const int head_dim = task.kv.head_dim;
-    const float* const parts = PartsOfRow(task, BlockX(), head);
+    const float* const parts = PartsOfRow(task, KeptInRegister(BlockX()), head);
     float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
     for (int d = ThreadIndex(); d < head_dim; d += kThreads) {
       struct Part {

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/product_layout.h"
+#include "kernels/cuda/variants.h"
 
 namespace tandem::cuda {
 
@@ -35,14 +36,20 @@ inline constexpr LaunchShape ArgMaxShape(int rows) {
 inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
-  // Each lane adds to its own copy, because most entries share a few digits.
-  uint64_t histogram[kSamplingDigits][32];
   uint64_t sums[kSamplingThreads / 16];
   uint64_t found[3];
   BlockScratch of_block;
 };
-inline constexpr LaunchShape SamplingShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+inline constexpr LaunchShape SlotShape(int slots) {
+  return {.x = slots, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+}
+// After the scratch memory, shared memory has [copies][halves][digits] of 32 bits.
+inline constexpr LaunchShape DistributionShape(int rows, const DistributionVariant& variant) {
+  const int histograms = variant.copies * kSamplingDigits * 8;
+  return {.x = rows,
+          .y = 1,
+          .z = 1,
+          .shared_bytes = static_cast<int>(sizeof(SamplingScratch)) + histograms};
 }
 inline constexpr LaunchShape DrawnShape(int count) { return {.x = CeilDiv(count, kRowThreads)}; }
 // One warp for each head of each row. Shared memory has the elements of the heads.
@@ -77,19 +84,10 @@ struct ProductTiles {
   int rows;
   int outputs;
 };
-inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
-inline constexpr int kNumRowTileChoices = 4;
-// With weights of block formats, rows take more registers.
-inline constexpr int kBlockOutputTiles = 2;
-inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
+inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice, int variant = 0) {
   const int rows = kRowTileChoices[choice];
-  if (IsBlocks(dtype)) return {rows < 4 ? rows : 4, kBlockOutputTiles};
-  return {rows, 2};
-}
-inline constexpr int RowTilesFor(int rows) {
-  int choice = 0;
-  while (choice + 1 < kNumRowTileChoices && kRowTileChoices[choice] * kTileRows < rows) ++choice;
-  return choice;
+  if (!IsBlocks(dtype)) return {rows, kFewRowsVariants[choice][variant].output_tiles};
+  return {rows < 4 ? rows : 4, kBlocksVariants[BlocksChoice(choice)][variant].output_tiles};
 }
 
 // Few rows and weights of bf16: each tile of outputs has one warp, which multiplies it with all
@@ -97,33 +95,32 @@ inline constexpr int RowTilesFor(int rows) {
 // one chunk of steps ahead. A warp that did both would take longer than the memory.
 inline constexpr int kSquareChains = 8;
 inline constexpr int kRowWarps = kSquareChains;
-inline constexpr int kStageSteps = 4;  // that a warp multiplies between two waits for its copies
-inline constexpr int kRowStages = 3;   // chunks: one being read, one ready, one in flight
+inline constexpr int kRowStages = 3;  // chunks: one being read, one ready, one in flight
 struct FewRowsShared {
   int chunk_steps;
-  int copy_stages;  // of weights; all but one are in flight
-  int rows;         // offset of [row stages][chunk steps][row tiles] of 512 bytes
-  int squares;      // offset of [chains][tile's rows]
+  int rows;     // offset of [row stages][chunk steps][row tiles] of 512 bytes
+  int squares;  // offset of [chains][tile's rows]
   int num_bytes;
 };
-// A block keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared memory
-// themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
-inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
+// A block of variant 0 keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared
+// memory themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
+inline constexpr FewRowsShared FewRowsSharedOf(int row_tiles, const FewRowsVariant& variant) {
   FewRowsShared at{};
-  at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
-  at.copy_stages = tiles.rows < 8 ? 7 : 6;
-  at.rows = tiles.outputs * at.copy_stages * kStageSteps * kWeightStepBytes;
-  at.squares = at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes;
-  at.num_bytes = at.squares + (tiles.rows == 1 ? kSquareChains * kTileRows * 4 : 0);
+  at.chunk_steps = row_tiles <= 2 ? kRowWarps : kRowWarps / 2;
+  at.rows = variant.output_tiles * variant.copy_stages * variant.stage_steps * kWeightStepBytes;
+  at.squares = at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes;
+  at.num_bytes = at.squares + (row_tiles == 1 ? kSquareChains * kTileRows * 4 : 0);
   return at;
 }
 
-// Stages that a warp keeps in flight with weights of block formats; each is one piece of every
-// tile. With 64 registers per thread, four blocks fit on an SM.
-inline constexpr int kBlockStages = 3;
-inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
-  if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;
-  const int ring = kChains * kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes();
+// Variant 0 for weights of block formats has 64 registers per thread, so four blocks fit on an SM.
+inline constexpr int FewRowsBytes(DType dtype, int choice, int variant) {
+  if (!IsBlocks(dtype)) {
+    return FewRowsSharedOf(kRowTileChoices[choice], kFewRowsVariants[choice][variant]).num_bytes;
+  }
+  const ProductTiles tiles = FewRowsTiles(dtype, choice, variant);
+  const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *
+                   BlockTilesOf(dtype).piece_bytes();
   const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
@@ -135,9 +132,10 @@ inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_
           .z = 1,
           .shared_bytes = shared_bytes};
 }
-inline constexpr LaunchShape TileProductShape(DType dtype, ProductTiles tiles, int rows,
-                                              int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(dtype, tiles));
+inline constexpr LaunchShape FewRowsShape(DType dtype, int rows, int num_tiles, int variant = 0) {
+  const int choice = RowTilesFor(rows);
+  return ProductShape(FewRowsTiles(dtype, choice, variant), rows, num_tiles,
+                      FewRowsBytes(dtype, choice, variant));
 }
 
 // Many rows: the warps of a block form a grid, kWarpsAcross of them along its outputs.
@@ -145,7 +143,8 @@ inline constexpr int kManyRowsWarps = 8;
 inline constexpr int kWarpsAcross = 2;
 inline constexpr int kManyRowsOutputTiles = 8;
 inline constexpr int kManyRowsRowTiles = 16;
-inline constexpr int kBlockManyRowTiles = 8;  // for weights of block formats: sums are scaled
+inline constexpr int kBlockManyRowTiles = 8;   // for weights of block formats: sums are scaled
+inline constexpr int kBlockManyRowStages = 3;  // pieces of every tile, for these weights
 inline constexpr int kManyRowsRingBytes = 64 * 1024;  // stages in flight or being read
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
   return {IsBlocks(dtype) ? kBlockManyRowTiles : kManyRowsRowTiles, kManyRowsOutputTiles};
@@ -156,8 +155,9 @@ inline constexpr int BlockManyRowsStageBytes(const BlockTiles& tiles) {
 }
 inline constexpr LaunchShape ManyRowsShape(DType dtype, int rows, int num_tiles) {
   return ProductShape(ManyRowsTiles(dtype), rows, num_tiles,
-                      IsBlocks(dtype) ? kBlockStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
-                                      : kManyRowsRingBytes);
+                      IsBlocks(dtype)
+                          ? kBlockManyRowStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
+                          : kManyRowsRingBytes);
 }
 // Bytes that a block reads per step.
 inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {
@@ -176,7 +176,7 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
   const int64_t waves =
       (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_sms - 1) / num_sms;
   return BlockBytes(many, dtype) * waves * num_sms <=
-         BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
+         BlockBytes(few, dtype) * FewRowsShape(dtype, rows, num_tiles).num_blocks();
 }
 
 // Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps

@@ -37,18 +37,46 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-// Few rows and weights of bf16: enough bytes are in flight, parts do not overlap, and two blocks
-// (three for up to 8 rows) fit on an SM of Hopper.
+// Few rows and weights of bf16: parts do not overlap, and two blocks fit on an SM of Hopper (three
+// of variant 0 for up to 8 rows), which then has enough bytes in flight.
 TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
   constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
-    const ProductTiles tiles = FewRowsTiles(DType::kBF16, choice);
-    const FewRowsShared at = FewRowsSharedOf(tiles);
-    EXPECT_GE(at.rows / at.copy_stages * (at.copy_stages - 1), 3 * kNeeded / 2);
-    EXPECT_EQ(at.chunk_steps % kStageSteps, 0);
-    EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes);
-    EXPECT_LE((at.num_bytes + kOfABlock) * (tiles.rows == 1 ? 3 : 2), kProcessorBytes);
+    for (int variant = 0; variant < NumVariantsOfChoice(DType::kBF16, choice); ++variant) {
+      const FewRowsVariant of = kFewRowsVariants[choice][variant];
+      const int row_tiles = kRowTileChoices[choice];
+      const FewRowsShared at = FewRowsSharedOf(row_tiles, of);
+      const int in_flight = at.rows / of.copy_stages * (of.copy_stages - 1);
+      EXPECT_GE(in_flight, variant == 0 ? 3 * kNeeded / 2 : kNeeded);
+      EXPECT_EQ(at.rows, of.output_tiles * of.copy_stages * of.stage_steps * kWeightStepBytes);
+      EXPECT_EQ(at.chunk_steps % of.stage_steps, 0);
+      EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes);
+      EXPECT_LE((at.num_bytes + kOfABlock) * (row_tiles == 1 && variant == 0 ? 3 : 2),
+                kProcessorBytes);
+    }
   }
+}
+
+TEST(LaunchShapes, VariantsAreDifferentAndAdjacent) {
+  const auto same = [](const FewRowsVariant& a, const FewRowsVariant& b) {
+    return a.output_tiles == b.output_tiles && a.copy_stages == b.copy_stages &&
+           a.stage_steps == b.stage_steps;
+  };
+  for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+    const int count = NumVariantsOfChoice(DType::kBF16, choice);
+    EXPECT_GE(count, 2);
+    for (int i = 0; i < kMaxVariants; ++i) {
+      EXPECT_EQ(kFewRowsVariants[choice][i].output_tiles > 0, i < count);
+      for (int j = 0; j < i && i < count; ++j) {
+        EXPECT_FALSE(same(kFewRowsVariants[choice][i], kFewRowsVariants[choice][j]));
+      }
+    }
+  }
+  EXPECT_EQ(NumVariants(DType::kBF16, 1), NumVariantsOfChoice(DType::kBF16, 0));
+  EXPECT_EQ(NumVariants(DType::kBF16, 64), NumVariantsOfChoice(DType::kBF16, 3));
+  EXPECT_EQ(NumVariants(DType::kQ4K, 8), 2);
+  EXPECT_EQ(NumVariants(DType::kQ4K, 100), 1);
+  EXPECT_EQ(NumVariants(DType::kF32, 1), 1);
 }
 
 std::vector<DType> PackedDTypes() {
@@ -68,11 +96,13 @@ void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, in
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
     for (const DType dtype : PackedDTypes()) {
-      const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
-      for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(TileProductShape(dtype, tiles, rows, num_tiles), tiles, rows, num_tiles);
+      for (int variant = 0; variant < NumVariants(dtype, rows); ++variant) {
+        const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows), variant);
+        for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
+          ExpectCoversOnce(FewRowsShape(dtype, rows, num_tiles, variant), tiles, rows, num_tiles);
+        }
+        EXPECT_EQ(rows <= 32, FewRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
       }
-      EXPECT_EQ(rows <= 32, TileProductShape(dtype, tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
   }
 }
@@ -228,7 +258,7 @@ TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
 }
 
 TEST(LaunchShapes, GridsStayWithinDeviceLimits) {
-  EXPECT_LE(TileProductShape(DType::kBF16, FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
+  EXPECT_LE(FewRowsShape(DType::kBF16, 8, 1 << 16).y, kMaxGridY);
   EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
 }

@@ -58,6 +58,7 @@ struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
   RowState* states = nullptr;     // [num_rows]
   int num_rows = 0;
+  int variant = 0;  // variants.h
 };
 Error Launch(const DistributionsTask& task, Stream stream);
 
@@ -157,11 +158,13 @@ struct TileProductTask {
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or null
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
+  int variant = 0;                 // of few rows (variants.h)
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Called by Launch for weights of block formats.
+// Called by Launch: for few rows and weights of bf16, and for weights of block formats.
+Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
 Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
 
@@ -173,7 +176,7 @@ struct PackOutputsTask {
   int num_rows = 0;
   int inputs = 0;
   // Not null: the rows are f16, which is rounded to bf16, and this counts the numbers that change.
-  uint64_t* num_rounded = nullptr;
+  uint32_t* num_rounded = nullptr;
   PartPlaces places;
   void* packed = nullptr;
 };

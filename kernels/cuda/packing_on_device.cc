@@ -74,7 +74,7 @@ absl::StatusOr<int64_t> PackOnDevice(absl::Span<const WeightPart> parts, PartOrd
   for (const WeightPart& part : parts) most_rows = std::max(most_rows, part.matrix.rows);
   ASSIGN_OR_RETURN(const Buffer plain,
                    backend->Allocate(pitch * std::min(most_rows, RowsOfPiece(pitch, piece_bytes))));
-  uint64_t num_rounded = 0;
+  uint32_t num_rounded = 0;
   const absl::Span<std::byte> rounded(reinterpret_cast<std::byte*>(&num_rounded),
                                       sizeof(num_rounded));
   Buffer rounded_on_device;
@@ -84,7 +84,7 @@ absl::StatusOr<int64_t> PackOnDevice(absl::Span<const WeightPart> parts, PartOrd
   }
   Error error = kNoError;
   PackOutputsTask task{.inputs = layout.num_inputs(),
-                       .num_rounded = static_cast<uint64_t*>(rounded_on_device.data()),
+                       .num_rounded = static_cast<uint32_t*>(rounded_on_device.data()),
                        .places = {},
                        .packed = packed};
   const auto pack = [&](int first, int count) {
@@ -109,7 +109,7 @@ absl::StatusOr<int64_t> PackOnDevice(absl::Span<const WeightPart> parts, PartOrd
   if (!alternates) pack(0, layout.num_tiles() * kTileOutputs - layout.num_outputs());
   if (task.num_rounded != nullptr) backend->Download(task.num_rounded, rounded);
   RETURN_IF_ERROR(backend->Synchronize());
-  if (error == kNoError) return static_cast<int64_t>(num_rounded);
+  if (error == kNoError) return int64_t{num_rounded};
   return absl::InternalError(
       absl::StrCat(View(backend->name()), ": packing weights: ", ErrorText(error)));
 }

@@ -31,13 +31,12 @@ struct PackOutputsKernel {
 
  private:
   // Rounds two numbers of f16.
-  TANDEM_DEVICE static uint32_t RoundedToBf16(uint32_t numbers, uint64_t* num_rounded) {
+  TANDEM_DEVICE static uint32_t RoundedToBf16(uint32_t numbers, uint32_t* num_rounded) {
     const float low = F16ToFloat(numbers & 0xFFFF), high = F16ToFloat(numbers >> 16);
     const uint32_t packed = PackBf16(low, high);
-    int count = (FloatToBits(Bf16Low(packed)) != FloatToBits(low) ? 1 : 0) +
-                (FloatToBits(Bf16High(packed)) != FloatToBits(high) ? 1 : 0);
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) count += ShuffleXor(count, mask);
-    if (Lane() == 0 && count > 0) AtomicAdd(num_rounded, static_cast<uint64_t>(count));
+    const uint32_t count = SumOfLanes((FloatToBits(Bf16Low(packed)) != FloatToBits(low) ? 1 : 0) +
+                                      (FloatToBits(Bf16High(packed)) != FloatToBits(high) ? 1 : 0));
+    if (Lane() == 0 && count > 0) AtomicAdd(num_rounded, count);
     return packed;
   }
 };
@@ -62,7 +61,7 @@ struct CountDifferencesKernel {
          i += stride) {
       count += Load(a + i) != Load(b + i) ? 1 : 0;
     }
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) count += ShuffleXor(count, mask);
+    count = SumOfLanes(count);
     constexpr int kWarps = kThreads / kWarpSize;
     if (Lane() == 0) Store(task.counts + BlockX() * kWarps + WarpIndex(), count);
   }
