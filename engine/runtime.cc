@@ -12,8 +12,10 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "draft/make_drafter.h"
+#include "engine/device_memory.h"
 #include "engine/draft_format.h"
 #include "engine/record_passes.h"
+#include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
 #include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
@@ -340,6 +342,15 @@ absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
   return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
 }
 
+// Ranks have neighbouring devices, so with `auto` they begin with the first.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendFor(const EngineOptions& options,
+                                                        const CpuOptions& cpu) {
+  if (options.device != "auto" || options.tensor_parallel > 1 || !HasCudaDriver()) {
+    return MakeBackend(options.device, cpu);
+  }
+  return MakeFittingBackend(options.device, cpu, BytesOnDevice(options));
+}
+
 // Runs a pass of one token, which packs every weight, then one of `head`, which may be null, on the
 // states of that pass.
 absl::Status WarmUp(Transformer* model, Transformer* head, PagedKvCache* cache) {
@@ -374,7 +385,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     if (runtime.ranks != nullptr && options.rendezvous.empty()) {
       node.emplace(/*rank=*/0, options.tensor_parallel);
     }
-    ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+    ASSIGN_OR_RETURN(runtime.backend, MakeBackendFor(options, cpu));
     RETURN_IF_ERROR(runtime.backend->TuneProducts(options.cuda_tune));
   }
   if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));

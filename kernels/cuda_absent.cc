@@ -1,6 +1,7 @@
 // Replaces kernels/cuda/ in builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
+#include "kernels/cuda_devices.h"
 
 namespace tandem {
 
@@ -10,6 +11,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
                    ": this build has no CUDA backend; with nvcc, `TANDEM_CUDA=ON ./dev build` "
                    "makes one"));
 }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, const CudaOptions&) {
+  return MakeCudaBackend(device);
+}
+
+int NumCudaDevices() { return 0; }
 
 bool BuiltWithCuda() { return false; }
 

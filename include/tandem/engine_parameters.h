@@ -55,7 +55,8 @@ void VisitEngineOptions(const Visitor& visit) {
   visit(
       Parameter{
           "device", "--device", "NAME",
-          "cpu, cuda:N, or auto: cuda:0 if it has compute capability 8.0 or later, else the CPU"},
+          "cpu, cuda:N, or auto: the CUDA device with the most free memory if the models fit, else "
+          "the CPU"},
       &O::device);
   visit(Parameter{"cuda_tune", "--cuda-tune", "FILE",
                   "Choice among a CUDA device's kernels with equal bits: load times them at load; "
@@ -67,7 +68,8 @@ void VisitEngineOptions(const Visitor& visit) {
         &O::threads, Limits{.low = 1, .high = 4096, .unset = kNone});
   visit(Parameter{"compute", "--compute", "NAME",
                   "Type of the activations in CPU products with bf16 weights: f32, bf16; auto is "
-                  "bf16 if the CPU supports it. f32 dequantises quantised checkpoints",
+                  "bf16 if the CPU supports it. f32 dequantises quantised checkpoints, and keeps "
+                  "f16 weights on a device",
                   ""},
         &O::compute, ParseCpuCompute);
   visit(Parameter{"quantize", "--quantize", "NAME",

@@ -1,7 +1,7 @@
 #include "kernels/cuda/cublas_products.h"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -35,12 +35,21 @@ std::vector<uint32_t> RandomFloats(size_t wanted, uint64_t* random) {
   return bits;
 }
 
+size_t CopyBytes(const std::pair<int, int>& tiles_and_steps) {
+  const auto& [num_tiles, num_steps] = tiles_and_steps;
+  return sizeof(uint16_t) * num_tiles * kTileOutputs * InputsOf(num_steps);
+}
+
+// Uploads `values` once, and repeats them on the device until there are `wanted`.
 template <typename T>
 void Repeat(const std::vector<T>& values, size_t wanted, void* to, Backend* backend) {
   const auto bytes = reinterpret_cast<const std::byte*>(values.data());
-  for (size_t at = 0; at < wanted; at += values.size()) {
-    const size_t count = std::min(values.size(), wanted - at);
-    backend->Upload({bytes, count * sizeof(T)}, static_cast<T*>(to) + at);
+  size_t done = std::min(values.size(), wanted);
+  backend->Upload({bytes, done * sizeof(T)}, to);
+  while (done < wanted) {
+    const size_t count = std::min(done, wanted - done);
+    backend->Copy(to, static_cast<T*>(to) + done, count * sizeof(T));
+    done += count;
   }
 }
 
@@ -96,14 +105,13 @@ void CublasProducts::Add(const void* packed, int num_tiles, int inputs) {
         absl::StrCat("device=", View(backend_.name()), " ", Line(shape, found->second)));
   }
   if (found->second.plans.empty()) return;
-  absl::StatusOr<Buffer> copy =
-      backend_.Allocate(sizeof(uint16_t) * num_tiles * kTileOutputs * InputsOf(shape.second));
-  is_adding_ = false;
-  if (!copy.ok()) {
-    Release();
-  } else if (Unpack(packed, shape, copy->data()).ok()) {
-    copies_[packed] = *std::move(copy);
-  }
+  weights_[packed] = shape;
+  fits_ = false;
+}
+
+void CublasProducts::Remove(const void* packed) {
+  weights_.erase(packed);
+  copies_.extract(packed);
 }
 
 absl::Status CublasProducts::Unpack(const void* packed, const WeightShape& shape, void* out) {
@@ -142,8 +150,8 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
                              .num_sms = num_sms_,
                              .out = sums};
   RETURN_IF_ERROR(Check(Launch(ours, stream_), "multiplying"));
-  std::vector<std::byte> want(num_sums * sizeof(float)), got(want.size());
-  backend_.Download(sums_.data(), absl::MakeSpan(want));
+  ASSIGN_OR_RETURN(const Buffer want, backend_.Allocate(num_sums * sizeof(float)));
+  backend_.Copy(sums_.data(), want.data(), want.size_bytes());
   pack.out = rows_.data();
   pack.plain_rows = most.rows;
   RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
@@ -156,12 +164,11 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
     if (algorithms.empty()) verdict.refusal = "no algorithm";
     for (const LtAlgorithm& algorithm : algorithms) {
       plan.algorithm = algorithm;
-      const auto some = absl::MakeSpan(got).first(sizeof(float) * plan.shape.rows * outputs);
-      std::fill(some.begin(), some.end(), std::byte{0xFF});
-      backend_.Upload(some, sums_.data());
+      const int64_t count = int64_t{plan.shape.rows} * outputs;
+      Repeat(std::vector<uint32_t>{0xFFFFFFFF}, count, sums_.data(), &backend_);
       const absl::Status status = Multiply(plan, weight.data());
-      backend_.Download(sums_.data(), some);
-      if (status.ok() && std::memcmp(some.data(), want.data(), some.size()) == 0) {
+      ASSIGN_OR_RETURN(const bool are_equal, AreEqual(sums_.data(), want.data(), count));
+      if (status.ok() && are_equal) {
         verdict.plans.insert(verdict.plans.begin(), plan);
         break;
       }
@@ -173,20 +180,41 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
   return verdict;
 }
 
+absl::StatusOr<bool> CublasProducts::AreEqual(const void* a, const void* b, int64_t num_words) {
+  std::vector<uint32_t> counts(NumDifferenceCounts(num_words));
+  ASSIGN_OR_RETURN(const Buffer on_device, backend_.Allocate(counts.size() * sizeof(uint32_t)));
+  const CountDifferencesTask task{
+      .a = a, .b = b, .num_words = num_words, .counts = static_cast<uint32_t*>(on_device.data())};
+  RETURN_IF_ERROR(Check(Launch(task, stream_), "comparing"));
+  backend_.Download(on_device.data(), absl::MakeSpan(reinterpret_cast<std::byte*>(counts.data()),
+                                                     counts.size() * sizeof(uint32_t)));
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0}) == 0;
+}
+
 bool CublasProducts::Release() {
   if (library_ == nullptr || is_adding_) return false;
-  unavailable_reason_ =
-      absl::StrCat("memory was needed elsewhere; copies took ", copy_bytes(), " bytes");
+  Release(absl::StrCat("memory was needed elsewhere; copies took ", copy_bytes(), " bytes"));
+  return true;
+}
+
+void CublasProducts::Release(std::string reason) {
+  unavailable_reason_ = std::move(reason);
   library_.reset();
+  weights_.clear();
   std::exchange(copies_, {}).clear();
   for (Buffer* scratch : {&rows_, &factors_, &sums_, &workspace_}) *scratch = Buffer();
   Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
-  return true;
 }
 
 int64_t CublasProducts::copy_bytes() const {
   int64_t bytes = 0;
   for (const auto& [packed, copy] : copies_) bytes += static_cast<int64_t>(copy.size_bytes());
+  return bytes;
+}
+
+int64_t CublasProducts::wanted_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [packed, shape] : weights_) bytes += static_cast<int64_t>(CopyBytes(shape));
   return bytes;
 }
 
@@ -206,17 +234,50 @@ std::vector<std::string> CublasProducts::Report() const {
   if (library_ == nullptr && unavailable_reason_.empty()) return {};
   if (library_ == nullptr)
     return {absl::StrCat("cublas=none reason=\"", unavailable_reason_, "\"")};
-  std::vector<std::string> lines = {
-      absl::StrCat("cublas=", library_->version(), " copy_bytes=", copy_bytes())};
+  std::vector<std::string> lines = {absl::StrCat("cublas=", library_->version(),
+                                                 " copy_bytes=", copy_bytes(),
+                                                 " wanted_copy_bytes=", wanted_bytes())};
+  if (!stop_reason_.empty()) absl::StrAppend(&lines[0], " reason=\"", stop_reason_, "\"");
   for (const auto& [shape, verdict] : verdicts_) lines.push_back(Line(shape, verdict));
   return lines;
 }
 
 // ---- In passes ----
 
+bool CublasProducts::HasManyRows(const TileProductTask& product) const {
+  return product.dtype == DType::kBF16 &&
+         cuda::HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_sms_);
+}
+
 bool CublasProducts::Has(const TileProductTask& product) const {
-  return product.dtype == DType::kBF16 && copies_.contains(product.weight) &&
-         HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_sms_);
+  return HasManyRows(product) && copies_.contains(product.weight);
+}
+
+void CublasProducts::MakeCopy(const TileProductTask& product) {
+  if (!HasManyRows(product) || copies_.contains(product.weight) || !stop_reason_.empty()) return;
+  const auto found = weights_.find(product.weight);
+  if (found == weights_.end()) return;
+  const WeightShape shape = found->second;
+  if (!fits_) {
+    // Includes the memory of existing copies.
+    const int64_t available = backend_.free_memory_bytes().value_or(0);
+    fits_ = wanted_bytes() + kSpareBytes <= available;
+    if (!fits_) {
+      return Stop(absl::StrCat("copies would take ", wanted_bytes(), " of ", available,
+                               " free bytes, of which ", kSpareBytes, " are kept"));
+    }
+  }
+  absl::StatusOr<Buffer> copy = backend_.Allocate(CopyBytes(shape));
+  if (library_ == nullptr) return;  // released by this allocation
+  if (!copy.ok()) return Stop(copy.status().message());
+  if (Unpack(product.weight, shape, copy->data()).ok()) copies_[product.weight] = *std::move(copy);
+}
+
+// Either all weights have a copy or none, unless recordings may use those that exist.
+void CublasProducts::Stop(absl::string_view reason) {
+  if (copies_.empty()) return Release(std::string(reason));
+  stop_reason_ = std::string(reason);
+  Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
 }
 
 absl::Status CublasProducts::Multiply(const Plan& plan, const void* weight) {

@@ -20,21 +20,26 @@ namespace tandem::cuda {
 // The first weight of a shape starts a check: for each multiple of 128 rows, the library's
 // algorithms run on random numbers, and the first whose sums equal ours is kept. Products are
 // padded with rows to such a multiple, so that only checked plans run. The library needs plain
-// copies of weights. These are dispensable: an allocation that does not fit releases all of them,
-// and our kernels take over.
+// copies of weights. The first product of many rows with a weight makes its copy, so that weights
+// which prompts do not use have none, and none is made unless those of all weights would fit. They
+// are dispensable: an allocation that does not fit releases all of them, and our kernels take over.
 class CublasProducts {
  public:
   // `backend` must outlive this. The library is loaded when it is first needed.
   CublasProducts(Backend* backend, Stream stream, int num_sms)
       : backend_(*backend), stream_(stream), num_sms_(num_sms) {}
 
-  // Copies a packed weight if its shape is accepted. May block.
+  // Checks the shape of a packed weight. May block.
   void Add(const void* packed, int num_tiles, int inputs);
-  void Remove(const void* packed) { copies_.extract(packed); }
+  void Remove(const void* packed);
   // Releases all memory, for good. Returns false if there was none.
   bool Release();
-  int64_t copy_bytes() const;
+  int64_t copy_bytes() const;    // of the copies that exist
+  int64_t wanted_bytes() const;  // of those and the ones that products of many rows would make
 
+  // Makes the copy of the product's weight that Has requires, if the library would compute this
+  // product. May allocate, and release all memory.
+  void MakeCopy(const TileProductTask& product);
   bool Has(const TileProductTask& product) const;
   // Neither blocks nor allocates.  REQUIRES: Has(product).
   absl::Status Multiply(const TileProductTask& product);
@@ -52,6 +57,8 @@ class CublasProducts {
   static constexpr int kMaxRows = 1024;
   static constexpr size_t kMaxSumBytes = size_t{128} << 20;    // limits the rows of wide products
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
+  // Copies leave this much free memory to the driver and to libraries, which cannot release them.
+  static constexpr int64_t kSpareBytes = int64_t{256} << 20;
 
  private:
   struct Plan {
@@ -73,6 +80,10 @@ class CublasProducts {
   absl::Status ReserveScratch(const LtShape& most);
   absl::StatusOr<Verdict> Compare(const WeightShape& shape);
   absl::Status Multiply(const Plan& plan, const void* weight);
+  absl::StatusOr<bool> AreEqual(const void* a, const void* b, int64_t num_words);
+  bool HasManyRows(const TileProductTask& product) const;
+  void Release(std::string reason);
+  void Stop(absl::string_view reason);
   absl::Status Unpack(const void* packed, const WeightShape& shape, void* out);
 
   Backend& backend_;
@@ -82,7 +93,11 @@ class CublasProducts {
   std::string unavailable_reason_ = "";  // why the library is not used
   bool is_adding_ = false;
   std::map<WeightShape, Verdict> verdicts_;
-  std::map<const void*, Buffer> copies_;  // keyed by the packed weight
+  // Both are keyed by the packed weight.
+  std::map<const void*, WeightShape> weights_;  // with an accepted shape
+  std::map<const void*, Buffer> copies_;
+  bool fits_ = false;             // whether the copies of all weights_ do
+  std::string stop_reason_ = "";  // why no more copies are made
   Buffer rows_, factors_, sums_, workspace_;
 };
 

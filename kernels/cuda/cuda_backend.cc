@@ -14,7 +14,6 @@
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
-#include "kernels/cuda/packing_on_device.h"
 #include "kernels/cuda/row_plan.h"
 
 namespace tandem::cuda {
@@ -32,22 +31,16 @@ std::string Description(const DeviceProperties& device) {
                       " SMs, ", device.memory_bytes >> 30, " GiB");
 }
 
-// Whether products with weights of this type use tensor cores.
-bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
-
-template <typename T>
-absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
-  return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
-}
-
 }  // namespace
 
-CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream)
+CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream,
+                         const CudaOptions& options)
     : device_(device),
       stream_(stream),
       num_sms_(properties.num_sms),
       name_(absl::StrCat("cuda:", device)),
       description_(Description(properties)),
+      packer_(this, stream, options.keeps_f16),
       products_(std::make_unique<CublasProducts>(this, stream, num_sms_)),
       tuner_(this, device, properties, stream) {}
 
@@ -136,65 +129,23 @@ void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
   return scratch->data();
 }
 
-absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
-  ASSIGN_OR_RETURN(Buffer buffer, Allocate(host.size()));
-  Upload(host, buffer.data());
-  return buffer;
-}
-
-absl::StatusOr<Buffer> CudaBackend::PackedData(const TileLayout& layout,
-                                               absl::Span<const WeightPart> parts, PartOrder order,
-                                               DType dtype) {
-  if (IsBlocks(dtype)) return Uploaded(layout.PackBlocks(dtype));
-  const bool is_in_tiles = IsInTiles(dtype);
-  ASSIGN_OR_RETURN(Buffer data,
-                   Allocate(is_in_tiles ? PackedWeightBytes(layout.num_tiles(), layout.num_inputs())
-                                        : PlainBytes(parts)));
-  if (is_in_tiles) {
-    RETURN_IF_ERROR(PackOnDevice(parts, order, this, stream_, data.data()));
-  } else {
-    UploadPlainly(parts, this, data.data());
-  }
-  return data;
-}
-
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                std::optional<DType> dtype) {
-  const TileLayout layout(parts, order);
-  PackedWeight weight;
-  weight.dtype = dtype.value_or(parts[0].matrix.dtype);
-  weight.order = order;
-  weight.outputs = layout.num_outputs();
-  weight.inputs = layout.num_inputs();
-  TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype || IsBlocks(weight.dtype));
-  ASSIGN_OR_RETURN(weight.data, PackedData(layout, parts, order, weight.dtype));
-  weight.bytes_read = weight.data.size_bytes();
+  ASSIGN_OR_RETURN(PackedWeight weight, packer_.Pack(parts, order, dtype));
+  const int num_tiles = TileLayout(parts, order).num_tiles();
   if (IsInTiles(weight.dtype)) {
-    tuner_.Add({weight.dtype, layout.num_tiles(), NumSteps(weight.inputs)}, order,
-               weight.data.data(), weight.bytes_read);
+    tuner_.Add({weight.dtype, num_tiles, NumSteps(weight.inputs)}, order, weight.data.data(),
+               weight.bytes_read);
   }
   if (weight.dtype == DType::kBF16) {
-    products_->Add(weight.data.data(), layout.num_tiles(), weight.inputs);
+    products_->Add(weight.data.data(), num_tiles, weight.inputs);
     ++scratch_generation_;
-  }
-  if (layout.has_bias()) {
-    const std::vector<float> bias =
-        IsInTiles(weight.dtype) ? layout.PackBias() : PackBiasPlainly(parts);
-    ASSIGN_OR_RETURN(weight.bias, Uploaded(BytesOf(bias)));
   }
   return weight;
 }
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
-  const WeightPart parts[] = {{.matrix = host}};
-  if (IsBlocks(host.dtype)) {
-    ASSIGN_OR_RETURN(*storage,
-                     Uploaded(TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)));
-  } else {
-    ASSIGN_OR_RETURN(*storage, Allocate(PlainBytes(parts)));
-    UploadPlainly(parts, this, storage->data());
-  }
-  return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
+  return packer_.Import(host, storage);
 }
 
 std::unique_ptr<GraphCache> CudaBackend::MakeGraphCache() {
@@ -319,6 +270,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
     // Called after that memory is reserved, so that later recordings work without the library once
     // it has been released.
+    if (!is_recording_) products_->MakeCopy(task);
     if (products_->Has(task)) return Note(products_->Multiply(task));
     const PackRowsTask pack{
         .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
@@ -331,8 +283,8 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 
 std::vector<std::string> CudaBackend::product_report() const {
   std::vector<std::string> lines = products_->Report();
-  const std::vector<std::string> variants = tuner_.Report();
-  lines.insert(lines.end(), variants.begin(), variants.end());
+  for (std::string& line : packer_.Report()) lines.push_back(std::move(line));
+  for (std::string& line : tuner_.Report()) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -558,6 +510,10 @@ absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView we
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
+  return MakeCudaBackend(device, {});
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, const CudaOptions& options) {
   cuda::DeviceProperties properties;
   cuda::Stream stream = nullptr;
   const cuda::Error error = cuda::OpenDevice(device, &properties, &stream);
@@ -570,11 +526,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
         "cuda:", device, ": ", properties.name, " has compute capability ", properties.major, ".",
         properties.minor, ", but ", cuda::kMinMajor, ".0 or later is required"));
   }
-  return std::make_unique<cuda::CudaBackend>(device, properties, stream);
+  return std::make_unique<cuda::CudaBackend>(device, properties, stream, options);
 }
 
 bool BuiltWithCuda() { return true; }
 
 bool HasCudaDriver() { return cuda::HasDriver(); }
+
+int NumCudaDevices() { return cuda::NumDevices(); }
 
 }  // namespace tandem

@@ -11,24 +11,25 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/packing_on_device.h"
 #include "kernels/cuda/tuner.h"
+#include "kernels/cuda_devices.h"
 
 namespace tandem::cuda {
 
-class TileLayout;
-
 // The backend for CUDA devices. Operations are kernels on one stream. Products with weights of bf16
 // round activations to bf16, row by row; products with weights of block formats quantise them.
-// Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32 and
-// f16 weights, and attention to caches of f32 and int8, compute in f32. Scratch memory grows to the
-// largest call.
+// Attention to caches of bf16 rounds queries and attention weights to bf16. Products with f32
+// weights, and f16 weights that are kept, and attention to caches of f32 and int8, compute in f32.
+// Scratch memory grows to the largest call.
 class CudaBackend final : public Backend,
                           public ColumnGatherer,
                           public DeviceMeter,
                           public Sampler {
  public:
   // Takes ownership of the stream.
-  CudaBackend(int device, const DeviceProperties& properties, Stream stream);
+  CudaBackend(int device, const DeviceProperties& properties, Stream stream,
+              const CudaOptions& options = {});
   ~CudaBackend() override;
 
   std::string_view name() const override { return name_; }
@@ -107,9 +108,6 @@ class CudaBackend final : public Backend,
   // the failure, if it cannot be allocated.
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
-  absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
-  absl::StatusOr<Buffer> PackedData(const TileLayout& layout, absl::Span<const WeightPart> parts,
-                                    PartOrder order, DType dtype);
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
   void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
@@ -122,6 +120,7 @@ class CudaBackend final : public Backend,
   const int num_sms_;
   const std::string name_;
   const std::string description_;
+  WeightPacker packer_;
   std::unique_ptr<CublasProducts> products_;
   Tuner tuner_;
   absl::Status failure_;

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/block_testing.h"
+#include "kernels/cuda_devices.h"
 #include "kernels/kernel_testing.h"
 
 namespace tandem::cuda {
@@ -20,7 +21,7 @@ class CudaTest : public testing::Test {
   }
   // The host has two devices, with the tensor cores of Hopper and Ampere (tests/simt/launches.h).
   bool Open(int device) {
-    auto made = MakeCudaBackend(device);
+    auto made = MakeCudaBackend(device, CudaOptions{.keeps_f16 = true});
     if (made.ok()) backend_ = *std::move(made);
     return made.ok();
   }

@@ -25,6 +25,11 @@ bool HasDriver() {
   return cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0;
 }
 
+int NumDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 std::string ErrorText(Error error) {
   if (error == kGridTooLarge) return "a kernel has too many blocks";
   // Without a driver, the toolkit says that the driver is too old.

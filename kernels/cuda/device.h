@@ -17,6 +17,9 @@ bool HasDriver();
 // The version of CUDA that the driver supports, such as 12080; 0 without a driver.
 int DriverVersion();
 
+// The number of devices; 0 without a working driver.
+int NumDevices();
+
 struct DeviceProperties {
   std::string name;
   int major = 0;  // compute capability

@@ -203,6 +203,16 @@ inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
   return {.x = rows, .y = CeilDiv(num_tiles * kTileOutputs, kRowThreads)};
 }
 
+// At most two blocks for each multiprocessor of a large device.
+inline constexpr LaunchShape CountDifferencesShape(int64_t num_words) {
+  constexpr int kMaxBlocks = 256;
+  const int64_t blocks = (num_words + kRowThreads - 1) / kRowThreads;
+  return {.x = blocks < kMaxBlocks ? static_cast<int>(blocks) : kMaxBlocks};
+}
+inline constexpr int NumDifferenceCounts(int64_t num_words) {
+  return CountDifferencesShape(num_words).x * kRowThreads / 32;
+}
+
 // One warp for each output and kFloatRows rows.
 inline constexpr int kFloatWarps = 8;
 inline constexpr int kFloatRows = 4;

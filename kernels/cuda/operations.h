@@ -180,6 +180,8 @@ struct PackOutputsTask {
   int first = 0;               // the first row's output in its part
   int num_rows = 0;
   int inputs = 0;
+  // Not null: the rows are f16, which is rounded to bf16, and this counts the numbers that change.
+  uint32_t* num_rounded = nullptr;
   PartPlaces places;
   void* packed = nullptr;
 };
@@ -200,6 +202,15 @@ struct EndSumsTask {
   ConstMatrixView sums;  // [product.out.rows, product.num_tiles * 16]
 };
 Error Launch(const EndSumsTask& task, Stream stream);
+
+// Counts the words in which two arrays differ. Each warp stores a count.
+struct CountDifferencesTask {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  int64_t num_words = 0;
+  uint32_t* counts = nullptr;  // [NumDifferenceCounts] (launch_shapes.h)
+};
+Error Launch(const CountDifferencesTask& task, Stream stream);
 
 // A product in f32 with a weight of f32 or f16 whose rows are adjacent.
 struct FloatProductTask {

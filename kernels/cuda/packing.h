@@ -32,6 +32,9 @@ class TileLayout : public OutputOrder {
   void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
 };
 
+// Whether products with weights of this type use tensor cores.
+inline bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
+
 // Returns the biases of all parts; zeros for a part without a bias.
 std::vector<float> PackBiasPlainly(absl::Span<const WeightPart> parts);
 

@@ -1,8 +1,8 @@
 #include "kernels/cuda/packing.h"
 
-#include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/cuda/packing_on_device.h"
@@ -61,9 +61,10 @@ class PackingOnDevice : public CudaTest {
               PackedWeightBytes(layout.num_tiles(), layout.num_inputs()));
     const Buffer packed = Upload(std::vector<uint16_t>(want.size(), 0xABCD));
     auto& cuda = dynamic_cast<CudaBackend&>(backend());
-    const absl::Status status =
+    const absl::StatusOr<int64_t> rounded =
         PackOnDevice(of.parts, order, &cuda, cuda.stream(), packed.data(), piece_bytes);
-    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(rounded.ok()) << rounded.status().message();
+    EXPECT_EQ(*rounded, 0);
     EXPECT_EQ(Download<uint16_t>(packed), want)
         << layout.num_outputs() << "x" << layout.num_inputs() << " pieces of " << piece_bytes;
   }
@@ -92,6 +93,36 @@ TEST_F(PackingOnDevice, IsWhatTheBackendPacks) {
     const PackedWeight weight = PackParts(backend(), of.parts, order);
     EXPECT_EQ(Download<uint16_t>(weight.data), PlainTileLayout(of.parts, order).PackBf16());
   }
+}
+
+// Every finite number of f16, once.
+TEST_F(PackingOnDevice, RoundsF16AndCountsTheNumbersThatChange) {
+  constexpr int kInputs = 62, kOutputs = 1024;
+  std::vector<uint16_t> numbers, rounded;
+  int64_t num_rounded = 0;
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    if ((bits >> 10 & 31) == 31) continue;  // infinities and NaN
+    numbers.push_back(static_cast<uint16_t>(bits));
+    const float value = F16ToFloat(numbers.back());
+    rounded.push_back(FloatToBf16(value));
+    num_rounded += Bf16ToFloat(rounded.back()) != value ? 1 : 0;
+  }
+  ASSERT_EQ(numbers.size(), kInputs * kOutputs);
+  const WeightPart f16{{numbers.data(), DType::kF16, kOutputs, kInputs, kInputs}};
+  const WeightPart bf16{{rounded.data(), DType::kBF16, kOutputs, kInputs, kInputs}};
+  const auto converting = MakeBackend("cuda:0", {});
+  const auto keeping = MakeBackend("cuda:0", {.compute = CpuCompute::kF32});
+  ASSERT_TRUE(converting.ok() && keeping.ok());
+  const PackedWeight weight = PackParts(**converting, {&f16, 1}, PartOrder::kConcatenated);
+  EXPECT_EQ(weight.dtype, DType::kBF16);
+  EXPECT_EQ(DownloadFrom<uint16_t>(**converting, weight.data),
+            PlainTileLayout({&bf16, 1}, PartOrder::kConcatenated).PackBf16());
+  EXPECT_EQ((*converting)->product_report().back(),
+            absl::StrCat("converted=f16 to=bf16 weights=1 numbers=63488 rounded=", num_rounded));
+  EXPECT_GT(num_rounded, numbers.size() / 2);
+  const PackedWeight kept = PackParts(**keeping, {&f16, 1}, PartOrder::kConcatenated);
+  EXPECT_EQ(kept.dtype, DType::kF16);
+  EXPECT_EQ(DownloadFrom<uint16_t>(**keeping, kept.data), numbers);
 }
 
 TEST_F(PackingOnDevice, UploadsPlainRowsWithoutGaps) {

@@ -82,8 +82,8 @@ TANDEM_DEVICE void Store(T* to, T value) {
   *to = value;
 }
 
-// Adds to shared memory that other threads add to as well, and returns the number before. The order
-// of such sums is not fixed.
+// Adds to memory that other threads add to as well, and returns the number before. The order of
+// such sums is not fixed.
 TANDEM_DEVICE uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
 
 // Starts to copy 16 bytes from global to shared memory, bypassing the L1 cache. This thread may

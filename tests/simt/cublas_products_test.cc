@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,11 +19,13 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/cuda_testing.h"
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/product_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tests/golden_file.h"
 #include "tests/simt/cublas_stand_in.h"
+#include "tests/simt/devices.h"
 #include "tests/simt/launches.h"
 #include "tools/bench/operation_table.h"
 #include "tools/checkpoints/random_model.h"
@@ -52,6 +56,7 @@ class Cublas : public CudaTest {
     Use({});
   }
   void TearDown() override {
+    simt::Devices::Get() = simt::Devices();
     CudaTest::TearDown();
     backend_.reset();
     EXPECT_EQ(counts().handles, 0);
@@ -168,13 +173,85 @@ TEST_F(Cublas, LeavesFewRowsToOurProducts) {
 TEST_F(Cublas, IsReportedByShape) {
   const PackedWeight one = Pack(), other = Pack(17, 32), again = Pack();
   EXPECT_THAT(Report(),
-              ElementsAre("cublas=13.1.0 copy_bytes=20480",
+              ElementsAre("cublas=13.1.0 copy_bytes=0 wanted_copy_bytes=20480",
                           "product=32x32 many_rows=cublas rows=128,256,384,512,640,768,896,1024 "
                           "refused_algorithms=0",
                           "product=48x96 many_rows=cublas rows=128,256,384,512,640,768,896,1024 "
                           "refused_algorithms=0"));
-  EXPECT_THAT(log_.text(), HasSubstr("device=cuda:0 cublas=13.1.0 copy_bytes=0\n"));
+  EXPECT_THAT(log_.text(), HasSubstr("device=cuda:0 cublas=13.1.0 copy_bytes=0 "));
   EXPECT_THAT(log_.text(), HasSubstr("device=cuda:0 product=48x96 many_rows=cublas rows=128,256"));
+  Multiply(one, 200);
+  EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=9216 wanted_copy_bytes=20480");
+}
+
+// Neither shapes without an accepted algorithm nor weights that multiply few rows have copies, and
+// products of more rows do not allocate again.
+TEST_F(Cublas, CopiesOnlyWeightsThatItMultiplies) {
+  constexpr size_t kCopyBytes = 9216;
+  for (const StandInAlgorithm& algorithm : {StandInAlgorithm(), kOneBit}) {
+    Use({.algorithms = {algorithm}});
+    const PackedWeight used = Pack(), unused = Pack();
+    int num_copies = 0;
+    simt::RefusesMemory() = [&](size_t bytes) {
+      num_copies += bytes == kCopyBytes ? 1 : 0;
+      return false;
+    };
+    Multiply(unused, 32);
+    Multiply(used, 32);
+    EXPECT_EQ(num_copies, 0);
+    for (const int rows : {200, 300}) Multiply(used, rows);
+    const int want = algorithm.differs_in_one_bit ? 0 : 1;
+    EXPECT_EQ(num_copies, want);
+    EXPECT_THAT(Report()[0], HasSubstr(absl::StrCat(" copy_bytes=", want * kCopyBytes,
+                                                    " wanted_copy_bytes=", want * 2 * kCopyBytes)));
+    simt::RefusesMemory() = nullptr;
+  }
+}
+
+// ---- Compared on the device ----
+
+// Random numbers are uploaded once. The results of eight numbers of rows are not downloaded.
+TEST_F(Cublas, IsComparedOnTheDevice) {
+  constexpr int64_t kTileOutputsOfWeight = 48, kMost = CublasProducts::kMaxRows;
+  for (const bool has_library : {false, true}) {
+    if (has_library) {
+      Use({.algorithms = {kOneBit, {}}});
+    } else {
+      UseNone();
+    }
+    const simt::HostCopies before = simt::CopiedBytes();
+    Pack();
+    const simt::HostCopies after = simt::CopiedBytes();
+    const int64_t plain = 2 * kOutputs * kInputs + 4 * kTileOutputsOfWeight;  // and the bias
+    const int64_t random = 2 * kTileOutputsOfWeight * kInputs + 4 * kMost * kInputs;
+    constexpr int64_t kComparisons = 2 * 8, kWordOfEach = 4;
+    EXPECT_EQ(after.in - before.in,
+              plain + (has_library ? random + kComparisons * kWordOfEach : 0));
+    EXPECT_LE(after.out - before.out, has_library ? kComparisons * 8192 : 0);
+    EXPECT_EQ(after.out > before.out, has_library);
+  }
+}
+
+TEST_F(Cublas, CountsEveryDifference) {
+  auto& cuda = dynamic_cast<CudaBackend&>(backend());
+  for (const int size : {1, 31, 256, 257, 70000}) {  // the last has several words for each thread
+    std::vector<uint32_t> words(size);
+    std::iota(words.begin(), words.end(), 5);
+    const Buffer a = Upload(words);
+    for (const std::set<int>& places : {std::set<int>(), {0}, {size - 1}, {0, size / 2}}) {
+      std::vector<uint32_t> other = words;
+      for (const int place : places) other[place] ^= 0x80000000;
+      const Buffer b = Upload(other);
+      const Buffer counts = Upload(std::vector<uint32_t>(NumDifferenceCounts(size), 77));
+      const CountDifferencesTask task{.a = a.data(),
+                                      .b = b.data(),
+                                      .num_words = size,
+                                      .counts = static_cast<uint32_t*>(counts.data())};
+      EXPECT_EQ(Launch(task, cuda.stream()), kNoError);
+      const std::vector<uint32_t> got = Download<uint32_t>(counts);
+      EXPECT_EQ(std::accumulate(got.begin(), got.end(), size_t{0}), places.size()) << size;
+    }
+  }
 }
 
 TEST_F(Cublas, IsShownByInspect) {
@@ -207,7 +284,7 @@ TEST_F(Cublas, IsRefusedForOneWrongBit) {
   EXPECT_EQ(NumProducts(), 0);
   EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"bits differ\""));
   EXPECT_THAT(log_.text(), HasSubstr("product=48x96 many_rows=own reason=\"bits differ\""));
-  EXPECT_THAT(Report(), Contains("cublas=13.1.0 copy_bytes=0"));
+  EXPECT_THAT(Report(), Contains("cublas=13.1.0 copy_bytes=0 wanted_copy_bytes=0"));
 }
 
 TEST_F(Cublas, UsesTheFirstAlgorithmWithOurBits) {
@@ -301,6 +378,8 @@ TEST_F(Cublas, FreesItsMemoryWhenAnAllocationFails) {
   const int64_t free_bytes = *backend().free_memory_bytes();
   const TestMatrix theirs = Multiply(weight, 200);
   EXPECT_EQ(NumProducts(), 1);
+  // The device does not report that less is free.
+  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes + 9216);
   int num_refused = 0;
   simt::RefusesMemory() = [&](size_t bytes) { return bytes == 12345 && num_refused++ == 0; };
   EXPECT_TRUE(backend().Allocate(12345).ok());
@@ -309,8 +388,8 @@ TEST_F(Cublas, FreesItsMemoryWhenAnAllocationFails) {
                                     "took 9216 bytes\""));
   EXPECT_TRUE(Multiply(weight, 200).SameBits(theirs));
   EXPECT_EQ(NumProducts(), 0);
-  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes - 9216);  // host memory is kept
-  const PackedWeight other = Pack(17, 32);                       // it stays off
+  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes);
+  const PackedWeight other = Pack(17, 32);  // it stays off
   Multiply(other, 200);
   EXPECT_EQ(NumProducts(), 0);
   simt::RefusesMemory() = [](size_t bytes) { return bytes == 12345; };
@@ -320,16 +399,57 @@ TEST_F(Cublas, FreesItsMemoryWhenAnAllocationFails) {
 // Either all weights have a copy or none, because with a few copies only a few products would be
 // faster.
 TEST_F(Cublas, IsNotUsedIfCopiesDoNotFit) {
-  const PackedWeight first = Pack();
+  const PackedWeight first = Pack(), second = Pack();
   constexpr size_t kCopyBytes = 9216;
-  int num_seen = 0;  // the packed weight, then its copy
-  simt::RefusesMemory() = [&](size_t bytes) { return bytes == kCopyBytes && ++num_seen == 2; };
-  const PackedWeight second = Pack();
-  EXPECT_EQ(num_seen, 2);
-  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory was needed elsewhere")));
+  int num_copies = 0;
+  simt::RefusesMemory() = [&](size_t bytes) {
+    num_copies += bytes == kCopyBytes ? 1 : 0;
+    return false;
+  };
+  size_t& free_bytes = simt::Devices::Get().all[0].free_bytes;
+  free_bytes = CublasProducts::kSpareBytes + 2 * kCopyBytes - 1;
   Multiply(first, 200);
   Multiply(second, 200);
   EXPECT_EQ(NumProducts(), 0);
+  EXPECT_EQ(num_copies, 0);
+  EXPECT_THAT(Report(),
+              ElementsAre("cublas=none reason=\"copies would take 18432 of 268453887 free "
+                          "bytes, of which 268435456 are kept\""));
+  EXPECT_THAT(log_.text(), HasSubstr("cublas=none reason=\"copies would take 18432"));
+
+  Use({});
+  const PackedWeight third = Pack(), fourth = Pack();
+  ++free_bytes;
+  Multiply(third, 200);
+  free_bytes = 0;  // whether all fit has been decided
+  Multiply(fourth, 200);
+  EXPECT_EQ(NumProducts(), 2);
+}
+
+TEST_F(Cublas, ReleasesCopiesIfALaterOneDoesNotFit) {
+  const PackedWeight first = Pack(), second = Pack();
+  Multiply(first, 200);
+  EXPECT_EQ(NumProducts(), 1);
+  simt::RefusesMemory() = [](size_t bytes) { return bytes == 9216; };
+  Multiply(second, 200);
+  Multiply(first, 200);
+  EXPECT_EQ(NumProducts(), 0);
+  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory was needed elsewhere")));
+}
+
+// Loading another model may change what fits. Copies that recordings may use are kept.
+TEST_F(Cublas, MakesNoMoreCopiesThanFit) {
+  const PackedWeight first = Pack();
+  Multiply(first, 200);
+  const PackedWeight second = Pack();
+  simt::Devices::Get().all[0].free_bytes = 9216;
+  NumProducts();
+  Multiply(second, 200);
+  EXPECT_EQ(NumProducts(), 0);
+  Multiply(first, 200);
+  EXPECT_EQ(NumProducts(), 1);
+  EXPECT_THAT(Report()[0], HasSubstr("copy_bytes=9216 wanted_copy_bytes=18432 reason=\"copies "
+                                     "would take 18432 of 18432 free bytes"));
 }
 
 TEST_F(Cublas, IsRefusedIfComparingDoesNotFit) {
@@ -341,8 +461,12 @@ TEST_F(Cublas, IsRefusedIfComparingDoesNotFit) {
 }
 
 TEST_F(Cublas, FreesTheCopyOfADestroyedWeight) {
-  { const PackedWeight weight = Pack(); }
-  EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=0");
+  {
+    const PackedWeight weight = Pack();
+    Multiply(weight, 200);
+    EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=9216 wanted_copy_bytes=9216");
+  }
+  EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=0 wanted_copy_bytes=0");
 }
 
 // ---- Recorded ----
@@ -441,6 +565,7 @@ TEST_F(Cublas, IsTheReferenceOfTheBenchmark) {
       .working_set_bytes = 1,
       .run = {.repeat = 1, .sample_seconds = 0.0}};
   OperationTable table(options, backend_.get(), nullptr);
+  const simt::StandInCounts before = counts();
   ASSERT_TRUE(table.AddProducts("product", "--quantize").ok());
   int num_products = 0;
   const absl::Status status = table.Run([&](const OperationResult& result) {
@@ -449,6 +574,8 @@ TEST_F(Cublas, IsTheReferenceOfTheBenchmark) {
   });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(num_products, 5);
+  EXPECT_GT(counts().products, before.products);
+  EXPECT_EQ(counts().alike, before.alike);
 }
 
 }  // namespace

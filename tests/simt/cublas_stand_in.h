@@ -26,6 +26,7 @@ struct StandInOptions {
 
 struct StandInCounts {
   int products = 0;   // computed
+  int alike = 0;      // of these, with rows whose numbers are all the same
   int handles = 0;    // open
   int described = 0;  // existing descriptors
 };

@@ -96,6 +96,11 @@ TensorCore TensorCoreOf(cuda::Stream stream) {
   return stream == nullptr ? kHopper : cuda::Of(stream).stream->core;
 }
 
+HostCopies& CopiedBytes() {
+  static HostCopies copies;
+  return copies;
+}
+
 std::function<bool(size_t bytes)>& RefusesMemory() {
   static std::function<bool(size_t)> refuses;
   return refuses;
@@ -138,6 +143,12 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (!Devices::Get().has_driver) return cudaErrorInsufficientDriver;
+  *count = static_cast<int>(Devices::Get().all.size());
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
   if (!Devices::Get().has_driver) return cudaErrorInsufficientDriver;
   if (Devices::Get().all.empty()) return cudaErrorNoDevice;
@@ -159,7 +170,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
-  *available = *total = tandem::simt::kMemoryBytes;
+  *total = tandem::simt::kMemoryBytes;
+  *available = Devices::Get().all[current_device].free_bytes;
   return cudaSuccess;
 }
 
@@ -219,6 +231,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool is_in = kind == cudaMemcpyHostToDevice;
   error = OnlyWithoutRecording(is_in ? "a copy to the device" : "a copy from the device");
   if (error != cudaSuccess) return error;
+  (is_in ? tandem::simt::CopiedBytes().in : tandem::simt::CopiedBytes().out) += bytes;
   if (is_in) {
     copy();
   } else {

@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/log_testing.h"
+#include "engine/device_memory.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/packing_on_device.h"
+#include "kernels/cuda_devices.h"
 #include "tests/golden_file.h"
 #include "tests/simt/launches.h"
 
@@ -157,8 +160,60 @@ TEST_F(DevicesTest, PackingTakesTheMemoryOfOnePiece) {
   EXPECT_TRUE(pack().ok());
   EXPECT_THAT(allocated, testing::ElementsAre(10 * kInputs * 2));
   simt::RefusesMemory() = [](size_t) { return true; };
-  EXPECT_TRUE(absl::IsResourceExhausted(pack()));
+  EXPECT_TRUE(absl::IsResourceExhausted(pack().status()));
   simt::RefusesMemory() = nullptr;
+}
+
+// ---- --device auto ----
+
+TEST_F(DevicesTest, AutoTakesTheMostFreeMemory) {
+  LogCapture log;
+  const auto choose = [](int64_t needed) {
+    return std::string((*MakeFittingBackend("auto", {}, needed))->name());
+  };
+  devices().all = {{.major = 9, .free_bytes = 1000},
+                   {.major = 8, .free_bytes = 3000},
+                   {.major = 7, .free_bytes = 9000},  // too old
+                   {.major = 9, .free_bytes = 3000}};
+  EXPECT_EQ(choose(3000), "cuda:1");
+  EXPECT_THAT(log.text(), HasSubstr("device=cuda:1 reason=\"cuda:1 has the most free memory, 3000 "
+                                    "bytes; the models need about 3000\""));
+  EXPECT_EQ(choose(3001), "cpu");
+  EXPECT_THAT(log.text(), HasSubstr("device=cpu reason=\"cuda:1 has the most free memory, 3000 "
+                                    "bytes; the models need about 3001\""));
+  EXPECT_EQ((*MakeFittingBackend("cuda:0", {}, 5000))->name(), "cuda:0");
+  EXPECT_EQ((*MakeBackend("auto", {}))->name(), "cuda:0");
+  devices().all = {{.major = 7}};
+  EXPECT_EQ(choose(1), "cpu");
+  EXPECT_THAT(log.text(),
+              HasSubstr("device=cpu reason=\"cuda:0: this host has compute capability"));
+  devices().all.clear();
+  EXPECT_EQ(choose(1), "cpu");
+  EXPECT_THAT(log.text(), HasSubstr("device=cpu reason=\"cuda:0: no CUDA-capable device"));
+}
+
+// f32 weights of both models, and an eighth of that.
+TEST_F(DevicesTest, AutoCountsTheWeightsOfAllModels) {
+  EngineOptions options;
+  options.target = options.draft = GoldenModelPath("mistral-full");
+  const int64_t both = BytesOnDevice(options);
+  options.draft.clear();
+  const int64_t one = BytesOnDevice(options);
+  EXPECT_EQ(both, 2 * one);
+  options.quantize = Quantization::kQ8_0;
+  EXPECT_GT(BytesOnDevice(options), one / 8);
+  EXPECT_LT(BytesOnDevice(options), one / 2);
+  options.quantize = Quantization::kNone;
+  for (const auto& [free, name] : {std::pair(one, "cuda:1"), {one - 1, "cpu"}}) {
+    devices().all[1].free_bytes = static_cast<size_t>(free);
+    devices().all[0].free_bytes = 0;
+    options.kv_memory_bytes = 1;  // does not hold a page: loading ends after the choice
+    LogCapture log;
+    EXPECT_FALSE(Runtime::Load(options).ok());
+    EXPECT_THAT(log.text(), HasSubstr(std::string("device=") + name + " reason="));
+  }
+  options.target = "/nowhere";
+  EXPECT_EQ(BytesOnDevice(options), 0);
 }
 
 // The device chooses the values of options that are not given.

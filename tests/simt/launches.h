@@ -3,6 +3,7 @@
 #define TANDEM_TESTS_SIMT_LAUNCHES_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -29,6 +30,13 @@ GraphCounts& Graphs();
 
 // Set by tests: returns whether an allocation of this many bytes must fail. Empty by default.
 std::function<bool(size_t bytes)>& RefusesMemory();
+
+// The bytes that have been copied between the host and all devices.
+struct HostCopies {
+  int64_t in = 0;  // to the devices
+  int64_t out = 0;
+};
+HostCopies& CopiedBytes();
 
 }  // namespace tandem::simt
 

@@ -53,6 +53,10 @@ absl::Status Sample(const Operation& operation, const RunOptions& options, Backe
     samples->series.Add(seconds, 0.0, 0.0, operation.demand.place);
   }
   if (backend->meter() == nullptr || !operation.on_device) return absl::OkStatus();
+  if (samples->device_ms.empty()) {
+    // Recordings cannot make what a device makes at the first use of a weight.
+    for (int turn = 0; turn < operation.num_turns; ++turn) operation.on_device(turn);
+  }
   const absl::StatusOr<double> on_device = backend->meter()->SecondsWithoutHost(
       [&] {
         for (int turn = 0; turn < operation.num_turns; ++turn) operation.on_device(turn);

@@ -152,8 +152,7 @@ absl::StatusOr<double> OperationTable::ReferenceMs(const std::vector<PackedWeigh
   DeviceMeter* const meter = backend_.meter();
   const auto& [outputs, inputs] = std::pair(copies[0].outputs, copies[0].inputs);
   if (meter == nullptr || copies[0].dtype != DType::kBF16) return NAN;
-  const std::vector<uint16_t> ones(static_cast<size_t>(rows) * inputs, 0x3F80);
-  ASSIGN_OR_RETURN(const Buffer x, Uploaded(ones, &backend_));
+  ASSIGN_OR_RETURN(const Buffer x, Uploaded(RandomBf16(int64_t{rows} * inputs), &backend_));
   ASSIGN_OR_RETURN(const Buffer out,
                    backend_.Allocate(sizeof(float) * rows * static_cast<size_t>(outputs)));
   absl::Status failure;

@@ -23,12 +23,19 @@ namespace tandem {
 
 inline constexpr uint64_t kBenchSeed = 5;
 
-// Returns random numbers between -1 and 1.
-inline std::vector<float> RandomFloats(int64_t count) {
-  std::vector<float> values(count);
-  FillRandom(kBenchSeed, 0, 0, 0.0f, 1.0f, DType::kF32,
-             {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)});
+// Returns random numbers of `dtype` between -1 and 1.
+template <typename T>
+std::vector<T> RandomNumbers(int64_t count, DType dtype) {
+  std::vector<T> values(count);
+  FillRandom(kBenchSeed, 0, 0, 0.0f, 1.0f, dtype,
+             {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T)});
   return values;
+}
+inline std::vector<float> RandomFloats(int64_t count) {
+  return RandomNumbers<float>(count, DType::kF32);
+}
+inline std::vector<uint16_t> RandomBf16(int64_t count) {
+  return RandomNumbers<uint16_t>(count, DType::kBF16);
 }
 
 template <typename T>
