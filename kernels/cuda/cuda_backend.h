@@ -9,7 +9,10 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/page_mover.h"
+#include "kernels/cuda/pinned_uploads.h"
 
 namespace tandem::cuda {
 
@@ -35,7 +38,13 @@ class CudaBackend final : public Backend,
   void Upload(absl::Span<const std::byte> host, void* device) override;
   void Download(const void* device, absl::Span<std::byte> host) override;
   void Copy(const void* from, void* to, size_t bytes) override;
+  absl::Status ReadPages(const KvPages& cache, absl::Span<const int32_t> pages,
+                         absl::FunctionRef<bool(int index, CopyPage copy)> take) override;
+  absl::Status WritePages(absl::Span<const absl::Span<const std::byte>> from,
+                          absl::Span<const int32_t> pages, const KvPages& cache) override;
+  void CopyPages(const KvPages& cache, absl::Span<const PageCopy> copies) override;
   absl::Status Synchronize() override;
+  absl::Status health() const override { return errors_.lost(); }
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                     std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
@@ -104,11 +113,13 @@ class CudaBackend final : public Backend,
   void MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
                      Epilogue end, MatrixView out);
 
-  const int device_;
   const Stream stream_;
   const int num_sms_;
   const std::string name_;
   const std::string description_;
+  DeviceErrors errors_;
+  std::unique_ptr<PageMover> page_mover_;
+  std::unique_ptr<PinnedUploads> uploads_;
   std::unique_ptr<CublasProducts> products_;
   absl::Status failure_;
   bool is_recording_ = false;

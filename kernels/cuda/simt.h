@@ -201,6 +201,7 @@ cudaError_t MayBeginEarly(const DeviceStream& stream, bool* may) {
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (shape.num_blocks() == 0) return kNoError;
+  if (LostOf(Of(stream)) != kNoError) return LostOf(Of(stream));
   cudaError_t error = cudaSetDevice(Of(stream).device);
   constexpr int kWithoutAsking = 48 * 1024;
   if (error == cudaSuccess && shape.shared_bytes > kWithoutAsking) {
