@@ -50,6 +50,10 @@ class ProcessBoundEngine final : public Engine {
     RETURN_IF_ERROR(CheckProcess());
     return engine_->CheckIntegrity();
   }
+  absl::Status health() const override {
+    RETURN_IF_ERROR(CheckProcess());
+    return engine_->health();
+  }
   RoundStats stats() const override {
     return CheckProcess().ok() ? engine_->stats() : RoundStats();
   }

@@ -28,78 +28,11 @@
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "engine/session_prefixes.h"
 #include "kvcache/kv_sequence.h"
 
 namespace tandem {
 namespace {
-
-// Connects sessions to the prefix caches and counts hits. Thread-compatible.
-class SessionPrefixes {
- public:
-  // Both must outlive this object.
-  SessionPrefixes(const EngineOptions* options, Runtime* runtime)
-      : options_(*options), runtime_(*runtime) {}
-
-  // The session's tokens that may come from the prefix cache. Empty while log-probabilities of the
-  // prompt are still to be reported, because those need its rows computed.
-  absl::Span<const TokenId> Reusable(const Session& session) const {
-    if (!options_.prefix_cache || session.NeedsPromptLogprobs()) return {};
-    return session.tokens;
-  }
-  // The longest published prefix of Reusable(session).
-  KvSequence Find(const Session& session) const {
-    return runtime_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
-  }
-  // Starts a session with the sequence `found`.
-  void Begin(Session* session, KvSequence found) {
-    if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
-    num_queries_ += static_cast<int64_t>(Reusable(*session).size());
-    Take(session, std::move(found));
-  }
-  // Replaces the session's sequence with `found` if that is longer, and lets its drafter catch up.
-  // Returns the number of tokens that the target's sequence gained.
-  int Take(Session* session, KvSequence found) {
-    if (found.length() < session->target_kv.length()) found = session->target_kv.Fork();
-    const int num_reused = found.length() - session->target_kv.length();
-    session->target_kv = std::move(found);
-    num_hits_ += num_reused;
-    if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
-    session->EndIfScored();
-    if (session->draft_state == nullptr) return num_reused;
-    Drafter& drafter = *runtime_.drafter;
-    num_draft_hits_ -= drafter.NumCached(*session->draft_state);
-    drafter.AdoptLongerPrefix(session->draft_state.get(), Reusable(*session), session->target_kv);
-    num_draft_hits_ += drafter.NumCached(*session->draft_state);
-    return num_reused;
-  }
-  // Publishes the full pages that a round has added, for sessions that begin with the same tokens.
-  void Publish(Session* session) const {
-    const int full_pages = session->target_kv.length() / options_.page_size;
-    if (full_pages <= session->published_pages) return;
-    DraftState* const state = session->draft_state.get();
-    if (state != nullptr && !runtime_.drafter->HoldsFullPages(*state, session->target_kv)) return;
-    session->published_pages = full_pages;
-    runtime_.target_cache->Publish(session->tokens, &session->target_kv);
-    if (state != nullptr) runtime_.drafter->Publish(state, session->tokens);
-  }
-
-  // Fills in the counts.
-  void Count(EngineLoad* load) const {
-    load->prompt_tokens = num_prompt_tokens_;
-    load->prefix_queries = num_queries_;
-    load->prefix_hits = num_hits_;
-    load->draft_prefix_hits = num_draft_hits_;
-  }
-
- private:
-  const EngineOptions& options_;
-  Runtime& runtime_;
-  int64_t num_prompt_tokens_ = 0;
-  int64_t num_queries_ = 0;
-  int64_t num_hits_ = 0;
-  int64_t num_draft_hits_ = 0;
-};
 
 int PagesInUse(const PagedKvCache& cache) {
   return cache.num_pages() - cache.num_available_pages();
@@ -176,6 +109,10 @@ class EngineImpl final : public Engine {
     if (it != results_.end()) it->second.is_cancelled = true;
   }
 
+  absl::Status health() const override {
+    absl::MutexLock lock(&mutex_);
+    return health_;
+  }
   RoundStats stats() const override {
     absl::MutexLock lock(&mutex_);
     return stats_;
@@ -232,6 +169,7 @@ class EngineImpl final : public Engine {
   void AnswerChecks();
   void Step();
   void FailRunning(const absl::Status& why);
+  void ObserveDevice();
   std::vector<Session*> Admit();
   void Begin(Session* session, KvSequence found);
   RoundPlan Plan(std::vector<Session*>* running);
@@ -260,6 +198,7 @@ class EngineImpl final : public Engine {
   int64_t checks_asked_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t checks_done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status integrity_ ABSL_GUARDED_BY(mutex_);
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
 
   // Used only by the engine's thread.
   Verifier verifier_;
@@ -285,6 +224,7 @@ absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done
   session->fetch.transfer = std::move(transfer);
   absl::MutexLock lock(&mutex_);
   if (is_stopping_) return Ended();
+  RETURN_IF_ERROR(health_);
   if (static_cast<int64_t>(results_.size()) >= options_.max_generations) {
     return absl::ResourceExhaustedError(
         absl::StrCat("max_generations: ", options_.max_generations,
@@ -342,6 +282,7 @@ void EngineImpl::Work() {
       Step();
     });
     if (!status.ok()) FailRunning(status);
+    ObserveDevice();
     if (parts_.events != nullptr) Attempt("kv events", [this] { parts_.events->Flush(); });
   }
   learned_.Keep(&policy_, absl::ZeroDuration());
@@ -362,7 +303,10 @@ bool EngineImpl::TakeNewWork() {
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(sessions_));
   submitted_.clear();
   for (const auto& session : sessions_) {
-    if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
+    if (session->finished) continue;
+    if (!health_.ok()) {
+      session->Fail(health_);
+    } else if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
     } else if (Instant::Now() >= session->deadline) {
       session->Finish(FinishReason::kDeadline);
@@ -436,6 +380,20 @@ void EngineImpl::FailRunning(const absl::Status& why) {
     has_failed_any = true;
   }
   if (!has_failed_any && !sessions_.empty()) sessions_.front()->Fail(why);
+}
+
+// Once the device is lost, all sessions fail, those of later requests too.
+void EngineImpl::ObserveDevice() {
+  const absl::Status health = runtime_.backend->health();
+  if (health.ok()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!health_.ok()) return;
+    health_ = health;
+  }
+  if (options_.on_device_failure) {
+    Attempt("device failure", [&] { options_.on_device_failure(health); });
+  }
 }
 
 // Returns the sessions that run in the next round.

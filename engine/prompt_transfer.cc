@@ -186,11 +186,10 @@ void PromptTransfer::Offer(StoredCache* target, StoredCache* draft, Drafter* dra
   const auto offer = [&](StoredCache& cache, absl::Span<const TokenId> tokens, int variant,
                          const CacheSalt& salt, int* next) {
     const size_t page_bytes = cache.cache().layout().page_bytes();
-    *next = cache.ForPublished(tokens, variant, salt, *next, [&](const PageKey& key, PageId page) {
-      return own->offered_->Add(
-          own->lease_, cache.pool(), key, page_bytes,
-          [&](absl::Span<std::byte> into) { cache.cache().ReadPage(page, into); });
-    });
+    *next = cache.ForPublished(
+        tokens, variant, salt, *next, [&](const PageKey& key, Backend::CopyPage copy) {
+          return own->offered_->Add(own->lease_, cache.pool(), key, page_bytes, copy);
+        });
   };
   const auto prompt = absl::MakeConstSpan(session->tokens).first(session->prompt_length);
   offer(*target, prompt, session->target_kv.variant(), session->salt, &own->next_target_page_);

@@ -179,8 +179,27 @@ class Backend {
   virtual void Download(const void* device, absl::Span<std::byte> host) = 0;
   // Copies within the device. The two ranges must not overlap.
   virtual void Copy(const void* from, void* to, size_t bytes) = 0;
-  // Waits for everything enqueued so far. Returns the first failure and clears it.
+
+  // Copies pages of a cache to the host. Calls take(i, copy) for each of `pages` in order, until it
+  // returns false; copy(into) copies pages[i], of page_words() words, and can be called during the
+  // call of `take` only. Returns the first failure of this or an earlier operation, and does not
+  // call `take` for pages that could not be read.
+  using CopyPage = absl::FunctionRef<void(absl::Span<std::byte> into)>;
+  virtual absl::Status ReadPages(const KvPages& cache, absl::Span<const int32_t> pages,
+                                 absl::FunctionRef<bool(int index, CopyPage copy)> take);
+  // Copies from[i] into pages[i]. The pages are different. The caller can reuse `from` at once.
+  // After an error the pages hold anything.
+  virtual absl::Status WritePages(absl::Span<const absl::Span<const std::byte>> from,
+                                  absl::Span<const int32_t> pages, const KvPages& cache);
+  // Copies pages within a cache. No page that is written occurs twice.
+  virtual void CopyPages(const KvPages& cache, absl::Span<const PageCopy> copies);
+  // Waits for everything enqueued so far. Returns the first failure and clears it, unless health()
+  // is an error: then returns that.
   virtual absl::Status Synchronize() = 0;
+  // OK, or DATA_LOSS that names the device and its error if the device is lost to this process, as
+  // after an illegal access to its memory. Operations then do nothing, and calls that return a
+  // status return this one.
+  virtual absl::Status health() const { return absl::OkStatus(); }
 
   // Packs parts, which have the same dtype and number of inputs, as `dtype`. That is the dtype of
   // the parts (the default), or a block format, to which they are quantised (quantize.h).

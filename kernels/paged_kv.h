@@ -64,6 +64,27 @@ struct PagedKvView {
   }
 };
 
+// The pages of a model's cache, as they are copied whole. The words of a page outside the cache are
+// its pieces in order, then its state.
+struct KvPages {
+  uint32_t* pieces = nullptr;  // [groups, num_pieces, kKvGroupPages, piece_words]
+  uint32_t* states = nullptr;  // [pages, state_words]
+  int num_pieces = 0;          // of a page
+  int64_t piece_words = 0;
+  int64_t state_words = 0;  // 0: pages do not have states
+
+  constexpr int64_t page_words() const { return num_pieces * piece_words + state_words; }
+  // The offset in `pieces` of a page's piece.
+  constexpr int64_t OffsetOf(int64_t page, int64_t piece) const {
+    return ((page / kKvGroupPages * num_pieces + piece) * kKvGroupPages + page % kKvGroupPages) *
+           piece_words;
+  }
+};
+struct PageCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
 // Assigns the rows of a pass to sequences: rows [starts[i], starts[i + 1]) are the last tokens of
 // sequence i, in order. So row r is at position lengths[i] - (starts[i + 1] - r), and attends to
 // the positions up to and including its own.

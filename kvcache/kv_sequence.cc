@@ -45,7 +45,8 @@ absl::Status KvSequence::Extend(int count) {
   if (copies_tail) {
     PageId& tail = pages_[num_held - 1];
     const PageId fresh = cache_->pool_.Take();
-    cache_->CopyPage(tail, fresh);
+    const PageCopy copy{.from = tail, .to = fresh};
+    cache_->CopyPages({&copy, 1});
     cache_->Release(tail);
     tail = fresh;
   }

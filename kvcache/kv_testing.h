@@ -22,6 +22,18 @@
 
 namespace tandem {
 
+// Copies one page out of a cache, or into it.
+inline void ReadPage(const PagedKvCache& cache, PageId page, absl::Span<std::byte> into) {
+  const auto take = [into](int, Backend::CopyPage copy) {
+    copy(into);
+    return true;
+  };
+  TANDEM_CHECK(cache.ReadPages({&page, 1}, take).ok());
+}
+inline void WritePage(PagedKvCache* cache, PageId page, absl::Span<const std::byte> from) {
+  TANDEM_CHECK(cache->WritePages({&page, 1}, {&from, 1}).ok());
+}
+
 // Allocates with malloc, so that sanitizers see accesses out of bounds. Computes nothing.
 class MemoryBackend : public Backend {
  public:

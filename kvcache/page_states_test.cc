@@ -41,13 +41,13 @@ void WritePages(PagedKvCache* cache) {
   for (PageId i = 0; i < cache->num_pages(); ++i) {
     std::fill(page.begin(), page.end(), static_cast<float>(i) + 0.5f);
     std::fill(page.end() - kStateSize, page.end(), static_cast<float>(i) + 0.25f);
-    cache->WritePage(i, {reinterpret_cast<const std::byte*>(page.data()), page_bytes});
+    WritePage(cache, i, {reinterpret_cast<const std::byte*>(page.data()), page_bytes});
   }
 }
 
 std::vector<float> ReadPage(const PagedKvCache& cache, PageId page) {
   std::vector<float> words(cache.layout().page_bytes() / sizeof(float));
-  cache.ReadPage(page, {reinterpret_cast<std::byte*>(words.data()), cache.layout().page_bytes()});
+  ReadPage(cache, page, {reinterpret_cast<std::byte*>(words.data()), cache.layout().page_bytes()});
   return words;
 }
 

@@ -132,6 +132,7 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
     }
     last = pages[i];
   }
+  for (Observer* observer : observers_) observer->OnAllPublished();
 }
 
 void PagedKvCache::ClearPrefixes() {
@@ -170,35 +171,37 @@ void PagedKvCache::Release(PageId page) {
   if (pool_.num_refs(page) == 1 && prefixes_.Contains(page)) prefixes_.MarkUnused(page);
 }
 
-void PagedKvCache::CopyPage(PageId from, PageId to) {
-  ++num_page_copies_;
-  for (Observer* observer : observers_) observer->OnCopy(from, to);
-  if (backend_ == nullptr) return;
-  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
-    backend_->Copy(PieceOf(from, piece), PieceOf(to, piece),
-                   layout_.piece_words() * sizeof(uint32_t));
+void PagedKvCache::CopyPages(absl::Span<const PageCopy> copies) {
+  num_page_copies_ += static_cast<int64_t>(copies.size());
+  for (Observer* observer : observers_) {
+    for (const PageCopy& copy : copies) observer->OnCopy(copy.from, copy.to);
   }
-  if (state_bytes() > 0) backend_->Copy(StateOf(from), StateOf(to), state_bytes());
+  if (backend_ != nullptr) backend_->CopyPages(WholePages(), copies);
 }
 
-void PagedKvCache::ReadPage(PageId page, absl::Span<std::byte> into) const {
-  TANDEM_CHECK(into.size() == layout_.page_bytes());
-  if (backend_ == nullptr) return;
-  const size_t piece_bytes = layout_.piece_words() * sizeof(uint32_t);
-  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
-    backend_->Download(PieceOf(page, piece), into.subspan(piece * piece_bytes, piece_bytes));
+absl::Status PagedKvCache::ReadPages(
+    absl::Span<const PageId> pages,
+    absl::FunctionRef<bool(int index, Backend::CopyPage copy)> take) const {
+  if (backend_ != nullptr) return backend_->ReadPages(WholePages(), pages, take);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (!take(static_cast<int>(i), [](absl::Span<std::byte>) {})) break;
   }
-  if (state_bytes() > 0) backend_->Download(StateOf(page), into.last(state_bytes()));
+  return absl::OkStatus();
 }
 
-void PagedKvCache::WritePage(PageId page, absl::Span<const std::byte> from) {
-  TANDEM_CHECK(from.size() == layout_.page_bytes());
-  if (backend_ == nullptr) return;
-  const size_t piece_bytes = layout_.piece_words() * sizeof(uint32_t);
-  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
-    backend_->Upload(from.subspan(piece * piece_bytes, piece_bytes), PieceOf(page, piece));
-  }
-  if (state_bytes() > 0) backend_->Upload(from.last(state_bytes()), StateOf(page));
+absl::Status PagedKvCache::WritePages(absl::Span<const PageId> pages,
+                                      absl::Span<const absl::Span<const std::byte>> from) {
+  TANDEM_CHECK(from.size() == pages.size());
+  for (const auto bytes : from) TANDEM_CHECK(bytes.size() == layout_.page_bytes());
+  return backend_ == nullptr ? absl::OkStatus() : backend_->WritePages(from, pages, WholePages());
+}
+
+KvPages PagedKvCache::WholePages() const {
+  return {.pieces = PieceOf(0, 0),
+          .states = reinterpret_cast<uint32_t*>(StateOf(0)),
+          .num_pieces = layout_.num_pieces(),
+          .piece_words = static_cast<int64_t>(layout_.piece_words()),
+          .state_words = layout_.state_size};
 }
 
 absl::Status PagedKvCache::CheckIntegrity(absl::Span<const KvSequence* const> sequences) const {

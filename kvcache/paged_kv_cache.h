@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -69,6 +70,8 @@ class PagedKvCache {
     // at the start of a text) in a text with this salt.
     virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                            const CacheSalt& salt) = 0;
+    // Publish has ended: OnPublish was called for each of its pages.
+    virtual void OnAllPublished() {}
     // A published page was evicted.
     virtual void OnEvict(PageId /*page*/) {}
     // The prefix index was emptied.
@@ -81,14 +84,17 @@ class PagedKvCache {
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
   void RemoveObserver(Observer* observer);
 
-  // Copies a page out of the cache, or into it. The bytes are its pieces in order, then its state;
-  // layout().page_bytes() in all.
-  void ReadPage(PageId page, absl::Span<std::byte> into) const;
-  void WritePage(PageId page, absl::Span<const std::byte> from);
+  // Copy pages out of the cache, or into it. The bytes of each are its pieces in order, then its
+  // state; layout().page_bytes() in all. Backend::ReadPages has the contract of `take` and of
+  // results. It takes few calls of a device for many pages.
+  absl::Status ReadPages(absl::Span<const PageId> pages,
+                         absl::FunctionRef<bool(int index, Backend::CopyPage copy)> take) const;
+  absl::Status WritePages(absl::Span<const PageId> pages,
+                          absl::Span<const absl::Span<const std::byte>> from);
 
-  // Copies a page within the cache, as copy-on-write does. The other ranks of a group repeat the
+  // Copies pages within the cache, as copy-on-write does. The other ranks of a group repeat the
   // copies of rank 0 (model/transformer.h).
-  void CopyPage(PageId from, PageId to);
+  void CopyPages(absl::Span<const PageCopy> copies);
 
   // Empties the prefix index. Published pages that no sequence uses become free.
   void ClearPrefixes();
@@ -126,7 +132,7 @@ class PagedKvCache {
   void Release(PageId page);
   // A piece of a page (see KvLayout): one layer's keys, or values, for one head.
   uint32_t* PieceOf(PageId page, int piece) const;
-  size_t state_bytes() const { return layout_.state_size * sizeof(float); }
+  KvPages WholePages() const;
 
   Backend* backend_;
   KvLayout layout_;

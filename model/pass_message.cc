@@ -9,7 +9,7 @@ namespace {
 
 // The model, batch size, rows, logit rows, pages per table, page copies, and finds_argmax.
 constexpr int kHeaderWords = 7;
-static_assert(sizeof(PassMessage::PageCopy) == 2 * sizeof(int32_t));
+static_assert(sizeof(PageCopy) == 2 * sizeof(int32_t));
 
 }  // namespace
 

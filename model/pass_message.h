@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/paged_kv.h"
 #include "kvcache/page_pool.h"
 
 namespace tandem {
@@ -48,10 +49,6 @@ struct PassTables {
 
 // A pass of one of the group's models.
 struct PassMessage {
-  struct PageCopy {
-    PageId from;
-    PageId to;
-  };
   int32_t model = 0;  // Transformer::LoadOptions::first_slot
   PassTables tables{0, 0, 0, 0};
   bool finds_argmax = false;           // runs ArgMax, so that all ranks record the same pass

@@ -264,7 +264,8 @@ absl::Status Transformer::EndGroupIfFailed(absl::Status status) {
 
 absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
   if (cache != nullptr) {
-    for (const auto& [from, to] : pass.copies) cache->CopyPage(from, to);
+    // One by one: a page may be freed and copied to again.
+    for (const PageCopy& copy : pass.copies) cache->CopyPages({&copy, 1});
   }
   host_tables_.assign(pass.integers.begin(), pass.integers.end());
   const auto sources = pass.integers.subspan(pass.tables.sources, pass.tables.rows);

@@ -221,7 +221,7 @@ class Transformer final : public LanguageModel {
   struct PageCopies final : PagedKvCache::Observer {
     void OnPublish(PageId, PageId, absl::Span<const TokenId>, const CacheSalt&) override {}
     void OnCopy(PageId from, PageId to) override { copies.push_back({from, to}); }
-    std::vector<PassMessage::PageCopy> copies;
+    std::vector<PageCopy> copies;
   };
 
   Transformer(Backend* backend, const ModelConfig& config, const LoadOptions& options,

@@ -97,6 +97,10 @@ class ManualEngine : public StubEngine {
     absl::MutexLock lock(&mutex_);
     cancelled_.insert(id);
   }
+  absl::Status health() const override {
+    absl::MutexLock lock(&mutex_);
+    return health_;
+  }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   ModelInfo target_info() const override {
     ModelInfo info;
@@ -115,6 +119,11 @@ class ManualEngine : public StubEngine {
   static constexpr int kRefusedTopK = 666;
   // Sets whether target_info() throws, as a library may.
   void set_throws(bool throws) { throws_ = throws; }
+  // Sets whether the device is lost.
+  void set_health(const absl::Status& health) {
+    absl::MutexLock lock(&mutex_);
+    health_ = health;
+  }
   // Sets the model's folder. Call before a server starts.
   void set_model_path(std::string path) { model_path_ = std::move(path); }
   // Sends one token with this text. Returns what OnPiece returned.
@@ -168,10 +177,11 @@ class ManualEngine : public StubEngine {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::atomic<bool> throws_{false};
   std::string model_path_ = TestModel("storyteller-7m");
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   GenerationId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<GenerationId, Generation> running_ ABSL_GUARDED_BY(mutex_);
   std::set<GenerationId> cancelled_ ABSL_GUARDED_BY(mutex_);
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
 };
 
 inline ServerOptions TestServerOptions() {

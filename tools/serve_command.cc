@@ -153,22 +153,34 @@ class StopSignals {
   std::thread thread_;
 };
 
-// The reason why a rank of tensor parallelism was lost; OK if none was. Thread-safe.
-class LostRank {
+// The failure that ends the server: a rank of tensor parallelism or the device was lost.
+// Thread-safe.
+class Failure {
  public:
   bool has_served = false;  // whether the server had started; a start that fails is not retried
-  void Set(const absl::Status& why) {
+  void LoseRank(const absl::Status& why) {
     const absl::MutexLock lock(&mutex_);
-    why_ = why;
+    has_lost_rank_ = true;
+    why_.Update(why);
   }
+  void LoseDevice(const absl::Status& why) {
+    const absl::MutexLock lock(&mutex_);
+    why_.Update(why);
+  }
+  // OK if nothing was lost.
   absl::Status why() const {
     const absl::MutexLock lock(&mutex_);
     return why_;
+  }
+  bool has_lost_rank() const {
+    const absl::MutexLock lock(&mutex_);
+    return has_lost_rank_;
   }
 
  private:
   mutable absl::Mutex mutex_;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
+  bool has_lost_rank_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Replaces this process by the same command. Returns only on failure.
@@ -188,14 +200,18 @@ absl::Status StartAgain() {
   return absl::ErrnoToStatus(errno, "on_rank_failure: cannot restart");
 }
 
-absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
+absl::Status Serve(const ServeFlags& flags, Failure* failure) {
   // The log's reader may close its end. Sockets suppress the signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
   const BackgroundLog log(STDERR_FILENO, {});  // requests never wait for the log's reader
   EngineOptions options = flags.engine_options;
   options.on_rank_failure = [&](const absl::Status& why) {
-    lost->Set(why);
+    failure->LoseRank(why);
+    signals.StopNow(why);
+  };
+  options.on_device_failure = [&](const absl::Status& why) {
+    failure->LoseDevice(why);
     signals.StopNow(why);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(options));
@@ -205,8 +221,8 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), server_options));
   signals.SetServer(server.get());
-  lost->has_served = true;
-  if (!lost->why().ok()) server->StopNow(lost->why());  // a rank was lost before SetServer
+  failure->has_served = true;
+  if (!failure->why().ok()) server->StopNow(failure->why());  // it came before SetServer
   Log(LogLevel::kInfo, absl::StrCat("serving address=http://", server->address(),
                                     " model=", flags.server.service.model_name,
                                     " drafter=", View(NameOf(engine->drafter())), " device=\"",
@@ -217,16 +233,17 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
   Log(LogLevel::kInfo, absl::StrCat("stopped prompt_tokens=", load.prompt_tokens,
                                     " generated_tokens=", load.stats.emitted, " proposed=",
                                     load.stats.proposed, " accepted=", load.stats.accepted));
-  RETURN_IF_ERROR(lost->why());
+  RETURN_IF_ERROR(failure->why());
   // No requests are running, so every page must be free, whatever the clients did.
   return engine->CheckIntegrity();
 }
 
 absl::Status Run(const ServeFlags& flags) {
-  LostRank lost;
-  absl::Status status = Serve(flags, &lost);
-  if (lost.why().ok() || !lost.has_served || flags.on_rank_failure == "exit") return status;
-  Log(LogLevel::kError, absl::StrCat(lost.why().message(), "; restarting"));
+  Failure failure;
+  absl::Status status = Serve(flags, &failure);
+  const bool restarts = failure.has_lost_rank() && flags.on_rank_failure == "restart";
+  if (!restarts || !failure.has_served) return status;
+  Log(LogLevel::kError, absl::StrCat(failure.why().message(), "; restarting"));
   return StartAgain();
 }
 

@@ -89,6 +89,10 @@ class Engine {
   // naming the page, if a count is wrong.
   virtual absl::Status CheckIntegrity() = 0;
 
+  // OK, or DATA_LOSS that names the device and its error if the device is lost to this process, as
+  // after an illegal access to its memory. Every generation then fails with it; only a new process
+  // can use the device again.
+  virtual absl::Status health() const { return absl::OkStatus(); }
   virtual RoundStats stats() const = 0;  // of all generations that have ended
   virtual EngineLoad load() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

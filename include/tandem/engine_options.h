@@ -86,6 +86,9 @@ struct EngineOptions {
   // Called once, on a thread of the engine, if a rank ends too early. All requests fail from then
   // on. Must not destroy the engine.
   std::function<void(const absl::Status& why)> on_rank_failure{};
+  // Called once, on the engine's thread, with Engine::health() when that becomes an error. Must not
+  // destroy the engine.
+  std::function<void(const absl::Status& why)> on_device_failure{};
   std::vector<std::string> allow_unknown_config{};  // as errors name them
   // Called on the calling thread of Engine::Create while a model's weights are packed for
   // `packed_weights`. `packed` counts the parameters packed so far; in the last call it equals

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
@@ -35,16 +37,20 @@ std::string Description(const DeviceProperties& device) {
 
 CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream,
                          const CudaOptions& options)
-    : device_(device),
-      stream_(stream),
+    : stream_(stream),
       num_sms_(properties.num_sms),
       name_(absl::StrCat("cuda:", device)),
       description_(Description(properties)),
+      errors_(name_, stream),
+      page_mover_(std::make_unique<PageMover>(stream, &errors_)),
+      uploads_(std::make_unique<PinnedUploads>(stream)),
       packer_(this, stream, options.keeps_f16),
       products_(std::make_unique<CublasProducts>(this, stream, num_sms_)),
-      tuner_(this, device, properties, stream) {}
+      tuner_(this, properties, stream) {}
 
 CudaBackend::~CudaBackend() {
+  page_mover_.reset();
+  uploads_.reset();
   nccl_.reset();
   products_.reset();
   gathered_parts_ = Buffer();
@@ -53,7 +59,9 @@ CudaBackend::~CudaBackend() {
   row_factors_ = Buffer();
   split_parts_ = Buffer();
   sampling_tables_ = Buffer();
-  CloseDevice(stream_);
+  const Error error = CloseDevice(stream_);
+  if (error == kNoError || !errors_.lost().ok()) return;
+  Log(LogLevel::kWarning, StdView(errors_.StatusOf(error, "closing the device").message()));
 }
 
 void CudaBackend::Note(absl::Status status) {
@@ -61,41 +69,39 @@ void CudaBackend::Note(absl::Status status) {
 }
 
 void CudaBackend::Note(Error error, absl::string_view operation) {
-  if (error == kNoError) return;
-  Note(absl::InternalError(absl::StrCat(name_, ": ", operation, ": ", ErrorText(error))));
+  if (error != kNoError) Note(errors_.StatusOf(error, operation));
 }
 
 // ---- Memory ----
 
 std::optional<int64_t> CudaBackend::free_memory_bytes() {
   size_t bytes = 0;
-  Note(FreeMemoryOn(device_, &bytes), "querying free memory");
+  Note(FreeMemory(stream_, &bytes), "querying free memory");
   return static_cast<int64_t>(bytes) + products_->copy_bytes();  // released on demand
 }
 
 absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
   void* data = nullptr;
-  Error error = AllocateOn(device_, bytes, &data);
+  Error error = cuda::Allocate(stream_, bytes, &data);
   const bool can_forget = !is_recording_ && !(has_ranks_ && has_recorded_);
   if (IsOutOfMemory(error) && can_forget && products_->Release()) {
     ++scratch_generation_;
-    error = AllocateOn(device_, bytes, &data);
+    error = cuda::Allocate(stream_, bytes, &data);
   }
   if (error == kNoError) return Buffer(this, data, bytes);
-  const std::string what =
-      absl::StrCat(name_, ": no memory for ", bytes, " bytes: ", ErrorText(error));
-  if (IsOutOfMemory(error)) return absl::ResourceExhaustedError(what);
-  return absl::InternalError(what);
+  if (!IsOutOfMemory(error)) return errors_.StatusOf(error, "allocating memory");
+  return absl::ResourceExhaustedError(
+      absl::StrCat(name_, ": no memory for ", bytes, " bytes: ", ErrorText(error)));
 }
 
 void CudaBackend::Free(void* data, size_t) {
   if (products_ != nullptr) products_->Remove(data);
-  FreeOn(device_, data);
+  Note(cuda::Free(stream_, data), "freeing memory");
 }
 
 void CudaBackend::Upload(absl::Span<const std::byte> host, void* device) {
   if (host.empty()) return;
-  Note(CopyIn(host.data(), device, host.size(), stream_), "copying to the device");
+  Note(uploads_->Upload(host, device), "copying to the device");
 }
 
 void CudaBackend::Download(const void* device, absl::Span<std::byte> host) {
@@ -110,7 +116,8 @@ void CudaBackend::Copy(const void* from, void* to, size_t bytes) {
 absl::Status CudaBackend::Synchronize() {
   Note(Wait(stream_), "waiting");
   if (has_ranks_) Note(nccl_->status());
-  return std::exchange(failure_, absl::OkStatus());
+  absl::Status failure = std::exchange(failure_, absl::OkStatus());
+  return errors_.lost().ok() ? failure : errors_.lost();
 }
 
 void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
@@ -259,6 +266,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                        .num_sms = num_sms_,
                        .end = end,
                        .out = out};
+  if (!errors_.lost().ok()) return;
   const bool quantizes = IsBlocks(weight.dtype);
   if (quantizes || x.rows > kMaxFusedRoundingRows) {
     void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
@@ -449,7 +457,7 @@ void CudaBackend::GatherColumns(MatrixView whole, absl::Span<const int> bounds) 
   int most = 0;
   for (int r = 0; r < world; ++r) most = std::max(most, bounds[r + 1] - bounds[r]);
   const size_t part_bytes = sizeof(float) * most * whole.rows;
-  if (part_bytes == 0) return;
+  if (part_bytes == 0 || !errors_.lost().ok()) return;
   auto* const parts = static_cast<std::byte*>(Reserve(&gathered_parts_, world * part_bytes));
   if (parts == nullptr) return;
   const auto copy = [&](int rank, bool into_part) {

@@ -9,9 +9,12 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/packing_on_device.h"
+#include "kernels/cuda/page_mover.h"
+#include "kernels/cuda/pinned_uploads.h"
 #include "kernels/cuda/tuner.h"
 #include "kernels/cuda_devices.h"
 
@@ -40,7 +43,13 @@ class CudaBackend final : public Backend,
   void Upload(absl::Span<const std::byte> host, void* device) override;
   void Download(const void* device, absl::Span<std::byte> host) override;
   void Copy(const void* from, void* to, size_t bytes) override;
+  absl::Status ReadPages(const KvPages& cache, absl::Span<const int32_t> pages,
+                         absl::FunctionRef<bool(int index, CopyPage copy)> take) override;
+  absl::Status WritePages(absl::Span<const absl::Span<const std::byte>> from,
+                          absl::Span<const int32_t> pages, const KvPages& cache) override;
+  void CopyPages(const KvPages& cache, absl::Span<const PageCopy> copies) override;
   absl::Status Synchronize() override;
+  absl::Status health() const override { return errors_.lost(); }
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                     std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
@@ -115,11 +124,13 @@ class CudaBackend final : public Backend,
   void MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
                      Epilogue end, MatrixView out);
 
-  const int device_;
   const Stream stream_;
   const int num_sms_;
   const std::string name_;
   const std::string description_;
+  DeviceErrors errors_;
+  std::unique_ptr<PageMover> page_mover_;
+  std::unique_ptr<PinnedUploads> uploads_;
   WeightPacker packer_;
   std::unique_ptr<CublasProducts> products_;
   Tuner tuner_;

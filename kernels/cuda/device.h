@@ -1,5 +1,6 @@
-// Functions for a device's memory and stream. Each sets its device as the current device of the
-// calling thread. tests/simt/cuda_runtime_api.h is the runtime of devices simulated on the host.
+// Functions for a device's memory and stream. Each makes its device the current device of the
+// calling thread, and returns the error if that fails. tests/simt/cuda_runtime_api.h is the runtime
+// of devices simulated on the host.
 #ifndef TANDEM_KERNELS_CUDA_DEVICE_H_
 #define TANDEM_KERNELS_CUDA_DEVICE_H_
 
@@ -32,12 +33,24 @@ struct DeviceProperties {
 
 // Creates a stream on `device`. Fails without a driver or without that device.
 Error OpenDevice(int device, DeviceProperties* properties, Stream* stream);
-void CloseDevice(Stream stream);
+// Creates a second stream on the device of `stream`, which must outlive it.
+Error OpenSecondStream(Stream stream, Stream* made);
+Error CloseDevice(Stream stream);
 
-Error FreeMemoryOn(int device, size_t* bytes);
-Error AllocateOn(int device, size_t bytes, void** data);
-void FreeOn(int device, void* data);
 bool IsOutOfMemory(Error error);
+// Whether the process cannot use the device after this error: its context is corrupted, or the
+// device is gone.
+bool IsSticky(Error error);
+// From now on every function below returns `error` without calling the runtime.
+void Lose(Stream stream, Error error);
+
+// Memory of the stream's device.
+Error FreeMemory(Stream stream, size_t* bytes);
+Error Allocate(Stream stream, size_t bytes, void** data);
+Error Free(Stream stream, void* data);
+// Memory of the host that the device reads and writes, and that it copies without the host.
+Error AllocatePinned(Stream stream, size_t bytes, void** data);
+Error FreePinned(Stream stream, void* data);
 
 // Copy in stream order. The caller may change `host` once CopyIn returns. CopyOut blocks.
 Error CopyIn(const void* host, void* device, size_t bytes, Stream stream);
@@ -52,7 +65,18 @@ Error CopyRows(const StridedRows& from, const StridedRows& to, size_t row_bytes,
                Stream stream);
 Error Wait(Stream stream);
 
-// Returns the toolkit's own stream, for its libraries.
+// A place in a stream.
+using Event = void*;
+Error MakeEvent(Stream stream, Event* event);  // of the stream's device
+Error EndEvent(Event event, Stream stream);
+// Sets the event to the end of the work that is enqueued on `stream`.
+Error Mark(Event event, Stream stream);
+// Work that is enqueued on `stream` from now on waits for the event.
+Error Follow(Event event, Stream stream);
+Error Wait(Event event, Stream stream);  // the host waits; `stream` names the device
+
+// Returns the toolkit's own stream, for its libraries. If its device cannot be made current, the
+// library's next call fails.
 void* StreamOfToolkit(Stream stream);
 
 // Recorded work, which can be enqueued again at the cost of one call.

@@ -213,6 +213,7 @@ template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (shape.num_blocks() == 0) return kNoError;
   if (!shape.fits()) return kGridTooLarge;
+  if (LostOf(Of(stream)) != kNoError) return LostOf(Of(stream));
   cudaError_t error = cudaSetDevice(Of(stream).device);
   constexpr int kWithoutAsking = 48 * 1024;
   if (error == cudaSuccess && shape.shared_bytes > kWithoutAsking) {

@@ -144,9 +144,8 @@ absl::Status ReadList(const JsonField& object, const char* name,
 
 }  // namespace
 
-Tuner::Tuner(Backend* backend, int device, const DeviceProperties& properties, Stream stream)
+Tuner::Tuner(Backend* backend, const DeviceProperties& properties, Stream stream)
     : backend_(*backend),
-      device_(device),
       stream_(stream),
       num_sms_(properties.num_sms),
       flush_bytes_(properties.l2_bytes / 16 * 16),
@@ -219,23 +218,23 @@ void Tuner::Write() {
 // room.
 class Tuner::Memory {
  public:
-  explicit Memory(int device) : device_(device) {}
+  explicit Memory(Stream stream) : stream_(stream) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory() {
-    for (void* const data : all_) FreeOn(device_, data);
+    for (void* const data : all_) cuda::Free(stream_, data);
   }
   template <typename T>
   absl::Status Add(size_t bytes, T** data) {
     void* made = nullptr;
-    RETURN_IF_ERROR(StatusOf(AllocateOn(device_, bytes, &made), "allocating"));
+    RETURN_IF_ERROR(StatusOf(cuda::Allocate(stream_, bytes, &made), "allocating"));
     all_.push_back(made);
     *data = static_cast<T*>(made);
     return absl::OkStatus();
   }
 
  private:
-  const int device_;
+  const Stream stream_;
   std::vector<void*> all_;
 };
 
@@ -249,7 +248,7 @@ class Tuner::ProductTrial {
         is_gated_(order == PartOrder::kGateAndUp),
         packed_(packed),
         packed_bytes_(bytes),
-        memory_(tuner.device_) {}
+        memory_(tuner.stream_) {}
 
   absl::Status Prepare() {
     const std::vector<float> numbers = RandomNumbers(size_t{kMostRows} * num_inputs(), 1.0f);
@@ -334,7 +333,7 @@ class Tuner::ProductTrial {
 // Makes the distribution of a row of random logits.
 class Tuner::RowTrial {
  public:
-  RowTrial(const Tuner& tuner, int size) : tuner_(tuner), size_(size), memory_(tuner.device_) {}
+  RowTrial(const Tuner& tuner, int size) : tuner_(tuner), size_(size), memory_(tuner.stream_) {}
 
   absl::Status Prepare() {
     const std::vector<float> logits = RandomNumbers(size_, 12.0f);

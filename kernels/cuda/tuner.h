@@ -48,7 +48,7 @@ class Tuner {
   };
 
   // `backend` must outlive this.
-  Tuner(Backend* backend, int device, const DeviceProperties& properties, Stream stream);
+  Tuner(Backend* backend, const DeviceProperties& properties, Stream stream);
 
   // "off": variant 0, which is also the choice without a call. "load": measures. Otherwise a file:
   // its choices if it was written for this device, driver and table of variants, else measures and
@@ -88,7 +88,6 @@ class Tuner {
   std::string device_name() const;
 
   Backend& backend_;
-  const int device_;
   const Stream stream_;
   const int num_sms_;
   const size_t flush_bytes_;

@@ -26,7 +26,7 @@ struct PageRef {
 struct PageToWrite {
   PageRef page;
   PageKey parent;                     // the page before it, or the root
-  absl::Span<const std::byte> bytes;  // as PagedKvCache::ReadPage returns them
+  absl::Span<const std::byte> bytes;  // as PagedKvCache::ReadPages copies them
 };
 
 // A pool's entry in a store.

@@ -33,9 +33,28 @@ void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId
   keys_[page] = KeyAfter(parent_key, tokens);
   depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
   if (is_inserting_ || worker_ == nullptr) return;
-  worker_->Write(number_, parent_key, keys_[page], depths_[page], tokens,
-                 cache_->layout().page_bytes(),
-                 [&](absl::Span<std::byte> into) { cache_->ReadPage(page, into); });
+  unwritten_.push_back(
+      {.page = page, .parent = parent_key, .tokens = {tokens.begin(), tokens.end()}});
+}
+
+// Pages that cannot be read are not written: the failure of the device fails its next pass.
+void StoredCache::OnAllPublished() {
+  if (unwritten_.empty()) return;
+  const std::vector<Unwritten> pages = std::exchange(unwritten_, {});
+  std::vector<PageId> ids;
+  for (const Unwritten& one : pages) ids.push_back(one.page);
+  cache_
+      ->ReadPages(ids,
+                  [&](int i, Backend::CopyPage copy) {
+                    worker_->Write(number_, pages[i].parent, keys_[ids[i]], depths_[ids[i]],
+                                   pages[i].tokens, cache_->layout().page_bytes(), copy);
+                    return true;
+                  })
+      .IgnoreError();
+}
+
+void StoredCache::OnEvict(PageId page) {
+  std::erase_if(unwritten_, [page](const Unwritten& one) { return one.page == page; });
 }
 
 StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant,
@@ -74,22 +93,32 @@ int StoredCache::Insert(const StoredRun& run, int first,
   if (next < first) return 0;
   is_inserting_ = true;
   absl::Cleanup done = [this] { is_inserting_ = false; };
-  for (; next < num_wanted && held.Extend(page_size).ok(); ++next) {
-    cache_->WritePage(held.pages().back(), pages[next - first]);
-    cache_->Publish(tokens_to(next + 1), &held);
-  }
+  const int num_held = next - first;
+  while (next < num_wanted && held.Extend(page_size).ok()) ++next;
+  const absl::Span<const PageId> written = held.pages().subspan(run.first_page + first + num_held);
+  if (!cache_->WritePages(written, pages.subspan(num_held, written.size())).ok()) return num_held;
+  cache_->Publish(tokens_to(next), &held);
   return next - first;
 }
 
 int StoredCache::ForPublished(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt,
                               int first,
-                              absl::FunctionRef<bool(const PageKey& key, PageId page)> give) {
+                              absl::FunctionRef<bool(const PageKey&, Backend::CopyPage)> give) {
   const KvSequence held = cache_->HoldPublished(tokens, variant, salt);
+  absl::Span<const PageId> pages = held.pages();
+  pages.remove_prefix(std::min<size_t>(first, pages.size()));
+  const auto unknown = std::find_if(pages.begin(), pages.end(),
+                                    [&](PageId page) { return keys_[page] == PageKey(); });
+  pages = pages.first(unknown - pages.begin());
   int next = first;
-  for (; next < static_cast<int>(held.pages().size()); ++next) {
-    const PageId page = held.pages()[next];
-    if (keys_[page] == PageKey() || !give(keys_[page], page)) break;
-  }
+  cache_
+      ->ReadPages(pages,
+                  [&](int i, Backend::CopyPage copy) {
+                    if (!give(keys_[pages[i]], copy)) return false;
+                    ++next;
+                    return true;
+                  })
+      .IgnoreError();
   return next;
 }
 

@@ -36,22 +36,35 @@ class StoredCache final : public PagedKvCache::Observer {
   int Insert(const StoredRun& run, int first, absl::Span<const absl::Span<const std::byte>> pages);
 
   // Calls `give` with each published page of a text from page `first` on, until it returns false.
-  // Returns the index after the last page accepted.
+  // copy(into) copies the page, during the call of `give`. Returns the index after the last page
+  // accepted.
   int ForPublished(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt, int first,
-                   absl::FunctionRef<bool(const PageKey& key, PageId page)> give);
+                   absl::FunctionRef<bool(const PageKey& key, Backend::CopyPage copy)> give);
 
   void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                  const CacheSalt& salt) override;
+  void OnAllPublished() override;
+  // Pages that are no longer published may change before OnAllPublished.
+  void OnEvict(PageId page) override;
+  void OnClear() override { unwritten_.clear(); }
 
  private:
+  // A published page that goes to the store.
+  struct Unwritten {
+    PageId page;
+    PageKey parent;
+    std::vector<TokenId> tokens;
+  };
+
   PageKey KeyOf(PageId page, const CacheSalt& salt) const;
 
   PagedKvCache* const cache_;
   const PoolId pool_;
   StoreWorker* const worker_;
   const int number_;
-  std::vector<PageKey> keys_;  // [num_pages]: keys of published pages; PageKey() if unknown
-  std::vector<int> depths_;    // [num_pages]: indices of published pages in their texts
+  std::vector<PageKey> keys_;         // [num_pages]: keys of published pages; PageKey() if unknown
+  std::vector<int> depths_;           // [num_pages]: indices of published pages in their texts
+  std::vector<Unwritten> unwritten_;  // between OnPublish and OnAllPublished
   bool is_inserting_ = false;
 };
 

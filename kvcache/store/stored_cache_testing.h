@@ -45,8 +45,8 @@ struct CacheWithStates {
     TANDEM_CHECK(sequence.Extend(static_cast<int>(whole_pages().size())).ok());
     for (int i = 0; i < kNumPages; ++i) {
       const std::vector<float> words = WordsOf(i);
-      cache->WritePage(sequence.pages()[i],
-                       {reinterpret_cast<const std::byte*>(words.data()), kLayout.page_bytes()});
+      WritePage(cache.get(), sequence.pages()[i],
+                {reinterpret_cast<const std::byte*>(words.data()), kLayout.page_bytes()});
     }
     cache->Publish(whole_pages(), &sequence);
   }
@@ -56,8 +56,8 @@ struct CacheWithStates {
     bool holds_words = held.pages().size() == kNumPages;
     for (int i = 0; holds_words && i < kNumPages; ++i) {
       std::vector<float> words(WordsOf(i).size());
-      cache->ReadPage(held.pages()[i],
-                      {reinterpret_cast<std::byte*>(words.data()), kLayout.page_bytes()});
+      ReadPage(*cache, held.pages()[i],
+               {reinterpret_cast<std::byte*>(words.data()), kLayout.page_bytes()});
       holds_words = words == WordsOf(i) && *cache->StateOf(held.pages()[i]) == words.back();
     }
     return holds_words;

@@ -25,7 +25,7 @@ namespace tandem {
 // A copy of a page that another worker may fetch.
 struct OfferedPage {
   PoolId pool;
-  std::vector<std::byte> bytes;  // as PagedKvCache::ReadPage returns them
+  std::vector<std::byte> bytes;  // as PagedKvCache::ReadPages copies them
   uint64_t checksum = 0;         // XXH3 of `bytes`
 };
 

@@ -52,10 +52,9 @@ TEST_F(PageTransferTest, FetchesTheStatesOfPages) {
   first.PublishText();
   ASSERT_TRUE(sender_->offered().Open("a"));
   from.ForPublished(first.text, /*variant=*/0, /*salt=*/nullptr, 0,
-                    [&](const PageKey& key, PageId page) {
-                      return sender_->offered().Add(
-                          "a", kPool, key, first.kLayout.page_bytes(),
-                          [&](absl::Span<std::byte> into) { first.cache->ReadPage(page, into); });
+                    [&](const PageKey& key, Backend::CopyPage copy) {
+                      return sender_->offered().Add("a", kPool, key, first.kLayout.page_bytes(),
+                                                    copy);
                     });
   sender_->offered().Complete("a");
   const StoredRun run = to.Missing(second.text, /*variant=*/0, /*salt=*/nullptr);

@@ -19,7 +19,7 @@ class FieldError(ValueError):
 class EngineError(RuntimeError):
     """An error that no request caused: out of memory, too many generations, a closed engine, or one
     that was made before the process forked. `code` is the status's: "RESOURCE_EXHAUSTED",
-    "CANCELLED", "INTERNAL" and so on."""
+    "CANCELLED", "INTERNAL" and so on; "DATA_LOSS" if the process has lost its GPU."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)

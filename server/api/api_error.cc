@@ -31,6 +31,7 @@ constexpr Kind kKinds[] = {
     {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found"},
     {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "queue_full"},
     {absl::StatusCode::kUnavailable, 503, "server_error", "stopping"},
+    {absl::StatusCode::kDataLoss, 503, "server_error", "device_failed"},
     {absl::StatusCode::kUnknown, 500, "server_error", "internal_error"}};
 
 const Kind& KindOf(const absl::Status& status) {

@@ -24,7 +24,8 @@ absl::Status ServerIsStopping();
 JsonValue ErrorJson(const absl::Status& status);
 
 // Returns the whole answer: 400 for INVALID_ARGUMENT, 401 UNAUTHENTICATED, 404 NOT_FOUND, 429
-// RESOURCE_EXHAUSTED, 503 UNAVAILABLE, 500 otherwise, with the matching headers.
+// RESOURCE_EXHAUSTED, 503 UNAVAILABLE and DATA_LOSS (Engine::health), 500 otherwise, with the
+// matching headers.
 HttpResponse ErrorResponse(const absl::Status& status);
 
 }  // namespace tandem

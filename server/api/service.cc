@@ -263,8 +263,9 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
   if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
     return ErrorResponse(status);
   }
-  if (MayBlock(head) && admission_.is_closed()) {
-    return ErrorResponse(ServerIsStopping());
+  if (MayBlock(head)) {
+    if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
+    if (admission_.is_closed()) return ErrorResponse(ServerIsStopping());
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
   if (body_size.value_or(0) > limit) return ErrorResponse(BodyTooLarge());
@@ -307,10 +308,12 @@ Service::Reply Service::OpenApi(const HttpRequest&) {
 }
 
 Service::Reply Service::Health(const HttpRequest&) {
+  if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
   return HttpResponse{.body = R"({"status":"ok"})"};
 }
 
 Service::Reply Service::Ready(const HttpRequest&) {
+  if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
   if (admission_.is_closed()) {
     return ErrorResponse(ServerIsStopping());
   }

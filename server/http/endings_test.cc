@@ -269,6 +269,26 @@ TEST_F(Endings, DrainFinishesRunningRequestsAndRefusesNewOnes) {
   EXPECT_THAT(answer, HasSubstr("[DONE]"));
 }
 
+TEST_F(Endings, ALostDeviceFailsProbesAndRequests) {
+  Start();
+  Client running(server_->port(), "/v1/completions", kWhole);
+  engine_.RequestOf(1);
+  EXPECT_EQ(Ask("GET", "/health").status, 200);
+  const absl::Status lost = absl::DataLossError("cuda:0: waiting: the GPU is gone");
+  engine_.set_health(lost);
+  engine_.Fail(1, lost);
+  const auto expect_lost = [](const Answer& answer) {
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_EQ(answer.error("message"), "cuda:0: waiting: the GPU is gone");
+    EXPECT_EQ(answer.error("code"), "device_failed");
+  };
+  expect_lost(running.Read());
+  expect_lost(Ask("GET", "/health"));
+  expect_lost(Ask("GET", "/ready"));
+  expect_lost(Ask("POST", "/v1/completions", kWhole));
+  EXPECT_EQ(Ask("GET", "/metrics").status, 200);
+}
+
 // Row 204 of the bug catalogue. The engine ends the requests after the clients have their answers.
 TEST_F(Endings, RunningRequestsFailAtTheEndOfADrainAndOnStopNow) {
   const absl::Status lost = absl::UnavailableError("rank 1 has ended");

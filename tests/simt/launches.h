@@ -16,6 +16,9 @@ namespace tandem::simt {
 // recording (device.h). A fault is returned as an error number, whose ErrorText is the fault's
 // text.
 cuda::Error Launch(std::function<std::string()> work);
+// The same for a kernel on `stream`; null: work that belongs to no stream. A device's second
+// stream (device.h) runs it late.
+cuda::Error LaunchOn(cuda::Stream stream, std::function<std::string()> work);
 
 // Returns the tensor cores of a stream's device: Ampere's below compute capability 9, else
 // Hopper's. Without a stream, Hopper's.

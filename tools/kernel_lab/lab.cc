@@ -36,12 +36,12 @@ std::unique_ptr<Lab> Lab::Open(int device, bool quick, std::string* error) {
     *error = "cuda:" + std::to_string(device) + ": compute capability 8.0 or later is required";
     return nullptr;
   }
-  return std::unique_ptr<Lab>(new Lab(device, quick, properties, stream));
+  return std::unique_ptr<Lab>(new Lab(quick, properties, stream));
 }
 
 Lab::~Lab() {
   FreeMemory();
-  for (auto& [name, pool] : pools_) cuda::FreeOn(device_, pool.device);
+  for (auto& [name, pool] : pools_) cuda::Free(stream_, pool.device);
   cuda::CloseDevice(stream_);
 }
 
@@ -60,13 +60,13 @@ bool Lab::StillWorks() { return cuda::Wait(stream_) == cuda::kNoError; }
 void* Lab::Allocate(size_t bytes) {
   if (!ok()) return nullptr;
   void* data = nullptr;
-  Note(cuda::AllocateOn(device_, bytes, &data), "allocation");
+  Note(cuda::Allocate(stream_, bytes, &data), "allocation");
   if (data != nullptr) allocated_.push_back(data);
   return data;
 }
 
 void Lab::FreeMemory() {
-  for (void* const data : allocated_) cuda::FreeOn(device_, data);
+  for (void* const data : allocated_) cuda::Free(stream_, data);
   allocated_.clear();
 }
 
@@ -99,7 +99,7 @@ const Pool& Lab::Filled(const std::string& name, size_t bytes,
   if (pool.device != nullptr || !ok()) return pool;
   pool = make(quick_ ? kQuickPatternBytes : kPatternBytes);
   pool.bytes = std::max(quick_ ? kQuickPoolBytes : bytes, pool.pattern.size());
-  Note(cuda::AllocateOn(device_, pool.bytes, &pool.device), "allocation of a pool");
+  Note(cuda::Allocate(stream_, pool.bytes, &pool.device), "allocation of a pool");
   if (!ok()) return pool;
   Note(cuda::CopyIn(pool.pattern.data(), pool.device, pool.pattern.size(), stream_), "upload");
   Repeat(pool.device, pool.pattern.size(), pool.bytes);

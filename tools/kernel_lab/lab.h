@@ -81,15 +81,14 @@ class Lab {
   double Bandwidth();
 
  private:
-  Lab(int device, bool quick, const cuda::DeviceProperties& properties, cuda::Stream stream)
-      : device_(device), quick_(quick), properties_(properties), stream_(stream) {}
+  Lab(bool quick, const cuda::DeviceProperties& properties, cuda::Stream stream)
+      : quick_(quick), properties_(properties), stream_(stream) {}
   const Pool& Filled(const std::string& name, size_t bytes,
                      const std::function<Pool(size_t)>& make);
   // Fills [filled, bytes) of `data` with copies of its first `filled` bytes.
   void Repeat(void* data, size_t filled, size_t bytes);
   double SecondsOf(cuda::Recording recording, int replays);
 
-  const int device_;
   const bool quick_;
   const cuda::DeviceProperties properties_;
   cuda::Stream stream_;

@@ -251,7 +251,7 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (!shape.fits()) return kGridTooLarge;
-  return simt::Launch([task, shape, core = simt::TensorCoreOf(stream)] {
+  return simt::LaunchOn(stream, [task, shape, core = simt::TensorCoreOf(stream)] {
     return simt::Machine::Get().Run(
         shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); },
         core);
