@@ -26,7 +26,7 @@ tandem_default(tandem_cuda_architectures CUDAARCHS "${tandem_architectures}")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
 
-# cuBLASLt, which is loaded where a machine has it (docs/cuda.md); without, kernels/cuda/cublas_absent.cc.
+# cuBLASLt, which is loaded where a machine has it (docs/cuda_products.md); without, kernels/cuda/cublas_absent.cc.
 tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
 
 # NCCL, in the same way; without, kernels/cuda/nccl_absent.cc.
