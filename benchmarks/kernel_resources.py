@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from machine_code import TENSOR, Code
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
 PAGE = ROOT / "docs" / "benchmarks" / "cuda.md"
@@ -28,15 +30,12 @@ REGISTERS = 65536
 # memory, which holds spills and arrays outside of registers. `loop`: instructions of the main loop.
 # `blocks`: the number of blocks that fit on a processor.
 COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
-TENSOR = ["HMMA", "IMMA", "HGMMA"]
 # Instructions that let the next kernel begin, and that wait for earlier kernels (kernels/cuda/simt.h); only on Hopper.
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
-                  r"BlockProductKernel<.*, [12]>": 2}
-
-INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], .*>": 2,
+                  r"BlockProductKernel<.*, [12], 2, 3>": 2}
 
 
 def by_function(text, title):
@@ -57,25 +56,6 @@ def local_bytes(opcode):
     return 4 if width is None else int(width[1].lstrip("US")) // 8
 
 
-def main_loop(instructions):
-    """Returns the number of instructions of the innermost loop with the most tensor-core instructions; among equals,
-    of the longest. A loop ends with a conditional branch back."""
-    loops = []
-    for address, condition, opcode, operands in instructions:
-        target = re.search(r"\b0x([0-9a-f]+)\b", operands)
-        if not opcode.startswith("BRA") or target is None or not (condition or "P" in operands):
-            continue
-        if int(target[1], 16) < address:
-            loops.append((int(target[1], 16), address))
-    inner = [loop for loop in loops
-             if not any(loop != other and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
-    sizes = [(0, 0)]
-    for begin, end in inner:
-        opcodes = [i[2].split(".")[0] for i in instructions if begin <= i[0] <= end]
-        sizes.append((sum(opcode in TENSOR for opcode in opcodes), len(opcodes)))
-    return max(sizes)[1]
-
-
 def blocks_on_processor(arch, registers, threads, shared):
     most_threads, most_blocks, most_shared = PROCESSORS[arch]
     of_warp = -(-registers // 8) * 8 * 32
@@ -91,19 +71,22 @@ def measure(arch, dump, shared_of):
     numbers, wrong = {}, []
     for symbol, lines in by_function(dump("-sass"), r"Function : (\w+)").items():
         kernel = readable(symbol)
-        instructions = [(int(m[1], 16), m[2], m[3], m[4]) for m in map(INSTRUCTION.match, lines) if m]
-        opcodes = [i[2] for i in instructions]
-        stems = [opcode.split(".")[0] for opcode in opcodes]
+        code = Code(lines)
+        opcodes = [i.opcode for i in code.instructions]
+        stems = [i.stem for i in code.instructions]
         num_registers = int(re.search(r"REG:(\d+)", " ".join(registers[symbol]))[1])
         num_threads = int(re.search(r"EIATTR_MAX_THREADS.*?Value:\s*0x([0-9a-f]+)",
                                     " ".join(threads[symbol]))[1], 16)
         numbers[kernel] = dict(zip(COLUMNS, [
             num_registers, sum(map(local_bytes, opcodes)), *map(stems.count, TENSOR),
-            main_loop(instructions),
+            len(code.within(code.main_loop())),
             blocks_on_processor(arch, num_registers, num_threads, shared_of(kernel))]))
         missing = WAITS - set(stems) if arch == "sm_90a" else WAITS & set(stems)
         if missing:
             wrong.append(f"{arch} {kernel}: {', '.join(sorted(missing))} should be there for sm_90a alone")
+        wrong += [f"{arch} {kernel}: {load} is loaded ahead of a barrier, but {use} reads it before that barrier"
+                  for load, use in code.defeated_loads()]
+        wrong += [f"{arch} {kernel}: {read} is in the main loop" for read in code.special_registers()]
     return numbers, wrong
 
 
@@ -159,25 +142,30 @@ int main() {
   }
   constexpr tandem::DType kBf16 = tandem::DType::kBF16;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
-    const ProductTiles tiles = FewRowsTiles(kBf16, choice);
-    std::printf("TileProductKernel<%d, %d> %d\\n", tiles.rows, tiles.outputs,
-                ProductSharedBytes(kBf16, tiles));
+    for (int i = 0; i < NumVariantsOfChoice(kBf16, choice); ++i) {
+      const FewRowsVariant of = kFewRowsVariants[choice][i];
+      std::printf("TileProductKernel<%d, %d, %d, %d> %d\\n", kRowTileChoices[choice], of.output_tiles,
+                  of.copy_stages, of.stage_steps, FewRowsBytes(kBf16, choice, i));
+    }
   }
   std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
   for (int i = 0; i < 32; ++i) {
     const auto dtype = static_cast<tandem::DType>(i);
     if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;
-    for (int choice = 0; choice < 3; ++choice) {
-      const ProductTiles tiles = FewRowsTiles(dtype, choice);
-      std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d> %d\\n", i, tiles.rows,
-                  ProductSharedBytes(dtype, tiles));
-    }
+    for (int choice = 0; choice < kNumBlocksRowTileChoices; ++choice)
+      for (int j = 0; j < NumVariantsOfChoice(dtype, choice); ++j) {
+        const ProductTiles tiles = FewRowsTiles(dtype, choice, j);
+        std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d, %d, %d> %d\\n", i, tiles.rows,
+                    tiles.outputs, kBlocksVariants[choice][j].stages, FewRowsBytes(dtype, choice, j));
+      }
     std::printf("ManyRowsBlockProductKernel<BlockWeight<(DType)%d>> %d\\n", i,
                 ManyRowsShape(dtype, 1, 1).shared_bytes);
   }
   std::printf("ArgMaxKernel %d\\n", ArgMaxShape(1).shared_bytes);
-  std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
-  std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);
+  for (const DistributionVariant& of : kDistributionVariants)
+    std::printf("DistributionKernel<%d, %d> %d\\n", of.copies, of.groups,
+                DistributionShape(1, of).shared_bytes);
+  std::printf("SlotKernel %d\\n", SlotShape(1).shared_bytes);
   std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);
   std::printf("RotateAndCacheKernel %d\\n", HeadShape(1, 1, 128).shared_bytes);
 }

@@ -13,6 +13,7 @@
 #include "base/string_view.h"
 #include "draft/make_drafter.h"
 #include "engine/draft_format.h"
+#include "engine/record_passes.h"
 #include "kernels/number_formats.h"
 #include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
@@ -450,6 +451,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters
                                         ? MakeEveryDrafter(runtime.drafter_kind, parts)
                                         : MakeDrafter(runtime.drafter_kind, parts));
+  if (options.warm_up) RETURN_IF_ERROR(RecordPasses(options, &runtime));
   return runtime;
 }
 

@@ -101,6 +101,9 @@ struct AttentionWorld {
     }
     const Buffer device_cache = UploadTo(backend, cache), device_tables = UploadTo(backend, tables);
     const Buffer device_starts = UploadTo(backend, starts);
+    const std::vector<int32_t> plan = backend.PlanRows(
+        starts, rows, {shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.dtype});
+    const Buffer device_plan = UploadTo(backend, plan);
     const Buffer device_lengths = UploadTo(backend, lengths);
     kv.keys = device_cache.data();
     kv.values = static_cast<uint32_t*>(device_cache.data()) + cache.size() / 2;
@@ -108,7 +111,9 @@ struct AttentionWorld {
     kv.lengths = static_cast<const int32_t*>(device_lengths.data());
     UploadedMatrix out(backend, TestMatrix(rows, q.cols())), device_q(backend, std::move(q));
     backend.Attend(device_q.view(),
-                   {static_cast<const int32_t*>(device_starts.data()), kv.batch, rows}, kv,
+                   {static_cast<const int32_t*>(device_starts.data()), kv.batch, rows,
+                    static_cast<const int32_t*>(device_plan.data())},
+                   kv,
                    {.scale = shape.scale(),
                     .window = shape.window,
                     .first = shape.first,

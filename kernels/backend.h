@@ -136,6 +136,8 @@ class GraphCache {
   virtual void Run(absl::Span<const int64_t> /*key*/, absl::FunctionRef<void()> enqueue) {
     enqueue();
   }
+  // Whether operations are replayed, so that keys should repeat.
+  virtual bool replays() const { return false; }
   // Drops all recordings. Call it whenever memory that recorded operations use is replaced.
   virtual void Forget() {}
 };
@@ -338,6 +340,15 @@ class Backend {
   virtual void SumExperts(ConstMatrixView /*outputs*/, const ExpertChoices& /*choices*/,
                           MatrixView /*out*/) {
     TANDEM_CHECK(computes_experts());
+  }
+
+  // Returns what the kernels of a pass read instead of searching for the sequence of each row, for
+  // RaggedRows::plan; empty if they need nothing. The number of integers depends only on the number
+  // of sequences, `num_rows` and `sizes`. Rows from starts.back() on are padding.
+  //   starts: [batch + 1], in host memory; num_rows: at least starts.back()
+  virtual std::vector<int32_t> PlanRows(absl::Span<const int32_t> /*starts*/, int /*num_rows*/,
+                                        const AttentionSizes& /*sizes*/) const {
+    return {};
   }
 
   // out[r] = the cosines and then the sines of position(r) times the inverse frequencies of the

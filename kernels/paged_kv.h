@@ -92,6 +92,15 @@ struct RaggedRows {
   const int32_t* starts = nullptr;  // [batch + 1], in backend memory
   int batch = 0;
   int num_rows = 0;
+  const int32_t* plan = nullptr;  // Backend::PlanRows, in backend memory; null where that is empty
+};
+
+// What decides how a pass's rows are divided among the blocks of attention.
+struct AttentionSizes {
+  int num_heads = 0;
+  int num_kv_heads = 0;  // 0: no attention
+  int head_dim = 0;
+  KvDType dtype = KvDType::kF32;
 };
 
 // The tables of rotary position embeddings, in backend memory.

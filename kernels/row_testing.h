@@ -189,12 +189,15 @@ inline void ExpectRotaryAngles(
   const std::vector<float> magnitudes = {1.5f, 1.5f, 1.5f, 1.0f, 2.0f};
   const std::vector<int32_t> tables = {1, 2, 0};
   const Buffer starts = UploadTo(backend, ragged.starts);
+  const std::vector<int32_t> planned = backend.PlanRows(ragged.starts, ragged.num_rows, {});
+  const Buffer plan = UploadTo(backend, planned);
   const Buffer lengths = UploadTo(backend, ragged.lengths);
   const Buffer device_frequencies = UploadTo(backend, frequencies);
   const Buffer device_magnitudes = UploadTo(backend, magnitudes);
   const Buffer device_tables = UploadTo(backend, tables);
   UploadedMatrix angles(backend, TestMatrix(ragged.num_rows, 10));
-  backend.RotaryAngles({static_cast<const int32_t*>(starts.data()), 3, ragged.num_rows},
+  backend.RotaryAngles({static_cast<const int32_t*>(starts.data()), 3, ragged.num_rows,
+                        static_cast<const int32_t*>(plan.data())},
                        static_cast<const int32_t*>(lengths.data()),
                        {.inverse_frequencies = static_cast<const float*>(device_frequencies.data()),
                         .magnitudes = static_cast<const float*>(device_magnitudes.data()),

@@ -29,7 +29,8 @@ struct PassTables {
         sources(wanted + logit_rows),
         variants(sources + rows),
         row_indices(variants + batch),
-        size(row_indices + rows) {}
+        size(row_indices + rows),
+        plan((size + 3) / 4 * 4) {}
   int batch;
   int rows;
   int logit_rows;
@@ -43,6 +44,7 @@ struct PassTables {
   size_t variants;     // [batch]: KvSequence::variant
   size_t row_indices;  // [rows]: 0, 1, ...
   size_t size;
+  size_t plan;  // after the tables, which it is not one of: each rank's Backend::PlanRows
 };
 
 // A pass of one of the group's models.

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
@@ -211,14 +210,12 @@ MatrixView Transformer::CopyLogitsToHost(absl::Span<const ForwardRequest> reques
 
 absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows) {
   const int batch = static_cast<int>(requests.size());
-  size_t max_pages = 0;
+  PassSize size{.batch = batch, .rows = rows, .logit_rows = logit_rows};
   for (const ForwardRequest& request : requests) {
-    max_pages = std::max(max_pages, request.kv->pages().size());
+    size.pages = std::max(size.pages, static_cast<int>(request.kv->pages().size()));
   }
-  // Rounded to a power of two, so that graphs can be reused while texts grow.
-  max_pages = std::bit_ceil(max_pages);
-  const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
-  host_tables_.assign(at.size, 0);
+  const PagedKvCache* const cache = requests[0].kv->cache();
+  const PassTables at = EmptyTables(size, cache);
   int32_t* host = host_tables_.data();
   int row = 0;
   int wanted = 0;
@@ -227,8 +224,8 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     host[at.starts + i] = row;
     host[at.lengths + i] = request.kv->length();
     host[at.variants + i] = request.kv->variant();
-    std::copy(request.kv->pages().begin(), request.kv->pages().end(),
-              host + at.page_tables + i * max_pages);
+    absl::c_copy(request.kv->pages(),
+                 host + at.page_tables + static_cast<size_t>(i) * at.max_pages);
     for (const TokenId token : request.tokens) {
       TANDEM_CHECK(0 <= token && token < config_.vocab_size);
       host[at.sources + row] = request.drawn_by;
@@ -236,19 +233,23 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     }
     for (int j = request.num_logits; j > 0; --j) host[at.wanted + wanted++] = row - j;
   }
-  host[at.starts + batch] = row;
-  std::iota(host + at.row_indices, host + at.row_indices + rows, 0);
+  std::fill(host + at.starts + batch, host + at.starts + at.batch + 1, row);
   const bool has_drawn =
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
   const bool finds_argmax = !backend_->memory_is_host() && WantsArgMax(requests);
-  const PagedKvCache* const cache = requests[0].kv->cache();
-  if (is_draft_head()) RETURN_IF_ERROR(TakeStates(requests, rows));
+  if (is_draft_head()) RETURN_IF_ERROR(TakeStates(requests, at.rows));
+  return RunOnAllRanks(at, cache, has_drawn, finds_argmax);
+}
+
+// Runs the pass over host_tables_ on every rank, without waiting for its end.
+absl::Status Transformer::RunOnAllRanks(const PassTables& at, const PagedKvCache* cache,
+                                        bool has_drawn, bool finds_argmax) {
   if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_argmax);
   const PassMessage pass{.model = first_slot_,
                          .tables = at,
                          .finds_argmax = finds_argmax,
                          .copies = page_copies_.copies,
-                         .integers = host_tables_};
+                         .integers = absl::MakeConstSpan(host_tables_).first(at.size)};
   RETURN_IF_ERROR(group_->Send(pass.Encode()));
   page_copies_.copies.clear();
   RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_argmax)));
@@ -277,10 +278,13 @@ absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
 // Runs the pass over host_tables_, without waiting for its end.
 absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
                                   bool finds_argmax) {
-  RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, at.size * sizeof(int32_t)));
-  backend_->Upload(
-      {reinterpret_cast<const std::byte*>(host_tables_.data()), at.size * sizeof(int32_t)},
-      workspace_.tables.data());
+  const std::vector<int32_t> plan = PlanRows(at, cache);
+  host_tables_.resize(at.plan);
+  host_tables_.insert(host_tables_.end(), plan.begin(), plan.end());
+  const size_t table_bytes = host_tables_.size() * sizeof(int32_t);
+  RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, table_bytes));
+  backend_->Upload({reinterpret_cast<const std::byte*>(host_tables_.data()), table_bytes},
+                   workspace_.tables.data());
   if (has_drawn) {
     auto* const tables = static_cast<int32_t*>(workspace_.tables.data());
     const bool draws = group_ == nullptr || group_->rank() == 0;
@@ -302,7 +306,6 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
   const int64_t key[] = {at.batch,
                          at.rows,
                          at.logit_rows,
-                         finds_argmax,
                          reads_own_states_,
                          at.max_pages,
                          address(first.keys),
@@ -312,7 +315,11 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_argmax); });
+  graph_cache_->Run(key, [&] { Enqueue(at, cache); });
+  if (finds_argmax) {
+    backend_->ArgMax(View(workspace_.logits, at.logit_rows, head_tokens()),
+                     static_cast<int32_t*>(workspace_.largest.data()));
+  }
   last_pass_ = at;
   last_cache_ = cache;
   return absl::OkStatus();
@@ -320,15 +327,16 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
 
 void Transformer::RepeatPass() {
   TANDEM_CHECK(last_pass_.rows > 0 && group_ == nullptr);
-  Enqueue(last_pass_, last_cache_, /*finds_argmax=*/false);
+  Enqueue(last_pass_, last_cache_);
 }
 
 // Enqueues the pass. Arguments depend only on the sizes of the tables; everything else is read from
 // the tables by the kernels, so that graphs can be reused.
-void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax) {
+void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache) {
   const int rows = at.rows;
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
-  const RaggedRows ragged{.starts = tables + at.starts, .batch = at.batch, .num_rows = rows};
+  const RaggedRows ragged{
+      .starts = tables + at.starts, .batch = at.batch, .num_rows = rows, .plan = tables + at.plan};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
   const auto embed = [&] {
     if (is_draft_head()) return EnterHead(tables + at.ids, rows, tables + at.row_indices);
@@ -376,9 +384,6 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
     }
   }
   Gather(logits, &RankParts::head_rows);
-  if (finds_argmax) {
-    backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
-  }
   weights_->ForgetPacked();
   weights_->is_unread = false;
 }

@@ -17,6 +17,7 @@
 #include "model/checkpoint/weights.h"
 #include "model/host_logits.h"
 #include "model/language_model.h"
+#include "model/pass_classes.h"
 #include "model/pass_message.h"
 #include "model/rank_parts.h"
 #include "model/ranks/rank_group.h"
@@ -147,6 +148,14 @@ class Transformer final : public LanguageModel {
   // no group.
   void RepeatPass();
 
+  // Whether passes of a shape that came before are replayed by the device. Their numbers are padded
+  // to classes then (model/pass_classes.h).
+  bool records_passes() const { return graph_cache_->replays(); }
+  // Runs passes of this size whose rows are all padding, so that the first real pass of its classes
+  // is replayed. Writes nothing to the cache. Does nothing unless records_passes().
+  //   reads_own_states: ForwardRequest's, for a draft head
+  absl::Status RecordPass(const PassSize& size, bool reads_own_states, PagedKvCache* cache);
+
   // Makes later passes keep the inputs of these layers as the states of each row, concatenated. The
   // number of layers stands for the last state, after the final norm.
   // REQUIRES: layers in [0, num_layers]; no group; not a draft head, whose states are its rows
@@ -222,12 +231,17 @@ class Transformer final : public LanguageModel {
                     std::optional<SharedBuffer> shared = std::nullopt);
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
+  PassTables EmptyTables(const PassSize& size, const PagedKvCache* cache);
+  absl::Status RunOnAllRanks(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
+                             bool finds_argmax);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
                        bool finds_argmax);
+  std::vector<int32_t> PlanRows(const PassTables& at, const PagedKvCache* cache) const;
   absl::Status EndGroupIfFailed(absl::Status status);
-  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_argmax);
+  void Enqueue(const PassTables& at, const PagedKvCache* cache);
   MatrixView CopyLogitsToHost(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void KeepState(int layer, int rows, const int32_t* all_rows);
+  absl::Status ReserveReadStates(int rows);
   absl::Status TakeStates(absl::Span<const ForwardRequest> requests, int rows);
   void EnterHead(const int32_t* ids, int rows, const int32_t* all_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);

@@ -70,13 +70,17 @@ void Transformer::KeepState(int layer, int rows, const int32_t* all_rows) {
   }
 }
 
+absl::Status Transformer::ReserveReadStates(int rows) {
+  const size_t most = std::max(config_.hidden_size, read_state_size());
+  return Grow(&workspace_.read_states, sizeof(float) * rows * most);
+}
+
 // Copies the states that the requests read, before the pass overwrites them: a head's own states
 // are this model's rows of the previous pass.
 absl::Status Transformer::TakeStates(absl::Span<const ForwardRequest> requests, int rows) {
   reads_own_states_ = requests[0].reads_own_states;
   const int cols = reads_own_states_ ? config_.hidden_size : read_state_size();
-  const int most = std::max(config_.hidden_size, read_state_size());
-  RETURN_IF_ERROR(Grow(&workspace_.read_states, sizeof(float) * rows * static_cast<size_t>(most)));
+  RETURN_IF_ERROR(ReserveReadStates(rows));
   auto* to = static_cast<float*>(workspace_.read_states.data());
   for (const ForwardRequest& request : requests) {
     const ConstMatrixView& from = request.states;

@@ -1,6 +1,6 @@
 """Stand-ins for the programs of tools/gpu_checks.py on machines without a GPU.
 
-gpu_stand_ins.py NAME ARGUMENT... acts as tandem, gpu_test, nvidia-smi, compute-sanitizer or torch. Each
+gpu_stand_ins.py NAME ARGUMENT... acts as tandem, gpu_test, kernel_lab, nvidia-smi, compute-sanitizer or torch. Each
 adds a line of JSON with its name and arguments to the file CALLS, and answers like the program.
 A call with one of the words in STAND_IN_HANGS hangs until the program that
 made it ends. A call with one of the words in STAND_IN_FAILS fails.
@@ -50,6 +50,11 @@ def gpu_test(arguments):
     return []
 
 
+def kernel_lab(arguments):
+    pathlib.Path(option(arguments, "--out")).write_text('{"end": true}\n')
+    return ["kernel_lab: 1 measured"]
+
+
 def main():
     name, *arguments = sys.argv[1:]
     with open(os.environ["CALLS"], "a", encoding="utf-8") as calls:
@@ -67,7 +72,7 @@ def main():
         at = next(i for i, word in enumerate(arguments) if word.endswith("gpu_test"))
         print("========= ERROR SUMMARY: 0 errors", flush=True)
         os.execv(arguments[at], arguments[at:])
-    answers = {"tandem": tandem, "gpu_test": gpu_test, "torch": results,
+    answers = {"tandem": tandem, "gpu_test": gpu_test, "kernel_lab": kernel_lab, "torch": results,
                "nvidia-smi": lambda _: ["stand-in, 1"]}[name](arguments)
     for answer in answers:
         print(answer if isinstance(answer, str) else json.dumps(answer))

@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True  # Do not write into the repository.
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import kernel_resources as resources  # noqa: E402
+from machine_code import Code  # noqa: E402
 
 NUMBERS = {"registers": 20, "local": 0, "HMMA": 1, "IMMA": 0, "HGMMA": 0, "loop": 15, "blocks": 8}
 TILE = "HMMA.16816.F32.BF16 R4, R8, R12, R4 ;"
@@ -76,19 +77,52 @@ class KernelResources(unittest.TestCase):
         self.assertIn("PREEXIT", measure(arch="sm_80")[1][0])
 
     def test_finds_only_the_loop_with_tensor_cores(self):
-        def branch(address, target, condition="@P0"):
-            return (address, condition, "BRA", f"0x{target:x}")
+        tile, add, multiply = (0x40, "HMMA.16816.F32"), (0x130, "FADD"), (0x140, "FMUL")
+
+        def branch(address, target, condition="@P0 "):
+            return (address, f"{condition}BRA 0x{target:x}")
 
         def loop(*instructions):
-            return resources.main_loop(sorted(instructions))
+            found = Code([f"/*{address:04x}*/ {text} ;" for address, text in sorted(instructions)])
+            return len(found.within(found.main_loop()))
 
-        tile, add = (0x40, None, "HMMA.16816.F32", ""), (0x130, None, "FADD", "")
-        self.assertEqual(loop(tile, branch(0x50, 0x40), add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 2)
-        self.assertEqual(loop(add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 3)
+        self.assertEqual(loop(tile, branch(0x50, 0x40), add, multiply, branch(0x150, 0x130)), 2)
+        self.assertEqual(loop(add, multiply, branch(0x150, 0x130)), 3)
         # An outer loop, a branch out of line and back, a forward branch, and a branch to itself.
         self.assertEqual(loop(tile, branch(0x50, 0x40), branch(0x60, 0x10)), 2)
-        self.assertEqual(loop(tile, branch(0x50, 0x40, None), branch(0x60, 0x90), branch(0x70, 0x70)), 0)
-        self.assertEqual(loop(tile, (0x50, None, "BRA.U", "UP0, 0x40")), 2)
+        self.assertEqual(loop(tile, branch(0x50, 0x40, ""), branch(0x60, 0x90), branch(0x70, 0x70)), 0)
+        self.assertEqual(loop(tile, (0x50, "BRA.U UP0, 0x40")), 2)
+
+    def test_sees_a_special_register_in_the_main_loop(self):
+        planted = {"sass": ("NOP ;", "S2UR UR5, SR_CgaCtaId ;")}
+        self.assertEqual(measure(**planted)[1],
+                         ["sm_90a SmallKernel: S2UR UR5, SR_CgaCtaId at 0x260 is in the main loop"])
+        # Zeros come from an instruction of the same name, and outside of the loop the cost is paid once.
+        self.assertEqual(measure(sass=("NOP ;", "CS2R R20, SRZ ;"))[1], [])
+        self.assertEqual(measure(sass=("IADD3 R0, R0, 0x1, RZ ;", "CS2R R20, SR_CLOCKLO ;"))[1],
+                         ["sm_90a SmallKernel: CS2R R20, SR_CLOCKLO at 0x1f0 is in the main loop"])
+
+    def test_sees_a_defeated_load(self):
+        # R2 is loaded before the loop and again in each round, ahead of the barrier, for the next round. One branch of
+        # the loop skips the load.
+        ahead = ["LDG.E R2, desc[UR4][R8.64]", "FADD R3, R2, R3", "@P1 BRA 0x40", "LDG.E R2, desc[UR4][R8.64+0x20]",
+                 "STS [R6], R3", "NOP", "BAR.SYNC.DEFER_BLOCKING 0x0", "@P0 BRA 0x10", "EXIT"]
+
+        def wrong(**changes):
+            text = [changes.get(f"at_{i:x}", instruction) for i, instruction in enumerate(ahead)]
+            found = Code([f"/*{16 * i:04x}*/ {instruction} ;" for i, instruction in enumerate(text)])
+            return [(load.address, use.address) for load, use in found.defeated_loads()]
+
+        self.assertEqual(wrong(), [])
+        self.assertEqual(wrong(at_5="FMUL R7, R2, R2"), [(0x30, 0x50)])
+        self.assertEqual(wrong(at_4="STS [R6], R2"), [(0x30, 0x40)])
+        # The compiler had loaded another register and copied it in front of the barrier.
+        self.assertEqual(wrong(at_3="LDG.E R5, desc[UR4][R8.64]", at_5="IMAD.MOV.U32 R2, RZ, RZ, R5"), [(0x30, 0x50)])
+        self.assertEqual(wrong(at_3="LDG.E R5, desc[UR4][R8.64]", at_5="MOV R7, R5"), [])
+        # A round uses its own loads at once, and a store of 16 bytes reads four registers.
+        self.assertEqual(wrong(at_1="LDG.E R2, desc[UR4][R8.64]", at_3="NOP", at_5="FADD R3, R2, R3"), [])
+        self.assertEqual(wrong(at_4="STS.128 [R6], R0"), [(0x30, 0x40)])
+        self.assertEqual(wrong(at_4="STS.64 [R6], R0"), [])
 
     def test_counts_blocks_on_a_processor(self):
         def blocks(arch, registers, shared):

@@ -174,8 +174,10 @@ TEST(FolderChain, LetsVerifySeeTheProposalOnly) {
 TEST(FolderChain, HidesDevices) {
   EXPECT_THAT(CheckDevicesAreHidden({{"kernels/make_backend.cc", Include("kernels/cpu/a.h")},
                                      {"kernels/cpu/a.cc", Include("kernels/cpu/a.h")},
-                                     {"tests/simt/a.cc", Include("kernels/cuda/a.h")}}),
+                                     {"tests/simt/a.cc", Include("kernels/cuda/a.h")},
+                                     {"tools/kernel_lab/a.cc", Include("kernels/cuda/a.h")}}),
               IsEmpty());
+  EXPECT_THAT(CheckDevicesAreHidden({{"tools/a.cc", Include("kernels/cuda/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"tests/simt/a.cc", Include("kernels/cpu/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"model/a.cc", Include("kernels/cpu/a.h")}}), SizeIs(1));
   EXPECT_THAT(CheckDevicesAreHidden({{"tests/a_test.cc", Include("kernels/cuda/a.h")}}), SizeIs(1));
@@ -190,8 +192,10 @@ TEST(Cuda, FilesIncludeOnlyWhatKeepsNvccFast) {
                                       "#include <cuda_bf16.h>\n"
                                       "#include <cuda/std/array>\n"
                                       "#include <cstdint>\n"},
+                                 {"tools/lab/probe.cu", Include("tools/lab/probe.h")},
                                  {"kernels/matrix.h", "#include <cstdint>\n"}}),
               IsEmpty());
+  EXPECT_THAT(CheckCudaIncludes({{"tools/lab/probe.cu", Include("tools/other.h")}}), SizeIs(1));
   for (const std::string& heavy :
        {Include("absl/types/span.h"), Include("kernels/backend.h"), Include("base/check.h"),
         Include("spdlog/spdlog.h"), std::string("#include <string>\n")}) {
@@ -204,6 +208,8 @@ TEST(Cuda, FilesHaveTwinsOnTheCpu) {
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/norm.cc", ""}}),
               IsEmpty());
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/norm_avx2.cc", ""}}),
+              IsEmpty());
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm_rows.cu", ""}, {"kernels/cpu/norm.cc", ""}}),
               IsEmpty());
   EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/normal.cc", ""}}),
               ElementsAre(HasSubstr("kernels/cpu/norm")));

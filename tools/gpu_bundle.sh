@@ -2,7 +2,7 @@
 # tools/gpu_bundle.sh [--with-data] [FOLDER]
 #
 # Builds the programs for a machine with an H100 or H200 and packs them into FOLDER.tar.xz
-# [build/gpu_bundle.tar.xz], at most 14 MiB: tandem and gpu_test, the shared libraries that they
+# [build/gpu_bundle.tar.xz], at most 14 MiB: tandem, gpu_test and kernel_lab, the shared libraries that they
 # need except the C library, and run_gpu_checks.sh, which takes golden data and models from the
 # repository in which it is started. --with-data packs these too, for a machine without the
 # repository; the limit is then 64 MiB. CUDAARCHS selects other architectures than 90a-real.
@@ -35,11 +35,11 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTANDEM_CUDA=ON -DTA
   -DCMAKE_CUDA_ARCHITECTURES="$CUDAARCHS" -DCMAKE_BUILD_RPATH='$ORIGIN/lib' \
   -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
   >/dev/null
-ninja -C "$build" -j "${JOBS:-$(nproc)}" tandem gpu_test >&2
+ninja -C "$build" -j "${JOBS:-$(nproc)}" tandem gpu_test kernel_lab >&2
 
 rm -rf "$folder" "$folder.tar.xz"
 mkdir -p "$folder/lib/cxx"
-programs=("$build/tandem" "$build/tests/simt/gpu_test")
+programs=("$build/tandem" "$build/tests/simt/gpu_test" "$build/tools/kernel_lab/kernel_lab")
 for program in "${programs[@]}"; do
   strip -o "$folder/$(basename "$program")" "$program"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the checks that need a GPU: tests, golden models, benchmarks, PyTorch's passes, sanitizers.
+"""Runs the checks that need a GPU: kernel_lab, tests, golden models, benchmarks, PyTorch's passes, sanitizers.
 
 tools/gpu_bundle.sh packs this script and its programs into one folder. The steps are in groups
 whose time limits add up to at most 570 s; --list prints them. Each step has a time limit, and a
@@ -31,6 +31,7 @@ SANITIZED_TESTS = "-*Long*:BenchDevice*:Meter.Replays*"
 # Time limit of a group in seconds, including the search for the device.
 GROUP_SECONDS = 570
 DEVICE_SECONDS = 40
+LAB_SECONDS = 500  # of measuring
 LOGGED_BYTES = 1 << 20
 # Sizes that `bench device` and torch_passes.py measure. The cache of llama-8b takes 128 KiB per
 # token, that of llama-70b 320 KiB: together with the weights everything fits into 70 GiB.
@@ -193,6 +194,20 @@ class Checks:
             raise Failed(told + f"; status {status}; " + ", ".join(failed[:8]))
         if skipped == total:
             raise Skipped("every test skipped itself")
+        return told
+
+    def kernel_lab(self):
+        """Measures kernels alone, into kernel_lab.jsonl; tools/kernel_lab_report.py reads it."""
+        if not self.device.startswith("cuda:"):
+            raise Skipped("it needs a device")
+        status, output = self.run(
+            [self.program("kernel_lab"), "--out", str((self.out / "kernel_lab.jsonl").resolve()),
+             "--seconds", str(LAB_SECONDS), "--device", self.device.partition(":")[2],
+             *(["--quick"] if self.is_quick else [])])
+        lines = output.strip().splitlines()
+        told = lines[-1] if lines else "no output"
+        if status != 0:
+            raise Failed(f"status {status}: {told}")
         return told
 
     def sanitizer(self, tool):
@@ -448,8 +463,8 @@ def limit_of(text):
 
 
 def groups(checks):
-    """Returns the steps (name, limit in seconds, action) of each group: correctness first, then
-    speed, then PyTorch's speed, then the slow tools."""
+    """Returns the steps (name, limit in seconds, action) of each group: single kernels first, then
+    correctness, then speed, then PyTorch's speed, then the slow tools."""
     def bench(name, limit):
         return f"bench-{name}", limit, lambda: checks.bench_shape(name)
 
@@ -458,7 +473,8 @@ def groups(checks):
 
     return [
         [("nvidia-smi", 10, checks.nvidia_smi),
-         ("gpu_test", 190, lambda: checks.test_program([], "*")),
+         ("kernel-lab", LAB_SECONDS + 15, checks.kernel_lab)],
+        [("gpu_test", 190, lambda: checks.test_program([], "*")),
          ("golden", 110, checks.golden),
          ("pair", 60, checks.pair),
          bench("llama-8b", 150)],

@@ -3,24 +3,38 @@
 namespace tandem::cuda {
 namespace {
 
+Error LaunchSplits(const AttendTask& task, Stream stream) {
+  return kAttendSizes[AttendSizeOf(task)].tensor ? LaunchTensorAttention(task, stream)
+                                                 : LaunchPlainAttention(task, stream);
+}
+
 Error LaunchFewRowsAttention(const AttendTask& task, Stream stream) {
-  const Error error = kAttendSizes[AttendSizeOf(task)].tensor ? LaunchTensorAttention(task, stream)
-                                                              : LaunchPlainAttention(task, stream);
-  if (error != kNoError || task.parts == nullptr) return error;
-  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task), stream);
+  if (task.parts == nullptr) return LaunchSplits(task, stream);
+  AttendTask step = task;
+  Error error = kNoError;
+  for (; error == kNoError && step.first_split < task.num_splits;
+       step.first_split += task.part_splits) {
+    error = LaunchSplits(step, stream);
+    if (error == kNoError) {
+      error = Enqueue<MergeSplitsKernel>(step, MergeSplitsShape(step), stream);
+    }
+  }
+  return error;
 }
 
 }  // namespace
 
 Error Launch(const AttendTask& task, Stream stream) {
   if (task.out.rows == 0) return kNoError;
-  if (!HasPrompts(task)) return LaunchFewRowsAttention(task, stream);
-  if (task.decode_rows == 0) return LaunchPromptAttention(task, stream);
-  AttendTask prompts = task, others = task;
-  prompts.min_vectors = kPromptVectors;
-  others.max_vectors = kPromptVectors - 1;
-  const Error error = LaunchPromptAttention(prompts, stream);
-  return error != kNoError ? error : LaunchFewRowsAttention(others, stream);
+  const PlanLayout plan = PlanLayoutOf(task);
+  AttendTask part = task;
+  if (plan.num_prompts > 0) {
+    part.units = task.rows.plan + plan.prompts;
+    const Error error = LaunchPromptAttention(part, stream);
+    if (error != kNoError || plan.num_few == 0) return error;
+  }
+  part.units = task.rows.plan + plan.few;
+  return LaunchFewRowsAttention(part, stream);
 }
 
 }  // namespace tandem::cuda

@@ -94,30 +94,18 @@ struct AttendUnit {
   TANDEM_DEVICE int PositionOf(int v) const { return first_position + (first_vector + v) / heads; }
 };
 
-// Whether this launch processes sequences with so many vectors.
-TANDEM_DEVICE bool TakesSequence(const AttendTask& task, int vectors) {
-  return task.min_vectors <= vectors && vectors <= task.max_vectors;
-}
-
 TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors) {
   AttendUnit unit;
   unit.heads = task.num_heads / task.kv.num_kv_heads;
-  int begin = Load(task.rows.starts);
-  for (int s = 0; s < task.rows.batch; ++s) {
-    const int end = Load(task.rows.starts + s + 1);
-    const int all = (end - begin) * unit.heads;
-    const int num_units = TakesSequence(task, all) ? CeilDiv(all, vectors) : 0;
-    if (index < num_units) {
-      unit.sequence = s;
-      unit.first_row = begin;
-      unit.first_vector = index * vectors;
-      unit.num_vectors = all - unit.first_vector < vectors ? all - unit.first_vector : vectors;
-      unit.first_position = Load(task.kv.lengths + s) - (end - begin);
-      return unit;
-    }
-    index -= num_units;
-    begin = end;
-  }
+  const Words4 listed = Load(reinterpret_cast<const Words4*>(task.units) + index);
+  unit.sequence = static_cast<int>(listed.words[0]);
+  if (unit.sequence < 0) return unit;
+  const int num_rows = static_cast<int>(listed.words[2]);
+  unit.first_row = static_cast<int>(listed.words[1]);
+  unit.first_vector = static_cast<int>(listed.words[3]);
+  const int left = num_rows * unit.heads - unit.first_vector;
+  unit.num_vectors = left < vectors ? left : vectors;
+  unit.first_position = Load(task.kv.lengths + unit.sequence) - num_rows;
   return unit;
 }
 
@@ -159,9 +147,9 @@ TANDEM_DEVICE bool Includes(const PositionRange& outer, const PositionRange& inn
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-// Returns the results of the splits of a row and head.
+// Returns the slots of a row and head: the results of the step's splits, from first_split on.
 TANDEM_DEVICE float* PartsOfRow(const AttendTask& task, int64_t row, int head) {
-  return task.parts + (row * task.num_heads + head) * task.num_splits * (task.kv.head_dim + 2);
+  return task.parts + (row * task.num_heads + head) * NumPartSlots(task) * (task.kv.head_dim + 2);
 }
 
 // Attention except for a warp's tile. Tile finds positions, weighs them and sums values. It is
@@ -187,7 +175,8 @@ struct AttendKernel {
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
     const bool has_unit = unit.sequence >= 0;
     const PositionRange all = has_unit ? SeenByAny(unit, task.form) : PositionRange{0, 0};
-    const int first = task.parts != nullptr ? BlockZ() : all.begin / kSplitPositions;
+    const int first =
+        task.parts != nullptr ? task.first_split + BlockZ() : all.begin / kSplitPositions;
     float kept[kKept] = {};
     int split = first;
     do {
@@ -204,7 +193,7 @@ struct AttendKernel {
       }
       AddSplit(tile, shared, kept);
     } while (task.parts == nullptr && ++split * kSplitPositions < all.end);
-    if (task.parts != nullptr) return StoreParts(task, unit, split, shared, kept);
+    if (task.parts != nullptr) return StoreParts(task, unit, BlockZ(), shared, kept);
     StoreOut(task, unit, shared, kept);
   }
 
@@ -286,31 +275,31 @@ struct AttendKernel {
     });
   }
 
-  TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int split) {
+  TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int slot) {
     const int head = BlockY() * unit.heads + unit.HeadOf(v);
     const int64_t row = task.decode_rows == 0
                             ? unit.RowOf(v)
                             : unit.sequence * task.decode_rows + (unit.RowOf(v) - unit.first_row);
-    return PartsOfRow(task, row, head) + int64_t{split} * (task.kv.head_dim + 2);
+    return PartsOfRow(task, row, head) + int64_t{slot} * (task.kv.head_dim + 2);
   }
-  TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int split,
+  TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int slot,
                                        const float* shared, const float (&kept)[kKept]) {
     ForKept(task, unit, kept,
-            [&](int v, int d, float sum) { Store(PartsOf(task, unit, v, split) + 2 + d, sum); });
+            [&](int v, int d, float sum) { Store(PartsOf(task, unit, v, slot) + 2 + d, sum); });
     const int v = ThreadIndex();
     if (v >= unit.num_vectors) return;
-    Store(PartsOf(task, unit, v, split), Load(shared + kAt.running + v));
-    Store(PartsOf(task, unit, v, split) + 1, Load(shared + kAt.running + kVectors + v));
+    Store(PartsOf(task, unit, v, slot), Load(shared + kAt.running + v));
+    Store(PartsOf(task, unit, v, slot) + 1, Load(shared + kAt.running + kVectors + v));
   }
 };
 
-// Merges the splits of a row and head, in order.
+// Merges the splits of a row and head, in order. Between steps the state is in a slot.
 struct MergeSplitsKernel {
   using Task = AttendTask;
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    const int head = BlockY();
+    const int head = KeptInRegister(BlockY());
     int row = BlockX();
     RowPlace place = {-1, 0};
     if (task.decode_rows == 0) {
@@ -321,33 +310,54 @@ struct MergeSplitsKernel {
       const int end = Load(task.rows.starts + sequence + 1);
       row = begin + BlockX() % task.decode_rows;
       const int vectors = (end - begin) * (task.num_heads / task.kv.num_kv_heads);
-      if (row < end && TakesSequence(task, vectors)) {
+      if (row < end && vectors < kPromptVectors) {
         place = {sequence, Load(task.kv.lengths + sequence) - (end - row)};
       }
     }
     WaitForKernelsBefore();
     if (place.sequence < 0) return;
     const PositionRange visible = VisibleTo(place.position, task.form);
+    const int begin = visible.begin / kSplitPositions;
     const int end = visible.is_empty() ? 0 : CeilDiv(visible.end, kSplitPositions);
-    const int head_dim = task.kv.head_dim;
-    const float* const parts = PartsOfRow(task, BlockX(), head);
-    float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
-    for (int d = ThreadIndex(); d < head_dim; d += kThreads) {
+    const int step_end = task.first_split + NumSplitsOfStep(task);
+    const bool is_last = step_end == task.num_splits;
+    const int slot_floats = task.kv.head_dim + 2;
+    float* const parts = PartsOfRow(task, KeptInRegister(BlockX()), head);
+    // Threads read the state of the previous step while others already store the next one.
+    const int turn = task.first_split / task.part_splits % 2;
+    float* const states = parts + int64_t{task.part_splits} * slot_floats;
+    const float* const before_step = states + (1 - turn) * slot_floats;
+    float* const after_step = states + turn * slot_floats;
+    float* const out = RowOf(task.out, row) + int64_t{head} * task.kv.head_dim;
+    for (int d = ThreadIndex(); d < task.kv.head_dim; d += kThreads) {
       struct Part {
         float largest, total, sum;
       };
       const auto part_of = [&](int split) {
-        const float* const part = parts + int64_t{split} * (head_dim + 2);
+        const float* const part = parts + int64_t{split - task.first_split} * slot_floats;
         return Part{Load(part), Load(part + 1), Load(part + 2 + d)};
       };
       RunningState state;
       float sum = 0.0f;
-      ForEach(visible.begin / kSplitPositions, end, 1, part_of, [&](int, const Part& part) {
-        float before, now;
-        state.Merge(part.largest, part.total, &before, &now);
-        sum = MulAdd(sum, before, part.sum * now);
-      });
-      Store(out + d, Quotient(sum, state.total));
+      if (task.first_split > 0) {
+        state.largest = Load(before_step);
+        state.total = Load(before_step + 1);
+        sum = Load(before_step + 2 + d);
+      }
+      ForEach(begin > task.first_split ? begin : task.first_split, end < step_end ? end : step_end,
+              1, part_of, [&](int, const Part& part) {
+                float before, now;
+                state.Merge(part.largest, part.total, &before, &now);
+                sum = MulAdd(sum, before, part.sum * now);
+              });
+      if (is_last) {
+        Store(out + d, Quotient(sum, state.total));
+        continue;
+      }
+      Store(after_step + 2 + d, sum);
+      if (d > 0) continue;
+      Store(after_step, state.largest);
+      Store(after_step + 1, state.total);
     }
   }
 };

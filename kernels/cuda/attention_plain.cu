@@ -30,11 +30,12 @@ class PlainTile {
   TANDEM_DEVICE static void LoadQueries(const AttendTask& task, const AttendUnit& unit,
                                         float* shared) {
     const int head_dim = task.kv.head_dim;
+    const int first_head = KeptInRegister(BlockY()) * unit.heads;
     for (int i = ThreadIndex(); i < kHeadDim * kVectors; i += kAttendWarps * kWarpSize) {
       const int v = i % kVectors, d = i / kVectors;
       float value = 0.0f;
       if (v < unit.num_vectors && d < head_dim) {
-        const int head = BlockY() * unit.heads + unit.HeadOf(v);
+        const int head = first_head + unit.HeadOf(v);
         value = Load(RowOf(task.q, unit.RowOf(v)) + int64_t{head} * head_dim + d);
       }
       Store(shared + kAt.queries + i, value);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/attention_testing.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_testing.h"
 
 namespace tandem::cuda {
@@ -162,6 +163,26 @@ TEST_P(Attention, RowsAtSplitEdgesHaveTheSameBitsAsAlone) {
   }
 }
 
+// Splits have blocks of their own in steps of 1 to 5 of them, or of all, or one block has all. The
+// steps are merged in the same order.
+TEST_P(Attention, BitsDoNotDependOnTheNumberOfSplitsInAStep) {
+  auto& cuda = dynamic_cast<CudaBackend&>(backend());
+  for (const auto& [window, head_dim] : {std::pair{0, 6}, {700, 200}}) {
+    const Shape shape = {2, 1, head_dim, window, GetParam()};
+    const std::vector<int> lengths = {1290, 300};
+    World world(shape, lengths, 16, NAN);
+    const TestMatrix expected = world.Attend(backend(), {5, 2}, lengths, 1);
+    const int64_t split_bytes = int64_t{4} * expected.rows() * shape.num_heads * (head_dim + 2);
+    for (const int slots : {0, 3, 4, 5, 7}) {
+      SCOPED_TRACE(slots);
+      cuda.LimitSplitParts(slots * split_bytes);
+      const TestMatrix got = world.Attend(backend(), {5, 2}, lengths, 1);
+      for (int r = 0; r < got.rows(); ++r) EXPECT_TRUE(got.SameBits(r, expected, r)) << "row " << r;
+    }
+    cuda.LimitSplitParts(kSplitPartsBytes);
+  }
+}
+
 TEST_P(Attention, BatchedSequencesHaveTheSameBitsAsAlone) {
   const Shape shape = {6, 2, 16, 0, GetParam()};
   const std::vector<int> lengths = {40, 3, 300, 17};
@@ -281,6 +302,17 @@ TEST_P(PromptAttention, BatchedRowsHaveTheSameBitsAsInSmallCalls) {
   }
 }
 
+// The sequences next to the prompts attend in steps of one split.
+TEST_P(PromptAttention, BatchedRowsHaveTheSameBitsInSteps) {
+  const std::vector<int> lengths = {80, 9, 600};
+  World world({8, 2, 20, 0, GetParam()}, lengths, 16, NAN);
+  const TestMatrix expected = world.Attend(backend(), {80, 5, 5}, lengths, 3);
+  const int64_t rows = int64_t{3} * CeilDiv(kPromptVectors - 1, 4);
+  dynamic_cast<CudaBackend&>(backend()).LimitSplitParts(rows * 8 * 22 * 4 * 3);
+  const TestMatrix got = world.Attend(backend(), {80, 5, 5}, lengths, 3);
+  for (int r = 0; r < got.rows(); ++r) EXPECT_TRUE(got.SameBits(r, expected, r)) << "row " << r;
+}
+
 // Enough rows to fill any device.
 TEST_P(PromptAttention, RowsHaveTheSameBitsAsInSmallCallsOnAnyDevice) {
   World world({32, 8, 8, 0, GetParam()}, {208, 300}, 16, NAN);
@@ -332,6 +364,24 @@ TEST_F(AttentionLimits, RefusesHeadsThatAreTooLong) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(std::string(status.message()).find("heads of 258"), std::string::npos);
   EXPECT_TRUE(backend().Synchronize().ok());  // the failure was cleared
+}
+
+// Groups of heads are the second number of a grid.
+TEST_F(AttentionLimits, RefusesTooManyHeads) {
+  constexpr int kHeads = LaunchShape::kMaxYz + 1;
+  const AttentionSizes sizes = {kHeads, kHeads, 2, KvDType::kF32};
+  UploadedMatrix q(backend(), TestMatrix(1, 2 * kHeads)), out(backend(), TestMatrix(1, 2 * kHeads));
+  const std::vector<int32_t> starts = {0, 1};
+  const Buffer plan = Upload(backend().PlanRows(starts, 1, sizes));
+  PagedKvView kv;
+  kv.batch = kv.max_pages = kv.page_size = 1;
+  kv.num_kv_heads = kHeads;
+  kv.head_dim = 2;
+  const RaggedRows rows = {
+      .batch = 1, .num_rows = 1, .plan = static_cast<const int32_t*>(plan.data())};
+  backend().Attend(q.view(), rows, kv, {}, out.view());
+  const absl::Status status = backend().Synchronize();
+  EXPECT_EQ(std::string(status.message()), "cuda:0: attending: a kernel has too many blocks");
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 namespace tandem::cuda {
 
 // Few rows: each warp has one chain. Its lanes copy the chain's pieces for each other.
-template <typename Weight, int kRowTiles>
+template <typename Weight, int kRowTiles, int kOutputTiles, int kStages>
 struct BlockProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = kChains * kWarpSize;
-  static constexpr int kOutputTiles = kBlockOutputTiles;
   static constexpr int kPieceSteps = Weight::kPieceSteps;
   static constexpr int kStageBytes = kOutputTiles * Weight::kPieceBytes;
   static_assert(kBlockChainSteps % kPieceSteps == 0);
@@ -15,7 +14,7 @@ struct BlockProductKernel {
   // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     Sums sums = {};
-    MultiplyChain(task, shared + WarpIndex() * (kBlockStages * kStageBytes), sums);
+    MultiplyChain(task, shared + WarpIndex() * (kStages * kStageBytes), sums);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
     End::StoreSums(sums, chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
@@ -88,7 +87,7 @@ struct BlockProductKernel {
                           int64_t{begin / kPieceSteps} * Weight::kPieceBytes + Lane() * 16;
     }
     TANDEM_UNROLL
-    for (int stage = 0; stage < kBlockStages - 1; ++stage) copies.Next(ring + stage * kStageBytes);
+    for (int stage = 0; stage < kStages - 1; ++stage) copies.Next(ring + stage * kStageBytes);
     WaitForKernelsBefore();
     Rows rows;
     rows.Begin(task, begin);
@@ -96,9 +95,9 @@ struct BlockProductKernel {
     if (num_pieces > 0) rows.Read(0, next);
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
-      CopyWait<kBlockStages - 2>();
+      CopyWait<kStages - 2>();
       SyncWarp();  // all lanes have the stage, and none reads the previous one
-      const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
+      const int free_slot = slot == 0 ? kStages - 1 : slot - 1;
       copies.Next(ring + free_slot * kStageBytes);
       TANDEM_UNROLL
       for (int s = 0; s < kPieceSteps; ++s) {
@@ -109,27 +108,41 @@ struct BlockProductKernel {
         MultiplyBlocks<Weight, kOutputTiles, kRowTiles>(ring + slot * kStageBytes, s, now, sums);
       }
       rows.NextPiece();
-      slot = slot == kBlockStages - 1 ? 0 : slot + 1;
+      slot = slot == kStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
   }
 };
 
+namespace {
+
+// Enqueues the variant of the task, which is kVariant or a later one.
+template <DType kDType, int kChoice, int kVariant = 0>
+Error EnqueueFewRowsBlocks(const TileProductTask& task, Stream stream) {
+  if constexpr (kVariant + 1 < NumVariantsOfChoice(kDType, kChoice)) {
+    if (task.variant > kVariant) {
+      return EnqueueFewRowsBlocks<kDType, kChoice, kVariant + 1>(task, stream);
+    }
+  }
+  constexpr ProductTiles kTiles = FewRowsTiles(kDType, kChoice, kVariant);
+  constexpr int kStages = kBlocksVariants[BlocksChoice(kChoice)][kVariant].stages;
+  return Enqueue<BlockProductKernel<BlockWeight<kDType>, kTiles.rows, kTiles.outputs, kStages>>(
+      task, FewRowsShape(kDType, task.out.rows, task.num_tiles, kVariant), stream);
+}
+
+}  // namespace
+
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream) {
   return EnqueueFormat(task.dtype, [&](auto format) {
     constexpr DType kDType = decltype(format)::value;
-    const auto enqueue = [&](auto rows) {
-      constexpr ProductTiles kTiles = {decltype(rows)::value, kBlockOutputTiles};
-      return Enqueue<BlockProductKernel<BlockWeight<kDType>, kTiles.rows>>(
-          task, TileProductShape(kDType, kTiles, task.out.rows, task.num_tiles), stream);
-    };
-    switch (FewRowsTiles(kDType, RowTilesFor(task.out.rows)).rows) {
+    static_assert(kNumBlocksRowTileChoices == 3);
+    switch (BlocksChoice(RowTilesFor(task.out.rows))) {
+      case 0:
+        return EnqueueFewRowsBlocks<kDType, 0>(task, stream);
       case 1:
-        return enqueue(std::integral_constant<int, 1>());
-      case 2:
-        return enqueue(std::integral_constant<int, 2>());
+        return EnqueueFewRowsBlocks<kDType, 1>(task, stream);
       default:
-        return enqueue(std::integral_constant<int, 4>());
+        return EnqueueFewRowsBlocks<kDType, 2>(task, stream);
     }
   });
 }

@@ -24,7 +24,7 @@ struct ManyRowsBlockProductKernel {
     const int chain_pieces = ChainSteps(num_steps) / kPieceSteps;
     Copies copies(task, num_pieces);
     TANDEM_UNROLL
-    for (int stage = 0; stage < kBlockStages - 1; ++stage) {
+    for (int stage = 0; stage < kBlockManyRowStages - 1; ++stage) {
       copies.Next(shared + stage * kStageBytes);
     }
     int chain_end = chain_pieces;
@@ -32,16 +32,16 @@ struct ManyRowsBlockProductKernel {
     Sums totals = {};
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
-      CopyWait<kBlockStages - 2>();
+      CopyWait<kBlockManyRowStages - 2>();
       Barrier();  // all threads have the stage, and none reads the previous one
-      const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
+      const int free_slot = slot == 0 ? kBlockManyRowStages - 1 : slot - 1;
       copies.Next(shared + free_slot * kStageBytes);
       MultiplyStage(shared + slot * kStageBytes, chain);
       if (piece + 1 == chain_end || piece + 1 == num_pieces) {
         EndChain<kOutputTiles, kRowTiles>(chain, totals);
         chain_end += chain_pieces;
       }
-      slot = slot == kBlockStages - 1 ? 0 : slot + 1;
+      slot = slot == kBlockManyRowStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
     EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),

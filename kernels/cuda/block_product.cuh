@@ -5,7 +5,6 @@
 // of inputs; then the minimum times the sum of the row's numbers is added. The inputs of an output
 // are divided into kChains chains, which are added in order. So its bits do not depend on the
 // number of rows, or on whether blocks are for few or many rows.
-#include "kernels/cuda/block_numbers.cuh"
 #ifndef TANDEM_KERNELS_CUDA_BLOCK_PRODUCT_CUH_
 #define TANDEM_KERNELS_CUDA_BLOCK_PRODUCT_CUH_
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -15,6 +16,8 @@
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/packing.h"
+#include "kernels/cuda/packing_on_device.h"
+#include "kernels/cuda/row_plan.h"
 
 namespace tandem::cuda {
 namespace {
@@ -33,12 +36,6 @@ std::string Description(const DeviceProperties& device) {
 
 // Whether products with weights of this type use tensor cores.
 bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
-
-std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
-                              DType as) {
-  if (IsBlocks(as)) return layout.PackBlocks(as);
-  return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
-}
 
 template <typename T>
 absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
@@ -151,6 +148,22 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
   return buffer;
 }
 
+absl::StatusOr<Buffer> CudaBackend::PackedData(const TileLayout& layout,
+                                               absl::Span<const WeightPart> parts, PartOrder order,
+                                               DType dtype) {
+  if (IsBlocks(dtype)) return Uploaded(layout.PackBlocks(dtype));
+  const bool is_in_tiles = IsInTiles(dtype);
+  ASSIGN_OR_RETURN(Buffer data,
+                   Allocate(is_in_tiles ? PackedWeightBytes(layout.num_tiles(), layout.num_inputs())
+                                        : PlainBytes(parts)));
+  if (is_in_tiles) {
+    RETURN_IF_ERROR(PackOnDevice(parts, order, this, stream_, data.data()));
+  } else {
+    UploadPlainly(parts, this, data.data());
+  }
+  return data;
+}
+
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                std::optional<DType> dtype) {
   const TileLayout layout(parts, order);
@@ -160,9 +173,8 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
   TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype || IsBlocks(weight.dtype));
-  const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
-  ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
-  weight.bytes_read = packed.size();
+  ASSIGN_OR_RETURN(weight.data, PackedData(layout, parts, order, weight.dtype));
+  weight.bytes_read = weight.data.size_bytes();
   if (weight.dtype == DType::kBF16) {
     products_->Add(weight.data.data(), layout.num_tiles(), weight.inputs);
     ++scratch_generation_;
@@ -177,10 +189,13 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
   const WeightPart parts[] = {{.matrix = host}};
-  const std::vector<std::byte> rows =
-      IsBlocks(host.dtype) ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)
-                           : PackPlainly(parts);
-  ASSIGN_OR_RETURN(*storage, Uploaded(rows));
+  if (IsBlocks(host.dtype)) {
+    ASSIGN_OR_RETURN(*storage,
+                     Uploaded(TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)));
+  } else {
+    ASSIGN_OR_RETURN(*storage, Allocate(PlainBytes(parts)));
+    UploadPlainly(parts, this, storage->data());
+  }
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }
 
@@ -319,10 +334,16 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 
 // ---- Attention ----
 
+std::vector<int32_t> CudaBackend::PlanRows(absl::Span<const int32_t> starts, int num_rows,
+                                           const AttentionSizes& sizes) const {
+  TANDEM_CHECK(starts.size() > 1 && starts.back() <= num_rows);
+  return RowPlanOf({starts.begin(), starts.end()}, num_rows, sizes, num_sms_);
+}
+
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                                const RotaryTables& tables, MatrixView out) {
   CheckF32(out);
-  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
+  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0 && rows.plan != nullptr);
   const RotaryAnglesTask task{.rows = rows, .lengths = lengths, .tables = tables, .out = out};
   Note(Launch(task, stream_), "rotary angles");
 }
@@ -343,6 +364,7 @@ void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const H
                angles.rows == rows.num_rows && angles.cols == kv.head_dim && kv.head_dim % 2 == 0 &&
                num_heads >= 1 && qkv.cols % kv.head_dim == 0);
   if (!CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   const RotateAndCacheTask task{.qkv = qkv,
                                 .angles = angles,
                                 .query_norm = norms.query,
@@ -364,6 +386,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
                form.first >= 0 && form.soft_cap >= 0.0f);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
+  TANDEM_CHECK(rows.plan != nullptr);
   AttendTask task{.q = q,
                   .rows = rows,
                   .kv = kv,
@@ -374,15 +397,12 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
                   .num_sms = num_sms_};
   if (form.window == 0) task.form.window = std::numeric_limits<int>::max();
-  const bool has_prompts = HasPrompts(task);
-  if (has_prompts && rows.batch > 1) {
-    task.decode_rows = MaxDecodeRows(num_heads / kv.num_kv_heads);
-  }
-  const size_t bytes = sizeof(float) * SplitPartsFloats(task);
-  const bool is_prompt_alone = has_prompts && rows.batch == 1;
-  if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
-      bytes <= kSplitPartsBytes) {
-    task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
+  task.decode_rows = DecodeRowsBesidePrompts(task);
+  task.part_splits = PartSplitsFor(task, most_split_parts_bytes_);
+  if (task.part_splits > 0) {
+    // Rounded, so that recordings are not dropped whenever a table of pages grows.
+    const auto bytes = static_cast<uint64_t>(SplitPartsBytes(task, NumPartSlots(task)));
+    task.parts = static_cast<float*>(Reserve(&split_parts_, std::bit_ceil(bytes)));
     if (task.parts == nullptr) return;
   }
   Note(Launch(task, stream_), "attending");

@@ -10,11 +10,14 @@
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_errors.h"
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/page_mover.h"
 #include "kernels/cuda/pinned_uploads.h"
 
 namespace tandem::cuda {
+
+class TileLayout;
 
 // The backend for CUDA devices. Operations are kernels on one stream. Products with weights of bf16
 // round activations to bf16, row by row; products with weights of block formats quantise them.
@@ -62,6 +65,8 @@ class CudaBackend final : public Backend,
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  std::vector<int32_t> PlanRows(absl::Span<const int32_t> starts, int num_rows,
+                                const AttentionSizes& sizes) const override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
                     MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -91,9 +96,12 @@ class CudaBackend final : public Backend,
   // operation or of the recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
+  Stream stream() const { return stream_; }
   void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
   // Remembers the first failure.
   void Note(absl::Status status);
+  // Limits the scratch memory of attention, for tests.
+  void LimitSplitParts(int64_t bytes) { most_split_parts_bytes_ = bytes; }
   // Changes whenever scratch memory that recordings may use has been freed.
   int64_t scratch_generation() const { return scratch_generation_; }
 
@@ -106,6 +114,8 @@ class CudaBackend final : public Backend,
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
+  absl::StatusOr<Buffer> PackedData(const TileLayout& layout, absl::Span<const WeightPart> parts,
+                                    PartOrder order, DType dtype);
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
   void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
@@ -127,6 +137,7 @@ class CudaBackend final : public Backend,
   Buffer packed_rows_;
   Buffer row_factors_;  // the factors of packed_rows_
   Buffer split_parts_;
+  int64_t most_split_parts_bytes_ = kSplitPartsBytes;
   Buffer sampling_tables_;
   std::unique_ptr<Nccl> nccl_;
   bool has_ranks_ = false;

@@ -19,6 +19,7 @@ class CudaGraphCache final : public GraphCache {
   ~CudaGraphCache() override { Forget(); }
 
   void Run(absl::Span<const int64_t> key, absl::FunctionRef<void()> enqueue) override;
+  bool replays() const override { return true; }
   void Forget() override;  // drops the recordings, but remembers which keys came before
 
   int num_recordings() const;

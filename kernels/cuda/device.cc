@@ -27,6 +27,7 @@ bool HasDriver() {
 }
 
 std::string ErrorText(Error error) {
+  if (error == kGridTooLarge) return "a kernel has too many blocks";
   // Without a driver, the toolkit says that the driver is too old.
   if (error == cudaErrorInsufficientDriver && !HasDriver()) {
     return "this machine has no NVIDIA driver";

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/product_layout.h"
+#include "kernels/cuda/variants.h"
 
 namespace tandem::cuda {
 
@@ -35,14 +36,20 @@ inline constexpr LaunchShape ArgMaxShape(int rows) {
 inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
-  // Each lane adds to its own copy, because most entries share a few digits.
-  uint64_t histogram[kSamplingDigits][32];
   uint64_t sums[kSamplingThreads / 16];
   uint64_t found[3];
   BlockScratch of_block;
 };
-inline constexpr LaunchShape SamplingShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+inline constexpr LaunchShape SlotShape(int slots) {
+  return {.x = slots, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+}
+// After the scratch memory, shared memory has [copies][halves][digits] of 32 bits.
+inline constexpr LaunchShape DistributionShape(int rows, const DistributionVariant& variant) {
+  const int histograms = variant.copies * kSamplingDigits * 8;
+  return {.x = rows,
+          .y = 1,
+          .z = 1,
+          .shared_bytes = static_cast<int>(sizeof(SamplingScratch)) + histograms};
 }
 inline constexpr LaunchShape DrawnShape(int count) { return {.x = CeilDiv(count, kRowThreads)}; }
 // One warp for each head of each row. Shared memory has the elements of the heads.
@@ -77,19 +84,10 @@ struct ProductTiles {
   int rows;
   int outputs;
 };
-inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
-inline constexpr int kNumRowTileChoices = 4;
-// With weights of block formats, rows take more registers.
-inline constexpr int kBlockOutputTiles = 2;
-inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
+inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice, int variant = 0) {
   const int rows = kRowTileChoices[choice];
-  if (IsBlocks(dtype)) return {rows < 4 ? rows : 4, kBlockOutputTiles};
-  return {rows, 2};
-}
-inline constexpr int RowTilesFor(int rows) {
-  int choice = 0;
-  while (choice + 1 < kNumRowTileChoices && kRowTileChoices[choice] * kTileRows < rows) ++choice;
-  return choice;
+  if (!IsBlocks(dtype)) return {rows, kFewRowsVariants[choice][variant].output_tiles};
+  return {rows < 4 ? rows : 4, kBlocksVariants[BlocksChoice(choice)][variant].output_tiles};
 }
 
 // Few rows and weights of bf16: each tile of outputs has one warp, which multiplies it with all
@@ -97,33 +95,32 @@ inline constexpr int RowTilesFor(int rows) {
 // one chunk of steps ahead. A warp that did both would take longer than the memory.
 inline constexpr int kSquareChains = 8;
 inline constexpr int kRowWarps = kSquareChains;
-inline constexpr int kStageSteps = 4;  // that a warp multiplies between two waits for its copies
-inline constexpr int kRowStages = 3;   // chunks: one being read, one ready, one in flight
+inline constexpr int kRowStages = 3;  // chunks: one being read, one ready, one in flight
 struct FewRowsShared {
   int chunk_steps;
-  int copy_stages;  // of weights; all but one are in flight
-  int rows;         // offset of [row stages][chunk steps][row tiles] of 512 bytes
-  int squares;      // offset of [chains][tile's rows]
+  int rows;     // offset of [row stages][chunk steps][row tiles] of 512 bytes
+  int squares;  // offset of [chains][tile's rows]
   int num_bytes;
 };
-// A block keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared memory
-// themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
-inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
+// A block of variant 0 keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared
+// memory themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
+inline constexpr FewRowsShared FewRowsSharedOf(int row_tiles, const FewRowsVariant& variant) {
   FewRowsShared at{};
-  at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
-  at.copy_stages = tiles.rows < 8 ? 7 : 6;
-  at.rows = tiles.outputs * at.copy_stages * kStageSteps * kWeightStepBytes;
-  at.squares = at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes;
-  at.num_bytes = at.squares + (tiles.rows == 1 ? kSquareChains * kTileRows * 4 : 0);
+  at.chunk_steps = row_tiles <= 2 ? kRowWarps : kRowWarps / 2;
+  at.rows = variant.output_tiles * variant.copy_stages * variant.stage_steps * kWeightStepBytes;
+  at.squares = at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes;
+  at.num_bytes = at.squares + (row_tiles == 1 ? kSquareChains * kTileRows * 4 : 0);
   return at;
 }
 
-// Stages that a warp keeps in flight with weights of block formats; each is one piece of every
-// tile. With 64 registers per thread, four blocks fit on an SM.
-inline constexpr int kBlockStages = 3;
-inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
-  if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;
-  const int ring = kChains * kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes();
+// Variant 0 for weights of block formats has 64 registers per thread, so four blocks fit on an SM.
+inline constexpr int FewRowsBytes(DType dtype, int choice, int variant) {
+  if (!IsBlocks(dtype)) {
+    return FewRowsSharedOf(kRowTileChoices[choice], kFewRowsVariants[choice][variant]).num_bytes;
+  }
+  const ProductTiles tiles = FewRowsTiles(dtype, choice, variant);
+  const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *
+                   BlockTilesOf(dtype).piece_bytes();
   const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
@@ -135,9 +132,10 @@ inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_
           .z = 1,
           .shared_bytes = shared_bytes};
 }
-inline constexpr LaunchShape TileProductShape(DType dtype, ProductTiles tiles, int rows,
-                                              int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(dtype, tiles));
+inline constexpr LaunchShape FewRowsShape(DType dtype, int rows, int num_tiles, int variant = 0) {
+  const int choice = RowTilesFor(rows);
+  return ProductShape(FewRowsTiles(dtype, choice, variant), rows, num_tiles,
+                      FewRowsBytes(dtype, choice, variant));
 }
 
 // Many rows: the warps of a block form a grid, kWarpsAcross of them along its outputs.
@@ -145,7 +143,8 @@ inline constexpr int kManyRowsWarps = 8;
 inline constexpr int kWarpsAcross = 2;
 inline constexpr int kManyRowsOutputTiles = 8;
 inline constexpr int kManyRowsRowTiles = 16;
-inline constexpr int kBlockManyRowTiles = 8;  // for weights of block formats: sums are scaled
+inline constexpr int kBlockManyRowTiles = 8;   // for weights of block formats: sums are scaled
+inline constexpr int kBlockManyRowStages = 3;  // pieces of every tile, for these weights
 inline constexpr int kManyRowsRingBytes = 64 * 1024;  // stages in flight or being read
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
   return {IsBlocks(dtype) ? kBlockManyRowTiles : kManyRowsRowTiles, kManyRowsOutputTiles};
@@ -156,8 +155,9 @@ inline constexpr int BlockManyRowsStageBytes(const BlockTiles& tiles) {
 }
 inline constexpr LaunchShape ManyRowsShape(DType dtype, int rows, int num_tiles) {
   return ProductShape(ManyRowsTiles(dtype), rows, num_tiles,
-                      IsBlocks(dtype) ? kBlockStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
-                                      : kManyRowsRingBytes);
+                      IsBlocks(dtype)
+                          ? kBlockManyRowStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
+                          : kManyRowsRingBytes);
 }
 // Bytes that a block reads per step.
 inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {
@@ -176,7 +176,7 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
   const int64_t waves =
       (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_sms - 1) / num_sms;
   return BlockBytes(many, dtype) * waves * num_sms <=
-         BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
+         BlockBytes(few, dtype) * FewRowsShape(dtype, rows, num_tiles).num_blocks();
 }
 
 // Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps
@@ -193,9 +193,14 @@ inline constexpr LaunchShape PackNormedRowsShape(int rows) {
       .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
+// One thread for each pair of inputs of an output. Most weights have too many outputs for y.
+inline constexpr LaunchShape PackOutputsShape(int outputs, int inputs) {
+  return {.x = outputs, .y = CeilDiv(NumSteps(inputs) * kStepInputs / 2, kRowThreads)};
+}
+
 // One thread for each output of a row.
 inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
-  return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};
+  return {.x = rows, .y = CeilDiv(num_tiles * kTileOutputs, kRowThreads)};
 }
 
 // One warp for each output and kFloatRows rows.
@@ -325,9 +330,14 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
 }
 
 // Maximum number of units of `vectors` vectors in a batch: each sequence has at most one that is
-// not full. The device finds the sequence of each unit; blocks without a unit exit at once.
+// not full. The host lists them (PlanLayout); blocks without a unit exit at once.
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
   return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
+}
+// Number of splits in the step of AttendTask::first_split.
+inline constexpr int NumSplitsOfStep(const AttendTask& task) {
+  const int left = task.num_splits - task.first_split;
+  return task.part_splits < left ? task.part_splits : left;
 }
 // Sequences next to a prompt have less than a prompt's block, however many rows the batch has.
 inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask& task) {
@@ -337,12 +347,13 @@ inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask
   const int beside = batch * CeilDiv(kPromptVectors - 1, size.vectors);
   return {.x = task.decode_rows > 0 && beside < units ? beside : units,
           .y = task.kv.num_kv_heads,
-          .z = task.parts == nullptr ? 1 : task.num_splits,
+          .z = task.parts == nullptr ? 1 : NumSplitsOfStep(task),
           .shared_bytes = AttendSharedOf(size).num_words * 4};
 }
-// Maximum number of rows of such a sequence.
-inline constexpr int MaxDecodeRows(int heads_per_kv_head) {
-  return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
+// Maximum number of rows of such a sequence, for AttendTask::decode_rows.
+inline constexpr int DecodeRowsBesidePrompts(const AttendTask& task) {
+  if (!HasPrompts(task) || task.rows.batch == 1) return 0;
+  return CeilDiv(kPromptVectors - 1, task.num_heads / task.kv.num_kv_heads);
 }
 inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& task) {
   return {.x = NumAttendUnits(task.rows.num_rows, task.rows.batch,
@@ -350,6 +361,36 @@ inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& t
           .y = task.kv.num_kv_heads,
           .z = 1,
           .shared_bytes = PromptSharedOf(head_dim).num_words * 4};
+}
+// The plan of a pass's rows (Backend::PlanRows), which is read by 16 bytes: places
+// [rows][kPlaceIntegers], then the units of attention for few rows and those for prompts,
+// [units][kUnitIntegers]. A place is a row's sequence and the number of rows from it to the end of
+// its sequence, itself included. A unit is a sequence, its first row in the pass, its number of
+// rows, and the unit's first vector. The sequence is -1 for padding and for blocks without a unit.
+inline constexpr int kPlaceIntegers = 2;
+inline constexpr int kUnitIntegers = 4;
+struct PlanLayout {
+  int num_few = 0;
+  int num_prompts = 0;
+  int64_t few = 0;  // offset in integers
+  int64_t prompts = 0;
+  int64_t num_integers = 0;
+};
+// Depends on the same members of the task as HasPrompts, and on decode_rows.
+inline constexpr PlanLayout PlanLayoutOf(const AttendTask& task) {
+  PlanLayout at{};
+  const int64_t rows = task.rows.num_rows;
+  at.few = (rows * kPlaceIntegers + kUnitIntegers - 1) / kUnitIntegers * kUnitIntegers;
+  if (rows > 0 && task.kv.num_kv_heads > 0) {
+    const bool has_prompts = HasPrompts(task);
+    if (has_prompts) at.num_prompts = PromptAttendShape(task.kv.head_dim, task).x;
+    if (!has_prompts || task.decode_rows > 0) {
+      at.num_few = AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).x;
+    }
+  }
+  at.prompts = at.few + int64_t{at.num_few} * kUnitIntegers;
+  at.num_integers = at.prompts + int64_t{at.num_prompts} * kUnitIntegers;
+  return at;
 }
 // Number of rows in AttendTask::parts.
 inline constexpr int NumPartRows(const AttendTask& task) {
@@ -360,12 +401,31 @@ inline constexpr int kMergeThreads = 128;
 inline constexpr LaunchShape MergeSplitsShape(const AttendTask& task) {
   return {.x = NumPartRows(task), .y = task.num_heads, .z = 1, .shared_bytes = 0};
 }
-// Splits of the context have blocks of their own only up to this number, and only if their results
-// fit here. A prompt alone does not need that: it has enough blocks.
+// The splits of a step have blocks of their own. Their results take at most kSplitPartsBytes.
 inline constexpr int kMaxSplits = 1024;
-inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
-inline constexpr size_t SplitPartsFloats(const AttendTask& task) {
-  return size_t(NumPartRows(task)) * task.num_heads * task.num_splits * (task.kv.head_dim + 2);
+inline constexpr int64_t kSplitPartsBytes = int64_t{64} << 20;
+// Slots of AttendTask::parts for a row and head.
+inline constexpr int NumPartSlots(const AttendTask& task) {
+  return task.part_splits + (task.part_splits < task.num_splits ? 2 : 0);
+}
+inline constexpr int64_t SplitPartsBytes(const AttendTask& task, int slots) {
+  return int64_t{4} * NumPartRows(task) * task.num_heads * slots * (task.kv.head_dim + 2);
+}
+// Returns AttendTask::part_splits so that parts take at most `bytes`, with steps of about the same
+// size; 0 if a block should process all splits: there is one split, a prompt alone has enough
+// blocks, or not all parts fit and one block for each unit fills the device several times.
+inline constexpr int kFullDevices = 8;
+inline constexpr int PartSplitsFor(const AttendTask& task, int64_t bytes) {
+  if (task.num_splits <= 1 || (HasPrompts(task) && task.decode_rows == 0)) return 0;
+  const int64_t fitting = bytes / SplitPartsBytes(task, 1);
+  if (task.num_splits <= fitting && task.num_splits <= kMaxSplits) return task.num_splits;
+  const int64_t units = task.decode_rows > 0
+                            ? task.rows.batch
+                            : AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).x;
+  if (fitting <= 2 || units * task.kv.num_kv_heads >= int64_t{task.num_sms} * kFullDevices)
+    return 0;
+  const int most = fitting - 2 < kMaxSplits ? static_cast<int>(fitting - 2) : kMaxSplits;
+  return CeilDiv(task.num_splits, CeilDiv(task.num_splits, most));
 }
 
 }  // namespace tandem::cuda

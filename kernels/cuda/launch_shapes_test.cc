@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/packing.h"
 #include "kernels/kernel_testing.h"
 
 namespace tandem::cuda {
@@ -13,7 +12,6 @@ namespace {
 
 // Shared memory per block that every device since sm_80 has (sm_86 and sm_89 have the least).
 constexpr int kSharedBytes = 99 * 1024;
-constexpr int kMaxGridY = 65535;
 
 TEST(LaunchShapes, EveryHeadOfARowHasAWarp) {
   for (int heads = 1; heads <= 200; ++heads) {
@@ -38,18 +36,46 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-// Few rows and weights of bf16: enough bytes are in flight, parts do not overlap, and two blocks
-// (three for up to 8 rows) fit on an SM of Hopper.
+// Few rows and weights of bf16: parts do not overlap, and two blocks fit on an SM of Hopper (three
+// of variant 0 for up to 8 rows), which then has enough bytes in flight.
 TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
   constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
-    const ProductTiles tiles = FewRowsTiles(DType::kBF16, choice);
-    const FewRowsShared at = FewRowsSharedOf(tiles);
-    EXPECT_GE(at.rows / at.copy_stages * (at.copy_stages - 1), 3 * kNeeded / 2);
-    EXPECT_EQ(at.chunk_steps % kStageSteps, 0);
-    EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes);
-    EXPECT_LE((at.num_bytes + kOfABlock) * (tiles.rows == 1 ? 3 : 2), kProcessorBytes);
+    for (int variant = 0; variant < NumVariantsOfChoice(DType::kBF16, choice); ++variant) {
+      const FewRowsVariant of = kFewRowsVariants[choice][variant];
+      const int row_tiles = kRowTileChoices[choice];
+      const FewRowsShared at = FewRowsSharedOf(row_tiles, of);
+      const int in_flight = at.rows / of.copy_stages * (of.copy_stages - 1);
+      EXPECT_GE(in_flight, variant == 0 ? 3 * kNeeded / 2 : kNeeded);
+      EXPECT_EQ(at.rows, of.output_tiles * of.copy_stages * of.stage_steps * kWeightStepBytes);
+      EXPECT_EQ(at.chunk_steps % of.stage_steps, 0);
+      EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes);
+      EXPECT_LE((at.num_bytes + kOfABlock) * (row_tiles == 1 && variant == 0 ? 3 : 2),
+                kProcessorBytes);
+    }
   }
+}
+
+TEST(LaunchShapes, VariantsAreDifferentAndAdjacent) {
+  const auto same = [](const FewRowsVariant& a, const FewRowsVariant& b) {
+    return a.output_tiles == b.output_tiles && a.copy_stages == b.copy_stages &&
+           a.stage_steps == b.stage_steps;
+  };
+  for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+    const int count = NumVariantsOfChoice(DType::kBF16, choice);
+    EXPECT_GE(count, 2);
+    for (int i = 0; i < kMaxVariants; ++i) {
+      EXPECT_EQ(kFewRowsVariants[choice][i].output_tiles > 0, i < count);
+      for (int j = 0; j < i && i < count; ++j) {
+        EXPECT_FALSE(same(kFewRowsVariants[choice][i], kFewRowsVariants[choice][j]));
+      }
+    }
+  }
+  EXPECT_EQ(NumVariants(DType::kBF16, 1), NumVariantsOfChoice(DType::kBF16, 0));
+  EXPECT_EQ(NumVariants(DType::kBF16, 64), NumVariantsOfChoice(DType::kBF16, 3));
+  EXPECT_EQ(NumVariants(DType::kQ4K, 8), 2);
+  EXPECT_EQ(NumVariants(DType::kQ4K, 100), 1);
+  EXPECT_EQ(NumVariants(DType::kF32, 1), 1);
 }
 
 std::vector<DType> PackedDTypes() {
@@ -69,11 +95,13 @@ void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, in
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
     for (const DType dtype : PackedDTypes()) {
-      const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
-      for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(TileProductShape(dtype, tiles, rows, num_tiles), tiles, rows, num_tiles);
+      for (int variant = 0; variant < NumVariants(dtype, rows); ++variant) {
+        const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows), variant);
+        for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
+          ExpectCoversOnce(FewRowsShape(dtype, rows, num_tiles, variant), tiles, rows, num_tiles);
+        }
+        EXPECT_EQ(rows <= 32, FewRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
       }
-      EXPECT_EQ(rows <= 32, TileProductShape(dtype, tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
   }
 }
@@ -214,6 +242,45 @@ TEST(LaunchShapes, PromptKernelIsUsedIfItFillsTheDevice) {
   EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kBF16, 160));
 }
 
+AttendTask RoundOn(int batch, int rows, int context, int num_sms) {
+  AttendTask task;
+  task.rows = {.batch = batch, .num_rows = batch * rows};
+  task.num_heads = 32;
+  task.kv.num_kv_heads = 8;
+  task.kv.head_dim = 128;
+  task.kv.dtype = KvDType::kBF16;
+  task.num_sms = num_sms;
+  task.num_splits = CeilDiv(context, kSplitPositions);
+  task.decode_rows = DecodeRowsBesidePrompts(task);
+  return task;
+}
+
+// On an H200, for a model with 32 heads in 8 groups.
+TEST(LaunchShapes, PartsOfSplitsFitAndBlocksFillTheDevice) {
+  constexpr int kProcessors = 132;
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 5, 256, kProcessors), kSplitPartsBytes), 0);
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 512, 4096, kProcessors), kSplitPartsBytes), 0);
+  EXPECT_EQ(PartSplitsFor(RoundOn(64, 1, 4096, kProcessors), kSplitPartsBytes), 16);
+  EXPECT_EQ(PartSplitsFor(RoundOn(1, 8, 1 << 18, kProcessors), kSplitPartsBytes), 342);
+  for (const int batch : {1, 2, 3, 8, 16, 64, 200}) {
+    for (const int rows : {1, 5, 9, 100}) {
+      for (int context = 256; context <= 1 << 20; context *= 2) {
+        AttendTask task = RoundOn(batch, rows, context, kProcessors);
+        task.part_splits = PartSplitsFor(task, kSplitPartsBytes);
+        EXPECT_LE(task.part_splits, kMaxSplits);
+        if (task.part_splits > 0) {
+          EXPECT_LE(SplitPartsBytes(task, NumPartSlots(task)), kSplitPartsBytes);
+          continue;
+        }
+        const LaunchShape shape = AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task);
+        const bool fills = task.num_splits == 1 || HasPrompts(task) ||
+                           shape.num_blocks() >= kFullDevices * kProcessors;
+        EXPECT_TRUE(fills) << batch << " x " << rows << " at " << context;
+      }
+    }
+  }
+}
+
 TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
   for (const KvDType dtype : kAllKvDTypes) {
     for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {
@@ -228,10 +295,41 @@ TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
   }
 }
 
-TEST(LaunchShapes, GridsStayWithinDeviceLimits) {
-  EXPECT_LE(TileProductShape(DType::kBF16, FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
-  EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
-  EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
+// The largest pass has a chunk of 65,536 tokens (--chunk-tokens) and a round of a whole batch; the
+// largest vocabulary has less than 2^20 tokens.
+TEST(LaunchShapes, GridsOfTheLargestPassFit) {
+  constexpr int kRows = 65536 + 1024 * 33, kTiles = (1 << 20) / kTileOutputs;
+  for (const DType dtype : PackedDTypes()) {
+    EXPECT_TRUE(FewRowsShape(dtype, kRows, kTiles).fits());
+    EXPECT_TRUE(ManyRowsShape(dtype, kRows, kTiles).fits());
+  }
+  EXPECT_TRUE(FloatProductShape(kRows, 1 << 20).fits());
+  EXPECT_TRUE(PackRowsShape(kRows, 1 << 16).fits());
+  EXPECT_TRUE(PackNormedRowsShape(kRows).fits());
+  EXPECT_TRUE(EndSumsShape(kRows, kTiles).fits());
+  EXPECT_TRUE(HeadShape(kRows, 1 << 16, kMaxHeadDim).fits());
+  EXPECT_TRUE(RowShape(kRows).fits());
+  AttendTask task = RoundOn(1024, 33, 1 << 28, 132);
+  task.part_splits = kMaxSplits;
+  EXPECT_TRUE(MergeSplitsShape(task).fits());
+  float parts = 0.0f;
+  task.parts = &parts;
+  EXPECT_EQ(AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).z, kMaxSplits);
+  EXPECT_TRUE(AttendLaunchShape(kAttendSizes[AttendSizeOf(task)], task).fits());
+}
+
+// Sums that do not fit an int: 2^20 rows with 64 heads, in splits of a context of 2^28 positions.
+TEST(LaunchShapes, LargeSizesDoNotOverflow) {
+  AttendTask task = RoundOn(1, 1 << 20, 1 << 28, 132);
+  task.num_heads = 64;
+  task.kv.num_kv_heads = 1;
+  EXPECT_EQ(NumAttendUnits(1 << 20, 1, 64, 16), (1 << 22) + 1);
+  EXPECT_EQ(SplitPartsBytes(task, 1 << 10), (int64_t{1} << 38) * 130);
+  EXPECT_EQ(PlanLayoutOf(task).few, int64_t{1} << 21);
+  EXPECT_GT(FewRowsShape(DType::kBF16, 1 << 30, 1 << 16).num_blocks(), INT32_MAX);
+  EXPECT_FALSE(LaunchShape({.x = 1, .y = LaunchShape::kMaxYz + 1}).fits());
+  EXPECT_FALSE(LaunchShape({.x = 1, .z = LaunchShape::kMaxYz + 1}).fits());
+  EXPECT_TRUE(LaunchShape({.x = INT32_MAX, .y = LaunchShape::kMaxYz}).fits());
 }
 
 // ---- Layouts ----
@@ -291,50 +389,6 @@ TEST(ProductLayout, GivesEveryPartOfAPieceOfBlocksOnePlace) {
     }
     for (const int bits : bits_used) EXPECT_EQ(bits, 8) << NameOf(dtype);
     EXPECT_EQ(tiles.piece_bytes() % 16, 0);
-  }
-}
-
-// Every weight of every part is in the packed tiles once, at the place where products read it. All
-// other places are zero.
-TEST(TileLayout, HoldsEveryWeightOnceAndZerosElsewhere) {
-  for (const int inputs : {1, 31, 32, 33, 70}) {
-    for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
-      const int first_rows = 19, second_rows = order == PartOrder::kGateAndUp ? 19 : 7;
-      TestMatrix first(first_rows, inputs), second(second_rows, inputs);
-      int next = 1;  // 8 bits: exact in bf16
-      for (TestMatrix* part : {&first, &second}) {
-        for (int r = 0; r < part->rows(); ++r) {
-          for (int c = 0; c < inputs; ++c) part->at(r, c) = static_cast<float>(next++ % 255 + 1);
-        }
-      }
-      const TestWeight a(first, DType::kBF16), b(second, DType::kBF16);
-      const std::vector<float> bias(second_rows, 3.0f);
-      const std::vector<WeightPart> parts = {{a.view()}, {b.view(), bias.data()}};
-      const TileLayout layout(parts, order);
-      const std::vector<std::byte> packed = layout.PackBf16();
-      const std::vector<float> packed_bias = layout.PackBias();
-      const auto* bits = reinterpret_cast<const uint16_t*>(packed.data());
-      const int steps = NumSteps(inputs);
-      ASSERT_EQ(packed.size(), PackedWeightBytes(layout.num_tiles(), inputs));
-      for (int tile = 0; tile < layout.num_tiles(); ++tile) {
-        for (int step = 0; step < steps; ++step) {
-          for (int i = 0; i < kTileOutputs * kStepInputs; ++i) {
-            const PlaceInTile place = WeightPlace(i / 256, i / 8 % 32, i / 2 % 4);
-            const int input = step * kStepInputs + place.input + i % 2;
-            const bool gated = order == PartOrder::kGateAndUp;
-            const int output = tile * 16 + place.output;
-            const TestMatrix* part = gated ? (place.output < 8 ? &first : &second)
-                                           : (output < first_rows ? &first : &second);
-            const int row = gated ? tile * 8 + place.output % 8
-                                  : (output < first_rows ? output : output - first_rows);
-            const bool inside = row < part->rows() && input < inputs;
-            ASSERT_EQ(Bf16ToFloat(bits[(tile * steps + step) * 512 + i]),
-                      inside ? part->at(row, input) : 0.0f);
-            ASSERT_EQ(packed_bias[output], part == &second && row < second_rows ? 3.0f : 0.0f);
-          }
-        }
-      }
-    }
   }
 }
 

@@ -17,6 +17,8 @@ namespace tandem::cuda {
 // The toolkit's error code of a call: 0 for success. ErrorText (device.h) describes it.
 using Error = int;
 inline constexpr Error kNoError = 0;
+// Not one of the toolkit's: a kernel has more blocks than devices accept.
+inline constexpr Error kGridTooLarge = -1;
 
 // A queue of work that runs in order.
 using Stream = void*;
@@ -31,7 +33,10 @@ struct LaunchShape {
   int z = 1;
   int shared_bytes = 0;
 
-  int64_t num_blocks() const { return int64_t{x} * y * z; }
+  static constexpr int kMaxYz = 65535;  // of every device; x may be any int
+
+  constexpr int64_t num_blocks() const { return int64_t{x} * y * z; }
+  constexpr bool fits() const { return y <= kMaxYz && z <= kMaxYz; }
 };
 
 struct EmbedTask {
@@ -58,6 +63,7 @@ struct DistributionsTask {
   const RowTask* rows = nullptr;  // [num_rows]
   RowState* states = nullptr;     // [num_rows]
   int num_rows = 0;
+  int variant = 0;  // variants.h
 };
 Error Launch(const DistributionsTask& task, Stream stream);
 
@@ -157,13 +163,27 @@ struct TileProductTask {
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or null
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
+  int variant = 0;                 // of few rows (variants.h)
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Called by Launch for weights of block formats.
+// Called by Launch: for few rows and weights of bf16, and for weights of block formats.
+Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
 Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
+
+// Writes consecutive outputs of a part of a weight of bf16 to their places in the packed weight.
+// Writes zeros for the inputs from `inputs` to the end of their step.
+struct PackOutputsTask {
+  const void* rows = nullptr;  // [num_rows, inputs rounded up to be even]; null: zeros
+  int first = 0;               // the first row's output in its part
+  int num_rows = 0;
+  int inputs = 0;
+  PartPlaces places;
+  void* packed = nullptr;
+};
+Error Launch(const PackOutputsTask& task, Stream stream);
 
 // Unpacks a weight of bf16 to plain rows, [num_tiles * 16, num_steps * 32].
 struct UnpackTilesTask {
@@ -199,18 +219,19 @@ struct AttendTask {
   AttentionForm form;  // its window is never 0 here: INT_MAX stands for an unlimited window
   int num_heads = 0;
   MatrixView out;
-  // Results of splits, [rows, num_heads, num_splits, head_dim + 2]; each split then has blocks of
+  // Results of splits, [rows, num_heads, NumPartSlots, head_dim + 2]; each split then has blocks of
   // its own. If null, a block processes all splits.
   float* parts = nullptr;
   int num_splits = 0;
-  int num_sms = 1;  // of the device
+  // The splits whose results `parts` holds at a time. If these are not all, Launch proceeds in
+  // steps of part_splits, and two more slots hold the sums of the steps so far, in turn.
+  int part_splits = 0;
+  int first_split = 0;  // of the step; set by Launch
+  int num_sms = 1;      // of the device
   // If some sequences are prompts and others are not: the maximum number of rows of each of the
   // others. `parts` is then [batch, decode_rows, ...]. Otherwise 0.
   int decode_rows = 0;
-  // Set by Launch: a kernel attends to the sequences that have [min_vectors, max_vectors] query
-  // vectors per group, both inclusive.
-  int min_vectors = 0;
-  int max_vectors = INT32_MAX;
+  const int32_t* units = nullptr;  // set by Launch: a part of rows.plan (PlanLayout)
 };
 Error Launch(const AttendTask& task, Stream stream);
 // Called by Launch: for caches of f32 and int8, for caches of bf16, and for prompts.

@@ -68,31 +68,6 @@ void PlaceScales(uint16_t common, const int8_t* factors, const BlockTiles& tiles
 
 }  // namespace
 
-std::vector<std::byte> TileLayout::PackBf16() const {
-  TANDEM_CHECK(first().dtype == DType::kBF16);
-  const int num_steps = NumSteps(num_inputs());
-  std::vector<std::byte> packed(PackedWeightBytes(num_tiles(), num_inputs()));
-  auto* to = reinterpret_cast<uint16_t*>(packed.data());
-  for (int tile = 0; tile < num_tiles(); ++tile) {
-    const uint16_t* rows[kTileOutputs] = {};
-    for (int output = 0; output < kTileOutputs; ++output) {
-      const Source source = SourceOf(tile * kTileOutputs + output);
-      if (source.part == nullptr) continue;
-      const ConstMatrixView& matrix = source.part->matrix;
-      rows[output] = static_cast<const uint16_t*>(matrix.data) + source.row * matrix.stride;
-    }
-    for (int place = 0; place < num_steps * 2 * 32 * 4; ++place) {  // halves, lanes, words
-      const PlaceInTile at = WeightPlace(place / 128 % 2, place / 4 % 32, place % 4);
-      const int input = place / 256 * kStepInputs + at.input;
-      for (int i = 0; i < 2; ++i, ++to) {
-        if (rows[at.output] != nullptr && input + i < num_inputs())
-          *to = rows[at.output][input + i];
-      }
-    }
-  }
-  return packed;
-}
-
 void TileLayout::PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const {
   const BlockTiles tiles = BlockTilesOf(dtype);
   std::vector<std::byte> storage;
@@ -135,19 +110,6 @@ std::vector<float> TileLayout::PackBias() const {
   std::vector<float> bias(size_t(num_tiles()) * kTileOutputs);
   for (size_t i = 0; i < bias.size(); ++i) bias[i] = SourceOf(static_cast<int>(i)).bias();
   return bias;
-}
-
-std::vector<std::byte> PackPlainly(absl::Span<const WeightPart> parts) {
-  std::vector<std::byte> packed;
-  for (const WeightPart& part : parts) {
-    const ConstMatrixView& m = part.matrix;
-    const int64_t element_bytes = static_cast<int64_t>(SizeOf(m.dtype));
-    for (int r = 0; r < m.rows; ++r) {
-      const auto* row = static_cast<const std::byte*>(m.data) + r * m.stride * element_bytes;
-      packed.insert(packed.end(), row, row + m.cols * element_bytes);
-    }
-  }
-  return packed;
 }
 
 std::vector<float> PackBiasPlainly(absl::Span<const WeightPart> parts) {

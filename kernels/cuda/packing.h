@@ -11,7 +11,8 @@
 
 namespace tandem::cuda {
 
-// The order of outputs in a packed weight (product_layout.h).
+// The order of outputs in a packed weight (product_layout.h). Weights of block formats are packed
+// on the host, with all threads; those of bf16 on the device (packing_on_device.h).
 class TileLayout : public OutputOrder {
  public:
   // Same as OutputOrder; its groups are halves of tiles.
@@ -20,8 +21,6 @@ class TileLayout : public OutputOrder {
 
   int num_tiles() const { return CeilDiv(num_places(), kTileOutputs); }
 
-  // Packs parts of bf16, tile after tile.   out: [PackedWeightBytes]
-  std::vector<std::byte> PackBf16() const;
   // Packs parts as blocks of `dtype`, quantising those that have another type.
   //   out: [BlockTiles::packed_bytes]
   std::vector<std::byte> PackBlocks(DType dtype) const;
@@ -33,8 +32,6 @@ class TileLayout : public OutputOrder {
   void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
 };
 
-// Returns the rows of all parts, in order and without gaps.
-std::vector<std::byte> PackPlainly(absl::Span<const WeightPart> parts);
 // Returns the biases of all parts; zeros for a part without a bias.
 std::vector<float> PackBiasPlainly(absl::Span<const WeightPart> parts);
 

@@ -118,24 +118,17 @@ struct EndSumsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
     constexpr int kHalf = kTileOutputs / 2;
-    const int place = BlockX() * kThreads + ThreadIndex();
+    const int place = BlockY() * kThreads + ThreadIndex();
     const int tile = place / kTileOutputs, output = place % kTileOutputs;
     const bool is_pair = IsGated(task.product.end);
     if (tile >= task.product.num_tiles || (is_pair && output >= kHalf)) return;
-    const float* const sum = RowOf(task.sums, BlockY()) + place;
-    EndOutput(task.product, BlockY(), tile, output, FactorOf(task.product, BlockY()), Load(sum),
+    const float* const sum = RowOf(task.sums, BlockX()) + place;
+    EndOutput(task.product, BlockX(), tile, output, FactorOf(task.product, BlockX()), Load(sum),
               is_pair ? Load(sum + kHalf) : 0.0f);
   }
 };
 
 namespace {
-
-template <int kChoice>
-Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
-  constexpr ProductTiles kTiles = FewRowsTiles(DType::kBF16, kChoice);
-  return Enqueue<TileProductKernel<kTiles.rows, kTiles.outputs>>(
-      task, TileProductShape(DType::kBF16, kTiles, task.out.rows, task.num_tiles), stream);
-}
 
 int NumPackedSteps(const PackRowsTask& task) {
   return task.quantizes ? NumWholeRowsSteps(task.x.cols) : NumSteps(task.x.cols);
@@ -167,17 +160,7 @@ Error Launch(const TileProductTask& task, Stream stream) {
     return Enqueue<ManyRowsProductKernel>(
         task, ManyRowsShape(task.dtype, task.out.rows, task.num_tiles), stream);
   }
-  static_assert(kNumRowTileChoices == 4);
-  switch (RowTilesFor(task.out.rows)) {
-    case 0:
-      return EnqueueFewRows<0>(task, stream);
-    case 1:
-      return EnqueueFewRows<1>(task, stream);
-    case 2:
-      return EnqueueFewRows<2>(task, stream);
-    default:
-      return EnqueueFewRows<3>(task, stream);
-  }
+  return LaunchFewRowsBf16(task, stream);
 }
 
 Error Launch(const UnpackTilesTask& task, Stream stream) {

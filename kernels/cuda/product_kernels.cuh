@@ -77,14 +77,15 @@ class PackedRows {
   const int warp_;
 };
 
-template <int kRowTiles, int kOutputTiles>
+template <int kRowTiles, int kOutputTiles, int kCopyStages, int kStageSteps>
 struct TileProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = (kOutputTiles + kRowWarps) * kWarpSize;
-  static constexpr FewRowsShared kAt = FewRowsSharedOf({kRowTiles, kOutputTiles});
+  static constexpr FewRowsShared kAt =
+      FewRowsSharedOf(kRowTiles, {kOutputTiles, kCopyStages, kStageSteps});
   static constexpr int kChunkSteps = kAt.chunk_steps;
   static constexpr int kChunkWords4 = kChunkSteps * kRowTiles * kWarpSize;
-  static_assert(kChunkSteps % kStageSteps == 0);
+  static_assert(kChunkSteps % kStageSteps == 0 && kCopyStages >= 3);
 
   // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
@@ -136,19 +137,19 @@ struct TileProductKernel {
                 int64_t{WeightTile(task, BlockY() * kOutputTiles + WarpIndex())} * num_steps_ *
                     kBf16StepWords4 +
                 Lane()),
-          ring_(shared + WarpIndex() * (kAt.copy_stages * kStageWords4) + Lane()) {}
+          ring_(shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane()) {}
 
     TANDEM_DEVICE void Begin() {
       TANDEM_UNROLL
-      for (int stage = 0; stage < kAt.copy_stages - 1; ++stage) {
+      for (int stage = 0; stage < kCopyStages - 1; ++stage) {
         CopyStage(ring_ + stage * kStageWords4);
       }
     }
     // Adds a chunk of steps.   rows: [chunk steps][row tiles][lanes]
     TANDEM_DEVICE void Multiply(int first_step, const Words4* rows, Sums& sums) {
       for (int s = 0; s < kChunkSteps && first_step + s < num_steps_; s += kStageSteps) {
-        CopyWait<kAt.copy_stages - 2>();
-        const int free_slot = slot_ == 0 ? kAt.copy_stages - 1 : slot_ - 1;
+        CopyWait<kCopyStages - 2>();
+        const int free_slot = slot_ == 0 ? kCopyStages - 1 : slot_ - 1;
         CopyStage(ring_ + free_slot * kStageWords4);
         const Words4* const part = rows + s * kRowTiles * kWarpSize + Lane();
         const int steps_left = num_steps_ - first_step - s;
@@ -157,7 +158,7 @@ struct TileProductKernel {
         } else {
           MultiplyStage<false>(steps_left, ring_ + slot_ * kStageWords4, part, sums);
         }
-        slot_ = slot_ == kAt.copy_stages - 1 ? 0 : slot_ + 1;
+        slot_ = slot_ == kCopyStages - 1 ? 0 : slot_ + 1;
       }
     }
 

@@ -28,6 +28,7 @@ inline constexpr int kStepInputs = 32;
 inline constexpr int kTileOutputs = 16;
 inline constexpr int kTileRows = 8;
 inline constexpr int kWeightStepBytes = 2 * kTileOutputs * kStepInputs;
+inline constexpr int kWeightStepWords = kWeightStepBytes / 4;
 inline constexpr int kRowsStepBytes = 2 * kTileRows * kStepInputs;
 
 inline constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
@@ -49,6 +50,22 @@ struct PlaceInTile {
 inline constexpr PlaceInTile WeightPlace(int half, int lane, int word) {
   return {lane / 4 + word % 2 * 8, half * 16 + lane % 4 * 2 + word / 2 * 8};
 }
+// The inverse: the word of a step of a weight that has even input `input` of an output, and the
+// next input.
+inline constexpr int WordOfWeight(int output, int input) {
+  const int half = input / 16, lane = output % 8 * 4 + input % 8 / 2;
+  return (half * 32 + lane) * 4 + output / 8 + input % 16 / 8 * 2;
+}
+// The places, in a packed weight, of the outputs of one of its parts. Those of gate and up
+// alternate in groups of 8.
+struct PartPlaces {
+  int first = 0;  // of output 0
+  bool alternates = false;
+
+  constexpr int Of(int output) const {
+    return first + (alternates ? output / 8 * kTileOutputs + output % 8 : output);
+  }
+};
 // The input at which word 0 to 3 of a step of rows begins.
 inline constexpr int RowsInput(int lane, int word) { return word * 8 + lane % 4 * 2; }
 

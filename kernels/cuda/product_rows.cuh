@@ -176,23 +176,24 @@ struct PackNormedRowsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     const int num_steps = Format::StepsOf(task.x.cols);
+    const int tile = KeptInRegister(BlockX());
     float squares = 0.0f;
     const auto load = [&](int step) {
       RowNumbers<Format> row;
-      row.Load(task.x, task.norm, BlockX(), step);
+      row.Load(task.x, task.norm, tile, step);
       return row;
     };
     const auto pack = [&](int step, const RowNumbers<Format>& row) {
       row.AddSquares(&squares);
       row.Weighted([&](const float(&numbers)[8]) {
-        Format::Pack(numbers, task.out, {BlockX(), step, num_steps});
+        Format::Pack(numbers, task.out, {tile, step, num_steps});
       });
     };
     ForEach<4>(WarpIndex(), num_steps, kSquareChains, load, pack);
     auto* const of_chains = reinterpret_cast<float*>(shared);
     StoreSquares(squares, WarpIndex(), of_chains);
     Barrier();
-    const int row = BlockX() * kTileRows + ThreadIndex();
+    const int row = tile * kTileRows + ThreadIndex();
     if (ThreadIndex() >= kTileRows || row >= task.x.rows) return;
     Store(task.factors + row, NormFactor(task.norm, of_chains, ThreadIndex(), task.x.cols));
   }

@@ -103,6 +103,7 @@ TEST_F(Rows, RotateAndCacheMatchesTheCpu) {
         RaggedCache cache(dtype, kKvHeads, head_dim);
         const PagedKvView kv = cache.view(ragged);
         const Buffer starts = Upload(ragged.starts), lengths = Upload(ragged.lengths);
+        const Buffer plan = Upload(backend().PlanRows(ragged.starts, ragged.num_rows, {}));
         const Buffer device_tables = Upload(cache.tables);
         Buffer device_keys = Upload(cache.keys), device_values = Upload(cache.values);
         UploadedMatrix device_qkv(backend(), qkv), device_angles(backend(), angles);
@@ -115,7 +116,8 @@ TEST_F(Rows, RotateAndCacheMatchesTheCpu) {
         const HeadNorms device_norms = {with_norms ? device_norm.data() : nullptr,
                                         with_norms ? device_norm.data() : nullptr, 1e-5f};
         backend().RotateAndCache(device_qkv.view(), device_angles.view(), device_norms,
-                                 {static_cast<const int32_t*>(starts.data()), 3, ragged.num_rows},
+                                 {static_cast<const int32_t*>(starts.data()), 3, ragged.num_rows,
+                                  static_cast<const int32_t*>(plan.data())},
                                  device_kv);
 
         const HeadNorms norms = {with_norms ? norm.row(0) : nullptr,

@@ -93,15 +93,63 @@ struct Cut {
 // Prefix sums of integers over the block's threads.
 using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
 
+// Sums of 64 bits by digit, in copies of which each warp adds to one. Shared memory adds 32 bits at
+// a time without a loop of exchanges, so a sum has two halves: the carry of the low one goes to the
+// high one. Modulo 2^64 the sums are exact, in any order.
+template <int kCopies, int kGroups>
+struct Histogram {
+  uint32_t* words;  // [copies][halves][digits]
+
+  static constexpr int kCopyWords = 2 * kSamplingDigits;
+
+  TANDEM_DEVICE void Clear() const {
+    for (int i = ThreadIndex(); i < kCopies * kCopyWords; i += kSamplingThreads) {
+      Store(words + i, uint32_t{0});
+    }
+  }
+  // Adds the units of the lanes that count, where `digit` is known. Called by whole warps. Entries
+  // of a warp that share a digit are added first, because most entries share a few digits.
+  template <typename Row>
+  TANDEM_DEVICE void Add(bool counts, uint32_t digit, uint64_t units) const {
+    uint32_t* const copy = words + WarpIndex() % kCopies * kCopyWords;
+    uint32_t left = Vote(counts);
+    for (int group = 0; group < kGroups && left != 0; ++group) {
+      const int first = NumOnes((left & -left) - 1);
+      const uint32_t shared_digit = ShuffleFrom(digit, first);
+      const bool shares = counts && digit == shared_digit;
+      const uint32_t sharing = Vote(shares);
+      const uint64_t sum = Row::SumOfLanes(sharing, shares ? units : 0);
+      if (Lane() == first) AddHalves(copy + digit, sum);
+      counts = counts && !shares;
+      left &= ~sharing;
+    }
+    if (counts) AddHalves(copy + digit, units);
+  }
+  TANDEM_DEVICE uint64_t Of(int digit) const {
+    uint64_t sum = 0;
+    for (int copy = 0; copy < kCopies; ++copy) {
+      const uint32_t* const low = words + copy * kCopyWords + digit;
+      sum += uint64_t{Load(low + kSamplingDigits)} << 32 | Load(low);
+    }
+    return sum;
+  }
+
+ private:
+  TANDEM_DEVICE static void AddHalves(uint32_t* low, uint64_t units) {
+    const auto added = static_cast<uint32_t>(units);
+    const uint32_t sum = AtomicAdd(low, added) + added;
+    const uint32_t high = static_cast<uint32_t>(units >> 32) + (sum < added ? 1 : 0);
+    if (high != 0) AtomicAdd(low + kSamplingDigits, high);
+  }
+};
+
 // Sums the histogram from the highest digit down, and finds the digit at which the sum reaches
 // `enough`. Stores in scratch->found that digit, the sum of the digits above it, and its own sum.
 // Returns false if the whole sum is less than `enough`.
-TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
+template <typename Sums>
+TANDEM_DEVICE bool FindDigit(uint64_t enough, const Sums& sums, SamplingScratch* scratch) {
   const int digit = kSamplingDigits - 1 - ThreadIndex();
-  uint64_t sum = 0;
-  for (int i = 0; digit >= 0 && i < kWarpSize; ++i) {
-    sum += Load(&scratch->histogram[digit][(i + Lane()) % kWarpSize]);
-  }
+  const uint64_t sum = digit >= 0 ? sums.Of(digit) : 0;
   uint64_t above, all;
   Scan(StorageOf<Scan>(&scratch->of_block)).ExclusiveSum(sum, above, all);
   if (above < enough && above + sum >= enough) {
@@ -116,26 +164,35 @@ TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
 // Returns the cut at which the largest entries (the first ones among equals) reach `enough` units.
 // The units of an entry depend only on its key: see UnitsOf. The cut keeps everything if all
 // entries together do not reach `enough`.
-template <typename Row>
-TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScratch* scratch) {
+template <typename Row, typename Sums>
+TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, const Sums& sums,
+                          SamplingScratch* scratch) {
   constexpr int kDigitBits = 8;
-  uint32_t key = 0;  // the digits found so far
+  constexpr int kBatch = 4;  // loads of a thread in flight
+  uint32_t key = 0;          // the digits found so far
   uint64_t above = 0;
   uint64_t here = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-    for (int i = ThreadIndex(); i < kSamplingDigits * kWarpSize; i += kSamplingThreads) {
-      Store(&scratch->histogram[i / kWarpSize][i % kWarpSize], uint64_t{0});
+    sums.Clear();
+    Barrier();
+    // All threads of a warp add together, also after the end of the row.
+    for (int first = ThreadIndex(); first - Lane() < size; first += kBatch * kSamplingThreads) {
+      uint32_t keys[kBatch];
+      TANDEM_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int v = first + i * kSamplingThreads;
+        keys[i] = v < size ? row.KeyOf(v) : 0;
+      }
+      TANDEM_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const bool is_here = first + i * kSamplingThreads < size &&
+                             (shift + kDigitBits == 32 || keys[i] >> (shift + kDigitBits) == key);
+        const uint64_t units = is_here ? Row::UnitsOf(keys[i]) : 0;
+        sums.template Add<Row>(units != 0, (keys[i] >> shift) % kSamplingDigits, units);
+      }
     }
     Barrier();
-    const auto key_of = [&](int v) { return row.KeyOf(v); };
-    ForRow(size, key_of, [&](int, uint32_t at) {
-      if (shift + kDigitBits < 32 && at >> (shift + kDigitBits) != key) return;
-      const uint64_t units = Row::UnitsOf(at);
-      if (units == 0) return;
-      AtomicAdd(&scratch->histogram[(at >> shift) % kSamplingDigits][Lane()], units);
-    });
-    Barrier();
-    if (!FindDigit(enough - above, scratch)) return {false, 0, 0, 0};
+    if (!FindDigit(enough - above, sums, scratch)) return {false, 0, 0, 0};
     key = key << kDigitBits | static_cast<uint32_t>(Load(scratch->found));
     above += Load(scratch->found + 1);
     here = Load(scratch->found + 2);
@@ -180,14 +237,29 @@ struct LogitRow {
     return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   }
   TANDEM_DEVICE static uint64_t UnitsOf(uint32_t) { return 1; }
+  // Returns the sum of the units of the lanes of `sharing`; the others give 0.
+  TANDEM_DEVICE static uint64_t SumOfLanes(uint32_t sharing, uint64_t) { return NumOnes(sharing); }
 };
 
 struct ProbabilityRow {
   const float* values;
   TANDEM_DEVICE uint32_t KeyOf(int v) const { return FloatToBits(Load(values + v)); }
   TANDEM_DEVICE static uint64_t UnitsOf(uint32_t key) { return InUnits(BitsToFloat(key)); }
+  // In pieces whose sums fit into 32 bits.
+  TANDEM_DEVICE static uint64_t SumOfLanes(uint32_t, uint64_t units) {
+    constexpr int kPieceBits = 27;
+    constexpr uint32_t kPiece = (1u << kPieceBits) - 1;
+    uint64_t sum = 0;
+    TANDEM_UNROLL
+    for (int shift = 0; shift < 64; shift += kPieceBits) {
+      const uint32_t piece = static_cast<uint32_t>(units >> shift) & kPiece;
+      sum += static_cast<uint64_t>(cuda::SumOfLanes(piece)) << shift;
+    }
+    return sum;
+  }
 };
 
+template <int kCopies, int kGroups>
 struct DistributionKernel {
   using Task = DistributionsTask;
   static constexpr int kThreads = kSamplingThreads;
@@ -195,6 +267,7 @@ struct DistributionKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
+    const Sums sums{reinterpret_cast<uint32_t*>(shared + sizeof(SamplingScratch))};
     const RowTask row = LoadTask(task.rows + BlockX());
     const auto load = [&](int v) { return Load(row.logits + v); };
     const float logit = LargestOfRow(row.size, scratch, load).value;
@@ -207,7 +280,7 @@ struct DistributionKernel {
 
     const float* logits = row.logits;
     if (0 < row.top_k && row.top_k < row.size) {
-      KeepTopK(row, scratch);
+      KeepTopK(row, sums, scratch);
       logits = row.probs;
     }
     const float sum = SumOfRow<float>(
@@ -221,16 +294,20 @@ struct DistributionKernel {
     if (row.enough == 0 && !(row.min_p > 0.0f)) return;
     if (row.enough != 0) {
       const ProbabilityRow probs{row.probs};
-      const Cut cut = FindCut(probs, row.size, row.enough, scratch);
+      const Cut cut = FindCut(probs, row.size, row.enough, sums, scratch);
       ApplyCut(cut, probs, row.size, scratch, [&](int v) { Store(row.probs + v, 0.0f); });
     }
     Multiply(row, InverseOfUnits(KeepMinP(row, row.min_p * most, scratch)), scratch);
   }
 
+ private:
+  using Sums = Histogram<kCopies, kGroups>;
+
   // Copies the logits to `probs`, with -inf for those that are not kept.
-  TANDEM_DEVICE static void KeepTopK(const RowTask& row, SamplingScratch* scratch) {
+  TANDEM_DEVICE static void KeepTopK(const RowTask& row, const Sums& sums,
+                                     SamplingScratch* scratch) {
     const LogitRow logits{row.logits};
-    const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), scratch);
+    const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), sums, scratch);
     if (row.probs != row.logits) {
       ForRow(
           row.size, [&](int v) { return Load(row.logits + v); },
@@ -416,12 +493,23 @@ struct TakeDrawnKernel {
   }
 };
 
+// Enqueues the variant of the task, which is kVariant or a later one.
+template <int kVariant = 0>
+Error EnqueueDistributions(const DistributionsTask& task, Stream stream) {
+  if constexpr (kVariant + 1 < kNumDistributionVariants) {
+    if (task.variant > kVariant) return EnqueueDistributions<kVariant + 1>(task, stream);
+  }
+  constexpr DistributionVariant kOf = kDistributionVariants[kVariant];
+  return Enqueue<DistributionKernel<kOf.copies, kOf.groups>>(
+      task, DistributionShape(task.num_rows, kOf), stream);
+}
+
 Error Launch(const DistributionsTask& task, Stream stream) {
-  return Enqueue<DistributionKernel>(task, SamplingShape(task.num_rows), stream);
+  return EnqueueDistributions(task, stream);
 }
 
 Error Launch(const SlotsTask& task, Stream stream) {
-  return Enqueue<SlotKernel>(task, SamplingShape(task.num_slots), stream);
+  return Enqueue<SlotKernel>(task, SlotShape(task.num_slots), stream);
 }
 
 Error Launch(const TakeDrawnTask& task, Stream stream) {

@@ -59,6 +59,11 @@ TANDEM_DEVICE T ShuffleFrom(T value, int lane) {
 // Bit i says whether lane i's condition holds.
 TANDEM_DEVICE uint32_t Vote(bool condition) { return __ballot_sync(kWholeWarp, condition); }
 
+// Returns the sum of all lanes' values, modulo 2^32.
+TANDEM_DEVICE uint32_t SumOfLanes(uint32_t value) { return __reduce_add_sync(kWholeWarp, value); }
+// Returns the number of bits that are 1.
+TANDEM_DEVICE int NumOnes(uint32_t bits) { return __popc(bits); }
+
 // ---- Memory ----
 
 struct alignas(8) Words2 {
@@ -77,11 +82,9 @@ TANDEM_DEVICE void Store(T* to, T value) {
   *to = value;
 }
 
-// Adds to shared memory that other threads add to as well. The order of such sums is not fixed.
-TANDEM_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
-  static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "atomicAdd takes this type");
-  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
-}
+// Adds to shared memory that other threads add to as well, and returns the number before. The order
+// of such sums is not fixed.
+TANDEM_DEVICE uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
 
 // Starts to copy 16 bytes from global to shared memory, bypassing the L1 cache. This thread may
 // read them once CopyWait has waited for the copy's group; other threads may read them after a
@@ -178,11 +181,19 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
 
 // ---- Launching ----
 
+// Hides from the compiler how the address of shared memory is computed. It would compute it from a
+// special register again wherever it is used, in main loops too.
+__device__ __forceinline__ unsigned char* ComputedOnce(unsigned char* shared) {
+  auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("" : "+r"(at));
+  return static_cast<unsigned char*>(__cvta_shared_to_generic(at));
+}
+
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
-  Kernel::Run(task, shared);
+  Kernel::Run(task, ComputedOnce(shared));
 }
 
 // Sets `may` to whether the kernel may begin before the kernels before it have ended: its code must
@@ -201,6 +212,7 @@ cudaError_t MayBeginEarly(const DeviceStream& stream, bool* may) {
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (shape.num_blocks() == 0) return kNoError;
+  if (!shape.fits()) return kGridTooLarge;
   if (LostOf(Of(stream)) != kNoError) return LostOf(Of(stream));
   cudaError_t error = cudaSetDevice(Of(stream).device);
   constexpr int kWithoutAsking = 48 * 1024;

@@ -2,6 +2,8 @@
 // reports no others.
 #include "kernels/cuda/simt.h"
 
+#include <bit>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simt/simt_testing.h"
@@ -54,10 +56,10 @@ template <bool kWithFirstBarrier, bool kWithSecondBarrier>
 struct Adds : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
     WaitForKernelsBefore();
-    auto* const sum = reinterpret_cast<uint64_t*>(bytes);
-    if (ThreadIndex() == 0) Store(sum, uint64_t{1});
+    auto* const sum = reinterpret_cast<uint32_t*>(bytes);
+    if (ThreadIndex() == 0) Store(sum, 1u);
     if (kWithFirstBarrier) Barrier();
-    AtomicAdd(sum, uint64_t{2});
+    AtomicAdd(sum, 2u);
     if (kWithSecondBarrier) Barrier();
     Store(task.out + ThreadIndex(), static_cast<int>(Load(sum)));
   }
@@ -74,11 +76,48 @@ TEST(Simt, SeesAtomicSumsWithoutBarriers) {
 struct AddsToNothing : OfNumbers {
   static void Run(const Task&, unsigned char* bytes) {
     WaitForKernelsBefore();
-    AtomicAdd(reinterpret_cast<uint64_t*>(bytes), uint64_t{2});
+    AtomicAdd(reinterpret_cast<uint32_t*>(bytes), 2u);
   }
 };
 TEST(Simt, SeesAnAtomicAddToUninitializedMemory) {
   EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("unwritten memory"));
+}
+
+// Each thread stores the number before its own addition of 2^31, which wraps.
+struct TellsNumbersBefore : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
+    auto* const sum = reinterpret_cast<uint32_t*>(bytes);
+    if (ThreadIndex() == 0) Store(sum, 5u);
+    Barrier();
+    Store(task.out + ThreadIndex(), static_cast<int>(AtomicAdd(sum, 0x80000000u)));
+  }
+};
+TEST(Simt, AtomicAddReturnsTheNumberBeforeAndWraps) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT(Fault<TellsNumbersBefore>({in.data(), out.data()}), IsEmpty());
+  int num_low = 0;
+  for (int i = 0; i < kCount; ++i) {
+    EXPECT_EQ(out[i] & 0x7FFFFFFF, 5);
+    num_low += out[i] == 5 ? 1 : 0;
+  }
+  EXPECT_EQ(num_low, kCount / 2);
+}
+
+struct SumsLanes : OfNumbers {
+  static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const uint32_t sum = SumOfLanes(0x10000000u + static_cast<uint32_t>(ThreadIndex()));
+    Store(task.out + ThreadIndex(), static_cast<int>(sum) + 1000 * NumOnes(sum));
+  }
+};
+TEST(Simt, SumsTheLanesOfEachWarp) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT(Fault<SumsLanes>({in.data(), out.data()}), IsEmpty());
+  for (int i = 0; i < kCount; ++i) {  // 32 times 2^28 wraps to 0
+    const uint32_t sum = 16 * 31 + i / kWarpSize * kWarpSize * kWarpSize;
+    EXPECT_EQ(out[i], static_cast<int>(sum) + 1000 * std::popcount(sum));
+  }
 }
 
 template <bool kWithSync, int kDistance>
@@ -250,6 +289,10 @@ TEST(Simt, SeesAccessesBeforeThePreviousKernelsHaveEnded) {
               HasSubstr("does not wait for earlier kernels"));
   // The same memory after a copy has overwritten it.
   simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
+  EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
+  // The same memory, written again, after the host has waited.
+  EXPECT_THAT((Fault<BeginsEarly<kWaits>>({in.data(), out.data()})), IsEmpty());
+  simt::Machine::Get().EndKernels();
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
               HasSubstr("does not wait for earlier kernels"));

@@ -2,9 +2,14 @@
 #ifndef TANDEM_KERNELS_CUDA_WARP_MATH_CUH_
 #define TANDEM_KERNELS_CUDA_WARP_MATH_CUH_
 
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/simt.h"
 
 namespace tandem::cuda {
+
+// Returns a number that all lanes have, such as the index of a block, from a register. The compiler
+// reads special registers again wherever they are used, in loops too.
+TANDEM_DEVICE int KeptInRegister(int number) { return ShuffleFrom(number, 0); }
 
 // Returns the same bits in every lane: a butterfly adds the same pairs in all lanes.
 TANDEM_DEVICE float WarpSum(float value) {
@@ -85,11 +90,10 @@ struct RowPlace {
   int position;
 };
 TANDEM_DEVICE RowPlace PlaceOf(const RaggedRows& rows, const int32_t* lengths, int row) {
-  for (int s = 0; s < rows.batch; ++s) {
-    const int end = Load(rows.starts + s + 1);
-    if (row < end) return {s, Load(lengths + s) - (end - row)};
-  }
-  return {-1, 0};
+  const int32_t* const place = rows.plan + int64_t{row} * kPlaceIntegers;
+  const int sequence = Load(place), from_end = Load(place + 1);
+  if (sequence < 0) return {-1, 0};
+  return {sequence, Load(lengths + sequence) - from_end};
 }
 
 }  // namespace tandem::cuda

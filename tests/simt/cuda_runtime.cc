@@ -154,6 +154,11 @@ cuda::Error LaunchOn(cuda::Stream stream, std::function<std::string()> work) {
   return error != cudaSuccess ? error : Do(std::move(work));
 }
 
+GraphCounts& Graphs() {
+  static GraphCounts counts;
+  return counts;
+}
+
 TensorCore TensorCoreOf(cuda::Stream stream) {
   return stream == nullptr ? kHopper : cuda::Of(stream).stream->core;
 }
@@ -258,11 +263,16 @@ cudaError_t cudaFree(void* data) {
   return owner.empty() ? cudaSuccess : OnlyOn(owner.mapped(), "memory");
 }
 
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
-  (void)flags;
-  const cudaError_t error = cudaMalloc(data, bytes);
-  if (error == cudaSuccess) Pinned()[static_cast<const std::byte*>(*data)] = bytes;
-  return error;
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
+  if (const cudaError_t fault = Called("cudaHostAlloc"); fault != cudaSuccess) return fault;
+  const cudaError_t recording = OnlyWithoutRecording("an allocation");
+  if (recording != cudaSuccess) return recording;
+  *data = nullptr;
+  if (tandem::simt::RuntimeCalls::Get().refuses_pinned) return cudaErrorMemoryAllocation;
+  *data = Machine::Get().Allocate(bytes);
+  Owners()[*data] = current_device;
+  Pinned()[static_cast<const std::byte*>(*data)] = bytes;
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
@@ -299,7 +309,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t fault = Called("cudaStreamSynchronize"); fault != cudaSuccess) return fault;
   cudaError_t error = OnlyOn(stream->device, "waiting");
   if (error == cudaSuccess) error = OnlyWithoutRecording("waiting");
-  return error != cudaSuccess ? error : Flush(stream);
+  if (error == cudaSuccess) error = Flush(stream);
+  if (error == cudaSuccess) Machine::Get().EndKernels();
+  return error;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
@@ -407,6 +419,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t gra
   if (const cudaError_t fault = Called("cudaGraphInstantiateWithFlags"); fault != cudaSuccess)
     return fault;
   *made = new CUgraphExec_st{*graph};
+  ++tandem::simt::Graphs().recorded;
   return OnlyOn(graph->device, "a graph");
 }
 
@@ -415,6 +428,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   cudaError_t error = OnlyOn(stream->device, "replaying");
   if (error == cudaSuccess) error = Flush(stream);
   if (error == cudaSuccess) error = OnlyOn(graph->device, "a graph");
+  ++tandem::simt::Graphs().replayed;
   for (size_t i = 0; error == cudaSuccess && i < graph->work.size(); ++i) {
     error = Remember(graph->work[i]());
   }

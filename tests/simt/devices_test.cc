@@ -13,7 +13,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/packing_on_device.h"
 #include "tests/golden_file.h"
+#include "tests/simt/launches.h"
 
 namespace tandem::cuda {
 namespace {
@@ -134,6 +136,29 @@ TEST_F(DevicesTest, WrongDevicesAreSeen) {
   expect(cudaFree(data), "memory");
   expect(cudaStreamDestroy(stream), "the end of a stream");
   cudaGraphExecDestroy(made);
+}
+
+TEST_F(DevicesTest, PackingTakesTheMemoryOfOnePiece) {
+  constexpr int kRows = 64, kInputs = 32, kPiece = 10 * kInputs * 2 + 1;
+  const std::vector<uint16_t> numbers(kRows * kInputs, 0x3F80);
+  const WeightPart part{{numbers.data(), DType::kBF16, kRows, kInputs, kInputs}};
+  const auto backend = Opened(0);
+  const Buffer packed = *backend->Allocate(PackedWeightBytes(kRows / kTileOutputs, kInputs));
+  std::vector<size_t> allocated;
+  simt::RefusesMemory() = [&](size_t bytes) {
+    allocated.push_back(bytes);
+    return false;
+  };
+  auto& cuda = dynamic_cast<CudaBackend&>(*backend);
+  const auto pack = [&] {
+    return PackOnDevice({&part, 1}, PartOrder::kConcatenated, &cuda, cuda.stream(), packed.data(),
+                        kPiece);
+  };
+  EXPECT_TRUE(pack().ok());
+  EXPECT_THAT(allocated, testing::ElementsAre(10 * kInputs * 2));
+  simt::RefusesMemory() = [](size_t) { return true; };
+  EXPECT_TRUE(absl::IsResourceExhausted(pack()));
+  simt::RefusesMemory() = nullptr;
 }
 
 // The device chooses the values of options that are not given.

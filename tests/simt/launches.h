@@ -23,6 +23,13 @@ cuda::Error LaunchOn(cuda::Stream stream, std::function<std::string()> work);
 // Hopper's. Without a stream, Hopper's.
 TensorCore TensorCoreOf(cuda::Stream stream);
 
+// What streams of this process have recorded and replayed so far.
+struct GraphCounts {
+  int recorded = 0;
+  int replayed = 0;
+};
+GraphCounts& Graphs();
+
 // Set by tests: returns whether an allocation of this many bytes must fail. Empty by default.
 std::function<bool(size_t bytes)>& RefusesMemory();
 

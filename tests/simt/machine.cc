@@ -66,7 +66,7 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
   if (memory == nullptr) {
     wrong = "is outside of all memory";
   } else if (memory != shared_.get() && !threads_[current_].has_waited &&
-             (kind != AccessKind::kRead || memory->WasWritten(at, bytes))) {
+             (kind != AccessKind::kRead || memory->WasWritten(at, bytes, ended_))) {
     wrong = "does not wait for earlier kernels";
   } else {
     wrong = memory->Access(at, bytes, kind, Current(), clock_);

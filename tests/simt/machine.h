@@ -4,7 +4,8 @@
 // shared memory, two accesses that no barrier orders (or SyncWarp within a warp), a read of a copy
 // before the wait for it, a collective that the threads reach at different places, or an access
 // that is too early: before a kernel waits for earlier kernels, it can only read memory that no
-// kernel has written. Copies are made when a thread waits for them, and not before.
+// kernel has written since the host waited for all kernels. Copies are made when a thread waits for
+// them, and not before.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 
@@ -46,6 +47,8 @@ class Machine {
   void Free(void* data);
   // Copies in order with kernels: after earlier kernels and before later ones.
   void CopyBetweenKernels(const void* from, void* to, size_t bytes);
+  // The host has waited for all kernels.
+  void EndKernels() { ended_ = clock_.now; }
   // Runs `body` with the block's shared memory for every thread. Returns the first fault, or an
   // empty string. `num_threads` must be a multiple of the warp size.
   std::string Run(const cuda::LaunchShape& shape, int num_threads,
@@ -102,6 +105,7 @@ class Machine {
   // State of the current launch and block.
   std::string fault_;
   Clock clock_;
+  uint64_t ended_ = 0;  // when the host last waited for all kernels
   std::vector<std::byte> shared_storage_;
   std::unique_ptr<WatchedMemory> shared_;
   std::array<int, 3> block_ = {0, 0, 0};

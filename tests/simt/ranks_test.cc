@@ -43,8 +43,8 @@ struct Loaded {
   }
 };
 
-// Returns the logits of a prompt, of a draft that is rolled back, of a fork whose page is copied,
-// and of single tokens, whose passes are recorded and repeated.
+// Records a pass, and returns the logits of a prompt, of a draft that is rolled back, of a fork
+// whose page is copied, and of single tokens, whose passes are recorded and repeated.
 std::vector<float> LogitsOf(const Loaded& loaded) {
   std::vector<float> all;
   const auto pass = [&](std::vector<ForwardRequest> requests) {
@@ -56,6 +56,8 @@ std::vector<float> LogitsOf(const Loaded& loaded) {
   std::vector<TokenId> prompt;
   for (int i = 0; i < 20; ++i) prompt.push_back((i * 37 + 5) % loaded.model->vocab_size());
   const auto tokens = absl::MakeConstSpan(prompt);
+  const PassSize size{.batch = 1, .rows = 1, .logit_rows = 1, .pages = 1};
+  EXPECT_TRUE(loaded.model->RecordPass(size, false, loaded.cache.get()).ok());
   KvSequence one = loaded.cache->NewSequence();
   pass({{.tokens = tokens.first(10), .kv = &one, .num_logits = 3}});
   one.Truncate(one.length() - 3);

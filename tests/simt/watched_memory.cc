@@ -22,10 +22,10 @@ std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind,
   return "";
 }
 
-bool WatchedMemory::WasWritten(const void* at, size_t bytes) const {
+bool WatchedMemory::WasWritten(const void* at, size_t bytes, uint64_t time) const {
   const size_t offset = static_cast<const std::byte*>(at) - data_;
   for (size_t c = offset / kCellBytes; c < cells_.size() && c * kCellBytes < offset + bytes; ++c) {
-    if (cells_[c].write.time > 0 || cells_[c].atomic.time > 0) return true;
+    if (cells_[c].write.time > time || cells_[c].atomic.time > time) return true;
   }
   return false;
 }

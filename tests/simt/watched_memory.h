@@ -53,9 +53,9 @@ class WatchedMemory {
   bool Contains(const void* at) const {
     return at >= data_ && static_cast<const std::byte*>(at) < data_ + bytes_;
   }
-  // Returns whether a kernel ever wrote there.
+  // Returns whether a kernel wrote there after `time`.
   // REQUIRES: Contains(at).
-  bool WasWritten(const void* at, size_t bytes) const;
+  bool WasWritten(const void* at, size_t bytes, uint64_t time) const;
   // Records that the host wrote there, in order with all kernels.
   // REQUIRES: Contains(at).
   void ForgetWrites(const void* at, size_t bytes);

@@ -208,8 +208,12 @@ Violations CheckDevicesAreHidden(const Files& files) {
         const bool other_device =
             path.starts_with("kernels/cpu/") || path.starts_with("kernels/cuda/");
         if (TopFolder(path) == "kernels" && !other_device) continue;
-        // The twin of the device that runs its kernels on the host.
-        if (device == "kernels/cuda/" && path.starts_with("tests/simt/")) continue;
+        // The twin of the device that runs its kernels on the host, and the program that measures
+        // them.
+        if (device == "kernels/cuda/" &&
+            (path.starts_with("tests/simt/") || path.starts_with("tools/kernel_lab/"))) {
+          continue;
+        }
         AddIncludeViolation(path, include, device + " is private to kernels/", &violations);
       }
     }
@@ -222,11 +226,13 @@ Violations CheckCudaIncludes(const Files& files) {
   for (const auto& [path, text] : files) {
     const bool plain_view = Contains(kPlainViews, path);
     if (!IsCuda(path) && !plain_view) continue;
+    const std::string own_folder = path.substr(0, path.rfind('/') + 1);
     for (const Include& include : Includes(text)) {
       const bool allowed = include.angle
                                ? IsStandardForCuda(include)
                                : Contains(kPlainViews, include.path) ||
-                                     (!plain_view && include.path.starts_with("kernels/cuda/"));
+                                     (!plain_view && (include.path.starts_with("kernels/cuda/") ||
+                                                      include.path.starts_with(own_folder)));
       if (allowed) continue;
       AddIncludeViolation(path, include,
                           "device code includes the toolkit, CUB, plain headers and "
@@ -241,7 +247,9 @@ Violations CheckCudaHasTwins(const Files& files) {
   Violations violations;
   for (const auto& [path, text] : files) {
     if (!path.starts_with("kernels/cuda/") || !path.ends_with(".cu")) continue;
-    const std::string twin = "kernels/cpu/" + std::filesystem::path(path).stem().string();
+    // Sources for one kernel each, such as attention_prompt.cu, share a twin.
+    const std::string stem = std::filesystem::path(path).stem().string();
+    const std::string twin = "kernels/cpu/" + stem.substr(0, stem.find('_'));
     const bool found = std::any_of(files.begin(), files.end(), [&twin](const auto& file) {
       return file.first.starts_with(twin + ".") || file.first.starts_with(twin + "_");
     });

@@ -121,11 +121,19 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
   const int query_size = c.num_heads * c.head_dim;
   ASSIGN_OR_RETURN(const DeviceMatrix queries, Random(most_rows * batch, query_size));
   ASSIGN_OR_RETURN(const DeviceMatrix out, Random(most_rows * batch, query_size));
-  std::vector<Buffer> tables;  // one per operation: starts [batch + 1], lengths [batch]
+  const AttentionSizes sizes{.num_heads = c.num_heads,
+                             .num_kv_heads = c.num_kv_heads,
+                             .head_dim = c.head_dim,
+                             .dtype = dtype};
+  // One per operation: starts [batch + 1], lengths [batch], and the plan, aligned to 16 bytes.
+  std::vector<Buffer> tables;
+  const int plan_at = (2 * batch + 4) / 4 * 4;
   for (const int rows : sequences.rows) {
     std::vector<int32_t> table;
     for (int i = 0; i <= batch; ++i) table.push_back(i * rows);
-    table.resize(2 * batch + 1, tokens_with(rows));
+    const std::vector<int32_t> plan = backend_.PlanRows(table, batch * rows, sizes);
+    table.resize(plan_at, tokens_with(rows));
+    table.insert(table.end(), plan.begin(), plan.end());
     ASSIGN_OR_RETURN(Buffer uploaded, Uploaded(table, &backend_));
     tables.push_back(std::move(uploaded));
   }
@@ -149,10 +157,11 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
       kv.lengths = table + batch + 1;
       kv.batch = batch;
       kv.max_pages = num_pages;
-      backend_.Attend(queries.first(batch * rows),
-                      {.starts = table, .batch = batch, .num_rows = batch * rows}, kv,
-                      {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)), .window = window},
-                      out.first(batch * rows));
+      backend_.Attend(
+          queries.first(batch * rows),
+          {.starts = table, .batch = batch, .num_rows = batch * rows, .plan = table + plan_at}, kv,
+          {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)), .window = window},
+          out.first(batch * rows));
     };
     operations.push_back(Enqueued(
         {.op = "attention",

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/float16.h"
 #include "kernels/cuda/operations.h"
@@ -77,6 +78,16 @@ inline uint32_t Vote(bool condition, const Where& where = Where::current()) {
       }));
 }
 
+inline uint32_t SumOfLanes(uint32_t value, const Where& where = Where::current()) {
+  return FromLane<uint32_t>(simt::Machine::Get().Collective(
+      ToLane(value), where, [](const simt::LaneValues& given, simt::LaneValues* got) {
+        uint32_t sum = 0;
+        for (const simt::LaneValue& value : given) sum += FromLane<uint32_t>(value);
+        for (simt::LaneValue& value : *got) value = ToLane(sum);
+      }));
+}
+inline int NumOnes(uint32_t bits) { return std::popcount(bits); }
+
 // ---- Memory ----
 
 struct alignas(8) Words2 {
@@ -101,10 +112,9 @@ void Store(T* to, T value, const Where& where = Where::current()) {
   }
 }
 
-inline void AtomicAdd(uint64_t* to, uint64_t value, const Where& where = Where::current()) {
-  if (simt::Machine::Get().Access(to, sizeof(value), simt::AccessKind::kAtomic, where)) {
-    *to += value;
-  }
+inline uint32_t AtomicAdd(uint32_t* to, uint32_t value, const Where& where = Where::current()) {
+  if (!simt::Machine::Get().Access(to, sizeof(value), simt::AccessKind::kAtomic, where)) return 0;
+  return std::exchange(*to, *to + value);
 }
 
 inline void CopyAsync16(void* shared, const void* global, const Where& where = Where::current()) {
@@ -240,6 +250,7 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
 
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
+  if (!shape.fits()) return kGridTooLarge;
   return simt::LaunchOn(stream, [task, shape, core = simt::TensorCoreOf(stream)] {
     return simt::Machine::Get().Run(
         shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); },

@@ -1,0 +1,89 @@
+// The variants of each operation: template numbers of its kernels. All variants have equal bits,
+// because the order of sums never depends on these numbers, so a choice among them changes only the
+// time. Variant 0 is the built-in choice. A larger number than an operation has is its last one.
+#ifndef TANDEM_KERNELS_CUDA_VARIANTS_H_
+#define TANDEM_KERNELS_CUDA_VARIANTS_H_
+
+#include "kernels/cuda/product_layout.h"
+
+namespace tandem::cuda {
+
+// ---- Products of few rows ----
+
+// Classes of rows: by the tiles of 8 rows that a block computes. More rows than the last class has
+// take several blocks of it.
+inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
+inline constexpr int kNumRowTileChoices = 4;
+
+inline constexpr int kMaxVariants = 6;
+
+// Weights of bf16: `output_tiles` warps of a block multiply; each copies `copy_stages` stages of
+// `stage_steps` steps of its weights. All stages but one are in flight.
+struct FewRowsVariant {
+  int output_tiles;
+  int copy_stages;
+  int stage_steps;
+};
+// With 1, 3 or 7 tiles, products of 4,096, 6,144 and 28,672 outputs have nearly as many, or twice
+// as many, blocks as an H200 has processors. Two blocks fit on one of its processors in each case,
+// and one on any device.
+inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariants] = {
+    {{2, 7, 4}, {1, 8, 4}, {3, 6, 4}, {4, 5, 4}, {7, 6, 2}},
+    {{2, 7, 4}, {1, 8, 4}, {4, 4, 4}, {7, 5, 2}},
+    {{2, 7, 4}, {4, 4, 4}, {7, 5, 2}},
+    {{2, 6, 4}, {4, 6, 2}, {7, 3, 2}},
+};
+
+// Weights of block formats: a block has `output_tiles` tiles; each warp copies `stages` pieces of
+// every tile.
+struct BlocksVariant {
+  int output_tiles;
+  int stages;
+};
+// Rows take more registers than with bf16, so a block has at most four tiles of them.
+inline constexpr int kNumBlocksRowTileChoices = 3;
+inline constexpr BlocksVariant kBlocksVariants[kNumBlocksRowTileChoices][kMaxVariants] = {
+    {{2, 3}, {1, 4}},
+    {{2, 3}, {1, 4}},
+    {{2, 3}},
+};
+inline constexpr int BlocksChoice(int choice) {
+  return choice < kNumBlocksRowTileChoices ? choice : kNumBlocksRowTileChoices - 1;
+}
+
+// The number of variants for weights of `dtype` in a class of rows.
+inline constexpr int NumVariantsOfChoice(DType dtype, int choice) {
+  int count = 0;
+  if (dtype == DType::kBF16) {
+    while (count < kMaxVariants && kFewRowsVariants[choice][count].output_tiles > 0) ++count;
+  } else if (IsBlocks(dtype)) {
+    const int of_blocks = BlocksChoice(choice);
+    while (count < kMaxVariants && kBlocksVariants[of_blocks][count].output_tiles > 0) ++count;
+  }
+  return count > 0 ? count : 1;
+}
+inline constexpr int RowTilesFor(int rows) {
+  int choice = 0;
+  while (choice + 1 < kNumRowTileChoices && kRowTileChoices[choice] * kTileRows < rows) ++choice;
+  return choice;
+}
+// The number of variants of a product of `rows` rows, if its kernel is one for few rows; 1 for
+// weights of f32 and f16.
+inline constexpr int NumVariants(DType dtype, int rows) {
+  return NumVariantsOfChoice(dtype, RowTilesFor(rows));
+}
+
+// ---- Distributions ----
+
+// A cut counts its row in `copies` histograms, which the warps share. A warp first adds the entries
+// that share a digit, for up to `groups` digits; it adds the rest one by one.
+struct DistributionVariant {
+  int copies;
+  int groups;
+};
+inline constexpr DistributionVariant kDistributionVariants[] = {{32, 2}, {8, 2}, {32, 4}, {8, 4}};
+inline constexpr int kNumDistributionVariants = 4;
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_VARIANTS_H_
