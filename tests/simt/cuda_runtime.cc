@@ -276,11 +276,16 @@ cudaError_t cudaFree(void* data) {
   return owner.empty() ? cudaSuccess : OnlyOn(owner.mapped(), "memory");
 }
 
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
-  (void)flags;
-  const cudaError_t error = cudaMalloc(data, bytes);
-  if (error == cudaSuccess) Pinned()[static_cast<const std::byte*>(*data)] = bytes;
-  return error;
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
+  if (const cudaError_t fault = Called("cudaHostAlloc"); fault != cudaSuccess) return fault;
+  const cudaError_t recording = OnlyWithoutRecording("an allocation");
+  if (recording != cudaSuccess) return recording;
+  *data = nullptr;
+  if (tandem::simt::RuntimeCalls::Get().refuses_pinned) return cudaErrorMemoryAllocation;
+  *data = Machine::Get().Allocate(bytes);
+  Owners()[*data] = current_device;
+  Pinned()[static_cast<const std::byte*>(*data)] = bytes;
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {

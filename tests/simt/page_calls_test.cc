@@ -75,6 +75,26 @@ TEST_P(PageCalls, AreConstantForABatch) {
               UnorderedElementsAre(Pair("launch", 1)));
 }
 
+// Without pinned memory, pages are copied piece by piece.
+TEST_P(PageCalls, WorkWithoutPinnedMemory) {
+  std::vector<std::byte> bytes(cache_->layout().page_bytes());
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
+  const PageId page = 3;
+  const absl::Span<const std::byte> from = bytes;
+  std::vector<std::byte> into(bytes.size());
+  RuntimeCalls::Get().refuses_pinned = true;
+  EXPECT_TRUE(cache_->WritePages({&page, 1}, {&from, 1}).ok());
+  EXPECT_TRUE(cache_
+                  ->ReadPages({&page, 1},
+                              [&](int, Backend::CopyPage copy) {
+                                copy(absl::MakeSpan(into));
+                                return true;
+                              })
+                  .ok());
+  RuntimeCalls::Get().refuses_pinned = false;
+  EXPECT_EQ(into, bytes);
+}
+
 // Pages that a prompt publishes go to the store with the calls of one batch, and come back so.
 TEST_P(PageCalls, AreConstantForAPromptOfAStore) {
   const TestFolder folder;

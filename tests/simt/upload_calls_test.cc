@@ -13,7 +13,6 @@
 #include "model/transformer.h"
 #include "tests/golden_file.h"
 #include "tests/simt/devices.h"
-#include "tests/simt/launches.h"
 #include "tests/simt/runtime_calls.h"
 
 namespace tandem {
@@ -67,9 +66,9 @@ TEST(PinnedUploads, WorkWithoutPinnedMemory) {
   const std::unique_ptr<Backend> backend = *MakeCudaBackend(0);
   const auto source = BytesOf(1000, /*seed=*/3);
   const Buffer buffer = *backend->Allocate(source.size());
-  simt::RefusesMemory() = [](size_t) { return true; };
+  RuntimeCalls::Get().refuses_pinned = true;
   backend->Upload(source, buffer.data());
-  simt::RefusesMemory() = nullptr;
+  RuntimeCalls::Get().refuses_pinned = false;
   EXPECT_EQ(Downloaded(backend.get(), buffer), source);
   EXPECT_TRUE(backend->Synchronize().ok());
 }
