@@ -225,7 +225,7 @@ TEST(TransformerRanks, LinkedRanksHaveTheSameBitsAsOneRank) {
 
 TEST(PassMessage, DecodeRejectsOtherBytes) {
   const std::vector<int32_t> integers(PassTables(1, 2, 1, 4).size, 7);
-  const PassMessage::PageCopy copy{.from = 3, .to = 5};
+  const PageCopy copy{.from = 3, .to = 5};
   const PassMessage pass{.model = 8,
                          .tables = PassTables(1, 2, 1, 4),
                          .finds_argmax = true,
