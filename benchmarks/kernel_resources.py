@@ -34,7 +34,7 @@ COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], .*>": 2,
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2, .*>": 2,
                   r"BlockProductKernel<.*, [12], 2, 3>": 2}
 
 

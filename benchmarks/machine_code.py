@@ -71,9 +71,20 @@ class Code:
         self._at = {instruction.address: i for i, instruction in enumerate(self.instructions)}
 
     def loops(self):
-        """(first, last address) of every loop: a conditional branch back ends it."""
-        return [(i.target(), i.address) for i in self.instructions
-                if i.target() is not None and i.target() < i.address and i.may_fall_through()]
+        """(first, last address) of every loop. A branch back ends it, and can be reached from its target. (Code out of
+        line also ends with a branch back, but is entered before its target.)"""
+        back = [(i.target(), i.address) for i in self.instructions
+                if i.target() in self._at and i.target() < i.address]
+        return [loop for loop in back if self._at[loop[1]] in self._reachable(self._at[loop[0]], loop)]
+
+    def _reachable(self, start, loop):
+        seen, left = set(), [start]
+        while left:
+            index = left.pop()
+            if index not in seen:
+                seen.add(index)
+                left += self._next(index, loop)
+        return seen
 
     def within(self, loop):
         return [] if loop is None else [i for i in self.instructions if loop[0] <= i.address <= loop[1]]

@@ -88,9 +88,13 @@ class KernelResources(unittest.TestCase):
 
         self.assertEqual(loop(tile, branch(0x50, 0x40), add, multiply, branch(0x150, 0x130)), 2)
         self.assertEqual(loop(add, multiply, branch(0x150, 0x130)), 3)
-        # An outer loop, a branch out of line and back, a forward branch, and a branch to itself.
-        self.assertEqual(loop(tile, branch(0x50, 0x40), branch(0x60, 0x10)), 2)
-        self.assertEqual(loop(tile, branch(0x50, 0x40, ""), branch(0x60, 0x90), branch(0x70, 0x70)), 0)
+        # An outer loop, and a loop that is left in its middle.
+        self.assertEqual(loop((0x10, "NOP"), (0x20, "NOP"), (0x30, "NOP"), tile, branch(0x50, 0x40), branch(0x60, 0x10)), 2)
+        self.assertEqual(loop((0x30, "FADD"), tile, branch(0x50, 0x70), branch(0x60, 0x30, ""), (0x70, "EXIT")), 4)
+        # A branch out of line and back, a forward branch, and a branch to itself.
+        self.assertEqual(loop(branch(0x20, 0x60), (0x30, "FADD"), tile, (0x50, "EXIT"), (0x60, "FMUL"),
+                              branch(0x70, 0x30, "")), 0)
+        self.assertEqual(loop(tile, branch(0x60, 0x90), branch(0x70, 0x70)), 0)
         self.assertEqual(loop(tile, (0x50, "BRA.U UP0, 0x40")), 2)
 
     def test_sees_a_special_register_in_the_main_loop(self):

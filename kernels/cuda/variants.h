@@ -30,7 +30,7 @@ struct FewRowsVariant {
 inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariants] = {
     {{2, 7, 4}, {1, 8, 4}, {3, 6, 4}, {4, 5, 4}, {7, 6, 2}},
     {{2, 7, 4}, {1, 8, 4}, {4, 4, 4}, {7, 5, 2}},
-    {{2, 7, 4}, {4, 4, 4}, {7, 5, 2}},
+    {{2, 7, 4}, {4, 8, 2}, {7, 5, 2}},
     {{2, 6, 4}, {4, 6, 2}, {7, 3, 2}},
 };
 
