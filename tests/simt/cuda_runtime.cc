@@ -336,14 +336,15 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     Machine::Get().CopyBetweenKernels(from, to, bytes);
     return std::string();
   };
-  if (kind == cudaMemcpyHostToDevice && IsPinned(from) && Taken() == nullptr) {
+  const bool is_in = kind == cudaMemcpyHostToDevice;
+  if (is_in && IsPinned(from) && Taken() == nullptr) {
+    tandem::simt::CopiedBytes().in += bytes;
     stream->late.push_back(copy);
     return cudaSuccess;
   }
   error = Flush(stream);
   if (error != cudaSuccess) return error;
   if (kind == cudaMemcpyDeviceToDevice) return Do(copy);
-  const bool is_in = kind == cudaMemcpyHostToDevice;
   error = OnlyWithoutRecording(is_in ? "a copy to the device" : "a copy from the device");
   if (error != cudaSuccess) return error;
   (is_in ? tandem::simt::CopiedBytes().in : tandem::simt::CopiedBytes().out) += bytes;
