@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "base/string_view.h"
+#include "engine/draft_format.h"
 #include "kernels/blocks.h"
 #include "kernels/number_formats.h"
 #include "model/checkpoint/model_config.h"
@@ -49,13 +48,9 @@ int64_t BytesOnDevice(const EngineOptions& options) {
     bytes += weights.value_or(0);
   };
   add(options.target, options.quantize);
-  absl::string_view draft = options.draft;
-  if (IsSelfDraft(draft)) {
-    const absl::StatusOr<Quantization> format = absl::ConsumePrefix(&draft, "self:")
-                                                    ? ParseQuantization(StdView(draft))
-                                                    : Quantization::kInt4;
-    add(options.target, format.value_or(Quantization::kInt4));
-  } else if (!draft.empty()) {
+  if (IsSelfDraft(options.draft)) {
+    add(options.target, SelfDraftFormat(options.draft).value_or(Quantization::kInt4));
+  } else if (!options.draft.empty()) {
     add(options.draft, options.draft_quantize);
   }
   return bytes + bytes / 8;

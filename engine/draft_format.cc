@@ -4,12 +4,15 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "draft/policy/round_costs.h"
 #include "kernels/blocks.h"
 #include "model/checkpoint/model_config.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/weights.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -51,6 +54,12 @@ absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
   }
   if (num_weights > 0.0) matrices.bits_per_weight = 8.0 * matrices.bytes / num_weights;
   return matrices;
+}
+
+absl::StatusOr<Quantization> SelfDraftFormat(absl::string_view draft) {
+  if (!absl::ConsumePrefix(&draft, "self:")) return Quantization::kInt4;
+  absl::StatusOr<Quantization> format = ParseQuantization(StdView(draft));
+  return format.ok() ? format : WithField(format.status(), "draft");
 }
 
 Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tandem/engine_options.h"
 #include "tandem/number_formats.h"
 
@@ -17,6 +18,10 @@ struct DraftMatrices {
 // Returns the size for the model at `path`. Reads only descriptions of tensors, not their data.
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
                                               const std::string& path);
+
+// Returns the format in which a self draft ("self", "self:FORMAT") has the target's weights.
+// INVALID_ARGUMENT naming the field `draft` for other names of formats.
+absl::StatusOr<Quantization> SelfDraftFormat(absl::string_view draft);
 
 // Returns the format for Quantization::kAuto: kInt4 if that raises the expected gain of drafts,
 // else kNone. A small draft, or one that computes with exact activations, is not quantised

@@ -1,10 +1,10 @@
 #include "engine/record_passes.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <tuple>
 
+#include "base/instant.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -71,12 +71,10 @@ std::vector<RecordedPass> CommonPasses(const EngineOptions& options, const Runti
 }
 
 absl::Status RecordPasses(const EngineOptions& options, Runtime* runtime) {
-  using Clock = std::chrono::steady_clock;
   if (!runtime->target->records_passes()) return absl::OkStatus();
-  const Clock::time_point start = Clock::now();
+  const Instant start = Instant::Now();
   for (const RecordedPass& pass : CommonPasses(options, *runtime)) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (seconds > kMaxRecordingSeconds) break;
+    if (Instant::Now() - start > kMaxRecordingTime) break;
     Transformer* const model = pass.of_draft ? runtime->draft.get() : runtime->target.get();
     PagedKvCache* const cache = pass.of_draft && !runtime->has_head() ? runtime->draft_cache.get()
                                                                       : runtime->target_cache.get();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "engine/runtime.h"
 #include "model/pass_classes.h"
 #include "tandem/engine_options.h"
@@ -23,9 +24,9 @@ struct RecordedPass {
 std::vector<RecordedPass> CommonPasses(const EngineOptions& options, const Runtime& runtime);
 
 inline constexpr int kMaxRecordedPasses = 24;
-inline constexpr double kMaxRecordingSeconds = 2.0;
+inline constexpr absl::Duration kMaxRecordingTime = absl::Seconds(2);
 
-// Records common passes on devices that replay them, until kMaxRecordingSeconds have passed.
+// Records common passes on devices that replay them, until kMaxRecordingTime has passed.
 absl::Status RecordPasses(const EngineOptions& options, Runtime* runtime);
 
 }  // namespace tandem

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -251,11 +250,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
 // memory only once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
                                                       const Runtime& runtime) {
-  absl::string_view name = options.draft;
-  absl::StatusOr<Quantization> format = Quantization::kInt4;
-  if (absl::ConsumePrefix(&name, "self:")) format = ParseQuantization(StdView(name));
-  if (!format.ok()) return WithField(format.status(), "draft");
-  if (*format == Quantization::kNone) {
+  ASSIGN_OR_RETURN(const Quantization format, SelfDraftFormat(options.draft));
+  if (format == Quantization::kNone) {
     return FieldError("draft", "\"self:none\" is the target itself");
   }
   if (options.draft_quantize != Quantization::kNone &&
@@ -264,7 +260,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                                                      ", allowed: auto and none, because ",
                                                      options.draft, " sets the format"));
   }
-  return LoadDraft(options, options.target, *format, runtime);
+  return LoadDraft(options, options.target, format, runtime);
 }
 
 // Returns the form of the draft that the options load; kNone if no drafter uses it.

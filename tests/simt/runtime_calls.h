@@ -16,7 +16,7 @@ struct RuntimeCalls {
   // The error (of cudaError_t) of every such call, which then does nothing; 0: none. Any thread may
   // set it.
   std::atomic<int> fault = 0;
-  bool refuses_pinned = false;  // whether there is no pinned memory
+  bool refuses_pinned = false;  // whether allocations of pinned memory fail
 
   int64_t total() const {
     int64_t sum = 0;
