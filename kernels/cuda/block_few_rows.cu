@@ -116,18 +116,15 @@ struct BlockProductKernel {
 
 namespace {
 
-// Enqueues the variant of the task, which is kVariant or a later one.
-template <DType kDType, int kChoice, int kVariant = 0>
+template <DType kDType, int kChoice>
 Error EnqueueFewRowsBlocks(const TileProductTask& task, Stream stream) {
-  if constexpr (kVariant + 1 < NumVariantsOfChoice(kDType, kChoice)) {
-    if (task.variant > kVariant) {
-      return EnqueueFewRowsBlocks<kDType, kChoice, kVariant + 1>(task, stream);
-    }
-  }
-  constexpr ProductTiles kTiles = FewRowsTiles(kDType, kChoice, kVariant);
-  constexpr int kStages = kBlocksVariants[BlocksChoice(kChoice)][kVariant].stages;
-  return Enqueue<BlockProductKernel<BlockWeight<kDType>, kTiles.rows, kTiles.outputs, kStages>>(
-      task, FewRowsShape(kDType, task.out.rows, task.num_tiles, kVariant), stream);
+  return EnqueueVariant<NumVariantsOfChoice(kDType, kChoice)>(task.variant, [&](auto variant) {
+    constexpr int kVariant = decltype(variant)::value;
+    constexpr ProductTiles kTiles = FewRowsTiles(kDType, kChoice, kVariant);
+    constexpr int kStages = kBlocksVariants[BlocksChoice(kChoice)][kVariant].stages;
+    return Enqueue<BlockProductKernel<BlockWeight<kDType>, kTiles.rows, kTiles.outputs, kStages>>(
+        task, FewRowsShape(kDType, task.out.rows, task.num_tiles, kVariant), stream);
+  });
 }
 
 }  // namespace

@@ -3,16 +3,15 @@
 namespace tandem::cuda {
 namespace {
 
-// Enqueues the variant of the task, which is kVariant or a later one.
-template <int kChoice, int kVariant = 0>
+template <int kChoice>
 Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
-  if constexpr (kVariant + 1 < NumVariantsOfChoice(DType::kBF16, kChoice)) {
-    if (task.variant > kVariant) return EnqueueFewRows<kChoice, kVariant + 1>(task, stream);
-  }
-  constexpr FewRowsVariant kOf = kFewRowsVariants[kChoice][kVariant];
-  return Enqueue<TileProductKernel<kRowTileChoices[kChoice], kOf.output_tiles, kOf.copy_stages,
-                                   kOf.stage_steps>>(
-      task, FewRowsShape(DType::kBF16, task.out.rows, task.num_tiles, kVariant), stream);
+  constexpr int kCount = NumVariantsOfChoice(DType::kBF16, kChoice);
+  return EnqueueVariant<kCount>(task.variant, [&](auto variant) {
+    constexpr FewRowsVariant kOf = kFewRowsVariants[kChoice][decltype(variant)::value];
+    return Enqueue<TileProductKernel<kRowTileChoices[kChoice], kOf.output_tiles, kOf.copy_stages,
+                                     kOf.stage_steps>>(
+        task, FewRowsShape(DType::kBF16, task.out.rows, task.num_tiles, variant), stream);
+  });
 }
 
 }  // namespace

@@ -493,19 +493,12 @@ struct TakeDrawnKernel {
   }
 };
 
-// Enqueues the variant of the task, which is kVariant or a later one.
-template <int kVariant = 0>
-Error EnqueueDistributions(const DistributionsTask& task, Stream stream) {
-  if constexpr (kVariant + 1 < kNumDistributionVariants) {
-    if (task.variant > kVariant) return EnqueueDistributions<kVariant + 1>(task, stream);
-  }
-  constexpr DistributionVariant kOf = kDistributionVariants[kVariant];
-  return Enqueue<DistributionKernel<kOf.copies, kOf.groups>>(
-      task, DistributionShape(task.num_rows, kOf), stream);
-}
-
 Error Launch(const DistributionsTask& task, Stream stream) {
-  return EnqueueDistributions(task, stream);
+  return EnqueueVariant<kNumDistributionVariants>(task.variant, [&](auto variant) {
+    constexpr DistributionVariant kOf = kDistributionVariants[decltype(variant)::value];
+    return Enqueue<DistributionKernel<kOf.copies, kOf.groups>>(
+        task, DistributionShape(task.num_rows, kOf), stream);
+  });
 }
 
 Error Launch(const SlotsTask& task, Stream stream) {

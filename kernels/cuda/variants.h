@@ -4,6 +4,8 @@
 #ifndef TANDEM_KERNELS_CUDA_VARIANTS_H_
 #define TANDEM_KERNELS_CUDA_VARIANTS_H_
 
+#include <type_traits>
+
 #include "kernels/cuda/product_layout.h"
 
 namespace tandem::cuda {
@@ -71,6 +73,16 @@ inline constexpr int RowTilesFor(int rows) {
 // weights of f32 and f16.
 inline constexpr int NumVariants(DType dtype, int rows) {
   return NumVariantsOfChoice(dtype, RowTilesFor(rows));
+}
+
+// Returns enqueue(the variant as a constant of type std::integral_constant) for one of kCount
+// variants, the last one if there are fewer.
+template <int kCount, int kVariant = 0, typename Enqueue>
+auto EnqueueVariant(int variant, const Enqueue& enqueue) {
+  if constexpr (kVariant + 1 < kCount) {
+    if (variant > kVariant) return EnqueueVariant<kCount, kVariant + 1>(variant, enqueue);
+  }
+  return enqueue(std::integral_constant<int, kVariant>());
 }
 
 // ---- Distributions ----
