@@ -1,7 +1,6 @@
 #include "kernels/cuda/cublas_products.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -151,6 +150,8 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
                              .out = sums};
   RETURN_IF_ERROR(Check(Launch(ours, stream_), "multiplying"));
   ASSIGN_OR_RETURN(const Buffer want, backend_.Allocate(num_sums * sizeof(float)));
+  ASSIGN_OR_RETURN(const Buffer counts,
+                   backend_.Allocate(sizeof(uint32_t) * NumDifferenceCounts(num_sums)));
   backend_.Copy(sums_.data(), want.data(), want.size_bytes());
   pack.out = rows_.data();
   pack.plain_rows = most.rows;
@@ -167,7 +168,9 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
       const int64_t count = int64_t{plan.shape.rows} * outputs;
       Repeat(std::vector<uint32_t>{0xFFFFFFFF}, count, sums_.data(), &backend_);
       const absl::Status status = Multiply(plan, weight.data());
-      ASSIGN_OR_RETURN(const bool are_equal, AreEqual(sums_.data(), want.data(), count));
+      ASSIGN_OR_RETURN(const bool are_equal,
+                       AreEqual(sums_.data(), want.data(), count,
+                                static_cast<uint32_t*>(counts.data()), &backend_, stream_));
       if (status.ok() && are_equal) {
         verdict.plans.insert(verdict.plans.begin(), plan);
         break;
@@ -178,17 +181,6 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
   }
   RETURN_IF_ERROR(backend_.Synchronize());
   return verdict;
-}
-
-absl::StatusOr<bool> CublasProducts::AreEqual(const void* a, const void* b, int64_t num_words) {
-  std::vector<uint32_t> counts(NumDifferenceCounts(num_words));
-  ASSIGN_OR_RETURN(const Buffer on_device, backend_.Allocate(counts.size() * sizeof(uint32_t)));
-  const CountDifferencesTask task{
-      .a = a, .b = b, .num_words = num_words, .counts = static_cast<uint32_t*>(on_device.data())};
-  RETURN_IF_ERROR(Check(Launch(task, stream_), "comparing"));
-  backend_.Download(on_device.data(), absl::MakeSpan(reinterpret_cast<std::byte*>(counts.data()),
-                                                     counts.size() * sizeof(uint32_t)));
-  return std::accumulate(counts.begin(), counts.end(), uint64_t{0}) == 0;
 }
 
 bool CublasProducts::Release() {

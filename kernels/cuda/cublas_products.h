@@ -80,7 +80,6 @@ class CublasProducts {
   absl::Status ReserveScratch(const LtShape& most);
   absl::StatusOr<Verdict> Compare(const WeightShape& shape);
   absl::Status Multiply(const Plan& plan, const void* weight);
-  absl::StatusOr<bool> AreEqual(const void* a, const void* b, int64_t num_words);
   bool HasManyRows(const TileProductTask& product) const;
   void Release(std::string reason);
   void Stop(absl::string_view reason);

@@ -16,6 +16,7 @@
 #include "base/split_mix.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "kernels/cuda/comparison.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/row_sums.h"
 
@@ -257,7 +258,10 @@ class Tuner::ProductTrial {
                                     ? PackedWholeRowsBytes(kMostRows, num_inputs())
                                     : PackedRowsBytes(kMostRows, num_inputs()),
                                 &rows_));
-    RETURN_IF_ERROR(memory_.Add(sizeof(float) * kMostRows * num_outputs(), &sums_));
+    const int64_t most = int64_t{kMostRows} * num_outputs();
+    RETURN_IF_ERROR(memory_.Add(sizeof(float) * most, &sums_));
+    RETURN_IF_ERROR(memory_.Add(sizeof(float) * most, &want_));
+    RETURN_IF_ERROR(memory_.Add(sizeof(uint32_t) * NumDifferenceCounts(most), &counts_));
     tuner_.backend_.Upload(BytesOf(numbers.data(), numbers.size()), x_);
     // Weights that are much larger than the cache leave it by themselves.
     if (tuner_.flush_bytes_ == 0 || packed_bytes_ >= 4 * tuner_.flush_bytes_) {
@@ -267,52 +271,53 @@ class Tuner::ProductTrial {
     const int64_t blocks = ReadShape(Flush().num_words4).num_blocks();
     return memory_.Add(sizeof(uint32_t) * kReadSumsOfBlock * blocks, &read_sums_);
   }
-  // Packs as many rows as the class of rows has.
+  // Packs as many rows as the class of rows has, and multiplies them by variant 0.
   absl::Status Begin(int choice) {
     num_rows_ = kRowTileChoices[choice] * kTileRows;
     const PackRowsTask pack{
         .x = x(), .out = rows_, .quantizes = IsBlocks(shape_.dtype), .norm = {}};
-    return StatusOf(cuda::Launch(pack, tuner_.stream_), "rounding rows");
+    RETURN_IF_ERROR(StatusOf(cuda::Launch(pack, tuner_.stream_), "rounding rows"));
+    return MultiplyAnew(0, want_);
   }
-  // Sums that the variant does not write are numbers of the weight.
-  absl::StatusOr<std::vector<std::byte>> Sums(int variant) const {
-    std::vector<std::byte> sums(sizeof(float) * num_rows_ * num_outputs());
-    RETURN_IF_ERROR(
-        StatusOf(CopyWithin(packed_, sums_, std::min(sums.size(), packed_bytes_), tuner_.stream_),
-                 "copying"));
-    RETURN_IF_ERROR(Multiply(variant));
-    tuner_.backend_.Download(sums_, absl::MakeSpan(sums));
-    RETURN_IF_ERROR(StatusOf(Wait(tuner_.stream_), "waiting"));
-    return sums;
+  // Whether the variant has the bits of variant 0.
+  absl::StatusOr<bool> IsEqual(int variant) const {
+    RETURN_IF_ERROR(MultiplyAnew(variant, sums_));
+    return AreEqual(sums_, want_, num_sums(), counts_, &tuner_.backend_, tuner_.stream_);
   }
   absl::Status Enqueue(int variant) const {
     if (other_ != nullptr) {
       RETURN_IF_ERROR(StatusOf(cuda::Launch(Flush(), tuner_.stream_), "reading"));
     }
-    return Multiply(variant);
+    return Multiply(variant, sums_);
   }
 
  private:
   int num_inputs() const { return shape_.num_steps * kStepInputs; }
   int num_outputs() const { return shape_.num_tiles * kTileOutputs / (is_gated_ ? 2 : 1); }
+  int64_t num_sums() const { return int64_t{num_rows_} * num_outputs(); }
   ConstMatrixView x() const { return {x_, DType::kF32, num_rows_, num_inputs(), num_inputs()}; }
   ReadTask Flush() const {
     return {.data = other_,
             .num_words4 = static_cast<int64_t>(tuner_.flush_bytes_ / 16),
             .sums = read_sums_};
   }
-  absl::Status Multiply(int variant) const {
-    const TileProductTask task{
-        .x = x(),
-        .rows = rows_,
-        .norm = {},
-        .weight = packed_,
-        .dtype = shape_.dtype,
-        .num_tiles = shape_.num_tiles,
-        .num_sms = tuner_.num_sms_,
-        .variant = variant,
-        .end = is_gated_ ? Epilogue::kSwiGlu : Epilogue::kStore,
-        .out = {sums_, DType::kF32, num_rows_, num_outputs(), num_outputs()}};
+  // Sums that the variant does not write are numbers of the weight.
+  absl::Status MultiplyAnew(int variant, float* sums) const {
+    const size_t bytes = std::min(sizeof(float) * num_sums(), packed_bytes_);
+    RETURN_IF_ERROR(StatusOf(CopyWithin(packed_, sums, bytes, tuner_.stream_), "copying"));
+    return Multiply(variant, sums);
+  }
+  absl::Status Multiply(int variant, float* sums) const {
+    const TileProductTask task{.x = x(),
+                               .rows = rows_,
+                               .norm = {},
+                               .weight = packed_,
+                               .dtype = shape_.dtype,
+                               .num_tiles = shape_.num_tiles,
+                               .num_sms = tuner_.num_sms_,
+                               .variant = variant,
+                               .end = is_gated_ ? Epilogue::kSwiGlu : Epilogue::kStore,
+                               .out = {sums, DType::kF32, num_rows_, num_outputs(), num_outputs()}};
     return StatusOf(tuner_.hooks_.launch(task, tuner_.stream_), "multiplying");
   }
 
@@ -326,6 +331,8 @@ class Tuner::ProductTrial {
   float* x_ = nullptr;             // [kMostRows, inputs]
   void* rows_ = nullptr;           // the same, packed
   float* sums_ = nullptr;          // [kMostRows, outputs]
+  float* want_ = nullptr;          // the same, of variant 0
+  uint32_t* counts_ = nullptr;     // of differences
   void* other_ = nullptr;          // [flush bytes]; null if nothing is read before products
   uint32_t* read_sums_ = nullptr;  // of `other_`
 };
@@ -339,25 +346,26 @@ class Tuner::RowTrial {
     const std::vector<float> logits = RandomNumbers(size_, 12.0f);
     RETURN_IF_ERROR(memory_.Add(logits.size() * sizeof(float), &logits_));
     RETURN_IF_ERROR(memory_.Add(logits.size() * sizeof(float), &probs_));
+    RETURN_IF_ERROR(memory_.Add(logits.size() * sizeof(float), &want_));
+    RETURN_IF_ERROR(memory_.Add(sizeof(uint32_t) * NumDifferenceCounts(size_), &counts_));
     RETURN_IF_ERROR(memory_.Add(sizeof(RowTask), &row_));
     RETURN_IF_ERROR(memory_.Add(sizeof(RowState), &state_));
-    const RowTask row{.logits = logits_,
-                      .probs = probs_,
-                      .size = size_,
-                      .inverse_temperature = 1.0f,
-                      .enough = UnitsToReach(0.9f)};
+    RowTask row{.logits = logits_,
+                .probs = want_,
+                .size = size_,
+                .inverse_temperature = 1.0f,
+                .enough = UnitsToReach(0.9f)};
     tuner_.backend_.Upload(BytesOf(logits.data(), logits.size()), logits_);
+    tuner_.backend_.Upload(BytesOf(&row, 1), row_);
+    RETURN_IF_ERROR(EnqueueAnew(0, want_));
+    row.probs = probs_;
     tuner_.backend_.Upload(BytesOf(&row, 1), row_);
     return absl::OkStatus();
   }
-  // Entries that the variant does not write are logits.
-  absl::StatusOr<std::vector<std::byte>> Probs(int variant) const {
-    std::vector<std::byte> probs(sizeof(float) * size_);
-    RETURN_IF_ERROR(StatusOf(CopyWithin(logits_, probs_, probs.size(), tuner_.stream_), "copying"));
-    RETURN_IF_ERROR(Enqueue(variant));
-    tuner_.backend_.Download(probs_, absl::MakeSpan(probs));
-    RETURN_IF_ERROR(StatusOf(Wait(tuner_.stream_), "waiting"));
-    return probs;
+  // Whether the variant has the bits of variant 0.
+  absl::StatusOr<bool> IsEqual(int variant) const {
+    RETURN_IF_ERROR(EnqueueAnew(variant, probs_));
+    return AreEqual(probs_, want_, size_, counts_, &tuner_.backend_, tuner_.stream_);
   }
   absl::Status Enqueue(int variant) const {
     const DistributionsTask task{.rows = row_, .states = state_, .num_rows = 1, .variant = variant};
@@ -365,22 +373,30 @@ class Tuner::RowTrial {
   }
 
  private:
+  // Entries that the variant does not write are logits.   probs: those of row_
+  absl::Status EnqueueAnew(int variant, float* probs) const {
+    const size_t bytes = sizeof(float) * size_;
+    RETURN_IF_ERROR(StatusOf(CopyWithin(logits_, probs, bytes, tuner_.stream_), "copying"));
+    return Enqueue(variant);
+  }
+
   const Tuner& tuner_;
   const int size_;
   Memory memory_;
   float* logits_ = nullptr;
   float* probs_ = nullptr;
+  float* want_ = nullptr;       // of variant 0
+  uint32_t* counts_ = nullptr;  // of differences
   RowTask* row_ = nullptr;
   RowState* state_ = nullptr;
 };
 
-absl::StatusOr<int> Tuner::Fastest(int count, const std::string& what, Result result,
+absl::StatusOr<int> Tuner::Fastest(int count, const std::string& what, IsEqual is_equal,
                                    Enqueue enqueue) const {
-  ASSIGN_OR_RETURN(const std::vector<std::byte> want, result(0));
   std::vector<int> equal = {0};
   for (int variant = 1; variant < count; ++variant) {
-    const absl::StatusOr<std::vector<std::byte>> got = result(variant);
-    if (got.ok() && *got == want) {
+    const absl::StatusOr<bool> got = is_equal(variant);
+    if (got.ok() && *got) {
       equal.push_back(variant);
       continue;
     }
@@ -414,7 +430,7 @@ absl::StatusOr<Tuner::Choice> Tuner::Measure(const WeightShape& shape, PartOrder
         absl::StrCat(ShapeText(shape), " rows=", kRowTileChoices[of_class] * kTileRows);
     ASSIGN_OR_RETURN(choice[of_class],
                      Fastest(
-                         count, what, [&](int variant) { return trial.Sums(variant); },
+                         count, what, [&](int variant) { return trial.IsEqual(variant); },
                          [&](int variant) { return trial.Enqueue(variant); }));
   }
   return choice;
@@ -425,7 +441,7 @@ absl::StatusOr<int> Tuner::MeasureRows(int size) const {
   RETURN_IF_ERROR(trial.Prepare());
   return Fastest(
       kNumDistributionVariants, absl::StrCat("distribution=", size),
-      [&](int variant) { return trial.Probs(variant); },
+      [&](int variant) { return trial.IsEqual(variant); },
       [&](int variant) { return trial.Enqueue(variant); });
 }
 

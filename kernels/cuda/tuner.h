@@ -72,13 +72,13 @@ class Tuner {
   class Memory;        // of the device
   class ProductTrial;  // products with one weight
   class RowTrial;      // distributions of one row
-  using Result = absl::FunctionRef<absl::StatusOr<std::vector<std::byte>>(int variant)>;
+  using IsEqual = absl::FunctionRef<absl::StatusOr<bool>(int variant)>;
   using Enqueue = absl::FunctionRef<absl::Status(int variant)>;
 
   absl::Status Read(const std::string& file);
   void Write();
-  // Returns the fastest of `count` variants whose results equal that of variant 0.
-  absl::StatusOr<int> Fastest(int count, const std::string& what, Result result,
+  // Returns the fastest of `count` variants, among variant 0 and those that are equal to it.
+  absl::StatusOr<int> Fastest(int count, const std::string& what, IsEqual is_equal,
                               Enqueue enqueue) const;
   absl::StatusOr<Choice> Measure(const WeightShape& shape, PartOrder order, const void* packed,
                                  size_t bytes) const;
