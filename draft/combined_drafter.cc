@@ -23,6 +23,7 @@ class CombinedDrafter final : public Drafter {
         name_(std::string(model_->name()) + "+ngram") {}
 
   std::string_view name() const override { return name_; }
+  TokenId mask_token() const override { return model_->mask_token(); }
   int num_unpacked() const override { return model_->num_unpacked() + lookup_->num_unpacked(); }
   bool shares_target_cache() const override { return model_->shares_target_cache(); }
   absl::Status CheckIntegrity() const override { return model_->CheckIntegrity(); }

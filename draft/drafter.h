@@ -16,6 +16,7 @@
 #include "tandem/draft_source.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/sampling_params.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -42,6 +43,8 @@ struct DraftOption {
   int max_tokens = 0;     // maximum number of tokens to propose
   int num_unread = 0;     // committed tokens that the drafter must read first
   bool can_stop = false;  // whether it may end before all granted tokens (DraftRequest::stop)
+  // Whether the draft model computes all of a draft's rows in one pass rather than one per step.
+  bool in_one_pass = false;
 };
 inline constexpr int kNumEvidence = 8;
 
@@ -77,6 +80,9 @@ class Drafter {
   virtual std::string_view name() const = 0;
   // Whether its tokens are drawn. If not, each is proposed with certainty.
   virtual bool is_drawn() const { return true; }
+  // The mask token with which its model drafts in one pass (DraftOption::in_one_pass), or
+  // kNoMaskToken.
+  virtual TokenId mask_token() const { return kNoMaskToken; }
   // Makes the state of a sequence that begins with `prompt`; a prefix of it may already be cached.
   // A combined drafter uses only the drafters that `kind` names. The sequence may use data of
   // earlier sequences of `tenant` (null: no tenant), and shares nothing with other tenants.

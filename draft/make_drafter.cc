@@ -1,5 +1,6 @@
 #include "draft/make_drafter.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/named_values.h"
 #include "base/status_macros.h"
@@ -7,6 +8,7 @@
 #include "draft/head_drafter.h"
 #include "draft/model_drafter.h"
 #include "draft/ngram_drafter.h"
+#include "tandem/draft_tokens.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/field_error.h"
 
@@ -53,8 +55,9 @@ std::unique_ptr<Drafter> MakeModelDrafter(const DrafterParts& parts) {
                            .target_vocab_size = parts.target_vocab_size,
                            .chunk_tokens = parts.chunk_tokens});
   }
-  auto model = std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
-                                              parts.chunk_tokens, parts.vocabulary);
+  auto model =
+      std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
+                                     parts.chunk_tokens, parts.vocabulary, parts.mask_token);
   if (parts.window.recent == 0) return model;
   return ShowWindow(std::move(model), parts.window);
 }
@@ -99,6 +102,22 @@ bool HasLookup(DrafterKind kind) {
 
 absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name) {
   return ValueOf(kNames, "drafter", name);
+}
+
+std::string NameOf(MaskToken mask) {
+  if (mask == MaskToken::kAuto) return "auto";
+  if (mask == MaskToken::kNone) return "none";
+  return absl::StrCat(static_cast<TokenId>(mask));
+}
+
+absl::StatusOr<MaskToken> ParseMaskToken(std::string_view text) {
+  for (const MaskToken mask : {MaskToken::kAuto, MaskToken::kNone}) {
+    if (text == NameOf(mask)) return mask;
+  }
+  TokenId id = 0;
+  if (absl::SimpleAtoi(View(text), &id) && id >= 0) return MaskToken{id};
+  return FieldError("draft_mask_token",
+                    absl::StrCat("must be auto, none or an id from 0 on, got ", View(text)));
 }
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const DrafterParts& parts) {

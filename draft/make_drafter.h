@@ -9,6 +9,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
 #include "tandem/drafter_kind.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -57,7 +58,8 @@ struct DrafterParts {
   int chunk_tokens = 256;
   // For a draft model with another vocabulary; must outlive the drafter.
   const VocabularyMap* vocabulary = nullptr;
-  DraftWindow window{};  // the part of long texts that the draft model reads
+  DraftWindow window{};               // the part of long texts that the draft model reads
+  TokenId mask_token = kNoMaskToken;  // of a draft model that drafts in one pass
 
   DraftForm form() const { return FormOf(model); }
 };

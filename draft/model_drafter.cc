@@ -35,6 +35,8 @@ struct ModelDrafter::Draft : OngoingDraft {
   absl::Span<const TokenId> text;  // the context in the draft's tokens
   int num_on_device = 0;           // tokens drawn on the device; 0 if all are drawn on the host
   int last_slot = -1;              // the sampler's slot that drew the latest of them
+  // With a mask token: the unread tokens and the masks after them.
+  std::vector<TokenId> rows{};
 
   // Pages that passes still have to take until the last token has been drawn on the device.
   int pages_to_take() const {
@@ -45,14 +47,16 @@ struct ModelDrafter::Draft : OngoingDraft {
 };
 
 ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size,
-                           int chunk_tokens, const VocabularyMap* vocabulary)
+                           int chunk_tokens, const VocabularyMap* vocabulary, TokenId mask_token)
     : model_(model),
       cache_(cache),
       target_vocab_size_(target_vocab_size),
       chunk_tokens_(chunk_tokens),
       vocabulary_(vocabulary),
+      mask_token_(mask_token),
       drawer_(model, target_vocab_size, vocabulary) {
   TANDEM_CHECK(vocabulary == nullptr || vocabulary->target_size() == target_vocab_size);
+  TANDEM_CHECK(mask_token == kNoMaskToken || (0 <= mask_token && mask_token < model->vocab_size()));
 }
 
 absl::Span<const TokenId> ModelDrafter::Read(State* state,
@@ -153,7 +157,8 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
   return {{.source = DraftSource::kModel,
            .max_tokens = room,
            .num_unread = num_unread,
-           .can_stop = model_->device_rows().sampler == nullptr}};
+           .can_stop = model_->device_rows().sampler == nullptr,
+           .in_one_pass = drafts_in_one_pass()}};
 }
 
 int64_t ModelDrafter::PagesOfYounger(const State& state) const {
@@ -205,6 +210,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     draft.kv = &state.kv;
     draft.text = text;
     draft.ended = room == 0;
+    draft.in_one_pass = drafts_in_one_pass();
     // If the newest tokens have an empty reading, read the last one again: a step needs a row.
     if (draft.wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
       state.kv.Truncate(static_cast<int>(text.size()) - 1);
@@ -214,11 +220,42 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
   std::vector<int> lengths_before;
   for (const Draft& draft : drafts) lengths_before.push_back(draft.kv->length());
+  if (drafts_in_one_pass()) {
+    AddMasks(absl::MakeSpan(drafts));
+    absl::Status status = DrawInOnePass(absl::MakeSpan(drafts));
+    for (const Draft& draft : drafts) {
+      draft.kv->Truncate(std::min(draft.kv->length(), static_cast<int>(draft.text.size())));
+    }
+    return status;
+  }
   absl::Status status = DrawTokens(absl::MakeSpan(drafts));
   if (!status.ok()) {
     for (size_t i = 0; i < drafts.size(); ++i) drafts[i].kv->Truncate(lengths_before[i]);
   }
   return status;
+}
+
+// Appends to the unread tokens of each draft as many masks as it wants, or as fit into the pages
+// that the unread tokens of all drafts leave.
+void ModelDrafter::AddMasks(absl::Span<Draft> drafts) {
+  int64_t free_pages = cache_->num_available_pages();
+  for (Draft& draft : drafts) {
+    if (!draft.wants_more()) continue;
+    const absl::Span<const TokenId> unread = draft.text.subspan(draft.kv->length());
+    draft.rows.assign(unread.begin(), unread.end());
+    free_pages -= draft.kv->PagesToExtend(static_cast<int>(unread.size()));
+  }
+  for (Draft& draft : drafts) {
+    if (draft.rows.empty()) continue;
+    const int num_unread = static_cast<int>(draft.rows.size());
+    const int pages_of_unread = draft.kv->PagesToExtend(num_unread);
+    const auto pages_of_masks = [&] {
+      return draft.kv->PagesToExtend(num_unread + draft.max_tokens - 1) - pages_of_unread;
+    };
+    while (draft.max_tokens > 1 && pages_of_masks() > free_pages) --draft.max_tokens;
+    free_pages -= pages_of_masks();
+    draft.rows.resize(num_unread + draft.max_tokens - 1, mask_token_);
+  }
 }
 
 // Reads the tokens that the caches lack, in chunks. Requests that want tokens leave their last
@@ -228,12 +265,12 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
     if (draft.ended) continue;
     for (;;) {
       const int pending = static_cast<int>(draft.text.size()) - draft.kv->length();
-      const int left_for_step = draft.wants_more() ? chunk_tokens_ : 0;
+      const int num_masks = drafts_in_one_pass() ? draft.max_tokens - 1 : 0;
+      const int left_for_step = draft.wants_more() ? std::max(chunk_tokens_ - num_masks, 1) : 0;
       if (pending <= left_for_step) break;
+      const int count = std::min(pending - std::min(left_for_step, 1), chunk_tokens_);
       const ForwardRequest pass{
-          .tokens = draft.text.subspan(draft.kv->length(), std::min(pending, chunk_tokens_)),
-          .kv = draft.kv,
-          .num_logits = 0};
+          .tokens = draft.text.subspan(draft.kv->length(), count), .kv = draft.kv, .num_logits = 0};
       const absl::Status status = model_->Forward({&pass, 1}).status();
       if (absl::IsResourceExhausted(status)) {
         draft.ended = true;
@@ -248,7 +285,8 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
 // The tasks of the device's sampler, in the order of passes.
 struct ModelDrafter::DeviceTasks {
   std::vector<RowTask> rows;
-  std::vector<SlotTask> slots;      // one per draft and pass
+  std::vector<SlotTask> slots;      // one per draft and token
+  std::vector<Draft*> drafts;       // the draft of each slot
   std::vector<int> rows_of_passes;  // the number of `rows` for each pass
 };
 
@@ -317,23 +355,33 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
   DeviceTasks tasks;
   const DeviceRows rows = model_->device_rows();
   const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
+  const auto add = [&](Draft* draft, int slot, int row) {
+    SlotTask task{.target = LogitsOf(rows, row), .target_size = vocab_size};
+    if (draft->request->sampling->is_greedy()) {
+      task.draw = SlotDraw::kLargest;
+    } else {
+      float* const probs = DeviceProbs(*draft->proposal->DistributionAt(slot));
+      tasks.rows.push_back(
+          DistributionTask(rows, row, vocab_size, draft->SamplingFor(slot), probs));
+      task.target = probs;
+      SetNoise(draft->request->random, draft->PlaceOf(slot), &task);
+    }
+    tasks.slots.push_back(task);
+    tasks.drafts.push_back(draft);
+  };
+  if (drafts_in_one_pass()) {
+    int row = 0;
+    for (Draft& draft : drafts) {
+      for (int slot = 0; slot < draft.num_on_device; ++slot) add(&draft, slot, row++);
+    }
+    tasks.rows_of_passes = {static_cast<int>(tasks.rows.size())};
+    return tasks;
+  }
   for (int slot = 0; slot < kMaxDraftTokens; ++slot) {
     const size_t before = tasks.rows.size();
     int row = 0;
-    for (const Draft& draft : drafts) {
-      if (draft.num_on_device <= slot) continue;
-      SlotTask task{.target = LogitsOf(rows, row), .target_size = vocab_size};
-      if (draft.request->sampling->is_greedy()) {
-        task.draw = SlotDraw::kLargest;
-      } else {
-        float* const probs = DeviceProbs(*draft.proposal->DistributionAt(slot));
-        tasks.rows.push_back(
-            DistributionTask(rows, row, vocab_size, draft.SamplingFor(slot), probs));
-        task.target = probs;
-        SetNoise(draft.request->random, draft.PlaceOf(slot), &task);
-      }
-      tasks.slots.push_back(task);
-      ++row;
+    for (Draft& draft : drafts) {
+      if (draft.num_on_device > slot) add(&draft, slot, row++);
     }
     tasks.rows_of_passes.push_back(static_cast<int>(tasks.rows.size() - before));
   }
@@ -377,34 +425,83 @@ absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
       if (!drawer_.DrawNext(draft_row, active[i])) active[i]->ended = true;
     }
   }
-  return tasks.slots.empty() ? absl::OkStatus() : CollectDrawn(drafts, tasks);
-}
-
-// Copies the tokens that were drawn on the device to the proposals.
-absl::Status ModelDrafter::CollectDrawn(absl::Span<Draft> drafts, const DeviceTasks& tasks) {
-  std::vector<RowState> states(tasks.rows.size());
-  std::vector<SlotAnswer> answers(tasks.slots.size());
-  RETURN_IF_ERROR(
-      model_->device_rows().sampler->Collect(absl::MakeSpan(states), absl::MakeSpan(answers)));
-  auto state = states.begin();
-  auto answer = answers.begin();
-  for (int slot = 0; slot < kMaxDraftTokens; ++slot) {
-    for (Draft& draft : drafts) {
-      if (draft.num_on_device <= slot) continue;
-      const bool is_greedy = draft.request->sampling->is_greedy();
-      const bool is_row = is_greedy || *state++ == RowState::kDistribution;
-      const TokenId drawn = answer++->drawn;
-      const bool ended_before = draft.num_tokens() < slot;
-      if (ended_before || !is_row || drawn < 0) continue;
-      if (is_greedy) *draft.proposal->NextDistribution() = {.only = drawn};
-      draft.proposal->tokens.push_back(drawn);
-    }
-  }
+  if (tasks.slots.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CollectDrawn(tasks));
   for (Draft& draft : drafts) {
     if (draft.num_on_device == 0) continue;
     // Drop rows read after an invalid row: their tokens are meaningless.
     const int num_read = static_cast<int>(draft.text.size()) + draft.num_tokens();
     draft.kv->Truncate(std::min(draft.kv->length(), num_read));
+  }
+  return absl::OkStatus();
+}
+
+// Draws all tokens of all drafts from the rows of one pass. Drafts on the device come first, so
+// that the sampler's rows are the first ones.
+absl::Status ModelDrafter::DrawInOnePass(absl::Span<Draft> drafts) {
+  PlanOnDevice(drafts);
+  std::vector<Draft*> active;
+  for (const bool on_device : {true, false}) {
+    for (Draft& draft : drafts) {
+      if (draft.rows.empty() || !draft.wants_more()) continue;
+      if ((draft.num_on_device > 0) == on_device) active.push_back(&draft);
+    }
+  }
+  if (active.empty()) return absl::OkStatus();
+  std::vector<ForwardRequest> passes;
+  for (Draft* draft : active) {
+    const bool on_device = draft->num_on_device > 0;
+    if (on_device) {
+      draft->rows.resize(draft->rows.size() - (draft->max_tokens - draft->num_on_device));
+      draft->max_tokens = draft->num_on_device;
+    }
+    draft->proposal->num_slots = draft->max_tokens;
+    passes.push_back({.tokens = draft->rows,
+                      .kv = draft->kv,
+                      .num_logits = draft->max_tokens,
+                      .to_host = on_device ? LogitsToHost::kNothing : LogitsToHost::kWhole});
+  }
+  ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
+  const DeviceTasks tasks = active.front()->num_on_device > 0 ? TasksOf(drafts) : DeviceTasks();
+  const int num_on_device = static_cast<int>(tasks.slots.size());
+  if (num_on_device > 0) {
+    Sampler* const sampler = model_->device_rows().sampler;
+    RETURN_IF_ERROR(sampler->Prepare(tasks.rows, tasks.slots));
+    sampler->Run(tasks.rows_of_passes.front(), num_on_device);
+  }
+  int first_row = num_on_device;
+  for (Draft* draft : active) {
+    if (draft->num_on_device > 0) continue;
+    bool goes_on = true;
+    for (int slot = 0; goes_on && slot < draft->max_tokens; ++slot) {
+      const float* row =
+          static_cast<const float*>(logits.data) + (first_row + slot) * logits.stride;
+      goes_on = drawer_.DrawNext({row, static_cast<size_t>(logits.cols)}, draft);
+    }
+    first_row += draft->max_tokens;
+  }
+  if (num_on_device > 0) RETURN_IF_ERROR(CollectDrawn(tasks));
+  for (Draft* draft : active) draft->proposal->num_steps = 1;
+  return absl::OkStatus();
+}
+
+// Copies the tokens that were drawn on the device to the proposals. A draft ends at a row that is
+// not a distribution.
+absl::Status ModelDrafter::CollectDrawn(const DeviceTasks& tasks) {
+  std::vector<RowState> states(tasks.rows.size());
+  std::vector<SlotAnswer> answers(tasks.slots.size());
+  RETURN_IF_ERROR(
+      model_->device_rows().sampler->Collect(absl::MakeSpan(states), absl::MakeSpan(answers)));
+  auto state = states.begin();
+  for (size_t i = 0; i < answers.size(); ++i) {
+    Draft& draft = *tasks.drafts[i];
+    const bool is_greedy = draft.request->sampling->is_greedy();
+    const bool is_row = is_greedy || *state++ == RowState::kDistribution;
+    const TokenId drawn = answers[i].drawn;
+    draft.ended = draft.ended || !is_row || drawn < 0;
+    if (draft.ended) continue;
+    if (is_greedy) *draft.proposal->NextDistribution() = {.only = drawn};
+    draft.proposal->tokens.push_back(drawn);
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/device_sampling.h"
 #include "model/language_model.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -23,6 +24,10 @@ namespace tandem {
 // A model whose head is cut to some ids (LanguageModel::head_ids) proposes only these. The head may
 // change between rounds.
 //
+// A model with a mask token drafts in one pass instead: the unread tokens and k - 1 masks, where
+// the row of the last token proposes the first token, and the row of each mask the next one
+// (docs/drafting/parallel_drafts.md). Masks leave the cache after the pass.
+//
 // Proposes nothing for a sequence that exceeds the draft's context or pages, or that contains a
 // token that the draft model cannot read. The oldest states have priority for pages: when pages run
 // out, the youngest state is evicted and drafts nothing until all of its unread tokens fit again.
@@ -30,12 +35,14 @@ class ModelDrafter final : public Drafter {
  public:
   // The pointers must outlive the drafter and its states. `target_vocab_size`: ids from there on
   // are never proposed. `chunk_tokens`: rows per pass while reading a prompt. `vocabulary`: null if
-  // equal ids mean the same token to both models.
+  // equal ids mean the same token to both models. `mask_token`: an id of the model, or kNoMaskToken
+  // for one token per step.
   // REQUIRES: vocabulary == nullptr or vocabulary->target_size() == target_vocab_size.
   ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size, int chunk_tokens,
-               const VocabularyMap* vocabulary = nullptr);
+               const VocabularyMap* vocabulary = nullptr, TokenId mask_token = kNoMaskToken);
 
   std::string_view name() const override { return "model"; }
+  TokenId mask_token() const override { return mask_token_; }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
@@ -68,6 +75,9 @@ class ModelDrafter final : public Drafter {
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
 
+  bool drafts_in_one_pass() const { return mask_token_ != kNoMaskToken; }
+  void AddMasks(absl::Span<Draft> drafts);
+
   struct DeviceTasks;
   bool StaysOnDevice(const Draft& draft);
   void PlanOnDevice(absl::Span<Draft> drafts);
@@ -75,13 +85,15 @@ class ModelDrafter final : public Drafter {
   std::vector<Draft*> DraftsOfPass(absl::Span<Draft> drafts, int slot);
   DeviceTasks TasksOf(absl::Span<Draft> drafts);
   absl::Status DrawTokens(absl::Span<Draft> drafts);
-  absl::Status CollectDrawn(absl::Span<Draft> drafts, const DeviceTasks& tasks);
+  absl::Status DrawInOnePass(absl::Span<Draft> drafts);
+  absl::Status CollectDrawn(const DeviceTasks& tasks);
 
   LanguageModel* model_;
   PagedKvCache* cache_;
   int target_vocab_size_;
   int chunk_tokens_;
   const VocabularyMap* vocabulary_;
+  TokenId mask_token_;
   RowDrawer drawer_;
   DeviceRowPool rows_;
   std::shared_ptr<States> states_ = std::make_shared<States>();  // all states, oldest first

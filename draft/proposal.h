@@ -18,16 +18,18 @@ struct Proposal {
   std::vector<Distribution> drawn_from;
 
   // Set by a draft model whose rows are on the host: the confidence of each token's row
-  // (ConfidenceCurve), the number of steps (up to one more than tokens), and whether
-  // DraftRequest::stop ended the draft early.
+  // (ConfidenceCurve), the number of steps (up to one more than tokens; one if all rows are of one
+  // pass), and whether DraftRequest::stop ended the draft early.
   std::vector<float> confidences;
   int num_steps = 0;
+  int num_slots = 0;  // rows that one pass computed for this draft (DraftOption::in_one_pass)
   bool has_stopped = false;
 
   void Clear() {
     tokens.clear();
     confidences.clear();
     num_steps = 0;
+    num_slots = 0;
     has_stopped = false;
   }
   // The distribution of the next token. The caller fills it in before it appends the token.

@@ -70,20 +70,31 @@ absl::Status RowDrawer::MakeDraftDistribution(absl::Span<const float> logits,
   return absl::OkStatus();
 }
 
-// Returns the probability of the row's most likely token, or NaN if the row is not a distribution.
-float RowDrawer::ConfidenceOf(absl::Span<const float> logits) {
+// Returns the softmax probability of `token`, the row's most likely token or a less likely one. NaN
+// if `token` is -1, as that of a row that is not a distribution.
+float RowDrawer::ConfidenceOf(absl::Span<const float> logits, TokenId token) {
   const TokenId best = ArgMax(logits);
-  if (best < 0) return std::numeric_limits<float>::quiet_NaN();
+  if (best < 0 || token < 0) return std::numeric_limits<float>::quiet_NaN();
   confidence_row_.assign(logits.begin(), logits.end());
   Softmax(/*scale=*/1.0f, logits[best], absl::MakeSpan(confidence_row_));
-  return confidence_row_[best];
+  return confidence_row_[token];
+}
+
+// Returns the probability of the most likely token of `distribution` in the row that it was made
+// of, before a constraint removed others.
+float RowDrawer::ConfidenceOfAllowed(absl::Span<const float> logits,
+                                     const Distribution& distribution) {
+  const TokenId best = distribution.only >= 0 ? distribution.only : ArgMax(distribution.probs);
+  const absl::Span<const float> row = ToTargetRow(logits);
+  return best < static_cast<TokenId>(row.size()) ? ConfidenceOf(row, best) : 0.0f;
 }
 
 bool RowDrawer::DrawNext(absl::Span<const float> logits, OngoingDraft* draft) {
   const DraftRequest& request = *draft->request;
   Proposal& proposal = *draft->proposal;
   ++proposal.num_steps;
-  const float confidence = ConfidenceOf(logits);
+  const int slot = draft->num_tokens();
+  float confidence = ConfidenceOf(logits, ArgMax(logits));
   if (std::isnan(confidence)) {
     if (!std::exchange(has_warned_, true)) {
       Log(LogLevel::kWarning,
@@ -92,14 +103,23 @@ bool RowDrawer::DrawNext(absl::Span<const float> logits, OngoingDraft* draft) {
     }
     return false;
   }
-  proposal.has_stopped = !draft->survival.Takes(confidence);
-  if (proposal.has_stopped) return false;
+  const auto takes = [&] {
+    proposal.has_stopped = !draft->survival.Takes(confidence, draft->in_one_pass && slot > 0);
+    return !proposal.has_stopped;
+  };
+  // A mask's row does not know the tokens drawn before it, so a constraint may leave it little.
+  const bool awaits_constraint =
+      draft->in_one_pass && request.sampling->constraint != nullptr && request.history != nullptr;
+  if (!awaits_constraint && !takes()) return false;
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDraftDistribution(logits, draft->SamplingFor(draft->num_tokens()),
-                                           request.history, distribution)
-                         .ok();
+  const bool valid =
+      MakeDraftDistribution(logits, draft->SamplingFor(slot), request.history, distribution).ok();
   if (!valid) return false;
-  const TokenId token = Draw(*distribution, request.random, draft->PlaceOf(draft->num_tokens()));
+  if (awaits_constraint) {
+    confidence = ConfidenceOfAllowed(logits, *distribution);
+    if (!takes()) return false;
+  }
+  const TokenId token = Draw(*distribution, request.random, draft->PlaceOf(slot));
   if (token < 0) return false;
   draft->walk.Add(token);
   proposal.tokens.push_back(token);

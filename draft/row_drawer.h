@@ -23,6 +23,7 @@ struct OngoingDraft {
   int max_tokens;
   DraftSurvival survival;
   bool ended = false;
+  bool in_one_pass = false;  // all rows but the first are those of masks
 
   int num_tokens() const { return static_cast<int>(proposal->tokens.size()); }
   bool wants_more() const { return !ended && num_tokens() < max_tokens; }
@@ -54,7 +55,8 @@ class RowDrawer {
   // Like MakeDistribution: from a row over the head's tokens to a distribution over target ids.
   absl::Status MakeDraftDistribution(absl::Span<const float> logits, const SamplingParams& sampling,
                                      TokenHistory* history, Distribution* distribution);
-  float ConfidenceOf(absl::Span<const float> logits);
+  float ConfidenceOf(absl::Span<const float> logits, TokenId token);
+  float ConfidenceOfAllowed(absl::Span<const float> logits, const Distribution& distribution);
 
   const LanguageModel* model_;
   int target_vocab_size_;

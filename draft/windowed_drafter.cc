@@ -30,6 +30,7 @@ class WindowedDrafter final : public Drafter {
 
   std::string_view name() const override { return inner_->name(); }
   bool is_drawn() const override { return inner_->is_drawn(); }
+  TokenId mask_token() const override { return inner_->mask_token(); }
   int num_unpacked() const override { return inner_->num_unpacked(); }
   absl::Status CheckIntegrity() const override { return inner_->CheckIntegrity(); }
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "draft/policy/round_costs.h"
+#include "engine/draft_mask.h"
 #include "kernels/blocks.h"
 #include "model/checkpoint/model_config.h"
 #include "model/checkpoint/model_tensors.h"
@@ -28,9 +29,9 @@ constexpr double kKeptByInt4 = 0.97;
 constexpr double kWorthPacking = 1.02;  // factor by which the gain must rise
 
 // The gain of a draft whose tokens are all kept with the same probability.
-double Gain(double acceptance, double step) {
+double Gain(double acceptance, double step, bool in_one_pass) {
   double kept = 1.0;
-  return BestRoundGain(step, [&](int /*k*/) { return kept *= acceptance; });
+  return BestRoundGain(step, in_one_pass, [&](int /*k*/) { return kept *= acceptance; });
 }
 
 }  // namespace
@@ -42,6 +43,7 @@ absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), config));
   DraftMatrices matrices;
+  matrices.in_one_pass = DraftsInOnePass(options, config);
   double num_weights = 0.0;
   for (const TensorSpec& tensor : TensorsOf(config)) {
     const bool is_counted = tensor.role == TensorRole::kExpert ||
@@ -67,9 +69,9 @@ Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_byte
   if (has_exact_activations || matrices.bytes < kMinBytes) return Quantization::kNone;
   if (matrices.bits_per_weight <= kBitsOfInt4) return Quantization::kNone;
   const double step = matrices.bytes / target_bytes;
-  const double as_it_is = Gain(kAcceptance, step);
-  const double as_int4 =
-      Gain(kAcceptance * kKeptByInt4, step * kBitsOfInt4 / matrices.bits_per_weight);
+  const double as_it_is = Gain(kAcceptance, step, matrices.in_one_pass);
+  const double step_of_int4 = step * kBitsOfInt4 / matrices.bits_per_weight;
+  const double as_int4 = Gain(kAcceptance * kKeptByInt4, step_of_int4, matrices.in_one_pass);
   return as_int4 > kWorthPacking * as_it_is ? Quantization::kInt4 : Quantization::kNone;
 }
 

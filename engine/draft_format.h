@@ -14,6 +14,7 @@ namespace tandem {
 struct DraftMatrices {
   double bytes = 0.0;  // read by one step
   double bits_per_weight = 0.0;
+  bool in_one_pass = false;  // whether one step proposes all tokens of a round
 };
 // Returns the size for the model at `path`. Reads only descriptions of tensors, not their data.
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/source_path_testing.h"
 #include "gtest/gtest.h"
@@ -53,13 +54,22 @@ std::string ShippedModelPath(absl::string_view name) {
 }
 
 GoldenPair::GoldenPair(const std::string& name) {
-  const Json json =
-      Json::parse(ReadFileOrDie(absl::StrCat(SourcePath("tests/data/pairs/"), name, ".json")));
+  absl::string_view parallel = name;
+  const bool is_parallel = absl::ConsumePrefix(&parallel, "parallel/");
+  const Json file = Json::parse(
+      ReadFileOrDie(is_parallel ? ParallelGoldenPath("pairs.json")
+                                : absl::StrCat(SourcePath("tests/data/pairs/"), name, ".json")));
+  const Json& json = is_parallel ? file.at(std::string(parallel)) : file;
   target = GoldenModelPath(json["target"].get<std::string>());
-  draft = GoldenModelPath(json["draft"].get<std::string>());
+  draft = json["draft"].get<std::string>();
+  draft = is_parallel ? ParallelGoldenPath(draft) : GoldenModelPath(draft);
   prompt_ids = json["prompt_ids"].get<std::vector<TokenId>>();
   output_ids = json["output_ids"].get<std::vector<TokenId>>();
-  draft_ids_on_path = json["draft_ids_on_path"].get<std::vector<TokenId>>();
+  if (!is_parallel) {
+    draft_ids_on_path = json["draft_ids_on_path"].get<std::vector<TokenId>>();
+  } else {
+    expected_accepted = json["expected_accepted_at_temperature_1"].get<std::vector<double>>();
+  }
   runs = json["runs"];
 }
 

@@ -22,13 +22,17 @@ std::string ShippedModelPath(absl::string_view name);
 
 // A golden pair: its models, its prompt and the reference's outputs (tests/data/README.md).
 struct GoldenPair {
+  // "perturbed", or with a parallel draft "parallel/llama-parallel".
   explicit GoldenPair(const std::string& name);
 
   std::string target;  // folders
   std::string draft;
   std::vector<TokenId> prompt_ids;
   std::vector<TokenId> output_ids;         // [64]
-  std::vector<TokenId> draft_ids_on_path;  // [64]: the draft's choice in place of each
+  std::vector<TokenId> draft_ids_on_path;  // [64]: the draft's choice in place of each; serial
+  // Of a parallel draft: the tokens that `token` accepts on average at T = 1 in the first round, at
+  // k = 1 and k = 2.
+  std::vector<double> expected_accepted;
   nlohmann::json runs;
 };
 

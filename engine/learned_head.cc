@@ -24,7 +24,7 @@ std::vector<TokenId> PairsByTarget(const VocabularyMap* vocabulary) {
 // Ranks the tokens that the draft can propose, by the draft's ids: end tokens first, which are
 // common to all texts, then the others in the order of the target's vocabulary.
 DraftHead FirstHead(const Transformer& draft, const LearnedHead::Target& target,
-                    absl::Span<const TokenId> draft_of) {
+                    absl::Span<const TokenId> draft_of, bool in_one_pass) {
   std::vector<bool> is_ranked(draft.vocab_size());
   std::vector<TokenId> ranking;
   const auto add = [&](TokenId token) {
@@ -43,15 +43,16 @@ DraftHead FirstHead(const Transformer& draft, const LearnedHead::Target& target,
   return DraftHead(std::move(ranking), num_fixed,
                    {.body = static_cast<double>(draft.bytes_read_per_pass()),
                     .row = static_cast<double>(draft.head_row_bytes()),
-                    .target = static_cast<double>(target.model->bytes_read_per_pass())});
+                    .target = static_cast<double>(target.model->bytes_read_per_pass()),
+                    .in_one_pass = in_one_pass});
 }
 
 }  // namespace
 
-LearnedHead::LearnedHead(Transformer* draft, const Target& target)
+LearnedHead::LearnedHead(Transformer* draft, const Target& target, bool in_one_pass)
     : draft_(draft),
       draft_of_(PairsByTarget(target.vocabulary)),
-      head_(FirstHead(*draft, target, draft_of_)) {}
+      head_(FirstHead(*draft, target, draft_of_, in_one_pass)) {}
 
 absl::Status LearnedHead::Make() {
   std::vector<TokenId> ids = head_.Ids();

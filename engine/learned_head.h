@@ -34,8 +34,9 @@ class LearnedHead {
     const VocabularyMap* vocabulary = nullptr;  // null if the draft's ids are the target's
   };
 
-  // `draft` has no head yet and must outlive this object.
-  LearnedHead(Transformer* draft, const Target& target);
+  // `draft` has no head yet and must outlive this object. `in_one_pass`: whether each of its passes
+  // proposes all tokens of a round.
+  LearnedHead(Transformer* draft, const Target& target, bool in_one_pass);
 
   // Makes the draft's head. Errors: Transformer::SetHead's.
   absl::Status Make();

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The file's first line. Its number changes whenever the order or meaning of the numbers changes.
-constexpr char kVersionLine[] = "tandem learned speculation 3\n";
+constexpr char kVersionLine[] = "tandem learned speculation 4\n";
 constexpr char kAnyVersion[] = "tandem learned speculation ";
 
 // The largest has 16,384 tokens of a head and their counts, at most 25 bytes each.
@@ -86,10 +86,10 @@ std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind dra
   draft.target = options.draft;
   draft.quantize = options.draft_quantize;
   draft.kv_cache = options.kv_cache_of_draft();
-  const std::string pair =
-      absl::StrCat(FingerprintOf(options, kVersionLine), "\n", FingerprintOf(draft, options.draft),
-                   "\n", View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n",
-                   options.draft_window, "\n", View(device_description));
+  const std::string pair = absl::StrCat(
+      FingerprintOf(options, kVersionLine), "\n", FingerprintOf(draft, options.draft), "\n",
+      View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n", options.draft_window, "\n",
+      NameOf(options.draft_mask_token), "\n", View(device_description));
   return (fs::path(options.packed_weights) /
           absl::StrFormat("speculation-%016x.txt", std::hash<std::string>()(pair)))
       .string();

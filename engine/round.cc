@@ -78,7 +78,8 @@ struct DraftWork {
   int num_rows = 0;             // proposed tokens
   int num_steps = 0;            // of the draft model
   int num_draft_sequences = 0;  // in the first of these steps
-  int num_unread = 0;           // tokens that it had to read first, beyond one per sequence
+  int num_unread = 0;           // RoundCosts::Round::num_unread
+  int num_draft_rows = 0;       // RoundCosts::Round::num_draft_rows
   int num_prompt_tokens = 0;    // tokens of unfinished prompts that its cache gained
 };
 
@@ -178,11 +179,15 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     OrDrop(&s, [&] { KeepToConstraint(&s); });
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
-    const int num_steps = std::max(s.proposal.num_steps, num_drafted);
+    const int num_steps = step.option.in_one_pass ? s.proposal.num_steps
+                                                  : std::max(s.proposal.num_steps, num_drafted);
     if (num_steps == 0 || step.option.source != DraftSource::kModel) continue;
     work.num_steps = std::max(work.num_steps, num_steps);
     ++work.num_draft_sequences;
-    work.num_unread += std::max(step.option.num_unread - 1, 0);
+    const int num_unread = step.option.num_unread;
+    const int num_rows = step.option.in_one_pass ? RoundCosts::RowsToRead(num_unread) : 0;
+    if (step.option.in_one_pass) work.num_draft_rows += num_rows + s.proposal.num_slots;
+    work.num_unread += std::max(num_unread - 1 - num_rows, 0);
   }
   return work;
 }
@@ -233,7 +238,7 @@ void LearnAcceptance(const RoundStep& step, int proposed, int accepted, Speculat
   tenant.ObserveAcceptance(s.sampling.temperature, step.option, num_tested, accepted);
   ConfidenceCurve& curve = tenant.ConfidenceAt(s.sampling.temperature);
   for (int i = 0; i <= accepted && i < std::min<int>(proposed, confidences.size()); ++i) {
-    curve.Observe(confidences[i], i < accepted);
+    curve.Observe(confidences[i], i < accepted, /*is_mask=*/step.option.in_one_pass && i > 0);
   }
 }
 
@@ -288,7 +293,7 @@ int Commit(VerifyResult result, const RoundStep& step, int num_sequences,
   stats.Add(step.option.source, proposed, std::min(accepted, emitted), emitted);
   LearnAcceptance(step, proposed, accepted, policy);
   if (proposed > 0 && step.option.source != DraftSource::kModel) {
-    s.lost += policy->costs().LossOf(num_sequences, proposed, /*num_steps=*/0, accepted);
+    s.lost += policy->costs().LossOf(num_sequences, proposed, /*drafting=*/0.0, accepted);
   }
   return emitted;
 }
@@ -377,6 +382,7 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_steps = drafts.num_steps,
                    .num_draft_sequences = drafts.num_draft_sequences,
                    .num_unread = drafts.num_unread,
+                   .num_draft_rows = drafts.num_draft_rows,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted - record.states_time});
   } else if (counts && drafts.num_rows == 0 && drafts.num_prompt_tokens > kMinReadingTokens) {

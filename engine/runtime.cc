@@ -13,6 +13,7 @@
 #include "draft/make_drafter.h"
 #include "engine/device_memory.h"
 #include "engine/draft_format.h"
+#include "engine/draft_mask.h"
 #include "engine/record_passes.h"
 #include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
@@ -366,6 +367,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   RETURN_IF_ERROR(options.Validate());
   RETURN_IF_ERROR(CheckIsNoHead(options));
   ASSIGN_OR_RETURN(const DraftForm form, FormOfDraft(options));
+  RETURN_IF_ERROR(CheckMaskOption(options, form));
   if (form == DraftForm::kHead && options.tensor_parallel > 1) {
     return RefuseForHead(options, "tensor_parallel", absl::StrCat(options.tensor_parallel), "1");
   }
@@ -421,11 +423,13 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
   }
   if (runtime.draft != nullptr && !runtime.has_head() && runtime.draft->head_tokens() == 0) {
-    runtime.head = std::make_unique<LearnedHead>(
-        runtime.draft.get(), LearnedHead::Target{.tokenizer = runtime.tokenizer.get(),
-                                                 .model = runtime.target.get(),
-                                                 .end_tokens = runtime.end_tokens,
-                                                 .vocabulary = runtime.vocabulary.get()});
+    runtime.head =
+        std::make_unique<LearnedHead>(runtime.draft.get(),
+                                      LearnedHead::Target{.tokenizer = runtime.tokenizer.get(),
+                                                          .model = runtime.target.get(),
+                                                          .end_tokens = runtime.end_tokens,
+                                                          .vocabulary = runtime.vocabulary.get()},
+                                      DraftsInOnePass(options, runtime.draft->config()));
     RETURN_IF_ERROR(runtime.head->Make());
   }
   if (runtime.draft != nullptr) {
@@ -434,6 +438,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                                 IsDraftSharedOut(options, runtime)));
   }
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
+  ASSIGN_OR_RETURN(runtime.mask_token, ChooseMaskToken(options, runtime));
   if (options.warm_up) {
     RETURN_IF_ERROR(WarmUp(runtime.target.get(), runtime.has_head() ? runtime.draft.get() : nullptr,
                            runtime.target_cache.get()));
@@ -455,7 +460,8 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
       .target_vocab_size = runtime.target->vocab_size(),
       .chunk_tokens = runtime.chunk_tokens,
       .vocabulary = runtime.vocabulary.get(),
-      .window = runtime.draft_window};
+      .window = runtime.draft_window,
+      .mask_token = runtime.mask_token};
   ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters
                                         ? MakeEveryDrafter(runtime.drafter_kind, parts)
                                         : MakeDrafter(runtime.drafter_kind, parts));
@@ -520,6 +526,7 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;
   info.window = draft_window.recent;
+  if (mask_token != kNoMaskToken) info.mask_token = mask_token;
   if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());
   return info;
 }

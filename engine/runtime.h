@@ -23,6 +23,7 @@
 #include "tandem/model_info.h"
 #include "tandem/number_formats.h"
 #include "tandem/tokenizer.h"
+#include "tandem/types.h"
 #include "text/constraint/constraint_compiler.h"
 
 namespace tandem {
@@ -51,6 +52,7 @@ struct Runtime {
   KvDType draft_kv_cache = KvDType::kF32;
   LeadingRank::Needs target_needs, draft_needs;
   DraftWindow draft_window;
+  TokenId mask_token = kNoMaskToken;              // of a draft model that drafts in one pass
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft, or if the ids agree
   std::unique_ptr<LearnedHead> head;              // null unless the draft's head is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto

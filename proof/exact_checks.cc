@@ -186,7 +186,9 @@ class WatchedDrafter final : public WrappedDrafter {
  private:
   absl::Status ProposeAfresh(DraftRequest request, Proposal* proposal) {
     const bool is_head = inner_->shares_target_cache();
-    Drafter* const drafter = is_head ? defined_.drafter : inner_;
+    const bool has_masks = inner_->mask_token() != kNoMaskToken;
+    // A fault in the rows of one pass would also be in a fresh state's.
+    Drafter* const drafter = is_head || has_masks ? defined_.drafter : inner_;
     const std::unique_ptr<DraftState> fresh =
         drafter->NewStateOf(DrafterKind::kModelAndNgram, {}, tenant_);
     request.state = fresh.get();

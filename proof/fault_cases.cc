@@ -86,10 +86,11 @@ Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
   return law;
 }
 
+// For means over T: Gauss-Laguerre quadrature with three nodes.
+constexpr std::pair<double, double> kTimes[] = {
+    {0.415775, 0.711093}, {2.294280, 0.278518}, {6.289945, 0.010389}};
+
 double EffectOfSharedNoise(const Row& p, const Row& q) {
-  // The mean over T, by Gauss-Laguerre quadrature with three nodes.
-  constexpr std::pair<double, double> kTimes[] = {
-      {0.415775, 0.711093}, {2.294280, 0.278518}, {6.289945, 0.010389}};
   const Row residual = ResidualOf(p, q, 1.0);
   Row law(p.size(), 0.0);
   for (const auto& [time, weight] : kTimes) {
@@ -115,6 +116,57 @@ double EffectOfDropping(const Row& p, const Row& q) {
   return Variation(law, p);
 }
 
+// A second slot drawn from q2 with the noise that drew `first` from q in the first, a draw which
+// ended at the time T: in the second race all other tokens start late, as for shared noise, and
+// `first` arrives at T q / q2 exactly.
+Row LawOfSecondSlot(const Row& q, const Row& q2, size_t first, double time) {
+  Row others = q2;
+  others[first] = 0.0;
+  Row law(q.size(), 0.0);
+  if (q2[first] <= 0.0) return Sum(others) > 0.0 ? LawOfLateStarts(others, q, time) : law;
+  // The chance that nobody arrives before `first` does, and the law of those who do.
+  const double end = time * q[first] / q2[first];
+  std::vector<std::pair<double, size_t>> starts;
+  for (size_t v = 0; v < q.size(); ++v) {
+    if (others[v] > 0.0) starts.emplace_back(time * q[v] / q2[v], v);
+  }
+  std::sort(starts.begin(), starts.end());
+  double going_on = 1.0;
+  double rate = 0.0;
+  for (size_t i = 0; i < starts.size() && starts[i].first < end; ++i) {
+    rate += q2[starts[i].second];
+    const double next = i + 1 < starts.size() ? std::min(starts[i + 1].first, end) : end;
+    const double nobody = std::exp(-rate * (next - starts[i].first));
+    for (size_t j = 0; j <= i; ++j) {
+      law[starts[j].second] += going_on * (1.0 - nobody) * q2[starts[j].second] / rate;
+    }
+    going_on *= nobody;
+  }
+  law[first] = going_on;
+  return law;
+}
+
+// The law of the second token, after `first` was kept, under `token`.
+double EffectOfSharedSlots(const Row& q, const Row& p2, const Row& q2, size_t first) {
+  Row drawn(q.size(), 0.0);
+  for (const auto& [time, weight] : kTimes) {
+    const Row law = LawOfSecondSlot(q, q2, first, time);
+    for (size_t v = 0; v < law.size(); ++v) drawn[v] += weight * law[v];
+  }
+  const Row residual = ResidualOf(p2, q2, 1.0);
+  const double mass = Sum(residual);
+  Row law(q.size(), 0.0);
+  double accepted = 0.0;
+  for (size_t v = 0; v < law.size(); ++v) {
+    if (q2[v] > 0.0) law[v] = drawn[v] * std::min(1.0, p2[v] / q2[v]);
+    accepted += law[v];
+  }
+  for (size_t v = 0; v < law.size() && mass > 0.0; ++v) {
+    law[v] += (1.0 - accepted) * residual[v] / mass;
+  }
+  return Variation(law, p2);
+}
+
 // The estimated effect of a fault in one place.
 struct Effect {
   FaultShows shows;
@@ -123,22 +175,28 @@ struct Effect {
 };
 
 // Effects with a draft of two tokens (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and
-// then one from q2.
+// then one from q2, the row after x, or after `mask` unless that is kNoMaskToken.
 absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt,
                                               const SamplingParams& sampling, size_t vocab,
-                                              RememberedRows* target, RememberedRows* draft) {
+                                              RememberedRows* target, RememberedRows* draft,
+                                              TokenId mask) {
   ASSIGN_OR_RETURN(const Row p, RowAfterTokens(target, prompt, {}, sampling, vocab));
   ASSIGN_OR_RETURN(const Row q, RowAfterTokens(draft, prompt, {}, sampling, vocab));
   double coins = 0.0;     // probability that the coin of slot 0 decides, both outcomes being likely
   double unscaled = 0.0;  // total variation caused by the unscaled residual after x
   double stops = 0.0;     // probability that the first test fails and the second passes
+  double shared = 0.0;    // total variation of the second token if both slots share their noise
   for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
     if (q[x] < 0.01 || p[x] <= 0.0) continue;
     const double pi = std::min(1.0, p[x] / q[x]);
     coins += q[x] * pi * (1.0 - pi);
-    if (pi == 1.0) continue;  // then the scale is 1, and block's first test passes
+    // At pi = 1 the scale is 1, and block's first test passes.
+    if (pi == 1.0 && mask == kNoMaskToken) continue;
+    const TokenId read = mask == kNoMaskToken ? x : mask;
     ASSIGN_OR_RETURN(const Row p2, RowAfterTokens(target, prompt, {x}, sampling, vocab));
-    ASSIGN_OR_RETURN(const Row q2, RowAfterTokens(draft, prompt, {x}, sampling, vocab));
+    ASSIGN_OR_RETURN(const Row q2, RowAfterTokens(draft, prompt, {read}, sampling, vocab));
+    if (mask != kNoMaskToken) shared += q[x] * pi * EffectOfSharedSlots(q, p2, q2, x);
+    if (pi == 1.0) continue;
     const Row residual = ResidualOf(p2, q2, pi);
     const double mass = Sum(residual);
     unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
@@ -155,7 +213,8 @@ absl::StatusOr<std::vector<Effect>> EffectsOf(const std::vector<TokenId>& prompt
                              {FaultShows::kWhereDraftsVary, EffectOfDropping(p, q)},
                              {FaultShows::kWhereSharedNoiseDelays, EffectOfSharedNoise(p, q)},
                              {FaultShows::kWhereResidualsAreScaled, unscaled, 2},
-                             {FaultShows::kWhereBlockPassesLater, stops, 2}};
+                             {FaultShows::kWhereBlockPassesLater, stops, 2},
+                             {FaultShows::kWhereSlotsShareNoise, shared, 2}};
 }
 
 // Returns a case that samples from a few tokens that `target` finds likely after the prompt: `few`
@@ -252,11 +311,11 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   for (size_t i = 0; i < contexts.size(); ++i) {
     if (i >= prompts.size() && Instant::Now() > deadline) break;
     for (const ProofSampling& sampling : candidates) {
-      ASSIGN_OR_RETURN(
-          const std::vector<Effect> effects,
-          draft == nullptr
-              ? EffectsOfLookup(contexts[i], sampling.params, drafter, target)
-              : EffectsOf(contexts[i], sampling.params, target->vocab_size(), target, draft));
+      ASSIGN_OR_RETURN(const std::vector<Effect> effects,
+                       draft == nullptr
+                           ? EffectsOfLookup(contexts[i], sampling.params, drafter, target)
+                           : EffectsOf(contexts[i], sampling.params, target->vocab_size(), target,
+                                       draft, drafter->mask_token()));
       for (const Effect& effect : effects) {
         Best& best = cases.BestOf(effect.shows);
         if (effect.size <= best.effect) continue;

@@ -213,7 +213,8 @@ absl::Status Prover::Prepare() {
   ASSIGN_OR_RETURN(target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(),
                                                     kRowBytes, pair_->has_head()));
   DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
-                     .chunk_tokens = pair_->chunk_tokens};
+                     .chunk_tokens = pair_->chunk_tokens,
+                     .mask_token = pair_->mask_token};
   if (pair_->has_head()) {
     draft_ =
         std::make_unique<RememberedHead>(RememberedHead::Parts{.head = pair_->draft.get(),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "proof/mask_faults.h"
 #include "proof/proof_world.h"
 
 namespace tandem {
@@ -346,6 +347,7 @@ JudgeFunction NoiseByRound() {
 
 bool IsDrawn(const Drafter& drafter) { return drafter.is_drawn(); }
 bool IsHead(const Drafter& drafter) { return drafter.shares_target_cache(); }
+bool DraftsInOnePass(const Drafter& drafter) { return drafter.mask_token() != kNoMaskToken; }
 bool IsDrawnFromItsOwnCache(const Drafter& drafter) { return IsDrawn(drafter) && !IsHead(drafter); }
 
 using Plant = decltype(PlantedFault::plant);
@@ -354,6 +356,14 @@ template <typename Broken, typename... How>
 Plant InDrafter(How... how) {
   return [how...](ProofWorld* world) {
     auto broken = std::make_shared<Broken>(*world, how...);
+    world->drafter = broken.get();
+    return broken;
+  };
+}
+
+Plant InDrafter(std::unique_ptr<Drafter> (*break_it)(Drafter* inner)) {
+  return [break_it](ProofWorld* world) {
+    std::shared_ptr<Drafter> broken = break_it(world->drafter);
     world->drafter = broken.get();
     return broken;
   };
@@ -431,6 +441,29 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .seen_by = SeenBy::kProposals,
        .applies_to = IsHead,
        .rules = {}},
+      {.name = "mask-keys-kept",
+       .what = "masks left in the draft's cache in place of accepted tokens",
+       .plant = InDrafter(WithMasksKept),
+       .seen_by = SeenBy::kProposals,
+       .applies_to = DraftsInOnePass,
+       .rules = {}},
+      {.name = "mask-rows-off-by-one",
+       .what = "each token of a draft in one pass taken from the row after its own",
+       .plant = InDrafter(WithMaskRowsOffByOne),
+       .seen_by = SeenBy::kProposals,
+       .applies_to = DraftsInOnePass,
+       .rules = {}},
+      {.name = "masks-alike",
+       .what = "every mask's row is that of the first mask",
+       .plant = InDrafter(WithMasksAlike),
+       .seen_by = SeenBy::kProposals,
+       .applies_to = DraftsInOnePass,
+       .rules = {}},
+      {.name = "slots-share-noise",
+       .what = "all tokens of a draft in one pass drawn with the noise of the first",
+       .plant = InDrafter(WithSlotsSharingNoise),
+       .applies_to = DraftsInOnePass,
+       .shows = FaultShows::kWhereSlotsShareNoise},
       {.name = "block-stops-early",
        .what = "block stopping at its first failed test",
        .plant = InJudge(StopAtFirstFailure),

@@ -33,8 +33,9 @@ enum class FaultShows {
   kWhereBlockPassesLater,  // a test passes after a failed one
   kWhereTokensRepeat,      // with kPlantedFrequencyPenalty
   kWhereAConstraintBinds,  // with a ClassConstraint
+  kWhereSlotsShareNoise,   // the second slot's race depends on who won the first
 };
-inline constexpr int kNumFaultShows = 8;
+inline constexpr int kNumFaultShows = 9;
 
 // A mistake that engines have made, planted to show that the proof catches it.
 struct PlantedFault {

@@ -92,6 +92,7 @@ class WrappedDrafter : public Drafter {
   explicit WrappedDrafter(Drafter* inner) : inner_(inner) {}
   std::string_view name() const override { return inner_->name(); }
   bool is_drawn() const override { return inner_->is_drawn(); }
+  TokenId mask_token() const override { return inner_->mask_token(); }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override {
     return inner_->NewStateOf(kind, prompt, std::move(tenant));

@@ -29,7 +29,8 @@ void BindEngine(nb::module_& module) {
               &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_cache, &ModelInfo::kv_bytes_per_token,
               &ModelInfo::vocab_size, &ModelInfo::context_length, &ModelInfo::num_pages,
               &ModelInfo::page_size, &ModelInfo::window, &ModelInfo::mapped_tokens,
-              &ModelInfo::quantize, &ModelInfo::head_tokens, &ModelInfo::head_coverage>(info);
+              &ModelInfo::mask_token, &ModelInfo::quantize, &ModelInfo::head_tokens,
+              &ModelInfo::head_coverage>(info);
   AddRepr(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
   auto store =
       nb::class_<StoreCounts>(module, "StoreCounts", "Counts of pages of both models in kv_store.");

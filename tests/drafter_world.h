@@ -86,13 +86,16 @@ class DrafterWorld {
     int num_pages = 400;
     int target_vocab = 7;
     int chunk_tokens = 8;
+    TokenId mask_token = kNoMaskToken;
   };
   DrafterWorld() : DrafterWorld(Options()) {}
   explicit DrafterWorld(const Options& options)
       : cache_(options.page_size, options.num_pages),
         model_(cache_.get(), options.model),
-        drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens),
-        target_vocab_(options.target_vocab) {}
+        drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens,
+                 /*vocabulary=*/nullptr, options.mask_token),
+        target_vocab_(options.target_vocab),
+        mask_token_(options.mask_token) {}
 
   using Sequence = DraftedText;
   Sequence* Add(std::vector<TokenId> tokens, SamplingParams sampling = {}, uint64_t seed = 1) {
@@ -122,12 +125,17 @@ class DrafterWorld {
   }
 
   // Expects that the draft's tokens were drawn in order from the recorded distributions, and that
-  // these are the distributions of this model's rows.
+  // these are the distributions of this model's rows: after the tokens drawn before, or after masks
+  // in place of them.
   void ExpectDrawnAsRecorded(Sequence& s) {
     for (Distribution& row : s.proposal.drawn_from) {
       MoveToHost(model_.device_rows().backend, &row);
     }
-    ExpectDrawnFrom(s, [&](const std::vector<TokenId>& context) {
+    ExpectDrawnFrom(s, [&](std::vector<TokenId> context) {
+      if (mask_token_ != kNoMaskToken) {
+        std::fill(context.begin() + static_cast<int64_t>(s.tokens.size()), context.end(),
+                  mask_token_);
+      }
       std::vector<float> row = model_.RowAfter(context);
       row.resize(std::min<size_t>(row.size(), target_vocab_));
       return row;
@@ -143,6 +151,7 @@ class DrafterWorld {
   FakeModel model_;
   ModelDrafter drafter_;
   int target_vocab_;
+  TokenId mask_token_;
   std::deque<Sequence> sequences_;  // addresses stay
   std::map<const DraftState*, const KvSequence*> kvs_;
 };

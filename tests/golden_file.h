@@ -19,6 +19,11 @@ inline std::string GoldenGgufPath(const std::string& name) {
   return SourcePath("tests/data/gguf/") + name;
 }
 
+// Returns the path of a file or folder of the golden parallel drafts.
+inline std::string ParallelGoldenPath(const std::string& name) {
+  return SourcePath("tests/data/parallel/") + name;
+}
+
 // The reference's outputs for one model: tests/data/README.md.
 struct Golden {
   std::vector<TokenId> input_ids;   // [n]
@@ -28,6 +33,9 @@ struct Golden {
 
 // Reads golden.safetensors of a model folder. Aborts if the file is missing or invalid.
 Golden ReadGolden(const std::string& folder);
+
+// Reads one float32 tensor of golden.safetensors in the same way.
+std::vector<float> ReadGoldenFloats(const std::string& folder, const char* name);
 
 }  // namespace tandem
 

@@ -373,6 +373,17 @@ TEST_F(QuantizedModelTest, AFileHasBothChatTemplates) {
   EXPECT_EQ(chat->Render(input)->back().text, "a tool");
 }
 
+// A parallel draft remains one, as a file and as a folder.
+TEST_F(QuantizedModelTest, KeepsTheMaskOfAParallelDraft) {
+  const std::string draft = ParallelGoldenPath("qwen2-parallel");
+  const TokenId mask = ReadModelConfig(draft)->mask_token;
+  ASSERT_EQ(mask, 405);
+  for (const char* const out : {"draft.gguf", "folder"}) {
+    ASSERT_TRUE(Quantize(draft, DType::kQ8_0, Path(out)).ok());
+    EXPECT_EQ(ReadModelConfig(Path(out))->mask_token, mask) << out;
+  }
+}
+
 TEST_F(QuantizedModelTest, AGgufFileOfFloatsKeepsItsKeys) {
   const std::string source = GoldenGgufPath("llama-small.F32.gguf");
   const std::string out = Path("small.gguf");

@@ -20,6 +20,8 @@
 #include "kernels/built_backends.h"
 #include "kernels/number_formats.h"
 #include "kvcache/kv_layout.h"
+#include "model/checkpoint/gguf.h"
+#include "model/checkpoint/gguf_keys.h"
 #include "model/checkpoint/head_config.h"
 #include "model/checkpoint/model_config.h"
 #include "model/checkpoint/model_tensors.h"
@@ -71,6 +73,7 @@ struct Inspection {
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
+  std::string mask;                   // its mask token and what that means, or empty
   std::optional<int> tokenizer_size;  // tokens; nullopt if the model uses its target's tokenizer
   std::optional<ChatFacts> chat;      // nullopt without a tokenizer
   std::optional<ModelInfo> draft;     // the engine's initial choices for --draft
@@ -122,6 +125,22 @@ std::string KnownDraftOf(const std::string& typed, const std::string& path) {
   return pair.has_value() ? pair->draft : "";
 }
 
+// Describes the mask of a parallel draft, or of a GGUF file that names one for whatever use.
+absl::StatusOr<std::string> MaskOf(const std::string& path, const ModelConfig& config) {
+  if (config.mask_token != kNoMaskToken) {
+    return absl::StrCat(config.mask_token, "; as a draft it is parallel");
+  }
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
+  if (gguf.empty()) return "";
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
+  if (!file->Has(kGgufMask)) return "";
+  ASSIGN_OR_RETURN(const TokenId mask, file->GetInteger(kGgufMask, 0, config.vocab_size - 1));
+  return absl::StrCat(mask,
+                      "; if it was trained for parallel drafts, use it with "
+                      "--draft-mask-token ",
+                      mask);
+}
+
 // Loads the models for --draft, --device or --tensor-parallel, and records the engine's initial
 // choices: those for the draft, for the device, and the contents of the ranks.
 absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
@@ -152,6 +171,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   RETURN_IF_ERROR(InspectLoaded(flags, path, &inspection));
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.options.allow_unknown_config));
   const ModelConfig& c = inspection.config;
+  ASSIGN_OR_RETURN(inspection.mask, MaskOf(path, c));
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), c));
@@ -211,6 +231,8 @@ OrderedJson DraftJson(const Inspection& inspection) {
                       {"draft_quantize", draft->quantize},
                       {"draft_head_tokens", draft->head_tokens},
                       {"bytes_read_per_token", draft->bytes_read_per_pass}};
+  json["mask_token"] =
+      draft->mask_token.has_value() ? OrderedJson(*draft->mask_token) : OrderedJson(nullptr);
   if (inspection.head.has_value()) json["target_layers"] = inspection.head->target_layers;
   return json;
 }
@@ -228,7 +250,9 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
         {"num_kv_heads", c.num_kv_heads},
         {"head_dim", c.head_dim},
         {"vocab_size", c.vocab_size},
-        {"tied_embeddings", c.tied_embeddings}}},
+        {"tied_embeddings", c.tied_embeddings},
+        {"mask_token",
+         c.mask_token == kNoMaskToken ? OrderedJson(nullptr) : OrderedJson(c.mask_token)}}},
       {"parameters", inspection.parameters},
       {"weight_bytes", inspection.weight_bytes},
       {"tensors_by_dtype", inspection.tensors_by_dtype},
@@ -316,6 +340,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   if (c.is_draft_head()) text += Line("states", StatesText(c));
   text += Line("vocabulary", VocabularyText(c, inspection.tokenizer_size));
   text += Line("end tokens", end_tokens);
+  if (!inspection.mask.empty()) text += Line("mask token", inspection.mask);
   text += Line("context", absl::StrCat(c.context_length, " tokens"));
   if (inspection.chat.has_value()) text += Line("chat", ChatText(*inspection.chat));
   if (!inspection.known_draft.empty()) {
@@ -330,6 +355,10 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                  draft->path, is_head ? "a draft head, " : "", draft->quantize,
                                  is_head ? "drafts" : "begins with a head of", draft->head_tokens,
                                  draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
+    if (draft->mask_token.has_value()) {
+      text += Line(
+          "", absl::StrCat("parallel: drafts in one pass with mask token ", *draft->mask_token));
+    }
     if (is_head) text += Line("", absl::StrCat("reads ", StatesText(*inspection.head)));
   }
   if (!inspection.device.empty()) text += Line("device", inspection.device);

@@ -70,9 +70,10 @@ std::string FindingsText(const Engine& engine, const PairFindings& findings) {
       engine.device_description(), "\n\n", table.ToText(),
       absl::StrFormat(
           "\nTimes plain decoding at temperature 0, prompts left out. \"first kept\" is "
-          "the share of first draft tokens that were kept.\nA step of the draft costs "
+          "the share of first draft tokens that were kept.\nA %s of the draft costs "
           "%.2f of a plain pass (%.2f of its bytes), one more row %.2f.\n\n",
-          findings.StepCost(), findings.bytes_ratio, findings.RowCost()),
+          findings.in_one_pass ? "pass for all tokens" : "step", findings.StepCost(),
+          findings.bytes_ratio, findings.RowCost()),
       findings.Verdict(), "\n",
       findings.others.is_disturbing ? absl::StrCat("Busy: ", BusyText(findings.others), ".\n")
                                     : "");

@@ -75,10 +75,12 @@ class Measurement {
                    PairFindings* findings) {
     findings->bytes_ratio = static_cast<double>(engine_.draft_info()->bytes_read_per_pass) /
                             static_cast<double>(engine_.target_info().bytes_read_per_pass);
+    findings->in_one_pass = engine_.draft_info()->mask_token.has_value();
     for (const TaskPrompt& task : kTasks) {
       findings->tasks.push_back({.name = task.name, .runs = {}});
       for (const int k : kPairLengths) {
-        findings->tasks.back().runs.emplace_back().draft_tokens = k;
+        findings->tasks.back().runs.push_back(
+            {.draft_tokens = k, .in_one_pass = findings->in_one_pass});
       }
     }
     const LoadWatch watch;
@@ -141,7 +143,7 @@ void PairRun::Add(const Completion& completion) {
   verify_time += completion.timings.verify;
   num_tokens += completion.num_decoded_tokens();
   num_rounds += of.rounds - 1;
-  num_steps += std::max<int64_t>(of.proposed - draft_tokens, 0);
+  num_steps += std::max<int64_t>(in_one_pass ? of.rounds - 1 : of.proposed - draft_tokens, 0);
 }
 
 PairRun& PairRun::operator+=(const PairRun& other) {
@@ -226,6 +228,7 @@ std::string PairFindings::Verdict() const {
 
 OrderedJson PairFindings::ToJson() const {
   OrderedJson json = {{"draft_to_target_bytes", bytes_ratio},
+                      {"draft_in_one_pass", in_one_pass},
                       {"step_cost", nullptr},
                       {"row_cost", nullptr},
                       {"tasks", OrderedJson::array()},

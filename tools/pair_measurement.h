@@ -21,6 +21,7 @@ inline constexpr int kPairLengths[] = {0, 1, 3, 6};
 // read the prompt, counts only in `stats`.
 struct PairRun {
   int draft_tokens = 0;
+  bool in_one_pass = false;  // whether a draft is one step, of all its rows
   RoundStats stats;
   absl::Duration decode_time, draft_time, verify_time;
   int64_t num_tokens = 0;
@@ -41,6 +42,7 @@ struct PairTask {
 };
 
 struct PairFindings {
+  bool in_one_pass = false;
   double bytes_ratio = 0.0;  // bytes read by a step of the draft over those of the target's pass
   std::vector<PairTask> tasks;
   OtherLoad others = {};  // while they were measured
@@ -49,7 +51,8 @@ struct PairFindings {
   PairTask All() const;
   // The index in kPairLengths of the greatest gain over all tasks; 0 if none gains.
   size_t Best() const;
-  // The cost of a draft step, and of one more row of the target's pass, in plain passes.
+  // The cost of a draft step, of as many rows as the longest draft has tokens if a draft is one
+  // step, and of one more row of the target's pass, in plain passes.
   double StepCost() const;
   double RowCost() const;
   // One sentence.

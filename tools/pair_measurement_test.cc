@@ -70,6 +70,19 @@ TEST(PairFindings, CostsAreInPlainPasses) {
             "must cost less than that part of a plain pass, and they cost 0.27.");
 }
 
+// The same times of a draft that takes one step for all tokens of a round.
+TEST(PairFindings, AParallelDraftTakesOneStepARound) {
+  PairRun run{.draft_tokens = 6, .in_one_pass = true};
+  Completion completion;
+  completion.stats.rounds = 41;
+  completion.stats.proposed = 246;
+  run.Add(completion);
+  EXPECT_EQ(run.num_steps, 40);
+  run.in_one_pass = false;
+  run.Add(completion);
+  EXPECT_EQ(run.num_steps, 40 + 240);
+}
+
 TEST(PairFindings, SayWhereADraftCannotPay) {
   EXPECT_EQ(FindingsOf({TaskOf("code", {600, 800, 960}, 1)}, 1.5).Verdict(),
             "It cannot pay: a step of the draft reads 1.50 times the bytes of the target's pass.");

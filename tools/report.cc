@@ -25,6 +25,9 @@ std::string ModelLine(absl::string_view role, const ModelInfo& info) {
                       static_cast<double>(info.parameters) * 1e-6, info.dtype);
   absl::StrAppend(&line, ", cache of ", info.kv_cache);
   if (info.window > 0) absl::StrAppend(&line, ", window of ", info.window);
+  if (info.mask_token.has_value()) {
+    absl::StrAppend(&line, ", parallel with mask token ", *info.mask_token);
+  }
   if (info.mapped_tokens.has_value()) {
     absl::StrAppend(&line, ", has ", *info.mapped_tokens, " of the target's tokens");
   }

@@ -161,7 +161,7 @@ class Replay {
         draft = num_steps * pair_.step + unread_ * pair_.reading;
       }
       unread_ = is_model ? (accepted == num_steps ? 1 : 0) : unread_ + accepted + 1;
-      if (!is_model) lost_ += policy_.costs().LossOf(1, k, /*num_steps=*/0, accepted);
+      if (!is_model) lost_ += policy_.costs().LossOf(1, k, /*drafting=*/0.0, accepted);
       const int num_tested = k + (has_stopped ? 1 : 0);
       own_.Observe(*option, num_tested, accepted);
       policy_.unsalted().ObserveAcceptance(0.0f, *option, num_tested, accepted);

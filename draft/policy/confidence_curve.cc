@@ -18,13 +18,15 @@ size_t ConfidenceCurve::BucketOf(float confidence) {
   return std::upper_bound(kEdges.begin(), kEdges.end(), confidence) - kEdges.begin();
 }
 
-void ConfidenceCurve::Observe(float confidence, bool is_accepted) {
-  buckets_[BucketOf(confidence)].Observe(kConfidenceMemory, is_accepted);
+void ConfidenceCurve::Observe(float confidence, bool is_accepted, bool is_mask) {
+  Buckets& buckets = is_mask ? of_masks_ : of_tokens_;
+  buckets[BucketOf(confidence)].Observe(kConfidenceMemory, is_accepted);
   all_.Observe(kConfidenceMemory, is_accepted);
 }
 
-double ConfidenceCurve::Acceptance(float confidence) const {
-  return buckets_[BucketOf(confidence)].Rate(confidence, kConfidenceTests);
+double ConfidenceCurve::Acceptance(float confidence, bool is_mask) const {
+  const Buckets& buckets = is_mask ? of_masks_ : of_tokens_;
+  return buckets[BucketOf(confidence)].Rate(confidence, kConfidenceTests);
 }
 
 double ConfidenceCurve::MeanAcceptance() const {
@@ -32,7 +34,9 @@ double ConfidenceCurve::MeanAcceptance() const {
 }
 
 void ConfidenceCurve::Serialize(StateArchive* archive) {
-  for (KeptCounts& counts : buckets_) counts.Serialize(kConfidenceMemory, archive);
+  for (Buckets* const buckets : {&of_tokens_, &of_masks_}) {
+    for (KeptCounts& counts : *buckets) counts.Serialize(kConfidenceMemory, archive);
+  }
   all_.Serialize(kConfidenceMemory, archive);
 }
 

@@ -30,13 +30,16 @@ struct KeptCounts {
 // Learns how often the target keeps a draft model's token, by the confidence of the draft's row:
 // the softmax probability of its most likely token. Forgets exponentially. Before any observation
 // the chance of being kept is the confidence itself. Thread-compatible.
+//
+// Rows of masks (`is_mask`) have counts of their own: such a row does not know the tokens before
+// it, so its confidence is lower than the chance of being kept once they were.
 class ConfidenceCurve {
  public:
   // Records a test of a token drawn from a row of this confidence, in [0, 1]. A token is tested if
   // those before it were kept.
-  void Observe(float confidence, bool is_accepted);
+  void Observe(float confidence, bool is_accepted, bool is_mask = false);
   // Returns the chance that such a token is kept if those before it were.
-  double Acceptance(float confidence) const;
+  double Acceptance(float confidence, bool is_mask = false) const;
   // The same for a token whose row is not known yet.
   double MeanAcceptance() const;
 
@@ -48,8 +51,9 @@ class ConfidenceCurve {
                                                    0.7f, 0.8f, 0.9f, 0.95f, 0.98f};
   static size_t BucketOf(float confidence);
 
-  std::array<KeptCounts, kEdges.size() + 1> buckets_{};
-  KeptCounts all_{};
+  using Buckets = std::array<KeptCounts, kEdges.size() + 1>;
+  Buckets of_tokens_{}, of_masks_{};
+  KeptCounts all_{};  // of both
 };
 
 // Decides where a draft model ends a draft early: at a row whose tokens the target is unlikely to
@@ -69,9 +73,9 @@ class DraftSurvival {
   explicit DraftSurvival(const DraftStop& stop) : stop_(stop) {}
 
   // Whether to draw a token from a row of this confidence.
-  bool Takes(float confidence) {
+  bool Takes(float confidence, bool is_mask = false) {
     if (stop_.curve == nullptr) return true;
-    survival_ *= stop_.curve->Acceptance(confidence);
+    survival_ *= stop_.curve->Acceptance(confidence, is_mask);
     return survival_ >= stop_.min_for_row;
   }
   // Whether to compute another row.

@@ -24,6 +24,21 @@ TEST(ConfidenceCurve, LearnsByConfidence) {
   EXPECT_DOUBLE_EQ(curve.Acceptance(0.55f), 0.55f);  // not observed
 }
 
+// A mask's row does not know the tokens before it, so the same confidence means another chance.
+TEST(ConfidenceCurve, CountsRowsOfMasksSeparately) {
+  ConfidenceCurve curve;
+  for (int i = 0; i < 1000; ++i) {
+    curve.Observe(0.35f, i % 4 == 0);
+    curve.Observe(0.35f, i % 4 != 0, /*is_mask=*/true);
+  }
+  EXPECT_NEAR(curve.Acceptance(0.35f), 0.25, 0.03);
+  EXPECT_NEAR(curve.Acceptance(0.35f, /*is_mask=*/true), 0.75, 0.03);
+  EXPECT_NEAR(curve.MeanAcceptance(), 0.5, 0.05);
+  DraftSurvival survival({.curve = &curve, .min_for_row = 0.5});
+  EXPECT_TRUE(survival.Takes(0.35f, /*is_mask=*/true));
+  EXPECT_FALSE(survival.Takes(0.35f));
+}
+
 TEST(ConfidenceCurve, FollowsChanges) {
   ConfidenceCurve curve;
   for (int i = 0; i < 2000; ++i) curve.Observe(0.5f, true);

@@ -101,7 +101,7 @@ int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain)
     const double step = (bytes_.body + bytes_.row * size) / bytes_.target;
     const double kept = CoverageOf(size) / now;
     double kept_so_far = 1.0;
-    return BestRoundGain(step, [&](int k) {
+    return BestRoundGain(step, bytes_.in_one_pass, [&](int k) {
       kept_so_far *= kept;
       return std::min(1.0, survival[k - 1] * kept_so_far);
     });

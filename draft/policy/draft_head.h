@@ -20,9 +20,10 @@ class DraftHead {
  public:
   // Bytes that passes read. Costs are proportional to them.
   struct Bytes {
-    double body = 0.0;    // the draft's step without its head
-    double row = 0.0;     // one row of its head
-    double target = 0.0;  // the target's pass over one row
+    double body = 0.0;         // the draft's step without its head
+    double row = 0.0;          // one row of its head
+    double target = 0.0;       // the target's pass over one row
+    bool in_one_pass = false;  // whether one step drafts all tokens of a round
   };
   static constexpr int kMinTokens = 1024;
   // Smaller vocabularies are not cut: their heads take little time.

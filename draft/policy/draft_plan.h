@@ -30,8 +30,13 @@ struct DraftCandidate {
 };
 
 // Whether so few drafts of this kind were verified that little is known about the next. Such a
-// model must pay for its reading twice, and drafts two tokens at most.
+// model must pay for its reading twice, and drafts NumTrialTokens at most.
 bool IsUntested(const DraftCandidate& candidate, const DraftOption& option);
+
+// The longest draft of a model unless k is fixed. Lookups cost only their rows.
+inline constexpr int kLongestModelDraft = 16;
+// The number of tokens in a draft that only shows what such drafts cost and how many are kept.
+inline int NumTrialTokens(const DraftOption& option) { return option.in_one_pass ? 4 : 2; }
 
 // The choice for one candidate: `num_tokens` from options[option], or no draft.
 struct DraftChoice {
@@ -59,7 +64,8 @@ inline int NumExpected(int num_wanted, int num_written) {
 // Chooses draft lengths that maximise the round's expected tokens per time, or the shortest drafts
 // within 1 % of the maximum. Tries every number of rows and every number of draft steps, each with
 // the best set of prefixes of the survival curves. Exact if a draft step costs the same for all
-// numbers of sequences (docs/drafting/draft_length.md).
+// numbers of sequences (docs/drafting/draft_length.md). Where one pass drafts all tokens, there are
+// no steps to choose, and a token is a row of that pass (docs/drafting/parallel_drafts.md).
 // `other_rows`: rows of the pass that are not the candidates'.
 DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
                      int other_rows);

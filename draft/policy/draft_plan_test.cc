@@ -28,6 +28,24 @@ RoundCosts Costs(double step, double row) {
   return costs;
 }
 
+// The same with a draft model that drafts in one pass, which costs `first` and `row` for each
+// further row.
+RoundCosts OnePassCosts(double first, double draft_row, double row) {
+  RoundCosts costs = Costs(first, row);
+  for (int trial = 0; trial < 3; ++trial) {
+    for (int rows = 1; rows <= 64; rows < 16 ? ++rows : rows *= 2) {
+      costs.Observe({.is_plain = false,
+                     .num_rows = 1,
+                     .num_steps = 1,
+                     .num_draft_sequences = 1,
+                     .num_draft_rows = rows,
+                     .draft_time = (first + draft_row * (rows - 1)) * kPlain,
+                     .verify_time = kPlain});
+    }
+  }
+  return costs;
+}
+
 // Returns an estimate after observing drafts that are accepted at this rate.
 AcceptanceEstimate Accepting(double rate, const DraftOption& kind) {
   AcceptanceEstimate estimate;
@@ -39,6 +57,19 @@ AcceptanceEstimate Accepting(double rate, const DraftOption& kind) {
       if (owed < 1.0) break;
       owed -= 1.0;
     }
+    estimate.Observe(kind, AcceptanceEstimate::kNumDepths, accepted);
+  }
+  return estimate;
+}
+
+// The same with drafts that are kept at random, so that all depths have that rate.
+AcceptanceEstimate AcceptingAtRandom(double rate, const DraftOption& kind,
+                                     std::mt19937_64* random) {
+  AcceptanceEstimate estimate;
+  std::bernoulli_distribution is_kept(rate);
+  for (int i = 0; i < 400; ++i) {
+    int accepted = 0;
+    while (accepted < AcceptanceEstimate::kNumDepths && is_kept(*random)) ++accepted;
     estimate.Observe(kind, AcceptanceEstimate::kNumDepths, accepted);
   }
   return estimate;
@@ -147,6 +178,75 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
     EXPECT_GE(rate_of(lengths), (0.98 - 1e-9) * best) << trial;
     EXPECT_NEAR(plan.gain, best / rate_of({0, 0, 0}), 1e-9) << trial;
   }
+}
+
+// The same where one pass drafts all tokens of all sequences. Its rows cost, and so does each kept
+// token, which the next draft reads.
+TEST(PlanDrafts, IsNearlyTheBestOfAllCombinationsInOnePass) {
+  std::mt19937_64 random(4);
+  std::uniform_real_distribution<double> uniform;
+  int num_drafted = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    const RoundCosts costs =
+        OnePassCosts(0.4 * uniform(random), 0.1 * uniform(random), 0.3 * uniform(random));
+    constexpr int kSequences = 3;
+    constexpr int kMost = 5;
+    const std::vector<DraftOption> options = {
+        {.max_tokens = kMost, .num_unread = 4, .in_one_pass = true}};
+    std::vector<AcceptanceEstimate> estimates;
+    for (int i = 0; i < kSequences; ++i) {
+      estimates.push_back(AcceptingAtRandom(uniform(random), options[0], &random));
+    }
+    const AcceptanceEstimate own;
+    std::vector<DraftCandidate> candidates;
+    std::vector<std::vector<double>> survival(kSequences, std::vector<double>(kMost));
+    for (int i = 0; i < kSequences; ++i) {
+      candidates.push_back(Candidate(options, &own, &estimates[i]));
+      own.Survival(options[0], &estimates[i], absl::MakeSpan(survival[i]));
+    }
+    const auto rate_of = [&](const std::vector<int>& lengths) {
+      double kept = 0.0;
+      int rows = 0;
+      for (int i = 0; i < kSequences; ++i) {
+        for (int d = 0; d < lengths[i]; ++d) kept += survival[i][d];
+        rows += lengths[i];
+      }
+      double time = costs.Pass(kSequences + rows) + costs.OnePass(rows);
+      if (rows > 0) time += kept * (costs.OnePass(rows + 1) - costs.OnePass(rows));
+      return (kSequences + kept) / time;
+    };
+    double best = 0.0;
+    for (int a = 0; a <= kMost; ++a) {
+      for (int b = 0; b <= kMost; ++b) {
+        for (int c = 0; c <= kMost; ++c) best = std::max(best, rate_of({a, b, c}));
+      }
+    }
+    const DraftPlan plan = PlanDrafts(costs, candidates, 0);
+    std::vector<int> lengths;
+    for (const DraftChoice& choice : plan.choices) lengths.push_back(choice.num_tokens);
+    num_drafted += plan.gain > 1.0 ? 1 : 0;
+    EXPECT_GE(rate_of(lengths), 0.98 * best) << trial;
+    EXPECT_NEAR(plan.gain, best / rate_of({0, 0, 0}), 1e-9) << trial;
+    EXPECT_EQ(plan.worth_a_step, 0.0);
+  }
+  EXPECT_GT(num_drafted, 10);
+}
+
+// Where further rows are as expensive as passes, a long draft from one pass does not pay either.
+TEST(PlanDrafts, DraftsInOnePassStayShortWhereRowsAreExpensive) {
+  const std::vector<DraftOption> options = {
+      {.max_tokens = kMaxDraftTokens, .num_unread = 1, .in_one_pass = true}};
+  std::mt19937_64 random(5);
+  const AcceptanceEstimate wider = AcceptingAtRandom(0.8, options[0], &random);
+  const AcceptanceEstimate own;
+  const DraftCandidate candidate = Candidate(options, &own, &wider);
+  const auto length_at = [&](double row) {
+    const RoundCosts costs = OnePassCosts(0.2, 0.2 * row, row);
+    return PlanDrafts(costs, {&candidate, 1}, 0).choices[0].num_tokens;
+  };
+  EXPECT_GE(length_at(0.02), 6);
+  EXPECT_LE(length_at(0.4), 2);
+  EXPECT_EQ(length_at(1.0), 0);
 }
 
 // Large passes are seldom measured, so their estimated cost may be too low.

@@ -152,7 +152,11 @@ void CostCurve::Fit() {
     }
     return;
   }
-  for (int i = 0; i < first; ++i) knots_[i].fitted = knots_[first].fitted;
+  const double slope_below = below_ == Below::kSloped ? slope_ : 0.0;
+  for (int i = 0; i < first; ++i) {
+    knots_[i].fitted = knots_[first].fitted * (1.0 + slope_below * (SizeAt(i) - 1)) /
+                       (1.0 + slope_below * (SizeAt(first) - 1));
+  }
   for (int left = first, i = first + 1; i <= last; ++i) {
     if (knots_[i].num_samples == 0) continue;
     const double step = (knots_[i].fitted - knots_[left].fitted) / (SizeAt(i) - SizeAt(left));
@@ -196,19 +200,27 @@ void RoundCosts::Observe(const Round& round) {
   if (num_alike_ < kUnmeasuredRounds && !is_new) return;
   if (!CanBeElapsed(round.verify_time)) return;
   ObservePass(round.num_rows, absl::ToDoubleSeconds(round.verify_time));
-  if (round.num_steps == 0 || !CanBeElapsed(round.draft_time)) return;
+  if (round.num_steps > 0 && CanBeElapsed(round.draft_time)) ObserveDraft(round);
+}
+
+void RoundCosts::ObserveDraft(const Round& round) {
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;
   const double reading = num_readings_ > 0 ? reading_ * round.num_unread : 0.0;
   // A draft that mostly read says little about its steps.
   if (num_steps_seen_ > 0 && reading > 0.5 * draft) return;
-  double step = num_readings_ > 0 ? std::max(draft - reading, 0.0) / round.num_steps
-                                  : draft / (round.num_steps + pass_.slope() * round.num_unread);
-  if (step <= 0.0)
-    return;  // a cost of 0 would stay forever, because later costs are limited relative to it
-  if (step_.is_measured(round.num_draft_sequences)) {
-    step = std::min(step, kMaxDisturbance * step_.At(round.num_draft_sequences));
+  const bool in_one_pass = round.num_draft_rows > 0;
+  CostCurve& curve = in_one_pass ? one_pass_ : step_;
+  const int size = in_one_pass ? round.num_draft_rows : round.num_draft_sequences;
+  const int num_read = num_readings_ > 0 ? 0 : round.num_unread;  // at an unknown cost
+  double cost = std::max(draft - reading, 0.0);
+  if (in_one_pass) {
+    cost *= curve.At(size) / curve.At(size + num_read);
+  } else {
+    cost /= round.num_steps + pass_.slope() * num_read;
   }
-  step_.Add(round.num_draft_sequences, step, kStepWeight);
+  if (cost <= 0.0) return;  // it would stay 0, because later costs are limited relative to it
+  if (curve.is_measured(size)) cost = std::min(cost, kMaxDisturbance * curve.At(size));
+  curve.Add(size, cost, kStepWeight);
   ++num_steps_seen_;
 }
 
@@ -243,6 +255,7 @@ void RoundCosts::ExpectRows() {
   if (level_ == 0.0 || prompt_seconds_ == 0.0) return;
   const double plain = level_ * pass_.At(1);
   pass_.Expect(std::clamp(prompt_seconds_ / plain, kMinRow, kMaxRow), /*first=*/1.0);
+  one_pass_.Expect(pass_.slope(), one_pass_.first());
 }
 
 bool RoundCosts::has_long_passes() const {
@@ -255,6 +268,7 @@ void RoundCosts::Serialize(StateArchive* archive) {
   pass_.Expect(row, /*first=*/1.0);
   pass_.Serialize(archive);
   step_.Serialize(archive);
+  one_pass_.Serialize(archive);
   archive->Pass(0.0, kLargestReading, &reading_);
   archive->Pass(0, kManySeen, &num_steps_seen_);
   archive->Pass(0, kManySeen, &num_readings_);

@@ -14,15 +14,20 @@ namespace tandem {
 // costs never fall as the size grows; where measured costs do, their weighted mean is used.
 class CostCurve {
  public:
+  // What sizes below all measured ones are assumed to cost: as much, or less by the slope.
+  enum class Below { kFlat, kSloped };
   // Where nothing was measured, size 1 is assumed to cost `first`, and each further row `slope`
   // times that.
-  explicit CostCurve(double slope, double first = 1.0) { Expect(slope, first); }
+  explicit CostCurve(double slope, double first = 1.0, Below below = Below::kFlat) : below_(below) {
+    Expect(slope, first);
+  }
   void Expect(double slope, double first) {
     slope_ = slope;
     first_ = first;
     Fit();
   }
   double slope() const { return slope_; }
+  double first() const { return first_; }
 
   // Records a pass of `size` >= 1 that cost `cost` > 0. The lesser of the first two counts.
   // Later ones are averaged, and each has at least the weight `weight`.
@@ -33,7 +38,8 @@ class CostCurve {
   // REQUIRES: both sizes were measured.
   void Compare(int last, int size, double surprise, double min_weight);
   // Returns the cost of `size` >= 1: as measured, interpolated linearly between measured sizes, and
-  // extrapolated beyond them with `slope` or the measured slope, whichever is steeper.
+  // extrapolated: to smaller ones as `below` says, and to larger ones with `slope` or the measured
+  // slope, whichever is steeper.
   double At(int size) const;
   int num_samples(int size) const { return knots_[NearestKnot(size)].num_samples; }
   int num_comparisons(int size) const { return knots_[NearestKnot(size)].num_comparisons; }
@@ -57,6 +63,7 @@ class CostCurve {
 
   double slope_ = 0.0;
   double first_ = 1.0;
+  Below below_;
   std::array<Knot, kNumKnots> knots_{};
 };
 
@@ -73,6 +80,9 @@ class RoundCosts {
     int num_steps = 0;            // passes of the draft model
     int num_draft_sequences = 0;  // sequences in the first of them
     int num_unread = 0;           // tokens it had to read first, beyond one per sequence
+    // Rows of the pass that drafts all tokens (DraftOption::in_one_pass): slots, and unread tokens
+    // that are not among `num_unread` (RowsToRead). 0 if the draft model drafts in steps.
+    int num_draft_rows = 0;
     absl::Duration draft_time = absl::ZeroDuration();
     absl::Duration verify_time = absl::ZeroDuration();  // everything but the draft
   };
@@ -88,7 +98,10 @@ class RoundCosts {
 
   // Until a step is measured, it is assumed to cost `step`: the bytes that the draft's pass reads
   // over those of the target's.
-  void ExpectStep(double step) { step_.Expect(step_.slope(), step); }
+  void ExpectStep(double step) {
+    step_.Expect(step_.slope(), step);
+    one_pass_.Expect(one_pass_.slope(), step);
+  }
   // Records that the target read `num_tokens` of prompts in `time`. Until passes over several rows
   // are measured, one more row is assumed to cost as much as a token of a prompt.
   void ObservePrompt(int num_tokens, absl::Duration time);
@@ -106,21 +119,33 @@ class RoundCosts {
   double Pass(int num_rows) const { return pass_.At(num_rows) / pass_.At(1); }
   // The cost of a step of the draft model for this many sequences.
   double Step(int num_sequences) const { return step_.At(num_sequences) / pass_.At(1); }
+  // The cost of a pass of this many rows of a draft model that drafts in one pass; 0 for no rows.
+  double OnePass(int num_rows) const {
+    return num_rows == 0 ? 0.0 : one_pass_.At(num_rows) / pass_.At(1);
+  }
+  // The cost of `num_tokens` draft tokens for each of `num_sequences` sequences, which have read
+  // everything but their last token.
+  double Drafting(bool in_one_pass, int num_sequences, int num_tokens) const {
+    return in_one_pass ? OnePass(num_sequences * num_tokens) : num_tokens * Step(num_sequences);
+  }
+  // How many of a sequence's unread tokens are rows of the pass that drafts, before the last one.
+  // More are read by passes of their own, whose cost is Reading.
+  static int RowsToRead(int num_unread) {
+    constexpr int kMaxRowsToRead = 16;
+    return num_unread <= kMaxRowsToRead ? std::max(num_unread - 1, 0) : 0;
+  }
   // The cost of reading `num_tokens` with the draft model before its first step. Until it was
   // measured, a token is assumed to cost as much of a step as one more row does of a pass.
   double Reading(int num_tokens) const {
     const double per_token = num_readings_ > 0 ? reading_ : pass_.slope() * step_.At(1);
     return per_token * num_tokens / pass_.At(1);
   }
-  // The cost of a draft of `num_rows` tokens and `num_steps` steps beyond that of `num_accepted`
-  // plain tokens, in a round of `num_sequences` sequences with a draft like it. Leaves out what was
-  // read.
-  double LossOf(int num_sequences, int num_rows, int num_steps, int num_accepted) const {
+  // The cost of a draft of `num_rows` tokens beyond that of `num_accepted` plain tokens, in a round
+  // of `num_sequences` sequences with a draft like it. `drafting`: the cost of all these drafts.
+  double LossOf(int num_sequences, int num_rows, double drafting, int num_accepted) const {
     const int all = num_sequences * num_rows;
     const double plain = Pass(num_sequences);
-    return (Pass(num_sequences + all) - plain + num_steps * Step(num_sequences) -
-            num_accepted * plain) /
-           num_sequences;
+    return (Pass(num_sequences + all) - plain + drafting - num_accepted * plain) / num_sequences;
   }
   // Saves or restores everything but the speed of the machine, which the first round measures
   // again.
@@ -130,6 +155,7 @@ class RoundCosts {
 
  private:
   void ObservePass(int num_rows, double seconds);
+  void ObserveDraft(const Round& round);
   void ExpectRows();
 
   // Samples of a size before rounds of other kinds matter: the lesser of the first two counts.
@@ -140,6 +166,7 @@ class RoundCosts {
   int num_alike_ = kUnmeasuredRounds;  // earlier rounds in a row of the last one's kind, clamped
   CostCurve pass_{0.1};
   CostCurve step_{0.1, 0.25};
+  CostCurve one_pass_{0.1, 0.25, CostCurve::Below::kSloped};  // by rows; drafts begin with several
   double prompt_seconds_ = 0.0;  // per token, the least; 0 before the first prompt
   double reading_ = 0.0;         // per token
   int num_steps_seen_ = 0;
@@ -150,16 +177,18 @@ class RoundCosts {
 inline constexpr int kMaxGainTokens = 8;
 
 // Returns the expected tokens of a round divided by its cost, both relative to plain decoding, at
-// the best number of draft tokens. For use before anything was measured. `step`: the cost of a
-// draft step in plain passes. `survival(k)`: the chance that the first k tokens are kept, called
-// for 1, 2, and so on.
-inline double BestRoundGain(double step, absl::FunctionRef<double(int)> survival) {
-  constexpr double kRowOfVerification = 0.05;  // in plain passes, for each row beyond the first
+// the best number of draft tokens. For use before anything was measured. `step`: the cost of a pass
+// of the draft over one row, in plain passes. `in_one_pass`: whether one such pass drafts all
+// tokens. `survival(k)`: the chance that the first k tokens are kept, called for 1, 2, and so on.
+inline double BestRoundGain(double step, bool in_one_pass,
+                            absl::FunctionRef<double(int)> survival) {
+  constexpr double kRow = 0.05;  // of a pass, for each row beyond the first
   double tokens = 1.0;
   double best = 1.0;
   for (int k = 1; k <= kMaxGainTokens; ++k) {
     tokens += survival(k);
-    best = std::max(best, tokens / (1.0 + k * (step + kRowOfVerification)));
+    const double drafting = step * (in_one_pass ? 1.0 + kRow * (k - 1) : k);
+    best = std::max(best, tokens / (1.0 + drafting + kRow * k));
   }
   return best;
 }

@@ -167,8 +167,39 @@ TEST(RoundCosts, ExpectWhatSizesAndPromptsSuggest) {
   EXPECT_TRUE(costs.knows_step());
   EXPECT_NEAR(costs.Pass(2), 1.1, 1e-9);
   EXPECT_NEAR(costs.Step(1), 0.5, 1e-9);
-  EXPECT_NEAR(costs.LossOf(1, 1, 1, 0), 0.6, 1e-9);
-  EXPECT_NEAR(costs.LossOf(1, 1, 1, 1), -0.4, 1e-9);
+  EXPECT_NEAR(costs.LossOf(1, 1, costs.Step(1), 0), 0.6, 1e-9);
+  EXPECT_NEAR(costs.LossOf(1, 1, costs.Step(1), 1), -0.4, 1e-9);
+}
+
+// Rows of a draft from one pass have a curve of their own. Unread tokens are rows of it, unless
+// there are so many that they take passes of their own.
+TEST(RoundCosts, LearnTheCostOfADraftInOnePass) {
+  RoundCosts costs;
+  costs.ExpectStep(0.3);
+  EXPECT_NEAR(costs.OnePass(1), 0.3, 1e-9);
+  EXPECT_EQ(costs.OnePass(0), 0.0);
+  const auto round = [](int rows, int unread, double draft_ms) {
+    return RoundCosts::Round{.is_plain = false,
+                             .num_rows = 1,
+                             .num_steps = 1,
+                             .num_draft_sequences = 1,
+                             .num_unread = unread,
+                             .num_draft_rows = rows,
+                             .draft_time = absl::Milliseconds(draft_ms),
+                             .verify_time = absl::Milliseconds(10)};
+  };
+  for (int i = 0; i < 6; ++i) {
+    for (const int rows : {1, 4, 9}) costs.Observe(round(rows, 0, 2.0 + 0.5 * rows));
+  }
+  EXPECT_NEAR(costs.OnePass(4), 0.4, 1e-6);
+  EXPECT_NEAR(costs.OnePass(6), 0.5, 1e-6);
+  EXPECT_NEAR(costs.Drafting(/*in_one_pass=*/true, 3, 3), 0.65, 1e-6);
+  costs.ObserveReading(100, absl::Milliseconds(10));
+  for (int i = 0; i < 9; ++i) costs.Observe(round(4, 10, 5.0));  // 1 ms was reading
+  EXPECT_NEAR(costs.OnePass(4), 0.4, 1e-6);
+  EXPECT_EQ(RoundCosts::RowsToRead(1), 0);
+  EXPECT_EQ(RoundCosts::RowsToRead(16), 15);
+  EXPECT_EQ(RoundCosts::RowsToRead(17), 0);
 }
 
 TEST(RoundCosts, ShortPassesAreNotLong) {
@@ -293,6 +324,14 @@ TEST(RoundCosts, SeparateReadingFromDrafting) {
   mostly_reading.num_unread = 900;
   costs.Observe(mostly_reading);
   EXPECT_NEAR(costs.Step(1), 0.2, 1e-6);
+}
+
+// One pass over k rows costs less than k steps, so more tokens pay, and a smaller head gains less.
+TEST(BestRoundGain, OfADraftInOnePass) {
+  const auto certain = [](int) { return 1.0; };
+  EXPECT_NEAR(BestRoundGain(0.2, /*in_one_pass=*/false, certain), 9.0 / (1.0 + 8 * 0.25), 1e-12);
+  EXPECT_NEAR(BestRoundGain(0.2, /*in_one_pass=*/true, certain),
+              9.0 / (1.0 + 0.2 * (1.0 + 0.05 * 7) + 0.05 * 8), 1e-12);
 }
 
 }  // namespace

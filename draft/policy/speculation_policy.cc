@@ -26,7 +26,6 @@ constexpr int kRoundsBetweenFirstExplorations = 16;
 constexpr int kFirstExplorations = 8;
 // While speculation is off, this share of the time is spent on probes.
 constexpr double kProbeShare = 0.005;
-constexpr int kProbeTokens = 2;
 // The number of consecutive rounds in a trial. The first of them are not measured. The first trial
 // of a draft model is one round, because all of its costs are new.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
@@ -45,6 +44,8 @@ constexpr double kMaxExplorationCost = 0.35;
 constexpr double kGainWeight = 1.0 / 16;
 // A draft whose rows stay confident may be this many times longer than planned.
 constexpr int kMaxTimesPlanned = 3;
+// The same where one pass computes all rows of a draft, needed or not.
+constexpr int kMaxTimesPlannedInOnePass = 2;
 
 // Returns the index of the draft model's option, or -1 without one.
 int ModelOptionOf(const DraftCandidate& candidate) {
@@ -164,8 +165,10 @@ void SpeculationPolicy::AllowStopping(const DraftPlan& plan,
     if (!candidate.is_auto() || choice.num_tokens == 0 || candidate.confidence == nullptr) continue;
     const DraftOption& option = candidate.options[choice.option];
     if (!option.can_stop || IsUntested(candidate, option)) continue;
-    choice.num_tokens =
-        std::min({kMaxTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
+    choice.num_tokens = option.in_one_pass ? std::min(kMaxTimesPlannedInOnePass * choice.num_tokens,
+                                                      kLongestModelDraft)
+                                           : kMaxTimesPlanned * choice.num_tokens;
+    choice.num_tokens = std::min({choice.num_tokens, candidate.room, option.max_tokens});
     choice.stop = {.curve = candidate.confidence,
                    .min_for_row = plan.worth_a_row,
                    .min_for_step = plan.worth_a_row + plan.worth_a_step};
@@ -191,8 +194,11 @@ bool SpeculationPolicy::TriesModel(absl::Span<const DraftCandidate> candidates, 
   if (plan.gain < kStartingGain) return false;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
-    plan.choices[i].option = ModelOptionOf(candidates[i]);
-    plan.choices[i].num_tokens = std::min(plan.choices[i].num_tokens, kProbeTokens);
+    const int model = ModelOptionOf(candidates[i]);
+    plan.choices[i].option = model;
+    if (model < 0) continue;
+    plan.choices[i].num_tokens =
+        std::min(plan.choices[i].num_tokens, NumTrialTokens(candidates[i].options[model]));
   }
   ++rounds_for_a_step_;
   *choices = std::move(plan.choices);
@@ -217,8 +223,10 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                      ? std::min(tenant.num_explorations_, 2 * longest + 1)
                      : choice.num_tokens + change;
     const auto cost = [&](int num_tokens) {
-      return costs_.LossOf(num_sequences, num_tokens,
-                           option.source == DraftSource::kModel ? num_tokens : 0, 0);
+      const double drafting = option.source == DraftSource::kModel
+                                  ? costs_.Drafting(option.in_one_pass, num_sequences, num_tokens)
+                                  : 0.0;
+      return costs_.LossOf(num_sequences, num_tokens, drafting, 0);
     };
     while (wanted > choice.num_tokens &&
            cost(wanted) - cost(choice.num_tokens) > kMaxExplorationCost) {
@@ -247,9 +255,11 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     if (const int model = ModelOptionOf(candidate); !knows_step && model >= 0)
       choice.option = model;
     const DraftOption& option = candidate.options[choice.option];
-    double cost = costs_.Pass(num_rows + kProbeTokens) - costs_.Pass(num_rows);
+    const int num_tokens = NumTrialTokens(option);
+    double cost = costs_.Pass(num_rows + num_tokens) - costs_.Pass(num_rows);
     if (option.source == DraftSource::kModel) {
-      cost += costs_.Reading(std::max(option.num_unread - 1, 0)) + kProbeTokens * costs_.Step(1);
+      cost += costs_.Reading(std::max(option.num_unread - 1, 0)) +
+              costs_.Drafting(option.in_one_pass, 1, num_tokens);
     }
     cheapest = cheapest == 0.0 ? cost : std::min(cheapest, cost);
     if (cost >= best_cost) continue;
@@ -260,8 +270,8 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
   if (best < 0) return false;
   if (num_rounds > 1) ++tenant->rounds_probed_;
   DraftChoice& choice = (*choices)[best];
-  choice.num_tokens = std::min(
-      {kProbeTokens, candidates[best].room, candidates[best].options[choice.option].max_tokens});
+  const DraftOption& option = candidates[best].options[choice.option];
+  choice.num_tokens = std::min({NumTrialTokens(option), candidates[best].room, option.max_tokens});
   budget -= best_cost;
   return choice.num_tokens > 0;
 }

@@ -1,7 +1,12 @@
 #ifndef TANDEM_INCLUDE_TANDEM_DRAFT_TOKENS_H_
 #define TANDEM_INCLUDE_TANDEM_DRAFT_TOKENS_H_
 
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
 #include "tandem/parameter.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -15,6 +20,18 @@ inline constexpr Limits kDraftTokenLimits = {
 inline constexpr int kAutoDraftHeadTokens = -1;
 // In place of a draft's window: a size that keeps reading prompts cheap.
 inline constexpr int kAutoDraftWindow = -1;
+
+// The mask token with which a draft model proposes several tokens in one pass
+// (docs/drafting/parallel_drafts.md): an id of the draft model from 0 on, or one of these.
+enum class MaskToken : TokenId {
+  kAuto = -2,            // the one that the draft's files name, if any
+  kNone = kNoMaskToken,  // the draft model proposes one token in each of its passes
+};
+
+// "auto", "none" or a number.
+std::string NameOf(MaskToken mask);
+// INVALID_ARGUMENT naming the field `draft_mask_token` for other texts.
+absl::StatusOr<MaskToken> ParseMaskToken(std::string_view text);
 
 }  // namespace tandem
 

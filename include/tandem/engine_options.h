@@ -43,6 +43,7 @@ struct EngineOptions {
   Quantization draft_quantize = Quantization::kAuto;
   int draft_head_tokens = kAutoDraftHeadTokens;
   int draft_window = kAutoDraftWindow;  // docs/drafting/draft_length.md
+  MaskToken draft_mask_token = MaskToken::kAuto;
   KvCacheType kv_cache = KvCacheType::kAuto;
   std::optional<KvCacheType> draft_kv_cache{};  // none: the same as kv_cache
   int64_t kv_memory_bytes = 0;                  // 0: a quarter of the free memory

@@ -92,6 +92,11 @@ void VisitEngineOptions(const Visitor& visit) {
                   "The draft reads only the first few and the last N tokens of a longer context; "
                   "auto keeps reading long prompts cheap, 0 reads all tokens"},
         &O::draft_window, Limits{.low = 0, .unset = kAutoDraftWindow, .word = "auto"});
+  visit(Parameter{"draft_mask_token", "--draft-mask-token", "ID",
+                  "Mask token with which a draft model that was trained for it proposes several "
+                  "tokens in one pass: auto is the one that its files name, none drafts a token in "
+                  "each pass"},
+        &O::draft_mask_token, ParseMaskToken);
   visit(Parameter{"kv_cache", "--kv-cache", "NAME",
                   "Type of the caches: f32, bf16, or int8 with a scale per token and head; auto is "
                   "bf16 on a CUDA device and f32 on a CPU"},

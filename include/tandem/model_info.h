@@ -24,6 +24,8 @@ struct ModelInfo {
   // Only for a draft whose vocabulary differs from the target's: how many of the target's tokens it
   // can propose.
   std::optional<int> mapped_tokens{};
+  // Only for a draft model that proposes several tokens in one pass: its mask token.
+  std::optional<int> mask_token{};
   // Only for a draft: the format to which its matrices were quantised at load
   // (EngineOptions::draft_quantize).
   std::string quantize = "none";

@@ -234,7 +234,12 @@ class ConfigReader {
     RETURN_IF_ERROR(ReadScales());
     RETURN_IF_ERROR(ReadHead());
     RETURN_IF_ERROR(ReadBiases());
-    if (model_.is_draft_head()) RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
+    if (model_.is_draft_head()) {
+      RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
+    } else if (const GgufFile& file = keys_.file(); file.Has(kGgufDraftMask)) {
+      ASSIGN_OR_RETURN(model_.mask_token,
+                       file.GetInteger(kGgufDraftMask, 0, model_.vocab_size - 1));
+    }
     RETURN_IF_ERROR(CheckNeutral());
     RETURN_IF_ERROR(ReadEnds());
     return std::move(model_);

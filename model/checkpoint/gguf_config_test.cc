@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "model/checkpoint/gguf_keys.h"
 #include "model/checkpoint/model_families.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"
@@ -562,6 +563,16 @@ TEST(GgufConfig, RefusesKeysThatWouldChangeTheResult) {
   const auto config = ConfigOf(builder);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->windows, Each(0));
+}
+
+TEST(GgufConfig, ReadsTheMaskOfAParallelDraft) {
+  GgufBuilder file = SmallGguf();
+  file.Set("tokenizer.ggml.mask_token_id", GgufUint32(3));  // models of other kinds have it, too
+  EXPECT_EQ(ConfigOf(file)->mask_token, kNoMaskToken);
+  file.Set(kGgufDraftMask, GgufUint32(9));
+  EXPECT_EQ(ConfigOf(file)->mask_token, 9);
+  ExpectConfigError(kGgufDraftMask, GgufUint32(10),
+                    absl::StrCat("key \"", kGgufDraftMask, "\": found 10"));
 }
 
 TEST(GgufConfig, ReadsEachEndIdOnce) {

@@ -35,6 +35,11 @@ inline constexpr char kGgufUnknown[] = "tokenizer.ggml.unknown_token_id";
 inline constexpr const char* kGgufEnds[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
+// The mask of a parallel draft (ModelConfig::mask_token), a key of this project's.
+inline constexpr char kGgufDraftMask[] = "tandem.draft.mask_token_id";
+// The mask of models of other kinds, too, so that it alone does not make a parallel draft.
+inline constexpr char kGgufMask[] = "tokenizer.ggml.mask_token_id";
+
 // Keys are named without the architecture: "llama.block_count" is "block_count". Errors name the
 // file, the whole key, the value found and the values allowed.
 class GgufKeys {

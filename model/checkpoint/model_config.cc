@@ -472,6 +472,17 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int 
   return ids;
 }
 
+// Reads the mask of a parallel draft, as AMD's PARD writes it.
+absl::Status ReadMaskToken(const ConfigFields& config, ModelConfig* model) {
+  constexpr char kToken[] = "pard_token";
+  constexpr char kType[] = "spd_type";
+  const bool has_type = config.Find(kType) != nullptr;
+  if (has_type) RETURN_IF_ERROR(config.Only(kType, "pard"));
+  if (!has_type && config.Find(kToken) == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(model->mask_token, config.Int(kToken, 0, model->vocab_size - 1));
+  return absl::OkStatus();
+}
+
 // The part of a configuration that is read, and its family.
 struct TextConfig {
   ConfigFields fields;
@@ -533,7 +544,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(const bool ties,
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
-  if (model.is_draft_head()) RETURN_IF_ERROR(ReadHead(whole, &model));
+  if (model.is_draft_head()) {
+    RETURN_IF_ERROR(ReadHead(whole, &model));
+  } else {
+    RETURN_IF_ERROR(ReadMaskToken(config, &model));
+  }
   RETURN_IF_ERROR(ParseQuantization(parsed, file).status());
   RETURN_IF_ERROR(ReadOnlyKeys(config, family));
   if (!config.prefix().empty()) {

@@ -103,6 +103,10 @@ struct ModelConfig : ModelForm {
   bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // from generation_config.json, config.json or GGUF
   bool has_ends_by_name = false;       // eos_token_ids has the ends by name (end_tokens.h)
+  // For a draft model that was trained to propose several tokens in one pass
+  // (docs/drafting/parallel_drafts.md): the id of every row after the first. Means nothing for a
+  // target.
+  TokenId mask_token = kNoMaskToken;
 
   // Only for a draft head, which is a model of one layer. Its logits are over some of the target's
   // tokens.

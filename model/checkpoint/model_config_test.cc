@@ -70,6 +70,21 @@ void ExpectRefused(const json& config, const std::string& key) {
   ExpectError(ParseConfig(config).status(), absl::StrCat("config.json: ", key, ": found "));
 }
 
+// The keys of parallel drafts (docs/drafting/parallel_drafts.md).
+TEST(ModelConfig, ReadsTheMaskOfAParallelDraft) {
+  EXPECT_EQ(Accepted(Config()).mask_token, kNoMaskToken);
+  EXPECT_EQ(Accepted(With(Config(), "pard_token", 99)).mask_token, 99);
+  EXPECT_EQ(Accepted(With(With(Config(), "pard_token", 0), "spd_type", "pard")).mask_token, 0);
+  EXPECT_EQ(Accepted(With(Config(), "pard_token", nullptr)).mask_token, kNoMaskToken);
+  ExpectRefused(With(Config(), "pard_token", 100), "pard_token");
+  ExpectRefused(With(Config(), "pard_token", -1), "pard_token");
+  ExpectRefused(With(Config(), "pard_token", "mask"), "pard_token");
+  for (const char* const type : {"pard2", "eagle"}) {
+    ExpectRefused(With(With(Config(), "pard_token", 9), "spd_type", type), "spd_type");
+  }
+  ExpectError(ParseConfig(With(Config(), "spd_type", "pard")).status(), "pard_token");
+}
+
 // ---- The golden models ----
 
 struct Expected {

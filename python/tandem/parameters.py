@@ -33,6 +33,7 @@ class EngineParams(TypedDict, total=False):
     draft_quantize: str
     draft_head_tokens: int  # -1: as many as pay off; 0: all
     draft_window: int  # the last tokens of a long prompt that the draft reads; 0: all; -1: auto
+    draft_mask_token: str  # "auto", "none", or the id of a parallel draft's mask token, as text
     kv_cache: str  # "auto", "f32", "bf16", "int8"
     draft_kv_cache: str  # "": the same as kv_cache
     kv_memory_bytes: int

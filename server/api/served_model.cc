@@ -16,6 +16,7 @@ namespace tandem {
 ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int max_sequences,
                             int64_t max_answer_bytes) {
   const ModelInfo target = engine.target_info();
+  const std::optional<ModelInfo> draft = engine.draft_info();
   std::vector<std::string> drafters;
   for (const DrafterKind kind : engine.drafters()) drafters.emplace_back(NameOf(kind));
   const absl::StatusOr<ChatTemplate::Source> source = ChatTemplate::ReadSource(target.path);
@@ -31,6 +32,7 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
                        .reasoning = reasoning,
                        .drafter = std::string(NameOf(engine.drafter())),
                        .drafters = std::move(drafters),
+                       .parallel_draft = draft.has_value() && draft->mask_token.has_value(),
                        .context_length = target.context_length,
                        .cache_tokens = int64_t{target.num_pages} * target.page_size,
                        .max_sequences = max_sequences,

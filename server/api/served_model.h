@@ -44,6 +44,7 @@ struct ServedModel {
   std::optional<ReasoningFormat> reasoning = {};
   std::string drafter = "none";            // default drafter of a request
   std::vector<std::string> drafters = {};  // that a request may name, in addition to "none"
+  bool parallel_draft = false;             // whether the draft model drafts in one pass
   int context_length = 0;
   int64_t cache_tokens = 0;  // capacity of the target's cache
   // The maximum number of sequences of one request.

@@ -341,6 +341,7 @@ Service::Reply Service::Models(const HttpRequest& request) {
       {"page_size", target.page_size},
       {"drafter", model_.drafter},
       {"drafters", model_.drafters},
+      {"parallel_draft", model_.parallel_draft},
       {"chat_template",
        model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
       {"has_chat_template", model_.HasChatTemplate()}};

@@ -149,7 +149,7 @@ async function tryKey(event) {
 // Streams one generation into a lane. `watches`: whether the figures and caches show it.
 async function generate(body, lane, { watches }) {
   const meter = new Meter();
-  const caches = new CachePair();
+  const caches = new CachePair(model.parallel_draft);
   const text = new TextByToken();
   let ending = '';
   if (watches) shown = { meter, caches };
@@ -293,7 +293,7 @@ function drafterOf({ drafter, drafters }) {
 
 // Replays the text and caches of the recordings. The figures stay as they were measured.
 function play() {
-  const caches = new CachePair();
+  const caches = new CachePair(model.parallel_draft);
   shown = { ...shown, caches };
   playback = new Playback(recorded.map((recording, i) => {
     const lane = i === 0 ? lanes.first : lanes.second;
@@ -334,7 +334,7 @@ async function openConversation(id) {
   if (byId('list').matches(':popover-open')) byId('list').hidePopover();
   telling.open(id);
   recorded = null;
-  shown = { meter: new Meter(), caches: new CachePair() };
+  shown = { meter: new Meter(), caches: new CachePair(model.parallel_draft) };
   lanes.first.view = new TextView(lanes.first.element);
   showColumns({ areTwo: false });
   showError(null);
@@ -365,7 +365,8 @@ async function loadModel() {
     tell(new Chat({ onPick: runOnce, onOpen: openConversation }));
   }
   const context = model.max_model_len.toLocaleString('en');
-  byId('served').textContent = `${model.id} · drafter ${model.drafter} · context ${context}`;
+  const drafter = model.parallel_draft ? `${model.drafter} (parallel)` : model.drafter;
+  byId('served').textContent = `${model.id} · drafter ${drafter} · context ${context}`;
   byId('draft-cache').hidden = !model.drafters.some((name) => name.includes('model'));
   byId('pages-hint').textContent =
     `A square is a page of ${model.page_size} tokens. Refused tokens flash and are rolled back.`;

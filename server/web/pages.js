@@ -26,7 +26,13 @@ export class CacheModel {
 export class CachePair {
   target = new CacheModel();
   draft = new CacheModel();
+  #isParallel;
   #tokens = null; // prompt and output
+
+  // `isParallel`: whether the draft model reads masks, which leave its cache all at once.
+  constructor(isParallel = false) {
+    this.#isParallel = isParallel;
+  }
 
   add(chunk, now) {
     if (!chunk.round) return;
@@ -42,8 +48,10 @@ export class CachePair {
     for (const letter of provenance) this.target.kinds.push(KINDS[letter]);
     this.#tokens += ids.length;
     this.target.setLength(chunk.round.target_cached_tokens, proposed - accepted, now);
-    // The draft never read the last token that it proposed.
-    const draftRejected = Math.max(0, proposed - accepted - 1);
+    // The draft never read the last token that it proposed. A parallel one read masks in place of
+    // the others, kept or not.
+    const dropped = this.#isParallel ? proposed - 1 : proposed - accepted - 1;
+    const draftRejected = Math.max(0, dropped);
     const isDrafting = chunk.round.draft_cached_tokens > 0;
     this.draft.setLength(chunk.round.draft_cached_tokens, isDrafting ? draftRejected : 0, now);
   }

@@ -72,6 +72,7 @@ Json ModelJson(const ModelInfo& model) {
                {"bytes_read_per_pass", model.bytes_read_per_pass},
                {"kv_cache", model.kv_cache}};
   if (model.window > 0) json["window"] = model.window;
+  if (model.mask_token.has_value()) json["mask_token"] = *model.mask_token;
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
   if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
   if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;

@@ -14,6 +14,7 @@
 #include "kernels/blocks.h"
 #include "model/checkpoint/gguf.h"
 #include "model/checkpoint/gguf_config.h"
+#include "model/checkpoint/gguf_keys.h"
 
 namespace tandem {
 namespace {
@@ -308,6 +309,9 @@ void AddConfigKeys(const ModelConfig& config, const GgufForm& form, GgufHeader* 
   writer.AddRope();
   writer.AddScales();
   writer.AddDraftHead();
+  if (config.mask_token != kNoMaskToken) {
+    header->Add(kGgufDraftMask, static_cast<uint32_t>(config.mask_token));
+  }
 }
 
 std::vector<GgufRopeTensor> RopeTensorsOf(const ModelConfig& config) {
