@@ -244,6 +244,11 @@ def held_prompts(folder, most):
     return [list(ids) for ids in sorted(found, key=len)[::max(1, len(found) // most)][:most]]
 
 
+def figures(values):
+    """Returns a figure, or a list of them by draft position, as text."""
+    return ", ".join(f"{x:.3f}" for x in (values if isinstance(values, list) else [values]))
+
+
 def measured(answers):
     """Returns the figures of `generate --compare --json` over all answers together."""
     speculation = [answer["speculation"] for answer in answers if "speculation" in answer]
