@@ -56,7 +56,7 @@ class World(unittest.TestCase):
                                    types.SimpleNamespace(**{**chosen, **options}), 1024)
 
     def recipe(self, out, *options, status=0):
-        """Returns the facts that the recipe keeps, and what it printed."""
+        """Returns the facts that the recipe keeps, and its output."""
         command = [sys.executable, "-B", str(TRAINING / "distill.py"), "--target", str(TARGET), "--out", str(out), "--tandem", TANDEM,
                    "--engine", "--threads 1", "--tell", "60", *options]
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
@@ -338,6 +338,7 @@ class Parallel(World):
                 self.assertLessEqual(abs(sum(depth == s for _, depth in pairs) - 700 * share), 1 + 2 * s)
             row = np.asarray(lessons[x.lesson] // 600)
             self.assertTrue((row == x.picks // x.positions.shape[1]).all())
+            self.assertEqual(x.counts, [int(np.bincount(row[x.depth == s]).max()) for s in range(1, 8)], "no columns but those of chains")
             self.assertTrue((x.positions.reshape(-1)[x.picks] == lessons[x.lesson] % 600).all())
         everything = distill_parallel.Chains(lessons, 2, 600, [1.0] * 7, np.random.default_rng(1))
         self.assertEqual(np.bincount(everything.depth).tolist(), [700 - 2 * s for s in range(8)])

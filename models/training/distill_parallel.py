@@ -93,7 +93,7 @@ def chances_of(drawn, top, lp):
 
 
 class ParallelStudent(Student):
-    """A draft model with a mask token. `source` [name, is_own]: what it begins as, and whether that is a student of this recipe. `weights`: its
+    """A draft model with a mask token. `source` [name, is_own]: the model that it begins as, and whether this recipe made that. `weights`: its
     first weights, if it is not to be loaded."""
 
     def __init__(self, shape, mask, source, weights, device, longest, options):
