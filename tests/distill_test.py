@@ -264,7 +264,9 @@ class Parallel(World):
         import safetensors_to_gguf
 
         def both(folder):
-            safetensors_to_gguf.write(str(folder), str(self.folder / "x.gguf"), "F32")
+            converter = safetensors_to_gguf.Converter(str(folder), str(self.folder / "x.gguf"))
+            converter.writer.add_uint32("tandem.draft.mask_token_id", 284)
+            converter.write("F32", has_tokens=False)
             return [distill_draft.read_draft(str(path)) for path in (folder, self.folder / "x.gguf")]
 
         whole_llama3 = self.folder / "llama3"
@@ -275,8 +277,8 @@ class Parallel(World):
         config["rope_scaling"]["original_max_position_embeddings"] = 8192
         (whole_llama3 / "config.json").write_text(json.dumps(config))
         for folder in (whole_llama3, *(SOURCE / "tests/data/models" / name for name in ("llama-gqa", "qwen2-bias", "qwen3-norm"))):
-            (shape, weights, _), (seen_shape, seen, _) = both(folder)
-            self.assertEqual(seen_shape, shape)
+            (shape, weights, mask), (seen_shape, seen, seen_mask) = both(folder)
+            self.assertEqual((seen_shape, mask, seen_mask), (shape, None, 284))
             self.assertEqual(list(seen), list(weights))
             for name, known in weights.items():
                 self.assertTrue(bool((seen[name] == known).all()), name)

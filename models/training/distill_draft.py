@@ -74,7 +74,7 @@ def read_gguf(path, parts):
         refuse(path, "general.architecture", family, " or ".join(FAMILIES))
 
     def known(name, default=None):
-        field = fields.get(name if "." in name and name.split(".")[0] == "tandem" else f"{family}.{name}")
+        field = fields.get(f"{family}.{name}", fields.get(name))
         value = default if field is None else field.contents()
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
