@@ -441,7 +441,9 @@ class Parallel(World):
         self.assertEqual((config["pard_token"], config["spd_type"], config["vocab_size"]), (4096, "pard", 4097))
         import distill_draft
         self.assertEqual(distill_draft.read_draft(str(out))[2], 4096)
-        self.assertIn("| tokens in one pass | trained for 4, with the mask token 4096 ", (out / "README.md").read_text())
+        card = (out / "README.md").read_text()
+        self.assertIn("| tokens in one pass | trained for 4, with the mask token 4096 ", card)
+        self.assertIn(f"; tokens a round {trained['tokens_a_round']:.2f} at T = 1, ", card)
         self.assertIn("use these, or remove the file", recipe(*begun, "--mask-token", "7", status=1)[1])
         self.assertIn("use these, or remove the file", recipe(status=1)[1])
 

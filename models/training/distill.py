@@ -249,10 +249,9 @@ def card(name, target, facts, command):
     if told:
         rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
     if told and "unroll" in told:
-        ends = (f"; tokens a round {told['tokens_a_round']:.2f} at T = 1, {told['tokens_a_round_greedy']:.2f} at T = 0"
-                if "tokens_a_round" in told else "")
         rows.append((f"text held back, at draft positions 1 to {told['unroll']}",
-                     f"KL {by_step('kl')}; accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}; argmax agrees {by_step('agreed')}{ends}"))
+                     f"KL {by_step('kl')}; accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}; argmax agrees {by_step('agreed')}"
+                     f"{distill_text.tokens_a_round(told)}"))
     elif told:
         rows.append(("text held back", f"KL {by_step('kl')}, accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}, "
                                        f"argmax agrees {by_step('agreed')}"))

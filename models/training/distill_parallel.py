@@ -4,13 +4,13 @@ trained draft model, and learns on text and log-probabilities like one (distill_
 Every lesson's row is an anchor, from which a chain of masks may go out: mask s of anchor a lies at position a + s, attends to the text up to a
 and to the masks of its own chain up to itself, and predicts the token at a + s + 1. A pass holds the text and the chains of all anchors.
 """
-import json
 import os
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from distill_draft import read_draft
+from distill_text import figures
 from distill_train import HeadKl, Student
 from model import Config, attend, attend_with_chains
 
@@ -211,6 +211,6 @@ def maker(path, own, num_tokens, text, options):
         if largest >= shape["vocab"]:
             raise SystemExit(f"{source[0]}: has a vocabulary of {shape['vocab']}, but the text has token {largest}: it is not a draft for this target")
         mask, shape, weights = with_mask(shape, weights, wanted, max(num_tokens, text.largest_id(written=True) + 1))
-        print(f"begins as {source[0]}, with the mask token {mask}: {json.dumps(shares_of(options))} of the places have the masks 1 to "
+        print(f"begins as {source[0]}, with the mask token {mask}: {figures(shares_of(options))} of the places have the masks 1 to "
               f"{options.depths - 1}")
     return lambda device: ParallelStudent(shape, mask, source, weights, device, text.longest(), options)

@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import train as T
-from distill_text import figures
+from distill_text import figures, tokens_a_round
 from model import Config, Llama
 
 HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # maximum bytes of logits that exist at a time
@@ -347,8 +347,8 @@ def train(text, make, checkpoint, options):
 
     def tell():
         told.update(minutes=schedule.minutes(), **student.evaluate(text, checked))
-        print("%.1f min, step %d: held out KL %s, accepted at T = 1 %s, argmax agrees %s" %
-              (told["minutes"], told["steps"], *(figures(told[name]) for name in ("kl", "accepted", "agreed"))), flush=True)
+        print("%.1f min, step %d: held out KL %s, accepted at T = 1 %s, argmax agrees %s%s" % (
+            told["minutes"], told["steps"], *(figures(told[name]) for name in ("kl", "accepted", "agreed")), tokens_a_round(told)), flush=True)
         student.save(checkpoint, **student.described())
 
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(student.config.dict())}")
