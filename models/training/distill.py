@@ -1,6 +1,8 @@
-"""Makes a draft for any target that Tandem reads (docs/drafting/distillation.md): a small separate model, or a head that reads the target's states.
+"""Makes a draft for any target that Tandem reads (docs/drafting/distillation.md): a small separate model, which may
+write several tokens in one pass, or a head that reads the target's states.
 
   python distill.py --target DIR|F.gguf --out DRAFT --tokens 10000000 --minutes 120
+  python distill.py --target DIR|F.gguf --out DRAFT --kind parallel --from SMALL_MODEL --tokens 10000000 --minutes 120
   python distill.py --target DIR|F.gguf --out HEAD --kind one_layer --tokens 10000000 --minutes 120
 
 `--only` selects from these steps: `write` (the target writes text; for a draft model also its largest log-probabilities), `features` (for a
@@ -22,7 +24,8 @@ from distill_text import Writer, run_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STEPS = ("write", "features", "train", "export", "measure")
-KINDS = ("model", "one_layer", "eagle3")
+HEADS = ("one_layer", "eagle3")
+KINDS = ("model", "parallel", *HEADS)
 
 
 def whole_numbers(text):
@@ -35,7 +38,7 @@ def options():
     add("--target", required=True, help="a Hugging Face folder, a GGUF file, or the name of a fetched model")
     add("--out", required=True, help="folder of the draft")
     add("--work", help="folder of all other files [OUT.work]")
-    add("--kind", choices=KINDS, default="model", help="a draft model, or a head of one of two forms [%(default)s]")
+    add("--kind", choices=KINDS, default="model", help="a draft model, one that writes several tokens in one pass, or a head of one of two forms [%(default)s]")
     add("--only", default=",".join(STEPS), help="steps to run, separated by commas")
     add("--tandem", default=os.path.join(ROOT, "build", "release", "tandem"), help="the program [build/release/tandem]")
     add("--engine", default="", help='further options for running the target, such as "--threads 8 --quantize q8_0"')
@@ -64,6 +67,17 @@ def options():
     add("--coverage", type=float, default=.995, help="for a head: share of the text that its tokens must cover [%(default)s]")
     add("--head-tokens", type=int, default=16384, help="for a head: maximum number of tokens that it can propose [%(default)s]")
     add("--batch-tokens", type=int, default=6144, help="for a head: positions per step [%(default)s]")
+    add = parser.add_argument_group("train --kind parallel").add_argument
+    add("--from", dest="start", metavar="DRAFT", help="a Llama, Qwen2 or Qwen3 folder or GGUF file with the target's tokens [the student of "
+        "--kind model in the same WORK]")
+    add("--rate", type=float, default=2e-5, help="learning rate with --from; small models need more, such as 1e-3 for 1 million parameters "
+        "[%(default)s]")
+    add("--mask-token", type=int, metavar="ID", help="the mask [that of DRAFT, else the first row that no token has, else a new row]")
+    add("--depths", type=int, default=8, help="number of tokens in one pass to train [%(default)s]")
+    add("--keep", type=float, default=.7, help="share of the places with one mask that also have the next [%(default)s]")
+    add("--keep-least", type=float, default=.2, help="least share of all places with each mask [%(default)s]")
+    add("--by-depth", choices=("kept", "even"), default="kept", help="weigh a mask by the target's probabilities of the tokens at the masks "
+        "up to it, which suits T = 0, or all alike, which suits T = 1 [%(default)s]")
     add = parser.add_argument_group("export").add_argument
     add("--to", help="quantise the draft: a format of `tandem quantize`, such as q8_0")
     add = parser.add_argument_group("measure").add_argument
@@ -75,8 +89,10 @@ def options():
     for step in parsed.only:
         if step not in STEPS:
             parser.error(f"--only: found {step}, allowed: {', '.join(STEPS)}")
+    if parsed.depths < 2 or not 0 < parsed.keep <= 1 or not 0 <= parsed.keep_least <= 1:
+        parser.error("--depths: at least 2; --keep: above 0, at most 1; --keep-least: 0 to 1")
     if parsed.top is None:
-        parsed.top = 16 if parsed.kind == "model" else 0
+        parsed.top = 0 if parsed.kind in HEADS else 16
     parsed.work = parsed.work or parsed.out.rstrip("/") + ".work"
     return parsed
 
@@ -89,8 +105,9 @@ class Recipe:
         if not os.path.exists(chosen.target):  # the name of a fetched model
             self.target["path"] = self.program.run("fetch", chosen.target).strip()
         self.data = os.path.join(chosen.work, "data")
-        self.is_head = chosen.kind != "model"
-        self.checkpoint = os.path.join(chosen.work, f"{chosen.kind}.pt" if self.is_head else "student.pt")
+        self.is_head = chosen.kind in HEADS
+        self.own_student = os.path.join(chosen.work, "student.pt")
+        self.checkpoint = self.own_student if chosen.kind == "model" else os.path.join(chosen.work, f"{chosen.kind}.pt")
         self.known = os.path.join(chosen.work, "facts.json")  # the facts for the card
 
     def keep(self, **facts):
@@ -141,15 +158,19 @@ class Recipe:
         files = run_files(self.data)
         if not files:
             sys.exit(f"{self.data}: the text is missing; `--only write` makes it")
-        shape = distill_train.shape_for(self.target["architecture"], self.target["context_length"], self.options)
-        table = None
-        if not os.path.exists(self.checkpoint):
-            table = distill_train.embedding_of(self.target["path"])
-            known = [self.target["architecture"][name] for name in ("vocab_size", "hidden_size")]
-            if list(table.shape) != known:
-                sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: use a folder of floats or a GGUF file")
-        told = distill_train.train(distill_train.Text(files), shape, table, self.checkpoint, self.options)
-        self.keep(shape=shape, training=told)
+        text = distill_train.Text(files)
+        if self.options.kind == "parallel":
+            import distill_parallel
+            make = distill_parallel.maker(self.checkpoint, self.own_student, self.target["tokenizer_size"] or 0, text, self.options)
+        else:
+            shape, table = distill_train.shape_for(self.target["architecture"], self.target["context_length"], self.options), None
+            if not os.path.exists(self.checkpoint):
+                table = distill_train.embedding_of(self.target["path"])
+                known = [self.target["architecture"][name] for name in ("vocab_size", "hidden_size")]
+                if list(table.shape) != known:
+                    sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: use a folder of floats or a GGUF file")
+            make = lambda device: distill_train.Student(shape, device, text.longest(), table)
+        self.keep(training=distill_train.train(text, make, self.checkpoint, self.options))
 
     def export(self):
         import distill_head
@@ -203,6 +224,7 @@ class Recipe:
 
 def card(name, target, facts, command):
     """Returns the draft's README.md, with the steps and their results."""
+    by_step = lambda name: distill_text.figures(told[name])
     shape, told, data = facts.get("shape"), facts.get("training"), facts.get("data")
     rows = [("target", f"{os.path.basename(target['path'].rstrip('/'))}: {target['parameters']:,} parameters, "
                        f"vocabulary {target['architecture']['vocab_size']:,}")]
@@ -215,8 +237,10 @@ def card(name, target, facts, command):
             rows.append(("tokens that it proposes", f"{told['draft_vocab']:,}, which are {told['coverage']:.4f} of the text"))
     elif shape:
         rows.append(("shape", f"{shape['layers']} layers of {shape['hidden']}, {shape['heads']} query and {shape['kv_heads']} key-value "
-                              f"heads of {shape['head_dim']}, feed-forward {shape['ffn']}, rope theta {shape['theta']:g}, tied; "
+                              f"heads of {shape['head_dim']}, feed-forward {shape['ffn']}, rope theta {shape['theta']:g}, {'tied' if shape['tied'] else 'own head'}; "
                               f"{facts.get('format', 'bfloat16')}"))
+    if told and "mask_token" in told:
+        rows.append(("tokens in one pass", f"trained for {told['unroll']}, with the mask token {told['mask_token']} (`--by-depth {told['by_depth']}`)"))
     rows.append(("tokenizer", "the target's, which is not copied here"))
     if data:
         parts = ", ".join(f"{count:,} of {source}" for source, count in data["sources"].items())
@@ -225,24 +249,25 @@ def card(name, target, facts, command):
     if told:
         rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
     if told and "unroll" in told:
-        by_step = lambda name: ", ".join(f"{x:.3f}" for x in told[name])
         rows.append((f"text held back, at draft positions 1 to {told['unroll']}",
-                     f"KL {by_step('kl')}; accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}; argmax agrees {by_step('agreed')}"))
+                     f"KL {by_step('kl')}; accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}; argmax agrees {by_step('agreed')}"
+                     f"{distill_text.tokens_a_round(told)}"))
     elif told:
-        rows.append(("text held back", f"KL {told['kl']:.3f}, accepted at T = 1 (sum of min(p, q)) {told['accepted']:.3f}, "
-                                       f"argmax agrees {told['agreed']:.3f}"))
+        rows.append(("text held back", f"KL {by_step('kl')}, accepted at T = 1 (sum of min(p, q)) {by_step('accepted')}, "
+                                       f"argmax agrees {by_step('agreed')}"))
     if told and "accepted_of_learned" in told:
-        rows.append(("text it learned from", f"accepted at T = 1 {told['accepted_of_learned']:.3f}"))
+        rows.append(("text it learned from", f"accepted at T = 1 {by_step('accepted_of_learned')}"))
     use = facts.get("measured")
     if use:
         places = ", ".join(f"{x:.2f}" for x in use["by_place"])
         rows.append(("in use, greedy, k 4", f"{use['accepted']} of {use['proposed']} drafted tokens accepted ({use['rate']:.3f}; by place "
                                             f"{places}), {use['tokens_per_round']:.2f} tokens a round, {use['speedup']:.2f} times plain "
                                             f"decoding; {use['answers']} prompts ({use['prompts']})"))
+    origin = (told or {}).get("begun_from", "its target's embedding")
     table = "\n".join(f"| {left} | {right} |" for left, right in rows)
     return (f"# {name}: a draft for {os.path.basename(target['path'].rstrip('/'))}\n\n| | |\n|---|---|\n{table}\n\n"
-            f"Last made or measured by `{command}`.\nIt began from its target's embedding and text: whether and how it may be passed on "
-            f"depends on the target's licence.\n")
+            f"Last made or measured by `{command}`.\nIt began from {origin} and its target's text: whether and how it may be passed on "
+            f"depends on their licences.\n")
 
 
 def main():

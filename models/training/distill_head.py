@@ -15,8 +15,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 import train as T
 from distill_text import mapped_states, run_files, states_file
-from distill_train import Learner, Schedule, short_type
-from model import RMSNorm, rotate
+from distill_train import Learner, Schedule, device_for, short_type
+from model import RMSNorm, attend_with_chains, rotate
 
 CHUNK = 2048  # positions whose logits exist at a time
 HELD_SEQUENCES = 24  # maximum number of sequences of a held-out batch to evaluate
@@ -79,13 +79,7 @@ class Head(nn.Module):
         if i == 0:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            scale = c["head_dim"] ** -.5
-            first = (q @ cache[0][0].transpose(-1, -2)).float() * scale + mask
-            own = torch.stack([(q * key).sum(-1).float() * scale for key, _ in cache[1:]], -1)
-            weights = torch.cat((first, own), -1).softmax(-1).to(T.SHORT)
-            y = weights[..., :t] @ cache[0][1]
-            for j, (_, value) in enumerate(cache[1:]):
-                y = y + weights[..., t + j, None] * value
+            y = attend_with_chains(q, *cache[0], mask, cache[1:])
         x = x + F.linear(y.transpose(1, 2).reshape(b, t, -1), self.o)
         m = self.mlp_norm(x)
         return x + F.linear(F.silu(F.linear(m, self.gate)) * F.linear(m, self.up), self.down)
@@ -239,7 +233,7 @@ def layers_read(architecture, kind):
 def train(data, shape, embedding, output, checkpoint, options):
     """Trains until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
-    device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_for(options)
     T.SHORT = short_type(device)
     files, steps, num_read = run_files(data), options.unroll, shape["states"]
     missing = [file for file in files if not os.path.exists(states_file(file))]

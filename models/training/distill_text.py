@@ -244,6 +244,18 @@ def held_prompts(folder, most):
     return [list(ids) for ids in sorted(found, key=len)[::max(1, len(found) // most)][:most]]
 
 
+def figures(values):
+    """Returns a figure, or a list of them by draft position, as text."""
+    return ", ".join(f"{x:.3f}" for x in (values if isinstance(values, list) else [values]))
+
+
+def tokens_a_round(told):
+    """Returns the tokens a round of a parallel draft as text; an empty text for other students."""
+    if "tokens_a_round" not in told:
+        return ""
+    return f"; tokens a round {told['tokens_a_round']:.2f} at T = 1, {told['tokens_a_round_greedy']:.2f} at T = 0"
+
+
 def measured(answers):
     """Returns the figures of `generate --compare --json` over all answers together."""
     speculation = [answer["speculation"] for answer in answers if "speculation" in answer]

@@ -1,4 +1,4 @@
-"""The student: a small Llama (model.py) that learns the target's predictions. The loss is the KL to the target's largest probabilities and
+"""The student: a small model (model.py) that learns the target's predictions. The loss is the KL to the target's largest probabilities and
 one bucket for the rest. The optimisers are Muon and Adam, the same as in train.py, with a rate that falls to zero at the end of the schedule.
 
 Loss and gradients of the output head are computed in chunks, so that the logits of all positions never exist at the same time.
@@ -14,6 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import train as T
+from distill_text import figures, tokens_a_round
 from model import Config, Llama
 
 HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # maximum bytes of logits that exist at a time
@@ -35,6 +36,13 @@ EMBEDDING = ("token_embd.weight", "embed_tokens.weight")  # names in GGUF and Hu
 OUTPUT = ("output.weight", "lm_head.weight")
 
 
+def gguf_values(tensor):
+    """Returns the values of a tensor of a GGUF file in float32."""
+    import gguf
+    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    return torch.from_numpy(np.array(values, np.float32).reshape([int(n) for n in reversed(tensor.shape)]))
+
+
 def table_of(target, names):
     """Returns a table of the target with a row for each token, [vocabulary, width] in float32; None if the target does not have it."""
     parts = gguf_parts(target)
@@ -43,8 +51,7 @@ def table_of(target, names):
         for part in parts:
             for tensor in gguf.GGUFReader(part).tensors:
                 if tensor.name == names[0]:
-                    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    return torch.from_numpy(np.array(values, np.float32).reshape([int(n) for n in reversed(tensor.shape)]))
+                    return gguf_values(tensor)
         return None
     from safetensors import safe_open
     for file in sorted(glob.glob(os.path.join(target, "*.safetensors"))):
@@ -98,6 +105,10 @@ class Text:
     def longest(self):
         return max(map(self.width, self.training + self.held))
 
+    def largest_id(self, written=False):
+        """Returns the largest id of the text, and unless `written` of the lessons."""
+        return max(int(run[name].max()) for run in self.runs for name in (("ids",) if written else ("ids", "top")))
+
     def often(self, vocab):
         """Returns the count of each token, plus a small value so that no count is 0."""
         counts = np.full(vocab, .3)
@@ -130,6 +141,10 @@ class Text:
                 yield from (cut[i] for i in rng.permutation(len(cut)))
 
 
+def device_for(options):
+    return options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def short_type(device):
     """Returns bfloat16, or float32 on processors on which bfloat16 is slower (ten times without instructions for it)."""
     seconds = {}
@@ -143,17 +158,17 @@ def short_type(device):
 
 
 class HeadKl(torch.autograd.Function):
-    """Mean KL between the target's distribution p and the student's q, both over the target's top tokens and one bucket for the rest. The
-    gradient with respect to a logit is q - p for top tokens, and q (1 - rest / q_rest) for others, where `rest` is the bucket of p and q_rest
-    that of q. `stats`: sums over the positions of KL, of sum min(p, q) over the top tokens (a lower bound of the acceptance at T = 1), and of
-    equal argmaxes."""
-    stats = torch.zeros(3)
+    """Mean over the positions of `by_row` (1 if it is left out) times the KL between the target's distribution p and the student's q, both over
+    the target's top tokens and one bucket for the rest. The gradient of a KL with respect to a logit is q - p for top tokens, and
+    q (1 - rest / q_rest) for others, where `rest` is the bucket of p and q_rest that of q. `stats` [positions, 3]: KL, sum min(p, q) over the
+    top tokens (a lower bound of the acceptance at T = 1), and whether the argmaxes are equal."""
+    stats = torch.zeros(0, 3)
 
     @staticmethod
-    def forward(ctx, states, weight, top, lp, needs_gradients):
+    def forward(ctx, states, weight, top, lp, needs_gradients, by_row=None):
         n, w, x = len(states), weight.detach().to(T.SHORT), states.detach().to(T.SHORT)
         of_states, of_weight = (torch.empty_like(x), torch.zeros_like(weight)) if needs_gradients else (None, None)
-        stats = torch.zeros(3, dtype=torch.float64, device=x.device)
+        stats = torch.zeros(n, 3, device=x.device)
         chunk = max(16, HEAD_BYTES.get(x.device.type, 1 << 27) // (4 * len(w)))
         for i in range(0, n, chunk):
             xi, t, p = x[i:i + chunk], top[i:i + chunk], lp[i:i + chunk].exp()
@@ -164,20 +179,21 @@ class HeadKl(torch.autograd.Function):
             q = q_all.gather(1, t)
             q_rest = (1 - q.sum(-1)).clamp(min=1e-6)
             kl = (p * (lp[i:i + chunk] - q.clamp(min=1e-20).log())).sum(-1) + rest * (rest.clamp(min=1e-20).log() - q_rest.log())
-            stats += torch.stack([kl.sum(), torch.minimum(p, q).sum(), agreed.sum()]).double()
+            stats[i:i + chunk] = torch.stack([kl, torch.minimum(p, q).sum(-1), agreed], -1)
             if needs_gradients:
-                g = q_all.mul_((1 - rest / q_rest)[:, None]).scatter_(1, t, q - p).to(T.SHORT)
+                g = q_all.mul_((1 - rest / q_rest)[:, None]).scatter_(1, t, q - p)
+                g = (g if by_row is None else g * by_row[i:i + chunk, None]).to(T.SHORT)
                 of_states[i:i + chunk] = g @ w
                 of_weight += (g.T @ xi).float()
         if needs_gradients:
             ctx.save_for_backward(of_states.to(states.dtype) / n, of_weight / n)
         HeadKl.stats = stats
-        return (stats[0] / n).float()
+        return (stats[:, 0] if by_row is None else stats[:, 0] * by_row).mean()
 
     @staticmethod
     def backward(ctx, by_loss):
         of_states, of_weight = ctx.saved_tensors
-        return of_states * by_loss, of_weight * by_loss, None, None, None
+        return of_states * by_loss, of_weight * by_loss, None, None, None, None
 
 
 class Learner:
@@ -217,40 +233,56 @@ class Learner:
 
 
 class Student(Learner):
-    """A draft model."""
+    """A draft model. `first_table`: its target's embedding, if it is not to be loaded."""
 
-    def __init__(self, shape, device, longest):
-        self.config, self.device = Config(**shape), device
+    def __init__(self, shape, device, longest, first_table=None):
+        self.config, self.device, self.first_table = Config(**shape), device, first_table
         net = Llama(Config(**{**shape, "max_pos": longest})).to(device)
-        named = list(net.named_parameters())
-        self.embedding = net.model.embed_tokens.weight
-        self.norms = [w for _, w in named if w.ndim < 2]
-        super().__init__(net, [w for n, w in named if w.ndim == 2 and "embed" not in n],
-                         [{"params": [self.embedding], "rate": 2e-3}, {"params": self.norms, "rate": 5e-3}])
+        self.clipped, matrices, groups = self.learned(net)
+        super().__init__(net, matrices, groups)
         self.amp = (lambda: torch.autocast("cuda", torch.bfloat16)) if device.startswith("cuda") else contextlib.nullcontext
+
+    def learned(self, net):
+        """Returns the parameters whose gradients are clipped, the matrices that Muon learns, and the groups of Adam."""
+        named, embedding = list(net.named_parameters()), net.model.embed_tokens.weight
+        norms = [w for _, w in named if w.ndim < 2]
+        return [embedding, *norms], [w for n, w in named if w.ndim == 2 and "embed" not in n], [
+            {"params": [embedding], "rate": 2e-3}, {"params": norms, "rate": 5e-3}]
+
+    def begin(self, text):
+        """Gives a student that was not loaded its first weights."""
+        with torch.no_grad():
+            self.net.output.copy_(principal_components(self.first_table, text.often(self.config.vocab), self.config.hidden))
+
+    def batch(self, text, rows):
+        return text.batch(rows, self.device)
 
     def loss(self, batch):
         ids, places, top, lp = batch
         with self.amp():
             states = self.net.features(ids).flatten(0, 1)[places]
-        return HeadKl.apply(states, self.embedding, top, lp, torch.is_grad_enabled())
+        return HeadKl.apply(states, self.net.output, top, lp, torch.is_grad_enabled())
 
-    def step(self, batch, scale):
-        self.descend(self.loss(batch), [self.embedding, *self.norms], scale, len(batch[1]))
+    def step(self, text, rows, scale):
+        batch = self.batch(text, rows)
+        self.descend(self.loss(batch), self.clipped, scale, len(batch[1]))
 
     @torch.no_grad()
     def evaluate(self, text, rows):
         """Returns the KL, the acceptance at T = 1 and the agreement of the most likely tokens on the held-out text."""
         total, count = np.zeros(3), 0
         for i in range(0, len(rows), 8):
-            batch = text.batch(rows[i:i + 8], self.device)
-            self.loss(batch)
-            total, count = total + HeadKl.stats.cpu().numpy(), count + len(batch[1])
+            self.loss(self.batch(text, rows[i:i + 8]))
+            total, count = total + HeadKl.stats.double().sum(0).cpu().numpy(), count + len(HeadKl.stats)
         return dict(zip(("kl", "accepted", "agreed"), (float(x) / max(1, count) for x in total)))
+
+    def described(self):
+        """Returns what a checkpoint says besides the weights and the progress."""
+        return dict(config=self.config.dict())
 
     def load(self, path):
         saved = torch.load(path, map_location=self.device)
-        if saved["config"] != self.config.dict():
+        if Config(**saved["config"]) != self.config:
             raise SystemExit(f"{path}: the student has another shape, {saved['config']}; use that shape, or remove the file")
         self.restore(saved)
 
@@ -291,24 +323,23 @@ def shape_for(architecture, context, options):
                 ffn=options.ffn or 3 * hidden, theta=options.rope_theta, eps=1e-5, max_pos=context)
 
 
-def train(text, shape, table, checkpoint, options):
-    """Trains until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
+def train(text, make, checkpoint, options):
+    """Trains `make(device)`, a student, until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the
+    checkpoint keeps."""
     torch.manual_seed(options.seed)
-    device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_for(options)
     T.SHORT = short_type(device)
-    student = Student(shape, device, text.longest())
-    told = student.told
+    student = make(device)
     if os.path.exists(checkpoint):
         student.load(checkpoint)
-        told = student.told
-        if told["finished"] and not options.resume:
+        if student.told["finished"] and not options.resume:
             print("already trained; --resume trains for another schedule")
-            return told
-        if told["finished"]:
-            Schedule.begin_another(told)
+            return student.told
+        if student.told["finished"]:
+            Schedule.begin_another(student.told)
     else:
-        with torch.no_grad():
-            student.embedding.copy_(principal_components(table, text.often(shape["vocab"]), shape["hidden"]))
+        student.begin(text)
+    told = student.told
     size = options.batch or (48 if device.startswith("cuda") else 12)
     checked = text.held[::max(1, len(text.held) // 64)]
     batches = text.batches(size, np.random.default_rng([options.seed, told["steps"]]))
@@ -316,23 +347,22 @@ def train(text, shape, table, checkpoint, options):
 
     def tell():
         told.update(minutes=schedule.minutes(), **student.evaluate(text, checked))
-        print("%.1f min, step %d: held out KL %.3f, accepted at T = 1 %.3f, argmax agrees %.3f" %
-              (told["minutes"], told["steps"], told["kl"], told["accepted"], told["agreed"]), flush=True)
-        student.save(checkpoint, config=student.config.dict())
+        print("%.1f min, step %d: held out KL %s, accepted at T = 1 %s, argmax agrees %s%s" % (
+            told["minutes"], told["steps"], *(figures(told[name]) for name in ("kl", "accepted", "agreed")), tokens_a_round(told)), flush=True)
+        student.save(checkpoint, **student.described())
 
-    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
+    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(student.config.dict())}")
     print(f"{text.tokens(text.training)} tokens for training, {text.tokens(text.held)} held out")
     while (done := schedule.progress()) < 1:
         warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
-        scale = min(1, warm) * min(1, (1 - done) / .7)
-        student.step(text.batch(next(batches), device), scale)
+        student.step(text, next(batches), min(1, warm) * min(1, (1 - done) / .7))
         if schedule.is_time_to_report():
             tell()
     told["finished"] = True
     as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
     told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
     tell()
-    print("accepted on the training text %.3f" % told["accepted_of_learned"])
+    print(f"accepted on the training text {figures(told['accepted_of_learned'])}")
     return told
 
 
@@ -345,11 +375,18 @@ def export(checkpoint, out):
     os.makedirs(out, exist_ok=True)
     save_file({name: w.to(torch.bfloat16).contiguous() for name, w in saved["model"].items()}, os.path.join(out, "model.safetensors"),
               metadata={"format": "pt"})
+    family = "qwen2" if c.qkv_bias else "qwen3" if c.head_norms else "llama"
+    config = dict(architectures=[f"{family.capitalize()}ForCausalLM"], model_type=family, vocab_size=c.vocab, hidden_size=c.hidden,
+                  intermediate_size=c.ffn, num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
+                  head_dim=c.head_dim, hidden_act="silu", max_position_embeddings=c.max_pos, rms_norm_eps=c.eps, rope_theta=c.theta,
+                  rope_scaling=c.scaling, tie_word_embeddings=c.tied, torch_dtype="bfloat16")
+    if not c.qkv_bias:  # Qwen2 always has these biases, and no such key
+        config.update(attention_bias=False)
+    if family == "llama":
+        config.update(mlp_bias=False)
+    if "mask" in saved:
+        config.update(pard_token=saved["mask"], spd_type="pard")
     with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=c.vocab, hidden_size=c.hidden,
-                       intermediate_size=c.ffn, num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
-                       head_dim=c.head_dim, hidden_act="silu", max_position_embeddings=c.max_pos, rms_norm_eps=c.eps, rope_theta=c.theta,
-                       rope_scaling=None, tie_word_embeddings=True, attention_bias=False, mlp_bias=False, torch_dtype="bfloat16"), file,
-                  indent=2)
+        json.dump(config, file, indent=2)
         file.write("\n")
-    return dict(shape=saved["config"], training=saved["told"])
+    return dict(shape=c.dict(), training=saved["told"])
