@@ -50,7 +50,8 @@ def bench(tandem, args, prompts, drafter, temperature):
     report = tandem.json("bench", "speculation", *chat, "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
                          "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
                          "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft,
-                         "--draft-head-tokens", args.draft_head_tokens)
+                         "--draft-head-tokens", args.draft_head_tokens,
+                         "--draft-mask-token", args.draft_mask_token)
     return (report["target"]["path"], (report["draft"] or {}).get("path")), report["runs"]
 
 
@@ -93,6 +94,7 @@ def main():
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
     parser.add_argument("--draft-head-tokens", default="auto", help="number of tokens that the draft can propose; 0 for all")
+    parser.add_argument("--draft-mask-token", default="auto", help="none uses a parallel draft serially")
     parser.add_argument("--no-chat", action="store_true", help="do not format prompts as messages, for base models, which continue them")
     parser.add_argument("--drafters", default="model,ngram,model+ngram")
     parser.add_argument("--temperatures", default="0,0.7")

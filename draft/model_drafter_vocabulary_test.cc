@@ -59,11 +59,11 @@ struct TranslatedSequence : DraftedText {
 
 struct TranslatedWorld {
   explicit TranslatedWorld(FakeModel::Options options = {.vocab = kDraftVocab}, int page_size = 3,
-                           int chunk_tokens = 8)
+                           int chunk_tokens = 8, TokenId mask_token = kNoMaskToken)
       : cache(page_size, 400),
         model(cache.get(), std::move(options)),
         map(PartialMap()),
-        drafter(&model, cache.get(), kTargetVocab, chunk_tokens, &map) {}
+        drafter(&model, cache.get(), kTargetVocab, chunk_tokens, &map, mask_token) {}
 
   Tokens ReadingOf(const Tokens& tokens) const {
     Tokens text;
@@ -72,16 +72,21 @@ struct TranslatedWorld {
     }
     return text;
   }
-  // Returns the row over the target's tokens after a text.
-  std::vector<float> TargetRowAfter(const Tokens& tokens) const {
-    const std::vector<float> row = model.RowAfter(ReadingOf(tokens));
+  // Returns the row over the target's tokens after a text and `num_masks` masks.
+  std::vector<float> TargetRowAfter(const Tokens& tokens, int num_masks = 0) const {
+    Tokens read = ReadingOf(tokens);
+    read.resize(read.size() + num_masks, drafter.mask_token());
+    const std::vector<float> row = model.RowAfter(read);
     std::vector<float> target_row(kTargetVocab, -INFINITY);
     for (const auto& [target, draft] : map.pairs()) target_row[target] = row[draft];
     return target_row;
   }
   // Expects each draft token to be drawn from its recorded distribution, over the target's tokens.
   void ExpectDrawnAsRecorded(const TranslatedSequence& s) const {
-    ExpectDrawnFrom(s, [&](const Tokens& context) { return TargetRowAfter(context); });
+    ExpectDrawnFrom(s, [&](const Tokens& context) {
+      if (drafter.mask_token() == kNoMaskToken) return TargetRowAfter(context);
+      return TargetRowAfter(s.tokens, static_cast<int>(context.size() - s.tokens.size()));
+    });
     for (const Distribution& q : s.proposal.drawn_from) {
       if (q.only >= 0) continue;
       EXPECT_THAT(q.probs, SizeIs(kTargetVocab));
@@ -198,10 +203,13 @@ TEST(MappedDraft, IsTheSameWithPermutedIds) {
 // cache holds the draft's reading of committed tokens, and each draft equals the one that a fresh
 // state makes for the same text.
 TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
-  for (size_t trial = 0; trial < std::size(kParams); ++trial) {
-    TranslatedWorld world;
+  for (size_t trial = 0; trial < 2 * std::size(kParams); ++trial) {
+    // In steps, and in one pass with a mask of the draft's own.
+    const TokenId mask = trial < std::size(kParams) ? kNoMaskToken : 3;
+    TranslatedWorld world({.vocab = kDraftVocab}, /*page_size=*/3, /*chunk_tokens=*/8, mask);
+    const SamplingParams& sampling = kParams[trial % std::size(kParams)];
     std::mt19937_64 random(trial);
-    TranslatedSequence s(RandomTokens(random, 8, 6), &world.drafter, kParams[trial], trial);
+    TranslatedSequence s(RandomTokens(random, 8, 6), &world.drafter, sampling, trial);
     int num_drafted = 0;
     for (int round = 0; round < 150; ++round) {
       s.noise = random() % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
@@ -219,7 +227,8 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
         num_drafted += k;
         if (!world.model.passes().empty()) {
           Tokens fed = world.ReadingOf(s.tokens);
-          for (int i = 0; i + 1 < k; ++i) fed.push_back(world.ReadingOf({s.proposal.tokens[i]})[0]);
+          for (int i = 0; i + 1 < k && mask == kNoMaskToken; ++i)
+            fed.push_back(world.ReadingOf({s.proposal.tokens[i]})[0]);
           const KvSequence& kv = *world.model.passes().back()[0].kv;
           ASSERT_EQ(FakeModel::Contents(kv), fed);
           TranslatedSequence fresh(s.tokens, &world.drafter, s.sampling, trial);

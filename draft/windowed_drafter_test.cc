@@ -42,14 +42,16 @@ class WindowWorld {
  public:
   using Sequence = DraftedText;
 
-  explicit WindowWorld(const DraftWindow& window, FakeModel::Options model = {}, int page_size = 3)
+  explicit WindowWorld(const DraftWindow& window, FakeModel::Options model = {}, int page_size = 3,
+                       TokenId mask_token = kNoMaskToken)
       : cache_(page_size, 2000),
         model_(cache_.get(), std::move(model)),
         drafter_(*MakeDrafter(DrafterKind::kModel, {.model = &model_,
                                                     .cache = cache_.get(),
                                                     .target_vocab_size = kSmallVocab,
                                                     .chunk_tokens = 8,
-                                                    .window = window})) {}
+                                                    .window = window,
+                                                    .mask_token = mask_token})) {}
 
   Sequence* Add(const Tokens& tokens, std::shared_ptr<const Tenant> tenant = nullptr) {
     sequences_.push_back(
@@ -80,10 +82,18 @@ class WindowWorld {
     model_.passes().clear();
     return num_read;
   }
-  // Expects each token to be drawn from the model's row after the window and the draft so far.
+  // Expects each token to be drawn from the model's row after the window and the draft so far, or
+  // masks in place of it.
   void ExpectDrawnFromWindow(const Sequence& s, int num_skipped) {
-    ExpectDrawnFrom(
-        s, [&](const Tokens& text) { return model_.RowAfter(Windowed(text, num_skipped)); });
+    const TokenId mask = drafter_->mask_token();
+    ExpectDrawnFrom(s, [&](Tokens text) {
+      if (mask != kNoMaskToken) {
+        std::fill(text.begin() + static_cast<int64_t>(s.tokens.size()), text.end(), mask);
+      }
+      std::vector<float> row = model_.RowAfter(Windowed(text, num_skipped));
+      row.resize(kSmallVocab);
+      return row;
+    });
   }
 
   FakeCache& cache() { return cache_; }
@@ -201,10 +211,20 @@ TEST(WindowedDrafter, DraftsLikeThePlainDrafterWhileTheTextFits) {
 // Batches with random rollbacks, evictions and failures, and a draft context much shorter than the
 // texts. Every draft is drawn from the rows after its window, and its cache holds nothing else.
 TEST(WindowedDrafter, SeesOnlyItsWindowOverRandomRounds) {
-  for (const int recent : {1, 2, 3, 5, 6, 7, 23}) {
+  for (const auto& [recent, mask] : std::vector<std::pair<int, TokenId>>{{1, kNoMaskToken},
+                                                                         {2, kNoMaskToken},
+                                                                         {3, kNoMaskToken},
+                                                                         {5, kNoMaskToken},
+                                                                         {6, kNoMaskToken},
+                                                                         {7, kNoMaskToken},
+                                                                         {23, kNoMaskToken},
+                                                                         {2, 8},
+                                                                         {7, 8},
+                                                                         {23, 8}}) {
     constexpr int kContext = 80;
     const DraftWindow window = DraftWindow::Of(recent, {.target = 1 << 20, .draft = kContext});
-    WindowWorld world(window, {.context_length = kContext});
+    WindowWorld world(window, {.vocab = kSmallVocab + 2, .context_length = kContext},
+                      /*page_size=*/3, mask);
     std::mt19937_64 random(static_cast<uint64_t>(recent));
     std::vector<WindowWorld::Sequence*> all;
     for (int i = 0; i < 3; ++i) {
@@ -227,7 +247,8 @@ TEST(WindowedDrafter, SeesOnlyItsWindowOverRandomRounds) {
         if (!drafted) s->proposal.Clear();
         const int cached = world.drafter().NumCached(*s->state);
         if (drafted) {
-          const int num_skipped = static_cast<int>(s->tokens.size()) + std::max(k - 1, 0) - cached;
+          const int num_drafted = mask == kNoMaskToken ? std::max(k - 1, 0) : 0;
+          const int num_skipped = static_cast<int>(s->tokens.size()) + num_drafted - cached;
           ASSERT_LE(cached, kSinks + window.most + 3);
           world.ExpectDrawnFromWindow(*s, num_skipped);
         }

@@ -25,7 +25,7 @@ EngineOptions SmallPagesFor(const GoldenPair& pair) {
 // log-probabilities and the accepted tokens are the same as before the restart.
 TEST(EngineStore, IsTheSameAfterARestart) {
   for (const KvCacheType kv_cache : kCacheTypes) {
-    for (const std::string name : {"shallow", "perturbed"}) {
+    for (const std::string name : {"shallow", "perturbed", "parallel/qwen2-parallel"}) {
       const GoldenPair pair(name);
       EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
       options.kv_cache = kv_cache;

@@ -36,7 +36,7 @@ void ExpectSame(const Completion& got, const Completion& want) {
 TEST(EngineTransfer, EqualsOneWorker) {
   const FakeClock clock;
   for (const KvCacheType kv_cache : kCacheTypes) {
-    for (const std::string name : {"shallow", "perturbed"}) {
+    for (const std::string name : {"shallow", "perturbed", "parallel/qwen2-parallel"}) {
       const GoldenPair pair(name);
       EngineOptions options = WorkerOptions(pair);
       options.kv_cache = kv_cache;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -78,8 +79,10 @@ void ExpectSameAnswers(Engine* got, Engine* want, const GoldenPair& pair) {
 // Row 192 of the bug catalogue: the text, log-probabilities and acceptance of ranks equal those of
 // one process.
 TEST(EngineRanks, AnswerTheSameAsOneProcess) {
-  const GoldenPair pair("perturbed");
-  for (const KvCacheType kv_cache : {KvCacheType::kF32, KvCacheType::kInt8}) {
+  for (const auto& [name, kv_cache] :
+       {std::pair("perturbed", KvCacheType::kF32), {"perturbed", KvCacheType::kInt8},
+        {"parallel/qwen2-parallel", KvCacheType::kF32}}) {
+    const GoldenPair pair(name);
     for (const bool shares_draft : {false, true}) {
       EngineOptions options = OptionsFor(pair, 1);
       options.kv_cache = kv_cache;

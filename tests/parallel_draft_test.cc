@@ -18,6 +18,7 @@
 #include "tandem/field_error.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/store_world.h"
 
 namespace tandem {
 namespace {
@@ -167,6 +168,32 @@ TEST_P(GoldenParallelDraft, DoesNotChangeTheOutput) {
   formats.draft_quantize = Quantization::kQ8_0;
   formats.draft_kv_cache = KvCacheType::kInt8;
   expect(formats, "another format and cache");
+}
+
+// The confidence of a constrained slot is the probability of its likeliest allowed token, and the
+// output is that of plain decoding.
+TEST_P(GoldenParallelDraft, KeepsToAConstraint) {
+  const GoldenPair pair = this->pair();
+  const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
+  for (const AcceptanceRule verifier : kAllRules) {
+    for (const float temperature : {0.0f, 1.0f}) {
+      if (temperature > 0.0f && verifier != AcceptanceRule::kExactMatch) continue;
+      Request request = RequestFor(PromptOf(pair, 9));
+      request.sampling.temperature = temperature;
+      request.seed = 3;
+      request.verifier = verifier;
+      request.constraint =
+          OutputConstraint{.kind = OutputConstraint::Kind::kRegex, .text = "[a-z]{1,3}( [a-z]{4})*"};
+      request.draft_tokens = 0;
+      const Completion plain = Generate(engine.get(), request);
+      for (const int k : {3, 8}) {
+        request.draft_tokens = k;
+        const Completion got = Generate(engine.get(), request);
+        ExpectSameOutput(got, plain);
+        EXPECT_GT(got.stats.proposed, 0);
+      }
+    }
+  }
 }
 
 TEST_P(GoldenParallelDraft, IsSerialWithoutAMask) {
