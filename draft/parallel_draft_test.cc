@@ -194,7 +194,7 @@ TEST(ParallelDraft, EverySlotHasItsOwnNoise) {
   EXPECT_LT(num_alike, 4);  // of 1 in 343
 }
 
-// Masks take the pages that the unread tokens leave, and evict nobody.
+// Masks take the pages that the unread tokens leave, and evict no other sequence.
 TEST(ParallelDraft, ShrinksToThePagesThatAreLeft) {
   for (int num_pages = 3; num_pages <= 8; ++num_pages) {
     DrafterWorld::Options options = WithMask();
@@ -235,7 +235,7 @@ TEST(ParallelDraft, ReadsLongTextsInChunksThatLeaveRoomForTheMasks) {
   }
 }
 
-TEST(ParallelDraft, ARowThatIsNoDistributionEndsTheDraft) {
+TEST(ParallelDraft, AnInvalidRowEndsTheDraft) {
   FakeSampler sampler;
   for (const bool on_device : {false, true}) {
     DrafterWorld::Options options = WithMask();

@@ -30,8 +30,8 @@ struct GoldenPair {
   std::vector<TokenId> prompt_ids;
   std::vector<TokenId> output_ids;         // [64]
   std::vector<TokenId> draft_ids_on_path;  // [64]: the draft's choice in place of each; serial
-  // Of a parallel draft: the tokens that `token` accepts on average at T = 1 in the first round, at
-  // k = 1 and k = 2.
+  // The tokens that `token` accepts on average at T = 1 in the first round, at k = 1 and k = 2; for
+  // a parallel draft only.
   std::vector<double> expected_accepted;
   nlohmann::json runs;
 };

@@ -43,20 +43,34 @@ std::vector<RecordedPass> CommonPasses(const EngineOptions& options, const Runti
     if (!is_new || passes.size() == kMaxRecordedPasses) return;
     passes.push_back({of_draft, size, reads_own_states});
   };
-  const int verified = 1 + DraftTokensOf(options, runtime);
+  const int drafted = DraftTokensOf(options, runtime);
+  const int verified = 1 + drafted;
   const int chunk = std::min(runtime.chunk_tokens, context);
   const int most = std::clamp(kMostRows / verified, 1, options.max_batch);
   const bool has_draft = runtime.draft != nullptr, has_head = runtime.has_head();
+  const bool in_one_pass = runtime.mask_token != kNoMaskToken && drafted > 0;
   add(false, 1, chunk, 0, chunk);
   add(false, most, most * verified, most * verified, context);
   if (has_draft) {
     add(true, 1, chunk, 0, chunk);
-    add(true, most, most * (has_head ? verified : 2), most, context);
+    if (in_one_pass) {
+      add(true, most, most * 2 * drafted, most * drafted, context);
+    } else {
+      add(true, most, most * (has_head ? verified : 2), most, context);
+    }
   }
-  // A draft model first reads the last token, or the last two if all drafted ones were accepted. A
-  // head reads all accepted ones with the target's states, and then its own.
+  // A draft model first reads the last token, or the last two if all drafted ones were accepted.
+  // One that drafts in one pass reads all accepted ones, and masks. A head reads all accepted ones
+  // with the target's states, and then its own.
   const auto add_drafts = [&](int batch) {
     if (!has_draft) return;
+    if (in_one_pass) {
+      const int step = batch == 1 ? 1 : drafted;
+      for (int accepted = 0; accepted <= drafted; accepted += step) {
+        add(true, batch, batch * (drafted + accepted), batch * drafted, kUsualTokens);
+      }
+      return;
+    }
     add(true, batch, batch, batch, kUsualTokens, has_head);
     add(true, batch, batch * 2, batch, kUsualTokens);
   };

@@ -124,7 +124,7 @@ Row LawOfSecondSlot(const Row& q, const Row& q2, size_t first, double time) {
   others[first] = 0.0;
   Row law(q.size(), 0.0);
   if (q2[first] <= 0.0) return Sum(others) > 0.0 ? LawOfLateStarts(others, q, time) : law;
-  // The chance that nobody arrives before `first` does, and the law of those who do.
+  // The chance that no other token arrives before `first` does, and the law of those that do.
   const double end = time * q[first] / q2[first];
   std::vector<std::pair<double, size_t>> starts;
   for (size_t v = 0; v < q.size(); ++v) {

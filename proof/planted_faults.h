@@ -33,7 +33,7 @@ enum class FaultShows {
   kWhereBlockPassesLater,  // a test passes after a failed one
   kWhereTokensRepeat,      // with kPlantedFrequencyPenalty
   kWhereAConstraintBinds,  // with a ClassConstraint
-  kWhereSlotsShareNoise,   // the second slot's race depends on who won the first
+  kWhereSlotsShareNoise,   // the second slot's race depends on the first one's winner
 };
 inline constexpr int kNumFaultShows = 9;
 

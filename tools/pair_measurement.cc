@@ -79,8 +79,9 @@ class Measurement {
     for (const TaskPrompt& task : kTasks) {
       findings->tasks.push_back({.name = task.name, .runs = {}});
       for (const int k : kPairLengths) {
-        findings->tasks.back().runs.push_back(
-            {.draft_tokens = k, .in_one_pass = findings->in_one_pass});
+        PairRun& run = findings->tasks.back().runs.emplace_back();
+        run.draft_tokens = k;
+        run.in_one_pass = findings->in_one_pass;
       }
     }
     const LoadWatch watch;

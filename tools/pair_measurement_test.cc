@@ -72,7 +72,9 @@ TEST(PairFindings, CostsAreInPlainPasses) {
 
 // The same times of a draft that takes one step for all tokens of a round.
 TEST(PairFindings, AParallelDraftTakesOneStepARound) {
-  PairRun run{.draft_tokens = 6, .in_one_pass = true};
+  PairRun run;
+  run.draft_tokens = 6;
+  run.in_one_pass = true;
   Completion completion;
   completion.stats.rounds = 41;
   completion.stats.proposed = 246;

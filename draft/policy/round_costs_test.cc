@@ -327,7 +327,7 @@ TEST(RoundCosts, SeparateReadingFromDrafting) {
 }
 
 // One pass over k rows costs less than k steps, so more tokens pay, and a smaller head gains less.
-TEST(BestRoundGain, OfADraftInOnePass) {
+TEST(BestRoundGain, IsGreaterInOnePass) {
   const auto certain = [](int) { return 1.0; };
   EXPECT_NEAR(BestRoundGain(0.2, /*in_one_pass=*/false, certain), 9.0 / (1.0 + 8 * 0.25), 1e-12);
   EXPECT_NEAR(BestRoundGain(0.2, /*in_one_pass=*/true, certain),

@@ -212,33 +212,17 @@ TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
   for (const auto& pass : std::vector<std::function<double(int)>>{flat, steep, stairs}) {
     for (const double alpha : {0.1, 0.5, 0.7, 0.9}) {
       for (const double step : {0.02, 0.15, 0.5}) {
-        const SimulatedPair world{
-            .step = step, .pass = pass, .by_model = [alpha](int) { return alpha; }};
-        const Speeds speeds = SpeedsIn(world);
-        const std::string what = absl::StrCat(pass(5), " alpha ", alpha, " step ", step, ": ",
-                                              speeds.chosen, " of ", speeds.best_fixed);
-        EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << what;
-        EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << what;
-      }
-    }
-  }
-}
-
-// The same with a draft model that drafts in one pass.
-TEST(SpeculationPolicy, ComesCloseToTheBestFixedLengthInOnePass) {
-  for (const double row : {0.01, 0.1, 0.25}) {
-    for (const double alpha : {0.1, 0.5, 0.7, 0.9}) {
-      for (const double step : {0.05, 0.3}) {
-        const SimulatedPair world{
-            .step = step,
-            .one_pass = [=](int rows) { return step * (1.0 + row * (rows - 1)); },
-            .pass = [row](int rows) { return 1.0 + row * (rows - 1); },
-            .by_model = [alpha](int) { return alpha; }};
-        const Speeds speeds = SpeedsIn(world);
-        const std::string what = absl::StrCat("row ", row, " alpha ", alpha, " step ", step, ": ",
-                                              speeds.chosen, " of ", speeds.best_fixed);
-        EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << what;
-        EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << what;
+        // A draft model that drafts in steps, and one that drafts in one pass of as many rows.
+        for (const bool in_one_pass : {false, true}) {
+          SimulatedPair world{
+              .step = step, .pass = pass, .by_model = [alpha](int) { return alpha; }};
+          if (in_one_pass) world.one_pass = [=](int rows) { return step * pass(rows); };
+          const Speeds speeds = SpeedsIn(world);
+          const std::string what = absl::StrCat(pass(5), " alpha ", alpha, " step ", step, ": ",
+                                                speeds.chosen, " of ", speeds.best_fixed);
+          EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << what << in_one_pass;
+          EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << what << in_one_pass;
+        }
       }
     }
   }

@@ -369,6 +369,7 @@ TEST(GgufConfig, DependsOnWhichTensorsArePresent) {
 }
 
 TEST(GgufConfig, RefusesMissingWrongAndAbsurdSizes) {
+  ExpectConfigError(kGgufDraftMask, GgufUint32(10), "found 10, allowed: an integer from 0 to 9");
   for (const char* const key :
        {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
         "llama.context_length", "llama.attention.head_count"}) {
@@ -563,16 +564,6 @@ TEST(GgufConfig, RefusesKeysThatWouldChangeTheResult) {
   const auto config = ConfigOf(builder);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->windows, Each(0));
-}
-
-TEST(GgufConfig, ReadsTheMaskOfAParallelDraft) {
-  GgufBuilder file = SmallGguf();
-  file.Set("tokenizer.ggml.mask_token_id", GgufUint32(3));  // models of other kinds have it, too
-  EXPECT_EQ(ConfigOf(file)->mask_token, kNoMaskToken);
-  file.Set(kGgufDraftMask, GgufUint32(9));
-  EXPECT_EQ(ConfigOf(file)->mask_token, 9);
-  ExpectConfigError(kGgufDraftMask, GgufUint32(10),
-                    absl::StrCat("key \"", kGgufDraftMask, "\": found 10"));
 }
 
 TEST(GgufConfig, ReadsEachEndIdOnce) {

@@ -19,14 +19,18 @@ struct Reader {
 
 // Faults that the proof plants to check that they are caught.
 constexpr std::string_view kPlanted = "proof/planted_faults.";
+constexpr std::string_view kPlantedMasks = "proof/mask_faults.";
 
 const std::vector<Reader>& Readers() {
   static const std::vector<Reader> readers = {
-      {"kDraft", {"base/philox", "draft/", kPlanted}, "drafts' random numbers are read in draft/"},
+      {"kDraft",
+       {"base/philox", "draft/", kPlanted, kPlantedMasks},
+       "drafts' random numbers are read in draft/"},
       {"kAccept", {"base/philox", "verify/", kPlanted}, "acceptance coins are read in verify/"},
       {"kResidual", {"base/philox", "verify/", kPlanted}, "residuals are drawn in verify/"},
       {"RandomPlace",
-       {"base/philox", "model/sampling.", "model/device_sampling.", "draft/", "verify/", kPlanted},
+       {"base/philox", "model/sampling.", "model/device_sampling.", "draft/", "verify/", kPlanted,
+        kPlantedMasks},
        "places of random numbers are chosen in draft/ and verify/"},
       {"FirstCounter",
        {"base/philox", "model/sampling.", "model/device_sampling."},
