@@ -1,7 +1,11 @@
 #include "base/log.h"
 
+#include <atomic>
+#include <memory>
 #include <string>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "base/log_testing.h"
 #include "gtest/gtest.h"
 
@@ -37,6 +41,21 @@ TEST(Log, WritesOnlyToTheRegisteredLogger) {
   }
   Log(LogLevel::kError, "unheard, after");
   EXPECT_EQ(text, "warning tokens={5}\n");
+}
+
+TEST(Log, OtherThreadsMayWriteWhileATestReads) {
+  auto log = std::make_unique<LogCapture>();
+  std::atomic<bool> is_over = false;
+  std::thread writes([&] {
+    while (!is_over) Log(LogLevel::kInfo, "another line");
+  });
+  for (int i = 0; i < 30; ++i) {
+    while (!absl::EndsWith(log->text(), "info another line\n")) std::this_thread::yield();
+    log->Clear();
+  }
+  log.reset();
+  is_over = true;
+  writes.join();
 }
 
 }  // namespace

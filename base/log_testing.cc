@@ -1,25 +1,52 @@
 #include "base/log_testing.h"
 
 #include <memory>
-#include <sstream>
+#include <mutex>
 #include <string>
 
-#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
 
+// Other threads may still write a line while the text is read, and after the capture has ended.
+class LogCapture::Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  std::string text() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return text_;
+  }
+  void Clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    text_.clear();
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    text_.append(line.data(), line.size());
+  }
+  void flush_() override {}
+
+ private:
+  std::string text_;
+};
+
+// The last reference to the logger may be dropped by a thread that logs. The thread sanitizer does
+// not see references that spdlog's library counts, so `own` outlives that of the registry, and
+// `sink` is not counted.
 struct LogCapture::Loggers {
-  std::ostringstream text;
-  std::shared_ptr<spdlog::logger> before = spdlog::get("tandem");
+  Sink* const sink = new Sink;  // owned by `own`
+  const std::shared_ptr<spdlog::logger> own =
+      std::make_shared<spdlog::logger>("tandem", spdlog::sink_ptr(sink));
+  const std::shared_ptr<spdlog::logger> before = spdlog::get("tandem");
 };
 
 LogCapture::LogCapture() : loggers_(std::make_unique<Loggers>()) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(loggers_->text));
-  logger->set_pattern("%l %v");
+  loggers_->own->set_pattern("%l %v");
   spdlog::drop("tandem");
-  spdlog::register_logger(std::move(logger));
+  spdlog::register_logger(loggers_->own);
 }
 
 LogCapture::~LogCapture() {
@@ -27,8 +54,8 @@ LogCapture::~LogCapture() {
   if (loggers_->before != nullptr) spdlog::register_logger(loggers_->before);
 }
 
-std::string LogCapture::text() const { return loggers_->text.str(); }
+std::string LogCapture::text() const { return loggers_->sink->text(); }
 
-void LogCapture::Clear() { loggers_->text.str(""); }
+void LogCapture::Clear() { loggers_->sink->Clear(); }
 
 }  // namespace tandem

@@ -7,7 +7,8 @@
 namespace tandem {
 
 // Collects what Log (log.h) writes while it lives, as lines "<level> <line>". A logger that was
-// registered before is restored.
+// registered before is restored. Other threads may log at any time, even after the end of this
+// object.
 //
 // Tests use it in place of spdlog, because a file that includes spdlog without the definitions that
 // its library was compiled with may have a registry of its own.
@@ -22,6 +23,7 @@ class LogCapture {
   void Clear();
 
  private:
+  class Sink;
   struct Loggers;
   std::unique_ptr<Loggers> loggers_;
 };

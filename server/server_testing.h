@@ -213,14 +213,13 @@ struct Answer {
 // ctest ends a test that hangs.
 class Client {
  public:
-  explicit Client(int port) : stream_(context_) {
-    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
-  }
+  // Only opens a socket, for Connect.
+  Client() : stream_(context_) { stream_.socket().open(net::ip::tcp::v4()); }
+  explicit Client(int port) : Client() { Connect(port); }
   // Connects from another address of this machine.
-  Client(int port, const std::string& from) : stream_(context_) {
-    stream_.socket().open(net::ip::tcp::v4());
+  Client(int port, const std::string& from) : Client() {
     stream_.socket().bind({net::ip::make_address(from), 0});
-    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
+    Connect(port);
   }
   // Connects and sends a POST.
   Client(int port, const std::string& target, const std::string& body,
@@ -229,6 +228,9 @@ class Client {
     SendRequest("POST", target, body, headers);
   }
 
+  void Connect(int port) {
+    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
+  }
   void Send(const std::string& bytes) {
     beast::error_code error;
     net::write(stream_, net::buffer(bytes), error);

@@ -44,6 +44,10 @@ constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
+HttpResponse NotHttp(absl::string_view why) {
+  return ErrorResponse(absl::InvalidArgumentError(absl::StrCat("the request is not HTTP: ", why)));
+}
+
 bool IsBadRequest(beast::error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -93,12 +97,16 @@ void Connection::Stop() {
   net::post(stream_.get_executor(), Held([this] { Close(); }));
 }
 
+void Connection::CloseIfSilent() {
+  net::post(stream_.get_executor(), Held([this] {
+              if (IsSilent()) Close();
+            }));
+}
+
 void Connection::End(const absl::Status& why, bool closes_idle) {
   net::post(stream_.get_executor(), Held([this, why, closes_idle] {
-              if (!in_exchange_) {
-                if (closes_idle && !is_lingering_ && !MayGetRequest()) Close();
-                return;
-              }
+              if (closes_idle && IsSilent()) return Close();
+              if (!in_exchange_) return;
               given_up_at_ = std::min(given_up_at_, Instant::Now() + kEndTime);
               if (Instant::Now() >= given_up_at_) return Close();
               if (generation_ != nullptr) generation_->Fail(why);
@@ -168,19 +176,15 @@ void Connection::TakeHead() {
 // its body would become the next request.
 std::optional<HttpResponse> Connection::RefusalOfHead() {
   const auto& head = parser_->get();
-  const auto refusal = [](absl::string_view why) {
-    return ErrorResponse(
-        absl::InvalidArgumentError(absl::StrCat("the request is not HTTP: ", why)));
-  };
   if (head.count(http::field::transfer_encoding) > 0) {
     if (!absl::EqualsIgnoreCase(Text(head[http::field::transfer_encoding]), "chunked")) {
-      return refusal("a Transfer-Encoding other than chunked");
+      return NotHttp("a Transfer-Encoding other than chunked");
     }
-    if (http_version_ < 11) return refusal("a Transfer-Encoding in HTTP/1.0");
+    if (http_version_ < 11) return NotHttp("a Transfer-Encoding in HTTP/1.0");
   }
   const size_t num_hosts = head.count(http::field::host);
   if (num_hosts > 1 || (num_hosts == 0 && http_version_ >= 11)) {
-    return refusal(absl::StrCat(num_hosts, " Host fields, allowed: 1"));
+    return NotHttp(absl::StrCat(num_hosts, " Host fields, allowed: 1"));
   }
   return std::nullopt;
 }
@@ -223,9 +227,7 @@ void Connection::OnReadFailure(beast::error_code error) {
     return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
   }
   if (error == http::error::buffer_overflow && parser_->is_header_done()) {
-    return Respond(ErrorResponse(absl::InvalidArgumentError(
-                       "the request is not HTTP: the framing of a chunk is too long")),
-                   /*may_go_on=*/false);
+    return Respond(NotHttp("the framing of a chunk is too long"), /*may_go_on=*/false);
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return Respond(ErrorResponse(WithCode(
@@ -234,11 +236,7 @@ void Connection::OnReadFailure(beast::error_code error) {
                        "head_too_large", 431)),
                    /*may_go_on=*/false);
   }
-  if (IsBadRequest(error)) {
-    return Respond(ErrorResponse(absl::InvalidArgumentError(
-                       absl::StrCat("the request is not HTTP: ", error.message()))),
-                   /*may_go_on=*/false);
-  }
+  if (IsBadRequest(error)) return Respond(NotHttp(error.message()), /*may_go_on=*/false);
   Close();
 }
 
@@ -517,11 +515,11 @@ void Connection::EndExchange() {
   DropGeneration();
 }
 
-// Whether the next request has come, or may still be on its way.
-bool Connection::MayGetRequest() {
+// Whether no request has come or may be on its way, and no answer either.
+bool Connection::IsSilent() {
   char byte = 0;
-  return Instant::Now() < idle_since_ + kRequestTime ||
-         recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  return !in_exchange_ && !is_lingering_ && Instant::Now() >= idle_since_ + kRequestTime &&
+         recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
 
 // Cancels the generation if it still runs, and stops watching the client.

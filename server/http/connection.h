@@ -28,6 +28,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start();
   void Refuse();  // answers 503 without reading, because there are too many connections
   void Stop();    // closes the connection and cancels its generation
+  // Closes the connection, unless a request or an answer may be on its way.
+  void CloseIfSilent();
   // Ends what the connection does. Call repeatedly until the connection has closed:
   //   a generation fails with `why`
   //   an exchange that does not end soon is given up, because its client does not read or send
@@ -83,7 +85,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool BeginExchange();
   void EndExchange();
-  bool MayGetRequest();
+  bool IsSilent();
   void DropGeneration();
   void Linger();
   void OnLingered(beast::error_code error);

@@ -18,7 +18,10 @@ bool ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
     open_[connection.get()] = {.connection = connection, .turn = ++last_turn_};
     const int num_open = static_cast<int>(open_.size());
     if (num_open > limits_.max_connections) {
-      longest_idle = TakeLongestIdle(connection.get());
+      if (const auto longest = LongestIdle(connection.get()); longest != open_.end()) {
+        longest_idle = longest->second.connection.lock();
+        open_.erase(longest);
+      }
       has_place = longest_idle != nullptr || num_open <= limits_.max_connections + kPlacesForProbes;
     }
   }
@@ -26,25 +29,25 @@ bool ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
   return has_place;
 }
 
-std::shared_ptr<Connection> ConnectionSet::TakeLongestIdle(const Connection* except) {
+ConnectionSet::Entries::iterator ConnectionSet::LongestIdle(const Connection* except) {
   auto longest = open_.end();
   for (auto it = open_.begin(); it != open_.end(); ++it) {
     if (!it->second.is_idle || it->first == except) continue;
     if (longest == open_.end() || it->second.turn < longest->second.turn) longest = it;
   }
-  if (longest == open_.end()) return nullptr;
-  std::shared_ptr<Connection> connection = longest->second.connection.lock();
-  open_.erase(longest);
-  return connection;
+  return longest;
 }
 
 void ConnectionSet::MakeRoom() {
   std::shared_ptr<Connection> longest_idle;
   {
     absl::MutexLock lock(&mutex_);
-    longest_idle = TakeLongestIdle(nullptr);
+    const auto longest = LongestIdle(nullptr);
+    if (longest == open_.end()) return;
+    longest->second.turn = ++last_turn_;  // the next call asks another
+    longest_idle = longest->second.connection.lock();
   }
-  if (longest_idle != nullptr) longest_idle->Stop();
+  if (longest_idle != nullptr) longest_idle->CloseIfSilent();
 }
 
 void ConnectionSet::Remove(Connection* connection) {

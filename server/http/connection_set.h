@@ -46,7 +46,8 @@ class ConnectionSet {
   // Returns false if the set is full. The connection is a member even then, until it is destroyed.
   bool Add(const std::shared_ptr<Connection>& connection);
   void Remove(Connection* connection);
-  // Closes the connection that has been idle longest, if any is idle.
+  // Closes the connection that has been idle longest, unless a request may be on its way. Call
+  // repeatedly until there is room: each call asks another.
   void MakeRoom();
   // Closes all connections now and cancels their generations.
   void StopAll();
@@ -73,19 +74,20 @@ class ConnectionSet {
   std::vector<std::shared_ptr<Connection>> All() const;
   struct Entry {
     std::weak_ptr<Connection> connection;
-    uint64_t turn = 0;  // increases with the time of the last request, or of connecting
+    // Increases with the time of the last request, of connecting, or of being asked to close.
+    uint64_t turn = 0;
     bool is_idle = true;
   };
-  // Removes the longest idle connection from the set. Null if none other than `except` is idle.
-  std::shared_ptr<Connection> TakeLongestIdle(const Connection* except)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  using Entries = absl::flat_hash_map<Connection*, Entry>;
+  // Returns the end if none other than `except` is idle.
+  Entries::iterator LongestIdle(const Connection* except) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Service* service_;
   const ConnectionLimits limits_;
   net::thread_pool* const slow_work_;
   net::thread_pool* const waiting_work_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<Connection*, Entry> open_ ABSL_GUARDED_BY(mutex_);
+  Entries open_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_exchanges_ ABSL_GUARDED_BY(mutex_) = 0;
 };

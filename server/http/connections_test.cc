@@ -1,8 +1,16 @@
-// The limit on connections, and exceptions in their handlers.
+// The limits on connections and on descriptors, and exceptions in their handlers.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/instant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/http/http_server.h"
@@ -125,6 +133,61 @@ TEST_F(Connections, ExceptionsFailOneRequest) {
               HasSubstr("tandem_http_responses_total{path=\"/v1/models\",status=\"500\"} 2"));
   server_->Drain();
   server_->AwaitEnd();  // no exchange is left
+}
+
+// While an object of this class exists, this process can open only `num_free` descriptors more.
+class FullDescriptorTable {
+ public:
+  explicit FullDescriptorTable(size_t num_free) {
+    TANDEM_CHECK(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit lowered = before_;
+    for (int file = Open(); file >= 0; file = Open()) {
+      opened_.push_back(file);
+      lowered.rlim_cur = opened_.front() + 100;
+      TANDEM_CHECK(setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+    }
+    for (size_t i = 0; i < num_free; ++i) {
+      close(opened_.back());
+      opened_.pop_back();
+    }
+  }
+  ~FullDescriptorTable() {
+    setrlimit(RLIMIT_NOFILE, &before_);
+    for (const int file : opened_) close(file);
+  }
+
+ private:
+  static int Open() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+  rlimit before_ = {};
+  std::vector<int> opened_;
+};
+
+TEST_F(Connections, StayOpenWithoutFreeDescriptorsIfNoneWaits) {
+  Start();
+  Client idle(server_->port()), last;
+  EXPECT_EQ(idle.Ask("GET", "/health").status, 200);
+  const FullDescriptorTable table(/*num_free=*/1);
+  last.Connect(server_->port());
+  EXPECT_EQ(last.Ask("GET", "/health").status, 200);
+  absl::SleepFor(absl::Seconds(1));
+  EXPECT_EQ(idle.Ask("GET", "/health").status, 200);
+  EXPECT_EQ(last.Ask("GET", "/health").status, 200);
+}
+
+TEST_F(Connections, StayOpenWithoutFreeDescriptorsUntilTheyAreSilent) {
+  auto clock = std::make_unique<FakeClock>();
+  Start();
+  Client idle(server_->port()), waiting;
+  EXPECT_EQ(idle.Ask("GET", "/health").status, 200);
+  const FullDescriptorTable table(/*num_free=*/0);
+  waiting.Connect(server_->port());
+  waiting.SendRequest("GET", "/health");
+  absl::SleepFor(absl::Seconds(1));  // does not pass on the server's clock
+  EXPECT_EQ(idle.Ask("GET", "/health").status, 200);
+  clock.reset();
+  EXPECT_TRUE(idle.AwaitClose());
+  EXPECT_EQ(waiting.Read().status, 200);
 }
 
 TEST_F(Connections, ReportThatAnAddressIsInUse) {

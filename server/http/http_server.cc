@@ -111,7 +111,7 @@ class HttpServerImpl final : public HttpServer {
   }
   void Resume();
   void Accept();
-  void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
+  void AcceptOne();
   void Add(tcp::socket socket);
   void End(absl::Duration timeout, const absl::Status& why);
   void DrainStep();
@@ -134,7 +134,7 @@ class HttpServerImpl final : public HttpServer {
   net::steady_timer drain_timer_;
   int port_ = 0;
   // Used only by the accepting thread.
-  uint64_t accept_turn_ = 0;  // number of the latest accept; only that one continues
+  uint64_t accept_turn_ = 0;  // number of the latest wait; only that one accepts
   bool is_draining_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Status why_;  // the error of work that runs at the deadline
@@ -148,9 +148,12 @@ absl::Status HttpServerImpl::Listen() {
   acceptor_.open(endpoint_.protocol(), error);
   if (error) return CannotListen(options_, error);
   acceptor_.set_option(net::socket_base::reuse_address(true), error);
+  // Without this option, accept() waits for the next client if one left before it was accepted.
+  acceptor_.set_option(net::socket_base::enable_connection_aborted(true), error);
   acceptor_.bind(endpoint_, error);
   if (error) return CannotListen(options_, error);
   acceptor_.listen(net::socket_base::max_listen_connections, error);
+  if (!error) acceptor_.non_blocking(true, error);
   if (error) return CannotListen(options_, error);
   port_ = acceptor_.local_endpoint(error).port();
   if (error) return CannotListen(options_, error);
@@ -189,34 +192,34 @@ void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
 }
 
 void HttpServerImpl::Resume() {
-  // The exception may have interrupted accepting, before OnAccept was called.
+  // The exception may have interrupted AcceptOne.
   beast::error_code error;
   acceptor_.cancel(error);
   Accept();
   if (is_draining_) DrainStep();
 }
 
+// Waits before it accepts: accept() reports a lack of descriptors even if no connection waits, and
+// then an idle connection would be closed for nothing.
 void HttpServerImpl::Accept() {
   if (!acceptor_.is_open()) return;
-  const uint64_t turn = ++accept_turn_;
-  acceptor_.async_accept(*loops_[turn % loops_.size()],
-                         [this, turn](beast::error_code error, tcp::socket socket) {
-                           OnAccept(turn, error, std::move(socket));
-                         });
+  acceptor_.async_wait(tcp::acceptor::wait_read,
+                       [this, turn = ++accept_turn_](beast::error_code error) {
+                         if (!error && turn == accept_turn_ && acceptor_.is_open()) AcceptOne();
+                       });
 }
 
-void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
+void HttpServerImpl::AcceptOne() {
+  tcp::socket socket(*loops_[accept_turn_ % loops_.size()]);
+  beast::error_code error;
+  acceptor_.accept(socket, error);
   if (!error) Add(std::move(socket));
-  if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
-  if (error) {
-    // Out of file descriptors, or the client left before it was accepted.
-    Log(LogLevel::kWarning, absl::StrCat("accept failed: ", error.message()));
-    connections_.MakeRoom();
-    accept_timer_.expires_after(kPause);
-    accept_timer_.async_wait([this](beast::error_code) { Resume(); });
-    return;
-  }
-  if (turn == accept_turn_) Accept();
+  if (!error || error == net::error::would_block) return Accept();
+  // Out of file descriptors, or the client left before it was accepted.
+  Log(LogLevel::kWarning, absl::StrCat("accept failed: ", error.message()));
+  connections_.MakeRoom();
+  accept_timer_.expires_after(kPause);
+  accept_timer_.async_wait([this](beast::error_code) { Resume(); });
 }
 
 void HttpServerImpl::Add(tcp::socket socket) {
@@ -261,7 +264,6 @@ void HttpServerImpl::DrainStep() {
 void HttpServerImpl::StopAccepting() {
   if (!acceptor_.is_open()) return;
   beast::error_code error;
-  acceptor_.non_blocking(true, error);
   while (!error) {
     tcp::socket socket(*loops_[++accept_turn_ % loops_.size()]);
     acceptor_.accept(socket, error);
