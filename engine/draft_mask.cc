@@ -1,6 +1,7 @@
 #include "engine/draft_mask.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -30,16 +31,20 @@ absl::Status RefuseMask(const EngineOptions& options, absl::string_view what) {
   return FieldError(kField, absl::StrCat(NameOf(options.draft_mask_token), ": ", what));
 }
 
-// The opening of the trial's text, in the draft's tokens.
+// The opening of the trial's text, in those of the draft's tokens that it can read; not empty.
 absl::StatusOr<std::vector<TokenId>> TrialPrompt(const Runtime& runtime) {
   ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
                    runtime.tokenizer->Encode(kTrialText, SpecialTokens::kPlain));
   tokens = runtime.tokenizer->WithTemplate(tokens);
-  if (runtime.vocabulary == nullptr) return tokens;
   std::vector<TokenId> read;
   for (const TokenId token : tokens) {
-    absl::c_copy(runtime.vocabulary->Reading(token), std::back_inserter(read));
+    const absl::Span<const TokenId> reading = runtime.vocabulary == nullptr
+                                                  ? absl::MakeConstSpan(&token, 1)
+                                                  : runtime.vocabulary->Reading(token);
+    absl::c_copy_if(reading, std::back_inserter(read),
+                    [&runtime](TokenId id) { return 0 <= id && id < runtime.draft->vocab_size(); });
   }
+  if (read.empty()) read.push_back(0);
   return read;
 }
 

@@ -77,6 +77,12 @@ inline RowOf RandomTable(uint64_t seed, std::function<Row(std::mt19937_64&)> mak
   };
 }
 
+// Returns the rows of a draft in one pass: every row ignores the tokens drafted before it.
+inline RowOf Marginals(RowOf rows) {
+  return
+      [rows = std::move(rows)](const Tokens& drafted) { return rows(Tokens(drafted.size(), 0)); };
+}
+
 // ---- Exact laws ----
 
 // Returns `open` with each text extended to `length` tokens by `model`.

@@ -126,6 +126,17 @@ TEST(Judge, IsLosslessForADraftWithASmallerVocabulary) {
   }
 }
 
+// The rows of a draft in one pass.
+TEST(Judge, IsLosslessForRowsThatIgnoreDraftedTokens) {
+  for (const RoundSize size : kSizes) {
+    for (uint64_t seed = 76; seed < 80; seed += 2) {
+      RoundWorld world = ExactWorld(seed, size);
+      world.q = Marginals(world.q);
+      ExpectLossless(world, size.k, 1e-12, absl::StrCat(size.vocab, " seed ", seed));
+    }
+  }
+}
+
 TEST(Judge, IsLosslessForRaggedAndEmptyDrafts) {
   const RoundWorld world = ExactWorld(80, {3, 3});
   for (const AcceptanceRule rule : kAllRules) {

@@ -1,6 +1,7 @@
 // Enumerates the law of several rounds with adaptive draft lengths through the production judge.
-// Within a round the length depends on the tokens drafted so far; between rounds on all earlier
-// tokens, including rejected ones. A plan that depends on the token drawn last must be detected.
+// Within a round the length depends on the tokens drafted so far, or on all rows of a draft in one
+// pass; between rounds on all earlier tokens, including rejected ones. A plan that depends on the
+// token drawn last must be detected.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -40,14 +41,29 @@ struct Plan {
   size_t longest = 0;
   uint64_t salt = 0;
   bool looks_ahead = false;  // a mistake: whether a token is kept depends on the token
+  // Whether one pass drafts: rows ignore the tokens drafted before them, and the length follows
+  // from all rows, those after its end included.
+  bool in_one_pass = false;
+  size_t length = 0;  // of a draft in one pass
 
   // Whether one more token is drafted after `prefix`. In one mood nothing is drafted.
   bool GoesOn(Mood mood, const Tokens& prefix) const {
+    if (in_one_pass) return prefix.size() < length;
     if (prefix.empty()) return mood != 1;
     return prefix.size() < longest && Mixed(salt * 8 + mood, prefix) % 5 != 0;
   }
   bool Drops(Mood mood, const Tokens& with_token) const {
     return looks_ahead && Mixed(salt * 8 + mood + 4, with_token) % 3 == 0;
+  }
+  // The plan of a round with these rows.
+  Plan For(const RoundWorld& here, Mood mood) const {
+    Plan plan = *this;
+    Tokens rows;  // all of them, as sixteenths
+    for (size_t depth = 0; depth < longest; ++depth) {
+      for (const double q : here.q(Tokens(depth, 0))) rows.push_back(static_cast<TokenId>(16 * q));
+    }
+    plan.length = Mixed(salt * 8 + mood, rows) % (longest + 1);
+    return plan;
   }
 };
 
@@ -111,14 +127,17 @@ RoundWorld Behind(const RoundWorld& world, const Tokens& context) {
           .one_hot_as_only = world.one_hot_as_only};
 }
 
-Outcomes RunRounds(const RoundWorld& world, AcceptanceRule rule, const Plan& plan, int num_rounds) {
+Outcomes RunRounds(const RoundWorld& world, AcceptanceRule rule, const Plan& overall,
+                   int num_rounds) {
   Outcomes outcomes;
   std::map<std::pair<Tokens, Mood>, double> states = {{{{}, 0}, 1.0}};
   for (int round = 0; round < num_rounds; ++round) {
     std::map<std::pair<Tokens, Mood>, double> next;
     for (const auto& [state, weight] : states) {
       const auto& [context, mood] = state;
-      const RoundWorld here = Behind(world, context);
+      RoundWorld here = Behind(world, context);
+      if (overall.in_one_pass) here.q = Marginals(here.q);
+      const Plan plan = overall.For(here, mood);
       std::vector<Path> drafts;
       AddDrafts(here, plan, mood, {{}, weight}, &drafts);
       outcomes.num_drafts += drafts.size();
@@ -164,19 +183,23 @@ RoundWorld MixedWorld(uint64_t seed, RoundSize size) {
   return world;
 }
 
+enum class Drafts { kDrawn, kMixed, kInOnePass };
+
 TEST(Judge, IsLosslessOverRoundsOfAdaptiveLengths) {
   for (const Case& c : kCases) {
-    for (const bool is_mixed : {false, true}) {
+    for (const Drafts drafts : {Drafts::kDrawn, Drafts::kMixed, Drafts::kInOnePass}) {
       double accepted = 0.0;
       size_t num_drafts = 0;
       for (uint64_t seed = 200; seed < 216; seed += 2) {
-        const RoundWorld world = is_mixed ? MixedWorld(seed, c.size) : ExactWorld(seed, c.size);
+        const RoundWorld world =
+            drafts == Drafts::kMixed ? MixedWorld(seed, c.size) : ExactWorld(seed, c.size);
         for (const AcceptanceRule rule : kAllRules) {
           SCOPED_TRACE(absl::StrCat(c.size.vocab, ",", c.size.k, " rounds ", c.num_rounds,
-                                    " mixed ", is_mixed, " seed ", seed, " ",
+                                    " drafts ", static_cast<int>(drafts), " seed ", seed, " ",
                                     std::string(NameOf(rule))));
-          const Outcomes outcomes =
-              RunRounds(world, rule, {.longest = c.size.k, .salt = seed}, c.num_rounds);
+          const Plan plan = {
+              .longest = c.size.k, .salt = seed, .in_one_pass = drafts == Drafts::kInOnePass};
+          const Outcomes outcomes = RunRounds(world, rule, plan, c.num_rounds);
           EXPECT_EQ(outcomes.num_strange_thresholds, 0);
           EXPECT_LT(Bias(world, c, outcomes), 1e-12);
           EXPECT_NEAR(outcomes.accepted, outcomes.accepted_by_formula, 1e-12 * c.length());

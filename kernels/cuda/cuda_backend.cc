@@ -115,6 +115,9 @@ void CudaBackend::Copy(const void* from, void* to, size_t bytes) {
 
 absl::Status CudaBackend::Synchronize() {
   Note(Wait(stream_), "waiting");
+  return TakeFailure();
+}
+absl::Status CudaBackend::TakeFailure() {
   if (has_ranks_) Note(nccl_->status());
   absl::Status failure = std::exchange(failure_, absl::OkStatus());
   return errors_.lost().ok() ? failure : errors_.lost();
@@ -420,7 +423,7 @@ absl::Status CudaBackend::Collect(absl::Span<RowState> states, absl::Span<SlotAn
   const size_t answer_bytes = answers.size() * sizeof(SlotAnswer);
   std::vector<std::byte> told(answer_bytes + states.size() * sizeof(RowState));
   Download(answers_, absl::MakeSpan(told));
-  RETURN_IF_ERROR(Synchronize());
+  RETURN_IF_ERROR(TakeFailure());  // the copy waited
   if (!answers.empty()) std::memcpy(answers.data(), told.data(), answer_bytes);
   if (!states.empty()) {
     std::memcpy(states.data(), told.data() + answer_bytes, told.size() - answer_bytes);

@@ -113,6 +113,8 @@ class CudaBackend final : public Backend,
   void Free(void* data, size_t bytes) override;
 
   void Note(Error error, absl::string_view operation);
+  // Returns the failure of the work that was waited for, and forgets it.
+  absl::Status TakeFailure();
   // Returns scratch memory of at least `bytes`, valid until the next call. Returns null, and notes
   // the failure, if it cannot be allocated.
   void* Reserve(Buffer* scratch, size_t bytes);
