@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -518,8 +519,11 @@ TEST(Program, ProvesThatSpeculationIsLossless) {
     EXPECT_GE(law["runs"].get<int>(), 300);
     EXPECT_TRUE(law["p_value"].is_number());
   }
+  const std::set<std::string> of_other_drafters = {"head-states-off-by-one", "mask-keys-kept",
+                                                   "mask-rows-off-by-one", "masks-alike",
+                                                   "slots-share-noise"};
   for (const Json& fault : json["faults"]) {
-    EXPECT_EQ(fault["applies"], fault["fault"] != "head-states-off-by-one") << fault;
+    EXPECT_EQ(fault["applies"], of_other_drafters.count(fault["fault"]) == 0) << fault;
     EXPECT_EQ(fault["caught"], fault["applies"]) << fault;
   }
 
