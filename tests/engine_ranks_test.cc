@@ -79,9 +79,9 @@ void ExpectSameAnswers(Engine* got, Engine* want, const GoldenPair& pair) {
 // Row 192 of the bug catalogue: the text, log-probabilities and acceptance of ranks equal those of
 // one process.
 TEST(EngineRanks, AnswerTheSameAsOneProcess) {
-  for (const auto& [name, kv_cache] :
-       {std::pair("perturbed", KvCacheType::kF32), {"perturbed", KvCacheType::kInt8},
-        {"parallel/qwen2-parallel", KvCacheType::kF32}}) {
+  for (const auto& [name, kv_cache] : {std::pair("perturbed", KvCacheType::kF32),
+                                       {"perturbed", KvCacheType::kInt8},
+                                       {"parallel/qwen2-parallel", KvCacheType::kF32}}) {
     const GoldenPair pair(name);
     for (const bool shares_draft : {false, true}) {
       EngineOptions options = OptionsFor(pair, 1);

@@ -179,6 +179,7 @@ TEST_P(GoldenParallelDraft, KeepsToAConstraint) {
     for (const float temperature : {0.0f, 1.0f}) {
       if (temperature > 0.0f && verifier != AcceptanceRule::kExactMatch) continue;
       Request request = RequestFor(PromptOf(pair, 9));
+      request.ignore_eos = false;
       request.sampling.temperature = temperature;
       request.seed = 3;
       request.verifier = verifier;
