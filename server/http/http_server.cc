@@ -144,6 +144,8 @@ class HttpServerImpl final : public HttpServer {
 };
 
 absl::Status HttpServerImpl::Listen() {
+  // A loop opens descriptors of its own with its first socket. Later there may be none left.
+  for (const auto& loop : loops_) tcp::socket first(*loop);
   beast::error_code error;
   acceptor_.open(endpoint_.protocol(), error);
   if (error) return CannotListen(options_, error);
