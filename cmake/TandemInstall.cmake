@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 get_property(tandem_folders GLOBAL PROPERTY TANDEM_FOLDERS)
 # The program, not libraries for others.
-list(REMOVE_ITEM tandem_folders tandem_server tandem_tools tandem_tools_bench)
+list(REMOVE_ITEM tandem_folders tandem_proof_remote tandem_server tandem_tools tandem_tools_bench)
 install(TARGETS ${tandem_folders} EXPORT tandemTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
 if(TANDEM_HAS_XGRAMMAR)

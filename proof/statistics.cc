@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "boost/math/distributions/binomial.hpp"
 #include "boost/math/distributions/chi_squared.hpp"
+#include "boost/math/distributions/hypergeometric.hpp"
 #include "boost/math/distributions/non_central_chi_squared.hpp"
 
 namespace tandem {
@@ -109,6 +111,29 @@ double SeenVariation(int64_t runs, int degrees, double alpha, double power) {
   const double noncentrality =
       NoncentralChiSquare::find_non_centrality(degrees, critical, 1.0 - power);
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * static_cast<double>(runs))));
+}
+
+double BinomialTail(int64_t count, int64_t total, double probability) {
+  if (count <= 0) return 1.0;
+  const boost::math::binomial_distribution<double, Quietly> law(static_cast<double>(total),
+                                                                probability);
+  return cdf(complement(law, static_cast<double>(count - 1)));
+}
+
+double LargestShare(int64_t count, int64_t total) {
+  using Binomial = boost::math::binomial_distribution<double, Quietly>;
+  if (count >= total) return 1.0;
+  return Binomial::find_upper_bound_on_p(static_cast<double>(total), static_cast<double>(count),
+                                         0.025);
+}
+
+double FisherTail(int64_t count, int64_t total, int64_t other_count, int64_t other_total) {
+  const auto both = static_cast<uint64_t>(count + other_count);
+  const auto all = static_cast<uint64_t>(total + other_total);
+  const boost::math::hypergeometric_distribution<double, Quietly> law(
+      both, static_cast<uint64_t>(total), all);
+  const int64_t least = std::max<int64_t>(0, static_cast<int64_t>(both) - other_total);
+  return count <= least ? 1.0 : cdf(complement(law, static_cast<uint64_t>(count - 1)));
 }
 
 }  // namespace tandem

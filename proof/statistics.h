@@ -43,6 +43,15 @@ std::vector<double> HolmAdjusted(absl::Span<const double> p_values);
 // / p, the noncentrality, is at least 4 N TV^2 (Cauchy and Schwarz). At most 1.
 double SeenVariation(int64_t runs, int degrees, double alpha, double power);
 
+// P(X >= count) for X binomial.
+double BinomialTail(int64_t count, int64_t total, double probability);
+// The largest probability that `count` of `total` are compatible with: the upper end of Clopper and
+// Pearson's interval of 95 %.
+double LargestShare(int64_t count, int64_t total);
+// Fisher's exact test, one-sided: the probability of at least `count` of `total` if the chance is
+// the same as of the other sample.
+double FisherTail(int64_t count, int64_t total, int64_t other_count, int64_t other_total);
+
 }  // namespace tandem
 
 #endif  // TANDEM_PROOF_STATISTICS_H_

@@ -27,7 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
-#include "server/asio.h"
+#include "base/net/beast.h"
 #include "server/http/http_server.h"
 #include "tandem/engine.h"
 #include "tandem/field_error.h"

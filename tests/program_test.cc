@@ -289,6 +289,7 @@ TEST(Program, RefusesNumbersThatAreNotFinite) {
         "--presence-penalty"}},
       {{"serve"}, {"--drain-seconds"}},
       {{"verify-lossless"}, {"--seconds"}},
+      {{"prove"}, {"--seconds"}},
       {{"bench"}, {"--temperature", "--synthetic-acceptance"}}};
   for (const auto& [words, options] : commands) {
     for (const char* option : options) {

@@ -17,10 +17,15 @@ struct Command {
   // Checks what the parser cannot. An error is a wrong command line: exit status 2.
   std::function<absl::Status()> check;
   // Runs the command. Results go through Print (tools/standard_streams.h), everything else to
-  // stderr, where failed writes are ignored. An error means exit status 1; results that could not
-  // be written are an error.
+  // stderr, where failed writes are ignored. An error means exit status 1, or that of
+  // WithExitStatus; results that could not be written are an error.
   std::function<absl::Status()> run;
 };
+
+// Gives an error the exit status `exit_status`, which ExitStatusOf returns. Defined in
+// tools/command_line.cc.
+absl::Status WithExitStatus(absl::Status error, int exit_status);
+int ExitStatusOf(const absl::Status& error);  // 1 without one
 
 // Each adds its command to `program`. The command is defined in tools/<name>_command.cc.
 Command AddGenerateCommand(CLI::App* program);
@@ -37,6 +42,7 @@ Command AddPairCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddLabCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
+Command AddProveCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);
 Command AddRankCommand(CLI::App* program);
 Command AddHelpCommand(CLI::App* program);

@@ -2,14 +2,19 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/named_values.h"
+#include "tools/command.h"
 #include "tools/engine_options.h"
 
 namespace tandem {
 namespace {
+
+constexpr char kExitStatus[] = "tandem.dev/exit_status";  // a payload
 
 // ", did you mean --prompt?", or nothing.
 std::string Meant(absl::string_view typed, absl::Span<const std::string> names) {
@@ -99,6 +104,17 @@ std::string Explained(const CLI::App* program, const std::vector<std::string>& w
                         SeeHelp(app));
   }
   return NoSuchOption(app, option->substr(0, option->find('=')));
+}
+
+absl::Status WithExitStatus(absl::Status error, int exit_status) {
+  error.SetPayload(kExitStatus, absl::Cord(absl::StrCat(exit_status)));
+  return error;
+}
+
+int ExitStatusOf(const absl::Status& error) {
+  int exit_status = 1;
+  const auto given = error.GetPayload(kExitStatus);
+  return given.has_value() && absl::SimpleAtoi(std::string(*given), &exit_status) ? exit_status : 1;
 }
 
 absl::Status InOptionNames(const CLI::App* command, const absl::Status& status) {

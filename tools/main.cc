@@ -13,6 +13,7 @@
 #include "kernels/built_backends.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
+#include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/help_text.h"
 #include "tools/interrupt_flag.h"
@@ -24,7 +25,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kJobFailed = 1;
+constexpr int kJobFailed = 1;  // unless the error has another exit status
 constexpr int kCommandLineWrong = 2;
 constexpr int kInterrupted = 130;  // 128 + SIGINT
 constexpr int kReaderGone = 141;   // 128 + SIGPIPE, which a shell reports for a broken pipe
@@ -46,7 +47,7 @@ int Fail(int exit_status, const absl::Status& status) {
 int Finish(const absl::Status& status) {
   if (status.ok()) return 0;
   if (IsInterrupted(status)) return kInterrupted;
-  return IsReaderGone(status) ? kReaderGone : Fail(kJobFailed, status);
+  return IsReaderGone(status) ? kReaderGone : Fail(ExitStatusOf(status), status);
 }
 
 std::string VersionText() {

@@ -51,6 +51,7 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   fields->Read("n", &request->n, kSequences);
   fields->Read("seed", &request->request.seed);
   fields->Read("echo", &request->echo);
+  fields->Read("return_tokens_as_token_ids", &request->tokens_as_ids);
   fields->Read("prompt_logprobs", &request->num_prompt_logprobs, kLogprobs);
   if (request->num_prompt_logprobs >= 0 && request->stream) {
     fields->FailNot("prompt_logprobs", request->num_prompt_logprobs, "possible with stream");

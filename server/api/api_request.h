@@ -37,6 +37,7 @@ struct ApiRequest {
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
+  bool tokens_as_ids = false;       // log-probabilities name tokens "token_id:5", not by texts
   AnswerReader::Options reading{};  // how a chat's answers are split
   std::string constraint_field{};   // the field that gave `request.constraint`
   JsonValue repeated = nullptr;     // fields of /v1/responses that the answer repeats

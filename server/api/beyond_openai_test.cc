@@ -88,6 +88,36 @@ TEST(BeyondOpenAi, PromptLogprobsEqualThoseOfAnEcho) {
   EXPECT_FALSE(chat["choices"][0].contains("prompt_logprobs"));
 }
 
+TEST(BeyondOpenAi, LogprobsNameTokensByIdIfAsked) {
+  const auto server = StartServer(SharedPair(), TestServerOptions());
+  Json body = Story();
+  body.update({{"logprobs", 3}, {"max_tokens", 4}});
+  const Json by_text = AskJson(server.get(), "/v1/completions", body)["choices"][0]["logprobs"];
+  body["return_tokens_as_token_ids"] = true;
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    const std::string answer = Ask(server.get(), "POST", "/v1/completions", body.dump()).body;
+    const Json choice = (stream ? EventsOf(answer)[0] : Json::parse(answer))["choices"][0];
+    for (size_t i = 0; i < choice["token_ids"].size(); ++i) {
+      const std::string name = absl::StrCat("token_id:", choice["token_ids"][i].get<int>());
+      EXPECT_EQ(choice["logprobs"]["tokens"][i], name);
+      const Json& top = choice["logprobs"]["top_logprobs"][i];
+      EXPECT_EQ(top[name], choice["logprobs"]["token_logprobs"][i]);
+      EXPECT_EQ(top.size(), by_text["top_logprobs"][i].size());
+      for (const auto& [key, logprob] : top.items()) EXPECT_THAT(key, HasSubstr("token_id:"));
+    }
+  }
+  const Json chat = AskJson(server.get(), "/v1/chat/completions",
+                            {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                             {"logprobs", true},
+                             {"top_logprobs", 2},
+                             {"return_tokens_as_token_ids", true},
+                             {"max_tokens", 1}})["choices"][0];
+  const Json& row = chat["logprobs"]["content"][0];
+  EXPECT_EQ(row["token"], absl::StrCat("token_id:", chat["token_ids"][0].get<int>()));
+  EXPECT_THAT(row["top_logprobs"][1]["token"].get<std::string>(), HasSubstr("token_id:"));
+}
+
 TEST(BeyondOpenAi, StopsCanBeIncludedInTheText) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   Json body = Story();

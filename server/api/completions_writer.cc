@@ -369,6 +369,10 @@ class CompletionsWriter final : public AnswerWriter {
     }
     return shown;
   }
+  // Returns the name of a token among log-probabilities.
+  std::string LogprobName(TokenId id) const {
+    return request_->tokens_as_ids ? absl::StrCat("token_id:", id) : TokenText(id);
+  }
 
   void AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
                  JsonWriter* json) const {
@@ -420,7 +424,7 @@ class CompletionsWriter final : public AnswerWriter {
   void WriteCompletionLogprobs(Progress* progress, absl::Span<const TokenRow> rows,
                                JsonWriter* json) const {
     json->BeginObject().Key("tokens").BeginArray();
-    for (const TokenRow& row : rows) json->String(TokenText(row.id));
+    for (const TokenRow& row : rows) json->String(LogprobName(row.id));
     json->EndArray().Key("token_logprobs").BeginArray();
     for (const TokenRow& row : rows) {
       row.logprobs == nullptr ? json->Null() : json->Number(ShownLogprob(row.logprobs->logprob));
@@ -435,7 +439,7 @@ class CompletionsWriter final : public AnswerWriter {
     json->EndArray().EndObject();
   }
 
-  // Keys are texts, which several tokens may share.
+  // Keys are texts, which several tokens may share, or name ids.
   void WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const {
     if (logprobs == nullptr) {
       json->Null();
@@ -445,9 +449,9 @@ class CompletionsWriter final : public AnswerWriter {
     // The engine may have returned more for a prompt, because of prompt_logprobs.
     const size_t num_shown = std::min<size_t>(logprobs->top.size(), request_->num_logprobs);
     for (const auto& [id, logprob] : absl::MakeConstSpan(logprobs->top).first(num_shown)) {
-      by_text[TokenText(id)] = logprob;
+      by_text[LogprobName(id)] = logprob;
     }
-    if (!by_text.empty()) by_text[TokenText(logprobs->id)] = logprobs->logprob;
+    if (!by_text.empty()) by_text[LogprobName(logprobs->id)] = logprobs->logprob;
     json->BeginObject();
     for (const auto& [text, logprob] : by_text) json->Key(text).Number(ShownLogprob(logprob));
     json->EndObject();
@@ -487,7 +491,7 @@ class CompletionsWriter final : public AnswerWriter {
   void WriteChatLogprobs(absl::Span<const TokenRow> rows, JsonWriter* json) const {
     const auto add_token = [&](TokenId id, float logprob) {
       const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
-      json->Key("token").String(TokenText(id)).Key("logprob").Number(ShownLogprob(logprob));
+      json->Key("token").String(LogprobName(id)).Key("logprob").Number(ShownLogprob(logprob));
       json->Key("bytes").BeginArray();
       for (const char byte : text.has_value() ? text->bytes : "") {
         json->Integer(static_cast<unsigned char>(byte));

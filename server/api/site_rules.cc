@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/json/json_text.h"
+#include "base/net/beast.h"
 #include "base/status_macros.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
 #include "server/api/chat_fields.h"
-#include "server/asio.h"
 #include "tandem/field_error.h"
 
 namespace tandem {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/instant.h"
+#include "base/net/beast.h"
 #include "server/api/served_request.h"
 #include "server/api/service.h"
-#include "server/asio.h"
 #include "server/http/connection_set.h"
 #include "server/http_message.h"
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/net/beast.h"
 #include "server/api/service.h"
-#include "server/asio.h"
 
 namespace tandem {
 

@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "engine/stub_engine_testing.h"
 #include "server/api/service.h"
-#include "server/asio.h"
+#include "base/net/beast.h"
 #include "server/http/connection.h"
 #include "tandem/tokenizer.h"
 

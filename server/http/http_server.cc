@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
-#include "server/asio.h"
+#include "base/net/beast.h"
 
 namespace tandem {
 namespace {

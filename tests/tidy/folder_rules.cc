@@ -7,7 +7,7 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 21> kChain = {"base",
+constexpr std::array<std::string_view, 22> kChain = {"base",
                                                      "base/json",
                                                      "base/net",
                                                      "kernels",
@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, 21> kChain = {"base",
                                                      "verify",
                                                      "engine",
                                                      "proof",
+                                                     "proof/remote",
                                                      "server",
                                                      "tools",
                                                      "tools/bench"};

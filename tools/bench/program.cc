@@ -34,8 +34,8 @@ Program::Program(int help_width, const std::string& version)
   for (const auto add :
        {AddGenerateCommand, AddChatCommand, AddFetchCommand, AddTokenizeCommand, AddInspectCommand,
         AddMakeRandomCommand, AddQuantizeCommand, AddPairCommand, AddBenchCommand, AddLabCommand,
-        AddVerifyLosslessCommand, AddServeCommand, AddKvStoreCommand, AddCacheCommand,
-        AddRankCommand, AddFeaturesCommand, AddHelpCommand}) {
+        AddVerifyLosslessCommand, AddProveCommand, AddServeCommand, AddKvStoreCommand,
+        AddCacheCommand, AddRankCommand, AddFeaturesCommand, AddHelpCommand}) {
     commands_.push_back(add(&app_));
   }
   LetTheLastCount(&app_);

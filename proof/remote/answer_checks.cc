@@ -1,0 +1,424 @@
+#include "proof/remote/answer_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "proof/statistics.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kAnswerTokens = 48;
+constexpr double kLeastNearTie = 0.01;  // nats
+constexpr double kLeastLogprobChange = 0.02;
+constexpr double kErrorRate = 1e-4;     // of a single fault that rests on chance
+constexpr size_t kMostDifferences = 3;  // kept for the report
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The log-probability of a token; minus infinity outside the list.
+double LogprobIn(const TopLogprobs& top, TokenId token) {
+  for (const auto& [other, logprob] : top) {
+    if (other == token) return logprob;
+  }
+  return -kInfinity;
+}
+
+size_t EqualTokens(const RemoteAnswer& a, const RemoteAnswer& b) {
+  const auto end =
+      std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
+  return static_cast<size_t>(end.first - a.tokens.begin());
+}
+
+std::string Share(int64_t count, int64_t total) {
+  return absl::StrFormat("%d of %d (at most %.1f %%)", count, total,
+                         100.0 * LargestShare(count, total));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<RemoteReply>> RemoteSide::Ask(absl::Span<const Question> questions,
+                                                         int concurrency) {
+  std::vector<absl::StatusOr<RemoteReply>> replies(questions.size(), RemoteReply());
+  ForAll(questions.size(), concurrency, [&](size_t i) { replies[i] = engine->Ask(questions[i]); });
+  std::vector<RemoteReply> all;
+  for (absl::StatusOr<RemoteReply>& reply : replies) {
+    RETURN_IF_ERROR(reply.status());
+    answers += static_cast<int64_t>(reply->answers.size());
+    if (reply->proposed.has_value()) proposed = proposed.value_or(0) + *reply->proposed;
+    accepted += reply->accepted.value_or(0);
+    has_wide_chunks |= reply->has_wide_chunks;
+    all.push_back(*std::move(reply));
+  }
+  return all;
+}
+
+// ---- Comparing ----
+
+struct AnswerChecks::Comparison {
+  int64_t answers = 0;
+  int64_t kinds[5] = {};  // [Kind]
+  int64_t equal_tokens = 0;
+  double worst = 0.0;  // margin
+
+  int64_t of(Kind kind) const { return kinds[static_cast<int>(kind)]; }
+  int64_t different() const { return answers - of(Kind::kEqual); }
+  CheckOutcome outcome() const {
+    if (of(Kind::kFault) + of(Kind::kForm) > 0) return CheckOutcome::kFault;
+    if (of(Kind::kUnclear) > 0) return CheckOutcome::kUnclear;
+    return of(Kind::kNearTie) > 0 ? CheckOutcome::kNearTies : CheckOutcome::kEqual;
+  }
+  std::string Text() const {
+    std::string text = absl::StrCat(Share(different(), answers), " differ");
+    const auto add = [&](Kind kind, const char* what) {
+      if (of(kind) > 0) absl::StrAppend(&text, ", ", of(kind), " ", what);
+    };
+    add(Kind::kNearTie, "near ties");
+    add(Kind::kFault, "beyond near ties");
+    add(Kind::kUnclear, "without log-probabilities that would tell why");
+    add(Kind::kForm, "in text, length or finish only");
+    if (worst > 0.0) absl::StrAppendFormat(&text, ", largest margin %.2g nats", worst);
+    return absl::StrCat(text, "; ", equal_tokens, " equal tokens");
+  }
+};
+
+Question AnswerChecks::Greedily(const RemotePrompt& prompt) const {
+  return {.prompt = prompt,
+          .max_tokens = kAnswerTokens,
+          .temperature = 0.0,
+          .wants_logprobs = plain_.engine->features().num_top > 0};
+}
+
+size_t AnswerChecks::Fitting(double share, int passes, size_t least) const {
+  const size_t all = options_.prompts.size();
+  if (options_.runs > 0) return std::min(all, static_cast<size_t>(options_.runs));
+  const double fitting = absl::FDivDuration(options_.time * share, answer_time_ * passes);
+  return std::min(all, std::max(least, static_cast<size_t>(std::min(fitting, 1e6))));
+}
+
+void AnswerChecks::Keep(const std::string& check, const Question& question,
+                        const RemoteAnswer& plain, const RemoteAnswer& other) {
+  if (proof_.differences.size() >= kMostDifferences) return;
+  proof_.differences.push_back(
+      {check, speculative_.engine->BodyOf(question), plain.text, other.text});
+}
+
+// The margin at the first different token is the plain server's best log-probability there minus
+// that of the other token.
+absl::StatusOr<AnswerChecks::Kind> AnswerChecks::Compare(const Question& question,
+                                                         const RemoteAnswer& plain,
+                                                         const RemoteAnswer& other,
+                                                         double* margin) {
+  const size_t at = EqualTokens(plain, other);
+  if (at == plain.tokens.size() && at == other.tokens.size()) {
+    return plain.text == other.text && plain.finish == other.finish ? Kind::kEqual : Kind::kForm;
+  }
+  const bool was_cut = at == static_cast<size_t>(question.max_tokens);
+  if (was_cut || (at == plain.tokens.size() && !question.stop.empty())) return Kind::kForm;
+  TopLogprobs top;
+  if (at < plain.tops.size()) {
+    top = plain.tops[at];
+  } else if (plain_.engine->features().scores && at < other.tokens.size()) {
+    // The plain answer ended here, with a token that it does not tell.
+    ASSIGN_OR_RETURN(const std::vector<TopLogprobs> scores,
+                     plain_.engine->Score(question.prompt, other.tokens));
+    top = scores[at];
+  }
+  if (top.size() < 2) return Kind::kUnclear;
+  // Where the other answer ended, its token is not known: the second best is the least margin.
+  *margin =
+      top[0].second - (at < other.tokens.size() ? LogprobIn(top, other.tokens[at]) : top[1].second);
+  return *margin <= proof_.near_tie ? Kind::kNearTie : Kind::kFault;
+}
+
+absl::StatusOr<AnswerChecks::Comparison> AnswerChecks::CompareAll(
+    const std::string& check, absl::Span<const Question> questions,
+    absl::Span<const RemoteReply> others) {
+  Comparison comparison;
+  for (size_t i = 0; i < others.size(); ++i) {
+    const RemoteAnswer& other = others[i].answers[0];
+    RemoteAnswer plain = greedy_[i];
+    if (questions[i].max_tokens < kAnswerTokens) {  // compared with the beginning of a longer one
+      const auto length = static_cast<size_t>(questions[i].max_tokens);
+      if (plain.tokens.size() >= length) {
+        plain.tokens.resize(length);
+        plain.text = other.text;
+        plain.finish = other.finish;
+      }
+    }
+    double margin = 0.0;
+    ASSIGN_OR_RETURN(const Kind kind, Compare(questions[i], plain, other, &margin));
+    ++comparison.answers;
+    ++comparison.kinds[static_cast<int>(kind)];
+    comparison.equal_tokens += static_cast<int64_t>(EqualTokens(plain, other));
+    comparison.worst = std::max(comparison.worst, margin);
+    if (kind != Kind::kEqual && kind != Kind::kNearTie) Keep(check, questions[i], plain, other);
+  }
+  return comparison;
+}
+
+// ---- Checks ----
+
+absl::Status AnswerChecks::Begin() {
+  proof_.near_tie = kLeastNearTie;
+  for (const RemotePrompt& prompt : options_.prompts) {
+    const Instant start = Instant::Now();
+    const std::vector<Question> question = {Greedily(prompt)};
+    absl::StatusOr<std::vector<RemoteReply>> reply = plain_.Ask(question, 1);
+    if (absl::IsResourceExhausted(reply.status()) && !greedy_.empty()) break;
+    RETURN_IF_ERROR(reply.status());
+    questions_.push_back(question[0]);
+    greedy_.push_back(std::move((*reply)[0].answers[0]));
+    const absl::Duration took = Instant::Now() - start;
+    if (answer_time_ == absl::ZeroDuration() || took < answer_time_) answer_time_ = took;
+    if (questions_.size() >= Fitting(0.10, 6, 8)) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerChecks::Arithmetic() {
+  if (!plain_.engine->features().scores) {
+    proof_.Add(
+        "arithmetic", CheckOutcome::kNotTested,
+        absl::StrFormat("a near tie is taken to be below %g nats: the plain server scores no "
+                        "given text: %s",
+                        proof_.near_tie, plain_.engine->features().no_scores));
+    return absl::OkStatus();
+  }
+  constexpr size_t kMargins = 4;   // of the best tokens of a row
+  constexpr double kLikely = 4.0;  // nats below the best
+  int64_t compared = 0;
+  const size_t num_prompts = std::min(greedy_.size(), Fitting(0.02, 8, 4));
+  for (size_t i = 0; i < num_prompts; ++i) {
+    ASSIGN_OR_RETURN(const std::vector<TopLogprobs> rows,
+                     plain_.engine->Score(questions_[i].prompt, greedy_[i].tokens));
+    for (size_t j = 0; j < std::min(rows.size(), greedy_[i].tops.size()); ++j) {
+      const TopLogprobs& decoded = greedy_[i].tops[j];
+      for (size_t k = 0; k < std::min(kMargins, decoded.size()); ++k) {
+        const double margin = rows[j][0].second - LogprobIn(rows[j], decoded[k].first);
+        if (margin > kLikely) continue;
+        noise_ = std::max(noise_, std::abs(margin - (decoded[0].second - decoded[k].second)));
+        ++compared;
+      }
+    }
+  }
+  proof_.near_tie = std::max(kLeastNearTie, 4.0 * noise_);
+  proof_.Add("arithmetic", CheckOutcome::kNote,
+             absl::StrFormat("the plain server's margins change by at most %.2g nats between "
+                             "decoding and reading (%d margins); a near tie is below %.2g",
+                             noise_, compared, proof_.near_tie));
+  return absl::OkStatus();
+}
+
+absl::Status AnswerChecks::Greedy() {
+  struct Pass {
+    const char* name;
+    RemoteSide* side;
+    int concurrency;
+    bool is_reversed;
+    int tokens_left_out;
+  };
+  const int many = options_.concurrency;
+  const Pass passes[] = {
+      {"plain again", &plain_, 1, false, 0},      {"plain, concurrent", &plain_, many, false, 0},
+      {"alone", &speculative_, 1, false, 0},      {"concurrent", &speculative_, many, false, 0},
+      {"other order", &speculative_, 1, true, 0}, {"shorter", &speculative_, many, false, 3}};
+  Comparison control;
+  int64_t answers = 0;
+  int64_t different = 0;
+  for (const Pass& pass : passes) {
+    std::vector<Question> questions = questions_;
+    for (Question& question : questions) question.max_tokens -= pass.tokens_left_out;
+    if (pass.is_reversed) std::reverse(questions.begin(), questions.end());
+    ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, pass.side->Ask(questions, pass.concurrency));
+    if (pass.is_reversed) {
+      std::reverse(questions.begin(), questions.end());
+      std::reverse(replies.begin(), replies.end());
+    }
+    const std::string name = absl::StrCat("greedy: ", pass.name);
+    const bool is_control = pass.side == &plain_;
+    const size_t kept = proof_.differences.size();
+    ASSIGN_OR_RETURN(const Comparison comparison, CompareAll(name, questions, replies));
+    if (is_control) proof_.differences.resize(kept);
+    if (pass.concurrency > 1 && is_control) control = comparison;
+    std::string text = comparison.Text();
+    if (pass.concurrency > 1 && !is_control && comparison.different() > 0) {
+      absl::StrAppendFormat(&text, "; plain under concurrency: %d (Fisher p %.2g)",
+                            control.different(),
+                            FisherTail(comparison.different(), comparison.answers,
+                                       control.different(), control.answers));
+    }
+    proof_.Add(name, is_control ? CheckOutcome::kNote : comparison.outcome(), text);
+    if (!is_control) {
+      answers = comparison.answers;
+      different = std::max(different, comparison.different());
+    }
+  }
+  proof_.greedy_bound = LargestShare(different, answers);
+  return absl::OkStatus();
+}
+
+// Scores the speculative server's answers, greedy and drawn, with the plain server, so that an
+// early difference hides no later one.
+absl::Status AnswerChecks::Logprobs() {
+  const RemoteFeatures& features = plain_.engine->features();
+  if (!features.scores) {
+    for (const char* name : {"scored tokens", "log-probabilities"}) {
+      proof_.Add(name, CheckOutcome::kNotTested,
+                 absl::StrCat("the plain server scores no given text: ", features.no_scores));
+    }
+    return absl::OkStatus();
+  }
+  const size_t num_prompts = std::min(questions_.size(), Fitting(0.03, 8, 4));
+  std::vector<Question> questions(questions_.begin(), questions_.begin() + num_prompts);
+  for (size_t i = 0; i < num_prompts; ++i) {
+    questions.push_back(questions[i]);
+    questions.back().temperature = 1.0;
+    questions.back().seed = static_cast<int64_t>(options_.seed + i);
+  }
+  ASSIGN_OR_RETURN(const std::vector<RemoteReply> replies,
+                   speculative_.Ask(questions, options_.concurrency));
+  std::vector<absl::StatusOr<std::vector<TopLogprobs>>> scores(questions.size(),
+                                                               std::vector<TopLogprobs>());
+  ForAll(questions.size(), options_.concurrency, [&](size_t i) {
+    scores[i] = plain_.engine->Score(questions[i].prompt, replies[i].answers[0].tokens);
+  });
+  int64_t tokens = 0, ties = 0, faults = 0, compared = 0, certain = 0, missing = 0;
+  double worst = 0.0, change = 0.0, sum = 0.0;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    RETURN_IF_ERROR(scores[i].status());
+    const RemoteAnswer& answer = replies[i].answers[0];
+    const bool is_greedy = i < num_prompts;
+    const int64_t before = faults + certain + missing;
+    for (size_t j = 0; j < answer.tokens.size(); ++j) {
+      const TopLogprobs& top = (*scores[i])[j];
+      const double logprob = LogprobIn(top, answer.tokens[j]);
+      const double regret = top[0].second - logprob;
+      if (is_greedy) {
+        ++tokens;
+        worst = std::max(worst, regret);
+        ties += 0.0 < regret && regret <= proof_.near_tie;
+        faults += regret > proof_.near_tie;
+      }
+      if (j >= answer.logprobs.size() || j >= answer.tops.size() || answer.tops[j].empty()) {
+        ++missing;
+        continue;
+      }
+      double mass = 0.0;
+      for (const auto& entry : answer.tops[j]) mass += std::exp(entry.second);
+      sum = std::max(sum, mass);
+      if (!std::isfinite(logprob)) continue;
+      ++compared;
+      change = std::max(change, std::abs(answer.logprobs[j] - logprob));
+      certain += answer.logprobs[j] > -1e-6 && logprob < -0.01;
+    }
+    if (faults + certain + missing > before) {
+      Keep(is_greedy ? "scored tokens" : "log-probabilities", questions[i],
+           i < num_prompts ? greedy_[i] : RemoteAnswer(), answer);
+    }
+  }
+  proof_.Add(
+      "scored tokens",
+      faults > 0 ? CheckOutcome::kFault
+      : ties > 0 ? CheckOutcome::kNearTies
+                 : CheckOutcome::kEqual,
+      absl::StrFormat("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
+                      "largest margin %.2g nats",
+                      tokens, ties, faults, worst));
+  if (speculative_.engine->features().num_top == 0) {
+    proof_.Add("log-probabilities", CheckOutcome::kNotTested, "the speculative server gives none");
+    return absl::OkStatus();
+  }
+  const bool is_wrong = change > std::max(proof_.near_tie, kLeastLogprobChange) || certain > 0 ||
+                        missing > 0 || sum > 1.001;
+  proof_.Add("log-probabilities", is_wrong ? CheckOutcome::kFault : CheckOutcome::kEqual,
+             absl::StrFormat("%d compared with the plain server's: largest change %.2g nats, %d "
+                             "claim p = 1, %d are missing, lists sum to at most %.4f",
+                             compared, change, certain, missing, sum));
+  return absl::OkStatus();
+}
+
+// Each case changes one field of greedy requests. Both servers get it; only texts, lengths, ends
+// and counts are compared, unless tokens differ beyond near ties.
+absl::Status AnswerChecks::Surface() {
+  struct Case {
+    std::string name;
+    std::vector<Question> questions{};
+    bool is_streamed = false;
+  };
+  const size_t num_prompts = std::min(questions_.size(), Fitting(0.02, 12, 3));
+  std::vector<Case> cases = {{"stop"}, {"n"}, {"max_tokens"}, {"min_tokens"}, {"stream"}};
+  for (size_t i = 0; i < num_prompts; ++i) {
+    const std::string& text = greedy_[i].text;
+    for (const size_t at : {5, 17}) {  // in different places of drafts
+      Question stop = questions_[i];
+      if (text.size() < at + 3) continue;
+      stop.stop = {text.substr(at, 3)};
+      cases[0].questions.push_back(stop);
+    }
+    for (int c = 1; c < 5; ++c) {
+      Question question = questions_[i];
+      if (c == 1) question.n = 2;
+      if (c == 2) question.max_tokens = 1 + static_cast<int>(i) % (options_.draft_tokens + 2);
+      if (c == 3) question.min_tokens = question.max_tokens;
+      question.stream = c == 4;
+      cases[c].questions.push_back(question);
+    }
+  }
+  for (int length = 1; length <= options_.draft_tokens + 2; ++length) {
+    cases[2].questions.push_back(questions_[0]);
+    cases[2].questions.back().max_tokens = length;
+  }
+  for (const Case& c : cases) {
+    const std::string name = absl::StrCat("surface: ", c.name);
+    const auto plain = plain_.Ask(c.questions, options_.concurrency);
+    const auto other = speculative_.Ask(c.questions, options_.concurrency);
+    for (const absl::Status& status : {plain.status(), other.status()}) {
+      if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
+    }
+    if (!plain.ok() || !other.ok()) {
+      proof_.Add(name, CheckOutcome::kNotTested,
+                 std::string((plain.ok() ? other : plain).status().message()));
+      continue;
+    }
+    Comparison comparison;
+    int64_t counts = 0;
+    for (size_t i = 0; i < c.questions.size(); ++i) {
+      const auto& reply = (*other)[i];
+      int64_t tokens = 0;
+      for (size_t j = 0; j < reply.answers.size(); ++j) {
+        const RemoteAnswer& expected =
+            (*plain)[i].answers[std::min(j, (*plain)[i].answers.size() - 1)];
+        double margin = 0.0;
+        ASSIGN_OR_RETURN(const Kind kind,
+                         Compare(c.questions[i], expected, reply.answers[j], &margin));
+        ++comparison.answers;
+        ++comparison.kinds[static_cast<int>(kind)];
+        comparison.worst = std::max(comparison.worst, margin);
+        comparison.equal_tokens += static_cast<int64_t>(EqualTokens(expected, reply.answers[j]));
+        tokens += static_cast<int64_t>(reply.answers[j].tokens.size());
+        if (kind == Kind::kForm || kind == Kind::kFault) {
+          Keep(name, c.questions[i], expected, reply.answers[j]);
+        }
+      }
+      const bool is_equal = comparison.different() == 0;
+      counts += is_equal && reply.usage_tokens != (*plain)[i].usage_tokens;
+      comparison.kinds[static_cast<int>(Kind::kForm)] +=
+          reply.answers.size() != (*plain)[i].answers.size();
+    }
+    std::string text = comparison.Text();
+    if (counts > 0) absl::StrAppend(&text, "; ", counts, " usages differ");
+    proof_.Add(name, counts > 0 ? CheckOutcome::kFault : comparison.outcome(), text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerChecks::Seeds() { return absl::OkStatus(); }
+
+}  // namespace tandem

@@ -1,0 +1,75 @@
+// The checks of single answers: all of a remote proof but its laws.
+#ifndef TANDEM_PROOF_REMOTE_ANSWER_CHECKS_H_
+#define TANDEM_PROOF_REMOTE_ANSWER_CHECKS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/instant.h"
+#include "proof/remote/remote_engine.h"
+#include "proof/remote/remote_proof.h"
+
+namespace tandem {
+
+// One of the two servers, and what its answers told.
+struct RemoteSide {
+  RemoteEngine* engine = nullptr;
+  int64_t answers = 0;
+  std::optional<int64_t> proposed{};
+  int64_t accepted = 0;
+  bool has_wide_chunks = false;
+
+  // Asks all, `concurrency` at a time; returns the first error.
+  absl::StatusOr<std::vector<RemoteReply>> Ask(absl::Span<const Question> questions,
+                                               int concurrency);
+};
+
+// Adds its results to a proof. Errors are those of RemoteEngine::Ask. Thread-compatible.
+class AnswerChecks {
+ public:
+  AnswerChecks(RemoteSide* plain, RemoteSide* speculative, const RemoteProofOptions& options,
+               RemoteProof* proof)
+      : plain_(*plain), speculative_(*speculative), options_(options), proof_(*proof) {}
+
+  // Each needs those before it. Greedy answers of the plain server, which others are compared with.
+  absl::Status Begin();
+  absl::Status Arithmetic();
+  absl::Status Greedy();
+  absl::Status Surface();
+  absl::Status Logprobs();
+  absl::Status Seeds();
+
+ private:
+  struct Comparison;
+  enum class Kind { kEqual, kNearTie, kUnclear, kFault, kForm };
+
+  Question Greedily(const RemotePrompt& prompt) const;
+  // How many prompts a check of `passes` answers each may take within this share of the time.
+  size_t Fitting(double share, int passes, size_t least) const;
+  // Compares the answer to a question with the plain server's.
+  absl::StatusOr<Kind> Compare(const Question& question, const RemoteAnswer& plain,
+                               const RemoteAnswer& other, double* margin);
+  absl::StatusOr<Comparison> CompareAll(const std::string& check,
+                                        absl::Span<const Question> questions,
+                                        absl::Span<const RemoteReply> others);
+  void Keep(const std::string& check, const Question& question, const RemoteAnswer& plain,
+            const RemoteAnswer& other);
+
+  RemoteSide& plain_;
+  RemoteSide& speculative_;
+  const RemoteProofOptions& options_;
+  RemoteProof& proof_;
+  absl::Duration answer_time_{};      // of one greedy answer alone
+  std::vector<Question> questions_;   // greedy, one per prompt
+  std::vector<RemoteAnswer> greedy_;  // [questions] of the plain server, alone
+  double noise_ = 0.0;                // change of a margin between decoding and reading, in nats
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_PROOF_REMOTE_ANSWER_CHECKS_H_

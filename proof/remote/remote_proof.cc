@@ -1,0 +1,128 @@
+#include "proof/remote/remote_proof.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "proof/remote/answer_checks.h"
+
+namespace tandem {
+namespace {
+
+struct NamedCheck {
+  const char* name;
+  absl::Status (AnswerChecks::*run)();
+};
+constexpr NamedCheck kChecks[] = {{"arithmetic", &AnswerChecks::Arithmetic},
+                                  {"greedy", &AnswerChecks::Greedy},
+                                  {"surface", &AnswerChecks::Surface},
+                                  {"logprobs", &AnswerChecks::Logprobs},
+                                  {"seeds", &AnswerChecks::Seeds}};
+
+bool Has(const RemoteProof& proof, CheckOutcome outcome) {
+  return absl::c_any_of(proof.checks, [&](const RemoteCheck& c) { return c.outcome == outcome; });
+}
+
+std::string NamesOf(const RemoteProof& proof, CheckOutcome outcome) {
+  std::string names;
+  for (const RemoteCheck& check : proof.checks) {
+    if (check.outcome == outcome) absl::StrAppend(&names, names.empty() ? "" : ", ", check.name);
+  }
+  return names;
+}
+
+// Adds what the servers told about drafts. Returns why that leaves the proof incomplete; empty if
+// it does not.
+std::string JudgeDrafts(const RemoteSide& plain, const RemoteSide& speculative,
+                        RemoteProof* proof) {
+  std::string fault;
+  std::string text;
+  if (plain.proposed.value_or(0) > 0) fault = "the plain server drafts, too";
+  if (speculative.proposed.has_value()) {
+    proof->proposed = *speculative.proposed;
+    proof->accepted = speculative.accepted;
+    text = absl::StrFormat("%d draft tokens, %d accepted, in %d answers", proof->proposed,
+                           proof->accepted, speculative.answers);
+    if (proof->proposed == 0) fault = "the speculative server drafted nothing";
+    if (proof->proposed > 0 && proof->accepted == proof->proposed) {
+      fault = "the speculative server rejected no draft";
+    }
+  } else if (speculative.has_wide_chunks) {
+    text = "the speculative server tells no counts; chunks of its stream have several tokens";
+  } else {
+    text = "the speculative server tells no counts, and its stream has a token per chunk";
+    fault = "it is not known whether the speculative server drafts";
+  }
+  if (!fault.empty()) absl::StrAppend(&text, ": ", fault);
+  proof->checks.insert(proof->checks.begin(), {"drafts", CheckOutcome::kNote, text});
+  return fault;
+}
+
+}  // namespace
+
+std::vector<std::string> RemoteCheckNames() {
+  std::vector<std::string> names;
+  for (const NamedCheck& check : kChecks) names.emplace_back(check.name);
+  return names;
+}
+
+const char* NameOf(CheckOutcome outcome) {
+  constexpr const char* kNames[] = {"equal", "note", "near ties", "unclear", "FAULT", "not tested"};
+  return kNames[static_cast<int>(outcome)];
+}
+
+const char* NameOf(RemoteVerdict verdict) {
+  constexpr const char* kNames[] = {"no difference", "arithmetic", "broken", "incomplete"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* speculative,
+                                          const RemoteProofOptions& options) {
+  const Instant start = Instant::Now();
+  RemoteProof proof = {.plain = plain->Description(), .speculative = speculative->Description()};
+  RemoteSide plain_side = {.engine = plain};
+  RemoteSide speculative_side = {.engine = speculative};
+  AnswerChecks checks(&plain_side, &speculative_side, options, &proof);
+  RETURN_IF_ERROR(checks.Begin());
+  std::string cut_short;
+  size_t done = 0;
+  for (const NamedCheck& check : kChecks) {
+    if (options.on_progress) {
+      options.on_progress(static_cast<double>(done++) / static_cast<double>(std::size(kChecks)));
+    }
+    const bool is_chosen =
+        options.checks.empty() || absl::c_linear_search(options.checks, check.name);
+    if (!is_chosen && check.run != &AnswerChecks::Arithmetic) continue;  // others need its bound
+    const absl::Status status = (checks.*check.run)();
+    if (absl::IsUnavailable(status)) return status;
+    if (absl::IsResourceExhausted(status)) cut_short = std::string(status.message());
+    if (!status.ok()) {
+      proof.Add(check.name, CheckOutcome::kNotTested, std::string(status.message()));
+    }
+  }
+  proof.answers = plain_side.answers + speculative_side.answers;
+  const std::string drafts = JudgeDrafts(plain_side, speculative_side, &proof);
+  if (Has(proof, CheckOutcome::kFault)) {
+    proof.verdict = RemoteVerdict::kBroken;
+    proof.reason = absl::StrCat("speculation changes ", NamesOf(proof, CheckOutcome::kFault));
+  } else if (Has(proof, CheckOutcome::kUnclear)) {
+    proof.reason = "greedy answers differ, and no log-probabilities tell whether at near ties only";
+  } else if (!drafts.empty() || !cut_short.empty()) {
+    proof.reason = drafts.empty() ? cut_short : drafts;
+  } else if (Has(proof, CheckOutcome::kNearTies)) {
+    proof.verdict = RemoteVerdict::kArithmetic;
+    proof.reason = absl::StrFormat("greedy answers differ at near ties only, in at most %.1f %%",
+                                   100.0 * proof.greedy_bound);
+  } else {
+    proof.verdict = RemoteVerdict::kNoDifference;
+    proof.reason = absl::StrFormat("greedy <= %.1f %%", 100.0 * proof.greedy_bound);
+  }
+  proof.time = Instant::Now() - start;
+  return proof;
+}
+
+}  // namespace tandem

@@ -1,0 +1,84 @@
+// Proves or refutes that one engine's speculation changes its output, from outside: a server that
+// decodes plainly is compared with one that speculates (docs/prove.md).
+#ifndef TANDEM_PROOF_REMOTE_REMOTE_PROOF_H_
+#define TANDEM_PROOF_REMOTE_REMOTE_PROOF_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proof/remote/remote_engine.h"
+
+namespace tandem {
+
+struct RemoteProofOptions {
+  std::vector<RemotePrompt> prompts{};
+  absl::Duration time = absl::Minutes(10);
+  int64_t runs = 0;  // of each prompt and test; 0: as many as the time allows
+  int draft_tokens = 4;
+  int concurrency = 8;
+  uint64_t seed = 1;
+  std::vector<std::string> checks{};  // names of RemoteCheckNames(); empty: all
+  bool accept_near_ties = false;
+  std::function<void(double share)> on_progress{};
+};
+
+// The names that RemoteProofOptions::checks may have, in the order of a proof.
+std::vector<std::string> RemoteCheckNames();
+
+enum class CheckOutcome {
+  kEqual,      // as it must be
+  kNote,       // a control, or a figure without a judgement
+  kNearTies,   // differences that the plain server's own arithmetic explains
+  kUnclear,    // differences that cannot be told from near ties
+  kFault,      // speculation changes this part
+  kNotTested,  // the text says why
+};
+const char* NameOf(CheckOutcome outcome);
+
+struct RemoteCheck {
+  std::string name{};
+  CheckOutcome outcome = CheckOutcome::kNote;
+  std::string text{};
+};
+
+// A request whose answers differ.
+struct RemoteDifference {
+  std::string check{};
+  std::string request{};  // its body, as the speculative server got it
+  std::string plain{};
+  std::string speculative{};
+};
+
+enum class RemoteVerdict { kNoDifference, kArithmetic, kBroken, kIncomplete };
+const char* NameOf(RemoteVerdict verdict);
+
+struct RemoteProof {
+  std::string plain{};  // RemoteEngine::Description()
+  std::string speculative{};
+  std::vector<RemoteCheck> checks{};
+  std::vector<RemoteDifference> differences{};  // the first of them
+  double near_tie = 0.0;                        // its bound, in nats
+  double greedy_bound = 1.0;  // the share of greedy answers that may differ unseen
+  int64_t answers = 0;
+  int64_t proposed = 0;  // draft tokens that the speculative server told of
+  int64_t accepted = 0;
+  RemoteVerdict verdict = RemoteVerdict::kIncomplete;
+  std::string reason{};
+  absl::Duration time{};
+
+  void Add(std::string name, CheckOutcome outcome, std::string text) {
+    checks.push_back({std::move(name), outcome, std::move(text)});
+  }
+};
+
+// An error is UNAVAILABLE: a server did not answer.
+absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* speculative,
+                                          const RemoteProofOptions& options);
+
+}  // namespace tandem
+
+#endif  // TANDEM_PROOF_REMOTE_REMOTE_PROOF_H_

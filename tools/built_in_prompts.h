@@ -1,0 +1,73 @@
+// Beginnings of texts of several kinds, for `tandem prove`: prose, dialogue, lists, code, JSON, and
+// texts that repeat themselves, so that lookups draft.
+#ifndef TANDEM_TOOLS_BUILT_IN_PROMPTS_H_
+#define TANDEM_TOOLS_BUILT_IN_PROMPTS_H_
+
+namespace tandem {
+
+inline constexpr const char* kBuiltInPrompts[] = {
+    "Once upon a time there was a king who had a daughter, and the king who had a",
+    "The old woman went into the forest, and in the forest the old woman",
+    "\"Give me the golden apple,\" said the fox. \"I will not give you the golden apple,\" said",
+    "The first brother took bread, the second brother took cheese, the third brother took",
+    "It was a cold morning in March, and the town",
+    "Nobody in the village knew where the road",
+    "In the beginning the sea was",
+    "When the train stopped, three people",
+    "The captain looked at the map and said",
+    "My grandmother used to say that",
+    "There are two kinds of days: days on which",
+    "The doctor closed the door. \"You have",
+    "\"Where is the key?\" she asked. \"The key is",
+    "\"Good morning,\" said the hare. \"Good morning,\" said the",
+    "\"Can you help me?\" asked the boy, and the giant",
+    "She opened the box. In the box was a smaller box. In the smaller box was",
+    "One, two, three, four, five, six, seven,",
+    "A is for apple, B is for ball, C is for",
+    "Monday: bread. Tuesday: milk. Wednesday: bread. Thursday:",
+    "red, green, blue, red, green, blue, red, green,",
+    "The cat sat on the mat. The dog sat on the mat. The cow sat on the",
+    "Row, row, row your boat, row, row, row your",
+    "Shopping list:\n- two apples\n- a loaf of bread\n-",
+    "1. Wash the rice.\n2. Boil the water.\n3.",
+    "Ingredients:\n* flour\n* sugar\n* eggs\n*",
+    "The capital of France is Paris. The capital of Spain is",
+    "Water boils at a hundred degrees. Ice melts at",
+    "The three largest planets are",
+    "A triangle has three sides, a square has",
+    "Winter is cold, summer is",
+    "Dear Sir,\n\nthank you for your letter of",
+    "Chapter 1\n\nThe house at the end of the",
+    "Question: What do bees make?\nAnswer: Honey.\nQuestion: What do cows give?\nAnswer:",
+    "English: bread. French: pain. English: water. French:",
+    "def add(a, b):\n    return a + b\n\ndef subtract(a, b):\n    return",
+    "for i in range(10):\n    print(",
+    "#include <stdio.h>\n\nint main(void) {\n    printf(\"",
+    "SELECT name, age FROM people WHERE age >",
+    "function square(x) {\n  return x * x;\n}\n\nfunction cube(x) {\n  return",
+    "class Dog(Animal):\n    def __init__(self, name):\n        self.name =",
+    "if (x > 0) {\n  y = 1;\n} else if (x < 0) {\n  y =",
+    "{\"name\": \"Anna\", \"age\": 31, \"city\": \"",
+    "[{\"id\": 1, \"ok\": true}, {\"id\": 2, \"ok\": false}, {\"id\": 3, \"ok\":",
+    "{\"user\": {\"first\": \"John\", \"last\": \"",
+    "<html>\n<head>\n<title>",
+    "name,age,city\nAnna,31,Rome\nPaul,45,",
+    "The wolf came to the door and knocked. \"Who is there?\" said",
+    "Every evening the soldier walked along the river until",
+    "The queen had three sons. The eldest was clever, the second was",
+    "In the garden stood a tree, and on the tree there was",
+    "The merchant counted his money, and when he had counted",
+    "He ran and ran and ran, and she ran and ran and",
+    "The bird sang: tweet, tweet, tweet. The frog sang: croak, croak,",
+    "They came to a bridge, and under the bridge",
+    "The moon rose over the hill, and all the animals",
+    "At last the youngest daughter took the ring and",
+    "To make tea, first",
+    "The weather tomorrow will be",
+    "It is not the strongest that survive, but",
+    "The meeting begins at nine. Please bring",
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_BUILT_IN_PROMPTS_H_
