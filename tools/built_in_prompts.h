@@ -6,12 +6,12 @@
 namespace tandem {
 
 inline constexpr const char* kBuiltInPrompts[] = {
-    "Once upon a time there was a king who had a daughter, and the king who had a",
+    "Once upon a time there was a king with a daughter, and the king with a",
     "The old woman went into the forest, and in the forest the old woman",
     "\"Give me the golden apple,\" said the fox. \"I will not give you the golden apple,\" said",
     "The first brother took bread, the second brother took cheese, the third brother took",
     "It was a cold morning in March, and the town",
-    "Nobody in the village knew where the road",
+    "No man in the village knew where the road",
     "In the beginning the sea was",
     "When the train stopped, three people",
     "The captain looked at the map and said",
@@ -52,7 +52,7 @@ inline constexpr const char* kBuiltInPrompts[] = {
     "{\"user\": {\"first\": \"John\", \"last\": \"",
     "<html>\n<head>\n<title>",
     "name,age,city\nAnna,31,Rome\nPaul,45,",
-    "The wolf came to the door and knocked. \"Who is there?\" said",
+    "The wolf came to the door and knocked. \"What is that?\" said",
     "Every evening the soldier walked along the river until",
     "The queen had three sons. The eldest was clever, the second was",
     "In the garden stood a tree, and on the tree there was",

@@ -44,7 +44,7 @@ class HttpEngine : public RemoteEngine {
     std::atomic<int64_t>* requests_left{};  // of all engines together
     TokenTexts* token_texts{};
   };
-  // Finds out which engine it is and what it offers, with a few requests. All must outlive it.
+  // Finds out its name and its features, with a few requests. All must outlive it.
   static absl::StatusOr<std::unique_ptr<HttpEngine>> Connect(HttpExchange* exchange,
                                                              const Options& options);
 

@@ -51,7 +51,7 @@ struct RemoteAnswer {
   std::vector<double> logprobs{};   // [tokens], or empty
   std::vector<TopLogprobs> tops{};  // [tokens], or empty
   std::string text{};
-  std::string finish{};  // "stop", "length", or what the API says
+  std::string finish{};  // "stop", "length", or another name of the API
   bool has_ids = false;
 };
 

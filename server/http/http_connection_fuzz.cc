@@ -21,9 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/net/beast.h"
 #include "engine/stub_engine_testing.h"
 #include "server/api/service.h"
-#include "base/net/beast.h"
 #include "server/http/connection.h"
 #include "tandem/tokenizer.h"
 

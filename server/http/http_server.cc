@@ -12,9 +12,9 @@
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
+#include "base/net/beast.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
-#include "base/net/beast.h"
 
 namespace tandem {
 namespace {
