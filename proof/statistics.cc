@@ -89,6 +89,52 @@ Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabiliti
   return {.statistic = statistic, .degrees = degrees, .p_value = ChiSquareTail(statistic, degrees)};
 }
 
+Fit GTestTwo(absl::Span<const int64_t> a, absl::Span<const int64_t> b, double min_expected) {
+  TANDEM_CHECK(a.size() == b.size());
+  const auto total_a = static_cast<double>(std::accumulate(a.begin(), a.end(), int64_t{0}));
+  const auto total_b = static_cast<double>(std::accumulate(b.begin(), b.end(), int64_t{0}));
+  const double total = total_a + total_b;
+  if (total_a == 0.0 || total_b == 0.0) return {};
+  const double least = min_expected * total / std::min(total_a, total_b);  // of pooled counts
+  struct Cell {
+    double a = 0.0;
+    double b = 0.0;
+  };
+  std::vector<Cell> cells;
+  Cell rest;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const Cell cell{.a = static_cast<double>(a[i]), .b = static_cast<double>(b[i])};
+    if (cell.a + cell.b >= least) {
+      cells.push_back(cell);
+    } else {
+      rest = {.a = rest.a + cell.a, .b = rest.b + cell.b};
+    }
+  }
+  const auto smallest =
+      std::min_element(cells.begin(), cells.end(),
+                       [](const Cell& x, const Cell& y) { return x.a + x.b < y.a + y.b; });
+  if (rest.a + rest.b >= least) {
+    cells.push_back(rest);
+  } else if (smallest != cells.end()) {
+    *smallest = {.a = smallest->a + rest.a, .b = smallest->b + rest.b};
+  }
+  if (cells.size() < 2) return {};
+  double half_g = 0.0;
+  double sum_of_inverses = 0.0;
+  for (const Cell& cell : cells) {
+    const double share = (cell.a + cell.b) / total;
+    if (cell.a > 0.0) half_g += cell.a * std::log(cell.a / (total_a * share));
+    if (cell.b > 0.0) half_g += cell.b * std::log(cell.b / (total_b * share));
+    sum_of_inverses += 1.0 / share;
+  }
+  const int degrees = static_cast<int>(cells.size()) - 1;
+  const double correction = 1.0 + (sum_of_inverses - 1.0) *
+                                      (1.0 / total_a + 1.0 / total_b - 1.0 / total) /
+                                      (6.0 * degrees);
+  const double statistic = std::max(0.0, 2.0 * half_g / correction);
+  return {.statistic = statistic, .degrees = degrees, .p_value = ChiSquareTail(statistic, degrees)};
+}
+
 std::vector<double> HolmAdjusted(absl::Span<const double> p_values) {
   std::vector<size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), 0);

@@ -33,6 +33,11 @@ struct Fit {
 Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabilities,
           double min_expected = 10.0);
 
+// The G-test of whether two samples, counted in the same cells, have one law. Cells are merged by
+// what the smaller sample is expected to have of their pooled counts.
+// REQUIRES: as many counts of each, none negative.
+Fit GTestTwo(absl::Span<const int64_t> a, absl::Span<const int64_t> b, double min_expected = 10.0);
+
 // Returns Holm's step-down adjustment for several tests: rejecting those with an adjusted value
 // below alpha gives any false rejection with probability at most alpha, however the tests depend on
 // each other.

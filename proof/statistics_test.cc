@@ -107,5 +107,33 @@ TEST(StandardScore, IsNearlyNormal) {
   EXPECT_EQ(StandardScore(3.0, 0), 0.0);
 }
 
+TEST(GTestTwo, ComparesTwoSamples) {
+  EXPECT_EQ(GTestTwo({}, {}).degrees, 0);
+  const Fit equal = GTestTwo({50, 30, 20}, {100, 60, 40});
+  EXPECT_NEAR(equal.statistic, 0.0, 1e-9);
+  EXPECT_EQ(equal.degrees, 2);
+  // 2 sum O log(O / E) = 4 (60 log 1.2 + 40 log 0.8) = 8.0542; Williams: 1 + 3 * 0.015 / 6.
+  const Fit other = GTestTwo({60, 40}, {40, 60});
+  EXPECT_NEAR(other.statistic, 8.0542 / 1.0075, 1e-3);
+  EXPECT_NEAR(other.p_value, 0.00469, 1e-4);
+  // Cells with few draws in both are merged; here with the smallest other one.
+  EXPECT_EQ(GTestTwo({50, 50, 3, 2}, {50, 50, 2, 3}).degrees, 1);
+  EXPECT_EQ(GTestTwo({50, 50, 3, 8}, {50, 50, 2, 8}).degrees, 2);
+}
+
+TEST(Tails, AreExact) {
+  EXPECT_EQ(BinomialTail(0, 4, 0.5), 1.0);
+  EXPECT_NEAR(BinomialTail(3, 4, 0.5), 5.0 / 16, 1e-12);
+  EXPECT_EQ(BinomialTail(1, 4, 0.0), 0.0);
+  EXPECT_EQ(BinomialTail(4, 4, 1.0), 1.0);
+  EXPECT_NEAR(LargestShare(0, 300), 1.0 - std::pow(0.025, 1.0 / 300), 1e-9);
+  EXPECT_NEAR(BinomialTail(3, 10, LargestShare(2, 10)), 0.975, 1e-9);
+  EXPECT_EQ(LargestShare(7, 7), 1.0);
+  EXPECT_NEAR(FisherTail(3, 3, 0, 3), 1.0 / 20, 1e-12);
+  EXPECT_NEAR(FisherTail(2, 3, 1, 3), 0.5, 1e-12);
+  EXPECT_EQ(FisherTail(0, 3, 3, 3), 1.0);
+  EXPECT_EQ(FisherTail(3, 3, 3, 3), 1.0);
+}
+
 }  // namespace
 }  // namespace tandem

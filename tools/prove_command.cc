@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -195,6 +196,10 @@ std::string ReportText(const RemoteProof& proof) {
   return absl::StrCat(text, "\nverdict: ", LastLine(proof), "\n");
 }
 
+OrderedJson NumberOrNull(std::optional<double> number) {
+  return number.has_value() ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
 OrderedJson ReportJson(const ProveFlags& flags, const RemoteProof& proof) {
   OrderedJson json = {{"verdict", NameOf(proof.verdict)},
                       {"reason", proof.reason},
@@ -202,16 +207,28 @@ OrderedJson ReportJson(const ProveFlags& flags, const RemoteProof& proof) {
                       {"plain", proof.plain},
                       {"speculative", proof.speculative},
                       {"near_tie_nats", proof.near_tie},
-                      {"greedy_bound", proof.greedy_bound},
+                      {"greedy_bound", NumberOrNull(proof.greedy_bound)},
+                      {"law_bound", NumberOrNull(proof.law_bound)},
                       {"proposed", proof.proposed},
                       {"accepted", proof.accepted},
                       {"answers", proof.answers},
                       {"seconds", absl::ToDoubleSeconds(proof.time)},
                       {"checks", OrderedJson::array()},
+                      {"laws", OrderedJson::array()},
                       {"differences", OrderedJson::array()}};
   for (const RemoteCheck& check : proof.checks) {
     json["checks"].push_back(
         {{"name", check.name}, {"outcome", NameOf(check.outcome)}, {"text", check.text}});
+  }
+  for (const RemoteLawTest& test : proof.laws) {
+    json["laws"].push_back({{"setting", test.setting},
+                            {"test", test.test},
+                            {"prompt", test.prompt},
+                            {"runs", test.runs},
+                            {"degrees", test.degrees},
+                            {"p_value", test.p_value},
+                            {"adjusted_p", test.adjusted_p},
+                            {"variation_seen", test.seen_variation}});
   }
   for (const RemoteDifference& difference : proof.differences) {
     json["differences"].push_back({{"check", difference.check},

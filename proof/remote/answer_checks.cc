@@ -167,16 +167,15 @@ absl::StatusOr<AnswerChecks::Comparison> AnswerChecks::CompareAll(
 
 absl::Status AnswerChecks::Begin() {
   proof_.near_tie = kLeastNearTie;
+  const Instant start = Instant::Now();
   for (const RemotePrompt& prompt : options_.prompts) {
-    const Instant start = Instant::Now();
     const std::vector<Question> question = {Greedily(prompt)};
     absl::StatusOr<std::vector<RemoteReply>> reply = plain_.Ask(question, 1);
     if (absl::IsResourceExhausted(reply.status()) && !greedy_.empty()) break;
     RETURN_IF_ERROR(reply.status());
     questions_.push_back(question[0]);
     greedy_.push_back(std::move((*reply)[0].answers[0]));
-    const absl::Duration took = Instant::Now() - start;
-    if (answer_time_ == absl::ZeroDuration() || took < answer_time_) answer_time_ = took;
+    answer_time_ = (Instant::Now() - start) / static_cast<int64_t>(questions_.size());
     if (questions_.size() >= Fitting(0.10, 6, 8)) break;
   }
   return absl::OkStatus();
@@ -194,6 +193,7 @@ absl::Status AnswerChecks::Arithmetic() {
   constexpr size_t kMargins = 4;   // of the best tokens of a row
   constexpr double kLikely = 4.0;  // nats below the best
   int64_t compared = 0;
+  double noise = 0.0;
   const size_t num_prompts = std::min(greedy_.size(), Fitting(0.02, 8, 4));
   for (size_t i = 0; i < num_prompts; ++i) {
     ASSIGN_OR_RETURN(const std::vector<TopLogprobs> rows,
@@ -203,16 +203,17 @@ absl::Status AnswerChecks::Arithmetic() {
       for (size_t k = 0; k < std::min(kMargins, decoded.size()); ++k) {
         const double margin = rows[j][0].second - LogprobIn(rows[j], decoded[k].first);
         if (margin > kLikely) continue;
-        noise_ = std::max(noise_, std::abs(margin - (decoded[0].second - decoded[k].second)));
+        noise = std::max(noise, std::abs(margin - (decoded[0].second - decoded[k].second)));
         ++compared;
       }
     }
   }
-  proof_.near_tie = std::max(kLeastNearTie, 4.0 * noise_);
+  noise_ = noise;
+  proof_.near_tie = std::max(kLeastNearTie, 4.0 * noise);
   proof_.Add("arithmetic", CheckOutcome::kNote,
              absl::StrFormat("the plain server's margins change by at most %.2g nats between "
                              "decoding and reading (%d margins); a near tie is below %.2g",
-                             noise_, compared, proof_.near_tie));
+                             noise, compared, proof_.near_tie));
   return absl::OkStatus();
 }
 
@@ -419,6 +420,83 @@ absl::Status AnswerChecks::Surface() {
   return absl::OkStatus();
 }
 
-absl::Status AnswerChecks::Seeds() { return absl::OkStatus(); }
+// A seeded answer must not depend on when and with which others it is asked for, as far as the
+// plain server keeps that promise. Other arithmetic may change draws, with a probability of at most
+// twice the change of a log-probability where they are races of exponentials, and taken to be twice
+// that where they are not.
+absl::Status AnswerChecks::Seeds() {
+  const size_t num_prompts = std::min(questions_.size(), Fitting(0.04, 10, 8));
+  std::vector<Question> questions(questions_.begin(), questions_.begin() + num_prompts);
+  for (size_t i = 0; i < num_prompts; ++i) {
+    questions[i].temperature = 1.0;
+    questions[i].wants_logprobs = false;
+    questions[i].seed = static_cast<int64_t>(options_.seed + i + 1);
+  }
+  const auto tokens_of = [&](RemoteSide* side, int concurrency, bool is_reversed,
+                             int n) -> absl::StatusOr<std::vector<std::vector<TokenId>>> {
+    std::vector<Question> asked = questions;
+    for (Question& question : asked) question.n = n;
+    if (is_reversed) std::reverse(asked.begin(), asked.end());
+    ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, side->Ask(asked, concurrency));
+    if (is_reversed) std::reverse(replies.begin(), replies.end());
+    std::vector<std::vector<TokenId>> tokens;
+    for (const RemoteReply& reply : replies) tokens.push_back(reply.answers.back().tokens);
+    return tokens;
+  };
+  const auto count = [](const auto& a, const auto& b) {
+    int64_t different = 0;
+    for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
+    return different;
+  };
+  const double changed = noise_.has_value() ? 4.0 * kAnswerTokens * *noise_ : 0.0;
+  const auto add = [&](const std::string& name, int64_t different, std::optional<int64_t> control) {
+    const auto total = static_cast<int64_t>(num_prompts);
+    const bool is_chance =
+        BinomialTail(different, total, std::min(1.0, changed)) >= kErrorRate ||
+        (control.value_or(0) > 0 && FisherTail(different, total, *control, total) >= kErrorRate) ||
+        (!noise_.has_value() && FisherTail(different, total, 0, total) >= kErrorRate);
+    std::string text = absl::StrFormat("%d of %d seeded answers differ", different, total);
+    if (control.has_value()) absl::StrAppend(&text, "; of the plain server ", *control);
+    proof_.Add(absl::StrCat("seeds: ", name),
+               different == 0 ? CheckOutcome::kEqual
+               : is_chance    ? CheckOutcome::kNote
+                              : CheckOutcome::kFault,
+               text);
+  };
+  ASSIGN_OR_RETURN(const auto plain, tokens_of(&plain_, 1, false, 1));
+  ASSIGN_OR_RETURN(const auto speculative, tokens_of(&speculative_, 1, false, 1));
+  struct Way {
+    const char* name;
+    int concurrency;
+    bool is_reversed;
+  };
+  const int many = options_.concurrency;
+  for (const Way& way :
+       {Way{"again", 1, false}, Way{"concurrent", many, false}, Way{"other order", 1, true}}) {
+    ASSIGN_OR_RETURN(const auto control, tokens_of(&plain_, way.concurrency, way.is_reversed, 1));
+    ASSIGN_OR_RETURN(const auto other,
+                     tokens_of(&speculative_, way.concurrency, way.is_reversed, 1));
+    add(way.name, count(speculative, other), count(plain, control));
+  }
+  const auto first = tokens_of(&speculative_, 1, false, 2);
+  if (absl::IsInvalidArgument(first.status())) {
+    proof_.Add("seeds: second of n", CheckOutcome::kNotTested,
+               std::string(first.status().message()));
+  } else {
+    RETURN_IF_ERROR(first.status());
+    ASSIGN_OR_RETURN(const auto second, tokens_of(&speculative_, many, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_first, tokens_of(&plain_, 1, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_second, tokens_of(&plain_, many, false, 2));
+    add("second of n", count(*first, second), count(plain_first, plain_second));
+  }
+  if (plain_.engine->features().seeds_as_plain && speculative_.engine->features().seeds_as_plain) {
+    add("as plain", count(speculative, plain), std::nullopt);
+  } else {
+    proof_.Add("seeds: as plain", CheckOutcome::kNote,
+               absl::StrFormat("%d of %d seeded answers differ, which the engine does not exclude",
+                               count(speculative, plain), num_prompts));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace tandem

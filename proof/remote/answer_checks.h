@@ -67,7 +67,7 @@ class AnswerChecks {
   absl::Duration answer_time_{};      // of one greedy answer alone
   std::vector<Question> questions_;   // greedy, one per prompt
   std::vector<RemoteAnswer> greedy_;  // [questions] of the plain server, alone
-  double noise_ = 0.0;                // change of a margin between decoding and reading, in nats
+  std::optional<double> noise_{};     // change of a margin between decoding and reading, in nats
 };
 
 }  // namespace tandem

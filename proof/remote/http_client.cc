@@ -1,5 +1,6 @@
 #include "proof/remote/http_client.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/instant.h"
 #include "base/json/json_text.h"
 #include "base/net/beast.h"
 #include "base/net/host_and_port.h"
@@ -162,6 +164,7 @@ absl::StatusOr<std::string> HttpClient::Send(const std::string& method, const st
   request.prepare_payload();
   const std::string url = absl::StrCat(options_.url.is_secure ? "https://" : "http://",
                                        options_.url.Authority(), target);
+  const Instant start = Instant::Now();
   for (int attempt = 1;; ++attempt) {
     std::unique_ptr<Connection> connection;
     {
@@ -193,13 +196,12 @@ absl::StatusOr<std::string> HttpClient::Send(const std::string& method, const st
     const unsigned status = response.result_int();
     if (status < 300) return std::move(response.body());
     const bool is_busy = status == 429 || status == 503;
-    if (is_busy && attempt < options_.max_tries) {
+    if (is_busy && Instant::Now() - start < options_.patience) {
       const auto given = response[http::field::retry_after];
       int seconds = 0;
-      const bool is_told =
-          absl::SimpleAtoi(absl::string_view(given.data(), given.size()), &seconds);
-      absl::SleepFor(is_told ? absl::Seconds(std::min(std::max(seconds, 0), 60))
-                             : absl::Milliseconds(250 << attempt));
+      const bool is_told = absl::SimpleAtoi({given.data(), given.size()}, &seconds);
+      absl::SleepFor(is_told ? absl::Seconds(std::clamp(seconds, 0, 60))
+                             : absl::Milliseconds(250 << std::min(attempt, 5)));
       continue;
     }
     const auto reason = response.reason();
@@ -207,6 +209,7 @@ absl::StatusOr<std::string> HttpClient::Send(const std::string& method, const st
                                              absl::string_view(reason.data(), reason.size()), ": ",
                                              MessageIn(response.body()));
     if (status == 401 || status == 403) return absl::PermissionDeniedError(message);
+    if (is_busy) return absl::UnavailableError(message);
     if (status >= 500) return absl::InternalError(message);
     return absl::InvalidArgumentError(message);
   }

@@ -30,7 +30,8 @@ class HttpExchange {
 
   // Sends `body`, which is JSON or empty. An error names the URL. It is UNAVAILABLE without an
   // answer. For a status from 300 on, it has the status and the server's message; its code is
-  // PERMISSION_DENIED for 401 and 403, INTERNAL from 500 on, else INVALID_ARGUMENT.
+  // PERMISSION_DENIED for 401 and 403, UNAVAILABLE for 429 and 503, INTERNAL for others from 500
+  // on, else INVALID_ARGUMENT.
   virtual absl::StatusOr<std::string> Send(const std::string& method, const std::string& target,
                                            const std::string& body) = 0;
 };
@@ -41,8 +42,8 @@ class HttpClient : public HttpExchange {
   struct Options {
     HttpUrl url{};
     std::string api_key{};                         // sent as a bearer token unless empty
-    absl::Duration time_limit = absl::Minutes(5);  // of connecting and answering together
-    int max_tries = 6;                             // while the server answers 429 or 503
+    absl::Duration time_limit = absl::Minutes(5);  // of an answer
+    absl::Duration patience = absl::Minutes(5);    // while the server answers 429 or 503
   };
   explicit HttpClient(Options options);
   ~HttpClient() override;

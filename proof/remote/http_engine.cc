@@ -195,7 +195,7 @@ absl::Status HttpEngine::Probe() {
   return absl::OkStatus();
 }
 
-// Returns why there are no scores; empty if there are.
+// Returns the reason for missing scores; empty if there are some.
 std::string HttpEngine::ProbeScores(Question question, const RemoteAnswer& answer) {
   if (!answer.has_ids) return "answers have no token ids";
   const absl::StatusOr<RemotePrompt> prompt = Tokenized(question.prompt);

@@ -9,19 +9,35 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "proof/remote/answer_checks.h"
+#include "proof/remote/remote_law.h"
 
 namespace tandem {
 namespace {
 
+// Everything that checks need.
+struct Context {
+  RemoteSide plain;
+  RemoteSide speculative;
+  const RemoteProofOptions& options;
+  RemoteProof& proof;
+  AnswerChecks answers{&plain, &speculative, options, &proof};
+};
+
 struct NamedCheck {
   const char* name;
-  absl::Status (AnswerChecks::*run)();
+  absl::Status (*run)(Context* context);
 };
-constexpr NamedCheck kChecks[] = {{"arithmetic", &AnswerChecks::Arithmetic},
-                                  {"greedy", &AnswerChecks::Greedy},
-                                  {"surface", &AnswerChecks::Surface},
-                                  {"logprobs", &AnswerChecks::Logprobs},
-                                  {"seeds", &AnswerChecks::Seeds}};
+constexpr NamedCheck kChecks[] = {
+    {"arithmetic", [](Context* context) { return context->answers.Arithmetic(); }},
+    {"greedy", [](Context* context) { return context->answers.Greedy(); }},
+    {"surface", [](Context* context) { return context->answers.Surface(); }},
+    {"logprobs", [](Context* context) { return context->answers.Logprobs(); }},
+    {"seeds", [](Context* context) { return context->answers.Seeds(); }},
+    {"laws",
+     [](Context* context) {
+       return CheckLaws(&context->plain, &context->speculative, context->options, &context->proof);
+     }},
+};
 
 bool Has(const RemoteProof& proof, CheckOutcome outcome) {
   return absl::c_any_of(proof.checks, [&](const RemoteCheck& c) { return c.outcome == outcome; });
@@ -33,6 +49,19 @@ std::string NamesOf(const RemoteProof& proof, CheckOutcome outcome) {
     if (check.outcome == outcome) absl::StrAppend(&names, names.empty() ? "" : ", ", check.name);
   }
   return names;
+}
+
+// The differences that would not have been seen.
+std::string BoundsOf(const RemoteProof& proof) {
+  std::string bounds;
+  if (proof.greedy_bound.has_value()) {
+    absl::StrAppendFormat(&bounds, ", greedy <= %.1f %%", 100.0 * *proof.greedy_bound);
+  }
+  if (proof.law_bound.has_value()) {
+    absl::StrAppendFormat(&bounds, ", law TV < %.3f at %d settings", *proof.law_bound,
+                          proof.num_laws);
+  }
+  return bounds;
 }
 
 // Adds what the servers told about drafts. Returns why that leaves the proof incomplete; empty if
@@ -84,10 +113,11 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
                                           const RemoteProofOptions& options) {
   const Instant start = Instant::Now();
   RemoteProof proof = {.plain = plain->Description(), .speculative = speculative->Description()};
-  RemoteSide plain_side = {.engine = plain};
-  RemoteSide speculative_side = {.engine = speculative};
-  AnswerChecks checks(&plain_side, &speculative_side, options, &proof);
-  RETURN_IF_ERROR(checks.Begin());
+  Context context = {.plain = {.engine = plain},
+                     .speculative = {.engine = speculative},
+                     .options = options,
+                     .proof = proof};
+  RETURN_IF_ERROR(context.answers.Begin());
   std::string cut_short;
   size_t done = 0;
   for (const NamedCheck& check : kChecks) {
@@ -96,16 +126,16 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
     }
     const bool is_chosen =
         options.checks.empty() || absl::c_linear_search(options.checks, check.name);
-    if (!is_chosen && check.run != &AnswerChecks::Arithmetic) continue;  // others need its bound
-    const absl::Status status = (checks.*check.run)();
+    if (!is_chosen && check.name != kChecks[0].name) continue;  // others need its bound
+    const absl::Status status = check.run(&context);
     if (absl::IsUnavailable(status)) return status;
     if (absl::IsResourceExhausted(status)) cut_short = std::string(status.message());
     if (!status.ok()) {
       proof.Add(check.name, CheckOutcome::kNotTested, std::string(status.message()));
     }
   }
-  proof.answers = plain_side.answers + speculative_side.answers;
-  const std::string drafts = JudgeDrafts(plain_side, speculative_side, &proof);
+  proof.answers = context.plain.answers + context.speculative.answers;
+  const std::string drafts = JudgeDrafts(context.plain, context.speculative, &proof);
   if (Has(proof, CheckOutcome::kFault)) {
     proof.verdict = RemoteVerdict::kBroken;
     proof.reason = absl::StrCat("speculation changes ", NamesOf(proof, CheckOutcome::kFault));
@@ -115,11 +145,10 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
     proof.reason = drafts.empty() ? cut_short : drafts;
   } else if (Has(proof, CheckOutcome::kNearTies)) {
     proof.verdict = RemoteVerdict::kArithmetic;
-    proof.reason = absl::StrFormat("greedy answers differ at near ties only, in at most %.1f %%",
-                                   100.0 * proof.greedy_bound);
+    proof.reason = absl::StrCat("differences at near ties only", BoundsOf(proof));
   } else {
     proof.verdict = RemoteVerdict::kNoDifference;
-    proof.reason = absl::StrFormat("greedy <= %.1f %%", 100.0 * proof.greedy_bound);
+    proof.reason = absl::StrCat("none seen", BoundsOf(proof));
   }
   proof.time = Instant::Now() - start;
   return proof;

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +15,9 @@
 #include "proof/remote/remote_engine.h"
 
 namespace tandem {
+
+// The chance that a sound engine is called broken by all tests of laws together.
+inline constexpr double kRemoteErrorRate = 1e-4;
 
 struct RemoteProofOptions {
   std::vector<RemotePrompt> prompts{};
@@ -45,6 +50,19 @@ struct RemoteCheck {
   std::string text{};
 };
 
+// One test of a law.
+struct RemoteLawTest {
+  std::string setting{};
+  std::string test{};
+  int prompt = 0;
+  int64_t runs = 0;            // answers of each side
+  int64_t effective_runs = 0;  // draws with the same power against a known law
+  int degrees = 0;
+  double p_value = 1.0;
+  double adjusted_p = 1.0;      // for all tests of laws together (Holm)
+  double seen_variation = 1.0;  // a difference of this total variation is seen in 99 of 100 cases
+};
+
 // A request whose answers differ.
 struct RemoteDifference {
   std::string check{};
@@ -62,7 +80,10 @@ struct RemoteProof {
   std::vector<RemoteCheck> checks{};
   std::vector<RemoteDifference> differences{};  // the first of them
   double near_tie = 0.0;                        // its bound, in nats
-  double greedy_bound = 1.0;  // the share of greedy answers that may differ unseen
+  std::optional<double> greedy_bound{};  // the share of greedy answers that may differ unseen
+  std::vector<RemoteLawTest> laws{};
+  int num_laws = 0;                   // settings with tests
+  std::optional<double> law_bound{};  // the largest RemoteLawTest::seen_variation of a setting
   int64_t answers = 0;
   int64_t proposed = 0;  // draft tokens that the speculative server told of
   int64_t accepted = 0;
