@@ -34,7 +34,7 @@ Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabiliti
           double min_expected = 10.0);
 
 // The G-test of whether two samples, counted in the same cells, have one law. Cells are merged by
-// what the smaller sample is expected to have of their pooled counts.
+// the count that the smaller sample is expected to have of their pooled counts.
 // REQUIRES: as many counts of each, none negative.
 Fit GTestTwo(absl::Span<const int64_t> a, absl::Span<const int64_t> b, double min_expected = 10.0);
 
