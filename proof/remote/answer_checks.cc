@@ -392,7 +392,6 @@ absl::Status AnswerChecks::Surface() {
     int64_t counts = 0;
     for (size_t i = 0; i < c.questions.size(); ++i) {
       const auto& reply = (*other)[i];
-      int64_t tokens = 0;
       for (size_t j = 0; j < reply.answers.size(); ++j) {
         const RemoteAnswer& expected =
             (*plain)[i].answers[std::min(j, (*plain)[i].answers.size() - 1)];
@@ -403,7 +402,6 @@ absl::Status AnswerChecks::Surface() {
         ++comparison.kinds[static_cast<int>(kind)];
         comparison.worst = std::max(comparison.worst, margin);
         comparison.equal_tokens += static_cast<int64_t>(EqualTokens(expected, reply.answers[j]));
-        tokens += static_cast<int64_t>(reply.answers[j].tokens.size());
         if (kind == Kind::kForm || kind == Kind::kFault) {
           Keep(name, c.questions[i], expected, reply.answers[j]);
         }
