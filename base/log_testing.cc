@@ -33,9 +33,9 @@ class LogCapture::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   std::string text_;
 };
 
-// The last reference to the logger may be dropped by a thread that logs. The thread sanitizer does
-// not see references that spdlog's library counts, so `own` outlives that of the registry, and
-// `sink` is not counted.
+// A thread that logs may drop the last reference to the logger. spdlog's library is not built with
+// the thread sanitizer, which therefore misses that count and reports a race. So `own` is dropped
+// after the registry's reference, and `sink` is not counted.
 struct LogCapture::Loggers {
   Sink* const sink = new Sink;  // owned by `own`
   const std::shared_ptr<spdlog::logger> own =

@@ -81,14 +81,13 @@ std::string FindingsText(const Engine& engine, const PairFindings& findings) {
 
 absl::Status Run(const PairFlags& flags) {
   return RunWithEngine(flags.engine_options, [&](Engine& engine) -> absl::Status {
-    constexpr int kSteps = 1000;
     PairFindings findings;
     {
-      Progress progress("measuring", kSteps);
+      Progress progress("measuring");
       RETURN_IF_ERROR(MeasurePair(
           absl::Seconds(flags.seconds), &engine,
           [&](double share) {
-            progress.AdvanceTo(static_cast<int64_t>(kSteps * share));
+            progress.AdvanceToShare(share);
             return absl::OkStatus();
           },
           &findings));

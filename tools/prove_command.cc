@@ -264,13 +264,10 @@ absl::Status Run(ProveFlags* flags) {
   absl::Status connected = flags->Connect();
   if (connected.ok()) connected = flags->LoadPrompts();
   if (!connected.ok()) return WithExitStatus(connected, kExitNoAnswer);
-  constexpr int kSteps = 1000;
   absl::StatusOr<RemoteProof> proof;
   {
-    Progress progress("proving", kSteps);
-    flags->proof.on_progress = [&](double share) {
-      progress.AdvanceTo(static_cast<int64_t>(share * kSteps));
-    };
+    Progress progress("proving");
+    flags->proof.on_progress = [&](double share) { progress.AdvanceToShare(share); };
     proof = ProveRemotely(flags->plain.engine.get(), flags->speculative.engine.get(), flags->proof);
   }
   if (!proof.ok()) return WithExitStatus(proof.status(), kExitNoAnswer);

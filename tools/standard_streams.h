@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/instant.h"
@@ -35,10 +36,16 @@ class Progress {
  public:
   // `total`: number of steps, of any unit. REQUIRES: total > 0.
   Progress(std::string label, int64_t total);
+  // For a job that reports a share of its work rather than steps.
+  explicit Progress(std::string label) : Progress(std::move(label), 1000) {}
 
   void Advance(int64_t steps) { AdvanceTo(done_ + steps); }
   // Sets the number of completed steps.
   void AdvanceTo(int64_t done) { done_ = std::min(done, total_); }
+  // Sets the completed share, from 0 to 1.
+  void AdvanceToShare(double share) {
+    AdvanceTo(static_cast<int64_t>(share * static_cast<double>(total_)));
+  }
 
  private:
   std::string Text() const;

@@ -220,13 +220,10 @@ OrderedJson ReportJson(const ProofFlags& flags, const LosslessProof& proof) {
 
 absl::Status Run(ProofFlags* flags) {
   RETURN_IF_ERROR(flags->LoadPrompts());
-  constexpr int kSteps = 1000;
   absl::StatusOr<LosslessProof> proof;
   {
-    Progress progress("proving", kSteps);
-    flags->proof.on_progress = [&](double share) {
-      progress.AdvanceTo(static_cast<int64_t>(share * kSteps));
-    };
+    Progress progress("proving");
+    flags->proof.on_progress = [&](double share) { progress.AdvanceToShare(share); };
     proof = ProveLossless(flags->engine_options, flags->proof);
   }
   RETURN_IF_ERROR(proof.status());

@@ -1,6 +1,8 @@
 #include "draft/policy/draft_plan.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -125,6 +127,17 @@ TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
   }
 }
 
+// The largest rate of all combinations of three lengths from 0 to `most`.
+double BestOfThree(int most, const std::function<double(const std::vector<int>&)>& rate_of) {
+  double best = 0.0;
+  for (int a = 0; a <= most; ++a) {
+    for (int b = 0; b <= most; ++b) {
+      for (int c = 0; c <= most; ++c) best = std::max(best, rate_of({a, b, c}));
+    }
+  }
+  return best;
+}
+
 // Compares with all combinations of lengths of all candidates.
 TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
   std::mt19937_64 random(3);
@@ -166,12 +179,7 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
       }
       return expected / (costs.Pass(rows) + depth * step_cost);
     };
-    double best = 0.0;
-    for (int a = 0; a <= kMost; ++a) {
-      for (int b = 0; b <= kMost; ++b) {
-        for (int c = 0; c <= kMost; ++c) best = std::max(best, rate_of({a, b, c}));
-      }
-    }
+    const double best = BestOfThree(kMost, rate_of);
     const DraftPlan plan = PlanDrafts(costs, candidates, 0);
     std::vector<int> lengths;
     for (const DraftChoice& choice : plan.choices) lengths.push_back(choice.num_tokens);
@@ -215,12 +223,7 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinationsInOnePass) {
       if (rows > 0) time += kept * (costs.OnePass(rows + 1) - costs.OnePass(rows));
       return (kSequences + kept) / time;
     };
-    double best = 0.0;
-    for (int a = 0; a <= kMost; ++a) {
-      for (int b = 0; b <= kMost; ++b) {
-        for (int c = 0; c <= kMost; ++c) best = std::max(best, rate_of({a, b, c}));
-      }
-    }
+    const double best = BestOfThree(kMost, rate_of);
     const DraftPlan plan = PlanDrafts(costs, candidates, 0);
     std::vector<int> lengths;
     for (const DraftChoice& choice : plan.choices) lengths.push_back(choice.num_tokens);

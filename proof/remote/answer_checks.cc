@@ -137,6 +137,19 @@ absl::StatusOr<AnswerChecks::Kind> AnswerChecks::Compare(const Question& questio
   return *margin <= proof_.near_tie ? Kind::kNearTie : Kind::kFault;
 }
 
+absl::StatusOr<AnswerChecks::Kind> AnswerChecks::Tally(const Question& question,
+                                                       const RemoteAnswer& plain,
+                                                       const RemoteAnswer& other,
+                                                       Comparison* comparison) {
+  double margin = 0.0;
+  ASSIGN_OR_RETURN(const Kind kind, Compare(question, plain, other, &margin));
+  ++comparison->answers;
+  ++comparison->kinds[static_cast<int>(kind)];
+  comparison->equal_tokens += static_cast<int64_t>(EqualTokens(plain, other));
+  comparison->worst = std::max(comparison->worst, margin);
+  return kind;
+}
+
 absl::StatusOr<AnswerChecks::Comparison> AnswerChecks::CompareAll(
     const std::string& check, absl::Span<const Question> questions,
     absl::Span<const RemoteReply> others) {
@@ -152,12 +165,7 @@ absl::StatusOr<AnswerChecks::Comparison> AnswerChecks::CompareAll(
         plain.finish = other.finish;
       }
     }
-    double margin = 0.0;
-    ASSIGN_OR_RETURN(const Kind kind, Compare(questions[i], plain, other, &margin));
-    ++comparison.answers;
-    ++comparison.kinds[static_cast<int>(kind)];
-    comparison.equal_tokens += static_cast<int64_t>(EqualTokens(plain, other));
-    comparison.worst = std::max(comparison.worst, margin);
+    ASSIGN_OR_RETURN(const Kind kind, Tally(questions[i], plain, other, &comparison));
     if (kind != Kind::kEqual && kind != Kind::kNearTie) Keep(check, questions[i], plain, other);
   }
   return comparison;
@@ -395,13 +403,8 @@ absl::Status AnswerChecks::Surface() {
       for (size_t j = 0; j < reply.answers.size(); ++j) {
         const RemoteAnswer& expected =
             (*plain)[i].answers[std::min(j, (*plain)[i].answers.size() - 1)];
-        double margin = 0.0;
         ASSIGN_OR_RETURN(const Kind kind,
-                         Compare(c.questions[i], expected, reply.answers[j], &margin));
-        ++comparison.answers;
-        ++comparison.kinds[static_cast<int>(kind)];
-        comparison.worst = std::max(comparison.worst, margin);
-        comparison.equal_tokens += static_cast<int64_t>(EqualTokens(expected, reply.answers[j]));
+                         Tally(c.questions[i], expected, reply.answers[j], &comparison));
         if (kind == Kind::kForm || kind == Kind::kFault) {
           Keep(name, c.questions[i], expected, reply.answers[j]);
         }

@@ -54,6 +54,9 @@ class AnswerChecks {
   // Compares the answer to a question with the plain server's.
   absl::StatusOr<Kind> Compare(const Question& question, const RemoteAnswer& plain,
                                const RemoteAnswer& other, double* margin);
+  // Compares as well, and adds the result to `comparison`.
+  absl::StatusOr<Kind> Tally(const Question& question, const RemoteAnswer& plain,
+                             const RemoteAnswer& other, Comparison* comparison);
   absl::StatusOr<Comparison> CompareAll(const std::string& check,
                                         absl::Span<const Question> questions,
                                         absl::Span<const RemoteReply> others);

@@ -46,10 +46,15 @@ int64_t LeastDraws(size_t num_draws) {
   return std::max<int64_t>(20, static_cast<int64_t>(num_draws) / 400);
 }
 
-RemoteLawTest TwoSamples(const char* name, absl::Span<const Draw> plain,
-                         absl::Span<const Draw> speculative, int length) {
+std::vector<Draw> Joined(absl::Span<const Draw> plain, absl::Span<const Draw> speculative) {
   std::vector<Draw> both(plain.begin(), plain.end());
   both.insert(both.end(), speculative.begin(), speculative.end());
+  return both;
+}
+
+RemoteLawTest TwoSamples(const char* name, absl::Span<const Draw> plain,
+                         absl::Span<const Draw> speculative, int length) {
+  const std::vector<Draw> both = Joined(plain, speculative);
   const PrefixCells cells(both, length, LeastDraws(both.size()));
   const Fit fit = GTestTwo(cells.Count(plain), cells.Count(speculative));
   return {.test = name,
@@ -62,8 +67,7 @@ RemoteLawTest TwoSamples(const char* name, absl::Span<const Draw> plain,
 // flat. The scores are symmetric in the samples.
 RemoteLawTest Likelihood(absl::Span<const Draw> plain, absl::Span<const Draw> speculative,
                          int length) {
-  std::vector<Draw> both(plain.begin(), plain.end());
-  both.insert(both.end(), speculative.begin(), speculative.end());
+  const std::vector<Draw> both = Joined(plain, speculative);
   const PrefixCells cells(both, length, LeastDraws(both.size()));
   const std::vector<int64_t> a = cells.Count(plain);
   const std::vector<int64_t> b = cells.Count(speculative);
@@ -321,9 +325,7 @@ class LawChecks {
     const RemoteFeatures& features = plain_.engine->features();
     if (!features.prompt_ids || features.num_top < setting.exact_top_k) return absl::OkStatus();
     constexpr int kDepth = 3;
-    std::vector<Draw> both(plain.begin(), plain.end());
-    both.insert(both.end(), speculative.begin(), speculative.end());
-    const PrefixCells seen(both, kDepth, 1);
+    const PrefixCells seen(Joined(plain, speculative), kDepth, 1);
     PrefixCells cells(kDepth);
     std::vector<double> probabilities = {1.0};
     std::vector<std::pair<Draw, size_t>> open = {{{}, 0}};
