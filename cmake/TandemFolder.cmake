@@ -170,7 +170,7 @@ function(tandem_test_program program)
     target_precompile_headers(${program} REUSE_FROM ${first})
   elseif(NOT arg_OTHER_OPTIONS)
     target_precompile_headers(${program} PRIVATE ${tandem_usual_headers} <gmock/gmock.h>
-                              <gtest/gtest.h> <nlohmann/json.hpp>)
+                              <gtest/gtest.h> <tandem/json_value.h>)
     set_property(GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM${level} ${program})
   endif()
   if(TANDEM_SANITIZE)

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/pre_tokenizer.h"
 
 namespace tandem {
@@ -18,7 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Tokens = std::vector<TokenId>;
 
 // A handwritten vocabulary.

@@ -9,8 +9,8 @@
 #include "base/string_view.h"
 #include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem {
@@ -326,7 +326,7 @@ TEST(Engine, ARejectedStopTokenDoesNotEndTheGeneration) {
   ASSERT_GT(stop.size(), 10u);
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const AcceptanceRule verifier : kAllRules) {
-    for (const nlohmann::json& run : pair.runs) {
+    for (const SortedJson& run : pair.runs) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 64,
                                                      .sampling = kGreedy,

@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 template <typename T>
 T ValueOf(absl::StatusOr<T> value) {

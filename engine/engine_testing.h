@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/number_formats.h"
 #include "tandem/sampling_params.h"
 #include "tandem/types.h"
@@ -33,7 +33,7 @@ struct GoldenPair {
   // The tokens that `token` accepts on average at T = 1 in the first round, at k = 1 and k = 2; for
   // a parallel draft only.
   std::vector<double> expected_accepted;
-  nlohmann::json runs;
+  SortedJson runs;
 };
 
 inline const SamplingParams kGreedy = {.temperature = 0.0f};
@@ -78,9 +78,9 @@ class ModelCopy : public TestFolder {
  public:
   explicit ModelCopy(const std::string& folder);
   void Remove(absl::string_view name) const;
-  nlohmann::json ReadJson(absl::string_view name) const;
-  void WriteJson(absl::string_view name, const nlohmann::json& json) const;
-  void SetConfig(const std::string& key, const nlohmann::json& value) const;
+  SortedJson ReadJson(absl::string_view name) const;
+  void WriteJson(absl::string_view name, const SortedJson& json) const;
+  void SetConfig(const std::string& key, const SortedJson& value) const;
 };
 
 }  // namespace tandem

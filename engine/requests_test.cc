@@ -14,8 +14,8 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/golden_file.h"
 

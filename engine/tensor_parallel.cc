@@ -24,13 +24,13 @@
 #include "model/ranks/linked_ranks.h"
 #include "model/ranks/numa_nodes.h"
 #include "model/ranks/rank_group.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -48,18 +48,18 @@ struct Answer {
 };
 
 std::string ToText(const Answer& answer) {
-  return json{{"error", answer.error.substr(0, RankGroup::kMaxWords / 4)},
+  return Json{{"error", answer.error.substr(0, RankGroup::kMaxWords / 4)},
               {"code", answer.error_code},
               {"arithmetic", answer.arithmetic},
               {"page_bytes", answer.needs.page_bytes},
               {"bytes_to_pack", answer.needs.bytes_to_pack},
               {"description", answer.description},
               {"most_pages", answer.most_pages}}
-      .dump(-1, ' ', true, json::error_handler_t::replace);
+      .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
-  ASSIGN_OR_RETURN(const json parsed, ParseJson(text, "tensor_parallel"));
+  ASSIGN_OR_RETURN(const Json parsed, ParseJson(text, "tensor_parallel"));
   return Answer{
       .error = parsed.at("error"),
       .error_code = parsed.at("code"),
@@ -174,7 +174,7 @@ class Follower {
   };
 
   absl::Status Handle(const std::string& text, Answer* answer) {
-    ASSIGN_OR_RETURN(const json order, ParseJson(text, "tensor_parallel"));
+    ASSIGN_OR_RETURN(const Json order, ParseJson(text, "tensor_parallel"));
     const std::string name = order.at("order");
     if (name == kOpen) return Open(order, answer);
     if (name == kJoin) return Join(order.at("devices"));
@@ -183,7 +183,7 @@ class Follower {
     return absl::InternalError(absl::StrCat("tensor_parallel: rank 0 has sent the order ", name));
   }
 
-  absl::Status Open(const json& order, Answer* answer) {
+  absl::Status Open(const Json& order, Answer* answer) {
     const std::vector<int> threads = order.at("threads");
     ASSIGN_OR_RETURN(const CpuCompute compute, ComputeOf(order));
     CpuOptions cpu{.num_threads = threads.at(group_.rank()), .compute = compute, .isa = ""};
@@ -207,7 +207,7 @@ class Follower {
     return absl::OkStatus();
   }
 
-  absl::Status Load(const json& order, Answer* answer) {
+  absl::Status Load(const Json& order, Answer* answer) {
     ASSIGN_OR_RETURN(const CpuCompute compute, ComputeOf(order));
     ASSIGN_OR_RETURN(const Quantization quantize,
                      ParseQuantization(order.at("quantize").get<std::string>()));
@@ -241,12 +241,12 @@ class Follower {
     return absl::OkStatus();
   }
 
-  static absl::StatusOr<CpuCompute> ComputeOf(const json& order) {
+  static absl::StatusOr<CpuCompute> ComputeOf(const Json& order) {
     return ParseCpuCompute(order.at("compute").get<std::string>());
   }
 
   // Returns the path of the model: this process's own, if it has own options, else rank 0's.
-  absl::StatusOr<std::string> PathOf(const json& order) const {
+  absl::StatusOr<std::string> PathOf(const Json& order) const {
     const std::string path = order.at("path");
     if (own_ == nullptr) return path;
     const std::string which = order.at("which");
@@ -347,7 +347,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
     threads.push_back(ThreadsOf(options_, rank));
   }
   RETURN_IF_ERROR(Named("tensor_parallel", OpenGatherer(*backend)));
-  const json order{{"order", kOpen},
+  const Json order{{"order", kOpen},
                    {"device", std::string(backend->name())},
                    {"threads", threads},
                    {"cuda_tune", options_.cuda_tune == "off" ? "off" : "load"},  // no shared file
@@ -366,7 +366,7 @@ absl::Status LeadingRank::Open(Backend* backend) {
   if (backend->gatherer() == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string words, backend->gatherer()->NewGroup());
   RETURN_IF_ERROR(
-      group_->Send(BytesOf(json{{"order", kJoin}, {"devices", absl::Base64Escape(words)}}.dump())));
+      group_->Send(BytesOf(Json{{"order", kJoin}, {"devices", absl::Base64Escape(words)}}.dump())));
   ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(group_.get(), backend, words));
   return ExchangeAnswers(group_.get(), {}).status();
 }
@@ -375,7 +375,7 @@ absl::Status LeadingRank::Load(const RankModel& model) {
   const bool is_target = model.path == options_.target;
   // Ranks of this machine read the same files.
   const bool has_own_files = !options_.rendezvous.empty();
-  const json order{{"order", kLoad},
+  const Json order{{"order", kLoad},
                    {"path", model.path},
                    {"which", is_target ? "target" : "draft"},
                    {"fingerprint", has_own_files ? FingerprintOfModel(model.path) : ""},
@@ -428,7 +428,7 @@ absl::StatusOr<int64_t> LeadingRank::MostPages() const {
 }
 
 absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
-  RETURN_IF_ERROR(group_->Send(BytesOf(json{{"order", kMakeCaches}, {"pages", num_pages}}.dump())));
+  RETURN_IF_ERROR(group_->Send(BytesOf(Json{{"order", kMakeCaches}, {"pages", num_pages}}.dump())));
   return ExchangeAnswers(group_.get(), {}).status();
 }
 

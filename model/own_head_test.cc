@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Tensor = SafetensorsBuilder::Tensor;
 
 constexpr char kHead[] = "lm_head.weight";

@@ -16,14 +16,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/checkpoint/safetensors.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 #include "tests/law_kit.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -78,7 +79,7 @@ struct ReferenceRows {
   }
 };
 
-SamplingParams ParamsOf(const json& fields) {
+SamplingParams ParamsOf(const Json& fields) {
   SamplingParams params{.temperature = fields["temperature"],
                         .top_k = fields["top_k"],
                         .top_p = fields["top_p"],
@@ -99,12 +100,12 @@ TEST(MakeDistribution, EqualsTheReference) {
   const std::string data = SourcePath("tests/data/");
   const auto text = ReadFile(data + "sampling/processed.json");
   ASSERT_TRUE(text.ok()) << text.status();
-  const json reference = json::parse(*text);
+  const Json reference = Json::parse(*text);
   const auto golden = ReadFile(data + std::string(reference["logits"]));
   ASSERT_TRUE(golden.ok()) << golden.status();
   const ReferenceRows rows{.bytes = *golden, .vocab = reference["vocab_size"]};
   ASSERT_GT(reference["cases"].size(), 20u);
-  for (const json& c : reference["cases"]) {
+  for (const Json& c : reference["cases"]) {
     SCOPED_TRACE(c["params"].dump());
     const SamplingParams params = ParamsOf(c["params"]);
     TokenHistory history;
@@ -113,7 +114,7 @@ TEST(MakeDistribution, EqualsTheReference) {
     ASSERT_TRUE(params.Validate(rows.vocab).ok());
     const Distribution made = Make(rows.Row(c["row"]), params, &history);
     std::vector<double> expected(rows.vocab, 0.0);
-    for (const json& entry : c["probs"]) expected[entry[0].get<int>()] = entry[1];
+    for (const Json& entry : c["probs"]) expected[entry[0].get<int>()] = entry[1];
     for (int v = 0; v < rows.vocab; ++v) {
       const double p = made.only >= 0 ? (v == made.only ? 1.0 : 0.0) : made.probs[v];
       ASSERT_NEAR(p, expected[v], 1e-5) << v;

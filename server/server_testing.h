@@ -25,12 +25,12 @@
 #include "engine/stub_engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/http/http_server.h"
 #include "tandem/engine.h"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/folder_testing.h"
 
@@ -202,9 +202,9 @@ struct Answer {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
 
-  nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
+  SortedJson json() const { return SortedJson::parse(body, nullptr, false); }
   std::string error(const char* member) const {
-    const nlohmann::json value = json()["error"][member];
+    const SortedJson value = json()["error"][member];
     return value.is_string() ? value.get<std::string>() : "null";
   }
 };
@@ -370,14 +370,14 @@ inline absl::StatusOr<ApiRequest> ChatWith(
 inline void ExpectRefusal(const absl::StatusOr<ApiRequest>& request, const std::string& param,
                           const std::string& part) {
   ASSERT_FALSE(request.ok()) << param << " " << part;
-  const nlohmann::json error = ErrorJson(request.status())["error"];
+  const SortedJson error = ErrorJson(request.status())["error"];
   EXPECT_EQ(error["param"], param) << error;
   EXPECT_THAT(error["message"].get<std::string>(), testing::HasSubstr(part));
 }
 
 // Returns the JSON of each event of a stream, without the closing [DONE], which is required.
-inline std::vector<nlohmann::json> EventsOf(const std::string& body) {
-  std::vector<nlohmann::json> events;
+inline std::vector<SortedJson> EventsOf(const std::string& body) {
+  std::vector<SortedJson> events;
   std::vector<std::string> lines = absl::StrSplit(body, "\n\n", absl::SkipEmpty());
   EXPECT_FALSE(lines.empty());
   if (lines.empty()) return events;
@@ -385,7 +385,7 @@ inline std::vector<nlohmann::json> EventsOf(const std::string& body) {
   lines.pop_back();
   for (absl::string_view line : lines) {
     EXPECT_TRUE(absl::ConsumePrefix(&line, "data: ")) << line;
-    events.push_back(nlohmann::json::parse(line.begin(), line.end(), nullptr, false));
+    events.push_back(SortedJson::parse(line.begin(), line.end(), nullptr, false));
   }
   return events;
 }

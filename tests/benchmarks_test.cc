@@ -15,7 +15,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/golden_file.h"
 #include "tests/program_path.h"
 #include "tests/run_program.h"
@@ -25,7 +25,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using testing::HasSubstr;
 using testing::Not;
 

@@ -8,7 +8,7 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/output_constraint.h"
 #include "tests/golden_file.h"
 #include "tests/program_path.h"
@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Words = std::vector<std::string>;
 using testing::AllOf;
 using testing::HasSubstr;

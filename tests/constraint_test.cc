@@ -8,7 +8,7 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/constraint/grammar_engine.h"
 
 namespace tandem {
@@ -61,7 +61,7 @@ TEST_F(ConstrainedEngine, WritesTheTextOfPlainDecoding) {
     EXPECT_EQ(completion.finish_reason, FinishReason::kStop) << completion.text;
   }
   for (size_t i = 0; i < 8; i += 2) {
-    const auto value = nlohmann::json::parse(plain[i].text, nullptr, false);
+    const auto value = SortedJson::parse(plain[i].text, nullptr, false);
     ASSERT_TRUE(value.is_object()) << plain[i].text;
     EXPECT_EQ(value.size(), 3u);
     EXPECT_TRUE(std::regex_match(plain[i + 1].text,
@@ -97,8 +97,7 @@ TEST_F(ConstrainedEngine, SatisfiesConstraintsUnderEveryRule) {
     options.verifier = rule;
     const std::vector<Completion> found = GenerateAll(MakeEngine(options).get(), Stories());
     for (size_t i = 0; i < 8; i += 2) {
-      EXPECT_TRUE(nlohmann::json::parse(found[i].text, nullptr, false).is_object())
-          << found[i].text;
+      EXPECT_TRUE(SortedJson::parse(found[i].text, nullptr, false).is_object()) << found[i].text;
     }
   }
 }

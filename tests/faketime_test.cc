@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/source_path_testing.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/run_program.h"
 
 namespace tandem {
@@ -57,7 +57,7 @@ TEST(Program, MeasuresTimesWhileTheTimeOfDayGoesBackwards) {
                       "--temperature", "0", "--json"});
   }
   ASSERT_EQ(run.exit_status, 0) << run.err;
-  const auto json = nlohmann::json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  const auto json = SortedJson::parse(run.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(json.is_object()) << run.out;
   for (const char* name : {"ttft_ms", "e2e_ms", "draft_ms", "verify_ms"}) {
     EXPECT_GT(json["timings"][name], 0) << run.out;

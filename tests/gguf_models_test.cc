@@ -11,10 +11,10 @@
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
 #include "server/api/token_endpoints.h"
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/golden_file.h"
 #include "tests/model_testing.h"
@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 // Returns the natural log-probabilities of a row of logits.
 std::vector<double> LogProbabilities(const float* logits, int vocab) {
@@ -37,8 +37,8 @@ std::vector<double> LogProbabilities(const float* logits, int vocab) {
 class GgufModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufModel, LogProbabilitiesEqualTheReference) {
-  const json reference = json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
-  const json& file = reference.at("files").at(GetParam());
+  const Json reference = Json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
+  const Json& file = reference.at("files").at(GetParam());
   const auto backend = *MakeCpuBackend({.num_threads = 2, .compute = CpuCompute::kF32});
   const auto loaded = Transformer::Load(GoldenGgufPath(file.at("file")), backend.get());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -51,12 +51,12 @@ TEST_P(GgufModel, LogProbabilitiesEqualTheReference) {
     const auto tokens = reference.at("prompts")[p].get<std::vector<TokenId>>();
     KvSequence kv = cache->NewSequence();
     const std::vector<float> rows = Feed(model, &kv, tokens);
-    const json& top = file.at("exact")[p].at("top");
+    const Json& top = file.at("exact")[p].at("top");
     ASSERT_EQ(top.size(), tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       const std::vector<double> found =
           LogProbabilities(rows.data() + i * model.vocab_size(), model.vocab_size());
-      for (const json& wanted : top[i]) {
+      for (const Json& wanted : top[i]) {
         const double difference = std::abs(found[wanted[0].get<int>()] - wanted[1].get<double>());
         sum += difference;
         worst = std::max(worst, difference);
@@ -167,7 +167,7 @@ TEST(GgufModels, DescribeTheirTokenizer) {
   ASSERT_TRUE(tokenizer.ok() && source.ok());
   const auto text = TokenizerInfo(path, *source, **tokenizer, /*max_length=*/77);
   ASSERT_TRUE(text.ok()) << text.status();
-  const json info = json::parse(*text);
+  const Json info = Json::parse(*text);
   EXPECT_EQ(info["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(info["model_max_length"], 77);
   EXPECT_TRUE(info["pad_token"].is_null());

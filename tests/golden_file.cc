@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/mapped_file.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -16,7 +16,7 @@ class GoldenTensors {
     TANDEM_CHECK(file.ok() && file->size() > 8);
     uint64_t header_size = 0;
     std::memcpy(&header_size, file->data(), sizeof(header_size));
-    header_ = nlohmann::json::parse(file->substr(8, header_size));
+    header_ = SortedJson::parse(file->substr(8, header_size));
     data_ = file->substr(8 + header_size);
   }
 
@@ -31,7 +31,7 @@ class GoldenTensors {
   }
 
  private:
-  nlohmann::json header_;
+  SortedJson header_;
   std::string data_;
 };
 

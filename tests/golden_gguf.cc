@@ -16,12 +16,12 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "kernels/blocks.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 struct FloatTensor {
   std::vector<uint64_t> shape;
@@ -33,7 +33,7 @@ void ReadFloatTensors(const std::string& path, std::map<std::string, FloatTensor
   const std::string file = *ReadFile(path);
   uint64_t header_size = 0;
   std::memcpy(&header_size, file.data(), sizeof(header_size));
-  const json header = json::parse(file.substr(8, header_size));
+  const Json header = Json::parse(file.substr(8, header_size));
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     FloatTensor& tensor = (*tensors)[name];
@@ -52,9 +52,9 @@ void ReadFloatTensors(const std::string& path, std::map<std::string, FloatTensor
 class GoldenConverter {
  public:
   GoldenConverter(const std::string& folder, GoldenExperts experts)
-      : config_(json::parse(*ReadFile(folder + "/config.json"))), experts_(experts) {
+      : config_(Json::parse(*ReadFile(folder + "/config.json"))), experts_(experts) {
     if (config_.contains("text_config")) {
-      json text = config_.at("text_config");
+      Json text = config_.at("text_config");
       if (config_.contains("tie_word_embeddings")) {
         text["tie_word_embeddings"] = config_.at("tie_word_embeddings");
       }
@@ -148,7 +148,7 @@ class GoldenConverter {
         Or("partial_rotary_factor", 1.0) * config_.at("hidden_size").get<uint32_t>() / num_heads_);
     if (Is("phi3")) Set("rope.dimension_count", GgufUint32(turned));
     if (Is("glm4")) Set("rope.dimension_count", GgufUint32(head_dim_ / 2));
-    const json scaling = Or("rope_scaling", json::object());
+    const Json scaling = Or("rope_scaling", Json::object());
     const std::string type = scaling.value("rope_type", scaling.value("type", ""));
     if (type == "linear" || type == "yarn") {
       Set("rope.scaling.type", GgufString(type));
@@ -162,7 +162,7 @@ class GoldenConverter {
     if (type == "longrope") AddLongRope(scaling);
   }
 
-  void AddLongRope(const json& scaling) {
+  void AddLongRope(const Json& scaling) {
     const uint32_t original = scaling.value("original_max_position_embeddings",
                                             Or("original_max_position_embeddings", 0u));
     const double stretch =
@@ -177,7 +177,7 @@ class GoldenConverter {
     }
   }
 
-  void AddLlama3Divisors(const json& scaling) {
+  void AddLlama3Divisors(const Json& scaling) {
     const double theta = Or("rope_theta", 10000.0);
     const double factor = scaling.at("factor");
     const double low = scaling.at("low_freq_factor");
@@ -288,7 +288,7 @@ class GoldenConverter {
     }
   }
 
-  json config_;
+  Json config_;
   const GoldenExperts experts_;
   std::string architecture_;
   uint32_t num_heads_ = 0;

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
-inline std::vector<nlohmann::json> ReadGoldenLines(const std::string& path) {
-  std::vector<nlohmann::json> lines;
+inline std::vector<SortedJson> ReadGoldenLines(const std::string& path) {
+  std::vector<SortedJson> lines;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(file, line);) lines.push_back(SortedJson::parse(line));
   return lines;
 }
 

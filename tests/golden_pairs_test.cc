@@ -28,7 +28,7 @@ TEST_P(GoldenPairs, OutputAndCountsEqualTheReference) {
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.threads = 2;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
-  for (const nlohmann::json& run : pair.runs) {
+  for (const SortedJson& run : pair.runs) {
     for (const AcceptanceRule verifier : kAllRules) {
       SCOPED_TRACE(absl::StrCat("k ", run["k"].get<int>(), " ", View(NameOf(verifier))));
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
@@ -59,7 +59,7 @@ TEST_P(GoldenPairs, OutputAndCountsEqualTheReference) {
 TEST_P(GoldenPairs, ProvenanceEqualsTheReferenceInEveryRound) {
   const GoldenPair pair(GetParam());
   const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
-  for (const nlohmann::json& run : pair.runs) {
+  for (const SortedJson& run : pair.runs) {
     std::string want;
     for (size_t round = 0; round < run["proposed_per_round"].size(); ++round) {
       const int proposed = run["proposed_per_round"][round];

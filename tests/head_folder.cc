@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
@@ -77,7 +77,7 @@ class HeadTensors {
   }
 
   void Write(const std::string& folder) const {
-    nlohmann::json config = {
+    SortedJson config = {
         {"architectures", {form_.is_one_layer ? "TandemOneLayerHead" : "LlamaForCausalLMEagle3"}},
         {"model_type", "llama"},
         {"vocab_size", target_.vocab_size},

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/fuzzing.h"
 
 namespace tandem {
@@ -21,7 +21,7 @@ namespace tandem {
 // member is removed, duplicated, renamed, given another member's value, or copied from a sample.
 class JsonMutator {
  public:
-  using Json = nlohmann::json;
+  using Json = SortedJson;
 
   // `samples` must outlive the mutator. REQUIRES: !samples.empty().
   JsonMutator(const std::vector<Json>& samples, unsigned seed) : samples_(samples), random_(seed) {}
@@ -208,9 +208,9 @@ class JsonMutator {
 };
 
 // REQUIRES: each text is JSON.
-inline std::vector<nlohmann::json> ParseAll(const std::vector<std::string>& texts) {
-  std::vector<nlohmann::json> documents;
-  for (const std::string& text : texts) documents.push_back(nlohmann::json::parse(text));
+inline std::vector<SortedJson> ParseAll(const std::vector<std::string>& texts) {
+  std::vector<SortedJson> documents;
+  for (const std::string& text : texts) documents.push_back(SortedJson::parse(text));
   return documents;
 }
 

@@ -9,13 +9,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/store/store_testing.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/run_program.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
 

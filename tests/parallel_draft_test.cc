@@ -14,8 +14,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/store_world.h"
@@ -23,10 +23,11 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using testing::HasSubstr;
 
-json ReadJson(const std::string& path) { return json::parse(ReadFile(path).value()); }
+Json ReadJson(const std::string& path) { return Json::parse(ReadFile(path).value()); }
 
 class GoldenParallelDraft : public testing::TestWithParam<std::string> {
  protected:
@@ -38,7 +39,7 @@ class GoldenParallelDraft : public testing::TestWithParam<std::string> {
 // the greedy proposals are equal, and so are the rows that sampled proposals were drawn from.
 TEST_P(GoldenParallelDraft, RowsEqualTheReference) {
   constexpr double kMostApart = 2e-4;
-  const json reference = ReadJson(ParallelGoldenPath("reference.json"))["models"][GetParam()];
+  const Json reference = ReadJson(ParallelGoldenPath("reference.json"))["models"][GetParam()];
   const std::vector<float> slots = ReadGoldenFloats(draft_path(), "slots");
   const int target_vocab = ReadJson(pair().target + "/config.json")["vocab_size"];
   const std::unique_ptr<Backend> backend = *MakeBackend("cpu", {.num_threads = 1});
@@ -46,7 +47,7 @@ TEST_P(GoldenParallelDraft, RowsEqualTheReference) {
       *Transformer::Load(draft_path(), backend.get(), {.has_exact_activations = true});
   const int vocab = model->vocab_size();
   EXPECT_EQ(model->config().mask_token, reference["mask_token_id"]);
-  for (const json& test : reference["cases"]) {
+  for (const Json& test : reference["cases"]) {
     SCOPED_TRACE(test["name"].get<std::string>());
     const auto cache =
         *PagedKvCache::Create(backend.get(), model->kv_layout(16, KvDType::kF32), 64);
@@ -54,7 +55,7 @@ TEST_P(GoldenParallelDraft, RowsEqualTheReference) {
                          /*vocabulary=*/nullptr, model->config().mask_token);
     auto tokens = test["prompt"].get<std::vector<TokenId>>();
     const std::unique_ptr<DraftState> state = drafter.NewState(tokens);
-    for (const json& round : test["rounds"]) {
+    for (const Json& round : test["rounds"]) {
       ASSERT_EQ(static_cast<int>(tokens.size()), round["context_length"]);
       const auto propose = [&](const SamplingParams& sampling, int k) {
         Proposal proposal;
@@ -84,7 +85,7 @@ TEST_P(GoldenParallelDraft, RowsEqualTheReference) {
           ASSERT_LE(std::abs(apart), kMostApart) << slot << " " << id;
         }
       }
-      for (const json& id : round["committed_after"]) tokens.push_back(id);
+      for (const Json& id : round["committed_after"]) tokens.push_back(id);
       drafter.Rollback(state.get(), static_cast<int>(tokens.size()) - 1);
     }
   }
@@ -229,7 +230,7 @@ TEST_F(DraftMaskToken, AMaskByHandIsTried) {
   // The same draft, without the keys that a converter drops.
   const std::string dropped = Path("dropped");
   std::filesystem::copy(pair.draft, dropped);
-  json config = ReadJson(pair.draft + "/config.json");
+  Json config = ReadJson(pair.draft + "/config.json");
   config.erase("pard_token");
   config.erase("spd_type");
   Write("dropped/config.json", config.dump());

@@ -11,7 +11,7 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
 
@@ -19,7 +19,7 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Words = std::vector<std::string>;
 using testing::EndsWith;
 using testing::HasSubstr;

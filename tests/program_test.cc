@@ -13,14 +13,14 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
 using testing::StartsWith;

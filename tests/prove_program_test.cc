@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "server/server_testing.h"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/run_program.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Words = std::vector<std::string>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;

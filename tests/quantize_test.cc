@@ -22,9 +22,9 @@
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/weights.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
@@ -97,7 +97,7 @@ class QuantizedModelTest : public FolderTest {
 TEST_F(QuantizedModelTest, KeepsAHeadThatTheConfigurationCallsTied) {
   const std::string model = MakeModel("base=tiny,tied=0");
   ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("untied")).ok());
-  auto config = nlohmann::json::parse(Read("model/config.json"));
+  auto config = SortedJson::parse(Read("model/config.json"));
   config["tie_word_embeddings"] = true;
   Write("model/config.json", config.dump());
   ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("claim")).ok());
@@ -108,7 +108,7 @@ TEST_F(QuantizedModelTest, KeepsAHeadThatTheConfigurationCallsTied) {
 }
 
 TEST_F(QuantizedModelTest, RefusesATensorThatItWouldDrop) {
-  auto config = nlohmann::json::parse(*ReadFile(GoldenModelPath("qwen2-fp16") + "/config.json"));
+  auto config = SortedJson::parse(*ReadFile(GoldenModelPath("qwen2-fp16") + "/config.json"));
   config["model_type"] = "llama";  // has no biases
   config["architectures"] = {"LlamaForCausalLM"};
   Write("model/config.json", config.dump());
@@ -197,19 +197,19 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
 
 // Quantises a copy of a golden model whose configuration is patched.
 TEST_F(QuantizedModelTest, ValuesWithoutAGgufKeyAreRefusedBeforeWriting) {
-  const auto written_with = [&](const std::string& name, const nlohmann::json& patch) {
+  const auto written_with = [&](const std::string& name, const SortedJson& patch) {
     fs::remove_all(Path("patched"));
     fs::remove(Path("patched.gguf"));
     fs::copy(GoldenModelPath(name), Path("patched"));
     const std::string path = Path("patched/config.json");
     std::ifstream in(path);
-    nlohmann::json config = nlohmann::json::parse(in);
+    SortedJson config = SortedJson::parse(in);
     config.update(patch);
     fs::permissions(path, fs::perms::owner_all);
     std::ofstream(path) << config;
     return Quantize(Path("patched"), DType::kQ8_0, Path("patched.gguf")).status();
   };
-  const auto error = [&](const std::string& name, const nlohmann::json& patch) {
+  const auto error = [&](const std::string& name, const SortedJson& patch) {
     const absl::Status status = written_with(name, patch);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name << patch;
     EXPECT_FALSE(fs::exists(Path("patched.gguf")));
@@ -243,21 +243,21 @@ TEST_F(QuantizedModelTest, ValuesWithoutAGgufKeyAreRefusedBeforeWriting) {
   EXPECT_THAT(error("qwen3-moe", {{"norm_topk_prob", false}}),
               HasSubstr("norm_topk_prob has no place"));
   EXPECT_THAT(error("mixtral", {{"sliding_window", 16}}), HasSubstr("a sliding window has no pl"));
-  nlohmann::json yarn = {{"rope_type", "yarn"},
-                         {"factor", 4.0},
-                         {"original_max_position_embeddings", 32},
-                         {"beta_fast", 16.0}};
+  SortedJson yarn = {{"rope_type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 32},
+                     {"beta_fast", 16.0}};
   EXPECT_THAT(error("llama-yarn", {{"rope_scaling", yarn}}),
               HasSubstr("key \"llama.rope.scaling.yarn_beta_fast\": found 16, allowed: 32"));
   yarn.erase("beta_fast");
   yarn["truncate"] = false;
   EXPECT_THAT(error("llama-yarn", {{"rope_scaling", yarn}}),
               HasSubstr("rope_scaling has no place"));
-  const nlohmann::json llama3 = {{"rope_type", "llama3"},
-                                 {"factor", 4.0},
-                                 {"low_freq_factor", 1.0},
-                                 {"high_freq_factor", 4.0},
-                                 {"original_max_position_embeddings", 8}};
+  const SortedJson llama3 = {{"rope_type", "llama3"},
+                             {"factor", 4.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 8}};
   EXPECT_THAT(
       error("qwen2-yarn", {{"rope_scaling", llama3}}),
       HasSubstr(
@@ -369,7 +369,7 @@ TEST_F(QuantizedModelTest, AFileHasBothChatTemplates) {
   ASSERT_TRUE(chat.ok()) << chat.status();
   ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::UnixEpoch());
   EXPECT_EQ(chat->Render(input)->back().text, "<|endoftext|>");
-  input.tools = nlohmann::json::array({"a tool"});
+  input.tools = SortedJson::array({"a tool"});
   EXPECT_EQ(chat->Render(input)->back().text, "a tool");
 }
 
@@ -420,8 +420,8 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
 }
 
 // Returns a SentencePiece vocabulary as a tokenizer.json: every pair that forms a token is a merge.
-nlohmann::json PiecesAsJson() {
-  nlohmann::json tokenizer = nlohmann::json::parse(R"({
+SortedJson PiecesAsJson() {
+  SortedJson tokenizer = SortedJson::parse(R"({
       "normalizer": {"type": "Sequence", "normalizers": [
         {"type": "Prepend", "prepend": "\u2581"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
@@ -454,15 +454,15 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
   const auto model = RandomModelShape::Parse("base=tiny,vocab=512");
   ASSERT_TRUE(model.ok() && WriteRandomModel(*model, 7, Path("pieces"), [](int64_t) {}).ok());
   const std::string path = Path("pieces/tokenizer.json");
-  std::vector<nlohmann::json> all = {PiecesAsJson()};
-  nlohmann::json plain = PiecesAsJson();  // like Gemma's, which does not prepend a space
+  std::vector<SortedJson> all = {PiecesAsJson()};
+  SortedJson plain = PiecesAsJson();  // like Gemma's, which does not prepend a space
   plain["normalizer"] = plain["normalizer"]["normalizers"][1];
   plain["decoder"]["decoders"].erase(3);
   all.push_back(plain);
   // A vocabulary that was trained on text. It is not in the repository.
   std::ifstream trained(SourcePath("../shared/golden/tokenizers/tok512-legacy/tokenizer.json"));
-  if (trained) all.push_back(nlohmann::json::parse(trained));
-  for (const nlohmann::json& tokenizer : all) {
+  if (trained) all.push_back(SortedJson::parse(trained));
+  for (const SortedJson& tokenizer : all) {
     std::ofstream(path) << tokenizer;
     fs::remove(Path("pieces.gguf"));
     const absl::Status written =
@@ -480,7 +480,7 @@ TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
     }
   }
   const auto error = [&](const char* patch) {
-    std::ofstream(path) << PiecesAsJson().patch(nlohmann::json::parse(patch));
+    std::ofstream(path) << PiecesAsJson().patch(SortedJson::parse(patch));
     const auto status = Quantize(Path("pieces"), DType::kQ8_0, Path("odd.gguf")).status();
     EXPECT_FALSE(fs::exists(Path("odd.gguf"))) << patch;
     return std::string(status.message());
@@ -507,10 +507,10 @@ TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
   const std::string path = Path("odd/tokenizer.json");
   fs::permissions(path, fs::perms::owner_all);
   std::ifstream in(path);
-  const nlohmann::json tokenizer = nlohmann::json::parse(in);
+  const SortedJson tokenizer = SortedJson::parse(in);
   const std::string text = tokenizer["added_tokens"][0]["content"];
   for (const std::string rule : {"lstrip", "rstrip", "single_word", "normalized"}) {
-    nlohmann::json odd = tokenizer;
+    SortedJson odd = tokenizer;
     odd["added_tokens"][0][rule] = true;
     std::ofstream(path) << odd;
     EXPECT_THAT(
@@ -525,12 +525,12 @@ TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
 
 TEST_F(QuantizedModelTest, TokenizersWithoutAGgufFormAreNamed) {
   const std::string source = ShippedModelPath("storyteller-1m");
-  const auto error_with = [&](const std::string& file, const nlohmann::json& patch) {
+  const auto error_with = [&](const std::string& file, const SortedJson& patch) {
     fs::remove_all(Path("odd"));
     fs::copy(source, Path("odd"));
     const std::string path = absl::StrCat(Path("odd"), "/", file);
     std::ifstream in(path);
-    nlohmann::json json = nlohmann::json::parse(in);
+    SortedJson json = SortedJson::parse(in);
     json.merge_patch(patch);
     std::ofstream(path) << json;
     EXPECT_TRUE(

@@ -26,8 +26,8 @@
 #include "model/checkpoint/quantized_weights.h"
 #include "model/sampling.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/model_testing.h"
@@ -39,8 +39,9 @@
 namespace tandem {
 namespace {
 
+using Json = SortedJson;
+
 namespace fs = std::filesystem;
-using nlohmann::json;
 using ::testing::HasSubstr;
 
 // A checkpoint in two forms: quantised, and with the weights that it encodes as floats.
@@ -61,7 +62,7 @@ class QuantizedCheckpointTest : public FolderTest {
   }
 
   // Writes a random model of this shape to the folders "quantised" and "floats".
-  void Make(const std::string& shape_text, const json& section, const AddModule& add,
+  void Make(const std::string& shape_text, const Json& section, const AddModule& add,
             int num_shards = 1) const {
     const auto shape = RandomModelShape::Parse(shape_text);
     ASSERT_TRUE(shape.ok()) << shape.status();
@@ -95,14 +96,14 @@ class QuantizedCheckpointTest : public FolderTest {
       }
     }
     Write("floats/model.safetensors", floats.Bytes());
-    json config = json::parse(*ReadFile(Path("floats/config.json")));
+    Json config = Json::parse(*ReadFile(Path("floats/config.json")));
     config["quantization_config"] = section;
     Write("quantised/config.json", config.dump());
     WriteShards(quantised, num_shards);
   }
   // Makes the configuration say that the head is the embedding.
   void ClaimTie() const {
-    json config = json::parse(*ReadFile(Path("quantised/config.json")));
+    Json config = Json::parse(*ReadFile(Path("quantised/config.json")));
     config["tie_word_embeddings"] = true;
     Write("quantised/config.json", config.dump());
   }
@@ -113,7 +114,7 @@ class QuantizedCheckpointTest : public FolderTest {
     }
     fs::remove(Path("quantised/model.safetensors"));
     std::vector<SafetensorsBuilder> shards(num_shards);
-    json map = json::object();
+    Json map = Json::object();
     int next = 0;
     for (const auto& [name, tensor] : whole.tensors()) {
       shards[next % num_shards][name] = tensor;
@@ -122,7 +123,7 @@ class QuantizedCheckpointTest : public FolderTest {
     for (int i = 0; i < num_shards; ++i) {
       Write(absl::StrCat("quantised/s", i, ".safetensors"), shards[i].Bytes());
     }
-    Write("quantised/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    Write("quantised/model.safetensors.index.json", Json{{"weight_map", map}}.dump());
   }
 
   std::unique_ptr<Transformer> Load(const std::string& name,
@@ -168,7 +169,7 @@ constexpr char kShape[] = "base=tiny,ffn=192,tied=0";
 
 struct Scheme {
   std::string name;
-  json section;
+  Json section;
   std::function<std::vector<float>(SafetensorsBuilder*, const std::string&, RandomNumbers,
                                    unsigned seed)>
       add;
@@ -221,8 +222,8 @@ std::vector<Scheme> Schemes() {
                     scales);
     return weights;
   };
-  const json grouped = {{"num_bits", 4}, {"group_size", 32}};
-  json asymmetric = grouped;
+  const Json grouped = {{"num_bits", 4}, {"group_size", 32}};
+  Json asymmetric = grouped;
   asymmetric["symmetric"] = false;
   return {{"gptq", GptqSection(4, 32), gptq, {.group_size = 32}},
           {"gptq_act_order",
@@ -290,7 +291,7 @@ TEST_P(EveryScheme, QuantisesAgainTheSameAsFloats) {
         WriteQuantizedModel(Path("quantised"), dtype, Path("blocks"), [](int64_t, int64_t) {});
     ASSERT_TRUE(written.ok()) << written.status();
     EXPECT_FALSE(
-        json::parse(*ReadFile(Path("blocks/config.json"))).contains("quantization_config"));
+        Json::parse(*ReadFile(Path("blocks/config.json"))).contains("quantization_config"));
     fs::remove_all(Path("others"));
     ASSERT_TRUE(
         WriteQuantizedModel(Path("floats"), dtype, Path("others"), [](int64_t, int64_t) {}).ok());
@@ -461,7 +462,7 @@ std::vector<std::string> QuantizedGoldenNames() {
   if (fs::exists(root)) {
     for (const auto& entry : fs::directory_iterator(root)) {
       const auto config = ReadFile(entry.path().string() + "/config.json");
-      if (config.ok() && json::parse(*config).contains("quantization_config")) {
+      if (config.ok() && Json::parse(*config).contains("quantization_config")) {
         names.push_back(entry.path().filename());
       }
     }

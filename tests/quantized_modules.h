@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
@@ -197,15 +197,14 @@ inline void AddInt8(SafetensorsBuilder* file, const std::string& module,
 }
 
 // The "quantization_config" of each format.
-inline nlohmann::json GptqSection(int bits, int group_size, bool desc_act = false,
-                                  bool sym = true) {
+inline SortedJson GptqSection(int bits, int group_size, bool desc_act = false, bool sym = true) {
   return {{"quant_method", "gptq"},
           {"bits", bits},
           {"group_size", group_size},
           {"desc_act", desc_act},
           {"sym", sym}};
 }
-inline nlohmann::json AwqSection(int group_size) {
+inline SortedJson AwqSection(int group_size) {
   return {{"quant_method", "awq"},
           {"bits", 4},
           {"group_size", group_size},
@@ -213,14 +212,14 @@ inline nlohmann::json AwqSection(int group_size) {
           {"version", "gemm"}};
 }
 // `weights` is that of the only group.
-inline nlohmann::json CompressedSection(const std::string& format, const nlohmann::json& weights) {
+inline SortedJson CompressedSection(const std::string& format, const SortedJson& weights) {
   return {{"quant_method", "compressed-tensors"},
           {"format", format},
           {"quantization_status", "compressed"},
           {"ignore", {"lm_head"}},
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
-inline nlohmann::json Fp8Section(int block_rows, int block_cols) {
+inline SortedJson Fp8Section(int block_rows, int block_cols) {
   return {{"quant_method", "fp8"},
           {"activation_scheme", "dynamic"},
           {"fmt", "e4m3"},

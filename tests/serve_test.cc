@@ -262,7 +262,7 @@ TEST(Serve, FollowsTheSamplingOfModelAndRequest) {
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json();
   };
-  nlohmann::json greedy;
+  SortedJson greedy;
   {
     ServeProcess process({"--target", model.path(), "--drafter", "ngram"});
     const int port = process.AwaitPort();

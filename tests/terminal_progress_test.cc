@@ -6,7 +6,7 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/program_path.h"
 #include "tests/run_program.h"
@@ -31,7 +31,7 @@ class SlowReader {
                                        "--out", folder_.Path("model")});
     EXPECT_EQ(run.exit_status, kExitDone) << run.err;
     const std::string name = "model/tokenizer_config.json";
-    nlohmann::json config = nlohmann::json::parse(folder_.Read(name));
+    SortedJson config = SortedJson::parse(folder_.Read(name));
     config["chat_template"] = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
     folder_.Write(name, config.dump());
     folder_.Write("long.txt", LongText());

@@ -22,7 +22,7 @@ namespace tandem {
 namespace {
 
 using testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 // For each token of the new vocabulary, its id in the old one.
 using OldIds = std::vector<TokenId>;
 
@@ -166,7 +166,7 @@ TEST(Vocabularies, ShuffledIdsChangeNothing) {
   const std::unique_ptr<Engine> engine =
       MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, kPairVocab);
-  for (const nlohmann::json& run : pair.runs) {
+  for (const SortedJson& run : pair.runs) {
     for (const AcceptanceRule verifier : kAllRules) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 64,

@@ -50,7 +50,7 @@ std::optional<TokenPair> SplitMerge(std::string_view text) {
 
 // Returns the two tokens of an entry of "merges": "a b" or ["a", "b"].
 absl::StatusOr<TokenPair> MergedTokens(const JsonField& field) {
-  const nlohmann::json& value = field.value();
+  const SortedJson& value = field.value();
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
     return TokenPair(value[0].get_ref<const std::string&>(),
                      value[1].get_ref<const std::string&>());
@@ -239,7 +239,7 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
   for (size_t i = 0; i < field.value().size(); ++i) {
     ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
     // Files that were converted from text keep its first line.
-    const nlohmann::json& value = entry.value();
+    const SortedJson& value = entry.value();
     if (value.is_string() && value.get_ref<const std::string&>().rfind("#version", 0) == 0)
       continue;
     ASSIGN_OR_RETURN(const auto tokens, MergedTokens(entry));

@@ -10,13 +10,13 @@
 #include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -12,9 +12,9 @@ namespace {
 using testing::ElementsAre;
 
 TEST(EndTokens, FindsNamesInTheTokenizerOfAFolder) {
-  const nlohmann::json json = {
+  const SortedJson json = {
       {"model",
-       {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", nlohmann::json::array()}}},
+       {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", SortedJson::array()}}},
       {"added_tokens", {{{"id", 2}, {"content", "<|im_end|>"}, {"special", true}}}}};
   const auto tokenizer = Tokenizer::Parse(json.dump(), "", "tokenizer.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

@@ -230,21 +230,21 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
   return Wrong(file, kGgufTokenizerModel, Quoted(View(model)), "gpt2, llama");
 }
 
-std::string GgufPreOf(const nlohmann::json& tokenizer) {
-  const auto text_at = [](const nlohmann::json& object, const char* pointer) {
-    const nlohmann::json::json_pointer at(pointer);
+std::string GgufPreOf(const SortedJson& tokenizer) {
+  const auto text_at = [](const SortedJson& object, const char* pointer) {
+    const SortedJson::json_pointer at(pointer);
     const auto* const text =
         object.contains(at) ? object.at(at).get_ptr<const std::string*>() : nullptr;
     return text == nullptr ? "" : *text;
   };
-  const nlohmann::json pre = tokenizer.value("pre_tokenizer", nlohmann::json());
+  const SortedJson pre = tokenizer.value("pre_tokenizer", SortedJson());
   const bool composes = text_at(tokenizer, "/normalizer/type") == "NFC";
-  if (!composes && !tokenizer.value("normalizer", nlohmann::json()).is_null()) return "";
+  if (!composes && !tokenizer.value("normalizer", SortedJson()).is_null()) return "";
   const bool is_sequence = text_at(pre, "/type") == "Sequence";
-  const nlohmann::json steps = is_sequence ? pre.value("pretokenizers", nlohmann::json::array())
-                                           : nlohmann::json::array({pre});
+  const SortedJson steps =
+      is_sequence ? pre.value("pretokenizers", SortedJson::array()) : SortedJson::array({pre});
   std::vector<std::string> patterns;
-  for (const nlohmann::json& step : steps) {
+  for (const SortedJson& step : steps) {
     const std::string type = text_at(step, "/type");
     if (type == "Split" && text_at(step, "/behavior") == "Isolated") {
       patterns.push_back(text_at(step, "/pattern/Regex"));
@@ -257,10 +257,10 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
     }
   }
   // Without merges it does not matter how texts are cut.
-  const nlohmann::json::json_pointer merges("/model/merges");
+  const SortedJson::json_pointer merges("/model/merges");
   if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
   // Prefer a name with the same ignore_merges.
-  const nlohmann::json::json_pointer ignores("/model/ignore_merges");
+  const SortedJson::json_pointer ignores("/model/ignore_merges");
   const bool ignore_merges = tokenizer.contains(ignores) && tokenizer.at(ignores) == true;
   std::string found;
   for (const PreTokenization& entry : PreTokenizations()) {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/checkpoint/gguf.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem {
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
 // Returns the name in "tokenizer.ggml.pre" for the way in which a tokenizer.json cuts texts
 // ("pre_tokenizer" and "normalizer" together); of several names, preferably one with the same
 // "ignore_merges". Empty if no name fits.
-std::string GgufPreOf(const nlohmann::json& tokenizer);
+std::string GgufPreOf(const SortedJson& tokenizer);
 
 // Returns whether the file has a tokenizer: "tokenizer.ggml.model" is present and is neither "none"
 // nor "no_vocab", which mean to llama.cpp that there is none. INVALID_ARGUMENT if the value is not

@@ -25,7 +25,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 const std::vector<Json>& Samples() {
   static const auto& samples = *new std::vector<Json>(ParseAll({

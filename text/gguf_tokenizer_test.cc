@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/source_path_testing.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_lines.h"
 
@@ -19,7 +19,7 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGguf(const std::string& bytes) {
   const absl::Span<const std::byte> span(reinterpret_cast<const std::byte*>(bytes.data()),

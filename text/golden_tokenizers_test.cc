@@ -10,8 +10,8 @@
 #include "base/mapped_file.h"
 #include "base/source_path_testing.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/detokenizer.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/golden_lines.h"
 
@@ -19,7 +19,7 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 // Returns the folder of a golden tokenizer; empty if there is none.
 std::string FolderOf(const std::string& name) {

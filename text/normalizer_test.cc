@@ -9,12 +9,12 @@
 #include "base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using ::testing::HasSubstr;
 
 absl::StatusOr<Normalizer> MakeNormalizer(const std::string& text) {

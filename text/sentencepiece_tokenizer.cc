@@ -354,7 +354,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseSentencePieceTokenizer(std::stri
   }
   const std::string config_name =
       (std::filesystem::path(name).parent_path() / "tokenizer_config.json").string();
-  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(View(config), config_name));
+  ASSIGN_OR_RETURN(const SortedJson document, ParseJson(View(config), config_name));
   const JsonField root(&document, config_name);
   RETURN_IF_ERROR(AddTokensOf(root, model.pieces, &added));
   ASSIGN_OR_RETURN(auto tokenizer, NewSentencePieceTokenizer(model, std::move(added)));

@@ -7,14 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/source_path_testing.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/golden_lines.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Ids = std::vector<TokenId>;
 
 struct GoldenPieces {

@@ -133,12 +133,12 @@ fs::path TokenizerFileIn(const fs::path& folder) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(std::string_view contents,
                                                             std::string_view config,
                                                             const std::string& name) {
-  ASSIGN_OR_RETURN(const nlohmann::json file, ParseJson(View(contents), name));
+  ASSIGN_OR_RETURN(const SortedJson file, ParseJson(View(contents), name));
   ASSIGN_OR_RETURN(auto tokenizer, FromJson(JsonField(&file, name)));
   if (!config.empty()) {
     const std::string config_name =
         (fs::path(name).parent_path() / "tokenizer_config.json").string();
-    ASSIGN_OR_RETURN(const nlohmann::json config_file, ParseJson(View(config), config_name));
+    ASSIGN_OR_RETURN(const SortedJson config_file, ParseJson(View(config), config_name));
     RETURN_IF_ERROR(tokenizer->post_processor().ReadConfig(
         JsonField(&config_file, config_name), {},
         [&](std::string_view token) { return tokenizer->IdOf(token); }));

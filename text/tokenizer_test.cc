@@ -11,15 +11,15 @@
 #include "base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = SortedJson;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;

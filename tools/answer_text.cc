@@ -109,11 +109,11 @@ void AnswerText::Write(std::string_view text, ProvenanceColours::Ink ink, std::s
   }
 }
 
-void AddToJson(const AnswerDelta& answer, nlohmann::json* json) {
+void AddToJson(const AnswerDelta& answer, SortedJson* json) {
   (*json)["reasoning"] = nullptr;
   if (!answer.reasoning.empty()) (*json)["reasoning"] = answer.reasoning;
   (*json)["content"] = answer.content;
-  nlohmann::json& calls = (*json)["tool_calls"] = nlohmann::json::array();
+  SortedJson& calls = (*json)["tool_calls"] = SortedJson::array();
   for (const AnswerDelta::Call& call : answer.calls) {
     calls.push_back({{"name", call.name}, {"arguments", call.arguments}});
   }

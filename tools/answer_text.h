@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "nlohmann/json.hpp"
 #include "tandem/answer_reader.h"
 #include "tandem/completion.h"
 #include "tandem/detokenizer.h"
+#include "tandem/json_value.h"
 #include "tandem/request.h"
 #include "tandem/tokenizer.h"
 
@@ -77,7 +77,7 @@ class AnswerText {
 
 // Adds "reasoning" (null if empty), "content" and "tool_calls":
 // [{"name": ..., "arguments": "{...}"}, ...].
-void AddToJson(const AnswerDelta& answer, nlohmann::json* json);
+void AddToJson(const AnswerDelta& answer, SortedJson* json);
 
 }  // namespace tandem
 

@@ -18,8 +18,8 @@
 #include "base/status_macros.h"
 #include "engine/learned_speculation.h"
 #include "model/packed_cache.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 #include "tandem/known_models.h"
 #include "tandem/model_places.h"
 #include "tools/command.h"
@@ -116,14 +116,14 @@ std::string CountText(const std::vector<Entry>& entries) {
                       ThreeDigits(static_cast<double>(BytesOf(entries)) * 1e-6), " MB");
 }
 
-nlohmann::json ToJson(const std::vector<Entry>& entries) {
-  nlohmann::json json = nlohmann::json::array();
+SortedJson ToJson(const std::vector<Entry>& entries) {
+  SortedJson json = SortedJson::array();
   for (const auto& [kind, file] : entries) {
     json.push_back({{"kind", kind},
                     {"path", file.path},
                     {"bytes", file.bytes},
                     {"last_used", absl::FormatTime(file.last_used)},
-                    {"model", file.model.empty() ? nlohmann::json() : nlohmann::json(file.model)},
+                    {"model", file.model.empty() ? SortedJson() : SortedJson(file.model)},
                     {"unfinished", file.is_unfinished}});
   }
   return json;
@@ -146,8 +146,7 @@ absl::Status List(const CacheFlags& flags) {
     ASSIGN_OR_RETURN(pools, store->Pools());
   }
   if (flags.json) {
-    nlohmann::json json = {
-        {"folder", folder}, {"files", ToJson(entries)}, {"bytes", BytesOf(entries)}};
+    SortedJson json = {{"folder", folder}, {"files", ToJson(entries)}, {"bytes", BytesOf(entries)}};
     if (!flags.kv_store.empty()) json["pools"] = PoolsJson(pools);
     return Print(OneLine(json) + "\n");
   }
@@ -223,11 +222,11 @@ absl::Status Prune(const CacheFlags& flags) {
     ASSIGN_OR_RETURN(pages, store->RemoveOlderThan(DaysAgo(*flags.days)));
   }
   if (flags.json) {
-    nlohmann::json json = {{"folder", folder},
-                           {"dry_run", flags.dry_run},
-                           {"removed", ToJson(pruned.removed)},
-                           {"kept", ToJson(pruned.kept)},
-                           {"bytes", BytesOf(pruned.removed)}};
+    SortedJson json = {{"folder", folder},
+                       {"dry_run", flags.dry_run},
+                       {"removed", ToJson(pruned.removed)},
+                       {"kept", ToJson(pruned.kept)},
+                       {"bytes", BytesOf(pruned.removed)}};
     if (pages.has_value()) json["pages"] = *pages;
     return Print(OneLine(json) + "\n");
   }

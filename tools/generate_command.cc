@@ -15,10 +15,10 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "engine/report_json.h"
-#include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 #include "tandem/answer_reader.h"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "tools/answer_text.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
@@ -36,7 +36,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 struct GenerateFlags {
   GenerateFlags() { engine.prefers_real_pair = true; }

@@ -27,8 +27,8 @@
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/weights.h"
 #include "model/ranks/rank_group.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "tandem/model_places.h"
 #include "tandem/reasoning.h"
 #include "tandem/tokenizer.h"
@@ -44,7 +44,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 struct InspectFlags {
   std::string path;

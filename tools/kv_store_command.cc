@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kvcache/store/page_store.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/command.h"
 #include "tools/help_text.h"
 #include "tools/kv_store_listing.h"
@@ -61,7 +61,7 @@ absl::Status Run(const KvStoreCommandFlags& flags) {
   ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));
   ASSIGN_OR_RETURN(const std::vector<PoolInfo> pools, store->Pools());
   if (flags.json) {
-    const nlohmann::json json = {{"removed", num_removed}, {"pools", PoolsJson(pools)}};
+    const SortedJson json = {{"removed", num_removed}, {"pools", PoolsJson(pools)}};
     return Print(OneLine(json) + "\n");
   }
   std::string text;

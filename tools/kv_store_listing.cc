@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kvcache/store/lmdb_store.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -13,8 +13,8 @@ absl::StatusOr<std::shared_ptr<PageStore>> OpenStore(const std::string& folder) 
   return absl::NotFoundError(absl::StrCat(folder, ": must be a folder of --kv-store"));
 }
 
-nlohmann::json PoolsJson(const std::vector<PoolInfo>& pools) {
-  nlohmann::json json = nlohmann::json::array();
+SortedJson PoolsJson(const std::vector<PoolInfo>& pools) {
+  SortedJson json = SortedJson::array();
   for (const PoolInfo& pool : pools) {
     json.push_back({{"pool", HexOf(pool.id)},
                     {"pages", pool.pages},

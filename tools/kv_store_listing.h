@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kvcache/store/page_store.h"
-#include "nlohmann/json_fwd.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -16,7 +16,7 @@ namespace tandem {
 absl::StatusOr<std::shared_ptr<PageStore>> OpenStore(const std::string& folder);
 
 // A list of pools, and the same as a table for people.
-nlohmann::json PoolsJson(const std::vector<PoolInfo>& pools);
+SortedJson PoolsJson(const std::vector<PoolInfo>& pools);
 std::string PoolsText(const std::vector<PoolInfo>& pools);
 
 // The time so many days before now.

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/help_text.h"
@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 struct PairFlags {
   std::string target;

@@ -11,14 +11,14 @@
 #include "absl/strings/str_format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/conversation.h"
 #include "tools/report.h"
 
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 struct TaskPrompt {
   const char* name;

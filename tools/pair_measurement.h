@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/machine_load.h"
-#include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -58,7 +58,7 @@ struct PairFindings {
   // One sentence.
   std::string Verdict() const;
   // The figures of reports.
-  nlohmann::ordered_json ToJson() const;
+  JsonValue ToJson() const;
 };
 
 // Answers one prompt of each task plainly and with every draft length, in turn, until `time` is

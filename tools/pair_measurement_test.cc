@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -95,7 +95,7 @@ TEST(PairFindings, SayWhereADraftCannotPay) {
 TEST(PairFindings, ReportFigures) {
   PairFindings findings = FindingsOf({TaskOf("code", {320, 200, 250}, 1)});
   findings.others = {.share = 0.5, .is_disturbing = true};
-  const nlohmann::ordered_json json = findings.ToJson();
+  const JsonValue json = findings.ToJson();
   EXPECT_EQ(json["best_draft_tokens"], 3);
   EXPECT_EQ(json["tasks"][0]["runs"][2]["gain"], 2.0);
   EXPECT_EQ(json["all"], json["tasks"][0]["runs"]);

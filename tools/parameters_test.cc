@@ -12,8 +12,8 @@
 #include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "server/api/api_request.h"
+#include "tandem/json_value.h"
 #include "tools/engine_options.h"
 #include "tools/option_group.h"
 #include "tools/request_options.h"
@@ -21,7 +21,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 // A value other than the default for each parameter.
 Json Values(const char* of) {

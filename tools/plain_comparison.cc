@@ -9,7 +9,7 @@
 #include "base/machine_load.h"
 #include "base/status_macros.h"
 #include "engine/report_json.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/report.h"
 #include "tools/standard_streams.h"
 
@@ -98,7 +98,7 @@ std::string FromTo(const Spread& spread, double scale = 1.0) {
                       ThreeDigits(scale * spread.high), ")");
 }
 
-void AddSpread(const std::string& name, const Spread& spread, nlohmann::json* json) {
+void AddSpread(const std::string& name, const Spread& spread, SortedJson* json) {
   (*json)[name] = spread.median;
   (*json)[name + "_spread"] = {spread.low, spread.high};
 }
@@ -177,7 +177,7 @@ absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
   return Summarise(pairs, first);
 }
 
-void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* json) {
+void AddToJson(const PlainComparison& comparison, size_t index, SortedJson* json) {
   const Completion& plain = comparison.plain.completions[index];
   const Completion& speculative = comparison.speculative.completions[index];
   (*json)["plain"] = {{"token_ids", plain.token_ids},
@@ -185,7 +185,7 @@ void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* 
                       {"tokens_per_second", comparison.plain_tokens_per_second.median}};
   (*json)["speedup"] = comparison.speedup.median;
   (*json)["identical"] = speculative.token_ids == plain.token_ids;
-  nlohmann::json compared = {{"runs", comparison.num_pairs}};
+  SortedJson compared = {{"runs", comparison.num_pairs}};
   compared.update(LoadJson(comparison.others));
   AddSpread("tokens_per_second", comparison.tokens_per_second, &compared);
   AddSpread("plain_tokens_per_second", comparison.plain_tokens_per_second, &compared);

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/machine_load.h"
-#include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -64,7 +64,7 @@ absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
 
 // Adds the figures of the comparison (docs/command_line.md) to `json`, the object of completion
 // `index` of the median speculative run.
-void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* json);
+void AddToJson(const PlainComparison& comparison, size_t index, SortedJson* json);
 // Formats the comparison as a few lines of text.
 std::string ToText(const PlainComparison& comparison);
 

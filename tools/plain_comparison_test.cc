@@ -8,7 +8,7 @@
 #include "engine/stub_engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -89,15 +89,15 @@ TEST(PlainComparison, AllFiguresComeFromTheSameWarmRuns) {
   EXPECT_EQ(found->speculative.time, absl::Milliseconds(100));
   EXPECT_EQ(found->speculative.completions[0].stats.accepted, 2);
 
-  nlohmann::json json;
+  SortedJson json;
   AddToJson(*found, 0, &json);
   EXPECT_EQ(json["plain"]["timings"]["e2e_ms"], 200);
   EXPECT_EQ(json["plain"]["tokens_per_second"], 50);
   EXPECT_EQ(json["speedup"], 2);
   EXPECT_EQ(json["identical"], true);
   EXPECT_EQ(json["compared"]["runs"], 9);
-  EXPECT_EQ(json["compared"]["speedup_spread"], nlohmann::json({2, 4}));
-  EXPECT_EQ(json["compared"]["acceptance_rate_spread"], nlohmann::json({0.25, 0.75}));
+  EXPECT_EQ(json["compared"]["speedup_spread"], SortedJson({2, 4}));
+  EXPECT_EQ(json["compared"]["acceptance_rate_spread"], SortedJson({0.25, 0.75}));
   EXPECT_THAT(ToText(*found),
               HasSubstr("100 tokens/s (50 to 400) with speculation, 50 (25 to 100) plain"));
   EXPECT_THAT(ToText(*found), HasSubstr("speed-up    2.00 (2.00 to 4.00)\n"));
@@ -159,7 +159,7 @@ TEST(PlainComparison, GivesNoFigureForABusyMachine) {
   EXPECT_THAT(ToText(comparison),
               AllOf(HasSubstr("no figure: other programs took 37 % of the processors' time"),
                     HasSubstr("identical: true"), Not(HasSubstr("0.50"))));
-  nlohmann::json json;
+  SortedJson json;
   AddToJson(comparison, 0, &json);
   EXPECT_EQ(json["speedup"], 0.5);
   EXPECT_EQ(json["compared"]["disturbed"], true);

@@ -15,7 +15,7 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "engine/report_json.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/answer_text.h"
 #include "tools/plain_comparison.h"
 #include "tools/report.h"
@@ -71,7 +71,7 @@ absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> h
   }
 }
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 class PromptBatch {
  public:

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -19,27 +19,27 @@ bool IsBlank(const absl::StatusOr<std::string>& line) {
 }  // namespace
 
 absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string& where) {
-  const auto wrong = [&](absl::string_view field, const nlohmann::json& found,
+  const auto wrong = [&](absl::string_view field, const SortedJson& found,
                          absl::string_view allowed) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": ", field, "found ", Shown(found), ", allowed: ", allowed));
   };
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(line, where));
+  ASSIGN_OR_RETURN(const SortedJson json, ParseJson(line, where));
   if (!json.is_object() || json.contains("prompt") == json.contains("prompt_ids")) {
     return wrong("", json, "an object with one of \"prompt\" and \"prompt_ids\"");
   }
   Prompt prompt;
   if (json.contains("prompt")) {
-    const nlohmann::json& text = json["prompt"];
+    const SortedJson& text = json["prompt"];
     if (!text.is_string() || text.empty() || IsText(text, "")) {
       return wrong("prompt: ", text, "a string that is not empty");
     }
     prompt.text = text.get<std::string>();
     return prompt;
   }
-  const nlohmann::json& ids = json["prompt_ids"];
+  const SortedJson& ids = json["prompt_ids"];
   if (!ids.is_array() || ids.empty()) return wrong("prompt_ids: ", ids, "a list of token ids");
-  for (const nlohmann::json& id : ids) {
+  for (const SortedJson& id : ids) {
     const auto number = AsIntegerWithin(id, 0, std::numeric_limits<TokenId>::max());
     if (!number.has_value()) return wrong("prompt_ids: ", id, "token ids");
     prompt.ids.push_back(static_cast<TokenId>(*number));

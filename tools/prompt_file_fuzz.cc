@@ -13,8 +13,8 @@
 namespace tandem {
 namespace {
 
-const std::vector<nlohmann::json>& Samples() {
-  static const auto& samples = *new std::vector<nlohmann::json>(ParseAll(
+const std::vector<SortedJson>& Samples() {
+  static const auto& samples = *new std::vector<SortedJson>(ParseAll(
       {R"({"prompt": "Once upon a time", "task": 7})", R"({"prompt_ids": [3, 0, 2147483647]})"}));
   return samples;
 }
@@ -28,7 +28,7 @@ void FuzzOne(absl::string_view line) {
     TANDEM_CHECK(!absl::StrContains(prompt.status().message(), '\n'));
     return;
   }
-  const auto json = nlohmann::json::parse(line.begin(), line.end());
+  const auto json = SortedJson::parse(line.begin(), line.end());
   TANDEM_CHECK(prompt->text.empty() != prompt->ids.empty());
   if (prompt->ids.empty()) {
     TANDEM_CHECK(json.at("prompt") == prompt->text);

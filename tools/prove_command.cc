@@ -19,10 +19,10 @@
 #include "base/json/json_text.h"
 #include "base/output_folder.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
 #include "proof/remote/http_client.h"
 #include "proof/remote/http_engine.h"
 #include "proof/remote/remote_proof.h"
+#include "tandem/json_value.h"
 #include "tools/built_in_prompts.h"
 #include "tools/command.h"
 #include "tools/help_text.h"
@@ -34,7 +34,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 constexpr int kExitOfVerdict[] = {0, 4, 1, 3};  // [RemoteVerdict]
 constexpr int kExitNoAnswer = 2;
@@ -107,7 +107,7 @@ absl::Status ProveFlags::Connect(Server* side, int draft_tokens) {
   side->client = std::make_unique<HttpClient>(HttpClient::Options{.url = url, .api_key = key});
   HttpEngine::Options options = {.engine = engine,
                                  .path = url.path,
-                                 .body = nlohmann::json::object(),
+                                 .body = SortedJson::object(),
                                  .requests_left = &requests_left,
                                  .token_texts = &token_texts};
   if (!side->body.empty()) {
@@ -115,7 +115,7 @@ absl::Status ProveFlags::Connect(Server* side, int draft_tokens) {
   }
   ASSIGN_OR_RETURN(side->engine, HttpEngine::Connect(side->client.get(), options));
   if (!side->body.empty()) return absl::OkStatus();
-  const nlohmann::json members = side->engine->SpeculationMembers(draft_tokens);
+  const SortedJson members = side->engine->SpeculationMembers(draft_tokens);
   if (members.empty() && !server.empty() && draft_tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--plain-body: must be given: no field of ",
                                                    side->engine->Description(),

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/report_json.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -155,10 +155,10 @@ std::string BatchReport(const Engine& engine, const Completion& joint, int num_p
                       " tokens/s), reading the prompts included\n", SpeculationLines(joint));
 }
 
-nlohmann::json LoadJson(const OtherLoad& load) {
-  return {{"disturbed", load.is_disturbing},
-          {"share_of_others",
-           load.share.has_value() ? nlohmann::json(*load.share) : nlohmann::json(nullptr)}};
+SortedJson LoadJson(const OtherLoad& load) {
+  return {
+      {"disturbed", load.is_disturbing},
+      {"share_of_others", load.share.has_value() ? SortedJson(*load.share) : SortedJson(nullptr)}};
 }
 
 std::string BusyText(const OtherLoad& load) {
@@ -168,8 +168,8 @@ std::string BusyText(const OtherLoad& load) {
       100 * load.share.value_or(0.0));
 }
 
-std::string OneLine(const nlohmann::json& json) {
-  return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+std::string OneLine(const SortedJson& json) {
+  return json.dump(-1, ' ', true, SortedJson::error_handler_t::replace);
 }
 
 }  // namespace tandem

@@ -5,8 +5,8 @@
 
 #include "absl/time/time.h"
 #include "base/machine_load.h"
-#include "nlohmann/json_fwd.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -27,12 +27,12 @@ std::string AcceptanceText(const RoundStats& stats);
 
 // {"disturbed": whether other programs were too busy for timings to be trusted, "share_of_others":
 // their share of the processors' time, or null}.
-nlohmann::json LoadJson(const OtherLoad& load);
+SortedJson LoadJson(const OtherLoad& load);
 // Says how much they used, and what to do about it. REQUIRES: `load` is disturbing.
 std::string BusyText(const OtherLoad& load);
 
 // Formats JSON for `generate`: in one line of ASCII, whatever bytes the strings hold.
-std::string OneLine(const nlohmann::json& json);
+std::string OneLine(const SortedJson& json);
 
 }  // namespace tandem
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/output_folder.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -28,12 +28,12 @@ absl::Status Print(std::string_view text) {
   return WriteAll(STDOUT_FILENO, {text.data(), text.size()}, "standard output");
 }
 
-std::string LineOf(const nlohmann::ordered_json& json) {
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+std::string LineOf(const JsonValue& json) {
+  constexpr auto kReplace = JsonValue::error_handler_t::replace;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, kReplace) + "\n";
 }
 
-absl::Status PrintJson(const nlohmann::ordered_json& json) { return Print(LineOf(json)); }
+absl::Status PrintJson(const JsonValue& json) { return Print(LineOf(json)); }
 
 namespace {
 

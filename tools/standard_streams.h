@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/instant.h"
-#include "nlohmann/json_fwd.hpp"
+#include "tandem/json_value.h"
 #include "tools/status_line.h"
 
 namespace tandem {
@@ -27,9 +27,9 @@ void PrepareStandardStreams();
 // and may stop at once.
 absl::Status Print(std::string_view text);
 // Returns JSON as one line.
-std::string LineOf(const nlohmann::ordered_json& json);
+std::string LineOf(const JsonValue& json);
 // Prints that line.
-absl::Status PrintJson(const nlohmann::ordered_json& json);
+absl::Status PrintJson(const JsonValue& json);
 
 // A status line (status_line.h) with the progress of a long job, which appears after one second.
 class Progress {

@@ -11,7 +11,7 @@
 #include "base/json/json_text.h"
 #include "base/json/request_fields.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/model_places.h"
 #include "tandem/tokenizer.h"
 #include "tools/command.h"
@@ -24,7 +24,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 struct TokenizeFlags {
   std::string tokenizer;
@@ -95,7 +95,7 @@ class Encoder {
     if (!ids.ok()) {
       return {ids.status().code(), absl::StrCat(where, ": ", ids.status().message())};
     }
-    const nlohmann::ordered_json json = {{"ids", *ids}, {"decoded", tokenizer_->Decode(*ids)}};
+    const JsonValue json = {{"ids", *ids}, {"decoded", tokenizer_->Decode(*ids)}};
     return tandem::Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
   }
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/lossless_proof.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
@@ -23,7 +23,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 // Short prompts of several kinds. Their words repeat, so that lookup drafters propose tokens too.
 constexpr const char* kPrompts[] = {

@@ -24,10 +24,10 @@ namespace tandem {
 // keys were read, so that a reader can refuse unknown keys. Thread-compatible.
 class ConfigFields {
  public:
-  ConfigFields(const nlohmann::json& object, std::string file, std::string prefix = "")
+  ConfigFields(const SortedJson& object, std::string file, std::string prefix = "")
       : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
 
-  const nlohmann::json* Find(absl::string_view key) const {
+  const SortedJson* Find(absl::string_view key) const {
     read_->emplace(key);
     const auto found = object_.find(std::string(key));
     return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -39,12 +39,12 @@ class ConfigFields {
   }
   // Returns whether this object or a copy of it was asked for the key before.
   bool WasRead(absl::string_view key) const { return read_->contains(key); }
-  const nlohmann::json& object() const { return object_; }
+  const SortedJson& object() const { return object_; }
   const std::string& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }
 
   absl::Status Wrong(absl::string_view key, absl::string_view allowed) const {
-    const nlohmann::json* const value = Find(key);
+    const SortedJson* const value = Find(key);
     return NotAllowed(absl::StrCat(file_, ": ", prefix_, KeyText(key)),
                       value != nullptr ? Shown(*value)
                       : Has(key)       ? "null"
@@ -56,7 +56,7 @@ class ConfigFields {
   // `if_absent`, or an error if that is not set.
   absl::StatusOr<int> Int(absl::string_view key, int least, int most,
                           std::optional<int> if_absent = std::nullopt) const {
-    const nlohmann::json* const value = Find(key);
+    const SortedJson* const value = Find(key);
     if (value == nullptr && if_absent.has_value()) return *if_absent;
     if (value != nullptr && value->is_number_unsigned()) {
       const uint64_t number = value->get<uint64_t>();
@@ -70,7 +70,7 @@ class ConfigFields {
   // Returns the number at `key`, which must be in [least, most]. `if_absent` as in Int().
   absl::StatusOr<double> Number(absl::string_view key, double least, double most,
                                 std::optional<double> if_absent = std::nullopt) const {
-    const nlohmann::json* const value = Find(key);
+    const SortedJson* const value = Find(key);
     if (value == nullptr && if_absent.has_value()) return *if_absent;
     if (value != nullptr && value->is_number()) {
       const double number = value->get<double>();
@@ -80,7 +80,7 @@ class ConfigFields {
   }
 
   absl::StatusOr<bool> Bool(absl::string_view key, bool if_absent) const {
-    const nlohmann::json* const value = Find(key);
+    const SortedJson* const value = Find(key);
     if (value == nullptr) return if_absent;
     if (!value->is_boolean()) return Wrong(key, "true or false");
     return value->get<bool>();
@@ -88,15 +88,15 @@ class ConfigFields {
 
   // Returns the object at `key`. It is an error if the key is absent.
   absl::StatusOr<ConfigFields> Object(absl::string_view key) const {
-    const nlohmann::json* const value = Find(key);
+    const SortedJson* const value = Find(key);
     if (value == nullptr || !value->is_object()) return Wrong(key, "an object");
     return ConfigFields(*value, file_, absl::StrCat(prefix_, KeyText(key), "."));
   }
 
   // Checks a key that selects a way of computing of which only one, `allowed`, is implemented here.
   // An absent key passes.
-  absl::Status Only(absl::string_view key, const nlohmann::json& allowed) const {
-    const nlohmann::json* const value = Find(key);
+  absl::Status Only(absl::string_view key, const SortedJson& allowed) const {
+    const SortedJson* const value = Find(key);
     if (value == nullptr || *value == allowed) return absl::OkStatus();
     return Wrong(key, Shown(allowed));
   }
@@ -110,7 +110,7 @@ class ConfigFields {
     return is_plain ? std::string(key) : Quoted(key);
   }
 
-  const nlohmann::json& object_;
+  const SortedJson& object_;
   std::string file_;
   std::string prefix_;  // of the object's keys, "rope_scaling."
   std::shared_ptr<absl::flat_hash_set<std::string>> read_ =

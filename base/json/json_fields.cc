@@ -10,8 +10,8 @@
 namespace tandem {
 namespace {
 
-const nlohmann::json& Absent() {
-  static const nlohmann::json& absent = *new nlohmann::json();
+const SortedJson& Absent() {
+  static const SortedJson& absent = *new SortedJson();
   return absent;
 }
 

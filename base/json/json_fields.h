@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -18,10 +18,9 @@ namespace tandem {
 class JsonField {
  public:
   // The whole document of `file`.
-  JsonField(const nlohmann::json* value, std::string file)
-      : value_(value), path_(std::move(file)) {}
+  JsonField(const SortedJson* value, std::string file) : value_(value), path_(std::move(file)) {}
 
-  const nlohmann::json& value() const { return *value_; }
+  const SortedJson& value() const { return *value_; }
   const std::string& path() const { return path_; }
   bool is_null() const { return value_->is_null(); }
   // Returns whether the value is this string. (The library's own comparison allocates memory, and
@@ -51,10 +50,10 @@ class JsonField {
   absl::Status Error(std::string_view what) const;
 
  private:
-  JsonField(const nlohmann::json* value, std::string path, bool is_document)
+  JsonField(const SortedJson* value, std::string path, bool is_document)
       : value_(value), path_(std::move(path)), is_document_(is_document) {}
 
-  const nlohmann::json* value_;
+  const SortedJson* value_;
   std::string path_;
   bool is_document_ = true;
 };

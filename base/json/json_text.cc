@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxShownBytes = 80;
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 // Builds a document from the parser's events. The contents of an array or object are collected
 // until it ends, so that each is allocated once, at its final size. (Moving an ordered member
@@ -195,14 +195,14 @@ bool JsonInteger::IsWithin(int64_t low, int64_t high) const {
 }
 
 std::optional<JsonInteger> AsJsonInteger(const JsonValue& json) { return IntegerIn(json); }
-std::optional<JsonInteger> AsJsonInteger(const nlohmann::json& json) { return IntegerIn(json); }
+std::optional<JsonInteger> AsJsonInteger(const SortedJson& json) { return IntegerIn(json); }
 
-bool SaysNothing(const nlohmann::json& value) {
+bool SaysNothing(const SortedJson& value) {
   return value.is_null() || value == false || IsText(value, "") ||
          (value.is_structured() && value.empty());
 }
 
-bool IsText(const nlohmann::json& value, absl::string_view text) {
+bool IsText(const SortedJson& value, absl::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
@@ -210,8 +210,8 @@ bool IsText(const JsonValue& value, absl::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
-std::string Shown(const nlohmann::json& value) {
-  return Shortened(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+std::string Shown(const SortedJson& value) {
+  return Shortened(value.dump(-1, ' ', true, SortedJson::error_handler_t::replace));
 }
 
 std::string Shown(const JsonValue& value) {

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
 #include "tandem/json_value.h"
 
 namespace tandem {
@@ -17,9 +16,9 @@ namespace tandem {
 // Parses one whole JSON document. Returns INVALID_ARGUMENT if it is not JSON in UTF-8, nests deeper
 // than 64 values, or repeats a key within an object. The message is one line that names `file` as
 // its field, and the byte.
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+absl::StatusOr<SortedJson> ParseJson(absl::string_view text, absl::string_view file);
 // As ParseJson, but also returns INVALID_ARGUMENT if the document is not an object.
-absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, absl::string_view file);
+absl::StatusOr<SortedJson> ParseJsonObject(absl::string_view text, absl::string_view file);
 // As ParseJson, but keeps the members in the order of the text. Time and memory are linear in the
 // length of the text.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
@@ -34,7 +33,7 @@ struct JsonInteger {
 // Returns the integer that `json` holds, if it does. 5.0 and 5e0 count as integers, because clients
 // whose language has only one number type write them.
 std::optional<JsonInteger> AsJsonInteger(const JsonValue& json);
-std::optional<JsonInteger> AsJsonInteger(const nlohmann::json& json);
+std::optional<JsonInteger> AsJsonInteger(const SortedJson& json);
 // As AsJsonInteger, if the integer is in [low, high].
 template <typename Json>
 std::optional<int64_t> AsIntegerWithin(const Json& json, int64_t low, int64_t high) {
@@ -45,15 +44,15 @@ std::optional<int64_t> AsIntegerWithin(const Json& json, int64_t low, int64_t hi
 
 // Formats a value, a key or a name for an error message: one printable line of at most some 80
 // bytes.
-std::string Shown(const nlohmann::json& value);
+std::string Shown(const SortedJson& value);
 std::string Shown(const JsonValue& value);
 
 // Returns whether `value` turns off its key, whatever the key means: null, false, or an empty
 // string, array or object.
-bool SaysNothing(const nlohmann::json& value);
+bool SaysNothing(const SortedJson& value);
 
 // Returns whether `value` is this string.
-bool IsText(const nlohmann::json& value, absl::string_view text);
+bool IsText(const SortedJson& value, absl::string_view text);
 bool IsText(const JsonValue& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
 

@@ -15,10 +15,10 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
-const std::vector<nlohmann::json>& Samples() {
-  static const auto& samples = *new std::vector<nlohmann::json>(ParseAll(
+const std::vector<SortedJson>& Samples() {
+  static const auto& samples = *new std::vector<SortedJson>(ParseAll(
       {R"({"a": [1, -2.5e3, "x\u00e9\ud83d\ude00\n"], "b": {"c": null, "": true}})",
        R"([[[[[[[[[[]]]]]]]]], 18446744073709551615, -9223372036854775808])", R"("")", "0"}));
   return samples;
@@ -50,7 +50,7 @@ void FuzzOne(absl::string_view text) {
     return;
   }
   TANDEM_CHECK(*parsed == reference || Json(*parsed).dump() == reference.dump());
-  TANDEM_CHECK(ordered->dump() == nlohmann::ordered_json::parse(text.begin(), text.end()).dump());
+  TANDEM_CHECK(ordered->dump() == JsonValue::parse(text.begin(), text.end()).dump());
   TANDEM_CHECK(Depth(*parsed) <= 64);
   TANDEM_CHECK(Shown(*parsed).size() <= 90 && IsPrintable(Shown(*parsed)));
   // A round trip through text gives the same document.

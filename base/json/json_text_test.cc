@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 TEST(JsonText, MatchesTheLibrarysParser) {
   for (const char* text :
@@ -23,7 +23,7 @@ TEST(JsonText, MatchesTheLibrarysParser) {
     EXPECT_EQ(*value, Json::parse(text)) << text;
     const auto ordered = ParseJsonValue(text, "file");
     ASSERT_TRUE(ordered.ok()) << text;
-    EXPECT_EQ(ordered->dump(), nlohmann::ordered_json::parse(text).dump()) << text;
+    EXPECT_EQ(ordered->dump(), JsonValue::parse(text).dump()) << text;
   }
 }
 

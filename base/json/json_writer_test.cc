@@ -5,12 +5,12 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 TEST(JsonWriter, SeparatesValuesWithCommas) {
   std::string text;

@@ -171,7 +171,7 @@ absl::Status Tuner::Read(const std::string& file) {
   const absl::StatusOr<std::string> text = ReadFile(file);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   RETURN_IF_ERROR(text.status());
-  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(*text, file));
+  ASSIGN_OR_RETURN(const SortedJson document, ParseJsonObject(*text, file));
   const JsonField all(&document, file);
   ASSIGN_OR_RETURN(const JsonField measured_on, all.Member("measured_on"));
   ASSIGN_OR_RETURN(const std::string key, measured_on.String());
@@ -194,7 +194,7 @@ absl::Status Tuner::Read(const std::string& file) {
 
 void Tuner::Write() {
   if (file_.empty()) return;
-  auto products = nlohmann::json::array(), rows = nlohmann::json::array();
+  auto products = SortedJson::array(), rows = SortedJson::array();
   for (const auto& [shape, choice] : choices_) {
     products.push_back({{"weights", NameOf(shape.dtype)},
                         {"tiles", shape.num_tiles},
@@ -204,8 +204,7 @@ void Tuner::Write() {
   for (const auto& [size, variant] : row_choices_) {
     rows.push_back({{"entries", size}, {"variant", variant}});
   }
-  const nlohmann::json document{
-      {"measured_on", key_}, {"products", products}, {"distributions", rows}};
+  const SortedJson document{{"measured_on", key_}, {"products", products}, {"distributions", rows}};
   const absl::Status written = ReplaceFile(file_, absl::StrCat(document.dump(1), "\n"));
   if (written.ok()) return;
   Log(LogLevel::kWarning, absl::StrCat(device_name(), " cuda_tune=", file_,

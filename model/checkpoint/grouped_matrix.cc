@@ -31,7 +31,7 @@ absl::Status ModuleTensors::Wrong(const SafetensorsEntry& entry, absl::string_vi
 
 absl::Status ModuleTensors::InvalidShape(const SafetensorsEntry& entry,
                                          absl::string_view allowed) const {
-  return Wrong(entry, "shape", Shown(nlohmann::json(entry.shape)), allowed);
+  return Wrong(entry, "shape", Shown(SortedJson(entry.shape)), allowed);
 }
 
 absl::Status ModuleTensors::InvalidValue(const SafetensorsEntry& entry, int64_t found,

@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kSpeculatorsType[] = "speculators_model_type";
 constexpr char kDraftVocab[] = "draft_vocab_size";
@@ -26,22 +26,22 @@ constexpr int kEagle3States = 3;  // low, middle and high
 
 // Returns whether `architectures` has the name.
 bool HasArchitecture(const ConfigFields& config, absl::string_view name) {
-  const json* const list = config.Find("architectures");
+  const Json* const list = config.Find("architectures");
   return list != nullptr && list->is_array() &&
-         absl::c_any_of(*list, [&](const json& found) { return IsText(found, name); });
+         absl::c_any_of(*list, [&](const Json& found) { return IsText(found, name); });
 }
 
 // Reads a list of layers of the target. In SGLang's object, layer i means the output of layer i,
 // which is the input of the next layer: `offset` is 1 there.
 absl::StatusOr<std::vector<int>> ReadLayerIds(const ConfigFields& fields, int offset) {
   std::vector<int> layers;
-  const json* const list = fields.Find(kLayerIds);
+  const Json* const list = fields.Find(kLayerIds);
   if (list == nullptr) return layers;
   const std::string allowed =
       absl::StrCat("a list of up to ", kMaxTargetStates, " layers below ", kMaxLayers);
   if (!list->is_array() || list->size() > size_t{kMaxTargetStates})
     return fields.Wrong(kLayerIds, allowed);
-  for (const json& layer : *list) {
+  for (const Json& layer : *list) {
     if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= uint64_t{kMaxLayers}) {
       return fields.Wrong(kLayerIds, allowed);
     }
@@ -82,19 +82,19 @@ absl::Status ReadTargetLayers(const ConfigFields& whole, ModelConfig* model) {
 absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole) {
   const ModelFamily* const eagle3 = FamilyOfType("eagle3");
   if (whole.Has(kSpeculatorsType)) {
-    const json* const type = whole.Find(kSpeculatorsType);
+    const Json* const type = whole.Find(kSpeculatorsType);
     if (type != nullptr && IsText(*type, eagle3->model_type)) return eagle3;
     return whole.Wrong(kSpeculatorsType, eagle3->model_type);
   }
   for (const char* const type : {"eagle3", "one_layer_head"}) {
     const ModelFamily* const family = FamilyOfType(type);
-    const json* const found = whole.Find("model_type");
+    const Json* const found = whole.Find("model_type");
     if (HasArchitecture(whole, family->architecture) ||
         (found != nullptr && IsText(*found, type))) {
       return family;
     }
   }
-  const json* const num_layers = whole.Find("num_hidden_layers");
+  const Json* const num_layers = whole.Find("num_hidden_layers");
   const bool is_older = HasArchitecture(whole, "LlamaForCausalLM") &&
                         whole.object().contains(kDraftVocab) && num_layers != nullptr &&
                         *num_layers == 1;
@@ -104,7 +104,7 @@ absl::StatusOr<const ModelFamily*> HeadFamilyOf(const ConfigFields& whole) {
 absl::StatusOr<ConfigFields> HeadLayerOf(const ConfigFields& whole) {
   const bool is_apart = whole.Has(kSpeculatorsType);
   ASSIGN_OR_RETURN(const ConfigFields fields, is_apart ? whole.Object(kHeadLayerKey) : whole);
-  const json* const type = fields.Find("model_type");
+  const Json* const type = fields.Find("model_type");
   const bool is_read = type == nullptr || IsText(*type, "llama") ||
                        (!is_apart && (IsText(*type, "eagle3") || IsText(*type, "one_layer_head")));
   if (!is_read) return fields.Wrong("model_type", "llama, in a draft head");

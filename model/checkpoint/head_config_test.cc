@@ -13,14 +13,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/checkpoint/model_tensors.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"
 
 namespace tandem {
 namespace {
 
-using HeadJson = nlohmann::json;
+using HeadJson = SortedJson;
 
 // Reads a configuration of tests/data/heads.
 HeadJson HeadFile(const std::string& name) {

@@ -28,6 +28,8 @@
 namespace tandem {
 namespace {
 
+using Json = SortedJson;
+
 // Keys that are known for every family, whether model_config.cc reads them or not.
 constexpr const char* kKnownKeys[] = {"architectures", "compression_config",  "eos_token_id",
                                       "hidden_act",    "quantization_config", "rms_norm_eps"};
@@ -138,8 +140,6 @@ constexpr struct {
                     {"num_local_experts", 0},    {"partial_rotary_factor", 1},
                     {"pretraining_tp", 1},       {"residual_multiplier", 1}};
 
-using nlohmann::json;
-
 // Returns why a key changes nothing, whatever its value; null if that is not known.
 const char* ReasonToIgnore(absl::string_view key) {
   for (const auto& [why, keys] : kHarmlessKeys) {
@@ -190,7 +190,7 @@ absl::Status CheckKeys(const ConfigFields& config, absl::Span<const char* const>
 absl::Status ReadOnlyKeys(const ConfigFields& config, const ModelFamily& family) {
   for (const FamilyKey& own : family.keys) {
     if (config.Has(own.key) && own.only != nullptr) {
-      RETURN_IF_ERROR(config.Only(own.key, json::parse(own.only)));
+      RETURN_IF_ERROR(config.Only(own.key, Json::parse(own.only)));
     }
   }
   for (const auto& [key, neutral] : kNeutralKeys) {
@@ -205,9 +205,9 @@ absl::StatusOr<const ModelFamily*> ReadFamily(const ConfigFields& config) {
       absl::StrAppend(out, family.*name);
     });
   };
-  const json* const model_type = config.Find("model_type");
-  const json* const architecture_list = config.Find("architectures");
-  const auto text_of = [](const json& value) {
+  const Json* const model_type = config.Find("model_type");
+  const Json* const architecture_list = config.Find("architectures");
+  const auto text_of = [](const Json& value) {
     return value.is_string() ? absl::string_view(value.get_ref<const std::string&>()) : "";
   };
   const ModelFamily* found = nullptr;
@@ -217,7 +217,7 @@ absl::StatusOr<const ModelFamily*> ReadFamily(const ConfigFields& config) {
   }
   if (architecture_list != nullptr) {
     if (!architecture_list->is_array()) return config.Wrong("architectures", "a list");
-    for (const json& architecture : *architecture_list) {
+    for (const Json& architecture : *architecture_list) {
       const ModelFamily* const named = FamilyOfArchitecture(text_of(architecture));
       if (named == nullptr) {
         return config.Wrong("architectures", list_of(&ModelFamily::architecture));
@@ -337,11 +337,11 @@ absl::Status ReadExpertLayers(const ConfigFields& config, ModelConfig* model) {
   for (int layer = 0; layer < model->num_layers; ++layer) {
     model->expert_layers[layer] = (layer + 1) % step == 0;
   }
-  const json* const list = config.Find("mlp_only_layers");
+  const Json* const list = config.Find("mlp_only_layers");
   if (list == nullptr) return absl::OkStatus();
   const std::string allowed = absl::StrCat("a list of layers from 0 to ", model->num_layers - 1);
   if (!list->is_array()) return config.Wrong("mlp_only_layers", allowed);
-  for (const json& layer : *list) {
+  for (const Json& layer : *list) {
     if (!layer.is_number_unsigned() ||
         layer.get<uint64_t>() >= static_cast<uint64_t>(model->num_layers)) {
       return config.Wrong("mlp_only_layers", allowed);
@@ -430,7 +430,7 @@ absl::Status ReadWindows(const ConfigFields& config, const ModelFamily& family,
     if (!has_pattern || (layer + 1) % pattern != 0) model->windows[layer] = window;
   }
 
-  const json* const types = config.Find("layer_types");
+  const Json* const types = config.Find("layer_types");
   if (types == nullptr) return absl::OkStatus();
   if (!types->is_array() || types->size() != static_cast<size_t>(model->num_layers)) {
     return config.Wrong("layer_types", absl::StrCat("a list of ", model->num_layers, " layers"));
@@ -438,7 +438,7 @@ absl::Status ReadWindows(const ConfigFields& config, const ModelFamily& family,
   const bool decides =
       window > 0 && (has_pattern || family.window_rule == WindowRule::kUpperLayers);
   for (int layer = 0; layer < model->num_layers; ++layer) {
-    const json& type = (*types)[layer];
+    const Json& type = (*types)[layer];
     const bool slides = IsText(type, "sliding_attention");
     if (!slides && !IsText(type, "full_attention")) {
       return config.Wrong("layer_types", "full_attention and sliding_attention");
@@ -457,12 +457,12 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int 
   const std::string allowed =
       absl::StrCat("an id from 0 to ", vocab_size - 1, ", a list of them, or null");
   std::vector<TokenId> ids;
-  const json* const value = fields.Find("eos_token_id");
+  const Json* const value = fields.Find("eos_token_id");
   if (value == nullptr) return ids;
-  const absl::Span<const json> list =
-      value->is_array() ? absl::MakeConstSpan(value->get_ref<const json::array_t&>())
+  const absl::Span<const Json> list =
+      value->is_array() ? absl::MakeConstSpan(value->get_ref<const Json::array_t&>())
                         : absl::MakeConstSpan(value, 1);
-  for (const json& id : list) {
+  for (const Json& id : list) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
       return fields.Wrong("eos_token_id", allowed);
     }
@@ -499,7 +499,7 @@ absl::StatusOr<TextConfig> FindText(const ConfigFields& config) {
   ASSIGN_OR_RETURN(const ModelFamily* const family, ReadFamily(config));
   if (family->text_family == nullptr) return TextConfig{config, family};
   ASSIGN_OR_RETURN(const ConfigFields fields, config.Object("text_config"));
-  const json* const model_type = fields.Find("model_type");
+  const Json* const model_type = fields.Find("model_type");
   if (model_type != nullptr && !IsText(*model_type, family->text_family)) {
     return fields.Wrong("model_type", absl::StrCat(family->text_family, " in a model of type ",
                                                    family->model_type));
@@ -513,8 +513,7 @@ absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
   const bool is_outer = outer.Find("eos_token_id") != nullptr;
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(is_outer ? outer : text, model->vocab_size));
   if (!generation_text.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const nlohmann::json generation,
-                   ParseJsonObject(*generation_text, generation_file));
+  ASSIGN_OR_RETURN(const SortedJson generation, ParseJsonObject(*generation_text, generation_file));
   const ConfigFields fields(generation, generation_file);
   if (fields.Find("eos_token_id") == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(fields, model->vocab_size));
@@ -527,7 +526,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                                              std::optional<absl::string_view> generation_text,
                                              const std::string& generation_file,
                                              absl::Span<const std::string> allowed_keys) {
-  ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJsonObject(text, file));
+  ASSIGN_OR_RETURN(const SortedJson parsed, ParseJsonObject(text, file));
   const ConfigFields whole(parsed, file);
   ASSIGN_OR_RETURN(const TextConfig found, FindText(whole));
   const ConfigFields& config = found.fields;

@@ -8,17 +8,17 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 // A small model of a family, as transformers 4 writes it.
-json Config(const std::string& model_type = "llama") {
+Json Config(const std::string& model_type = "llama") {
   const std::string architecture = model_type == "llama"     ? "LlamaForCausalLM"
                                    : model_type == "mistral" ? "MistralForCausalLM"
                                    : model_type == "qwen2"   ? "Qwen2ForCausalLM"
@@ -35,11 +35,11 @@ json Config(const std::string& model_type = "llama") {
           {"rms_norm_eps", 1e-5},
           {"hidden_act", "silu"}};
 }
-json With(json config, const std::string& key, const json& value) {
+Json With(Json config, const std::string& key, const Json& value) {
   config[key] = value;
   return config;
 }
-json Without(json config, const std::string& key) {
+Json Without(Json config, const std::string& key) {
   config.erase(key);
   return config;
 }
@@ -50,9 +50,9 @@ absl::StatusOr<ModelConfig> ParseText(const std::string& text,
   if (generation.has_value()) generation_view = *generation;
   return ParseModelConfig(text, "config.json", generation_view, "generation_config.json");
 }
-absl::StatusOr<ModelConfig> ParseConfig(const json& config) { return ParseText(config.dump()); }
+absl::StatusOr<ModelConfig> ParseConfig(const Json& config) { return ParseText(config.dump()); }
 
-ModelConfig Accepted(const json& config) {
+ModelConfig Accepted(const Json& config) {
   const auto model = ParseConfig(config);
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *model : ModelConfig();
@@ -66,7 +66,7 @@ void ExpectError(const absl::Status& status, const std::string& says) {
   EXPECT_LT(status.message().size(), 500u) << status;
 }
 // Expects an error that names this file, the key and the value found.
-void ExpectRefused(const json& config, const std::string& key) {
+void ExpectRefused(const Json& config, const std::string& key) {
   ExpectError(ParseConfig(config).status(), absl::StrCat("config.json: ", key, ": found "));
 }
 
@@ -151,7 +151,7 @@ TEST(ModelConfig, ReadsTheGoldenRopeScaling) {
 // ---- Forms ----
 
 TEST(ModelConfig, UsesDefaultsForKeysThatOlderFilesOmit) {
-  json config = Config();
+  Json config = Config();
   for (const char* const key : {"num_key_value_heads", "rms_norm_eps", "hidden_act"}) {
     config.erase(key);
   }
@@ -175,7 +175,7 @@ TEST(ModelConfig, UsesDefaultsForKeysThatOlderFilesOmit) {
 TEST(ModelConfig, UsesTheDefaultsOfTheFamily) {
   for (const char* const family : {"mistral", "qwen2", "qwen3"}) {
     SCOPED_TRACE(family);
-    json config = With(Config(family), "num_attention_heads", 32);
+    Json config = With(Config(family), "num_attention_heads", 32);
     config.erase("num_key_value_heads");
     config["head_dim"] = 8;
     EXPECT_EQ(Accepted(config).num_kv_heads, family == std::string("mistral") ? 8 : 32);
@@ -188,12 +188,12 @@ TEST(ModelConfig, UsesTheDefaultsOfTheFamily) {
 }
 
 TEST(ModelConfig, ReadsTheNewestForm) {
-  json config = Config("qwen3");
+  Json config = Config("qwen3");
   config["dtype"] = "bfloat16";
   config["head_dim"] = 32;
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
   config["layer_types"] =
-      json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
+      Json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
   const ModelConfig model = Accepted(config);
   EXPECT_EQ(model.rope.theta, 1e6);
   EXPECT_EQ(model.head_dim, 32);
@@ -201,17 +201,17 @@ TEST(ModelConfig, ReadsTheNewestForm) {
 }
 
 TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
-  const json llama3 = {{"rope_type", "llama3"},
+  const Json llama3 = {{"rope_type", "llama3"},
                        {"factor", 8.0},
                        {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0},
                        {"original_max_position_embeddings", 64}};
   for (const char* const key : {"rope_scaling", "rope_parameters"}) {
     SCOPED_TRACE(key);
-    const auto type_of = [&](const json& scaling) {
+    const auto type_of = [&](const Json& scaling) {
       return Accepted(With(Config(), key, scaling)).rope.type;
     };
-    EXPECT_EQ(type_of(json::object()), RopeConfig::Type::kDefault);
+    EXPECT_EQ(type_of(Json::object()), RopeConfig::Type::kDefault);
     EXPECT_EQ(type_of({{"rope_type", "default"}}), RopeConfig::Type::kDefault);
     EXPECT_EQ(type_of({{"type", "linear"}, {"factor", 2}}), RopeConfig::Type::kLinear);
     EXPECT_EQ(type_of({{"type", "linear"}, {"rope_type", "linear"}, {"factor", 2.5}}),
@@ -220,7 +220,7 @@ TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
     // Dynamic scaling changes nothing within max_position_embeddings.
     EXPECT_EQ(type_of({{"type", "dynamic"}, {"factor", 4.0}}), RopeConfig::Type::kDefault);
 
-    const auto refused = [&](const json& scaling, const std::string& name) {
+    const auto refused = [&](const Json& scaling, const std::string& name) {
       ExpectRefused(With(Config(), key, scaling), absl::StrCat(key, ".", name));
     };
     refused({{"rope_type", "foo"}, {"factor", 2.0}}, "rope_type");
@@ -246,12 +246,12 @@ TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
     }
     refused(With(llama3, "high_freq_factor", 1.0), "high_freq_factor");
     ExpectRefused(With(Config(), key, "linear"), key);
-    ExpectRefused(With(Config(), key, json::array()), key);
+    ExpectRefused(With(Config(), key, Json::array()), key);
   }
 }
 
 TEST(ModelConfig, RefusesContradictoryThetas) {
-  json config = With(Config(), "rope_parameters", {{"rope_theta", 5e5}});
+  Json config = With(Config(), "rope_parameters", {{"rope_theta", 5e5}});
   EXPECT_EQ(Accepted(config).rope.theta, 5e5);
   EXPECT_EQ(Accepted(With(config, "rope_theta", 5e5)).rope.theta, 5e5);
   ExpectRefused(With(config, "rope_theta", 1e4), "rope_parameters.rope_theta");
@@ -283,8 +283,8 @@ TEST(ModelConfig, LlamaDoesNotSlide) {
 
 TEST(ModelConfig, QwenSlidesInUpperLayersOrByLayerTypes) {
   for (const char* const family : {"qwen2", "qwen3"}) {
-    json config = With(With(Config(family), "sliding_window", 7), "max_window_layers", 1);
-    const json types = {"sliding_attention", "full_attention", "full_attention",
+    Json config = With(With(Config(family), "sliding_window", 7), "max_window_layers", 1);
+    const Json types = {"sliding_attention", "full_attention", "full_attention",
                         "sliding_attention"};
     EXPECT_EQ(Accepted(config).windows, std::vector<int>(4, 0));
     EXPECT_EQ(Accepted(With(config, "use_sliding_window", false)).windows, std::vector<int>(4, 0));
@@ -301,8 +301,8 @@ TEST(ModelConfig, QwenSlidesInUpperLayersOrByLayerTypes) {
 }
 
 TEST(ModelConfig, RefusesLayerTypesThatItCannotCompute) {
-  json config = Config();
-  const json full = "full_attention", slides = "sliding_attention";
+  Json config = Config();
+  const Json full = "full_attention", slides = "sliding_attention";
   EXPECT_TRUE(ParseConfig(With(config, "layer_types", {full, full, full, full})).ok());
   ExpectRefused(With(config, "layer_types", {full, full, full}), "layer_types");
   ExpectRefused(With(config, "layer_types", {full, full, full, slides}), "layer_types");
@@ -351,7 +351,7 @@ TEST(ModelConfig, EosIdsComeFromTheGenerationConfigFirst) {
        {"100", "-1", "1.5", "true", "\"2\"", "[[2]]", "[null]", "18446744073709551615", "{}"}) {
     const auto model = ParseText(config, absl::StrCat(R"({"eos_token_id":)", wrong, "}"));
     ExpectError(model.status(), "generation_config.json: eos_token_id: found ");
-    ExpectRefused(With(Config(), "eos_token_id", json::parse(wrong)), "eos_token_id");
+    ExpectRefused(With(Config(), "eos_token_id", Json::parse(wrong)), "eos_token_id");
   }
   ExpectError(ParseText(config, "[]").status(), "generation_config.json: found []");
   ExpectError(ParseText(config, "").status(), "generation_config.json: not JSON");
@@ -364,9 +364,9 @@ TEST(ModelConfig, RefusesWrongSizes) {
        {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
         "num_attention_heads", "num_key_value_heads", "max_position_embeddings", "head_dim"}) {
     SCOPED_TRACE(key);
-    for (const json& value :
-         {json("32"), json(0), json(-32), json(1ll << 40), json(32.0), json(true), json({32}),
-          json(json::object()), json(18446744073709551615ull), json(1e300)}) {
+    for (const Json& value :
+         {Json("32"), Json(0), Json(-32), Json(1ll << 40), Json(32.0), Json(true), Json({32}),
+          Json(Json::object()), Json(18446744073709551615ull), Json(1e300)}) {
       ExpectRefused(With(Config(), key, value), key);
     }
   }
@@ -380,7 +380,7 @@ TEST(ModelConfig, RefusesWrongSizes) {
   ExpectRefused(With(Config(), "head_dim", 15), "head_dim");
   ExpectRefused(With(Config(), "hidden_size", 66), "head_dim");
   ExpectRefused(With(Config(), "hidden_size", 60), "head_dim");  // 15 for each head
-  for (const json& value : {json("small"), json(0), json(-1e-5), json(2.0), json({1e-5})}) {
+  for (const Json& value : {Json("small"), Json(0), Json(-1e-5), Json(2.0), Json({1e-5})}) {
     ExpectRefused(With(Config(), "rms_norm_eps", value), "rms_norm_eps");
   }
 }
@@ -395,13 +395,13 @@ TEST(ModelConfig, RefusesOtherModels) {
   ExpectRefused(With(Config(), "architectures", "LlamaForCausalLM"), "architectures");
   ExpectRefused(With(Config(), "architectures", {1}), "architectures");
   ExpectRefused(Without(Without(Config(), "architectures"), "model_type"), "model_type");
-  ExpectRefused(json::object(), "model_type");
+  ExpectRefused(Json::object(), "model_type");
   ExpectRefused(With(Config(), "hidden_act", "foo"), "hidden_act");
   ExpectRefused(With(Config(), "hidden_act", "gelu"), "hidden_act");
 }
 
 TEST(ModelConfig, RefusesKeysThatWouldChangeTheResult) {
-  const std::pair<const char*, json> keys[] = {{"quantization_config", "gptq"},
+  const std::pair<const char*, Json> keys[] = {{"quantization_config", "gptq"},
                                                {"pretraining_tp", 2},
                                                {"partial_rotary_factor", 0.5},
                                                {"attn_logit_softcapping", 50.0},
@@ -420,13 +420,13 @@ TEST(ModelConfig, RefusesKeysThatWouldChangeTheResult) {
 }
 
 TEST(ModelConfig, AcceptsKeysThatDoNotChangeTheResult) {
-  json config = Config();
+  Json config = Config();
   config.update({{"pretraining_tp", 1},
                  {"partial_rotary_factor", 1.0},
                  {"logit_scale", 1},
                  {"some_future_key", nullptr},
                  {"another", false},
-                 {"a_third", json::array()},
+                 {"a_third", Json::array()},
                  {"a_fourth", ""},
                  {"quantization_config", nullptr},
                  {"_name_or_path", "x"},
@@ -440,7 +440,7 @@ TEST(ModelConfig, AcceptsKeysThatDoNotChangeTheResult) {
 }
 
 TEST(ModelConfig, SaysWhichKeysItIgnoresAndWhy) {
-  json config = Config();
+  Json config = Config();
   config.update({{"use_cache", true}, {"some_future_key", nullptr}, {"pretraining_tp", 1}});
   const ModelConfig model = Accepted(config);
   ASSERT_EQ(model.ignored_keys.size(), 2u);
@@ -451,10 +451,10 @@ TEST(ModelConfig, SaysWhichKeysItIgnoresAndWhy) {
 }
 
 TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
-  const auto parse = [](const json& config, const std::vector<std::string>& allowed) {
+  const auto parse = [](const Json& config, const std::vector<std::string>& allowed) {
     return ParseModelConfig(config.dump(), "config.json", std::nullopt, "", allowed);
   };
-  json config = Config();
+  Json config = Config();
   config.update({{"one", 1}, {"another", 2}});
   ExpectError(parse(config, {}).status(), "another: found 2, allowed: nothing, null or false");
   ExpectError(parse(config, {"one"}).status(), "another: found 2");
@@ -466,8 +466,8 @@ TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
   ExpectError(parse(With(Config(), "logits_scaling", 8.0), {"logits_scaling"}).status(),
               "logits_scaling: found 8.0");
   // In a model of several parts, `allowed` has the key as the error names it, or its last part.
-  json text = With(Config("mistral"), "one", 1);
-  const json whole = {{"model_type", "mistral3"}, {"text_config", text}};
+  Json text = With(Config("mistral"), "one", 1);
+  const Json whole = {{"model_type", "mistral3"}, {"text_config", text}};
   ExpectError(parse(whole, {}).status(), "text_config.one: found 1");
   EXPECT_TRUE(parse(whole, {"text_config.one"}).ok());
   EXPECT_TRUE(parse(whole, {"one"}).ok());

@@ -13,13 +13,13 @@
 #include "base/mapped_file.h"
 #include "gtest/gtest.h"
 #include "model/checkpoint/model_config.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
 
-using FamilyJson = nlohmann::json;
+using FamilyJson = SortedJson;
 
 FamilyJson GoldenConfig(const std::string& name) {
   const auto text = ReadFile(GoldenModelPath(absl::StrCat(name, "/config.json")));

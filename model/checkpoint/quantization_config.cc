@@ -20,7 +20,8 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using Layout = QuantizationConfig::Layout;
 using KeyNames = absl::Span<const char* const>;
 
@@ -83,7 +84,7 @@ constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_laye
 absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
   for (const auto& member : fields.object().items()) {
     const std::string& key = member.key();
-    const json& value = member.value();
+    const Json& value = member.value();
     const bool is_known = fields.WasRead(key) || absl::c_linear_search(harmless, key);
     if (!is_known && !SaysNothing(value)) {
       return fields.Wrong(key,
@@ -91,7 +92,7 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
     }
     if (!absl::c_linear_search(kNameLists, key) || value.is_null()) continue;
     const bool are_names = value.is_array() &&
-                           absl::c_all_of(value, [](const json& name) { return name.is_string(); });
+                           absl::c_all_of(value, [](const Json& name) { return name.is_string(); });
     if (!are_names) return fields.Wrong(key, "a list of names, or null");
   }
   return absl::OkStatus();
@@ -102,7 +103,7 @@ absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view
                                    absl::string_view if_absent,
                                    absl::Span<const char* const> allowed,
                                    absl::string_view allowed_text) {
-  const json* const value = fields.Find(key);
+  const Json* const value = fields.Find(key);
   if (value == nullptr && !if_absent.empty()) return std::string(if_absent);
   if (value != nullptr && value->is_string()) {
     std::string text = absl::AsciiStrToLower(*value->get_ptr<const std::string*>());
@@ -121,7 +122,7 @@ absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key,
 // Returns the inputs of a group. -1 means the whole row, which is 0 here.
 absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view key,
                                   std::optional<int> if_absent) {
-  const json* const value = fields.Find(key);
+  const Json* const value = fields.Find(key);
   if (value != nullptr && *value == -1) return 0;
   if (value == nullptr && if_absent.has_value()) return *if_absent;
   absl::StatusOr<int> size = fields.Int(key, 1, INT_MAX);
@@ -131,7 +132,7 @@ absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view 
 
 // Reads [rows, cols] of the blocks that share a scale.
 absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, WeightScheme* scheme) {
-  const json& value = *fields.Find(key);
+  const Json& value = *fields.Find(key);
   const auto size_at = [&](size_t i) -> int64_t {
     if (!value[i].is_number_unsigned()) return 0;
     return static_cast<int64_t>(std::min<uint64_t>(value[i].get<uint64_t>(), INT_MAX));
@@ -186,7 +187,7 @@ absl::StatusOr<QuantizationConfig> ReadGptq(const ConfigFields& fields) {
     if (fields.Find(key) != nullptr) config.stores_zeros_less_one = format == "gptq";
   }
   RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
-  if (const json* const overrides = fields.Find("dynamic"); overrides != nullptr) {
+  if (const Json* const overrides = fields.Find("dynamic"); overrides != nullptr) {
     if (!overrides->is_object()) return fields.Wrong("dynamic", "an object");
     config.has_overrides = !overrides->empty();
   }
@@ -230,7 +231,7 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
     return fields.Wrong("symmetric", "true with type float");
   RETURN_IF_ERROR(fields.Only("dynamic", false));
   // With "group", the order of groups is in g_idx; the other values change nothing.
-  if (const json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
+  if (const Json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
     RETURN_IF_ERROR(TextOf(fields, "actorder", "", {"group", "weight", "dynamic", "static"},
                            "group, weight, dynamic, static, true, false")
                         .status());
@@ -262,13 +263,13 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
   RETURN_IF_ERROR(TextOf(fields, "quantization_status", "compressed", {"compressed", "frozen"},
                          "compressed, frozen")
                       .status());
-  if (const json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
+  if (const Json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
     const bool is_dense =
         SaysNothing(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
                                    IsText((*sparsity)["format"], "dense"));
     if (!is_dense) return fields.Wrong("sparsity_config", "nothing, or the format dense");
   }
-  if (const json* const transform = fields.Find("transform_config");
+  if (const Json* const transform = fields.Find("transform_config");
       transform != nullptr && !SaysNothing(*transform)) {
     return fields.Wrong("transform_config", "nothing (rotations are not implemented)");
   }
@@ -314,7 +315,7 @@ absl::StatusOr<QuantizationConfig> ReadSection(const ConfigFields& outer, const 
   ASSIGN_OR_RETURN(const ConfigFields fields, outer.Object(name));
   const absl::string_view key = KeyOf(fields, "quant_method", "method");
   for (const Method& method : kMethods) {
-    const json* const found = fields.Find(key);
+    const Json* const found = fields.Find(key);
     if (found != nullptr && IsText(*found, method.name)) return ReadWith(method, fields);
   }
   return fields.Wrong(key, absl::StrCat(absl::StrJoin(kMethods, ", ",
@@ -326,14 +327,14 @@ absl::StatusOr<QuantizationConfig> ReadSection(const ConfigFields& outer, const 
 
 }  // namespace
 
-absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& config,
+absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const Json& config,
                                                                     const std::string& file) {
   const ConfigFields fields(config, file);
   for (const char* name : {kQuantizationSection, kOldQuantizationSection}) {
     if (fields.Find(name) != nullptr) return ReadSection(fields, name);
   }
   // In a model of several parts, the text part may have a section of its own.
-  const json* const text = fields.Find("text_config");
+  const Json* const text = fields.Find("text_config");
   if (text == nullptr || !text->is_object()) return std::nullopt;
   ASSIGN_OR_RETURN(const ConfigFields of_text, fields.Object("text_config"));
   if (of_text.Find(kQuantizationSection) == nullptr) return std::nullopt;
@@ -342,7 +343,7 @@ absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& 
 
 absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,
                                                       const std::string& file) {
-  ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(text, file));
+  ASSIGN_OR_RETURN(const SortedJson document, ParseJsonObject(text, file));
   static constexpr const char* kKeys[] = {"producer", "quantization"};
   const ConfigFields fields(document, file);
   RETURN_IF_ERROR(CheckSectionKeys(fields, kKeys));
@@ -355,7 +356,7 @@ absl::StatusOr<std::optional<QuantizationConfig>> ReadQuantization(
   const std::string file = absl::StrCat(folder, "/config.json");
   const absl::StatusOr<std::string> text = ReadFile(file);
   if (text.ok()) {
-    ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(*text, file));
+    ASSIGN_OR_RETURN(const SortedJson document, ParseJsonObject(*text, file));
     ASSIGN_OR_RETURN(std::optional<QuantizationConfig> config, ParseQuantization(document, file));
     if (config.has_value()) {
       files->push_back(file);

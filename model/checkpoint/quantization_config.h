@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -42,7 +42,7 @@ struct QuantizationConfig {
 // Reads the section of `config`, the object in `file`; nullopt if there is none. Every key must be
 // known or empty. INVALID_ARGUMENT, naming the file, the key, the value found and the values
 // allowed.
-absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const nlohmann::json& config,
+absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const SortedJson& config,
                                                                     const std::string& file);
 // The same from the text of a hf_quant_config.json, as modelopt writes it.
 absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,

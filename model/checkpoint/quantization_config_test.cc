@@ -16,7 +16,8 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -25,16 +26,16 @@ using ::testing::StartsWith;
 using Layout = QuantizationConfig::Layout;
 
 // Returns the value as a file would give it; the integers of an initialiser are signed.
-json AsRead(const json& value) { return json::parse(value.dump()); }
-absl::StatusOr<std::optional<QuantizationConfig>> Parse(const json& section) {
+Json AsRead(const Json& value) { return Json::parse(value.dump()); }
+absl::StatusOr<std::optional<QuantizationConfig>> Parse(const Json& section) {
   return ParseQuantization(AsRead({{"quantization_config", section}}), "f");
 }
-QuantizationConfig Parsed(const json& section) {
+QuantizationConfig Parsed(const Json& section) {
   const auto config = Parse(section);
   EXPECT_TRUE(config.ok() && config->has_value()) << config.status();
   return config.ok() && config->has_value() ? **config : QuantizationConfig();
 }
-std::string ErrorOf(const json& section) {
+std::string ErrorOf(const Json& section) {
   const absl::Status status = Parse(section).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << section.dump();
   EXPECT_EQ(status.message().find('\n'), status.message().npos);
@@ -42,8 +43,8 @@ std::string ErrorOf(const json& section) {
 }
 
 // The published section of Qwen2.5-7B-Instruct-GPTQ-Int4.
-json PublishedGptq() {
-  return json::parse(R"({"batch_size": 1, "bits": 4, "block_name_to_quantize": null,
+Json PublishedGptq() {
+  return Json::parse(R"({"batch_size": 1, "bits": 4, "block_name_to_quantize": null,
     "cache_block_outputs": true, "damp_percent": 0.01, "dataset": null, "desc_act": false,
     "exllama_config": {"version": 1}, "group_size": 128, "max_input_length": null,
     "model_seqlen": null, "module_name_preceding_first_block": null,
@@ -51,16 +52,16 @@ json PublishedGptq() {
     "sym": true, "tokenizer": null, "true_sequential": true, "use_cuda_fp16": false,
     "use_exllama": true})");
 }
-json Compressed(const json& weights) {
+Json Compressed(const Json& weights) {
   return {{"quant_method", "compressed-tensors"},
           {"format", "pack-quantized"},
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
 TEST(QuantizationConfig, IsAbsentWithoutASection) {
-  for (const json& config :
-       {json::object(), json{{"quantization_config", nullptr}},
-        json{{"text_config", {{"quantization_config", nullptr}}}}, json{{"text_config", "none"}}}) {
+  for (const Json& config :
+       {Json::object(), Json{{"quantization_config", nullptr}},
+        Json{{"text_config", {{"quantization_config", nullptr}}}}, Json{{"text_config", "none"}}}) {
     const auto parsed = ParseQuantization(config, "f");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_FALSE(parsed->has_value());
@@ -79,14 +80,14 @@ TEST(QuantizationConfig, ReadsGptq) {
   EXPECT_TRUE(config.stores_zeros_less_one);
   EXPECT_FALSE(config.has_act_order || config.has_overrides);
 
-  json other = PublishedGptq();
+  Json other = PublishedGptq();
   other.update({{"bits", 3},
                 {"group_size", -1},
                 {"desc_act", true},
                 {"sym", false},
                 {"checkpoint_format", "gptq_v2"},
                 {"pack_dtype", "int32"},
-                {"dynamic", {{"-:.*mlp.*", json::object()}}},
+                {"dynamic", {{"-:.*mlp.*", Json::object()}}},
                 {"is_marlin_format", false}});
   const QuantizationConfig changed = Parsed(other);
   EXPECT_EQ(changed.schemes[0].bits, 3);
@@ -137,13 +138,13 @@ TEST(QuantizationConfig, ReadsFp8) {
 }
 
 TEST(QuantizationConfig, ReadsEveryGroupOfCompressedTensors) {
-  json section = Compressed({{"actorder", "weight"},
+  Json section = Compressed({{"actorder", "weight"},
                              {"block_structure", nullptr},
                              {"dynamic", false},
                              {"group_size", 128},
                              {"num_bits", 4},
                              {"observer", "minmax"},
-                             {"observer_kwargs", json::object()},
+                             {"observer_kwargs", Json::object()},
                              {"strategy", "group"},
                              {"symmetric", true},
                              {"type", "int"}});
@@ -151,8 +152,8 @@ TEST(QuantizationConfig, ReadsEveryGroupOfCompressedTensors) {
                   {"ignore", {"lm_head"}},
                   {"kv_cache_scheme", nullptr},
                   {"quantization_status", "compressed"},
-                  {"sparsity_config", json::object()},
-                  {"transform_config", json::object()},
+                  {"sparsity_config", Json::object()},
+                  {"transform_config", Json::object()},
                   {"version", "0.12.3"}});
   section["config_groups"]["group_0"].update(
       {{"input_activations", {{"num_bits", 8}}}, {"output_activations", nullptr}});
@@ -196,19 +197,19 @@ TEST(QuantizationConfig, RefusesOtherMethodsByName) {
 }
 
 TEST(QuantizationConfig, RefusesUnknownKeysAndValues) {
-  const json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}};
-  const json fp8 = {{"quant_method", "fp8"}};
-  const json packed = Compressed({{"num_bits", 4}, {"group_size", 32}});
-  const auto with = [](json section, const json& changes) {
+  const Json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}};
+  const Json fp8 = {{"quant_method", "fp8"}};
+  const Json packed = Compressed({{"num_bits", 4}, {"group_size", 32}});
+  const auto with = [](Json section, const Json& changes) {
     section.merge_patch(changes);
     return section;
   };
-  const auto weights = [&](const json& changes) {
-    json section = packed;
+  const auto weights = [&](const Json& changes) {
+    Json section = packed;
     section["config_groups"]["group_0"]["weights"].update(changes);
     return section;
   };
-  const std::pair<json, const char*> cases[] = {
+  const std::pair<Json, const char*> cases[] = {
       {with(PublishedGptq(), {{"bits", 5}}), "bits: found 5, allowed: 2, 3, 4, 8"},
       {with(PublishedGptq(), {{"bits", 16}}), "bits: found 16, allowed: an integer from 2 to 8"},
       {with(PublishedGptq(), {{"bits", nullptr}}), "bits: found nothing"},
@@ -303,13 +304,13 @@ TEST(QuantizationConfig, ReadsTheFilesOfAFolder) {
   std::vector<std::string> files;
   EXPECT_FALSE(ReadQuantization(folder.path(), &files)->has_value());
   EXPECT_THAT(files, ElementsAre());
-  folder.Write("hf_quant_config.json", json({{"quantization", {{"quant_algo", "FP8"}}}}).dump());
+  folder.Write("hf_quant_config.json", Json({{"quantization", {{"quant_algo", "FP8"}}}}).dump());
   EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "modelopt");
   EXPECT_THAT(files, ElementsAre(EndsWith("/hf_quant_config.json")));
-  folder.Write("config.json", json({{"model_type", "llama"}}).dump());
+  folder.Write("config.json", Json({{"model_type", "llama"}}).dump());
   EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "modelopt");
   files.clear();
-  folder.Write("config.json", json({{"quantization_config", PublishedGptq()}}).dump());
+  folder.Write("config.json", Json({{"quantization_config", PublishedGptq()}}).dump());
   EXPECT_EQ((*ReadQuantization(folder.path(), &files))->method, "gptq");
   EXPECT_THAT(files, ElementsAre(EndsWith("/config.json")));
   folder.Write("config.json", "{");
@@ -323,7 +324,7 @@ TEST(QuantizationConfig, ReadsPublishedConfigurations) {
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not next to this checkout";
   std::vector<std::string> methods;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const json config = json::parse(*ReadFile(entry.path().string()));
+    const Json config = Json::parse(*ReadFile(entry.path().string()));
     if (!config.contains("quantization_config")) continue;
     const auto parsed = ParseQuantization(config, "f");
     if (entry.path().filename() == "gpt-oss-20b.json") {

@@ -21,14 +21,14 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr size_t kMaxBytes = 1 << 16;
 
 // "tensors": each has a dtype, a shape, and perhaps integers that its data repeats; other data is
 // noise.
-const std::vector<json>& Samples() {
-  static const auto& samples = *new std::vector<json>(ParseAll({
+const std::vector<Json>& Samples() {
+  static const auto& samples = *new std::vector<Json>(ParseAll({
       R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": false,
             "desc_act": true, "checkpoint_format": "gptq", "damp_percent": 0.01},
           "tensors": {"m.qweight": {"dtype": "I32", "shape": [8, 16]},
@@ -74,7 +74,7 @@ const std::vector<json>& Samples() {
 
 // Returns the bytes of the tensors, and adds their descriptions to `*entries`. Skips tensors that
 // no file could hold.
-std::vector<std::string> MakeTensors(const json& tensors, std::vector<SafetensorsEntry>* entries) {
+std::vector<std::string> MakeTensors(const Json& tensors, std::vector<SafetensorsEntry>* entries) {
   std::vector<std::string> data;
   size_t left = kMaxBytes;
   uint32_t noise = 1;
@@ -83,7 +83,7 @@ std::vector<std::string> MakeTensors(const json& tensors, std::vector<Safetensor
     if (!tensor.is_object() || !tensor.contains("dtype") || !tensor.contains("shape")) continue;
     const SafetensorsDType* const dtype =
         FindSafetensorsDType(tensor["dtype"].is_string() ? tensor["dtype"].get<std::string>() : "");
-    const json& shape = tensor["shape"];
+    const Json& shape = tensor["shape"];
     if (dtype == nullptr || !shape.is_array()) continue;
     const size_t element = dtype->bytes;
     SafetensorsEntry entry{.name = name,
@@ -93,7 +93,7 @@ std::vector<std::string> MakeTensors(const json& tensors, std::vector<Safetensor
                            .num_elements = 1,
                            .bytes = {}};
     bool fits = true;
-    for (const json& size : shape) {
+    for (const Json& size : shape) {
       fits = fits && size.is_number_unsigned() && size.get<uint64_t>() < kMaxBytes;
       if (!fits) break;
       entry.shape.push_back(size.get<int64_t>());
@@ -103,11 +103,11 @@ std::vector<std::string> MakeTensors(const json& tensors, std::vector<Safetensor
     if (!fits) continue;
     left -= entry.num_elements * element;
     std::string bytes(entry.num_elements * element, '\0');
-    const json values = tensor.value("values", json::array());
+    const Json values = tensor.value("values", Json::array());
     for (int64_t i = 0; i < entry.num_elements; ++i) {
       int64_t value = noise = noise * 1664525 + 1013904223;
       if (values.is_array() && !values.empty()) {
-        const json& given = values[i % values.size()];
+        const Json& given = values[i % values.size()];
         value = given.is_number_integer() ? given.get<int64_t>() : 0;
       } else if (element == 2) {
         value = (value >> 8 & 0x0FFF) | 0x2000;  // no NaN
@@ -137,7 +137,7 @@ std::vector<float> Widened(const Weights& weights, const std::string& name, int6
 }
 
 // Returns whether there was a matrix.
-bool FuzzOne(const json& document) {
+bool FuzzOne(const Json& document) {
   if (!document.is_object()) return false;
   const auto config = ParseQuantization(document, "fuzz");
   if (!config.ok()) {
@@ -147,7 +147,7 @@ bool FuzzOne(const json& document) {
   if (!config->has_value()) return false;
   std::vector<SafetensorsEntry> entries;
   const std::vector<std::string> data =
-      MakeTensors(document.value("tensors", json::object()), &entries);
+      MakeTensors(document.value("tensors", Json::object()), &entries);
   std::unique_ptr<Weights> forms[2];
   for (const QuantizedForm form : {QuantizedForm::kBlocks, QuantizedForm::kFloats}) {
     auto stored = std::make_unique<StoredWeights>();
@@ -197,7 +197,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return true;
   }();
   (void)checked;
-  const auto document = nlohmann::json::parse(data, data + size, nullptr, false);
+  const auto document = SortedJson::parse(data, data + size, nullptr, false);
   if (!document.is_discarded()) tandem::FuzzOne(document);
   return 0;
 }

@@ -23,7 +23,8 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -94,7 +95,7 @@ TEST_F(QuantizedWeightsTest, ReadsModulesAcrossShards) {
   const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
   SafetensorsBuilder whole;
   AddGptq(&whole, "m", numbers);
-  json index = json::object();
+  Json index = Json::object();
   int shard = 0;
   for (const auto& [name, tensor] : whole.tensors()) {
     SafetensorsBuilder file;
@@ -102,8 +103,8 @@ TEST_F(QuantizedWeightsTest, ReadsModulesAcrossShards) {
     index[name] = absl::StrCat("s", ++shard, ".safetensors");
     Write(index[name], file.Bytes());
   }
-  Write("model.safetensors.index.json", json{{"weight_map", index}}.dump());
-  Write("config.json", json{{"quantization_config", GptqSection(4, -1)}}.dump());
+  Write("model.safetensors.index.json", Json{{"weight_map", index}}.dump());
+  Write("config.json", Json{{"quantization_config", GptqSection(4, -1)}}.dump());
   const auto weights = Weights::Open(folder_);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(Values(**weights, 8, 32, DType::kQ4_0), numbers.Weights());
@@ -135,14 +136,14 @@ TEST_F(QuantizedWeightsTest, NamesTheMalformedGptqTensor) {
   SafetensorsBuilder good;
   AddGptq(&good, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
   const auto refuse = [&](const std::function<void(SafetensorsBuilder*)>& spoil,
-                          const json& section, const std::string& says) {
+                          const Json& section, const std::string& says) {
     SafetensorsBuilder file = good;
     spoil(&file);
     ExpectRefused(file, section, says);
   };
-  const json section = GptqSection(4, 32);
-  const json act_order = GptqSection(4, 32, /*desc_act=*/true);
-  const json asymmetric = GptqSection(4, 32, false, /*sym=*/false);
+  const Json section = GptqSection(4, 32);
+  const Json act_order = GptqSection(4, 32, /*desc_act=*/true);
+  const Json asymmetric = GptqSection(4, 32, false, /*sym=*/false);
   const auto remove = [](const char* name) {
     return [name](SafetensorsBuilder* file) { file->Remove(name); };
   };
@@ -201,7 +202,7 @@ TEST_F(QuantizedWeightsTest, NamesMalformedTensorsOfOtherMethods) {
   ExpectRefused(file, AwqSection(32), "tensor \"m.qzeros\": shape: found [4,1], allowed: [2, 2]");
   ExpectRefused(awq, AwqSection(16), "tensor \"m.scales\": shape: found [2,16], allowed: [4, 16]");
 
-  const json asymmetric = CompressedSection(
+  const Json asymmetric = CompressedSection(
       "pack-quantized",
       {{"num_bits", 4}, {"type", "int"}, {"group_size", 32}, {"symmetric", false}});
   SafetensorsBuilder packed;

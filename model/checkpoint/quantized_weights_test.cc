@@ -23,7 +23,8 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -49,7 +50,7 @@ TEST_F(QuantizedWeightsTest, GptqByHand) {
   for (size_t i = 16; i < values.size(); ++i) EXPECT_EQ(values[i], 0);
 
   // Read as version 2, the same words give zeros that are less by one.
-  json section = GptqSection(4, 128);
+  Json section = GptqSection(4, 128);
   section["checkpoint_format"] = "gptq_v2";
   const std::vector<float> others = Values(**Open(file, section), 8, 8, DType::kBF16);
   EXPECT_THAT(std::vector(others.begin(), others.begin() + 10),
@@ -74,7 +75,7 @@ TEST_F(QuantizedWeightsTest, PackedByHand) {
   file.Add("m.weight_packed", "I32", {2, 1}, std::vector<uint32_t>{0x76543210, 0xFEDCBA98});
   file.Add("m.weight_shape", "I64", {2}, std::vector<int64_t>{2, 8});
   file.AddFloats("m.weight_scale", "BF16", {2, 2}, {1, 0.5f, 2, 1});
-  json weights_section = {{"num_bits", 4},       {"type", "int"},   {"symmetric", true},
+  Json weights_section = {{"num_bits", 4},       {"type", "int"},   {"symmetric", true},
                           {"strategy", "group"}, {"group_size", 4}, {"dynamic", false}};
   const auto symmetric = Open(file, CompressedSection("pack-quantized", weights_section));
   ASSERT_TRUE(symmetric.ok()) << symmetric.status();
@@ -94,7 +95,7 @@ TEST_F(QuantizedWeightsTest, Int8ByHand) {
   SafetensorsBuilder file;
   file.Add("m.weight", "I8", {2, 2}, std::vector<int8_t>{-128, 127, 1, -1});
   file.AddFloats("m.weight_scale", "BF16", {2, 1}, {0.5f, 4});
-  const json section = CompressedSection(
+  const Json section = CompressedSection(
       "int-quantized", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}});
   const auto weights = Open(file, section);
   ASSERT_TRUE(weights.ok()) << weights.status();
@@ -170,7 +171,7 @@ TEST_F(QuantizedWeightsTest, GptqBecomesBlocksThatHoldItsNumbers) {
     const ModuleNumbers numbers = MakeNumbers(c.numbers, ++seed);
     SafetensorsBuilder file;
     AddGptq(&file, "m", numbers, c.version);
-    json section =
+    Json section =
         GptqSection(c.numbers.bits, c.numbers.group_size == 0 ? -1 : c.numbers.group_size,
                     c.desc_act, c.numbers.min_zero < 0);
     if (c.version == 2) section["format"] = "gptq_v2";
@@ -206,7 +207,7 @@ TEST_F(QuantizedWeightsTest, GptqModulesMayHaveOtherBitsAndGroups) {
       MakeNumbers({.rows = 32, .cols = 128, .bits = 8, .group_size = 64}, 8);
   SafetensorsBuilder file;
   AddGptq(&file, "m", numbers);
-  json section = GptqSection(4, 32);
+  Json section = GptqSection(4, 32);
   ExpectRefused(file, section,
                 "tensor \"m.qweight\": shape: found [32,32], allowed: [16, outputs]");
   section["dynamic"] = {{"+:.*m", {{"bits", 8}, {"group_size", 64}}}};
@@ -285,7 +286,7 @@ TEST_F(QuantizedWeightsTest, PackedBecomesBlocksThatHoldItsNumbers) {
     const bool has_zeros = c.numbers.min_zero >= 0;
     SafetensorsBuilder file;
     AddPacked(&file, "m", numbers, has_zeros, c.numbers.scale_dtype);
-    json weights = {{"num_bits", c.numbers.bits},
+    Json weights = {{"num_bits", c.numbers.bits},
                     {"type", "int"},
                     {"symmetric", !has_zeros},
                     {"strategy", c.numbers.group_size == 0 ? "channel" : "group"}};
@@ -309,7 +310,7 @@ TEST_F(QuantizedWeightsTest, Int8BecomesBlocksThatHoldItsNumbers) {
         {.rows = 66, .cols = 96, .bits = 8, .group_size = group_size, .scale_dtype = "BF16"}, 70);
     SafetensorsBuilder file;
     AddInt8(&file, "m", numbers);
-    json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
+    Json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
     if (group_size > 0) weights = {{"num_bits", 8}, {"type", "int"}, {"group_size", group_size}};
     ExpectWeights(file, CompressedSection("int-quantized", weights), numbers.Weights(), 66,
                   group_size == 24 ? DType::kF32 : DType::kQ8_0, DType::kF32);
@@ -339,17 +340,17 @@ TEST_F(QuantizedWeightsTest, Fp8ReadsEveryKindOfScale) {
     const char* name;
     int block_rows;
     int block_cols;
-    json section;
+    Json section;
   };
-  const auto compressed = [](const json& more) {
-    json weights = {{"num_bits", 8}, {"type", "float"}};
+  const auto compressed = [](const Json& more) {
+    Json weights = {{"num_bits", 8}, {"type", "float"}};
     weights.update(more);
     return CompressedSection("float-quantized", weights);
   };
-  const json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
-  json blocks_unsaid = Fp8Section(1, 1);
+  const Json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+  Json blocks_unsaid = Fp8Section(1, 1);
   blocks_unsaid.erase("weight_block_size");
-  json one_scale = blocks_unsaid;
+  Json one_scale = blocks_unsaid;
   one_scale["weight_block_size"] = nullptr;
   const Case cases[] = {
       {{}, "weight_scale", kRows, kCols, modelopt},

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/blocks.h"
 #include "model/checkpoint/quantized_weights.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"
 
@@ -22,10 +22,10 @@ namespace tandem {
 class QuantizedWeightsTest : public FolderTest {
  protected:
   absl::StatusOr<std::unique_ptr<Weights>> Open(const SafetensorsBuilder& file,
-                                                const nlohmann::json& section,
+                                                const SortedJson& section,
                                                 QuantizedForm form = QuantizedForm::kBlocks) const {
     Write("model.safetensors", file.Bytes());
-    Write("config.json", nlohmann::json{{"quantization_config", section}}.dump());
+    Write("config.json", SortedJson{{"quantization_config", section}}.dump());
     return Weights::Open(folder_, form);
   }
   // Returns the matrix of module "m" as f32, and checks that its dtype is `dtype`.
@@ -45,7 +45,7 @@ class QuantizedWeightsTest : public FolderTest {
     return values;
   }
   // Checks the values in both forms.
-  void ExpectWeights(const SafetensorsBuilder& file, const nlohmann::json& section,
+  void ExpectWeights(const SafetensorsBuilder& file, const SortedJson& section,
                      const std::vector<float>& wanted, int rows, DType kept, DType floats) const {
     const int cols = static_cast<int>(wanted.size()) / rows;
     for (const auto& [form, dtype] :
@@ -55,7 +55,7 @@ class QuantizedWeightsTest : public FolderTest {
       EXPECT_EQ(Values(**weights, rows, cols, dtype), wanted);
     }
   }
-  void ExpectRefused(const SafetensorsBuilder& file, const nlohmann::json& section,
+  void ExpectRefused(const SafetensorsBuilder& file, const SortedJson& section,
                      const std::string& says) const {
     const absl::Status status = Open(file, section).status();
     EXPECT_FALSE(status.ok()) << says;

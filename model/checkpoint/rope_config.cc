@@ -18,6 +18,8 @@
 namespace tandem {
 namespace {
 
+using Json = SortedJson;
+
 // Stretches long waves by the factor, keeps short ones, and blends those between.
 float Llama3Frequency(const RopeConfig& rope, float frequency) {
   const float scale = static_cast<float>(rope.factor);
@@ -98,8 +100,6 @@ std::vector<float> RopeConfig::InverseFrequencies(int rotary_dim, bool is_long) 
 
 namespace {
 
-using nlohmann::json;
-
 constexpr double kMinFactor = 1e-6;
 
 // Reads one rope: config.json's own keys and, if present, an object of rope_scaling or
@@ -131,12 +131,12 @@ class RopeReader {
   using Type = RopeConfig::Type;
 
   absl::Status ReadType(const ConfigFields& scaling) {
-    const json* const new_name = scaling.Find("rope_type");
-    const json* const old_name = scaling.Find("type");
+    const Json* const new_name = scaling.Find("rope_type");
+    const Json* const old_name = scaling.Find("type");
     if (new_name != nullptr && old_name != nullptr && *new_name != *old_name) {
       return scaling.Wrong("type", absl::StrCat(Shown(*new_name), ", as rope_type says"));
     }
-    const json* const type = new_name != nullptr ? new_name : old_name;
+    const Json* const type = new_name != nullptr ? new_name : old_name;
     const auto is = [&](absl::string_view name) { return type != nullptr && IsText(*type, name); };
     if (is("linear")) return ReadLinear(scaling);
     if (is("llama3")) return ReadLlama3(scaling);
@@ -246,12 +246,12 @@ class RopeReader {
     const std::string allowed =
         absl::StrCat("a list of ", count, " numbers from ", kMinFactor, " to ", kMaxRopeFactor,
                      ", half of the rotated elements");
-    const json* const list = scaling.Find(key);
+    const Json* const list = scaling.Find(key);
     if (list == nullptr || !list->is_array() || list->size() != static_cast<size_t>(count)) {
       return scaling.Wrong(key, allowed);
     }
     std::vector<float> divisors;
-    for (const json& element : *list) {
+    for (const Json& element : *list) {
       const double divisor = element.is_number() ? element.get<double>() : 0.0;
       if (!(divisor >= kMinFactor && divisor <= kMaxRopeFactor)) {
         return scaling.Wrong(key, allowed);
@@ -269,8 +269,8 @@ class RopeReader {
 // Returns the object of rope_parameters or, in older files, rope_scaling.
 using RopeObject = std::optional<ConfigFields>;
 absl::StatusOr<RopeObject> FindRopeObject(const ConfigFields& config) {
-  const json* const scaling = config.Find("rope_scaling");
-  const json* const parameters = config.Find("rope_parameters");
+  const Json* const scaling = config.Find("rope_scaling");
+  const Json* const parameters = config.Find("rope_parameters");
   if (scaling != nullptr && parameters != nullptr && *scaling != *parameters) {
     return config.Wrong("rope_scaling", "nothing next to rope_parameters");
   }
@@ -347,7 +347,7 @@ absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
 // In the list of layers, 1 means that a layer has rotary embeddings.
 absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model) {
   ASSIGN_OR_RETURN(const int interval, config.Int("no_rope_layer_interval", 1, kMaxLayers, 4));
-  const json* const list = config.Find("no_rope_layers");
+  const Json* const list = config.Find("no_rope_layers");
   const std::string allowed =
       absl::StrCat("a list of 0 or 1 for each of the ", model->num_layers, " layers");
   if (list != nullptr &&
@@ -357,7 +357,7 @@ absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model)
   for (int layer = 0; layer < model->num_layers; ++layer) {
     bool rotates = (layer + 1) % interval != 0;
     if (list != nullptr) {
-      const json& element = (*list)[layer];
+      const Json& element = (*list)[layer];
       if (element != 0 && element != 1) return config.Wrong("no_rope_layers", allowed);
       rotates = element == 1;
     }

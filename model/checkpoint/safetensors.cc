@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference library
@@ -40,7 +40,7 @@ std::string AllowedDTypes() {
 // Reads one tensor's description and the place of its bytes in the data.
 class EntryReader {
  public:
-  EntryReader(absl::string_view file, absl::string_view name, const json& value)
+  EntryReader(absl::string_view file, absl::string_view name, const Json& value)
       : file_(file), name_(name), value_(value) {}
 
   absl::StatusOr<SafetensorsEntry> Read(absl::Span<const std::byte> data) const {
@@ -52,7 +52,7 @@ class EntryReader {
     }
     SafetensorsEntry entry;
     entry.name = std::string(name_);
-    const json& dtype_name = Field("dtype");
+    const Json& dtype_name = Field("dtype");
     const auto* const text = dtype_name.get_ptr<const std::string*>();
     const SafetensorsDType* const dtype = text == nullptr ? nullptr : FindSafetensorsDType(*text);
     if (dtype == nullptr) return Wrong("dtype", dtype_name, AllowedDTypes());
@@ -70,22 +70,22 @@ class EntryReader {
   }
 
  private:
-  absl::Status Wrong(absl::string_view key, const json& found, absl::string_view allowed) const {
+  absl::Status Wrong(absl::string_view key, const Json& found, absl::string_view allowed) const {
     return NotAllowed(absl::StrCat(file_, ": tensor ", Quoted(name_), ": ", key), Shown(found),
                       allowed);
   }
-  const json& Field(const char* key) const {
-    static const json& absent = *new json();
+  const Json& Field(const char* key) const {
+    static const Json& absent = *new Json();
     const auto found = value_.find(key);
     return found == value_.end() ? absent : *found;
   }
 
   absl::Status ReadShape(int64_t element_bytes, SafetensorsEntry* entry) const {
-    const json& shape = Field("shape");
+    const Json& shape = Field("shape");
     if (!shape.is_array()) return Wrong("shape", shape, "a list");
     entry->num_elements = 1;
     int64_t bytes = element_bytes;
-    for (const json& size : shape) {
+    for (const Json& size : shape) {
       if (!size.is_number_unsigned()) return Wrong("shape", shape, "integers from 0");
       const uint64_t value = size.get<uint64_t>();
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
@@ -99,7 +99,7 @@ class EntryReader {
   }
 
   absl::StatusOr<absl::Span<const std::byte>> ReadBytes(absl::Span<const std::byte> data) const {
-    const json& offsets = Field("data_offsets");
+    const Json& offsets = Field("data_offsets");
     const bool is_pair = offsets.is_array() && offsets.size() == 2 &&
                          offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned();
     if (!is_pair) return Wrong("data_offsets", offsets, "two integers from 0");
@@ -115,13 +115,13 @@ class EntryReader {
 
   absl::string_view file_;
   absl::string_view name_;
-  const json& value_;
+  const Json& value_;
 };
 
-absl::Status CheckMetadata(const json& metadata, absl::string_view file) {
+absl::Status CheckMetadata(const Json& metadata, absl::string_view file) {
   bool good = metadata.is_object();
   if (good) {
-    for (const json& value : metadata) good = good && value.is_string();
+    for (const Json& value : metadata) good = good && value.is_string();
   }
   if (good) return absl::OkStatus();
   return NotAllowed(absl::StrCat(file, ": __metadata__"), Shown(metadata), "an object of strings");
@@ -187,7 +187,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   }
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);
-  ASSIGN_OR_RETURN(const nlohmann::json document,
+  ASSIGN_OR_RETURN(const SortedJson document,
                    ParseJsonObject(text, absl::StrCat(file_name, ": header")));
   const absl::Span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
   std::vector<SafetensorsEntry> entries;
@@ -205,7 +205,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
 
 std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes) {
   constexpr size_t kAlignment = 64;
-  json header = {{"__metadata__", {{"format", "pt"}}}};
+  Json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t offset = 0;
   for (const TensorHeader& tensor : tensors) {
     header[tensor.name] = {{"dtype", tensor.dtype},

@@ -18,7 +18,7 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
@@ -27,10 +27,10 @@ constexpr char kTorchFile[] = "pytorch_model.bin";
 // Reads the shard of each tensor, by name, from an index file.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  ASSIGN_OR_RETURN(const json index, ParseJson(text, path));
+  ASSIGN_OR_RETURN(const Json index, ParseJson(text, path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
-    return NotAllowed(absl::StrCat(path, ": weight_map"), Shown(map == index.end() ? json() : *map),
+    return NotAllowed(absl::StrCat(path, ": weight_map"), Shown(map == index.end() ? Json() : *map),
                       "an object from tensors to files");
   }
   std::map<std::string, std::string> shards;

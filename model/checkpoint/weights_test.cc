@@ -11,14 +11,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 class WeightsTest : public FolderTest {
  protected:
@@ -26,7 +26,7 @@ class WeightsTest : public FolderTest {
   // after the header move the data.
   void WriteTensors(const std::string& file, const std::vector<std::string>& names, float first,
                     int padding = 0) {
-    json header = json::object();
+    Json header = Json::object();
     std::string data;
     for (size_t i = 0; i < names.size(); ++i) {
       header[names[i]] = {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {4 * i, 4 * i + 4}}};
@@ -37,9 +37,9 @@ class WeightsTest : public FolderTest {
     const uint64_t size = text.size();
     Write(file, std::string(reinterpret_cast<const char*>(&size), 8) + text + data);
   }
-  void WriteIndex(const json& weight_map) {
+  void WriteIndex(const Json& weight_map) {
     Write("model.safetensors.index.json",
-          json{{"metadata", {{"total_size", 8}}}, {"weight_map", weight_map}}.dump());
+          Json{{"metadata", {{"total_size", 8}}}, {"weight_map", weight_map}}.dump());
   }
   void ExpectRefused(absl::StatusCode code, const std::string& says) {
     const absl::Status status = Weights::Open(folder_).status();

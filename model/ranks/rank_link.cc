@@ -21,7 +21,7 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
@@ -261,8 +261,8 @@ std::string RankLink::MissingRanks() const {
 
 // ---- Neighbours ----
 
-void RankLink::Send(LinkId link, const json& words) {
-  link_->SendMessage(link, words.dump(-1, ' ', true, json::error_handler_t::replace));
+void RankLink::Send(LinkId link, const Json& words) {
+  link_->SendMessage(link, words.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 void RankLink::Connect() {
@@ -328,13 +328,13 @@ void RankLink::OnMessage(LinkId link, absl::Span<const std::byte> bytes) {
   if (place == peers_.end()) return;
   // The JSON library throws if a member has another type.
   const absl::Status status = Guarded("it sent a malformed message", [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const json words, ParseJson(View(bytes), "it sent a malformed message"));
+    ASSIGN_OR_RETURN(const Json words, ParseJson(View(bytes), "it sent a malformed message"));
     return TakeWords(link, &place->second, words);
   });
   if (!status.ok()) Reject(link, status);
 }
 
-absl::Status RankLink::TakeWords(LinkId link, Peer* peer, const json& words) {
+absl::Status RankLink::TakeWords(LinkId link, Peer* peer, const Json& words) {
   if (rank() == 0 && peer->rank < 0) return Admit(link, peer, words);
   if (rank() != 0 && peer->rank < 0 && words.contains("welcome")) {
     group_ = words.at("welcome").get<std::string>().substr(0, kMaxReasonSize);
@@ -354,7 +354,7 @@ absl::Status RankLink::TakeWords(LinkId link, Peer* peer, const json& words) {
 }
 
 // The refusals are sent to the rank that wants to join.
-absl::Status RankLink::Admit(LinkId link, Peer* peer, const json& join) {
+absl::Status RankLink::Admit(LinkId link, Peer* peer, const Json& join) {
   const int wanted = join.at("join");
   const int world = join.at("world");
   const std::string program = join.at("program");

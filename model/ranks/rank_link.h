@@ -23,7 +23,7 @@
 #include "base/spare_buffers.h"
 #include "model/ranks/linked_ranks.h"
 #include "model/ranks/rank_group.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -95,9 +95,9 @@ class RankLink final : private LinkEvents {
   void Tick(Instant now);
   void Connect();
   void TryAgain(absl::string_view reason);
-  void Send(LinkId link, const nlohmann::json& words);
-  absl::Status TakeWords(LinkId link, Peer* peer, const nlohmann::json& words);
-  absl::Status Admit(LinkId link, Peer* peer, const nlohmann::json& join);
+  void Send(LinkId link, const SortedJson& words);
+  absl::Status TakeWords(LinkId link, Peer* peer, const SortedJson& words);
+  absl::Status Admit(LinkId link, Peer* peer, const SortedJson& join);
   void Begin();
   void Reject(LinkId link, const absl::Status& why);
   void Drop(LinkId link, const absl::Status& why);

@@ -30,9 +30,9 @@ constexpr size_t kLongestMessage = 300;
 // Returns the message in the body of an error: the member of that name of "error" or of the body,
 // or the body's beginning.
 std::string MessageIn(const std::string& body) {
-  const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body");
+  const absl::StatusOr<SortedJson> json = ParseJson(body, "body");
   if (json.ok() && json->is_object()) {
-    const nlohmann::json inner = json->value("error", *json);
+    const SortedJson inner = json->value("error", *json);
     if (inner.is_string()) return inner.get<std::string>();
     for (const char* name : {"message", "detail"}) {
       if (inner.is_object() && inner.contains(name)) {

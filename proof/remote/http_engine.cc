@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 namespace {
 

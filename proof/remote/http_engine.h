@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "nlohmann/json.hpp"
 #include "proof/remote/http_client.h"
 #include "proof/remote/remote_engine.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -40,7 +40,7 @@ class HttpEngine : public RemoteEngine {
   struct Options {
     std::string engine = "auto";            // one of RemoteEngineNames()
     std::string path{};                     // of the URL, with or without "/v1"
-    nlohmann::json body{};                  // members added to each request
+    SortedJson body{};                      // members added to each request
     std::atomic<int64_t>* requests_left{};  // of all engines together
     TokenTexts* token_texts{};
   };
@@ -58,8 +58,8 @@ class HttpEngine : public RemoteEngine {
   // Turns texts into ids where prompts may be ids; returns other prompts as they are.
   absl::StatusOr<RemotePrompt> Tokenized(const RemotePrompt& prompt);
   // Members that make this engine decode plainly, or draft k tokens; empty if it has none.
-  nlohmann::json SpeculationMembers(int draft_tokens) const;
-  void AddMembers(const nlohmann::json& members) { options_.body.update(members); }
+  SortedJson SpeculationMembers(int draft_tokens) const;
+  void AddMembers(const SortedJson& members) { options_.body.update(members); }
 
  private:
   HttpEngine(HttpExchange* exchange, const Options& options)
@@ -67,12 +67,12 @@ class HttpEngine : public RemoteEngine {
   absl::Status Detect();
   absl::Status Probe();
   std::string ProbeScores(Question question, const RemoteAnswer& answer);
-  absl::StatusOr<std::string> Post(const std::string& path, const nlohmann::json& body);
-  nlohmann::json Body(const Question& question) const;
-  absl::StatusOr<RemoteReply> Parse(const nlohmann::json& json) const;
-  RemoteAnswer ParseCompletion(const nlohmann::json& choice) const;
-  RemoteAnswer ParseLlama(const nlohmann::json& choice) const;
-  TopLogprobs ParseTop(const nlohmann::json& top, bool has_ids) const;
+  absl::StatusOr<std::string> Post(const std::string& path, const SortedJson& body);
+  SortedJson Body(const Question& question) const;
+  absl::StatusOr<RemoteReply> Parse(const SortedJson& json) const;
+  RemoteAnswer ParseCompletion(const SortedJson& choice) const;
+  RemoteAnswer ParseLlama(const SortedJson& choice) const;
+  TopLogprobs ParseTop(const SortedJson& top, bool has_ids) const;
   TokenId IdOfKey(const std::string& key, bool has_ids) const;
 
   HttpExchange* const exchange_;

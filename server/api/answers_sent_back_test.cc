@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kPrinting[] =
     "{{ messages | tojson }}{{ '<think>' if opens }}{{ '<tool_call>' if false }}"

@@ -3,14 +3,14 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "model/sampling.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
 TEST(ApiError, ReportsTheFieldOfTheStatus) {
-  const nlohmann::json named = ErrorJson(FieldError("top_k", "-1 is not 0 or more"))["error"];
+  const SortedJson named = ErrorJson(FieldError("top_k", "-1 is not 0 or more"))["error"];
   EXPECT_EQ(named["param"], "top_k");
   EXPECT_EQ(named["message"], "top_k: -1 is not 0 or more");
   // Words before a colon are not a field.

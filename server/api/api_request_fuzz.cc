@@ -10,10 +10,10 @@
 
 #include "absl/time/clock.h"
 #include "base/check.h"
-#include "nlohmann/json.hpp"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/api/token_endpoints.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "tests/json_mutator.h"
 
@@ -23,8 +23,8 @@ namespace {
 constexpr int kContext = 64;
 
 // Every field that any endpoint reads.
-const std::vector<nlohmann::json>& Samples() {
-  static const auto& samples = *new std::vector<nlohmann::json>(ParseAll({
+const std::vector<SortedJson>& Samples() {
+  static const auto& samples = *new std::vector<SortedJson>(ParseAll({
       R"({"model": "fuzz", "prompt": "ab", "max_tokens": 5, "n": 2, "best_of": 2, "echo": true,
           "seed": 7, "user": "u", "metadata": {}, "suffix": "", "stream": true,
           "stream_options": {"include_usage": true, "include_token_texts": true,
@@ -114,8 +114,8 @@ void CheckError(const absl::Status& status) {
   const HttpResponse response = ErrorResponse(status);
   TANDEM_CHECK(response.status >= 400 && response.status < 500);
   TANDEM_CHECK(response.body.size() < 4000);
-  const auto json = nlohmann::json::parse(response.body);
-  const nlohmann::json& error = json.at("error");
+  const auto json = SortedJson::parse(response.body);
+  const SortedJson& error = json.at("error");
   TANDEM_CHECK(!error.at("message").get_ref<const std::string&>().empty());
   TANDEM_CHECK(error.at("param").is_null() || error.at("param").is_string());
 }
@@ -133,7 +133,7 @@ void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
 
 // Checks that at least one endpoint accepts each sample.
 void CheckSamples(const ServedModel& model) {
-  for (const nlohmann::json& sample : Samples()) {
+  for (const SortedJson& sample : Samples()) {
     const std::string body = sample.dump();
     IgnoredFields ignored;
     TANDEM_CHECK(ParseCompletionRequest(body, model).ok() ||

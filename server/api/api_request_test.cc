@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 const ServedModel& Model() {
   static ServedModel& model = *new ServedModel(TestServedModel());

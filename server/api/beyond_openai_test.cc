@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 Engine* SharedPair() {
   static Engine* const engine = MakeTestEngine(/*all_drafters=*/true).release();

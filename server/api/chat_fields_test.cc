@@ -4,14 +4,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 absl::StatusOr<ChatInput> ReadInput(const std::string& body) {
   const JsonValue json = JsonValue::parse(body);

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using testing::AnyOf;
 using testing::HasSubstr;
 

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 const ServedModel& LenientModel() {
   static ServedModel& model = *new ServedModel(TestServedModel());

@@ -19,7 +19,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 const Json& Document() {
   static const Json* const document = new Json(Json::parse(OpenApiDocument()));

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using Start = ReasoningStart;
 
 // ---- Where answers start ----

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 const ServedModel& ResponsesModel() {
   static const ServedModel& model = *new ServedModel(TestServedModel());

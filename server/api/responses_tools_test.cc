@@ -13,7 +13,7 @@ namespace tandem {
 namespace {
 
 using ::testing::ElementsAre;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kItemsTemplate[] =
     "{{ messages | tojson }}{{ tools | tojson if tools }}{{ '<think>' if opens }}"

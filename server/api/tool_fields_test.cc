@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using testing::HasSubstr;
 
 constexpr char kHermesTemplate[] =

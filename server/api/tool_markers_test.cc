@@ -23,7 +23,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using testing::ElementsAre;
 
 constexpr char kCallsBegin[] = "<\uff5ctool\u2581calls\u2581begin\uff5c>";

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 using ClientHeaders = ServerTest;
 

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kWhole[] = R"({"prompt": "A"})";
 constexpr char kStream[] = R"({"prompt": "A", "stream": true})";

@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kGreedy[] =
     R"({"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0, "ignore_eos": true})";

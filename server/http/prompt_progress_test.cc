@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kStory[] = "Once upon a time there was a little girl. She lived in a small house";
 

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 // A wrong prediction is a draft whose refusal is known in advance.
 TEST(RejectedTexts, TellWhatTheDraftHadProposed) {

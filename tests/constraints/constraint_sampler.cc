@@ -12,20 +12,21 @@
 
 #include "absl/strings/strip.h"
 #include "base/instant.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "text/constraint/constraint_compiler.h"
 
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
+
 using Kind = OutputConstraint::Kind;
 
 constexpr size_t kLongText = 160;  // bytes after which a text is steered to its end
 constexpr size_t kMaxText = 6000;
 
-OutputConstraint ConstraintOf(const json& line) {
+OutputConstraint ConstraintOf(const Json& line) {
   const std::string kind = line.at("kind");
   OutputConstraint constraint{.kind = Kind::kJsonSchema};
   if (kind == "object") constraint.kind = Kind::kJsonObject;
@@ -56,7 +57,7 @@ class Sampler {
     }
   }
 
-  json Answer(const json& line) {
+  Json Answer(const Json& line) {
     const Instant begin = Instant::Now();
     const auto constraint = compiler_.Compile(ConstraintOf(line), {{end_}});
     const double compile_ms = MillisecondsSince(begin);
@@ -64,7 +65,7 @@ class Sampler {
       return {{"error", absl::StripPrefix(constraint.status().message(), "constraint: ")}};
     }
     std::mt19937 random(line.value("seed", 1));
-    json texts = json::array();
+    Json texts = Json::array();
     int num_unfinished = 0;
     mask_ms_ = all_masks_ms_ = num_masks_ = 0;
     for (int i = 0; i < line.value("samples", 5); ++i) {
@@ -78,7 +79,7 @@ class Sampler {
         ++num_unfinished;
       }
     }
-    json takes = json::array();
+    Json takes = Json::array();
     for (const std::string& text : line.value("takes", std::vector<std::string>())) {
       takes.push_back(Takes((*constraint)->Begin().get(), text));
     }
@@ -155,7 +156,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   tandem::Sampler sampler(argv[1]);
   for (std::string line; std::getline(std::cin, line);) {
-    const auto answer = sampler.Answer(nlohmann::json::parse(line));
-    std::cout << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    const auto answer = sampler.Answer(tandem::SortedJson::parse(line));
+    std::cout << answer.dump(-1, ' ', false, tandem::SortedJson::error_handler_t::replace)
+              << std::endl;
   }
 }

@@ -6,15 +6,15 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/generic_tools.h"
+#include "tandem/json_value.h"
 #include "tandem/model_places.h"
 #include "tests/run_program.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;

@@ -17,8 +17,8 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "model/transformer.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/model_testing.h"
@@ -135,13 +135,13 @@ class DeviceGguf : public testing::TestWithParam<std::string> {
     auto made = MakeCudaBackend(0);
     if (!made.ok()) GTEST_SKIP() << made.status().message();
     backend_ = *std::move(made);
-    reference_ = nlohmann::json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
+    reference_ = SortedJson::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
     auto model = Transformer::Load(GoldenGgufPath(file().at("file")), backend_.get());
     ASSERT_TRUE(model.ok()) << model.status().message();
     model_ = *std::move(model);
     tokens_ = reference_.at("prompts")[0].get<std::vector<TokenId>>();
   }
-  const nlohmann::json& file() const { return reference_.at("files").at(GetParam()); }
+  const SortedJson& file() const { return reference_.at("files").at(GetParam()); }
   // Returns the logits of every token, fed in passes of `chunk`.
   std::vector<std::vector<float>> Feed(size_t chunk) {
     const auto cache = *PagedKvCache::Create(backend_.get(), model_->kv_layout(16), 4);
@@ -161,20 +161,20 @@ class DeviceGguf : public testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<Backend> backend_;
-  nlohmann::json reference_;
+  SortedJson reference_;
   std::unique_ptr<Transformer> model_;
   std::vector<TokenId> tokens_;
 };
 
 TEST_P(DeviceGguf, LogProbabilitiesEqualTheReference) {
   const std::vector<std::vector<float>> logits = Feed(tokens_.size());
-  const nlohmann::json& top = file().at("exact")[0].at("top");
+  const SortedJson& top = file().at("exact")[0].at("top");
   ASSERT_EQ(logits.size(), top.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     const double largest = *std::max_element(logits[i].begin(), logits[i].end());
     double sum = 0.0;
     for (const float logit : logits[i]) sum += std::exp(logit - largest);
-    for (const nlohmann::json& wanted : top[i]) {
+    for (const SortedJson& wanted : top[i]) {
       EXPECT_NEAR(logits[i][wanted[0].get<int>()] - largest - std::log(sum),
                   wanted[1].get<double>(), file().at("allowed").at("max").get<double>());
     }

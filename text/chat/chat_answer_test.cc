@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -23,9 +23,9 @@ constexpr char kOpensReasoning[] =
 
 // A tokenizer of printable ASCII bytes and the given special tokens.
 std::unique_ptr<Tokenizer> BytesAnd(const std::vector<std::string>& markers) {
-  nlohmann::json file = {{"model", {{"type", "BPE"}, {"merges", nlohmann::json::array()}}},
-                         {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-                         {"decoder", {{"type", "ByteLevel"}}}};
+  SortedJson file = {{"model", {{"type", "BPE"}, {"merges", SortedJson::array()}}},
+                     {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+                     {"decoder", {{"type", "ByteLevel"}}}};
   int id = 0;
   for (int byte = 33; byte < 127; ++byte) {
     file["model"]["vocab"][std::string(1, static_cast<char>(byte))] = id++;

@@ -12,8 +12,8 @@
 
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "text/chat/jinja/jinja_template.h"
 #include "text/chat/jinja/value_text.h"
@@ -79,7 +79,7 @@ void FuzzOne(std::string_view input) {
   const std::string words(input.substr(std::min(end + 1, input.size())));
   const auto any = jinja::Template::Parse(input.substr(0, end));
   const auto messages = jinja::FromJson(
-      nlohmann::json::array({{{"role", "user"}, {"content", words}, {"tool_calls", {1, 2.5}}}}));
+      SortedJson::array({{{"role", "user"}, {"content", words}, {"tool_calls", {1, 2.5}}}}));
   if (any.ok() && messages.ok()) {
     // Low limits, so that every input takes about as long.
     const jinja::Limits limits{.steps = 200'000, .output_bytes = 1 << 20, .memory_bytes = 4 << 20};

@@ -13,8 +13,8 @@
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "model/checkpoint/gguf.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "text/gguf_tokenizer.h"
 
 namespace tandem {
@@ -33,9 +33,9 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::filesystem::pa
 }
 
 // Returns a JSON file's document; null if there is no such file.
-absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::filesystem::path& path) {
+absl::StatusOr<SortedJson> ReadJsonIfThere(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::optional<std::string> contents, ReadIfThere(path));
-  if (!contents.has_value()) return nlohmann::json();
+  if (!contents.has_value()) return SortedJson();
   return ParseJson(*contents, path.string());
 }
 
@@ -86,7 +86,7 @@ absl::Status ReadTemplates(const JsonField& config, ChatTemplate::Source* source
 absl::Status ReadTokens(const std::filesystem::path& folder, const JsonField& config,
                         ChatTemplate::Source* source) {
   const std::filesystem::path path = folder / "special_tokens_map.json";
-  ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonIfThere(path));
+  ASSIGN_OR_RETURN(const SortedJson json, ReadJsonIfThere(path));
   const JsonField map(&json, path.string());
   const auto token = [&](const char* name) -> absl::StatusOr<std::string> {
     const bool is_in_config = !config.is_null() && config.value().contains(name);
@@ -119,7 +119,7 @@ absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string&
   if (!gguf.empty()) return ReadGgufSource(gguf);
   const std::filesystem::path path(model);
   const std::string config_path = (path / "tokenizer_config.json").string();
-  ASSIGN_OR_RETURN(const nlohmann::json config_json, ReadJsonIfThere(config_path));
+  ASSIGN_OR_RETURN(const SortedJson config_json, ReadJsonIfThere(config_path));
   const JsonField config(&config_json, config_path);
   Source source;
   if (!config.is_null()) RETURN_IF_ERROR(ReadTemplates(config, &source));
@@ -128,7 +128,7 @@ absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string&
   if (file.has_value()) source.jinja = *std::move(file);
   if (source.jinja.empty()) {
     const std::string old_path = (path / "chat_template.json").string();
-    ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonIfThere(old_path));
+    ASSIGN_OR_RETURN(const SortedJson json, ReadJsonIfThere(old_path));
     const JsonField root(&json, old_path);
     if (!root.is_null()) RETURN_IF_ERROR(ReadTemplates(root, &source));
   }

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "tests/gguf_builder.h"
 
 namespace tandem {
@@ -34,7 +34,7 @@ TEST(GgufChatTemplate, IsReadWithItsTokens) {
   const auto parts = chat->Render(input);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_EQ(parts->front().text, "<s><|im_start|>x<|im_end|>");
-  input.tools = nlohmann::json::array({"t"});
+  input.tools = SortedJson::array({"t"});
   EXPECT_EQ(chat->Render(input)->front().text, "</s>");
   file.Set("tokenizer.chat_template", GgufString("<|im_start|>\xFF"));
   EXPECT_NE(load().status().message().find("not UTF-8"), absl::string_view::npos);

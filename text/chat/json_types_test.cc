@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 TEST(JsonTypes, FollowSchemas) {
   const OrderedJson root = OrderedJson::parse(R"({"$defs": {

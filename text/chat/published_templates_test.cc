@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = SortedJson;
 
 ChatInput InputOf(const Json& json) {
   ChatInput input;

@@ -6,7 +6,7 @@
 #include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "text/chat/tool_tags.h"
 #include "text/constraint/grammar_engine.h"
@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 using testing::HasSubstr;
 
 // A grammar of arguments, which tells whether it accepts a complete text.

@@ -16,14 +16,15 @@
 #include "base/source_path_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/constraint/constraint_compiler.h"
 
 namespace tandem {
 namespace {
 
+using Json = SortedJson;
+
 using Kind = OutputConstraint::Kind;
-using nlohmann::json;
 using testing::HasSubstr;
 
 class Constraints : public testing::Test {
@@ -182,7 +183,7 @@ TEST_F(Constraints, TextsSatisfyThem) {
       Compile({.kind = Kind::kGrammar, .text = "root ::= \"1\" (\"+\" [2-9]){2,3} \"=\""});
   for (int run = 0; run < 20; ++run) {
     const std::string text = RandomText(person->Begin().get(), &random);
-    const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(value.is_object()) << text;
     EXPECT_EQ(value.size(), 4u) << text;
     EXPECT_EQ(text.find("name") < text.find("age") && text.find("age") < text.find("kind"), true);
@@ -191,7 +192,7 @@ TEST_F(Constraints, TextsSatisfyThem) {
     EXPECT_TRUE(value["kind"] == "king" || value["kind"] == "son");
     EXPECT_LE(value["tags"].size(), 3u);
     EXPECT_TRUE(
-        json::parse(RandomText(object->Begin().get(), &random), nullptr, false).is_object());
+        Json::parse(RandomText(object->Begin().get(), &random), nullptr, false).is_object());
     EXPECT_TRUE(std::regex_match(RandomText(date->Begin().get(), &random),
                                  std::regex("[0-9]{4}-(0[1-9]|1[0-2])")));
     EXPECT_TRUE(
@@ -353,7 +354,7 @@ TEST_F(Constraints, MaskTokensThatMakeAStringTooLong) {
       if (allowed.empty()) break;
       ASSERT_TRUE(state->Accept(allowed[random() % allowed.size()]));
     }
-    for (const json& value : json::parse(RandomText(bounded->Begin().get(), &random))) {
+    for (const Json& value : Json::parse(RandomText(bounded->Begin().get(), &random))) {
       const size_t bytes = value.get<std::string>().size();
       EXPECT_TRUE(bytes >= 2 && bytes <= 12) << value;
     }

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/constraint/regex_testing.h"
 
 namespace tandem {
@@ -26,7 +26,7 @@ std::string JsonText(absl::string_view pattern) {
   return RegexText(ParsedRegex(pattern), TextForm::kJson);
 }
 std::string InJson(const std::string& text) {
-  const std::string quoted = nlohmann::json(text).dump();
+  const std::string quoted = SortedJson(text).dump();
   return quoted.substr(1, quoted.size() - 2);
 }
 

@@ -18,7 +18,7 @@
 
 namespace tandem {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 namespace {
 

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/machine_load.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tools/bench/machine_limits.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
@@ -45,15 +45,15 @@ absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_
 
 // ---- Reports: each row is JSON first, and tables show some of its fields (row_printer.h) ----
 
-nlohmann::ordered_json NumberOrNull(std::optional<double> number);
-nlohmann::ordered_json MachineJson(int num_threads, const std::string& device);
-nlohmann::ordered_json ModelJson(const ModelInfo& model);
+JsonValue NumberOrNull(std::optional<double> number);
+JsonValue MachineJson(int num_threads, const std::string& device);
+JsonValue ModelJson(const ModelInfo& model);
 // The time that `demand` took, compared with the limits.
-nlohmann::ordered_json LimitedJson(const Demand& demand, const LimitedTime& time);
+JsonValue LimitedJson(const Demand& demand, const LimitedTime& time);
 // Returns a line that says how busy other programs were, or "" if timings can be trusted.
 std::string BusyLine(const OtherLoad& load);
 // Returns `fields` with the fields of `more` added.
-nlohmann::ordered_json With(nlohmann::ordered_json fields, const nlohmann::ordered_json& more);
+JsonValue With(JsonValue fields, const JsonValue& more);
 
 }  // namespace tandem
 

@@ -35,7 +35,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 // The flags of both benchmarks.
 struct OperationFlags {
   std::vector<std::string> ops;  // empty: all

@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 struct PhaseFlags {
   EngineFlags engine;

@@ -29,7 +29,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 constexpr const char* kStoryOpenings[] = {
     "Once upon a time, there was a small boat that wanted to see the ocean.",

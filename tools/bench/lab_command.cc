@@ -34,7 +34,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 constexpr int kNumParts = 3;
 constexpr int kMaxBatch = 16;

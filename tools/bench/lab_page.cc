@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/bench/lab_chart.h"
 #include "tools/bench/lab_sections.h"
 #include "tools/bench/lab_style.h"
@@ -14,7 +14,7 @@ namespace tandem {
 namespace lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr int kWideChart = 720;
 constexpr int kNarrowChart = 360;
@@ -144,12 +144,12 @@ std::string Page(const Json& report) {
 }  // namespace
 }  // namespace lab
 
-std::vector<std::string> LabFindings(const nlohmann::ordered_json& report) {
+std::vector<std::string> LabFindings(const JsonValue& report) {
   std::vector<std::string> findings;
   for (const lab::Section& section : lab::SectionsOf(report)) findings.push_back(section.heading);
   return findings;
 }
 
-std::string LabPage(const nlohmann::ordered_json& report) { return lab::Page(report); }
+std::string LabPage(const JsonValue& report) { return lab::Page(report); }
 
 }  // namespace tandem

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nlohmann/json_fwd.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -22,10 +22,10 @@ namespace tandem {
 // The last three have the fields of LoadJson. A part without measurements has no rows.
 
 // Returns the sentences that say what was found, which are also the headings of the page.
-std::vector<std::string> LabFindings(const nlohmann::ordered_json& report);
+std::vector<std::string> LabFindings(const JsonValue& report);
 
 // Returns a self-contained page: no scripts, and nothing from elsewhere.
-std::string LabPage(const nlohmann::ordered_json& report);
+std::string LabPage(const JsonValue& report);
 
 }  // namespace tandem
 

@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -15,7 +15,7 @@
 namespace tandem::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 using Form = ChartSeries::Form;
 
 // A measurement within this factor of its limit may be at the limit.

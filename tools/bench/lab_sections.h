@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/bench/lab_chart.h"
 #include "tools/bench/row_printer.h"
 
@@ -22,12 +22,12 @@ struct Section {
   std::vector<Chart> charts = {};
   // The table of figures.
   absl::Span<const Column> columns = {};
-  std::vector<nlohmann::ordered_json> rows = {};
-  const nlohmann::ordered_json* part = nullptr;  // of the report, with LoadJson's fields; or null
+  std::vector<JsonValue> rows = {};
+  const JsonValue* part = nullptr;  // of the report, with LoadJson's fields; or null
 };
 
 // Returns the sections in the order of the page. They point into `report`.
-std::vector<Section> SectionsOf(const nlohmann::ordered_json& report);
+std::vector<Section> SectionsOf(const JsonValue& report);
 
 // The limits of the machine, in bytes and in operations per second.
 struct Roofs {
@@ -40,20 +40,20 @@ struct Roofs {
   // The limit of reading the target's weights.
   double reading() const { return is_cached ? cache.value_or(memory) : memory; }
   // The least milliseconds that these limits allow for a row of the report.
-  double LeastMs(const nlohmann::ordered_json& row) const;
-  static Roofs Of(const nlohmann::ordered_json& report);
+  double LeastMs(const JsonValue& row) const;
+  static Roofs Of(const JsonValue& report);
 };
 
 // Return a field; 0, "" or no rows if it is missing or null.
-double Number(const nlohmann::ordered_json& row, const char* field);
-std::string Text(const nlohmann::ordered_json& row, const char* field);
-std::vector<nlohmann::ordered_json> RowsOf(const nlohmann::ordered_json& part, const char* field);
+double Number(const JsonValue& row, const char* field);
+std::string Text(const JsonValue& row, const char* field);
+std::vector<JsonValue> RowsOf(const JsonValue& part, const char* field);
 
 // Return texts: "96.4 MB", "13.5 GB/s", "42 %", and the last part of a model's path.
 std::string Bytes(double bytes);
 std::string BytesPerSecond(double rate);
 std::string Percent(double share);
-std::string NameOfModel(const nlohmann::ordered_json& model);
+std::string NameOfModel(const JsonValue& model);
 
 }  // namespace tandem::lab
 

@@ -12,14 +12,14 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/model_tensors.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/bench/bench_commands.h"
 #include "tools/table.h"
 
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 // Untimed warm-up: threads that wake up may share a core at first, which halved the speed of two,
 // and caches still hold the data of earlier work.

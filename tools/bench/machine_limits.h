@@ -17,7 +17,7 @@
 #include "kernels/matrix.h"
 #include "kernels/peak.h"
 #include "model/checkpoint/model_config.h"
-#include "nlohmann/json_fwd.hpp"
+#include "tandem/json_value.h"
 #include "tools/bandwidth.h"
 
 namespace tandem {
@@ -80,7 +80,7 @@ class MachineLimits {
   std::optional<double> FlopsPerSecond(DotInput input);
   // {"read_bytes_per_second": {"dram", "cache"}, "flops": {"f32", "bf16", "int8"}, "buffer_bytes":
   // {"dram", "cache"}}, with null for limits that the machine does not have.
-  nlohmann::ordered_json ToJson();
+  JsonValue ToJson();
   std::string ToText();
   int num_threads() const { return pool_.num_threads(); }
 

@@ -1,7 +1,7 @@
 #include "tools/bench/machine_limits.h"
 
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -29,7 +29,7 @@ TEST(MachineLimits, ComparesWithMeasuredLimits) {
   (*limits)->AddTime({.bytes = 1e6, .flops = 1e3}, 1e-3, &series);
   (*limits)->AddTime({.bytes = 1e6, .flops = 1e3}, 1e-3, &series);
   EXPECT_GT(series.Result().of_limit, 0.0);
-  const nlohmann::ordered_json json = (*limits)->ToJson();
+  const JsonValue json = (*limits)->ToJson();
   EXPECT_GT(json["read_bytes_per_second"]["dram"], 0.0);
   EXPECT_GT(json["flops"]["f32"], 0.0);
   EXPECT_EQ(json["flops"]["bf16"].is_null(), !MachineLimits::Has(DotInput::kBF16));

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 // The maximum number of rows for which a pass counts as a verification.
 constexpr int kMaxVerified = 16;

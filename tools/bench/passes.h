@@ -5,8 +5,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine_options.h"
+#include "tandem/json_value.h"
 #include "tools/bench/machine_limits.h"
 #include "tools/bench/measuring.h"
 #include "tools/bench/operation_table.h"
@@ -14,7 +14,7 @@
 namespace tandem {
 
 using OnResult = absl::FunctionRef<void(const OperationResult&)>;
-using OnRow = absl::FunctionRef<void(const nlohmann::ordered_json&)>;
+using OnRow = absl::FunctionRef<void(const JsonValue&)>;
 
 // Sets what `options` does before each sample: `measuring` says which.
 void ShowIn(Measuring* measuring, OperationOptions* options);

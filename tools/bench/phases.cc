@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 // `field`: the JSON field for a point's number of tokens.
 std::vector<OrderedJson> RowsOf(const char* field, bool per_token,

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tools/bench/machine_limits.h"
 #include "tools/bench/measuring.h"
 
@@ -34,8 +34,8 @@ struct PhaseCurves {
   std::vector<PhasePoint> decode;
 
   // The points that have samples, as rows of reports.
-  std::vector<nlohmann::ordered_json> PrefillRows() const;
-  std::vector<nlohmann::ordered_json> DecodeRows() const;
+  std::vector<JsonValue> PrefillRows() const;
+  std::vector<JsonValue> DecodeRows() const;
 };
 
 // Returns a request that decodes a random prompt plainly, `max_tokens` tokens at temperature 0.

@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 std::string CellOf(const Json& row, const Column& column) {
   const auto found = row.find(column.field);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "tools/bench/measuring.h"
 
 namespace tandem {
@@ -22,7 +22,7 @@ struct Column {
 
 // Returns the text of a column in `row`. Numbers that are null or not finite become "-", lists
 // "1x2", and a missing field "".
-std::string CellOf(const nlohmann::ordered_json& row, const Column& column);
+std::string CellOf(const JsonValue& row, const Column& column);
 
 // The columns of operations and phases.
 absl::Span<const Column> TimesColumns();
@@ -35,10 +35,10 @@ class RowPrinter {
       : columns_(columns), measuring_(*measuring) {}
 
   // Errors are those of Measuring::Print, which remembers them.
-  void Print(const nlohmann::ordered_json& row);
+  void Print(const JsonValue& row);
 
   // Returns the text that Print writes.
-  std::string TextOf(const nlohmann::ordered_json& row);
+  std::string TextOf(const JsonValue& row);
 
  private:
   struct Shown {

@@ -22,8 +22,8 @@
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "model/checkpoint/gguf_keys.h"
-#include "nlohmann/json.hpp"
 #include "tandem/chat_template.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 #include "text/gguf_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
@@ -32,44 +32,44 @@
 namespace tandem {
 namespace {
 
-using nlohmann::json;
+using Json = SortedJson;
 
 constexpr char kSpace[] = "\u2581";
 
-json ReplaceOf(const char* from, const char* to) {
+Json ReplaceOf(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
 // Whether the tokenizer puts a space before every text; nullopt if a GGUF file cannot express the
 // normalizer, pre_tokenizer or decoder.
-std::optional<bool> AddsPrefix(const json& tokenizer) {
-  const json normalizer = tokenizer.value("normalizer", json());
-  const json spaces = ReplaceOf(" ", kSpace);
-  const json with_prefix = {{"type", "Sequence"},
+std::optional<bool> AddsPrefix(const Json& tokenizer) {
+  const Json normalizer = tokenizer.value("normalizer", Json());
+  const Json spaces = ReplaceOf(" ", kSpace);
+  const Json with_prefix = {{"type", "Sequence"},
                             {"normalizers", {{{"type", "Prepend"}, {"prepend", kSpace}}, spaces}}};
   const bool adds_prefix = normalizer == with_prefix;
   if (!adds_prefix && normalizer != spaces) return std::nullopt;
-  const json pre_tokenizer = tokenizer.value("pre_tokenizer", json());
+  const Json pre_tokenizer = tokenizer.value("pre_tokenizer", Json());
   // A split at spaces changes nothing, because the normalizer has replaced every space.
-  const json at_spaces = {{"type", "Split"},
+  const Json at_spaces = {{"type", "Split"},
                           {"pattern", {{"String", " "}}},
                           {"behavior", "MergedWithPrevious"},
                           {"invert", false}};
   if (!pre_tokenizer.is_null() && pre_tokenizer != at_spaces) return std::nullopt;
-  json steps = {ReplaceOf(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  Json steps = {ReplaceOf(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
   if (adds_prefix) {
     steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  const json decoder = {{"type", "Sequence"}, {"decoders", steps}};
-  if (tokenizer.value("decoder", json()) != decoder) return std::nullopt;
+  const Json decoder = {{"type", "Sequence"}, {"decoders", steps}};
+  if (tokenizer.value("decoder", Json()) != decoder) return std::nullopt;
   return adds_prefix;
 }
 
 // The pairs that a tokenizer.json merges. It has them in one of two forms: arrays, or strings with
 // a space between the halves.
-std::vector<std::pair<std::string, std::string>> MergesOf(const json& tokenizer) {
+std::vector<std::pair<std::string, std::string>> MergesOf(const Json& tokenizer) {
   std::vector<std::pair<std::string, std::string>> merges;
-  for (const json& merge : tokenizer.at("model").at("merges")) {
+  for (const Json& merge : tokenizer.at("model").at("merges")) {
     if (merge.is_array()) {
       merges.emplace_back(merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
     } else {
@@ -90,7 +90,7 @@ struct GgufPieces {
 
 class PieceReader {
  public:
-  PieceReader(const json& tokenizer, absl::Span<const std::string> tokens,
+  PieceReader(const Json& tokenizer, absl::Span<const std::string> tokens,
               absl::Span<const int32_t> kinds, const std::string& file)
       : merges_(MergesOf(tokenizer)), model_(tokenizer.at("model")), tokens_(tokens), file_(file) {
     pieces_.kinds.assign(kinds.begin(), kinds.end());
@@ -111,11 +111,11 @@ class PieceReader {
  private:
   absl::Status CheckModel() {
     for (const char* const key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-      const json value = model_.value(key, json());
+      const Json value = model_.value(key, Json());
       if (!value.is_null() && value != "") return CannotBeStored(absl::StrCat("model.", key));
     }
     if (model_.value("ignore_merges", false)) return CannotBeStored("model.ignore_merges");
-    const json unknown = model_.value("unk_token", json());
+    const Json unknown = model_.value("unk_token", Json());
     if (unknown.is_string()) {
       const auto found = ids_.find(unknown.get<std::string>());
       if (found != ids_.end()) {
@@ -197,7 +197,7 @@ class PieceReader {
   }
 
   const std::vector<std::pair<std::string, std::string>> merges_;
-  const json& model_;
+  const Json& model_;
   const absl::Span<const std::string> tokens_;
   const std::string& file_;
   absl::flat_hash_map<std::string, size_t> ids_;
@@ -207,7 +207,7 @@ class PieceReader {
 
 // Whether a tokenizer.json is of SentencePiece's kind: BPE that encodes characters without a token
 // as bytes.
-bool IsOfPieces(const json& tokenizer) {
+bool IsOfPieces(const Json& tokenizer) {
   return tokenizer.at("model").value("byte_fallback", false);
 }
 
@@ -215,7 +215,7 @@ bool IsOfPieces(const json& tokenizer) {
 // reader merges every pair that makes a token, so the tokenizer's merges must be exactly these
 // pairs. All pairs that make the same token share one score, so their merges must be adjacent in
 // the list. INVALID_ARGUMENT names `file` and the property that a GGUF file cannot express.
-absl::StatusOr<GgufPieces> PiecesOf(const json& tokenizer, absl::Span<const std::string> tokens,
+absl::StatusOr<GgufPieces> PiecesOf(const Json& tokenizer, absl::Span<const std::string> tokens,
                                     absl::Span<const int32_t> kinds, const std::string& file) {
   const std::optional<bool> adds_prefix = AddsPrefix(tokenizer);
   if (!adds_prefix.has_value()) {
@@ -234,7 +234,7 @@ struct FileTokens {
 
 // The name of an added token's matching rule that a GGUF file cannot express; empty if there is
 // none.
-std::string RuleOf(const json& added_token, bool has_normalizer) {
+std::string RuleOf(const Json& added_token, bool has_normalizer) {
   for (const char* const rule : {"lstrip", "rstrip", "single_word"}) {
     if (added_token.value(rule, false)) return rule;
   }
@@ -242,7 +242,7 @@ std::string RuleOf(const json& added_token, bool has_normalizer) {
   return has_normalizer && added_token.value("normalized", !is_special) ? "normalized" : "";
 }
 
-absl::StatusOr<FileTokens> ReadTokens(const json& tokenizer, const std::string& file,
+absl::StatusOr<FileTokens> ReadTokens(const Json& tokenizer, const std::string& file,
                                       int vocab_size) {
   FileTokens list;
   for (int id = 0; id < vocab_size; ++id) list.texts.push_back(absl::StrCat("[PAD", id, "]"));
@@ -259,8 +259,8 @@ absl::StatusOr<FileTokens> ReadTokens(const json& tokenizer, const std::string& 
           file, absl::StrCat("the id ", id.get<int64_t>(), ", outside of the model's vocabulary,"));
     }
   }
-  const bool has_normalizer = !tokenizer.value("normalizer", json()).is_null();
-  for (const json& token : tokenizer.value("added_tokens", json::array())) {
+  const bool has_normalizer = !tokenizer.value("normalizer", Json()).is_null();
+  for (const Json& token : tokenizer.value("added_tokens", Json::array())) {
     const auto id = token.at("id").get<int64_t>();
     const TokenKind kind =
         token.value("special", false) ? TokenKind::kControl : TokenKind::kUserDefined;
@@ -335,7 +335,7 @@ absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& head
   return absl::OkStatus();
 }
 
-absl::Status AddByteLevel(const json& tokenizer, const FileTokens& tokens, const std::string& file,
+absl::Status AddByteLevel(const Json& tokenizer, const FileTokens& tokens, const std::string& file,
                           GgufHeader* header) {
   const std::string pre = GgufPreOf(tokenizer);
   if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
@@ -350,7 +350,7 @@ absl::Status AddByteLevel(const json& tokenizer, const FileTokens& tokens, const
   return absl::OkStatus();
 }
 
-absl::Status AddPieces(const json& tokenizer, const FileTokens& tokens, const std::string& file,
+absl::Status AddPieces(const Json& tokenizer, const FileTokens& tokens, const std::string& file,
                        GgufHeader* header) {
   ASSIGN_OR_RETURN(const GgufPieces pieces, PiecesOf(tokenizer, tokens.texts, tokens.kinds, file));
   header->Add(kGgufTokenizerModel, "llama");
@@ -371,11 +371,11 @@ absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, G
   ASSIGN_OR_RETURN(const std::string of_tokenizer, Tokenizer::FileOf(folder));
   if (of_tokenizer != file) return HasNoPlaceInGguf(of_tokenizer, "a tokenizer of SentencePiece");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, file));
-  ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(json, file, config.vocab_size));
+  ASSIGN_OR_RETURN(const SortedJson Json, ParseJson(text, file));
+  ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(Json, file, config.vocab_size));
   header->Add(kGgufTokens, tokens.texts);
-  RETURN_IF_ERROR(IsOfPieces(json) ? AddPieces(json, tokens, file, header)
-                                   : AddByteLevel(json, tokens, file, header));
+  RETURN_IF_ERROR(IsOfPieces(Json) ? AddPieces(Json, tokens, file, header)
+                                   : AddByteLevel(Json, tokens, file, header));
   RETURN_IF_ERROR(AddEnds(folder, *tokenizer, config, header));
   return CheckSaysTheSame(*tokenizer, *header, file);
 }

@@ -27,14 +27,14 @@
 #include "model/checkpoint/model_families.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/safetensors.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/pre_tokenizer.h"
 #include "tools/table.h"
 
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 constexpr char kEndOfText[] = "<|endoftext|>";
 // Differs from every stream of base/philox.h: their lowest bytes are small.

@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 #include "text/chat/jinja/value_text.h"
 
 namespace tandem::jinja {
@@ -462,12 +462,12 @@ TEST(JinjaValues, CyclesThroughNamespacesAreFreed) {
 }
 
 TEST(JinjaValues, UnsupportedJsonIsRejected) {
-  EXPECT_THAT(std::string(FromJson(nlohmann::json("a\xFF")).status().message()),
+  EXPECT_THAT(std::string(FromJson(SortedJson("a\xFF")).status().message()),
               HasSubstr("not UTF-8 (at byte 1"));
-  EXPECT_THAT(std::string(FromJson(nlohmann::json(~uint64_t{0})).status().message()),
+  EXPECT_THAT(std::string(FromJson(SortedJson(~uint64_t{0})).status().message()),
               HasSubstr("18446744073709551615"));
-  nlohmann::json deep;
-  for (int i = 0; i < 200; ++i) deep = nlohmann::json::array({deep});
+  SortedJson deep;
+  for (int i = 0; i < 200; ++i) deep = SortedJson::array({deep});
   EXPECT_THAT(std::string(FromJson(deep).status().message()), HasSubstr("100 deep"));
 }
 

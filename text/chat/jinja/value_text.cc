@@ -352,7 +352,7 @@ template <typename Json>
 absl::StatusOr<Value> FromJson(const Json& json) {
   return FromJsonAt(json, 1);
 }
-template absl::StatusOr<Value> FromJson(const nlohmann::json& json);
+template absl::StatusOr<Value> FromJson(const SortedJson& json);
 template absl::StatusOr<Value> FromJson(const JsonValue& json);
 
 }  // namespace tandem::jinja

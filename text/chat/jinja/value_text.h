@@ -34,7 +34,7 @@ absl::StatusOr<MarkedText> ToJson(Runtime* runtime, const Value& value, const Js
 
 // Converts JSON to a value. Its strings are marked kPlain: they are not the template's own text.
 // INVALID_ARGUMENT for strings that are not UTF-8, for integers beyond signed 64 bits, and for
-// values nested more than 100 deep. `Json` is JsonValue or nlohmann::json, which sorts keys.
+// values nested more than 100 deep. `Json` is JsonValue or SortedJson, which sorts keys.
 template <typename Json>
 absl::StatusOr<Value> FromJson(const Json& json);
 
