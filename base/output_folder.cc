@@ -15,7 +15,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -171,8 +171,7 @@ absl::StatusOr<OutputFile> OutputFolder::NewPart(const std::string& name) {
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     uint32_t number = 0;
     if (getentropy(&number, sizeof(number)) != 0) return Failed(path_, "cannot name a file", errno);
-    absl::StatusOr<OutputFile> file =
-        NewFile(absl::StrFormat("%s.%06x.part", name, number & 0xffffff));
+    absl::StatusOr<OutputFile> file = NewFile(Format("%s.%06x.part", name, number & 0xffffff));
     if (absl::IsAlreadyExists(file.status())) continue;
     if (!file.ok() || MarkInUse(file->descriptor_, file->path_)) return file;
   }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "draft/tenants.h"
 
@@ -162,7 +162,7 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
 }
 
 int64_t ModelDrafter::PagesOfYounger(const State& state) const {
-  absl::flat_hash_set<PageId> pages;
+  HashSet<PageId> pages;
   auto it = states_->rbegin();
   for (; *it != &state; ++it) pages.insert((*it)->kv.pages().begin(), (*it)->kv.pages().end());
   for (; it != states_->rend(); ++it) {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "draft/drafter.h"
 #include "tandem/types.h"
 
@@ -44,7 +44,7 @@ class NgramIndex {
   };
 
   // Keyed by a hash of the run. A hit is compared with the text.
-  absl::flat_hash_map<uint64_t, Places> places_;
+  HashMap<uint64_t, Places> places_;
   int length_ = 0;
 };
 

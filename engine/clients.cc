@@ -17,7 +17,7 @@ std::shared_ptr<EngineClient> Clients::Get(const std::string& name) {
     if (!IsAway(client)) least = std::min(least, client->served);
   }
   // A client without a count would get the same one on its return.
-  absl::erase_if(clients_, [least](const auto& entry) {
+  std::erase_if(clients_, [least](const auto& entry) {
     const std::shared_ptr<EngineClient>& client = entry.second;
     return IsAway(client) && client->served <= least &&
            client->constraint_debt == absl::ZeroDuration();

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/hash_map.h"
 
 namespace tandem {
 
@@ -28,7 +28,7 @@ class Clients {
   size_t size() const { return clients_.size(); }
 
  private:
-  absl::flat_hash_map<std::string, std::shared_ptr<EngineClient>> clients_;
+  HashMap<std::string, std::shared_ptr<EngineClient>> clients_;
 };
 
 }  // namespace tandem

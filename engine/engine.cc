@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/guard.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -192,7 +192,7 @@ class EngineImpl final : public Engine {
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // callers blocked in Wait or CheckIntegrity
   std::vector<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
+  HashMap<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
   int64_t checks_asked_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -499,6 +499,7 @@ void EngineImpl::Deliver(Session* session) {
 }
 
 // Delivers finished generations and removes them.
+// Nothing here throws, so that each end is reported once.
 void EngineImpl::Retire() {
   for (const auto& session : sessions_) {
     if (session->finished) Retire(session.get());
@@ -511,10 +512,10 @@ void EngineImpl::Retire(Session* session) {
   const absl::Status status = Caught("request", [&] {
     if (s.status.ok()) Deliver(&s);  // the text that was held back
     s.completion.text = s.text->text();
+    s.completion.idle_reason = IdleReasonOf(s, policy_.costs());
   });
   if (s.status.ok()) s.status = status;
   Completion& c = s.completion;
-  c.idle_reason = IdleReasonOf(s, policy_.costs());
   c.timings = s.times.Until(Instant::Now());
   {
     absl::MutexLock lock(&mutex_);

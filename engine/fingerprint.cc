@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/string_view.h"
 
 namespace tandem {
@@ -78,7 +78,7 @@ std::string FingerprintOf(const EngineOptions& options, absl::string_view versio
     hasher.Add(part);
   }
   for (const fs::path& file : FilesOf(options.target)) AddFile(file, &hasher);
-  return absl::StrFormat("fp_%016x", hasher.value());
+  return Format("fp_%016x", hasher.value());
 }
 
 }  // namespace tandem

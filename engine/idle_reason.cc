@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/format.h"
 #include "base/string_view.h"
 #include "draft/make_drafter.h"
 #include "tandem/draft_source.h"
@@ -15,10 +15,10 @@ namespace {
 constexpr int kMinRounds = 8;
 
 std::string CostsText(bool has_model, const RoundCosts& costs) {
-  std::string row = absl::StrFormat("a row costs %.2f of a plain pass", costs.Pass(2) - 1.0);
+  std::string row = Format("a row costs %.2f of a plain pass", costs.Pass(2) - 1.0);
   if (!has_model) return row;
-  return absl::StrFormat("a step costs %.2f of a plain pass%s, a row %.2f", costs.Step(1),
-                         costs.knows_step() ? "" : " by its size", costs.Pass(2) - 1.0);
+  return Format("a step costs %.2f of a plain pass%s, a row %.2f", costs.Step(1),
+                costs.knows_step() ? "" : " by its size", costs.Pass(2) - 1.0);
 }
 
 }  // namespace

@@ -13,10 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/format.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -69,7 +69,7 @@ absl::Status Save(const std::string& file, absl::FunctionRef<void(StateArchive*)
   StateArchive archive;
   serialize(&archive);
   std::string text = kVersionLine;
-  for (const double number : archive.numbers()) absl::StrAppendFormat(&text, "%.17g\n", number);
+  for (const double number : archive.numbers()) text += Format("%.17g\n", number);
   std::error_code error;
   fs::create_directories(fs::path(file).parent_path(), error);
   if (error) return absl::ErrnoToStatus(error.value(), file);
@@ -91,7 +91,7 @@ std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind dra
       View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n", options.draft_window, "\n",
       NameOf(options.draft_mask_token), "\n", View(device_description));
   return (fs::path(options.packed_weights) /
-          absl::StrFormat("speculation-%016x.txt", std::hash<std::string>()(pair)))
+          Format("speculation-%016x.txt", std::hash<std::string>()(pair)))
       .string();
 }
 

@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 
@@ -25,9 +25,7 @@ namespace fs = std::filesystem;
 // Increase when the layout of pages in a pool changes.
 constexpr int kLayoutVersion = 1;
 
-std::string HexOf(XXH128_hash_t hash) {
-  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
-}
+std::string HexOf(XXH128_hash_t hash) { return Format("%016x%016x", hash.high64, hash.low64); }
 
 // Adds the code and notes of the object that contains this function to `*data`, a XXH3_state_t. The
 // linker's build id in the notes covers the constants, which cannot be read directly because a

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -494,10 +494,9 @@ void Runtime::SetUp(SpeculationPolicy* policy) const {
   policy->costs().ExpectStep(step);
   if (step < 1.0) return;
   Log(LogLevel::kWarning,
-      absl::StrFormat(
-          "draft: reads %.2f times the bytes of the target in a pass, so it cannot make "
-          "the target faster",
-          step));
+      Format("draft: reads %.2f times the bytes of the target in a pass, so it cannot make "
+             "the target faster",
+             step));
 }
 
 void Runtime::AwaitPackedFiles() const {

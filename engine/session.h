@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "draft/drafter.h"
 #include "draft/policy/acceptance_estimate.h"
@@ -75,7 +75,7 @@ struct Session {
   int max_length = 0;        // tokens, including the prompt
   bool scores_only = false;  // only reads the prompt; generates nothing
   Instant deadline = Instant::InfiniteFuture();
-  absl::flat_hash_set<TokenId> stop_tokens;
+  HashSet<TokenId> stop_tokens;
   bool includes_stop = false;  // the text includes a stop token's text
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;

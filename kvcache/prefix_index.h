@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/check.h"
+#include "base/hash_map.h"
 #include "kvcache/kv_sequence.h"
 #include "kvcache/page_pool.h"
 #include "tandem/types.h"
@@ -118,7 +118,7 @@ class PrefixIndex {
   int page_size_;
   Hash hash_;
   std::vector<Node> nodes_;  // [num_pages]
-  absl::flat_hash_map<uint64_t, absl::InlinedVector<PageId, 1>> pages_of_key_;
+  HashMap<uint64_t, absl::InlinedVector<PageId, 1>> pages_of_key_;
   PageId most_recent_ = kNoPage;
   PageId least_recent_ = kNoPage;
   int num_published_ = 0;

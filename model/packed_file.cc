@@ -20,10 +20,10 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -128,10 +128,10 @@ absl::StatusOr<PackedSource> PackedSource::Of(absl::Span<const std::string> file
     source.bytes += static_cast<int64_t>(file.bytes().size());
   }
   source.identity += first_bytes;
-  source.path = (fs::path(folder) /
-                 absl::StrFormat("%s-%s-%016x.safetensors", first.parent_path().filename().string(),
+  source.path =
+      (fs::path(folder) / Format("%s-%s-%016x.safetensors", first.parent_path().filename().string(),
                                  first.stem().string(), std::hash<std::string>()(name)))
-                    .string();
+          .string();
   return source;
 }
 

@@ -1,5 +1,6 @@
 #include "model/token_history.h"
 
+#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -20,8 +21,12 @@ void TokenHistory::AddPrompt(absl::Span<const TokenId> tokens) {
 }
 
 void TokenHistory::AddOutput(TokenId token) {
+  const auto count = counts_.try_emplace(token).first;
+  absl::Cleanup undo = [&] {
+    if (count->second.in_prompt == 0 && count->second.in_output == 0) counts_.erase(count);
+  };
   if (constraint_ != nullptr && (num_broken_ > 0 || !constraint_->Accept(token))) ++num_broken_;
-  ++counts_[token].in_output;
+  ++count->second.in_output;
   ++num_output_;
 }
 
@@ -68,8 +73,10 @@ DraftWalk::~DraftWalk() {
 
 void DraftWalk::Add(TokenId token) {
   if (history_ == nullptr) return;
-  history_->AddOutput(token);
   tokens_.push_back(token);
+  absl::Cleanup undo = [this] { tokens_.pop_back(); };
+  history_->AddOutput(token);
+  std::move(undo).Cancel();
 }
 
 }  // namespace tandem

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "tandem/token_constraint.h"
 #include "tandem/types.h"
 
@@ -38,8 +38,8 @@ class TokenHistory {
   TokenHistory& operator=(TokenHistory&&) = default;
 
   void AddPrompt(absl::Span<const TokenId> tokens);
-  // A token may break the constraint; then no token is allowed after it. If the constraint throws,
-  // nothing changes.
+  // A token may break the constraint; then no token is allowed after it. If this throws, nothing
+  // changes.
   void AddOutput(TokenId token);
   // Makes all added tokens final: they will not be removed.
   void Commit();
@@ -47,7 +47,7 @@ class TokenHistory {
   // REQUIRES: it was added as an output token and not committed.
   void RemoveOutput(TokenId token);
 
-  const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
+  const HashMap<TokenId, Count>& counts() const { return counts_; }
   int num_output() const { return num_output_; }
   // The mask of tokens that may come next (ConstraintState::Allowed).
   // REQUIRES: made with a constraint.
@@ -63,7 +63,7 @@ class TokenHistory {
   std::string Forced() const;
 
  private:
-  absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
+  HashMap<TokenId, Count> counts_;  // entries are never both zero
   int num_output_ = 0;
   std::unique_ptr<ConstraintState> constraint_;
   int num_broken_ = 0;  // number of tokens from the first one that broke the constraint

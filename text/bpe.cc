@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -115,7 +115,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
   encoder.fuse_unknown_ = true;
   encoder.bytes_pass_unknown_ = false;
   for (int byte = 0; byte < 256; ++byte) {
-    encoder.byte_tokens_.push_back(encoder.IdOf(absl::StrFormat("<0x%02X>", byte)));
+    encoder.byte_tokens_.push_back(encoder.IdOf(Format("<0x%02X>", byte)));
   }
   // Pairs that make the same token, or tokens with the same score, have the same rank.
   std::vector<float> ranked(scores.begin(), scores.end());
@@ -291,7 +291,7 @@ absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField fallback, field.Member("byte_fallback"));
   ASSIGN_OR_RETURN(const bool byte_fallback, fallback.Bool(false));
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
-    byte_tokens_.push_back(IdOf(absl::StrFormat("<0x%02X>", byte)));
+    byte_tokens_.push_back(IdOf(Format("<0x%02X>", byte)));
   }
   return absl::OkStatus();
 }

@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "engine/report_json.h"
@@ -289,8 +289,8 @@ void ChatSession::TellStats() const {
   if (!last_.has_value()) return PrintNote("nothing answered yet");
   std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
   const RoundStats all = engine_->stats();
-  PrintNote(absl::StrFormat("all answers %d tokens, %.2f per round; draft tokens accepted: %s",
-                            all.emitted, all.TokensPerRound(), AcceptanceText(all)));
+  PrintNote(Format("all answers %d tokens, %.2f per round; draft tokens accepted: %s", all.emitted,
+                   all.TokensPerRound(), AcceptanceText(all)));
 }
 
 absl::Status ChatSession::GiveResult(const std::string& result) {
@@ -361,9 +361,9 @@ void ChatSession::TellEnd(const Completion& answer) const {
     PrintNote(absl::StrCat("(cut off after ", num_tokens, " tokens, the limit of --max-tokens)"));
   }
   if (!is_typed_) return;
-  PrintNote(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
-                            has_colours_ ? "\x1b[2m" : "", num_tokens, answer.TokensPerSecond(),
-                            answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
+  PrintNote(Format("%s(%d tokens, %.0f a second, %.2f per round)%s", has_colours_ ? "\x1b[2m" : "",
+                   num_tokens, answer.TokensPerSecond(), answer.stats.TokensPerRound(),
+                   has_colours_ ? "\x1b[0m" : ""));
 }
 
 absl::Status Run(const ChatFlags& flags, Engine* engine) {

@@ -8,8 +8,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "tandem/known_models.h"
 #include "tandem/model_places.h"
@@ -36,7 +36,7 @@ absl::Status FetchFlags::Check() const {
 }
 
 std::string Megabytes(int64_t bytes) {
-  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) * 1e-6);
+  return Format("%.1f MB", static_cast<double>(bytes) * 1e-6);
 }
 
 std::string Origin(const KnownModel& model) {

@@ -9,8 +9,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/format.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -283,13 +283,13 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
 }
 
 std::string Line(absl::string_view name, const std::string& value) {
-  return absl::StrFormat("%-16s%s\n", name, value);
+  return Format("%-16s%s\n", name, value);
 }
 
 std::string ArchitectureText(const ModelConfig& c) {
-  return absl::StrFormat(
-      "%s: %d layers of %d, %d query and %d key-value heads of %d, feed-forward %d", c.family,
-      c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size);
+  return Format("%s: %d layers of %d, %d query and %d key-value heads of %d, feed-forward %d",
+                c.family, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim,
+                c.intermediate_size);
 }
 
 std::string VocabularyText(const ModelConfig& c, const std::optional<int>& tokenizer_size) {
@@ -299,8 +299,8 @@ std::string VocabularyText(const ModelConfig& c, const std::optional<int>& token
   const bool is_head = c.is_draft_head();
   const char* const tied =
       is_head ? "uses rows of the target's head" : "the head is the embedding table";
-  return absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
-                         c.tied_embeddings ? tied : "has a separate head");
+  return Format("%d, %s; %s", c.vocab_size, tokenizer,
+                c.tied_embeddings ? tied : "has a separate head");
 }
 
 // Describes the target's states that a draft head reads.
@@ -311,9 +311,9 @@ std::string StatesText(const ModelConfig& c) {
                  ? "the inputs of a low, a middle and a high layer"
                  : absl::StrCat("the inputs of layers ", absl::StrJoin(c.target_layers, ", "));
   }
-  return absl::StrFormat("%d of %d of the target, %s; drafts %d of its tokens; %s", c.num_states,
-                         c.target_hidden_size, layers, c.draft_vocab_size,
-                         c.has_own_embedding ? "has its own embedding" : "uses its embedding");
+  return Format("%d of %d of the target, %s; drafts %d of its tokens; %s", c.num_states,
+                c.target_hidden_size, layers, c.draft_vocab_size,
+                c.has_own_embedding ? "has its own embedding" : "uses its embedding");
 }
 
 std::string ChatText(const ChatFacts& chat) {
@@ -349,8 +349,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   }
   if (const std::optional<ModelInfo>& draft = inspection.draft; draft.has_value()) {
     const bool is_head = inspection.head.has_value();
-    text += Line("draft",
-                 absl::StrFormat("%s: %squantised to %s at load, %s %d of %d tokens, "
+    text += Line("draft", Format("%s: %squantised to %s at load, %s %d of %d tokens, "
                                  "reads %.2f MB per token",
                                  draft->path, is_head ? "a draft head, " : "", draft->quantize,
                                  is_head ? "drafts" : "begins with a head of", draft->head_tokens,
@@ -368,18 +367,18 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   for (const std::string& line : inspection.products) {
     text += Line(line == inspection.products.front() ? "products" : "", line);
   }
-  text += Line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
-  text += Line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
+  text += Line("parameters", Format("%.2f million", inspection.parameters * 1e-6));
+  text += Line("weights", Format("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
   if (!inspection.quantization.empty()) text += Line("quantised", inspection.quantization);
   text += Line("reads per token",
-               absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
-  text += Line("cache per token",
-               absl::StrFormat("%.2f KB of keys and values (%s)",
-                               inspection.kv_bytes_per_token * 1e-3, NameOf(flags.kv_cache)));
+               Format("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
+  text +=
+      Line("cache per token", Format("%.2f KB of keys and values (%s)",
+                                     inspection.kv_bytes_per_token * 1e-3, NameOf(flags.kv_cache)));
   const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
-    return absl::StrFormat("%.1f tokens/s with one token per pass: %d threads read %s at %.1f GB/s",
-                           inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
-                           bandwidth.bytes_per_second * 1e-9);
+    return Format("%.1f tokens/s with one token per pass: %d threads read %s at %.1f GB/s",
+                  inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
+                  bandwidth.bytes_per_second * 1e-9);
   };
   text += Line("decode limit", limit(inspection.memory, "memory"));
   if (inspection.cache.has_value()) {

@@ -7,7 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "tandem/json_value.h"
 #include "tools/command.h"
@@ -58,22 +58,21 @@ std::string FindingsText(const Engine& engine, const PairFindings& findings) {
   rows.push_back(findings.All());
   for (const PairTask& task : rows) {
     std::vector<std::string> cells = {task.name,
-                                      absl::StrFormat("%.1f", 1.0 / task.runs[0].SecondsPerToken()),
-                                      absl::StrFormat("%.2f", task.runs[1].stats.AcceptanceAt(0))};
+                                      Format("%.1f", 1.0 / task.runs[0].SecondsPerToken()),
+                                      Format("%.2f", task.runs[1].stats.AcceptanceAt(0))};
     for (size_t i = 1; i < task.runs.size(); ++i) {
-      cells.push_back(absl::StrFormat("%.2f", task.GainOf(i)));
+      cells.push_back(Format("%.2f", task.GainOf(i)));
     }
     table.AddRow(std::move(cells));
   }
   return absl::StrCat(
       "target  ", engine.target_info().path, "\ndraft   ", engine.draft_info()->path, "\ndevice  ",
       engine.device_description(), "\n\n", table.ToText(),
-      absl::StrFormat(
-          "\nTimes plain decoding at temperature 0, prompts left out. \"first kept\" is "
-          "the share of first draft tokens that were kept.\nA %s of the draft costs "
-          "%.2f of a plain pass (%.2f of its bytes), one more row %.2f.\n\n",
-          findings.in_one_pass ? "pass for all tokens" : "step", findings.StepCost(),
-          findings.bytes_ratio, findings.RowCost()),
+      Format("\nTimes plain decoding at temperature 0, prompts left out. \"first kept\" is "
+             "the share of first draft tokens that were kept.\nA %s of the draft costs "
+             "%.2f of a plain pass (%.2f of its bytes), one more row %.2f.\n\n",
+             findings.in_one_pass ? "pass for all tokens" : "step", findings.StepCost(),
+             findings.bytes_ratio, findings.RowCost()),
       findings.Verdict(), "\n",
       findings.others.is_disturbing ? absl::StrCat("Busy: ", BusyText(findings.others), ".\n")
                                     : "");

@@ -8,7 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "tandem/json_value.h"
@@ -208,18 +208,18 @@ std::string PairFindings::Verdict() const {
       tasks.begin(), tasks.end(),
       [best](const PairTask& a, const PairTask& b) { return a.GainOf(best) < b.GainOf(best); });
   if (gain >= kPays) {
-    return absl::StrFormat(
+    return Format(
         "It pays: %.2f times plain decoding with -k %d, from %.2f (%s) to %.2f (%s); -k auto finds "
         "the length by itself.",
         gain, kPairLengths[best], least->GainOf(best), least->name, most->GainOf(best), most->name);
   }
   const double kept = all.runs[1].stats.AcceptanceAt(0);
-  const std::string why = absl::StrFormat(
+  const std::string why = Format(
       "%.2f of its first tokens are kept, so a step and a row together must cost less than that "
       "part of a plain pass, and they cost %.2f",
       kept, StepCost() + RowCost());
   if (bytes_ratio >= 1.0) {
-    return absl::StrFormat(
+    return Format(
         "It cannot pay: a step of the draft reads %.2f times the bytes of the target's pass.",
         bytes_ratio);
   }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/machine_load.h"
 #include "base/status_macros.h"
@@ -209,8 +209,8 @@ std::string ToText(const PlainComparison& comparison) {
       "highest):\nspeed       ",
       ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
       ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
-  absl::StrAppendFormat(&text, "speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
-                        comparison.speedup.low, comparison.speedup.high);
+  text += Format("speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
+                 comparison.speedup.low, comparison.speedup.high);
   if (acceptance.high > 0) {
     absl::StrAppend(&text, "acceptance  ", ThreeDigits(100 * acceptance.median), " % ",
                     FromTo(acceptance, 100), "\n");

@@ -13,9 +13,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/output_folder.h"
 #include "base/status_macros.h"
@@ -175,8 +175,8 @@ std::string ProveFlags::CommandLine() const {
 // ---- Reports ----
 
 std::string LastLine(const RemoteProof& proof) {
-  return absl::StrFormat("%s: %s (%d answers, %.0f s)", NameOf(proof.verdict), proof.reason,
-                         proof.answers, absl::ToDoubleSeconds(proof.time));
+  return Format("%s: %s (%d answers, %.0f s)", NameOf(proof.verdict), proof.reason, proof.answers,
+                absl::ToDoubleSeconds(proof.time));
 }
 
 std::string ReportText(const RemoteProof& proof) {
@@ -185,8 +185,8 @@ std::string ReportText(const RemoteProof& proof) {
   size_t width = 0;
   for (const RemoteCheck& check : proof.checks) width = std::max(width, check.name.size());
   for (const RemoteCheck& check : proof.checks) {
-    absl::StrAppendFormat(&text, "%-*s  %-10s  %s\n", static_cast<int>(width), check.name,
-                          NameOf(check.outcome), check.text);
+    text += Format("%-*s  %-10s  %s\n", static_cast<int>(width), check.name, NameOf(check.outcome),
+                   check.text);
   }
   for (const RemoteDifference& difference : proof.differences) {
     absl::StrAppend(&text, "\n", difference.check, "\n  request      ", difference.request,

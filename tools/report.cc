@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "engine/report_json.h"
 #include "tandem/json_value.h"
 
@@ -20,9 +20,8 @@ std::string WithCommas(int64_t number) {
 }
 
 std::string ModelLine(absl::string_view role, const ModelInfo& info) {
-  std::string line =
-      absl::StrFormat("%-12s%s: %s, %.1f million parameters, %s", role, info.path, info.family,
-                      static_cast<double>(info.parameters) * 1e-6, info.dtype);
+  std::string line = Format("%-12s%s: %s, %.1f million parameters, %s", role, info.path,
+                            info.family, static_cast<double>(info.parameters) * 1e-6, info.dtype);
   absl::StrAppend(&line, ", cache of ", info.kv_cache);
   if (info.window > 0) absl::StrAppend(&line, ", window of ", info.window);
   if (info.mask_token.has_value()) {
@@ -98,8 +97,8 @@ std::string SpeculationLines(const Completion& completion) {
     absl::StrAppend(&lines, i == 0 ? "" : ", ",
                     PercentOf(stats.accepted_at[i], stats.proposed_at[i]));
   }
-  absl::StrAppendFormat(&lines, "\nrounds      %s, %.2f tokens per round\n",
-                        WithCommas(stats.rounds), stats.TokensPerRound());
+  lines += Format("\nrounds      %s, %.2f tokens per round\n", WithCommas(stats.rounds),
+                  stats.TokensPerRound());
   return lines + idle;
 }
 
@@ -118,7 +117,7 @@ std::string TimeLines(const Completion& completion) {
 
 std::string ThreeDigits(double number) {
   if (number >= 999.5) return WithCommas(std::llround(number));
-  return absl::StrFormat("%.3g", number < 1.0 ? std::round(number * 1e3) / 1e3 : number);
+  return Format("%.3g", number < 1.0 ? std::round(number * 1e3) / 1e3 : number);
 }
 
 std::string PercentOf(int64_t part, int64_t whole) {
@@ -162,7 +161,7 @@ SortedJson LoadJson(const OtherLoad& load) {
 }
 
 std::string BusyText(const OtherLoad& load) {
-  return absl::StrFormat(
+  return Format(
       "other programs took %.0f %% of the processors' time during these runs: measure again when "
       "the machine is idle",
       100 * load.share.value_or(0.0));

@@ -10,7 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/net/secret.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
@@ -29,12 +29,12 @@ absl::Status CheckAccess(std::FILE* file, const SecretSource& source) {
   if (is_protected) return absl::OkStatus();
   return FieldError(
       source.file_option,
-      absl::StrFormat("%s must be a regular file of this user (%d) or root, without access for "
-                      "others and without write access for its group (chmod 400), got %s of user "
-                      "%d with mode %04o",
-                      source.file, geteuid(),
-                      S_ISREG(found.st_mode) ? "a regular file" : "another kind of file",
-                      found.st_uid, found.st_mode & 07777));
+      Format("%s must be a regular file of this user (%d) or root, without access for "
+             "others and without write access for its group (chmod 400), got %s of user "
+             "%d with mode %04o",
+             source.file, geteuid(),
+             S_ISREG(found.st_mode) ? "a regular file" : "another kind of file", found.st_uid,
+             found.st_mode & 07777));
 }
 
 // Returns the text of the source's file without white space at its end.

@@ -6,8 +6,8 @@
 #include <csignal>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/output_folder.h"
 #include "tandem/json_value.h"
 
@@ -53,11 +53,11 @@ Progress::Progress(std::string label, int64_t total)
 std::string Progress::Text() const {
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   const int filled = static_cast<int>(share * kBarWidth);
-  std::string text = absl::StrFormat("%s [%s%s] %.0f %%", label_, std::string(filled, '#'),
-                                     std::string(kBarWidth - filled, ' '), 100 * share);
+  std::string text = Format("%s [%s%s] %.0f %%", label_, std::string(filled, '#'),
+                            std::string(kBarWidth - filled, ' '), 100 * share);
   if (share == 0) return text;
   const double seconds = absl::ToDoubleSeconds(Instant::Now() - start_);
-  return absl::StrFormat("%s, %.0f s left", text, seconds * (1 / share - 1));
+  return Format("%s, %.0f s left", text, seconds * (1 / share - 1));
 }
 
 }  // namespace tandem

@@ -8,7 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "tandem/json_value.h"
 #include "tandem/lossless_proof.h"
@@ -82,10 +82,10 @@ std::string LawTable(const LosslessProof& proof) {
   for (const LawCheck& law : proof.laws) {
     table.AddRow({law.rule, absl::StrCat(law.draft_tokens), law.sampling,
                   absl::StrCat(law.prompt_tokens), law.models_ran ? "computed" : "looked up",
-                  absl::StrCat(law.runs), absl::StrFormat("%.2f", law.accepted),
-                  absl::StrFormat("%.1f", law.statistic), absl::StrCat(law.degrees),
-                  absl::StrFormat("%.3g", law.p_value), absl::StrFormat("%.3g", law.adjusted_p),
-                  absl::StrFormat("%.4f", law.seen_variation)});
+                  absl::StrCat(law.runs), Format("%.2f", law.accepted),
+                  Format("%.1f", law.statistic), absl::StrCat(law.degrees),
+                  Format("%.3g", law.p_value), Format("%.3g", law.adjusted_p),
+                  Format("%.4f", law.seen_variation)});
   }
   return table.ToText();
 }
@@ -97,9 +97,8 @@ std::string FaultTable(const LosslessProof& proof) {
     const bool by_law = f.seen_by == "law";
     table.AddRow({f.fault, f.rule.empty() ? "-" : f.rule, f.applies ? f.seen_by : "-",
                   by_law ? f.sampling : "-", by_law ? absl::StrCat(f.runs) : "-",
-                  by_law ? absl::StrFormat("%.1f", f.statistic) : "-",
-                  by_law ? absl::StrCat(f.degrees) : "-",
-                  by_law ? absl::StrFormat("%.2g", f.p_value) : "-",
+                  by_law ? Format("%.1f", f.statistic) : "-",
+                  by_law ? absl::StrCat(f.degrees) : "-", by_law ? Format("%.2g", f.p_value) : "-",
                   !by_law && f.applies ? absl::StrCat(f.different, " of ", f.compared) : "-",
                   !f.applies ? "not applicable"
                   : f.caught ? "yes"
@@ -120,7 +119,7 @@ std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
   std::string text = absl::StrCat("target  ", proof.target, "\n");
   if (!proof.draft.empty()) absl::StrAppend(&text, "draft   ", proof.draft, "\n");
   absl::StrAppend(&text, "drafter ", proof.drafter, "\ndevice  ", proof.device, "\n");
-  absl::StrAppendFormat(&text, "%d prompts, seed %d\n", proof.num_prompts, flags.proof.seed);
+  text += Format("%d prompts, seed %d\n", proof.num_prompts, flags.proof.seed);
   if (!proof.planted.empty()) {
     absl::StrAppend(&text, "planted fault: ", proof.planted, "\n");
   }
@@ -129,18 +128,18 @@ std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
     if (check.different == 0) continue;
     absl::StrAppend(&text, "  ", check.name, ", the first: ", check.first_difference, "\n");
   }
-  absl::StrAppendFormat(&text,
-                        "\nMust follow the target's exact law (G-tests of the first k+1 tokens; "
-                        "broken if an adjusted "
-                        "p is below %g):\n",
-                        proof.error_rate);
+  text += Format(
+      "\nMust follow the target's exact law (G-tests of the first k+1 tokens; "
+      "broken if an adjusted "
+      "p is below %g):\n",
+      proof.error_rate);
   text += LawTable(proof);
   absl::StrAppend(&text,
                   "TV seen: a law at this total variation distance is rejected 99 times in 100, "
                   "whatever its shape\n\nPlanted faults, which the same checks must catch:\n",
                   FaultTable(proof));
-  absl::StrAppendFormat(&text, "\nverdict: %s: %s (%.0f s)\n", std::string(NameOf(proof.verdict)),
-                        proof.reason, absl::ToDoubleSeconds(proof.time));
+  text += Format("\nverdict: %s: %s (%.0f s)\n", std::string(NameOf(proof.verdict)), proof.reason,
+                 absl::ToDoubleSeconds(proof.time));
   return text;
 }
 

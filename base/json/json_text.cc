@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
 
@@ -126,7 +126,7 @@ class JsonReader : public nlohmann::json_sax<Value> {
       }
       return nullptr;
     }
-    absl::flat_hash_set<absl::string_view> seen;
+    HashSet<absl::string_view> seen;
     for (size_t i = first; i < keys_.size(); ++i) {
       if (!seen.insert(keys_[i]).second) return &keys_[i];
     }

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -281,7 +282,7 @@ void TcpLink::AcceptAll() {
 
 // Closes the oldest new connection of the most crowded site, if there are too many.
 void TcpLink::MakeWay(const std::string& site) {
-  absl::flat_hash_map<std::string, int> crowds;
+  HashMap<std::string, int> crowds;
   int num_new = 0;
   for (const auto& [link, connection] : connections_) {
     if (connection->site.empty() || !connection->is_new()) continue;

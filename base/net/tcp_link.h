@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/guard.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/net/asio.h"
 #include "base/net/block_path.h"
@@ -149,7 +149,7 @@ class TcpLink final : public Link, private BlockPathEvents {
   bool has_warned_ = false;          // of a peer that the path does not reach
   bool waits_for_path_ = false;
   net::posix::stream_descriptor path_descriptor_{io_};
-  absl::flat_hash_map<LinkId, ConnectionPtr> connections_;
+  HashMap<LinkId, ConnectionPtr> connections_;
   std::deque<LinkId> ready_;
   std::vector<LinkId> unwatched_;  // connections that Progress asks for bytes
   Instant next_tick_ = Instant::InfinitePast();

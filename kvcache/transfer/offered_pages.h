@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/spare_buffers.h"
 #include "kvcache/store/page_id.h"
@@ -87,17 +87,17 @@ class OfferedPages {
   Stats stats() const;
 
  private:
-  using LastPages = absl::flat_hash_map<PoolId, PageKey>;
+  using LastPages = HashMap<PoolId, PageKey>;
   struct Lease {
-    absl::flat_hash_map<PageKey, std::shared_ptr<const OfferedPage>> pages;
-    LastPages last;                                // that were added
-    absl::flat_hash_map<Taker, LastPages> takers;  // that were sent to each
+    HashMap<PageKey, std::shared_ptr<const OfferedPage>> pages;
+    LastPages last;                    // that were added
+    HashMap<Taker, LastPages> takers;  // that were sent to each
     size_t bytes = 0;
     bool is_complete = false;
     Instant end;  // if it is complete
     std::list<std::string>::iterator age;
   };
-  using Leases = absl::flat_hash_map<std::string, Lease>;
+  using Leases = HashMap<std::string, Lease>;
 
   void ExpireAt(Instant now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(Leases::iterator lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

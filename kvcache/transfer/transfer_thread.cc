@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/guard.h"
+#include "base/hash_map.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -203,7 +203,7 @@ bool TransferThread::MayConnect(const std::string& address) {
   });
   if (num_attempts >= kMaxAttempts) return false;
   const Instant now = Instant::Now();
-  absl::erase_if(next_attempt_, [&](const auto& entry) { return entry.second <= now; });
+  std::erase_if(next_attempt_, [&](const auto& entry) { return entry.second <= now; });
   const auto next = next_attempt_.try_emplace(address, now).first;
   if (next->second - now >= absl::Seconds(kFreeAttempts)) return false;
   next->second = next->second + absl::Seconds(1);
@@ -427,7 +427,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
 }
 
 void TransferThread::ForgetIfComplete(
-    Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
+    Peer* peer, HashMap<uint64_t, std::shared_ptr<PageRequest>>::iterator asked) {
   if (asked->second->IsComplete()) peer->asked.erase(asked);
 }
 

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/net/address.h"
 #include "base/net/link.h"
@@ -86,7 +86,7 @@ class TransferThread final : private LinkEvents {
     Instant used;                // when it last had a lease or pages to send or to receive
     std::vector<std::shared_ptr<BorrowedLease>> leases;
     std::vector<WireMessage> waiting;  // messages to send after the greetings
-    absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>> asked;
+    HashMap<uint64_t, std::shared_ptr<PageRequest>> asked;
     PageSender sender;
   };
 
@@ -115,8 +115,8 @@ class TransferThread final : private LinkEvents {
   absl::Status Take(Peer* peer, const WireMessage& message);
   void CountRefusal(const std::string& peer, absl::string_view reason);
   void Drop(LinkId link, const absl::Status& why, bool is_closed);
-  void ForgetIfComplete(
-      Peer* peer, absl::flat_hash_map<uint64_t, std::shared_ptr<PageRequest>>::iterator asked);
+  void ForgetIfComplete(Peer* peer,
+                        HashMap<uint64_t, std::shared_ptr<PageRequest>>::iterator asked);
 
   Options options_;  // constant after Start
   OfferedPages offered_;
@@ -134,9 +134,9 @@ class TransferThread final : private LinkEvents {
   TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Used only by the thread ----
-  absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
-  absl::flat_hash_map<std::string, LinkId> connected_;      // keyed by address and engine
-  absl::flat_hash_map<std::string, Instant> next_attempt_;  // to connect, keyed by address
+  HashMap<LinkId, std::unique_ptr<Peer>> peers_;
+  HashMap<std::string, LinkId> connected_;      // keyed by address and engine
+  HashMap<std::string, Instant> next_attempt_;  // to connect, keyed by address
 };
 
 }  // namespace tandem

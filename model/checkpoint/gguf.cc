@@ -15,9 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/weights.h"
@@ -185,7 +185,7 @@ struct PartName {
   int num_parts = 0;
 
   std::string Path(int of_part) const {
-    return absl::StrFormat("%s-%05d-of-%05d%s", stem, of_part, num_parts, kSuffix);
+    return Format("%s-%05d-of-%05d%s", stem, of_part, num_parts, kSuffix);
   }
 };
 
@@ -220,9 +220,9 @@ absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path
   const std::optional<PartName> name = ParsePartName(path);
   if (!name.has_value() || name->num_parts != num_parts || name->part != index + 1) {
     return file->Wrong(kNumParts, absl::StrCat(num_parts),
-                       absl::StrFormat("1 unless the file is named as part %d of %d of a split "
-                                       "model, ...-%05d-of-%05d%s",
-                                       index + 1, num_parts, index + 1, num_parts, kSuffix));
+                       Format("1 unless the file is named as part %d of %d of a split "
+                              "model, ...-%05d-of-%05d%s",
+                              index + 1, num_parts, index + 1, num_parts, kSuffix));
   }
   if (index != 0) {
     return file->Wrong(kPartNumber, absl::StrCat(index),

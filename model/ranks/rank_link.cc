@@ -145,7 +145,7 @@ RankLink::Payload RankLink::Await(uint64_t step, int rank) {
 void RankLink::EnterStep(uint64_t step) {
   absl::MutexLock lock(&mutex_);
   step_ = step;
-  absl::erase_if(arrivals_, [&](const auto& entry) {
+  std::erase_if(arrivals_, [&](const auto& entry) {
     if (StepOf(entry.first) >= step) return false;
     waiting_bytes_ -= entry.second.size;
     return true;

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/net/address.h"
 #include "base/net/link.h"
@@ -122,12 +122,12 @@ class RankLink final : private LinkEvents {
   bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;  // every rank has joined
   uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by step and rank
+  HashMap<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by step and rank
   std::vector<std::pair<uint64_t, Payload>> given_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Used by the link's thread ----
   std::string group_;  // rank 0's name of this group
-  absl::flat_hash_map<LinkId, Peer> peers_;
+  HashMap<LinkId, Peer> peers_;
   std::string rendezvous_;   // with a numeric address
   std::string last_reason_;  // why the group has not begun
   bool begins_ = false;      // the link thread's copy of has_begun_

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "proof/statistics.h"
 
@@ -37,8 +37,7 @@ size_t EqualTokens(const RemoteAnswer& a, const RemoteAnswer& b) {
 }
 
 std::string Share(int64_t count, int64_t total) {
-  return absl::StrFormat("%d of %d (at most %.1f %%)", count, total,
-                         100.0 * LargestShare(count, total));
+  return Format("%d of %d (at most %.1f %%)", count, total, 100.0 * LargestShare(count, total));
 }
 
 }  // namespace
@@ -83,7 +82,7 @@ struct AnswerChecks::Comparison {
     add(Kind::kFault, "beyond near ties");
     add(Kind::kUnclear, "without log-probabilities that would tell why");
     add(Kind::kForm, "in text, length or finish only");
-    if (worst > 0.0) absl::StrAppendFormat(&text, ", largest margin %.2g nats", worst);
+    if (worst > 0.0) text += Format(", largest margin %.2g nats", worst);
     return absl::StrCat(text, "; ", equal_tokens, " equal tokens");
   }
 };
@@ -191,11 +190,10 @@ absl::Status AnswerChecks::Begin() {
 
 absl::Status AnswerChecks::Arithmetic() {
   if (!plain_.engine->features().scores) {
-    proof_.Add(
-        "arithmetic", CheckOutcome::kNotTested,
-        absl::StrFormat("a near tie is taken to be below %g nats: the plain server scores no "
-                        "given text: %s",
-                        proof_.near_tie, plain_.engine->features().no_scores));
+    proof_.Add("arithmetic", CheckOutcome::kNotTested,
+               Format("a near tie is taken to be below %g nats: the plain server scores no "
+                      "given text: %s",
+                      proof_.near_tie, plain_.engine->features().no_scores));
     return absl::OkStatus();
   }
   constexpr size_t kMargins = 4;   // of the best tokens of a row
@@ -219,9 +217,9 @@ absl::Status AnswerChecks::Arithmetic() {
   noise_ = noise;
   proof_.near_tie = std::max(kLeastNearTie, 4.0 * noise);
   proof_.Add("arithmetic", CheckOutcome::kNote,
-             absl::StrFormat("the plain server's margins change by at most %.2g nats between "
-                             "decoding and reading (%d margins); a near tie is below %.2g",
-                             noise, compared, proof_.near_tie));
+             Format("the plain server's margins change by at most %.2g nats between "
+                    "decoding and reading (%d margins); a near tie is below %.2g",
+                    noise, compared, proof_.near_tie));
   return absl::OkStatus();
 }
 
@@ -258,10 +256,9 @@ absl::Status AnswerChecks::Greedy() {
     if (pass.concurrency > 1 && is_control) control = comparison;
     std::string text = comparison.Text();
     if (pass.concurrency > 1 && !is_control && comparison.different() > 0) {
-      absl::StrAppendFormat(&text, "; plain under concurrency: %d (Fisher p %.2g)",
-                            control.different(),
-                            FisherTail(comparison.different(), comparison.answers,
-                                       control.different(), control.answers));
+      text += Format("; plain under concurrency: %d (Fisher p %.2g)", control.different(),
+                     FisherTail(comparison.different(), comparison.answers, control.different(),
+                                control.answers));
     }
     proof_.Add(name, is_control ? CheckOutcome::kNote : comparison.outcome(), text);
     if (!is_control) {
@@ -332,14 +329,13 @@ absl::Status AnswerChecks::Logprobs() {
            i < num_prompts ? greedy_[i] : RemoteAnswer(), answer);
     }
   }
-  proof_.Add(
-      "scored tokens",
-      faults > 0 ? CheckOutcome::kFault
-      : ties > 0 ? CheckOutcome::kNearTies
-                 : CheckOutcome::kEqual,
-      absl::StrFormat("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
-                      "largest margin %.2g nats",
-                      tokens, ties, faults, worst));
+  proof_.Add("scored tokens",
+             faults > 0 ? CheckOutcome::kFault
+             : ties > 0 ? CheckOutcome::kNearTies
+                        : CheckOutcome::kEqual,
+             Format("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
+                    "largest margin %.2g nats",
+                    tokens, ties, faults, worst));
   if (speculative_.engine->features().num_top == 0) {
     proof_.Add("log-probabilities", CheckOutcome::kNotTested, "the speculative server gives none");
     return absl::OkStatus();
@@ -347,9 +343,9 @@ absl::Status AnswerChecks::Logprobs() {
   const bool is_wrong = change > std::max(proof_.near_tie, kLeastLogprobChange) || certain > 0 ||
                         missing > 0 || sum > 1.001;
   proof_.Add("log-probabilities", is_wrong ? CheckOutcome::kFault : CheckOutcome::kEqual,
-             absl::StrFormat("%d compared with the plain server's: largest change %.2g nats, %d "
-                             "claim p = 1, %d are missing, lists sum to at most %.4f",
-                             compared, change, certain, missing, sum));
+             Format("%d compared with the plain server's: largest change %.2g nats, %d "
+                    "claim p = 1, %d are missing, lists sum to at most %.4f",
+                    compared, change, certain, missing, sum));
   return absl::OkStatus();
 }
 
@@ -456,7 +452,7 @@ absl::Status AnswerChecks::Seeds() {
         BinomialTail(different, total, std::min(1.0, changed)) >= kErrorRate ||
         (control.value_or(0) > 0 && FisherTail(different, total, *control, total) >= kErrorRate) ||
         (!noise_.has_value() && FisherTail(different, total, 0, total) >= kErrorRate);
-    std::string text = absl::StrFormat("%d of %d seeded answers differ", different, total);
+    std::string text = Format("%d of %d seeded answers differ", different, total);
     if (control.has_value()) absl::StrAppend(&text, "; of the plain server ", *control);
     proof_.Add(absl::StrCat("seeds: ", name),
                different == 0 ? CheckOutcome::kEqual
@@ -494,8 +490,8 @@ absl::Status AnswerChecks::Seeds() {
     add("as plain", count(speculative, plain), std::nullopt);
   } else {
     proof_.Add("seeds: as plain", CheckOutcome::kNote,
-               absl::StrFormat("%d of %d seeded answers differ, which the engine does not exclude",
-                               count(speculative, plain), num_prompts));
+               Format("%d of %d seeded answers differ, which the engine does not exclude",
+                      count(speculative, plain), num_prompts));
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
@@ -466,12 +466,11 @@ class LawChecks {
         if (sees_any_shape) seen = std::min(seen, test->seen_variation);
         runs = std::max(runs, test->runs);
       }
-      proof_.Add(
-          absl::StrCat("law: ", setting),
-          least.adjusted_p < kFinalRate ? CheckOutcome::kFault : CheckOutcome::kEqual,
-          absl::StrFormat("%d tests, up to %d answers a side: smallest p %.2g (%s), "
-                          "adjusted %.2g; TV seen %.3f",
-                          tests.size(), runs, least.p_value, least.test, least.adjusted_p, seen));
+      proof_.Add(absl::StrCat("law: ", setting),
+                 least.adjusted_p < kFinalRate ? CheckOutcome::kFault : CheckOutcome::kEqual,
+                 Format("%d tests, up to %d answers a side: smallest p %.2g (%s), "
+                        "adjusted %.2g; TV seen %.3f",
+                        tests.size(), runs, least.p_value, least.test, least.adjusted_p, seen));
       proof_.law_bound = std::max(proof_.law_bound.value_or(0.0), seen);
       ++proof_.num_laws;
     }

@@ -5,7 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "proof/remote/answer_checks.h"
@@ -55,11 +55,10 @@ std::string NamesOf(const RemoteProof& proof, CheckOutcome outcome) {
 std::string BoundsOf(const RemoteProof& proof) {
   std::string bounds;
   if (proof.greedy_bound.has_value()) {
-    absl::StrAppendFormat(&bounds, ", greedy <= %.1f %%", 100.0 * *proof.greedy_bound);
+    bounds += Format(", greedy <= %.1f %%", 100.0 * *proof.greedy_bound);
   }
   if (proof.law_bound.has_value()) {
-    absl::StrAppendFormat(&bounds, ", law TV < %.3f at %d settings", *proof.law_bound,
-                          proof.num_laws);
+    bounds += Format(", law TV < %.3f at %d settings", *proof.law_bound, proof.num_laws);
   }
   return bounds;
 }
@@ -74,8 +73,8 @@ std::string JudgeDrafts(const RemoteSide& plain, const RemoteSide& speculative,
   if (speculative.proposed.has_value()) {
     proof->proposed = *speculative.proposed;
     proof->accepted = speculative.accepted;
-    text = absl::StrFormat("%d draft tokens, %d accepted, in %d answers", proof->proposed,
-                           proof->accepted, speculative.answers);
+    text = Format("%d draft tokens, %d accepted, in %d answers", proof->proposed, proof->accepted,
+                  speculative.answers);
     if (proof->proposed == 0) fault = "the speculative server drafted nothing";
     if (proof->proposed > 0 && proof->accepted == proof->proposed) {
       fault = "the speculative server rejected no draft";

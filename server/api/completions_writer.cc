@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/json/json_writer.h"
 #include "base/utf8.h"
 #include "server/api/answer_writer.h"
@@ -365,7 +365,7 @@ class CompletionsWriter final : public AnswerWriter {
     if (FindInvalidUtf8(text->bytes) == std::string_view::npos) return std::string(text->bytes);
     std::string shown = "bytes:";
     for (const char byte : text->bytes) {
-      absl::StrAppendFormat(&shown, "\\x%02x", static_cast<unsigned char>(byte));
+      shown += Format("\\x%02x", static_cast<unsigned char>(byte));
     }
     return shown;
   }

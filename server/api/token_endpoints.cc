@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/json/json_writer.h"
 #include "base/json/request_fields.h"
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
 
 // Writes the text of each token by itself. Decodes each distinct token only once.
 void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, JsonWriter* writer) {
-  absl::flat_hash_map<TokenId, std::string> texts;
+  HashMap<TokenId, std::string> texts;
   writer->BeginArray();
   for (const TokenId id : ids) {
     const auto [text, is_new] = texts.try_emplace(id);

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/hash_map.h"
 #include "base/net/beast.h"
 #include "server/api/service.h"
 
@@ -78,7 +78,7 @@ class ConnectionSet {
     uint64_t turn = 0;
     bool is_idle = true;
   };
-  using Entries = absl::flat_hash_map<Connection*, Entry>;
+  using Entries = HashMap<Connection*, Entry>;
   // Returns the end if none other than `except` is idle.
   Entries::iterator LongestIdle(const Connection* except) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

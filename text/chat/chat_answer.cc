@@ -5,7 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "tandem/answer_reader.h"
@@ -144,7 +144,7 @@ Json AssistantMessage(const AnswerDelta& answer) {
     absl::StatusOr<Json> arguments = ParseJsonValue(call.arguments, "arguments");
     Json function = {{"name", call.name}};
     function["arguments"] = arguments.ok() ? *std::move(arguments) : Json(call.arguments);
-    Json json = {{"id", absl::StrFormat("call%05d", call.index)}, {"type", "function"}};
+    Json json = {{"id", Format("call%05d", call.index)}, {"type", "function"}};
     json["function"] = std::move(function);
     message["tool_calls"].push_back(std::move(json));
   }

@@ -7,7 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 
 namespace tandem {
 namespace {
@@ -122,8 +122,7 @@ GrammarExpr RegexExpr(std::string text) {
 GrammarExpr ClassExpr(const CodePoints& code_points) {
   std::string text = "[";
   for (const auto& [first, last] : code_points.ranges) {
-    absl::StrAppendFormat(&text, "\\U%08x-\\U%08x", static_cast<uint32_t>(first),
-                          static_cast<uint32_t>(last));
+    text += Format("\\U%08x-\\U%08x", static_cast<uint32_t>(first), static_cast<uint32_t>(last));
   }
   return {.kind = ExprKind::kClass, .text = text + "]"};
 }
@@ -164,7 +163,7 @@ std::string GrammarString(absl::string_view text) {
     } else if (c == '\r') {
       quoted += "\\r";
     } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", c);
+      quoted += Format("\\u%04x", c);
     } else {
       quoted += c;
     }

@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
 #include "text/constraint/grammar_text.h"
@@ -128,7 +128,7 @@ absl::StatusOr<SignedBound> ReadBound(const NumberBound& bound) {
 Magnitude NearestDouble(const Magnitude& bound) {
   double value = 0;
   (void)absl::SimpleAtod(absl::StrCat(bound.whole, ".", bound.fraction), &value);
-  return {.whole = absl::StrFormat("%.0f", value), .is_exclusive = bound.is_exclusive};
+  return {.whole = Format("%.0f", value), .is_exclusive = bound.is_exclusive};
 }
 
 // The magnitudes of one sign that are within the bounds: those from `low` to `high`.

@@ -6,7 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -136,11 +136,11 @@ absl::Status Run(const PerplexityFlags& flags) {
                                {"seconds", report.seconds}}));
     return status;
   }
-  RETURN_IF_ERROR(Print(absl::StrFormat(
-      "%s on %s\nperplexity %.4f over %d tokens, %.4f bits per byte\n"
-      "windows of %d tokens, %d apart; %.1f s\n",
-      flags.engine_options.target, flags.file, result.perplexity(), result.tokens, bits_per_byte,
-      report.options.window, report.options.stride, report.seconds)));
+  RETURN_IF_ERROR(
+      Print(Format("%s on %s\nperplexity %.4f over %d tokens, %.4f bits per byte\n"
+                   "windows of %d tokens, %d apart; %.1f s\n",
+                   flags.engine_options.target, flags.file, result.perplexity(), result.tokens,
+                   bits_per_byte, report.options.window, report.options.stride, report.seconds)));
   return status;
 }
 

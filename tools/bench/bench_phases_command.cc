@@ -7,7 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/machine_limits.h"
@@ -58,7 +58,7 @@ absl::Status Run(const PhaseFlags& flags) {
   if (!flags.json) {
     RETURN_IF_ERROR(measuring.Print(absl::StrCat(
         CpuName(), ": ", engine->device_description(), "\n", target.path, ": ", target.dtype,
-        absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
+        Format(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
         "; medians of ", flags.phases.repeat, " interleaved samples\n")));
   }
   PhaseCurves curves;

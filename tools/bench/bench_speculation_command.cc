@@ -8,8 +8,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/format.h"
 #include "base/machine_load.h"
 #include "base/status_macros.h"
 #include "engine/judged_engine.h"
@@ -205,7 +205,7 @@ OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
 
 OrderedJson RowOf(const SpeculationRun& run) {
   OrderedJson row = RunJson(run);
-  row["range"] = absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high);
+  row["range"] = Format("[%.2f, %.2f]", run.ratio.low, run.ratio.high);
   if (run.drafted_per_round > 0) return row;
   for (const char* of_draft :
        {"acceptance_rate", "draft_step_ms", "cost_ratio", "predicted_ratio"}) {
@@ -231,9 +231,8 @@ constexpr Column kRunColumns[] = {{"k", "draft_tokens", nullptr, 1, 4},
                                   {"expected", "expected_ratio", "%.2f"}};
 
 std::string ModelText(const ModelInfo& model) {
-  return absl::StrFormat("%s: %s, %.1f million parameters, %s, cache of %s", model.path,
-                         model.family, static_cast<double>(model.parameters) * 1e-6, model.dtype,
-                         model.kv_cache);
+  return Format("%s: %s, %.1f million parameters, %s, cache of %s", model.path, model.family,
+                static_cast<double>(model.parameters) * 1e-6, model.dtype, model.kv_cache);
 }
 
 // The text before the table.
@@ -244,11 +243,10 @@ std::string HeadingText(const SpeculationFlags& flags, const Report& report) {
     absl::StrAppend(&text, "draft   ", ModelText(*report.draft), "\n");
   }
   absl::StrAppend(&text, "device  ", report.device, "\n");
-  absl::StrAppendFormat(&text,
-                        "%d prompts, up to %d tokens each, temperature %g; medians of %d pairs of "
-                        "passes, interleaved\n\n",
-                        options.prompts.size(), options.max_tokens, options.temperature,
-                        options.repeat);
+  text += Format(
+      "%d prompts, up to %d tokens each, temperature %g; medians of %d pairs of "
+      "passes, interleaved\n\n",
+      options.prompts.size(), options.max_tokens, options.temperature, options.repeat);
   return text;
 }
 
@@ -257,11 +255,11 @@ std::string ClosingText(const SpeculationFlags& flags, const Report& report) {
   const SpeculationBenchmarkOptions& options = flags.benchmark;
   std::string text;
   if (options.synthetic_acceptance.has_value()) {
-    absl::StrAppendFormat(&text,
-                          "synthetic acceptance: each draft token was kept with probability %g, so "
-                          "the output is not the target's\nexpected: (1 - a^(k+1)) / ((1 - a) (1 "
-                          "+ k c)) for this probability\n",
-                          *options.synthetic_acceptance);
+    text += Format(
+        "synthetic acceptance: each draft token was kept with probability %g, so "
+        "the output is not the target's\nexpected: (1 - a^(k+1)) / ((1 - a) (1 "
+        "+ k c)) for this probability\n",
+        *options.synthetic_acceptance);
   }
   absl::StrAppend(
       &text,
@@ -277,7 +275,7 @@ std::string ClosingText(const SpeculationFlags& flags, const Report& report) {
   for (const auto& [place, name] : {std::pair(Place::kMemory, "the memory's speed"),
                                     std::pair(Place::kCache, "the last-level cache's speed")}) {
     if (const auto share = report.OfLimit(place); share.has_value()) {
-      absl::StrAppendFormat(&text, ", %.3f of %s", *share, name);
+      text += Format(", %.3f of %s", *share, name);
     }
   }
   return absl::StrCat(text, "\n", report.limits == nullptr ? "" : report.limits->ToText());

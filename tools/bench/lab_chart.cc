@@ -8,9 +8,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/format.h"
 #include "base/string_view.h"
 #include "tools/report.h"
 
@@ -105,9 +105,7 @@ class Scale {
   std::vector<double> ticks_;
 };
 
-std::string Tick(double value) {
-  return value >= 1000 ? ThreeDigits(value) : absl::StrFormat("%g", value);
-}
+std::string Tick(double value) { return value >= 1000 ? ThreeDigits(value) : Format("%g", value); }
 
 class Drawing {
  public:
@@ -120,10 +118,10 @@ class Drawing {
         y_(chart.y, Values(&ChartPoint::y), plot_.bottom, plot_.top) {}
 
   std::string Svg() {
-    absl::StrAppendFormat(&svg_,
-                          "<svg viewBox=\"0 0 %d %.0f\" width=\"%d\" role=\"img\" "
-                          "aria-label=\"%s\">",
-                          width_, Height(), width_, EscapeHtml(chart_.title));
+    svg_ += Format(
+        "<svg viewBox=\"0 0 %d %.0f\" width=\"%d\" role=\"img\" "
+        "aria-label=\"%s\">",
+        width_, Height(), width_, EscapeHtml(chart_.title));
     DrawAxes();
     if (!is_wide_) DrawKey();
     DrawMark();
@@ -182,14 +180,12 @@ class Drawing {
 
   void Text(double x, double y, const char* anchor, const std::string& classes,
             const std::string& text) {
-    absl::StrAppendFormat(&svg_,
-                          "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">%s</text>",
-                          x, y, anchor, classes, EscapeHtml(text));
+    svg_ += Format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">%s</text>", x, y,
+                   anchor, classes, EscapeHtml(text));
   }
   void Line(double x1, double y1, double x2, double y2, const char* classes) {
-    absl::StrAppendFormat(&svg_,
-                          "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>",
-                          x1, y1, x2, y2, classes);
+    svg_ += Format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>", x1, y1,
+                   x2, y2, classes);
   }
 
   void DrawAxes() {
@@ -220,7 +216,7 @@ class Drawing {
   void DrawMark() {
     if (!HasMarks() || chart_.mark.empty()) return;
     const double y = kLine * (LinesAbove() + 0.1);
-    absl::StrAppendFormat(&svg_, "<circle cx=\"12\" cy=\"%.1f\" r=\"6\" class=\"mark\"/>", y - 4);
+    svg_ += Format("<circle cx=\"12\" cy=\"%.1f\" r=\"6\" class=\"mark\"/>", y - 4);
     Text(28, y, "start", "marked", chart_.mark);
   }
 
@@ -229,8 +225,7 @@ class Drawing {
     std::string path;
     for (const ChartPoint& point : series.points) {
       if (!Shows(point)) continue;
-      absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L", x_.Of(point.x),
-                            y_.Of(point.y));
+      path += Format("%s%.1f %.1f", path.empty() ? "M" : "L", x_.Of(point.x), y_.Of(point.y));
     }
     if (series.form != Form::kDots && !path.empty()) {
       absl::StrAppend(&svg_, "<path d=\"", path, "\" class=\"", classes,
@@ -242,8 +237,8 @@ class Drawing {
       const double x = x_.Of(point.x), y = y_.Of(point.y);
       taken_.push_back({x - kDot, y - kDot, x + kDot, y + kDot});
       if (point.is_marked) {
-        absl::StrAppendFormat(&svg_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"mark\"/>",
-                              x, y, 2 * kDot);
+        svg_ +=
+            Format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"mark\"/>", x, y, 2 * kDot);
       }
       absl::StrAppendFormat(
           &svg_,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "tandem/json_value.h"
 #include "tools/bench/lab_chart.h"
 #include "tools/bench/lab_sections.h"
@@ -74,10 +74,10 @@ std::string TilesOf(const Json& report) {
     const double written = Number(decode.front(), "tokens_per_second");
     add(ThreeDigits(read), "tokens read in a second");
     add(ThreeDigits(written), "tokens written in a second");
-    add(absl::StrFormat("%.1f", read / written), "times faster to read than to write");
+    add(Format("%.1f", read / written), "times faster to read than to write");
   }
   if (report["speculation"].is_object() && Number(report["speculation"], "gain") >= kPayingGain) {
-    add(absl::StrFormat("%.2f", Number(report["speculation"], "gain")),
+    add(Format("%.2f", Number(report["speculation"], "gain")),
         "times faster to write with a draft");
   }
   return html.empty() ? "" : absl::StrCat("<ul class=\"tiles\">", html, "</ul>");
@@ -110,9 +110,8 @@ std::string AboutOf(const Json& report) {
       "Medians of interleaved samples with random prompts; the speed-up from answers to "
       "five tasks at temperature 0, plain and with drafts in turn");
   add("Command", Text(report, "command"));
-  add("Date",
-      absl::StrCat(Text(report, "date"), ", ", absl::StrFormat("%.0f s", Number(report, "seconds")),
-                   report.value("interrupted", false) ? ", ended by Ctrl-C" : ""));
+  add("Date", absl::StrCat(Text(report, "date"), ", ", Format("%.0f s", Number(report, "seconds")),
+                           report.value("interrupted", false) ? ", ended by Ctrl-C" : ""));
   add("Program", Text(report, "program"));
   return absl::StrCat(
       html,

@@ -6,10 +6,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/format.h"
 #include "tools/report.h"
 
 namespace tandem::lab {
@@ -48,7 +48,7 @@ std::string Bytes(double bytes) {
                       : absl::StrCat(ThreeDigits(bytes * 1e-6), " MB");
 }
 std::string BytesPerSecond(double rate) { return absl::StrCat(ThreeDigits(rate * 1e-9), " GB/s"); }
-std::string Percent(double share) { return absl::StrFormat("%.0f\u00a0%%", 100 * share); }
+std::string Percent(double share) { return Format("%.0f\u00a0%%", 100 * share); }
 
 // The last part of a model's path.
 std::string NameOfModel(const Json& model) {
@@ -267,8 +267,8 @@ Section TokenSection(const Json& report) {
         ThreeDigits(per_token * 1e-3), " KB each. At position ",
         ThreeDigits(Number(last, "position")), " these are ",
         Bytes(per_token * Number(last, "position")), ", and a token takes ",
-        absl::StrFormat("%.2f", Number(last, "ms") / Number(first, "ms")),
-        " times as long as at position ", ThreeDigits(Number(first, "position")), "."));
+        Format("%.2f", Number(last, "ms") / Number(first, "ms")), " times as long as at position ",
+        ThreeDigits(Number(first, "position")), "."));
   }
   Chart chart =
       TimeChart("Time per token by its position", rows, "position", "tokens before", roofs);
@@ -306,11 +306,10 @@ Section PassSection(const Json& report) {
   }
   const Roofs roofs = Roofs::Of(report);
   Section section{.columns = kPassColumns, .rows = rows, .part = &part};
-  section.heading =
-      TokensOf(*best) > 1
-          ? absl::StrFormat("%.0f tokens in one pass take only %.2f times as long as one",
-                            TokensOf(*best), Number(*best, "of_one_row"))
-          : "A second token in a pass costs as much as the first";
+  section.heading = TokensOf(*best) > 1
+                        ? Format("%.0f tokens in one pass take only %.2f times as long as one",
+                                 TokensOf(*best), Number(*best, "of_one_row"))
+                        : "A second token in a pass costs as much as the first";
   section.paragraphs = {
       "A pass reads the weights once, however many tokens it computes. More tokens are almost free "
       "until arithmetic takes longer than reading; from there on the time rises with their number.",
@@ -427,8 +426,7 @@ Section RooflineSection(const Json& report) {
                   .rows = points.rows,
                   .part = &report[single.empty() ? "phases" : "passes"]};
   const auto count = [](double operations) {
-    return operations < 10 ? absl::StrFormat("%.1f", operations)
-                           : absl::StrFormat("%.0f", operations);
+    return operations < 10 ? Format("%.1f", operations) : Format("%.0f", operations);
   };
   section.heading = absl::StrCat(
       "A token needs ", count(token), " operations for each byte it reads, ",
@@ -468,10 +466,10 @@ Chart GainByLength(const Json& part) {
     for (const Json& run : RowsOf(task, "runs")) {
       const double k = Number(run, "draft_tokens");
       longest = std::max(longest, k);
-      line.points.push_back({.x = k,
-                             .y = Number(run, "gain"),
-                             .title = absl::StrFormat("%s, k = %.0f: %.2f", Text(task, "task"), k,
-                                                      Number(run, "gain"))});
+      line.points.push_back(
+          {.x = k,
+           .y = Number(run, "gain"),
+           .title = Format("%s, k = %.0f: %.2f", Text(task, "task"), k, Number(run, "gain"))});
     }
     chart.series.push_back(std::move(line));
   }
@@ -494,17 +492,16 @@ Chart GainByShare(const Json& part, double cost) {
     const auto gain = [&](double share) { return (1 + k * share) / (1 + k * cost); };
     chart.series.push_back({.form = Form::kDashed,
                             .colour = colour % kNumChartColours,
-                            .label = absl::StrFormat("k = %.0f", k),
+                            .label = Format("k = %.0f", k),
                             .points = {{.x = 0, .y = gain(0)}, {.x = 100, .y = gain(1)}}});
     ChartSeries dots{.form = Form::kDots, .colour = colour++ % kNumChartColours, .label = ""};
     for (const Json& row : GainRows(part)) {
       if (Number(row, "draft_tokens") != k) continue;
       const double share = Number(row, "acceptance_rate");
-      dots.points.push_back(
-          {.x = 100 * share,
-           .y = Number(row, "gain"),
-           .title = absl::StrFormat("%s, k = %.0f: %s kept, %.2f", Text(row, "task"), k,
-                                    Percent(share), Number(row, "gain"))});
+      dots.points.push_back({.x = 100 * share,
+                             .y = Number(row, "gain"),
+                             .title = Format("%s, k = %.0f: %s kept, %.2f", Text(row, "task"), k,
+                                             Percent(share), Number(row, "gain"))});
     }
     chart.series.push_back(std::move(dots));
   }
@@ -528,7 +525,7 @@ Section SpeculationSection(const Json& report) {
   const double cost = Number(part, "step_cost") + Number(part, "row_cost");
   Section section{.columns = kGainColumns, .rows = GainRows(part), .part = &part};
   section.heading = k > 0 && gain >= kPayingGain
-                        ? absl::StrFormat(
+                        ? Format(
                               "A draft makes writing %.2f times as fast: it proposes %.0f token%s, "
                               "and one pass checks %s",
                               gain, k, k == 1 ? "" : "s", k == 1 ? "it" : "them")
@@ -541,12 +538,11 @@ Section SpeculationSection(const Json& report) {
                    "text stays the same."),
       // The option stays in one line.
       absl::StrReplaceAll(Text(part, "verdict"), {{"-k ", "\u2011k\u00a0"}}),
-      absl::StrFormat("A guess costs %.2f of a plain pass: %.2f for the draft's step and %.2f for "
-                      "the row that checks it. In the second picture the lines are what these "
-                      "costs predict, (1 + k share) / (1 + %.2f k), and all meet at 1: a draft "
-                      "pays where more than %s of its tokens are kept.",
-                      cost, Number(part, "step_cost"), Number(part, "row_cost"), cost,
-                      Percent(cost))};
+      Format("A guess costs %.2f of a plain pass: %.2f for the draft's step and %.2f for "
+             "the row that checks it. In the second picture the lines are what these "
+             "costs predict, (1 + k share) / (1 + %.2f k), and all meet at 1: a draft "
+             "pays where more than %s of its tokens are kept.",
+             cost, Number(part, "step_cost"), Number(part, "row_cost"), cost, Percent(cost))};
   section.charts = {GainByLength(part), GainByShare(part, cost)};
   return section;
 }

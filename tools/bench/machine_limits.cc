@@ -6,9 +6,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/model_tensors.h"
@@ -131,15 +131,15 @@ OrderedJson MachineLimits::ToJson() {
 }
 
 std::string MachineLimits::ToText() {
-  std::string text = absl::StrFormat("%d threads read memory at %.1f GB/s", num_threads(),
-                                     *BytesPerSecond(Place::kMemory) * 1e-9);
+  std::string text = Format("%d threads read memory at %.1f GB/s", num_threads(),
+                            *BytesPerSecond(Place::kMemory) * 1e-9);
   if (const auto cache = BytesPerSecond(Place::kCache); cache.has_value()) {
-    absl::StrAppendFormat(&text, ", the last-level cache at %.1f GB/s", *cache * 1e-9);
+    text += Format(", the last-level cache at %.1f GB/s", *cache * 1e-9);
   }
   absl::StrAppend(&text, "; multiply-adds per second:");
   for (const DotInput input : kAllDotInputs) {
     if (const auto flops = FlopsPerSecond(input); flops.has_value()) {
-      absl::StrAppendFormat(&text, " %s %.0f G", NameOf(input), *flops / 2 * 1e-9);
+      text += Format(" %s %.0f G", NameOf(input), *flops / 2 * 1e-9);
     }
   }
   return text + "\n";

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/format.h"
 #include "base/utf8.h"
 #include "tools/standard_streams.h"
 
@@ -12,7 +12,7 @@ namespace tandem {
 
 void Measuring::BeginPart(int part, int num_parts) {
   const absl::MutexLock lock(&mutex_);
-  part_ = absl::StrFormat("%d of %d: ", part, num_parts);
+  part_ = Format("%d of %d: ", part, num_parts);
   num_begun_ = 0;
   num_expected_ = 0;
 }
@@ -58,7 +58,7 @@ std::string Measuring::Text() const {
   std::string text = part_ + EscapeControls(what_);
   if (num_begun_ == 0 || num_expected_ == 0) return text;
   const auto done = static_cast<double>(std::min(num_begun_ - 1, num_expected_));
-  return absl::StrFormat("%s, %.0f %% done", text, 100 * done / static_cast<double>(num_expected_));
+  return Format("%s, %.0f %% done", text, 100 * done / static_cast<double>(num_expected_));
 }
 
 }  // namespace tandem

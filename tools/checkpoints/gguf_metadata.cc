@@ -14,8 +14,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -128,7 +128,7 @@ class PieceReader {
 
   absl::Status MarkBytes() {
     for (int byte = 0; byte < 256; ++byte) {
-      const std::string name = absl::StrFormat("<0x%02X>", byte);
+      const std::string name = Format("<0x%02X>", byte);
       const auto found = ids_.find(name);
       if (found == ids_.end()) return CannotBeStored(absl::StrCat("the lack of a token ", name));
       SetKind(found->second, TokenKind::kByte);

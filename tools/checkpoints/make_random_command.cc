@@ -3,8 +3,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "tools/checkpoints/random_model.h"
@@ -40,11 +40,11 @@ absl::Status Run(const MakeRandomFlags& flags) {
   Progress progress("writing weights", flags.shape.weight_bytes());
   RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
                                    [&](int64_t bytes) { progress.Advance(bytes); }));
-  return Print(absl::StrFormat(
-      "%s: %.1f million parameters, %.1f MB of %s weights, seed %d, in %.1f s\n", flags.folder,
-      static_cast<double>(flags.shape.num_parameters()) * 1e-6,
-      static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype), flags.seed,
-      absl::ToDoubleSeconds(Instant::Now() - start)));
+  return Print(Format("%s: %.1f million parameters, %.1f MB of %s weights, seed %d, in %.1f s\n",
+                      flags.folder, static_cast<double>(flags.shape.num_parameters()) * 1e-6,
+                      static_cast<double>(flags.shape.weight_bytes()) * 1e-6,
+                      NameOf(flags.shape.dtype), flags.seed,
+                      absl::ToDoubleSeconds(Instant::Now() - start)));
 }
 
 }  // namespace

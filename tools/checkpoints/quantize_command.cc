@@ -5,8 +5,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "kernels/number_formats.h"
@@ -52,11 +52,11 @@ absl::Status Run(const QuantizeFlags& flags) {
         progress->Advance(written);
       }));
   progress.reset();
-  return Print(absl::StrFormat(
-      "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
-      result.num_quantized, flags.to, static_cast<double>(result.bytes_after) * 1e-6,
-      static_cast<double>(result.bytes_before) * 1e-6,
-      absl::ToDoubleSeconds(Instant::Now() - start)));
+  return Print(Format("%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n",
+                      flags.out, result.num_quantized, flags.to,
+                      static_cast<double>(result.bytes_after) * 1e-6,
+                      static_cast<double>(result.bytes_before) * 1e-6,
+                      absl::ToDoubleSeconds(Instant::Now() - start)));
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/output_folder.h"
 #include "base/philox.h"
@@ -317,8 +317,8 @@ std::string DescribeNamedShapes() {
     table.AddRow({name, absl::StrCat(s.hidden), absl::StrCat(s.layers), absl::StrCat(s.heads),
                   absl::StrCat(s.kv_heads), absl::StrCat(s.head_dim), absl::StrCat(s.ffn),
                   absl::StrCat(s.vocab), absl::StrCat(s.context), s.tied ? "1" : "0",
-                  absl::StrFormat("%.1f M", static_cast<double>(s.num_parameters()) * 1e-6),
-                  absl::StrFormat("%.1f MB", static_cast<double>(s.weight_bytes()) * 1e-6)});
+                  Format("%.1f M", static_cast<double>(s.num_parameters()) * 1e-6),
+                  Format("%.1f MB", static_cast<double>(s.weight_bytes()) * 1e-6)});
   }
   return table.ToText();
 }

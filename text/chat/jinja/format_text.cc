@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -62,7 +63,7 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
   switch (field.type) {
     case '\0':
       if (!is_integer && field.precision.has_value()) {
-        text = absl::StrFormat("%.*g", static_cast<int>(*field.precision), value.number());
+        text = tandem::Format("%.*g", static_cast<int>(*field.precision), value.number());
       } else {
         text = is_integer ? absl::StrCat(value.integer()) : FloatText(value.number());
       }
@@ -100,13 +101,13 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
     case 'g': {
       using Floats = absl::ParsedFormat<'*', absl::FormatConversionCharSet::kFloating>;
       const char type = field.type == 'F' ? 'f' : field.type;
-      text = absl::StrFormat(*Floats::New(absl::StrCat("%.*", std::string(1, type))),
-                             static_cast<int>(field.precision.value_or(6)), value.number());
+      text = tandem::Format(*Floats::New(absl::StrCat("%.*", std::string(1, type))),
+                            static_cast<int>(field.precision.value_or(6)), value.number());
       break;
     }
     case '%':
-      text = absl::StrFormat("%.*f%%", static_cast<int>(field.precision.value_or(6)),
-                             value.number() * 100);
+      text = tandem::Format("%.*f%%", static_cast<int>(field.precision.value_or(6)),
+                            value.number() * 100);
       break;
     default:
       return absl::UnimplementedError(absl::StrCat("found the type ", std::string(1, field.type),

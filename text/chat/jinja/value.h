@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tandem/tokenizer.h"
@@ -243,8 +244,8 @@ class Dict {
   std::optional<size_t> IndexOf(const Value& key) const;
 
   std::vector<Entry> entries_;
-  absl::flat_hash_map<std::string, size_t> texts_;   // string key -> index in entries_
-  absl::flat_hash_map<std::string, size_t> others_;  // KeyText of another key -> index
+  std::map<std::string, size_t, std::less<>> texts_;   // string key -> index in entries_
+  std::map<std::string, size_t, std::less<>> others_;  // KeyText of another key -> index
   Extent extent_{.depth = 1};
   MemoryHold held_{sizeof(std::vector<Entry>)};
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
@@ -34,9 +34,9 @@ void ForEachCharacter(const MarkedText& text, Visit visit) {
 
 std::string HexEscape(char32_t code_point) {
   const auto value = static_cast<uint32_t>(code_point);
-  if (value < 0x100) return absl::StrFormat("\\x%02x", value);
-  if (value < 0x10000) return absl::StrFormat("\\u%04x", value);
-  return absl::StrFormat("\\U%08x", value);
+  if (value < 0x100) return tandem::Format("\\x%02x", value);
+  if (value < 0x10000) return tandem::Format("\\u%04x", value);
+  return tandem::Format("\\U%08x", value);
 }
 
 MarkedText QuotedAsPython(const MarkedText& text) {
@@ -58,9 +58,9 @@ MarkedText QuotedAsPython(const MarkedText& text) {
 // JSON's escape: the code units of UTF-16.
 std::string JsonEscape(char32_t code_point) {
   const auto value = static_cast<uint32_t>(code_point);
-  if (value < 0x10000) return absl::StrFormat("\\u%04x", value);
-  return absl::StrFormat("\\u%04x\\u%04x", 0xD800 + ((value - 0x10000) >> 10),
-                         0xDC00 + ((value - 0x10000) & 0x3FF));
+  if (value < 0x10000) return tandem::Format("\\u%04x", value);
+  return tandem::Format("\\u%04x\\u%04x", 0xD800 + ((value - 0x10000) >> 10),
+                        0xDC00 + ((value - 0x10000) & 0x3FF));
 }
 
 MarkedText QuotedAsJson(const MarkedText& text, bool is_ascii) {
