@@ -22,8 +22,11 @@ std::shared_ptr<EngineClient> Clients::Get(const std::string& name) {
     return IsAway(client) && client->served <= least &&
            client->constraint_debt == absl::ZeroDuration();
   });
-  std::shared_ptr<EngineClient>& client = clients_[name];
-  if (client == nullptr) client = std::make_shared<EngineClient>();
+  auto place = clients_.find(name);
+  if (place == clients_.end()) {
+    place = clients_.emplace(name, std::make_shared<EngineClient>()).first;
+  }
+  const std::shared_ptr<EngineClient>& client = place->second;
   if (IsAway(client) && least != kNone) client->served = std::max(client->served, least);
   return client;
 }

@@ -1,7 +1,7 @@
-"""The program under faults of the machine: faults_test.py TANDEM [--sanitized] [unittest's arguments]
+"""The program under faults of the machine: faults_test.py TANDEM [--sanitized] [--failing-malloc LIBRARY] [unittest's arguments]
 
 Signals that interrupt system calls, descriptors that run out during loading and serving, a small share of a processor,
-little memory, and a clock that is set. None of these may end the server or change an answer, or end a command other than with one error.
+little memory, allocations that fail, and a clock that is set. None of these may end the server or change an answer, or end a command other than with one error.
 Tests that a machine cannot run are skipped with a message.
 """
 
@@ -29,6 +29,7 @@ import serving  # noqa: E402
 
 TANDEM = ""
 IS_SANITIZED = False
+FAILING_MALLOC = ""  # the library that tests/failing_malloc.cc becomes
 PAIR = ["--target", str(SOURCE / "models/storyteller-7m"), "--draft", str(SOURCE / "models/storyteller-1m")]
 MEGABYTE = 1 << 20
 STEP = int(os.environ.get("TANDEM_FAULTS_STEP_MB", "200")) * MEGABYTE  # of the sweeps of memory limits
@@ -57,6 +58,25 @@ def constrained():
     return {"prompt": "A", "max_tokens": 30, **fields[number % len(fields)]}
 
 
+def everything():
+    """One request of each kind in turn."""
+    number = next(NUMBERS)
+    schema = {"type": "object", "properties": {f"name{number % 50}": {"type": "string"}}}
+    chat = {"messages": [{"role": "user", "content": f"Tell me about king {number}."}], "max_tokens": 30, "logprobs": True,
+            "tools": [{"type": "function", "function": {"name": "look", "parameters": schema}}]}
+    forms = (("/v1/chat/completions", chat),
+             ("/v1/chat/completions", {**chat, "stream": True, "stream_options": {"include_usage": True}}),
+             ("/v1/responses", {"input": "The king", "max_output_tokens": 30}),
+             ("/v1/completions", {"prompt": ["The king", "A"], "max_tokens": 30, "n": 2, "echo": True, "seed": number,
+                                  "frequency_penalty": 0.5, "logit_bias": {"7": 1}, "stop": ["qqq"], "user": f"{number}"}),
+             ("/v1/completions", {"prompt": "A", "max_tokens": 9, "guided_json": schema, "include_token_texts": True}),
+             ("/v1/completions", {"prompt": "A", "max_tokens": "many", "unknown": [{"a": number}]}),
+             ("/v1/embeddings", {"input": ["The king", "A"]}),
+             ("/tokenize", {"prompt": "The king " * 100}))
+    path, body = forms[number % len(forms)]
+    return {"path": path, **body}
+
+
 LOADS = {"constraints": constrained,
          "bodies": lambda: {"prompt": "A long text, number " * 100000, "max_tokens": 1},
          "streams": lambda: {"prompt": "The king", "max_tokens": 300, "n": 4, "logprobs": 5, "stream": True}}
@@ -64,9 +84,10 @@ LOADS = {"constraints": constrained,
 
 def endure(server, body):
     """Sends a request to a server without memory: it is answered, cut off or refused, and does not hang."""
+    path = body.pop("path", "/v1/completions")
     try:
         with server.connect() as connection:
-            connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
+            connection.sendall(serving.request_bytes(path, body, "Connection: close\r\n"))
             while connection.recv(1 << 16):
                 pass
     except (ConnectionError, BrokenPipeError):
@@ -246,6 +267,26 @@ class Faults(unittest.TestCase):
                         self.assertIsNone(server.process.poll(), server.log()[-2000:])
                         self.assertEqual(self.answers(server), alone)
 
+    def test_allocations_that_fail_while_serving(self):
+        """Some requests fail. The server lives, and answers as before once allocations succeed again."""
+        self.skip_under_sanitizers("they allocate themselves")
+        if not FAILING_MALLOC:
+            self.skipTest("without --failing-malloc")
+        for name, load in {**LOADS, "everything": everything}.items():
+            for one_of in (100, 300, 1000):
+                wrapper = ["env", f"LD_PRELOAD={FAILING_MALLOC}", f"FAILING_MALLOC={one_of}"]
+                with (self.subTest(load=name, one_of=one_of), self.serving(wrapper=wrapper) as server,
+                      concurrent.futures.ThreadPoolExecutor(8) as pool):
+                    alone = self.answers(server)
+                    server.process.send_signal(signal.SIGUSR2)
+                    list(pool.map(lambda load: endure(server, load()), [load] * 60))
+                    server.process.send_signal(signal.SIGUSR1)
+                    self.assertIsNone(server.process.poll(), server.log()[-2000:])
+                    while ask(server, BODIES[0])[0] != 200:  # until the process has taken the signal
+                        time.sleep(0.01)
+                    self.assertEqual(self.answers(server), alone)
+                    self.assertIn("out of memory", server.log())
+
     def test_a_clock_that_is_set_changes_neither_answers_nor_times(self):
         library = next(iter(LIBRARIES.glob("*/faketime/libfaketimeMT.so.1")), None)
         if library is None:
@@ -279,6 +320,9 @@ if __name__ == "__main__":
     if "--sanitized" in sys.argv:
         sys.argv.remove("--sanitized")
         IS_SANITIZED = True
+    if "--failing-malloc" in sys.argv:
+        FAILING_MALLOC = sys.argv.pop(sys.argv.index("--failing-malloc") + 1)
+        sys.argv.remove("--failing-malloc")
     program = unittest.main(verbosity=2, exit=False)
     # For ctest: skipped if every test was skipped.
     result = program.result

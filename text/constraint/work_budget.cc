@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
 #include <limits>
@@ -32,7 +33,9 @@ thread_local WorkBudget* of_thread = nullptr;
 const char* LowestStackPlace() {
   constexpr size_t kReserve = size_t{256} << 10;
   pthread_attr_t attributes;
-  TANDEM_CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
+  const int error = pthread_getattr_np(pthread_self(), &attributes);
+  if (error == ENOMEM) OutOfMemory();
+  TANDEM_CHECK(error == 0);
   void* end = nullptr;
   size_t size = 0;
   pthread_attr_getstack(&attributes, &end, &size);
@@ -44,9 +47,9 @@ const char* LowestStackPlace() {
 
 WorkBudget::WorkBudget(const Limits& limits) : limits_(limits), begin_(ThreadProcessorTime()) {
   TANDEM_CHECK(of_thread == nullptr);
+  tandem_stack_limit = limits.watches_stack ? LowestStackPlace() : nullptr;
   of_thread = this;
   tandem_loops_left = 0;
-  tandem_stack_limit = limits.watches_stack ? LowestStackPlace() : nullptr;
 }
 
 WorkBudget::~WorkBudget() {
