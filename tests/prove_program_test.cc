@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kExitNoAnswer = 2;
+constexpr int kExitNoVerdict = 2;
 constexpr int kExitIncomplete = 3;
 
 class ProveProgram : public testing::Test {
@@ -93,8 +93,18 @@ TEST_F(ProveProgram, TellsWhatTheServerRefusesAndStopsAtItsRequests) {
   EXPECT_EQ(run.exit_status, kExitIncomplete) << run.out;
   EXPECT_THAT(run.out, HasSubstr("--requests: all were sent"));
   const ProgramRun wrong = Prove({"--plain-body", R"({"speculation": 4})"});
-  EXPECT_EQ(wrong.exit_status, kExitNoAnswer);
+  EXPECT_EQ(wrong.exit_status, kExitNoVerdict);
   EXPECT_THAT(wrong.err, AllOf(HasSubstr(Url()), HasSubstr("400"), HasSubstr("speculation")));
+}
+
+// 1 would mean that speculation changes the output.
+TEST_F(ProveProgram, HasAStatusOfItsOwnForFilesThatItCannotUse) {
+  for (const Words& words : {Words{"--prompts", "/nowhere/prompts.jsonl"},
+                             Words{"--json-file", "/nowhere/report.json", "--checks", "surface"}}) {
+    const ProgramRun run = Prove(words);
+    EXPECT_EQ(run.exit_status, kExitNoVerdict);
+    EXPECT_THAT(run.err, HasSubstr("/nowhere/"));
+  }
 }
 
 TEST_F(ProveProgram, RefusesWrongCommandLines) {

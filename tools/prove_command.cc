@@ -37,7 +37,7 @@ namespace {
 using OrderedJson = JsonValue;
 
 constexpr int kExitOfVerdict[] = {0, 4, 1, 3};  // [RemoteVerdict]
-constexpr int kExitNoAnswer = 2;
+constexpr int kExitNoVerdict = 2;
 
 struct Server {
   std::string url{};
@@ -260,17 +260,16 @@ std::string ReportMarkdown(const ProveFlags& flags, const RemoteProof& proof) {
   return text;
 }
 
-absl::Status Run(ProveFlags* flags) {
-  absl::Status connected = flags->Connect();
-  if (connected.ok()) connected = flags->LoadPrompts();
-  if (!connected.ok()) return WithExitStatus(connected, kExitNoAnswer);
+absl::StatusOr<RemoteProof> ProveAndReport(ProveFlags* flags) {
+  RETURN_IF_ERROR(flags->Connect());
+  RETURN_IF_ERROR(flags->LoadPrompts());
   absl::StatusOr<RemoteProof> proof;
   {
     Progress progress("proving");
     flags->proof.on_progress = [&](double share) { progress.AdvanceToShare(share); };
     proof = ProveRemotely(flags->plain.engine.get(), flags->speculative.engine.get(), flags->proof);
   }
-  if (!proof.ok()) return WithExitStatus(proof.status(), kExitNoAnswer);
+  RETURN_IF_ERROR(proof.status());
   const OrderedJson json = ReportJson(*flags, *proof);
   if (!flags->json_file.empty()) {
     RETURN_IF_ERROR(ReplaceFile(flags->json_file, LineOf(json)));
@@ -279,6 +278,12 @@ absl::Status Run(ProveFlags* flags) {
     RETURN_IF_ERROR(ReplaceFile(flags->markdown_file, ReportMarkdown(*flags, *proof)));
   }
   RETURN_IF_ERROR(flags->json ? PrintJson(json) : Print(ReportText(*proof)));
+  return proof;
+}
+
+absl::Status Run(ProveFlags* flags) {
+  const absl::StatusOr<RemoteProof> proof = ProveAndReport(flags);
+  if (!proof.ok()) return WithExitStatus(proof.status(), kExitNoVerdict);
   const bool is_accepted =
       proof->verdict == RemoteVerdict::kArithmetic && flags->proof.accept_near_ties;
   if (proof->verdict == RemoteVerdict::kNoDifference || is_accepted) return absl::OkStatus();

@@ -58,6 +58,16 @@ absl::StatusOr<std::vector<RemoteReply>> RemoteSide::Ask(absl::Span<const Questi
   return all;
 }
 
+AnswerChecks::AnswerChecks(const AnswerChecks& begun, RemoteSide* plain, RemoteSide* speculative,
+                           const RemoteProofOptions& options, RemoteProof* proof)
+    : AnswerChecks(plain, speculative, options, proof) {
+  const size_t count = std::min(begun.questions_.size(), static_cast<size_t>(options.runs));
+  answer_time_ = begun.answer_time_;
+  questions_.assign(begun.questions_.begin(), begun.questions_.begin() + count);
+  greedy_.assign(begun.greedy_.begin(), begun.greedy_.begin() + count);
+  noise_ = begun.noise_;
+}
+
 // ---- Comparing ----
 
 struct AnswerChecks::Comparison {

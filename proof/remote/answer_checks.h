@@ -35,6 +35,9 @@ class AnswerChecks {
   AnswerChecks(RemoteSide* plain, RemoteSide* speculative, const RemoteProofOptions& options,
                RemoteProof* proof)
       : plain_(*plain), speculative_(*speculative), options_(options), proof_(*proof) {}
+  // Goes on from the plain server's answers to the first `options.runs` prompts of `begun`.
+  AnswerChecks(const AnswerChecks& begun, RemoteSide* plain, RemoteSide* speculative,
+               const RemoteProofOptions& options, RemoteProof* proof);
 
   // Each needs those before it. Greedy answers of the plain server, which others are compared with.
   absl::Status Begin();

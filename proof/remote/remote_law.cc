@@ -173,10 +173,19 @@ class LawChecks {
         options_(options),
         proof_(*proof),
         length_(options.draft_tokens + 2),
-        end_(Instant::Now() + options.time * 0.7) {}
+        end_(Instant::Now() + options.time * 0.6) {}
+
+  absl::Status RunOne(const RemotePrompt& prompt) {
+    prompts_ = {prompt};
+    settings_ = {{"T 1, top-k 8", {.top_k = 8}, 8}};
+    RETURN_IF_ERROR(RunSetting(0, settings_[0], options_.time));
+    Judge();
+    return absl::OkStatus();
+  }
 
   absl::Status Run() {
     RETURN_IF_ERROR(ChoosePrompts());
+    proof_.law_prompts = prompts_;
     RETURN_IF_ERROR(MakeSettings());
     absl::Status status;
     size_t left = prompts_.size() * settings_.size() + 1;
@@ -504,6 +513,12 @@ class LawChecks {
 absl::Status CheckLaws(RemoteSide* plain, RemoteSide* speculative,
                        const RemoteProofOptions& options, RemoteProof* proof) {
   return LawChecks(plain, speculative, options, proof).Run();
+}
+
+absl::Status CheckOneLaw(RemoteSide* plain, RemoteSide* speculative,
+                         const RemoteProofOptions& options, const RemotePrompt& prompt,
+                         RemoteProof* proof) {
+  return LawChecks(plain, speculative, options, proof).RunOne(prompt);
 }
 
 }  // namespace tandem

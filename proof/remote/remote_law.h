@@ -52,6 +52,11 @@ std::vector<RemoteLawTest> CompareDraws(absl::Span<const Draw> plain,
 absl::Status CheckLaws(RemoteSide* plain, RemoteSide* speculative,
                        const RemoteProofOptions& options, RemoteProof* proof);
 
+// Tests one law after one prompt: temperature 1 and top-k 8.
+absl::Status CheckOneLaw(RemoteSide* plain, RemoteSide* speculative,
+                         const RemoteProofOptions& options, const RemotePrompt& prompt,
+                         RemoteProof* proof);
+
 }  // namespace tandem
 
 #endif  // TANDEM_PROOF_REMOTE_REMOTE_LAW_H_

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "proof/remote/answer_checks.h"
 #include "proof/remote/remote_law.h"
+#include "proof/remote/teeth.h"
 
 namespace tandem {
 namespace {
@@ -36,6 +37,11 @@ constexpr NamedCheck kChecks[] = {
     {"laws",
      [](Context* context) {
        return CheckLaws(&context->plain, &context->speculative, context->options, &context->proof);
+     }},
+    {"teeth",
+     [](Context* context) {
+       return CheckTeeth(&context->plain, context->speculative.engine, context->answers,
+                         context->options, &context->proof);
      }},
 };
 
@@ -99,7 +105,8 @@ std::vector<std::string> RemoteCheckNames() {
 }
 
 const char* NameOf(CheckOutcome outcome) {
-  constexpr const char* kNames[] = {"equal", "note", "near ties", "unclear", "FAULT", "not tested"};
+  constexpr const char* kNames[] = {"equal", "note",       "near ties", "unclear",
+                                    "FAULT", "not tested", "MISSED"};
   return kNames[static_cast<int>(outcome)];
 }
 
@@ -142,6 +149,8 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
     proof.reason = "greedy answers differ, and no log-probabilities tell whether at near ties only";
   } else if (!drafts.empty() || !cut_short.empty()) {
     proof.reason = drafts.empty() ? cut_short : drafts;
+  } else if (Has(proof, CheckOutcome::kMissed)) {
+    proof.reason = "a planted fault was missed, so that the checks prove too little";
   } else if (Has(proof, CheckOutcome::kNearTies)) {
     proof.verdict = RemoteVerdict::kArithmetic;
     proof.reason = absl::StrCat("differences at near ties only", BoundsOf(proof));

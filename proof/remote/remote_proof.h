@@ -41,6 +41,7 @@ enum class CheckOutcome {
   kUnclear,    // differences that cannot be told from near ties
   kFault,      // speculation changes this part
   kNotTested,  // the text says why
+  kMissed,     // a planted fault that its check did not see
 };
 const char* NameOf(CheckOutcome outcome);
 
@@ -82,7 +83,8 @@ struct RemoteProof {
   double near_tie = 0.0;                        // its bound, in nats
   std::optional<double> greedy_bound{};  // the share of greedy answers that may differ unseen
   std::vector<RemoteLawTest> laws{};
-  int num_laws = 0;                   // settings with tests
+  std::vector<RemotePrompt> law_prompts{};  // after which laws were tested
+  int num_laws = 0;                         // settings with tests
   std::optional<double> law_bound{};  // the largest RemoteLawTest::seen_variation of a setting
   int64_t answers = 0;
   int64_t proposed = 0;  // draft tokens that the speculative server told of

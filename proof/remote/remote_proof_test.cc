@@ -68,6 +68,7 @@ TEST(ProveRemotely, FindsNoDifferenceInASoundEngine) {
       EXPECT_TRUE(absl::c_any_of(proof.laws, [&](const auto& law) { return law.test == test; }));
     }
     EXPECT_THAT(TextOf(proof), testing::Not(testing::HasSubstr("dropped")));
+    EXPECT_THAT(TextOf(proof), testing::HasSubstr("teeth: note: 10 planted faults were seen\n"));
     EXPECT_GT(proof.proposed, proof.accepted);
     EXPECT_THAT(proof.reason, testing::HasSubstr("law TV < "));
   }
@@ -80,6 +81,16 @@ TEST(ProveRemotely, DoesNotCallArithmeticAFault) {
     EXPECT_EQ(FaultsOf(proof), "") << TextOf(proof);
     EXPECT_GE(proof.near_tie, 4.0 * noise);
   }
+}
+
+// Rows that change this much hide a second best token. What was not tested is not planted.
+TEST(ProveRemotely, IsIncompleteIfItMissesPlantedFaults) {
+  const RemoteProof proof = ProofOf(Fault::kNone, 5, 8, 0.5, {"greedy", "teeth"});
+  EXPECT_EQ(proof.verdict, RemoteVerdict::kIncomplete) << TextOf(proof);
+  EXPECT_THAT(proof.reason, testing::HasSubstr("planted fault was missed"));
+  EXPECT_THAT(TextOf(proof),
+              testing::AllOf(testing::HasSubstr("teeth: 1 token in 100 is the second best: MISSED"),
+                             testing::Not(testing::HasSubstr("stops are missed"))));
 }
 
 struct Caught {

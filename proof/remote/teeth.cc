@@ -1,0 +1,183 @@
+#include "proof/remote/teeth.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "proof/remote/remote_law.h"
+
+namespace tandem {
+namespace {
+
+enum class Fault {
+  kSwapsAnswers,
+  kMissesStops,
+  kTokensAreCertain,
+  kIgnoresSeeds,
+  kHalfIsGreedy,
+  kRepeatsToken,
+  kTellsWrongFinish,
+  kLogprobsLate,
+  kPairsAreEqual,
+  kTakesSecondBest,
+};
+
+struct Tooth {
+  Fault fault;
+  const char* name;
+  const char* seen_by;  // how the names of the check's lines begin
+  int prompts;          // 0: it is a law's
+};
+// One of each check comes first; those are planted however long they take.
+constexpr size_t kLeastTeeth = 5;
+constexpr Tooth kTeeth[] = {
+    {Fault::kSwapsAnswers, "1 answer in 8 is that of the request before", "greedy: ", 8},
+    {Fault::kMissesStops, "stops are missed", "surface: stop", 3},
+    {Fault::kTokensAreCertain, "all tokens but the first claim p = 1", "log-probabilities", 3},
+    {Fault::kIgnoresSeeds, "every second seed is ignored", "seeds: ", 16},
+    {Fault::kHalfIsGreedy, "every second request is answered with the likeliest tokens",
+     "law: ", 0},
+    {Fault::kRepeatsToken, "1 answer in 8 repeats a token", "greedy: ", 8},
+    {Fault::kTellsWrongFinish, "stopped answers are said to be cut", "surface: stop", 3},
+    {Fault::kLogprobsLate, "log-probabilities are those of the token before", "log-probabilities",
+     3},
+    {Fault::kPairsAreEqual, "answers of a request are equal in pairs", "law: ", 0},
+    {Fault::kTakesSecondBest, "1 token in 100 is the second best", "greedy: ", 8},
+};
+
+// Passes questions on, and changes them or their answers.
+class FaultyEngine final : public RemoteEngine {
+ public:
+  FaultyEngine(RemoteEngine* engine, Fault fault) : engine_(*engine), fault_(fault) {}
+
+  absl::StatusOr<RemoteReply> Ask(const Question& question) override {
+    const int64_t number = num_requests_++;
+    Question asked = question;
+    if (fault_ == Fault::kMissesStops) asked.stop.clear();
+    if (fault_ == Fault::kIgnoresSeeds && number % 2 == 1 && asked.seed.has_value()) {
+      *asked.seed += 1000 + number;
+    }
+    if (fault_ == Fault::kHalfIsGreedy && number % 2 == 1) asked.temperature = 0.0;
+    ASSIGN_OR_RETURN(RemoteReply reply, engine_.Ask(asked));
+    for (RemoteAnswer& answer : reply.answers) Change(number, &answer);
+    for (size_t i = 1; fault_ == Fault::kPairsAreEqual && i < reply.answers.size(); i += 2) {
+      reply.answers[i] = reply.answers[i - 1];
+    }
+    return reply;
+  }
+  absl::StatusOr<std::vector<TopLogprobs>> Score(const RemotePrompt& prompt,
+                                                 absl::Span<const TokenId> tokens) override {
+    return engine_.Score(prompt, tokens);
+  }
+  const RemoteFeatures& features() const override { return engine_.features(); }
+  std::string Description() const override { return engine_.Description(); }
+  std::string BodyOf(const Question& question) const override { return engine_.BodyOf(question); }
+
+ private:
+  void Change(int64_t number, RemoteAnswer* answer) {
+    std::vector<TokenId>& tokens = answer->tokens;
+    if (fault_ == Fault::kSwapsAnswers) {
+      const absl::MutexLock lock(&mutex_);
+      RemoteAnswer before = std::exchange(before_, *answer);
+      if (number % 8 == 7) *answer = std::move(before);
+    }
+    if (fault_ == Fault::kRepeatsToken && number % 8 == 7) {
+      const auto twice = absl::c_adjacent_find(tokens, std::not_equal_to<>());
+      if (twice != tokens.end()) *(twice + 1) = *twice;
+    }
+    if (fault_ == Fault::kTellsWrongFinish && answer->finish == "stop") answer->finish = "length";
+    if (fault_ == Fault::kTokensAreCertain) {
+      for (size_t i = 1; i < answer->logprobs.size(); ++i) answer->logprobs[i] = 0.0;
+    }
+    if (fault_ == Fault::kLogprobsLate && answer->logprobs.size() > 1) {
+      answer->logprobs.insert(answer->logprobs.begin(), answer->logprobs[0]);
+      answer->logprobs.pop_back();
+    }
+    if (fault_ == Fault::kTakesSecondBest) {
+      for (size_t i = 0; i < std::min(tokens.size(), answer->tops.size()); ++i) {
+        if (++num_tokens_ % 100 == 0 && answer->tops[i].size() > 1) {
+          tokens[i] = answer->tops[i][1].first;
+        }
+      }
+    }
+  }
+
+  RemoteEngine& engine_;
+  const Fault fault_;
+  std::atomic<int64_t> num_requests_ = 0;
+  std::atomic<int64_t> num_tokens_ = 0;
+  absl::Mutex mutex_;
+  RemoteAnswer before_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Makes the check that should see the fault, and returns the lines that it gives.
+absl::StatusOr<std::vector<RemoteCheck>> Bite(const Tooth& tooth, RemoteSide* plain,
+                                              RemoteEngine* speculative,
+                                              const AnswerChecks& answers,
+                                              RemoteProofOptions options,
+                                              const RemoteProof& proof) {
+  FaultyEngine faulty(speculative, tooth.fault);
+  RemoteSide side = {.engine = &faulty};
+  RemoteProof seen = {.near_tie = proof.near_tie};
+  if (tooth.prompts == 0) {
+    options.time *= 0.05;
+    RETURN_IF_ERROR(CheckOneLaw(plain, &side, options, proof.law_prompts[0], &seen));
+    return seen.checks;
+  }
+  options.runs = tooth.prompts;
+  AnswerChecks checks(answers, plain, &side, options, &seen);
+  if (absl::StartsWith(tooth.seen_by, "greedy")) RETURN_IF_ERROR(checks.Greedy());
+  if (absl::StartsWith(tooth.seen_by, "surface")) RETURN_IF_ERROR(checks.Surface());
+  if (absl::StartsWith(tooth.seen_by, "log")) RETURN_IF_ERROR(checks.Logprobs());
+  if (absl::StartsWith(tooth.seen_by, "seeds")) RETURN_IF_ERROR(checks.Seeds());
+  return seen.checks;
+}
+
+}  // namespace
+
+absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const AnswerChecks& answers,
+                        const RemoteProofOptions& options, RemoteProof* proof) {
+  const Instant end = Instant::Now() + options.time * 0.15;
+  int num_caught = 0;
+  std::string left_out;
+  for (const Tooth& tooth : kTeeth) {
+    const auto of_check = [&](const RemoteCheck& check) {
+      return absl::StartsWith(check.name, tooth.seen_by);
+    };
+    const bool was_made = absl::c_any_of(proof->checks, [&](const RemoteCheck& check) {
+      return of_check(check) && check.outcome != CheckOutcome::kNotTested;
+    });
+    const auto is_seen = [&](const RemoteCheck& check) {
+      return of_check(check) &&
+             (check.outcome == CheckOutcome::kFault || check.outcome == CheckOutcome::kUnclear);
+    };
+    if (!was_made || absl::c_any_of(proof->checks, is_seen)) continue;
+    const bool is_needed = &tooth < kTeeth + kLeastTeeth || options.runs > 0;
+    if (!is_needed && Instant::Now() > end) {
+      absl::StrAppend(&left_out, left_out.empty() ? "" : "; ", tooth.name);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<RemoteCheck> seen,
+                     Bite(tooth, plain, speculative, answers, options, *proof));
+    if (absl::c_any_of(seen, is_seen)) {
+      ++num_caught;
+    } else {
+      proof->Add(absl::StrCat("teeth: ", tooth.name), CheckOutcome::kMissed,
+                 "this planted fault was not seen");
+    }
+  }
+  proof->Add("teeth", CheckOutcome::kNote,
+             absl::StrCat(num_caught, " planted faults were seen",
+                          left_out.empty() ? "" : "; the time was over for: ", left_out));
+  return absl::OkStatus();
+}
+
+}  // namespace tandem
