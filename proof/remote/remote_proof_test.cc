@@ -83,7 +83,7 @@ TEST(ProveRemotely, DoesNotCallArithmeticAFault) {
   }
 }
 
-// Rows that change this much hide a second best token. What was not tested is not planted.
+// Rows that change this much hide a second best token. Checks that were not made get no faults.
 TEST(ProveRemotely, IsIncompleteIfItMissesPlantedFaults) {
   const RemoteProof proof = ProofOf(Fault::kNone, 5, 8, 0.5, {"greedy", "teeth"});
   EXPECT_EQ(proof.verdict, RemoteVerdict::kIncomplete) << TextOf(proof);

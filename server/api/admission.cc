@@ -4,14 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "server/api/api_error.h"
 
 namespace tandem {
 
 absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
   std::vector<Place> places(count);
   absl::MutexLock lock(&mutex_);
-  if (is_closed_) return ServerIsStopping();
+  if (!end_.ok()) return end_;
   const int free = capacity_ - num_inside_;
   if (count > ShareOf(free)) {
     return absl::ResourceExhaustedError(
@@ -30,9 +29,9 @@ void Admission::Leave() {
   TANDEM_CHECK(num_inside_ >= 0);
 }
 
-void Admission::Close() {
+void Admission::Close(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
-  is_closed_ = true;
+  end_.Update(why);
 }
 
 int Admission::num_inside() const {
@@ -42,7 +41,7 @@ int Admission::num_inside() const {
 
 bool Admission::is_closed() const {
   absl::MutexLock lock(&mutex_);
-  return is_closed_;
+  return !end_.ok();
 }
 
 bool Admission::AwaitEmpty(absl::Duration timeout) const {

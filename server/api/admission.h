@@ -26,10 +26,10 @@ class Admission {
 
   // Admits the `count` sequences of a request, all or none. A request with several sequences gets
   // at most half of the free places (rounded up), so a single sequence is admitted as long as a
-  // place is free. Returns RESOURCE_EXHAUSTED if there are too few places, UNAVAILABLE after
+  // place is free. Returns RESOURCE_EXHAUSTED if there are too few places, and the reason after
   // Close().
   absl::StatusOr<std::vector<Place>> Enter(int count);
-  void Close();
+  void Close(const absl::Status& why);  // the first reason stays
 
   int capacity() const { return capacity_; }
   // The maximum number of sequences of one request, on an empty server.
@@ -47,7 +47,7 @@ class Admission {
   const int capacity_;
   mutable absl::Mutex mutex_;
   int num_inside_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // OK while it is open
 };
 
 // Limits the total bytes that large requests hold. Thread-safe.

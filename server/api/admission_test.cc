@@ -74,8 +74,9 @@ TEST(ByteBudget, MovedSharesAreReleasedOnce) {
 TEST(Admission, ClosedAdmissionRefusesRequests) {
   Admission admission(8);
   Places places = *admission.Enter(1);
-  admission.Close();
-  EXPECT_EQ(admission.Enter(1).status().code(), absl::StatusCode::kUnavailable);
+  admission.Close(absl::DataLossError("the device is lost"));
+  admission.Close(absl::UnavailableError("the server is stopping"));
+  EXPECT_EQ(admission.Enter(1).status(), absl::DataLossError("the device is lost"));
   EXPECT_FALSE(admission.AwaitEmpty(absl::ZeroDuration()));
   places.clear();
   EXPECT_TRUE(admission.AwaitEmpty(absl::ZeroDuration()));

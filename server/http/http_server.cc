@@ -71,7 +71,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
   ~HttpServerImpl() override {
-    service_.admission().Close();
+    service_.admission().Close(ServerIsStopping());
     StopAll();
     slow_work_.stop();
     waiting_work_.stop();
@@ -231,7 +231,7 @@ void HttpServerImpl::Add(tcp::socket socket) {
 
 // Starts a drain, or brings the deadline of one forward.
 void HttpServerImpl::End(absl::Duration timeout, const absl::Status& why) {
-  service_.admission().Close();
+  service_.admission().Close(why);
   net::post(accept_loop_, [this, timeout, why] {
     const Instant deadline = Instant::Now() + timeout;
     if (deadline < deadline_) {
