@@ -18,8 +18,8 @@ namespace {
 constexpr int kAnswerTokens = 48;
 constexpr double kLeastNearTie = 0.01;  // nats
 constexpr double kLeastLogprobChange = 0.02;
-constexpr double kErrorRate = 1e-4;     // of a single fault that rests on chance
-constexpr int kFormTokens = 64;           // of an answer that may complete its form
+constexpr double kErrorRate = 1e-4;  // of a single fault that rests on chance
+constexpr int kFormTokens = 64;      // of an answer that may complete its form
 constexpr double kFormErrorRate = 1e-6;
 constexpr size_t kMostDifferences = 3;  // kept for the report
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -418,8 +418,7 @@ absl::Status AnswerChecks::Surface() {
     for (size_t i = 0; i < c.questions.size(); ++i) {
       const auto& reply = other[i];
       for (size_t j = 0; j < reply.answers.size(); ++j) {
-        const RemoteAnswer& expected =
-            plain[i].answers[std::min(j, plain[i].answers.size() - 1)];
+        const RemoteAnswer& expected = plain[i].answers[std::min(j, plain[i].answers.size() - 1)];
         ASSIGN_OR_RETURN(const Kind kind,
                          Tally(c.questions[i], expected, reply.answers[j], &comparison));
         if (kind == Kind::kForm || kind == Kind::kFault) {
@@ -521,11 +520,7 @@ absl::Status AnswerChecks::Seeds() {
 // itself. The plain server's own wrong answers say that the engine's forms are broken, without
 // speculation.
 absl::Status AnswerChecks::Forms() {
-  struct Counts {
-    int64_t invalid = 0;
-    int64_t finished = 0;
-  };
-  const size_t num_prompts = std::min(options_.prompts.size(), Fitting(0.04, 15, 12));
+  const size_t num_prompts = std::min(options_.prompts.size(), Fitting(0.04, 8, 12));
   for (const RemoteForm& form : ProofForms()) {
     const std::string name = absl::StrCat("forms: ", form.name);
     std::vector<Question> questions;
@@ -535,40 +530,37 @@ absl::Status AnswerChecks::Forms() {
         questions.push_back({.prompt = options_.prompts[i], .max_tokens = length, .form = form});
       }
     }
-    std::vector<RemoteReply> replies[2];
+    std::vector<RemoteReply> replies[2];  // plain, speculative
     RETURN_IF_ERROR(AskBoth(name, questions, &replies[0], &replies[1]));
     if (replies[1].empty()) continue;
-    Counts counts[2];
+    int64_t invalid[2] = {}, finished[2] = {};
     for (size_t i = 0; i < questions.size(); ++i) {
-      for (size_t side = 0; side < 2; ++side) {
+      for (const size_t side : {0, 1}) {
         const RemoteAnswer& answer = replies[side][i].answers[0];
         const FormMatch match = Match(form, answer.text);
         const bool is_finished = answer.finish != "length";
-        const bool is_invalid = is_finished ? !match.is_complete : !match.is_valid();
-        counts[side].invalid += is_invalid;
-        counts[side].finished += is_finished && questions[i].max_tokens == kFormTokens;
-        if (side == 1 && is_invalid) Keep(name, questions[i], replies[0][i].answers[0], answer);
+        const bool is_valid = is_finished ? match.is_complete : match.is_valid();
+        invalid[side] += !is_valid;
+        finished[side] += is_finished && questions[i].max_tokens == kFormTokens;
+        if (side == 1 && !is_valid) Keep(name, questions[i], replies[0][i].answers[0], answer);
       }
     }
     const auto total = static_cast<int64_t>(questions.size());
     const auto num_long = static_cast<int64_t>(num_prompts);
-    const auto& [plain, other] = counts;
-    const double finished_p =
-        std::min(FisherTail(other.finished, num_long, plain.finished, num_long),
-                 FisherTail(plain.finished, num_long, other.finished, num_long));
-    const bool is_worse =
-        other.invalid > 0 &&
-        (plain.invalid == 0 ||
-         FisherTail(other.invalid, total, plain.invalid, total) < kFormErrorRate);
+    const double p = std::min(FisherTail(finished[1], num_long, finished[0], num_long),
+                              FisherTail(finished[0], num_long, finished[1], num_long));
+    const bool is_worse = invalid[0] == 0
+                              ? invalid[1] > 0
+                              : FisherTail(invalid[1], total, invalid[0], total) < kFormErrorRate;
     proof_.Add(name,
-               is_worse || finished_p < kFormErrorRate ? CheckOutcome::kFault
-               : plain.invalid > 0                     ? CheckOutcome::kNote
-                                                       : CheckOutcome::kEqual,
-               Format("%s answers are invalid, of the plain server %d; of %d long ones %d are "
-                      "finished, of the plain server %d (Fisher p %.2g)%s",
-                      Share(other.invalid, total), plain.invalid, num_long, other.finished,
-                      plain.finished, finished_p,
-                      plain.invalid > 0 ? ": the engine does not keep to its own form" : ""));
+               is_worse || p < kFormErrorRate ? CheckOutcome::kFault
+               : invalid[0] > 0               ? CheckOutcome::kNote
+                                              : CheckOutcome::kEqual,
+               Format("%s are invalid, of the plain server %d%s; of %d long answers %d are "
+                      "finished, of the plain server %d (Fisher p %.2g)",
+                      Share(invalid[1], total), invalid[0],
+                      invalid[0] > 0 ? ", which does not keep to the form" : "", num_long,
+                      finished[1], finished[0], p));
   }
   proof_.Add("forms: tool call", CheckOutcome::kNotTested, "tool calls need the chat endpoint");
   return absl::OkStatus();

@@ -37,8 +37,9 @@ struct EngineProfile {
   const char* plain;     // members that turn drafts off
   const char* drafting;  // members that ask for drafts of $k tokens
   bool seeds_as_plain;
-  // Members for a JSON schema, a choice and an expression: $form, or $grammar of the form.
-  const char* forms[3];
+  const char* json_form;  // members that ask for a $form, or for its $grammar; empty: none do
+  const char* choice_form;
+  const char* regex_form;
 };
 
 namespace {
@@ -55,21 +56,21 @@ constexpr char kResponseFormat[] = R"({"response_format": {"type": "json_schema"
 constexpr EngineProfile kProfiles[] = {
     {"tandem", "tandem", Form::kCompletions, true, kIds, "prompt_logprobs", "/speculation/proposed",
      "/speculation/accepted", R"({"speculation": {"draft_tokens": 0}})",
-     R"({"speculation": {"draft_tokens": $k}})", true,
-     {R"({"guided_json": $form})", R"({"guided_choice": $form})", R"({"guided_regex": $form})"}},
+     R"({"speculation": {"draft_tokens": $k}})", true, R"({"guided_json": $form})",
+     R"({"guided_choice": $form})", R"({"guided_regex": $form})"},
     {"llama.cpp", "llamacpp", Form::kLlama, true, kLlamaMembers, "", "/timings/draft_n",
-     "/timings/draft_n_accepted", "", "", false,
-     {R"({"json_schema": $form})", R"({"grammar": $grammar})", R"({"grammar": $grammar})"}},
-    {"openai", "", Form::kCompletions, false, "{}", "", "", "", "", "", false, {kResponseFormat, "", ""}},
+     "/timings/draft_n_accepted", "", "", false, R"({"json_schema": $form})",
+     R"({"grammar": $grammar})", R"({"grammar": $grammar})"},
+    {"openai", "", Form::kCompletions, false, "{}", "", "", "", "", "", false, kResponseFormat, "",
+     ""},
 };
 
 Json ParsedLiteral(absl::string_view text) { return Json::parse(text.begin(), text.end()); }
 
 // The members that ask for a form; empty if the API has none.
 std::string FormMembers(const EngineProfile& profile, const RemoteForm& form) {
-  if (form.kind == RemoteForm::Kind::kNone) return "{}";
-  const char* const members = profile.forms[static_cast<int>(form.kind) - 1];
-  return absl::StrReplaceAll(members,
+  const char* const members[] = {"{}", profile.json_form, profile.choice_form, profile.regex_form};
+  return absl::StrReplaceAll(members[static_cast<int>(form.kind)],
                              {{"$form", form.text}, {"$grammar", Json(GrammarOf(form)).dump()}});
 }
 

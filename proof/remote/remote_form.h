@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// What a request prescribes for the whole text of its answers.
+// A form that a request prescribes for the whole text of its answers.
 struct RemoteForm {
   enum class Kind { kNone, kJsonSchema, kChoice, kRegex };
   Kind kind = Kind::kNone;

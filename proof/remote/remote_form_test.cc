@@ -37,11 +37,11 @@ TEST(Match, JudgesEveryBeginningOfAText) {
 
 TEST(Match, RefusesOtherTexts) {
   const RemoteForm schema = ProofForms()[0];
-  for (const char* text : {
-           R"({"color": "pink)", R"({"count": 1)", R"({"color": "red", "count": 100)",
-           R"({"color": "red", "count": 07)", R"({"color": "red", "count": 1 0)",
-           R"({"color": "r ed)", R"({"color": "red", "done": true)",
-           R"({"color": "red", "count": 1, "done": true, )", R"( x)"}) {
+  for (const char* text :
+       {R"({"color": "pink)", R"({"count": 1)", R"({"color": "red", "count": 100)",
+        R"({"color": "red", "count": 07)", R"({"color": "red", "count": 1 0)", R"({"color": "r ed)",
+        R"({"color": "red", "done": true)", R"({"color": "red", "count": 1, "done": true, )",
+        R"( x)"}) {
     EXPECT_EQ(JudgementOf(schema, text), kInvalid) << text;
   }
   EXPECT_EQ(JudgementOf(ProofForms()[2], "abc -"), kInvalid);
@@ -52,7 +52,7 @@ TEST(Match, RefusesOtherTexts) {
 TEST(Match, TellsWhatMayFollow) {
   const RemoteForm choice = ProofForms()[1];
   const std::string first = Match(choice, "").next;
-  EXPECT_EQ(std::set<char>(first.begin(), first.end()), (std::set<char>{'r', 'g', 'd'}));
+  EXPECT_EQ(std::set<char>(first.begin(), first.end()), (std::set<char>{'r', 'd'}));
   EXPECT_TRUE(Match(choice, "red").is_complete);
   EXPECT_EQ(Match(choice, "red").next, "d");
   EXPECT_EQ(Match(choice, "reddish").next, "");

@@ -159,7 +159,7 @@ TEST(ProveRemotely, DoesNotBlameSpeculationForBrokenForms) {
   const RemoteProof proof = ProveRemotely(&plain, &other, options).value();
   EXPECT_EQ(FaultsOf(proof), "");
   EXPECT_THAT(OutcomesOf(proof), testing::HasSubstr("forms: regex: note"));
-  EXPECT_THAT(TextOf(proof), testing::HasSubstr("does not keep to its own form"));
+  EXPECT_THAT(TextOf(proof), testing::HasSubstr("does not keep to the form"));
 }
 
 TEST(ProveRemotely, LeavesOutFormsThatAreRefused) {

@@ -123,7 +123,8 @@ StandInEngine::Row StandInEngine::Logits(const Answering& at, absl::Span<const T
   if (at.question.form.kind != RemoteForm::Kind::kNone) {
     const FormMatch match = Match(at.question.form, TextOf(tokens.subspan(at.prompt_size)));
     for (int v = 0; v < kVocab && !match.next.empty(); ++v) {
-      if (!absl::StrContains(match.next, kAlphabet[v])) row[v] = -std::numeric_limits<double>::infinity();
+      if (!absl::StrContains(match.next, kAlphabet[v]))
+        row[v] = -std::numeric_limits<double>::infinity();
     }
   }
   const bool is_first = at.size() == 0;
@@ -329,7 +330,8 @@ absl::StatusOr<RemoteReply> StandInEngine::Ask(const Question& question) {
   for (int i = 0; i < question.n; ++i) {
     const bool is_shared =
         Has(StandInFault::kSharesStreams) && i % 4 == 3 && !question.seed.has_value();
-    reply.answers.push_back(is_shared ? reply.answers.back() : Answer(drops_form ? WithoutForm(question) : question, i));
+    reply.answers.push_back(is_shared ? reply.answers.back()
+                                      : Answer(drops_form ? WithoutForm(question) : question, i));
   }
   int64_t num_tokens = 0;
   for (const RemoteAnswer& answer : reply.answers) {
