@@ -18,7 +18,9 @@ namespace {
 constexpr int kAnswerTokens = 48;
 constexpr double kLeastNearTie = 0.01;  // nats
 constexpr double kLeastLogprobChange = 0.02;
-constexpr double kErrorRate = 1e-4;     // of a single fault that rests on chance
+constexpr double kErrorRate = 1e-4;  // of a single fault that rests on chance
+constexpr int kFormTokens = 64;      // of an answer that may complete its form
+constexpr double kFormErrorRate = 1e-6;
 constexpr size_t kMostDifferences = 3;  // kept for the report
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -109,6 +111,22 @@ size_t AnswerChecks::Fitting(double share, int passes, size_t least) const {
   if (options_.runs > 0) return std::min(all, static_cast<size_t>(options_.runs));
   const double fitting = absl::FDivDuration(options_.time * share, answer_time_ * passes);
   return std::min(all, std::max(least, static_cast<size_t>(std::min(fitting, 1e6))));
+}
+
+absl::Status AnswerChecks::AskBoth(const std::string& check, absl::Span<const Question> questions,
+                                   std::vector<RemoteReply>* plain,
+                                   std::vector<RemoteReply>* speculative) {
+  auto of_plain = plain_.Ask(questions, options_.concurrency);
+  auto of_speculative = speculative_.Ask(questions, options_.concurrency);
+  for (const absl::Status& status : {of_plain.status(), of_speculative.status()}) {
+    if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
+    if (status.ok()) continue;
+    proof_.Add(check, CheckOutcome::kNotTested, std::string(status.message()));
+    return absl::OkStatus();
+  }
+  *plain = *std::move(of_plain);
+  *speculative = *std::move(of_speculative);
+  return absl::OkStatus();
 }
 
 void AnswerChecks::Keep(const std::string& check, const Question& question,
@@ -392,23 +410,15 @@ absl::Status AnswerChecks::Surface() {
   }
   for (const Case& c : cases) {
     const std::string name = absl::StrCat("surface: ", c.name);
-    const auto plain = plain_.Ask(c.questions, options_.concurrency);
-    const auto other = speculative_.Ask(c.questions, options_.concurrency);
-    for (const absl::Status& status : {plain.status(), other.status()}) {
-      if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
-    }
-    if (!plain.ok() || !other.ok()) {
-      proof_.Add(name, CheckOutcome::kNotTested,
-                 std::string((plain.ok() ? other : plain).status().message()));
-      continue;
-    }
+    std::vector<RemoteReply> plain, other;
+    RETURN_IF_ERROR(AskBoth(name, c.questions, &plain, &other));
+    if (other.empty()) continue;
     Comparison comparison;
     int64_t counts = 0;
     for (size_t i = 0; i < c.questions.size(); ++i) {
-      const auto& reply = (*other)[i];
+      const auto& reply = other[i];
       for (size_t j = 0; j < reply.answers.size(); ++j) {
-        const RemoteAnswer& expected =
-            (*plain)[i].answers[std::min(j, (*plain)[i].answers.size() - 1)];
+        const RemoteAnswer& expected = plain[i].answers[std::min(j, plain[i].answers.size() - 1)];
         ASSIGN_OR_RETURN(const Kind kind,
                          Tally(c.questions[i], expected, reply.answers[j], &comparison));
         if (kind == Kind::kForm || kind == Kind::kFault) {
@@ -416,9 +426,9 @@ absl::Status AnswerChecks::Surface() {
         }
       }
       const bool is_equal = comparison.different() == 0;
-      counts += is_equal && reply.usage_tokens != (*plain)[i].usage_tokens;
+      counts += is_equal && reply.usage_tokens != plain[i].usage_tokens;
       comparison.kinds[static_cast<int>(Kind::kForm)] +=
-          reply.answers.size() != (*plain)[i].answers.size();
+          reply.answers.size() != plain[i].answers.size();
     }
     std::string text = comparison.Text();
     if (counts > 0) absl::StrAppend(&text, "; ", counts, " usages differ");
@@ -503,6 +513,56 @@ absl::Status AnswerChecks::Seeds() {
                Format("%d of %d seeded answers differ, which the engine does not exclude",
                       count(speculative, plain), num_prompts));
   }
+  return absl::OkStatus();
+}
+
+// Every answer must be a beginning of its form's texts, and a complete one where it ended by
+// itself. The plain server's own wrong answers say that the engine's forms are broken, without
+// speculation.
+absl::Status AnswerChecks::Forms() {
+  const size_t num_prompts = std::min(options_.prompts.size(), Fitting(0.04, 8, 12));
+  for (const RemoteForm& form : ProofForms()) {
+    const std::string name = absl::StrCat("forms: ", form.name);
+    std::vector<Question> questions;
+    for (size_t i = 0; i < num_prompts; ++i) {
+      // One that is long enough for the form, and one that is cut.
+      for (const int length : {kFormTokens, 2 + static_cast<int>(i) % 8}) {
+        questions.push_back({.prompt = options_.prompts[i], .max_tokens = length, .form = form});
+      }
+    }
+    std::vector<RemoteReply> replies[2];  // plain, speculative
+    RETURN_IF_ERROR(AskBoth(name, questions, &replies[0], &replies[1]));
+    if (replies[1].empty()) continue;
+    int64_t invalid[2] = {}, finished[2] = {};
+    for (size_t i = 0; i < questions.size(); ++i) {
+      for (const size_t side : {0, 1}) {
+        const RemoteAnswer& answer = replies[side][i].answers[0];
+        const FormMatch match = Match(form, answer.text);
+        const bool is_finished = answer.finish != "length";
+        const bool is_valid = is_finished ? match.is_complete : match.is_valid();
+        invalid[side] += !is_valid;
+        finished[side] += is_finished && questions[i].max_tokens == kFormTokens;
+        if (side == 1 && !is_valid) Keep(name, questions[i], replies[0][i].answers[0], answer);
+      }
+    }
+    const auto total = static_cast<int64_t>(questions.size());
+    const auto num_long = static_cast<int64_t>(num_prompts);
+    const double p = std::min(FisherTail(finished[1], num_long, finished[0], num_long),
+                              FisherTail(finished[0], num_long, finished[1], num_long));
+    const bool is_worse = invalid[0] == 0
+                              ? invalid[1] > 0
+                              : FisherTail(invalid[1], total, invalid[0], total) < kFormErrorRate;
+    proof_.Add(name,
+               is_worse || p < kFormErrorRate ? CheckOutcome::kFault
+               : invalid[0] > 0               ? CheckOutcome::kNote
+                                              : CheckOutcome::kEqual,
+               Format("%s are invalid, of the plain server %d%s; of %d long answers %d are "
+                      "finished, of the plain server %d (Fisher p %.2g)",
+                      Share(invalid[1], total), invalid[0],
+                      invalid[0] > 0 ? ", which does not keep to the form" : "", num_long,
+                      finished[1], finished[0], p));
+  }
+  proof_.Add("forms: tool call", CheckOutcome::kNotTested, "tool calls need the chat endpoint");
   return absl::OkStatus();
 }
 

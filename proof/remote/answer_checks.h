@@ -46,6 +46,7 @@ class AnswerChecks {
   absl::Status Surface();
   absl::Status Logprobs();
   absl::Status Seeds();
+  absl::Status Forms();
 
  private:
   struct Comparison;
@@ -54,6 +55,10 @@ class AnswerChecks {
   Question Greedily(const RemotePrompt& prompt) const;
   // How many prompts a check of `passes` answers each may take within this share of the time.
   size_t Fitting(double share, int passes, size_t least) const;
+  // Asks both servers. If one of them refuses, the check is listed as not tested, and there are no
+  // replies.
+  absl::Status AskBoth(const std::string& check, absl::Span<const Question> questions,
+                       std::vector<RemoteReply>* plain, std::vector<RemoteReply>* speculative);
   // Compares the answer to a question with the plain server's.
   absl::StatusOr<Kind> Compare(const Question& question, const RemoteAnswer& plain,
                                const RemoteAnswer& other, double* margin);

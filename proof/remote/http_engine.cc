@@ -37,6 +37,9 @@ struct EngineProfile {
   const char* plain;     // members that turn drafts off
   const char* drafting;  // members that ask for drafts of $k tokens
   bool seeds_as_plain;
+  const char* json_form;  // members that ask for a $form, or for its $grammar; empty: none do
+  const char* choice_form;
+  const char* regex_form;
 };
 
 namespace {
@@ -48,16 +51,28 @@ constexpr char kLlamaMembers[] = R"({"return_tokens": true, "cache_prompt": fals
     "repeat_last_n": -1, "presence_penalty": 0.0, "typical_p": 1.0, "top_n_sigma": -1.0,
     "xtc_probability": 0.0, "dry_multiplier": 0.0, "mirostat": 0, "dynatemp_range": 0.0,
     "post_sampling_probs": false})";
+constexpr char kResponseFormat[] = R"({"response_format": {"type": "json_schema",
+    "json_schema": {"name": "form", "strict": true, "schema": $form}}})";
 constexpr EngineProfile kProfiles[] = {
     {"tandem", "tandem", Form::kCompletions, true, kIds, "prompt_logprobs", "/speculation/proposed",
      "/speculation/accepted", R"({"speculation": {"draft_tokens": 0}})",
-     R"({"speculation": {"draft_tokens": $k}})", true},
+     R"({"speculation": {"draft_tokens": $k}})", true, R"({"guided_json": $form})",
+     R"({"guided_choice": $form})", R"({"guided_regex": $form})"},
     {"llama.cpp", "llamacpp", Form::kLlama, true, kLlamaMembers, "", "/timings/draft_n",
-     "/timings/draft_n_accepted", "", "", false},
-    {"openai", "", Form::kCompletions, false, "{}", "", "", "", "", "", false},
+     "/timings/draft_n_accepted", "", "", false, R"({"json_schema": $form})",
+     R"({"grammar": $grammar})", R"({"grammar": $grammar})"},
+    {"openai", "", Form::kCompletions, false, "{}", "", "", "", "", "", false, kResponseFormat, "",
+     ""},
 };
 
 Json ParsedLiteral(absl::string_view text) { return Json::parse(text.begin(), text.end()); }
+
+// The members that ask for a form; empty if the API has none.
+std::string FormMembers(const EngineProfile& profile, const RemoteForm& form) {
+  const char* const members[] = {"{}", profile.json_form, profile.choice_form, profile.regex_form};
+  return absl::StrReplaceAll(members[static_cast<int>(form.kind)],
+                             {{"$form", form.text}, {"$grammar", Json(GrammarOf(form)).dump()}});
+}
 
 // The part of a document at a JSON pointer; null if it is missing.
 Json PartAt(const Json& json, const char* pointer) {
@@ -280,11 +295,16 @@ Json HttpEngine::Body(const Question& question) const {
     if (!is_llama) body["repetition_penalty"] = 1.0;
     if (question.min_tokens > 0) body["min_tokens"] = question.min_tokens;
   }
+  const std::string form = FormMembers(*profile_, question.form);
+  if (!form.empty()) body.update(ParsedLiteral(form));
   body.update(options_.body);
   return body;
 }
 
 absl::StatusOr<RemoteReply> HttpEngine::Ask(const Question& question) {
+  if (FormMembers(*profile_, question.form).empty()) {
+    return absl::InvalidArgumentError("no field of the API is known for it");
+  }
   const std::string path =
       profile_->form == Form::kLlama ? root_ + "/completion" : api_ + "/completions";
   ASSIGN_OR_RETURN(const std::string text, Post(path, Body(question)));

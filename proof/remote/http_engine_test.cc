@@ -155,6 +155,22 @@ TEST(HttpEngine, SendsEveryFieldOfAQuestion) {
   EXPECT_EQ(Json::parse(engine->BodyOf(question)), want);
 }
 
+TEST(HttpEngine, AsksForForms) {
+  RecordedServer server = TandemServer();
+  const std::vector<RemoteForm> forms = ProofForms();
+  const Json schema = Json::parse(forms[0].text);
+  const auto body_of = [&](const std::string& engine, const RemoteForm& form) {
+    return Json::parse(Connected(&server, {.engine = engine})->BodyOf({.form = form}));
+  };
+  EXPECT_EQ(body_of("tandem", forms[0])["guided_json"], schema);
+  EXPECT_EQ(body_of("tandem", forms[1])["guided_choice"], Json({"red", "reddish", "dark blue"}));
+  EXPECT_EQ(body_of("tandem", forms[2])["guided_regex"], "[a-f]{3}-[0-9]{2}");
+  EXPECT_EQ(body_of("openai", forms[0])["response_format"]["json_schema"]["schema"], schema);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Connected(&server, {.engine = "openai"})->Ask({.form = forms[2]}).status()));
+  EXPECT_EQ(body_of("tandem", {}), Json::parse(Connected(&server)->BodyOf({})));
+}
+
 // In llama.cpp's answer the log-probabilities of accepted drafts are 0, with empty lists (#27972).
 TEST(HttpEngine, ReadsLlamaCpp) {
   RecordedServer server;
@@ -178,6 +194,9 @@ TEST(HttpEngine, ReadsLlamaCpp) {
   EXPECT_EQ(body["n_cmpl"], 2);
   EXPECT_EQ(body["logit_bias"], Json::parse("[[7, 2.0]]"));
   EXPECT_EQ(body["cache_prompt"], false);
+  const RemoteForm choice = {.kind = RemoteForm::Kind::kChoice, .parts = {{"a\"", "b"}, {"c"}}};
+  EXPECT_EQ(Json::parse(engine->BodyOf({.form = choice}))["grammar"],
+            R"(root ::= ("a\"" | "b") ("c"))");
   const RemoteAnswer& answer = reply.answers[0];
   EXPECT_THAT(answer.tokens, ElementsAre(5, 7));
   EXPECT_THAT(answer.logprobs, ElementsAre(-0.5, 0.0));

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proof/remote/remote_form.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -42,7 +43,7 @@ struct Question {
   int min_tokens = 0;
   bool stream = false;
   bool wants_logprobs = false;
-  std::string json_schema{};  // empty: none
+  RemoteForm form{};
 };
 
 // One of the n answers. A token is its id, or a number for its text if the API has no ids.

@@ -266,6 +266,7 @@ class LawChecks {
         {"T 0.8, top-p 0.8", {.temperature = 0.8, .top_p = 0.8}},
         {"T 1, min-p 0.05", {.min_p = 0.05}},
         {"T 1, frequency penalty -1.5, top-k 20", {.top_k = 20, .frequency_penalty = -1.5}},
+        {"T 1, a schema", {.form = LawForm()}},
     };
     if (!plain_.engine->features().ids || plain_.engine->features().num_top < 3) {
       return absl::OkStatus();

@@ -34,6 +34,7 @@ constexpr NamedCheck kChecks[] = {
     {"surface", [](Context* context) { return context->answers.Surface(); }},
     {"logprobs", [](Context* context) { return context->answers.Logprobs(); }},
     {"seeds", [](Context* context) { return context->answers.Seeds(); }},
+    {"forms", [](Context* context) { return context->answers.Forms(); }},
     {"laws",
      [](Context* context) {
        return CheckLaws(&context->plain, &context->speculative, context->options, &context->proof);

@@ -62,7 +62,7 @@ TEST(ProveRemotely, FindsNoDifferenceInASoundEngine) {
     EXPECT_EQ(proof.verdict, RemoteVerdict::kNoDifference) << TextOf(proof);
     EXPECT_GT(proof.laws.size(), 60u);
     EXPECT_LT(*proof.law_bound, 0.4);
-    EXPECT_EQ(proof.num_laws, 8);
+    EXPECT_EQ(proof.num_laws, 9);
     for (const char* test :
          {"exact", "places"}) {  // plain decoding passes them, so none is dropped
       EXPECT_TRUE(absl::c_any_of(proof.laws, [&](const auto& law) { return law.test == test; }));
@@ -125,6 +125,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Caught{Fault::kLogprobsLate, kAnswers, 3, "log-probabilities"},
                     Caught{Fault::kMissesStops, kAnswers, 4, "surface: stop"},
                     Caught{Fault::kTellsWrongFinish, kAnswers, 4, "surface: stop"}));
+// Each prompt has 6 answers a side.
+INSTANTIATE_TEST_SUITE_P(
+    OfForms, ProofFault,
+    testing::Values(Caught{Fault::kDropsForms, "forms", 2, "forms: "},
+                    Caught{Fault::kDropsUnfinishedForms, "forms", 2, "forms: JSON schema"},
+                    Caught{Fault::kCutsForms, "forms", 12, "forms: JSON schema"}));
 INSTANTIATE_TEST_SUITE_P(
     OfLaws, ProofFault,
     testing::Values(Caught{Fault::kArgmaxAfterRejection, "laws", 250, "law: "},
@@ -135,6 +141,39 @@ INSTANTIATE_TEST_SUITE_P(
                     Caught{Fault::kAcceptsLikely, "laws", 2000, "law: "},
                     Caught{Fault::kPenaltiesEveryFourth, "laws", 2000, "law: T 1, frequency"},
                     Caught{Fault::kSharesStreams, "laws", 250, "law: "}));
+
+std::string OutcomesOf(const RemoteProof& proof) {
+  std::string outcomes;
+  for (const RemoteCheck& check : proof.checks) {
+    absl::StrAppend(&outcomes, check.name, ": ", NameOf(check.outcome), "\n");
+  }
+  return outcomes;
+}
+
+// An engine that breaks its own forms without speculation.
+TEST(ProveRemotely, DoesNotBlameSpeculationForBrokenForms) {
+  StandInEngine plain({.speculates = true, .fault = Fault::kDropsForms, .seed = 1});
+  StandInEngine other({.speculates = true, .fault = Fault::kDropsForms, .seed = 2});
+  RemoteProofOptions options = Options(1, 16);
+  options.checks = {"forms"};
+  const RemoteProof proof = ProveRemotely(&plain, &other, options).value();
+  EXPECT_EQ(FaultsOf(proof), "");
+  EXPECT_THAT(OutcomesOf(proof), testing::HasSubstr("forms: regex: note"));
+  EXPECT_THAT(TextOf(proof), testing::HasSubstr("does not keep to the form"));
+}
+
+TEST(ProveRemotely, LeavesOutFormsThatAreRefused) {
+  StandInEngine plain({.seed = 1});
+  StandInEngine other({.speculates = true, .seed = 2, .takes_forms = false});
+  RemoteProofOptions options = Options(1, 64);
+  options.checks = {"forms", "laws"};
+  const RemoteProof proof = ProveRemotely(&plain, &other, options).value();
+  EXPECT_EQ(proof.verdict, RemoteVerdict::kNoDifference) << TextOf(proof);
+  for (const char* name : {"forms: JSON schema", "forms: enum", "forms: regex", "forms: tool call",
+                           "law: T 1, a schema"}) {
+    EXPECT_THAT(OutcomesOf(proof), testing::HasSubstr(absl::StrCat(name, ": not tested")));
+  }
+}
 
 TEST(ProveRemotely, IsIncompleteWithoutDrafts) {
   StandInEngine plain({.seed = 1}), other({.seed = 2});

@@ -2,15 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kVocab = StandInEngine::kVocabSize;
+constexpr char kAlphabet[kVocab + 1] = "abcdefghijklmnopqrstuvwxyz0123456789{}\":,- ABCDE";
+
+std::string TextOf(absl::Span<const TokenId> tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += kAlphabet[token];
+  return text;
+}
 
 // Logits by the last two tokens, and by how much the draft's differ.
 struct Tables {
@@ -28,6 +37,20 @@ const Tables& TheTables() {
     return made;
   }();
   return tables;
+}
+
+// Where a text cannot go on; npos if it can.
+size_t EndOfForm(const RemoteForm& form, absl::string_view text) {
+  for (size_t end = 1; end <= text.size(); ++end) {
+    const FormMatch match = Match(form, text.substr(0, end));
+    if (match.is_complete && match.next.empty()) return end;
+  }
+  return std::string::npos;
+}
+
+Question WithoutForm(Question question) {
+  question.form = {};
+  return question;
 }
 
 size_t Argmax(const std::vector<double>& row) {
@@ -96,6 +119,13 @@ StandInEngine::Row StandInEngine::Logits(const Answering& at, absl::Span<const T
   if (Has(StandInFault::kPenaltiesEveryFourth)) counted = counted / 4 * 4;
   for (const TokenId token : tokens.subspan(at.prompt_size, counted)) {
     row[token] -= at.question.frequency_penalty;
+  }
+  if (at.question.form.kind != RemoteForm::Kind::kNone) {
+    const FormMatch match = Match(at.question.form, TextOf(tokens.subspan(at.prompt_size)));
+    for (int v = 0; v < kVocab && !match.next.empty(); ++v) {
+      if (!absl::StrContains(match.next, kAlphabet[v]))
+        row[v] = -std::numeric_limits<double>::infinity();
+    }
   }
   const bool is_first = at.size() == 0;
   for (const auto& [token, bias] : at.question.logit_bias) {
@@ -266,13 +296,22 @@ RemoteAnswer StandInEngine::Answer(const Question& question, int index) {
   }
   answer.has_ids = true;
   answer.finish = "length";
-  for (const TokenId token : answer.tokens) answer.text += static_cast<char>('A' + token);
+  answer.text = TextOf(answer.tokens);
   for (const std::string& stop : question.stop) {
     const size_t end = answer.text.find(stop);
     if (end == std::string::npos || Has(StandInFault::kMissesStops)) continue;
     answer.text.resize(end);
     answer.tokens.resize(end + stop.size());
     answer.finish = Has(StandInFault::kTellsWrongFinish) ? "length" : "stop";
+  }
+  const size_t end = EndOfForm(question.form, answer.text);
+  if (end < std::string::npos) {
+    answer.finish = Has(StandInFault::kCutsForms) ? "length" : "stop";
+    answer.text.resize(end - (Has(StandInFault::kCutsForms) ? 1 : 0));
+    answer.tokens.resize(answer.text.size());
+  } else if (question.form.kind != RemoteForm::Kind::kNone &&
+             Has(StandInFault::kDropsUnfinishedForms)) {
+    return Answer(WithoutForm(question), index);
   }
   answer.logprobs.resize(std::min(answer.logprobs.size(), answer.tokens.size()));
   answer.tops.resize(std::min(answer.tops.size(), answer.tokens.size()));
@@ -284,10 +323,15 @@ absl::StatusOr<RemoteReply> StandInEngine::Ask(const Question& question) {
   ++num_requests_;
   proposed_ = accepted_ = 0;
   RemoteReply reply;
+  if (question.form.kind != RemoteForm::Kind::kNone && !options_.takes_forms) {
+    return absl::InvalidArgumentError("forms are refused");
+  }
+  const bool drops_form = Has(StandInFault::kDropsForms) && num_requests_ % 3 == 0;
   for (int i = 0; i < question.n; ++i) {
     const bool is_shared =
         Has(StandInFault::kSharesStreams) && i % 4 == 3 && !question.seed.has_value();
-    reply.answers.push_back(is_shared ? reply.answers.back() : Answer(question, i));
+    reply.answers.push_back(is_shared ? reply.answers.back()
+                                      : Answer(drops_form ? WithoutForm(question) : question, i));
   }
   int64_t num_tokens = 0;
   for (const RemoteAnswer& answer : reply.answers) {

@@ -37,6 +37,9 @@ enum class StandInFault {
   kLogprobsLate,           // accepted drafts have the log-probabilities of the token before
   kMissesStops,            // within drafts
   kTellsWrongFinish,       // "length" for answers that a stop ended
+  kDropsForms,             // of each third request
+  kDropsUnfinishedForms,   // of answers that are cut
+  kCutsForms,              // answers lack the last byte of their form
 };
 
 class StandInEngine : public RemoteEngine {
@@ -46,6 +49,7 @@ class StandInEngine : public RemoteEngine {
     StandInFault fault = StandInFault::kNone;
     double noise = 0.0;  // standard deviation of a logit's change from one pass to the next
     uint64_t seed = 1;   // of draws without a seed
+    bool takes_forms = true;
   };
   explicit StandInEngine(const Options& options);
 
