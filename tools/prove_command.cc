@@ -161,6 +161,8 @@ std::string ProveFlags::CommandLine() const {
   } else {
     add("--server", server);
   }
+  if (engine != "auto") add("--engine", engine);
+  add("--accept", accept);
   add("--plain-body", plain.body);
   add("--speculative-body", speculative.body);
   add("--prompts", prompts_file);
@@ -179,6 +181,15 @@ std::string LastLine(const RemoteProof& proof) {
                 absl::ToDoubleSeconds(proof.time));
 }
 
+// The text from shortly before the place where it begins to differ from the other.
+std::string FromDifference(const std::string& text, const std::string& other) {
+  constexpr size_t kBefore = 24;
+  const auto end = std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first;
+  const auto equal = static_cast<size_t>(end - text.begin());
+  return equal <= kBefore ? Quoted(text)
+                          : absl::StrCat("... ", Quoted(text.substr(equal - kBefore)));
+}
+
 std::string ReportText(const RemoteProof& proof) {
   std::string text =
       absl::StrCat("plain        ", proof.plain, "\nspeculative  ", proof.speculative, "\n\n");
@@ -190,8 +201,9 @@ std::string ReportText(const RemoteProof& proof) {
   }
   for (const RemoteDifference& difference : proof.differences) {
     absl::StrAppend(&text, "\n", difference.check, "\n  request      ", difference.request,
-                    "\n  plain        ", Quoted(difference.plain), "\n  speculative  ",
-                    Quoted(difference.speculative), "\n");
+                    "\n  plain        ", FromDifference(difference.plain, difference.speculative),
+                    "\n  speculative  ", FromDifference(difference.speculative, difference.plain),
+                    "\n");
   }
   return absl::StrCat(text, "\nverdict: ", LastLine(proof), "\n");
 }
@@ -254,8 +266,9 @@ std::string ReportMarkdown(const ProveFlags& flags, const RemoteProof& proof) {
   absl::StrAppend(&text, "\n```\n", flags.CommandLine(), "\n```\n");
   for (const RemoteDifference& difference : proof.differences) {
     absl::StrAppend(&text, "\n", difference.check, ":\n\n```\nrequest      ", difference.request,
-                    "\nplain        ", Quoted(difference.plain), "\nspeculative  ",
-                    Quoted(difference.speculative), "\n```\n");
+                    "\nplain        ", FromDifference(difference.plain, difference.speculative),
+                    "\nspeculative  ", FromDifference(difference.speculative, difference.plain),
+                    "\n```\n");
   }
   return text;
 }

@@ -21,7 +21,6 @@ constexpr double kLeastLogprobChange = 0.02;
 constexpr double kErrorRate = 1e-4;  // of a single fault that rests on chance
 constexpr int kFormTokens = 64;      // of an answer that may complete its form
 constexpr double kFormErrorRate = 1e-6;
-constexpr size_t kMostDifferences = 3;  // kept for the report
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The log-probability of a token; minus infinity outside the list.
@@ -83,6 +82,7 @@ struct AnswerChecks::Comparison {
   CheckOutcome outcome() const {
     if (of(Kind::kFault) + of(Kind::kForm) > 0) return CheckOutcome::kFault;
     if (of(Kind::kUnclear) > 0) return CheckOutcome::kUnclear;
+    if (different() == 0 && equal_tokens == 0) return CheckOutcome::kNotTested;
     return of(Kind::kNearTie) > 0 ? CheckOutcome::kNearTies : CheckOutcome::kEqual;
   }
   std::string Text() const {
@@ -211,7 +211,8 @@ absl::Status AnswerChecks::Begin() {
     questions_.push_back(question[0]);
     greedy_.push_back(std::move((*reply)[0].answers[0]));
     answer_time_ = (Instant::Now() - start) / static_cast<int64_t>(questions_.size());
-    if (questions_.size() >= Fitting(0.10, 6, 8)) break;
+    const bool has_noise = plain_.engine->features().scores;
+    if (questions_.size() >= Fitting(0.10, 6, has_noise ? 8 : 24)) break;
   }
   return absl::OkStatus();
 }
@@ -329,7 +330,7 @@ absl::Status AnswerChecks::Logprobs() {
     RETURN_IF_ERROR(scores[i].status());
     const RemoteAnswer& answer = replies[i].answers[0];
     const bool is_greedy = i < num_prompts;
-    const int64_t before = faults + certain + missing;
+    const int64_t before = faults;
     for (size_t j = 0; j < answer.tokens.size(); ++j) {
       const TopLogprobs& top = (*scores[i])[j];
       const double logprob = LogprobIn(top, answer.tokens[j]);
@@ -340,27 +341,34 @@ absl::Status AnswerChecks::Logprobs() {
         ties += 0.0 < regret && regret <= proof_.near_tie;
         faults += regret > proof_.near_tie;
       }
-      if (j >= answer.logprobs.size() || j >= answer.tops.size() || answer.tops[j].empty()) {
-        ++missing;
-        continue;
-      }
+      const bool has_list = j < answer.tops.size() && !answer.tops[j].empty();
+      missing += !has_list;
       double mass = 0.0;
-      for (const auto& entry : answer.tops[j]) mass += std::exp(entry.second);
+      for (size_t k = 0; has_list && k < answer.tops[j].size(); ++k) {
+        mass += std::exp(answer.tops[j][k].second);
+      }
       sum = std::max(sum, mass);
-      if (!std::isfinite(logprob)) continue;
+      if (j >= answer.logprobs.size() || !std::isfinite(logprob)) continue;
       ++compared;
       change = std::max(change, std::abs(answer.logprobs[j] - logprob));
-      certain += answer.logprobs[j] > -1e-6 && logprob < -0.01;
+      const bool is_certain = answer.logprobs[j] > -1e-6 && logprob < -0.01;
+      certain += is_certain;
+      if ((is_certain || !has_list) && certain + missing <= 2) {
+        const auto told = [&](double number, const char* list) {
+          return RemoteAnswer{
+              .text = Format("token %d: log-probability %.4f, %s", j + 1, number, list)};
+        };
+        Keep("log-probabilities", questions[i], told(logprob, "scored"),
+             told(answer.logprobs[j], has_list ? "with a list" : "without a list"));
+      }
     }
-    if (faults + certain + missing > before) {
-      Keep(is_greedy ? "scored tokens" : "log-probabilities", questions[i],
-           i < num_prompts ? greedy_[i] : RemoteAnswer(), answer);
-    }
+    if (faults > before) Keep("scored tokens", questions[i], greedy_[i], answer);
   }
   proof_.Add("scored tokens",
-             faults > 0 ? CheckOutcome::kFault
-             : ties > 0 ? CheckOutcome::kNearTies
-                        : CheckOutcome::kEqual,
+             faults > 0    ? CheckOutcome::kFault
+             : ties > 0    ? CheckOutcome::kNearTies
+             : tokens == 0 ? CheckOutcome::kNotTested
+                           : CheckOutcome::kEqual,
              Format("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
                     "largest margin %.2g nats",
                     tokens, ties, faults, worst));
@@ -370,7 +378,10 @@ absl::Status AnswerChecks::Logprobs() {
   }
   const bool is_wrong = change > std::max(proof_.near_tie, kLeastLogprobChange) || certain > 0 ||
                         missing > 0 || sum > 1.001;
-  proof_.Add("log-probabilities", is_wrong ? CheckOutcome::kFault : CheckOutcome::kEqual,
+  proof_.Add("log-probabilities",
+             is_wrong        ? CheckOutcome::kFault
+             : compared == 0 ? CheckOutcome::kNotTested
+                             : CheckOutcome::kEqual,
              Format("%d compared with the plain server's: largest change %.2g nats, %d "
                     "claim p = 1, %d are missing, lists sum to at most %.4f",
                     compared, change, certain, missing, sum));
@@ -442,7 +453,9 @@ absl::Status AnswerChecks::Surface() {
 // twice the change of a log-probability where they are races of exponentials, and taken to be twice
 // that where they are not.
 absl::Status AnswerChecks::Seeds() {
-  const size_t num_prompts = std::min(questions_.size(), Fitting(0.04, 10, 8));
+  // Where the noise is not known, 8 answers cannot tell a fault from chance.
+  const size_t num_prompts =
+      std::min(questions_.size(), Fitting(0.04, 10, noise_.has_value() ? 8 : 24));
   std::vector<Question> questions(questions_.begin(), questions_.begin() + num_prompts);
   for (size_t i = 0; i < num_prompts; ++i) {
     questions[i].temperature = 1.0;

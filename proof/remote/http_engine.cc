@@ -48,7 +48,7 @@ using Form = EngineProfile::Form;
 constexpr char kIds[] = R"({"return_token_ids": true, "return_tokens_as_token_ids": true})";
 constexpr char kLlamaMembers[] = R"({"return_tokens": true, "cache_prompt": false,
     "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "repeat_penalty": 1.0,
-    "repeat_last_n": -1, "presence_penalty": 0.0, "typical_p": 1.0, "top_n_sigma": -1.0,
+    "repeat_last_n": 4096, "presence_penalty": 0.0, "typical_p": 1.0, "top_n_sigma": -1.0,
     "xtc_probability": 0.0, "dry_multiplier": 0.0, "mirostat": 0, "dynatemp_range": 0.0,
     "post_sampling_probs": false})";
 constexpr char kResponseFormat[] = R"({"response_format": {"type": "json_schema",
@@ -61,6 +61,11 @@ constexpr EngineProfile kProfiles[] = {
     {"llama.cpp", "llamacpp", Form::kLlama, true, kLlamaMembers, "", "/timings/draft_n",
      "/timings/draft_n_accepted", "", "", false, R"({"json_schema": $form})",
      R"({"grammar": $grammar})", R"({"grammar": $grammar})"},
+    {"vllm", "vllm", Form::kCompletions, true, kIds, "prompt_logprobs", "", "", "", "", false,
+     R"({"structured_outputs": {"json": $form}})", R"({"structured_outputs": {"choice": $form}})",
+     R"({"structured_outputs": {"regex": $form}})"},
+    {"sglang", "sglang", Form::kCompletions, true, kIds, "", "", "", "", "", false, kResponseFormat,
+     "", R"({"regex": $form})"},
     {"openai", "", Form::kCompletions, false, "{}", "", "", "", "", "", false, kResponseFormat, "",
      ""},
 };
@@ -182,24 +187,24 @@ absl::Status HttpEngine::Detect() {
   return absl::OkStatus();
 }
 
-// Asks for less and less, until the server answers.
+// Asks for fewer and fewer log-probabilities, until the server answers.
 absl::Status HttpEngine::Probe() {
   features_.seeds_as_plain = profile_->seeds_as_plain;
   Question question = {.prompt = {.text = "The first three letters are A, B and"},
                        .max_tokens = 4,
                        .temperature = 0.0};
   absl::StatusOr<RemoteReply> reply;
-  const Json own = options_.body;
-  for (const bool with_members : {true, false}) {
-    for (const int num_top : {20, 5, 0}) {
-      options_.body = with_members ? ParsedLiteral(profile_->members) : Json::object();
-      options_.body.update(own);
-      features_.num_top = num_top;
-      question.wants_logprobs = num_top > 0;
-      reply = Ask(question);
-      if (reply.ok() || !absl::IsInvalidArgument(reply.status())) break;
-    }
+  const Json own = std::exchange(options_.body, ParsedLiteral(profile_->members));
+  options_.body.update(own);
+  for (const int num_top : {20, 5, 0}) {
+    features_.num_top = num_top;
+    question.wants_logprobs = num_top > 0;
+    reply = Ask(question);
     if (reply.ok() || !absl::IsInvalidArgument(reply.status())) break;
+  }
+  if (absl::IsInvalidArgument(reply.status())) {
+    return absl::InvalidArgumentError(absl::StrCat("refused as a request to ", profile_->name,
+                                                   " (--engine): ", reply.status().message()));
   }
   RETURN_IF_ERROR(reply.status());
   const RemoteAnswer& answer = reply->answers[0];
@@ -226,7 +231,8 @@ std::string HttpEngine::ProbeScores(Question question, const RemoteAnswer& answe
 
 std::string HttpEngine::Description() const {
   return absl::StrCat(profile_->name, version_.empty() ? "" : " ", version_,
-                      model_.empty() ? "" : ", model ", model_);
+                      model_.empty() ? "" : ", model ",
+                      model_.substr(model_[0] == '/' ? model_.rfind('/') + 1 : 0));
 }
 
 Json HttpEngine::SpeculationMembers(int draft_tokens) const {
@@ -302,7 +308,9 @@ Json HttpEngine::Body(const Question& question) const {
 }
 
 absl::StatusOr<RemoteReply> HttpEngine::Ask(const Question& question) {
-  if (FormMembers(*profile_, question.form).empty()) {
+  const bool needs_more = question.top_k > 0 || question.min_p > 0.0 || question.min_tokens > 0;
+  if (FormMembers(*profile_, question.form).empty() ||
+      (needs_more && !profile_->has_sampling_of_vllm)) {
     return absl::InvalidArgumentError("no field of the API is known for it");
   }
   const std::string path =
@@ -399,10 +407,16 @@ RemoteAnswer HttpEngine::ParseCompletion(const Json& choice) const {
 }
 
 RemoteAnswer HttpEngine::ParseLlama(const Json& choice) const {
-  RemoteAnswer answer = {.text = choice.value("content", ""), .has_ids = true};
+  RemoteAnswer answer = {.text = choice.value("content", "")};
   const std::string end = choice.value("stop_type", "");
   answer.finish = end == "limit" ? "length" : "stop";
   for (const Json& token : choice["tokens"]) answer.tokens.push_back(token.get<TokenId>());
+  answer.has_ids = answer.text.empty() || !answer.tokens.empty();
+  if (!answer.has_ids) {
+    for (const std::string& word : WordsOf(answer.text)) {
+      answer.tokens.push_back(IdOfKey(word, false));
+    }
+  }
   for (const Json& entry : PartAt(choice, "/completion_probabilities")) {
     answer.logprobs.push_back(LogprobOf(entry["logprob"]));
     TopLogprobs& top = answer.tops.emplace_back();

@@ -1,6 +1,7 @@
 #include "proof/remote/remote_law.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -21,7 +22,7 @@ constexpr double kLookRate = 0.25 * kRemoteErrorRate / 3;  // of each earlier lo
 constexpr int kTestsOfSetting = 8;                         // at most, per prompt
 constexpr size_t kMostCandidates = 24;
 constexpr size_t kLawPrompts = 2;
-constexpr size_t kLeastSettings = 2;  // that are tested however long they take
+constexpr size_t kLeastSettings = 1;  // that are tested however long they take
 constexpr double kLeastPathProbability = 1.0 / 64;
 constexpr double kControlFails = 0.01;  // p of the plain server against its own rows
 
@@ -61,6 +62,30 @@ RemoteLawTest TwoSamples(const char* name, absl::Span<const Draw> plain,
           .effective_runs = static_cast<int64_t>(plain.size() * speculative.size() / both.size()),
           .degrees = fit.degrees,
           .p_value = fit.p_value};
+}
+
+// The token among the first three whose share differs most, as each side has it.
+std::array<std::string, 2> MostDifferent(absl::Span<const Draw> plain,
+                                         absl::Span<const Draw> speculative) {
+  std::array<std::string, 2> shown;
+  double most = 0.0;
+  for (size_t position = 0; position < 3; ++position) {
+    std::map<Draw, std::array<int64_t, 2>> counts;
+    for (const Draw& draw : TokensAt(plain, position)) ++counts[draw][0];
+    for (const Draw& draw : TokensAt(speculative, position)) ++counts[draw][1];
+    for (const auto& [token, count] : counts) {
+      const double difference =
+          std::abs(static_cast<double>(count[0]) / static_cast<double>(plain.size()) -
+                   static_cast<double>(count[1]) / static_cast<double>(speculative.size()));
+      if (difference <= most) continue;
+      most = difference;
+      for (const auto& [side, size] : {std::pair{0, plain.size()}, {1, speculative.size()}}) {
+        shown[side] =
+            Format("token %d is %d in %d of %d answers", position + 1, token[0], count[side], size);
+      }
+    }
+  }
+  return shown;
 }
 
 // The mean of the log pooled frequency of an answer's cell, for answers that are too likely or too
@@ -307,10 +332,10 @@ class LawChecks {
       if (is_first && runs == 0) {
         const double per_run = absl::ToDoubleSeconds(Instant::Now() - start) / 64.0;
         runs = std::clamp<int64_t>(
-            static_cast<int64_t>(absl::ToDoubleSeconds(time) / std::max(per_run, 1e-6)), 256,
-            20000);
+            static_cast<int64_t>(absl::ToDoubleSeconds(time) / std::max(per_run, 1e-6)), 64, 20000);
       }
       tests = CompareDraws(plain, speculative, length_);
+      tests[0].evidence = MostDifferent(plain, speculative);
       const bool is_rejected = absl::c_any_of(
           tests, [&](const RemoteLawTest& test) { return test.p_value < kLookRate / num_tests; });
       if (is_rejected) break;
@@ -318,6 +343,7 @@ class LawChecks {
     if (setting.exact_top_k > 0) {
       RETURN_IF_ERROR(AddExact(question, setting, plain, speculative, &tests));
     }
+    tests[0].request = speculative_.engine->BodyOf(question);
     for (RemoteLawTest& test : tests) {
       test.setting = setting.name;
       test.prompt = static_cast<int>(prompt);
@@ -466,6 +492,10 @@ class LawChecks {
     }
     for (const std::string& setting : order) {
       const auto& tests = by_setting[setting];
+      const RemoteLawTest& shown = **absl::c_min_element(tests, [](const auto* x, const auto* y) {
+        return std::pair(x->evidence[0].empty(), x->p_value) <
+               std::pair(y->evidence[0].empty(), y->p_value);
+      });
       const RemoteLawTest& least = **absl::c_min_element(
           tests, [](const auto* x, const auto* y) { return x->p_value < y->p_value; });
       double seen = 1.0;
@@ -476,11 +506,19 @@ class LawChecks {
         if (sees_any_shape) seen = std::min(seen, test->seen_variation);
         runs = std::max(runs, test->runs);
       }
+      const bool is_rejected = least.adjusted_p < kFinalRate;
+      if (is_rejected && proof_.differences.size() < kMostDifferences) {
+        proof_.differences.push_back(
+            {absl::StrCat("law: ", setting), shown.request, shown.evidence[0], shown.evidence[1]});
+      }
       proof_.Add(absl::StrCat("law: ", setting),
-                 least.adjusted_p < kFinalRate ? CheckOutcome::kFault : CheckOutcome::kEqual,
+                 is_rejected   ? CheckOutcome::kFault
+                 : seen >= 1.0 ? CheckOutcome::kNotTested
+                               : CheckOutcome::kEqual,
                  Format("%d tests, up to %d answers a side: smallest p %.2g (%s), "
                         "adjusted %.2g; TV seen %.3f",
                         tests.size(), runs, least.p_value, least.test, least.adjusted_p, seen));
+      if (seen >= 1.0) continue;
       proof_.law_bound = std::max(proof_.law_bound.value_or(0.0), seen);
       ++proof_.num_laws;
     }

@@ -141,6 +141,14 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
       proof.Add(check.name, CheckOutcome::kNotTested, std::string(status.message()));
     }
   }
+  if (!context.speculative.proposed.has_value() && !context.speculative.has_wide_chunks &&
+      cut_short.empty()) {
+    // A stream shows whether it drafts.
+    const Question question = {
+        .prompt = options.prompts[0], .max_tokens = 48, .temperature = 0.0, .stream = true};
+    const absl::Status status = context.speculative.Ask({question}, 1).status();
+    if (absl::IsUnavailable(status)) return status;
+  }
   proof.answers = context.plain.answers + context.speculative.answers;
   const std::string drafts = JudgeDrafts(context.plain, context.speculative, &proof);
   if (Has(proof, CheckOutcome::kFault)) {

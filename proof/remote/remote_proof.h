@@ -3,6 +3,7 @@
 #ifndef TANDEM_PROOF_REMOTE_REMOTE_PROOF_H_
 #define TANDEM_PROOF_REMOTE_REMOTE_PROOF_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -62,6 +63,8 @@ struct RemoteLawTest {
   double p_value = 1.0;
   double adjusted_p = 1.0;      // for all tests of laws together (Holm)
   double seen_variation = 1.0;  // a difference of this total variation is seen in 99 of 100 cases
+  std::string request{};        // its body, and what differs most: plain, speculative; of one test
+  std::array<std::string, 2> evidence{};  // of a setting and prompt, empty for the others
 };
 
 // A request whose answers differ.
@@ -71,6 +74,8 @@ struct RemoteDifference {
   std::string plain{};
   std::string speculative{};
 };
+
+inline constexpr size_t kMostDifferences = 3;  // kept for the report
 
 enum class RemoteVerdict { kNoDifference, kArithmetic, kBroken, kIncomplete };
 const char* NameOf(RemoteVerdict verdict);
