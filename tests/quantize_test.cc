@@ -352,6 +352,7 @@ TEST_F(QuantizedModelTest, AFileIsSelfContained) {
     EXPECT_EQ(written->Decode(ids), ours->Decode(ids));
     EXPECT_EQ(written->WithTemplate(ids), ours->WithTemplate(ids));
   }
+  EXPECT_EQ(*(*GgufFile::Open(out))->GetNumber("general.file_type"), 7);  // mostly q8_0
   const ModelConfig config = *ReadModelConfig(out);
   EXPECT_EQ(config.eos_token_ids, ReadModelConfig(source)->eos_token_ids);
   EXPECT_EQ(config.context_length, ReadModelConfig(source)->context_length);

@@ -132,8 +132,13 @@ absl::Status AnswerChecks::AskBoth(const std::string& check, absl::Span<const Qu
 void AnswerChecks::Keep(const std::string& check, const Question& question,
                         const RemoteAnswer& plain, const RemoteAnswer& other) {
   if (proof_.differences.size() >= kMostDifferences) return;
+  const auto shown = [&](const RemoteAnswer& answer) {
+    return plain.text != other.text ? answer.text
+                                    : absl::StrCat(answer.text, " (", answer.tokens.size(),
+                                                   " tokens, finish: ", answer.finish, ")");
+  };
   proof_.differences.push_back(
-      {check, speculative_.engine->BodyOf(question), plain.text, other.text});
+      {check, speculative_.engine->BodyOf(question), shown(plain), shown(other)});
 }
 
 // The margin at the first different token is the plain server's best log-probability there minus
@@ -324,6 +329,7 @@ absl::Status AnswerChecks::Logprobs() {
   ForAll(questions.size(), options_.concurrency, [&](size_t i) {
     scores[i] = plain_.engine->Score(questions[i].prompt, replies[i].answers[0].tokens);
   });
+  const double largest_change = std::max(proof_.near_tie, kLeastLogprobChange);
   int64_t tokens = 0, ties = 0, faults = 0, compared = 0, certain = 0, missing = 0;
   double worst = 0.0, change = 0.0, sum = 0.0;
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -350,10 +356,11 @@ absl::Status AnswerChecks::Logprobs() {
       sum = std::max(sum, mass);
       if (j >= answer.logprobs.size() || !std::isfinite(logprob)) continue;
       ++compared;
-      change = std::max(change, std::abs(answer.logprobs[j] - logprob));
+      const double changed = std::abs(answer.logprobs[j] - logprob);
+      change = std::max(change, changed);
       const bool is_certain = answer.logprobs[j] > -1e-6 && logprob < -0.01;
       certain += is_certain;
-      if ((is_certain || !has_list) && certain + missing <= 2) {
+      if (is_certain || !has_list || changed > largest_change) {
         const auto told = [&](double number, const char* list) {
           return RemoteAnswer{
               .text = Format("token %d: log-probability %.4f, %s", j + 1, number, list)};
@@ -376,8 +383,7 @@ absl::Status AnswerChecks::Logprobs() {
     proof_.Add("log-probabilities", CheckOutcome::kNotTested, "the speculative server gives none");
     return absl::OkStatus();
   }
-  const bool is_wrong = change > std::max(proof_.near_tie, kLeastLogprobChange) || certain > 0 ||
-                        missing > 0 || sum > 1.001;
+  const bool is_wrong = change > largest_change || certain > 0 || missing > 0 || sum > 1.001;
   proof_.Add("log-probabilities",
              is_wrong        ? CheckOutcome::kFault
              : compared == 0 ? CheckOutcome::kNotTested
@@ -462,24 +468,27 @@ absl::Status AnswerChecks::Seeds() {
     questions[i].wants_logprobs = false;
     questions[i].seed = static_cast<int64_t>(options_.seed + i + 1);
   }
-  const auto tokens_of = [&](RemoteSide* side, int concurrency, bool is_reversed,
-                             int n) -> absl::StatusOr<std::vector<std::vector<TokenId>>> {
+  using Answers = std::vector<RemoteAnswer>;
+  const auto answers_of = [&](RemoteSide* side, int concurrency, bool is_reversed,
+                              int n) -> absl::StatusOr<Answers> {
     std::vector<Question> asked = questions;
     for (Question& question : asked) question.n = n;
     if (is_reversed) std::reverse(asked.begin(), asked.end());
     ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, side->Ask(asked, concurrency));
     if (is_reversed) std::reverse(replies.begin(), replies.end());
-    std::vector<std::vector<TokenId>> tokens;
-    for (const RemoteReply& reply : replies) tokens.push_back(reply.answers.back().tokens);
-    return tokens;
+    Answers answers;
+    for (RemoteReply& reply : replies) answers.push_back(std::move(reply.answers.back()));
+    return answers;
   };
-  const auto count = [](const auto& a, const auto& b) {
+  const auto count = [](const Answers& a, const Answers& b) {
     int64_t different = 0;
-    for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
+    for (size_t i = 0; i < a.size(); ++i) different += a[i].tokens != b[i].tokens;
     return different;
   };
   const double changed = noise_.has_value() ? 4.0 * kAnswerTokens * *noise_ : 0.0;
-  const auto add = [&](const std::string& name, int64_t different, std::optional<int64_t> control) {
+  const auto add = [&](const std::string& name, const Answers& first, const Answers& second,
+                       std::optional<int64_t> control) {
+    const int64_t different = count(first, second);
     const auto total = static_cast<int64_t>(num_prompts);
     const bool is_chance =
         BinomialTail(different, total, std::min(1.0, changed)) >= kErrorRate ||
@@ -492,9 +501,14 @@ absl::Status AnswerChecks::Seeds() {
                : is_chance    ? CheckOutcome::kNote
                               : CheckOutcome::kFault,
                text);
+    for (size_t i = 0; i < num_prompts && !is_chance; ++i) {
+      if (first[i].tokens == second[i].tokens) continue;
+      Keep(absl::StrCat("seeds: ", name), questions[i], first[i], second[i]);
+      break;
+    }
   };
-  ASSIGN_OR_RETURN(const auto plain, tokens_of(&plain_, 1, false, 1));
-  ASSIGN_OR_RETURN(const auto speculative, tokens_of(&speculative_, 1, false, 1));
+  ASSIGN_OR_RETURN(const auto plain, answers_of(&plain_, 1, false, 1));
+  ASSIGN_OR_RETURN(const auto speculative, answers_of(&speculative_, 1, false, 1));
   struct Way {
     const char* name;
     int concurrency;
@@ -503,24 +517,24 @@ absl::Status AnswerChecks::Seeds() {
   const int many = options_.concurrency;
   for (const Way& way :
        {Way{"again", 1, false}, Way{"concurrent", many, false}, Way{"other order", 1, true}}) {
-    ASSIGN_OR_RETURN(const auto control, tokens_of(&plain_, way.concurrency, way.is_reversed, 1));
+    ASSIGN_OR_RETURN(const auto control, answers_of(&plain_, way.concurrency, way.is_reversed, 1));
     ASSIGN_OR_RETURN(const auto other,
-                     tokens_of(&speculative_, way.concurrency, way.is_reversed, 1));
-    add(way.name, count(speculative, other), count(plain, control));
+                     answers_of(&speculative_, way.concurrency, way.is_reversed, 1));
+    add(way.name, speculative, other, count(plain, control));
   }
-  const auto first = tokens_of(&speculative_, 1, false, 2);
+  const auto first = answers_of(&speculative_, 1, false, 2);
   if (absl::IsInvalidArgument(first.status())) {
     proof_.Add("seeds: second of n", CheckOutcome::kNotTested,
                std::string(first.status().message()));
   } else {
     RETURN_IF_ERROR(first.status());
-    ASSIGN_OR_RETURN(const auto second, tokens_of(&speculative_, many, false, 2));
-    ASSIGN_OR_RETURN(const auto plain_first, tokens_of(&plain_, 1, false, 2));
-    ASSIGN_OR_RETURN(const auto plain_second, tokens_of(&plain_, many, false, 2));
-    add("second of n", count(*first, second), count(plain_first, plain_second));
+    ASSIGN_OR_RETURN(const auto second, answers_of(&speculative_, many, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_first, answers_of(&plain_, 1, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_second, answers_of(&plain_, many, false, 2));
+    add("second of n", *first, second, count(plain_first, plain_second));
   }
   if (plain_.engine->features().seeds_as_plain && speculative_.engine->features().seeds_as_plain) {
-    add("as plain", count(speculative, plain), std::nullopt);
+    add("as plain", plain, speculative, std::nullopt);
   } else {
     proof_.Add("seeds: as plain", CheckOutcome::kNote,
                Format("%d of %d seeded answers differ, which the engine does not exclude",

@@ -212,6 +212,40 @@ TEST(HttpEngine, ReadsLlamaCpp) {
   EXPECT_EQ(server.bodies[before + 1]["prompt"], Json({1, 8}));
 }
 
+TEST(HttpEngine, NamesTheProfileThatAServerRefuses) {
+  RecordedServer server;
+  TokenTexts texts;
+  server.On("/v1/models", ModelsOf("llamacpp"));
+  server.On("/completion", [](const Json&) -> absl::StatusOr<Json> {
+    return absl::InvalidArgumentError("repeat_last_n: 400");
+  });
+  const auto engine = HttpEngine::Connect(&server, {.body = Json::object(), .token_texts = &texts});
+  EXPECT_THAT(engine.status().message(),
+              HasSubstr("refused as a request to llama.cpp (--engine): repeat_last_n: 400"));
+}
+
+TEST(HttpEngine, TakesWordsWhereLlamaCppTellsNoTokens) {
+  RecordedServer server;
+  server.On("/v1/models", ModelsOf("llamacpp"));
+  server.On("/completion", Json::parse(R"({"content": " a b", "tokens": []})"));
+  const auto engine = Connected(&server);
+  EXPECT_FALSE(engine->features().ids);
+  EXPECT_EQ(engine->Ask({})->answers[0].tokens.size(), 2u);
+}
+
+TEST(HttpEngine, RefusesWhatTheApiHasNoFieldFor) {
+  RecordedServer server;
+  server.On("/v1/models", ModelsOf("somebody"));
+  server.On("/v1/completions", AnswerWithIds);
+  const auto engine = Connected(&server);
+  const size_t before = server.bodies.size();
+  for (const Question& question :
+       {Question{.top_k = 8}, Question{.min_p = 0.1}, Question{.min_tokens = 3}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(engine->Ask(question).status()));
+  }
+  EXPECT_EQ(server.bodies.size(), before);
+}
+
 // A server that refuses fields it does not know, and has at most 5 log-probabilities, by text.
 TEST(HttpEngine, AsksLessOfAnApiThatOffersLess) {
   RecordedServer server;

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "base/json/json_text.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
@@ -81,6 +83,19 @@ DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
     default:
       return DType::kIq4Nl;
   }
+}
+
+// The number that GGUF has for a file most of whose tensors have this format (llama_ftype of
+// llama.cpp). The small variants of K formats, which keep one format.
+uint32_t FileTypeOf(DType dtype) {
+  constexpr std::pair<DType, uint32_t> kTypes[] = {
+      {DType::kQ4_0, 2}, {DType::kQ4_1, 3}, {DType::kQ8_0, 7},   {DType::kQ5_0, 8},
+      {DType::kQ5_1, 9}, {DType::kQ2K, 10}, {DType::kQ3K, 11},   {DType::kQ4K, 14},
+      {DType::kQ5K, 16}, {DType::kQ6K, 18}, {DType::kIq4Nl, 25}, {DType::kIq4Xs, 30}};
+  const auto* const type =
+      absl::c_find_if(kTypes, [&](const auto& entry) { return entry.first == dtype; });
+  TANDEM_CHECK(type != std::end(kTypes));
+  return type->second;
 }
 
 bool IsRotated(absl::string_view name) {
@@ -225,6 +240,7 @@ class Writer {
                      PlanOutputs(config_, form_, *weights_, dtype, &result_));
     RETURN_IF_ERROR(CheckAllHavePlaces(*weights_, config_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
+    header_.Add("general.file_type", FileTypeOf(dtype));  // OpenVINO opens no file without it
     std::string first_bytes;
     for (const GgufRopeTensor& tensor : RopeTensorsOf(config_)) {
       const auto size = static_cast<int64_t>(tensor.divisors.size());
