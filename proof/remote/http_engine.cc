@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/guard.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 
@@ -21,6 +22,20 @@ using Json = SortedJson;
 namespace {
 
 constexpr char kTokenKey[] = "token_id:";
+constexpr size_t kMostChoices = 256;  // of a stream's events
+
+// Runs what reads an answer, and so throws if a member is missing or has another type.
+template <typename Result>
+absl::StatusOr<Result> Understood(const std::string& path,
+                                  absl::FunctionRef<absl::StatusOr<Result>()> read) {
+  absl::StatusOr<Result> result = Result();
+  const std::string what = absl::StrCat(path, ": an answer that is not understood");
+  RETURN_IF_ERROR(Guarded(what.c_str(), [&] {
+    result = read();
+    return result.status();
+  }));
+  return result;
+}
 
 }  // namespace
 
@@ -95,7 +110,9 @@ void Append(const Json& part, Json* whole) {
   for (const auto& [key, value] : part.items()) {
     Json& to = (*whole)[key];
     if (key == "choices") {
-      for (const Json& choice : value) Append(choice, &to[choice.value("index", size_t{0})]);
+      for (const Json& choice : value) {
+        Append(choice, &to[choice.value("index", size_t{0}) % kMostChoices]);
+      }
     } else if (value.is_object()) {
       Append(value, &to);
     } else if (value.is_array() && to.is_array()) {
@@ -109,16 +126,18 @@ void Append(const Json& part, Json* whole) {
 }
 
 // Returns the whole answer of a stream, and whether a chunk had several tokens.
-absl::StatusOr<Json> Merged(const std::string& events, bool* has_wide_chunks) {
+absl::StatusOr<Json> Merged(const std::string& events, const std::string& path,
+                            bool* has_wide_chunks) {
   Json whole;
   for (absl::string_view line : absl::StrSplit(events, '\n')) {
     line = absl::StripSuffix(line, "\r");
     if (!absl::ConsumePrefix(&line, "data: ") || line == "[DONE]") continue;
-    ASSIGN_OR_RETURN(const Json event, ParseJsonObject(line, "stream"));
-    const Json& choice = PartAt(event, "/choices/0").is_null() ? event : event["choices"][0];
+    ASSIGN_OR_RETURN(const Json event, ParseJsonObject(line, path));
+    const Json first = PartAt(event, "/choices/0");
+    const Json& choice = first.is_null() ? event : first;
     for (const char* ids : {"token_ids", "tokens"}) {
-      const bool is_last = choice.contains("stop") && choice["stop"] == true;  // has all of them
-      *has_wide_chunks |= !is_last && choice.contains(ids) && choice[ids].size() > 1;
+      const bool is_last = choice.contains("stop") && choice.at("stop") == true;  // has all of them
+      *has_wide_chunks |= !is_last && choice.contains(ids) && choice.at(ids).size() > 1;
     }
     Append(event, &whole);
   }
@@ -173,17 +192,20 @@ absl::Status HttpEngine::Detect() {
   }
   ASSIGN_OR_RETURN(const std::string models, exchange_->Send("GET", api_ + "/models", ""));
   const Json model = PartAt(Json::parse(models, nullptr, false), "/data/0");
-  if (model.is_object()) {
-    model_ = model.value("id", "");
-    if (engine == "auto") engine = model.value("owned_by", "");
-  }
+  const auto text_of = [&](const char* key) {
+    return model.is_object() && model.contains(key) && model.at(key).is_string()
+               ? model.at(key).get<std::string>()
+               : "";
+  };
+  model_ = text_of("id");
+  if (engine == "auto") engine = text_of("owned_by");
   profile_ = &*std::prev(std::end(kProfiles));
   for (const EngineProfile& profile : kProfiles) {
     if (engine == profile.name || (engine == profile.owner && !engine.empty())) profile_ = &profile;
   }
   const absl::StatusOr<std::string> version = exchange_->Send("GET", root_ + "/version", "");
   const Json told = Json::parse(version.ok() ? *version : "", nullptr, false);
-  if (told.is_object() && told.contains("version")) version_ = told["version"].dump();
+  if (told.is_object() && told.contains("version")) version_ = told.at("version").dump();
   return absl::OkStatus();
 }
 
@@ -316,19 +338,14 @@ absl::StatusOr<RemoteReply> HttpEngine::Ask(const Question& question) {
   const std::string path =
       profile_->form == Form::kLlama ? root_ + "/completion" : api_ + "/completions";
   ASSIGN_OR_RETURN(const std::string text, Post(path, Body(question)));
-  bool has_wide_chunks = false;
-  absl::StatusOr<Json> json =
-      question.stream ? Merged(text, &has_wide_chunks) : ParseJson(text, path);
-  RETURN_IF_ERROR(json.status());
-  absl::StatusOr<RemoteReply> reply;
-  try {
-    reply = Parse(*json);
-  } catch (const Json::exception& error) {
-    return absl::InternalError(
-        absl::StrCat(path, ": an answer that is not understood: ", error.what()));
-  }
-  if (reply.ok()) reply->has_wide_chunks = has_wide_chunks;
-  return reply;
+  return Understood<RemoteReply>(path, [&]() -> absl::StatusOr<RemoteReply> {
+    bool has_wide_chunks = false;
+    ASSIGN_OR_RETURN(const Json json, question.stream ? Merged(text, path, &has_wide_chunks)
+                                                      : ParseJson(text, path));
+    ASSIGN_OR_RETURN(RemoteReply reply, Parse(json));
+    reply.has_wide_chunks = has_wide_chunks;
+    return reply;
+  });
 }
 
 // ---- Answers ----
@@ -372,7 +389,7 @@ TopLogprobs HttpEngine::ParseTop(const Json& top, bool has_ids) const {
   TopLogprobs parsed;
   for (const auto& [key, value] : top.items()) {
     parsed.emplace_back(IdOfKey(key, has_ids),
-                        LogprobOf(value.is_object() ? value["logprob"] : value));
+                        LogprobOf(value.is_object() ? value.at("logprob") : value));
   }
   std::stable_sort(parsed.begin(), parsed.end(),
                    [](const auto& x, const auto& y) { return x.second > y.second; });
@@ -382,13 +399,14 @@ TopLogprobs HttpEngine::ParseTop(const Json& top, bool has_ids) const {
 RemoteAnswer HttpEngine::ParseCompletion(const Json& choice) const {
   RemoteAnswer answer;
   answer.text = choice.value("text", "");
-  if (choice["finish_reason"].is_string()) answer.finish = choice["finish_reason"];
+  const Json finish = PartAt(choice, "/finish_reason");
+  if (finish.is_string()) answer.finish = finish;
   const Json logprobs = choice.value("logprobs", Json());
   const Json texts = PartAt(logprobs, "/tokens");
   const Json ids = choice.value("token_ids", Json());
   // Log-probabilities that are keyed by text do not go with ids: two tokens may share a text.
-  answer.has_ids =
-      ids.is_array() && (texts.empty() || absl::StartsWith(texts[0].get<std::string>(), kTokenKey));
+  answer.has_ids = ids.is_array() &&
+                   (texts.empty() || absl::StartsWith(texts.at(0).get<std::string>(), kTokenKey));
   if (answer.has_ids) answer.tokens = ids.get<std::vector<TokenId>>();
   for (const Json& text : texts) {
     if (!answer.has_ids) answer.tokens.push_back(IdOfKey(text, false));
@@ -410,7 +428,7 @@ RemoteAnswer HttpEngine::ParseLlama(const Json& choice) const {
   RemoteAnswer answer = {.text = choice.value("content", "")};
   const std::string end = choice.value("stop_type", "");
   answer.finish = end == "limit" ? "length" : "stop";
-  for (const Json& token : choice["tokens"]) answer.tokens.push_back(token.get<TokenId>());
+  for (const Json& token : choice.at("tokens")) answer.tokens.push_back(token.get<TokenId>());
   answer.has_ids = answer.text.empty() || !answer.tokens.empty();
   if (!answer.has_ids) {
     for (const std::string& word : WordsOf(answer.text)) {
@@ -418,10 +436,10 @@ RemoteAnswer HttpEngine::ParseLlama(const Json& choice) const {
     }
   }
   for (const Json& entry : PartAt(choice, "/completion_probabilities")) {
-    answer.logprobs.push_back(LogprobOf(entry["logprob"]));
+    answer.logprobs.push_back(LogprobOf(entry.at("logprob")));
     TopLogprobs& top = answer.tops.emplace_back();
-    for (const Json& other : entry["top_logprobs"]) {
-      top.emplace_back(other["id"].get<TokenId>(), LogprobOf(other["logprob"]));
+    for (const Json& other : entry.at("top_logprobs")) {
+      top.emplace_back(other.at("id").get<TokenId>(), LogprobOf(other.at("logprob")));
     }
   }
   return answer;
@@ -437,7 +455,9 @@ absl::StatusOr<std::vector<TopLogprobs>> HttpEngine::Score(const RemotePrompt& p
     if (!is_one_request) {
       question.wants_logprobs = true;
       ASSIGN_OR_RETURN(const RemoteReply reply, Ask(question));
-      if (reply.answers[0].tops.empty()) return absl::InternalError("no log-probabilities");
+      if (reply.answers[0].tops.empty() || reply.answers[0].tops[0].empty()) {
+        return absl::InternalError("no log-probabilities");
+      }
       rows.push_back(reply.answers[0].tops[0]);
     }
     question.prompt.ids.push_back(token);
@@ -446,11 +466,17 @@ absl::StatusOr<std::vector<TopLogprobs>> HttpEngine::Score(const RemotePrompt& p
   Json body = Body(question);
   body[profile_->prompt_logprobs] = features_.num_top;
   ASSIGN_OR_RETURN(const std::string text, Post(api_ + "/completions", body));
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, "scores"));
-  const Json scores = PartAt(json, "/choices/0/prompt_logprobs");
-  if (scores.size() != begin + tokens.size()) return absl::InternalError("no prompt_logprobs");
-  for (size_t i = begin; i < scores.size(); ++i) rows.push_back(ParseTop(scores[i], true));
-  return rows;
+  using Rows = std::vector<TopLogprobs>;
+  return Understood<Rows>("prompt_logprobs", [&]() -> absl::StatusOr<Rows> {
+    ASSIGN_OR_RETURN(const Json json, ParseJson(text, "scores"));
+    const Json scores = PartAt(json, "/choices/0/prompt_logprobs");
+    if (scores.size() != begin + tokens.size()) return absl::InternalError("no prompt_logprobs");
+    for (size_t i = begin; i < scores.size(); ++i) {
+      rows.push_back(ParseTop(scores.at(i), true));
+      if (rows.back().empty()) return absl::InternalError("a token without prompt_logprobs");
+    }
+    return rows;
+  });
 }
 
 }  // namespace tandem

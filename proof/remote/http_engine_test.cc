@@ -324,7 +324,26 @@ TEST(HttpEngine, TellsWhichAnswerItDoesNotUnderstand) {
                              Json::parse(R"({"choices": [7]})"), Json("no JSON")}) {
     server.On("/v1/completions", answer);
     EXPECT_THAT(engine->Ask({}).status().message(), HasSubstr("/v1/completions")) << answer;
+    server.On("/v1/completions", Json("data: " + answer.dump() + "\n"));
+    EXPECT_THAT(engine->Ask({.stream = true}).status().message(), HasSubstr("/v1/completions"));
   }
+  server.On("/v1/completions", Json(R"(data: {"choices": [{"index": 4000000000}]})"));
+  EXPECT_TRUE(engine->Ask({.stream = true}).ok());
+  for (const char* rows : {"[null, {}, {}]", R"([null, {"1": {}}, {"2": {}}])", "[]", "7"}) {
+    server.On("/v1/completions",
+              Json::parse(absl::StrCat(R"({"choices": [{"prompt_logprobs": )", rows, "}]}")));
+    EXPECT_FALSE(engine->Score({.ids = {1}}, {8, 9}).ok()) << rows;
+  }
+}
+
+TEST(HttpEngine, ReadsLlamaCppsAnswersWithoutTheirMembers) {
+  RecordedServer server;
+  server.On("/v1/models", Json::parse(R"({"data": [{"id": 7, "owned_by": "llamacpp"}]})"));
+  server.On("/completion", Json::parse(R"({"content": "a"})"));
+  TokenTexts texts;
+  const auto engine = HttpEngine::Connect(&server, {.body = Json::object(), .token_texts = &texts});
+  EXPECT_THAT(engine.status().message(),
+              HasSubstr("/completion: an answer that is not understood"));
 }
 
 TEST(HttpEngine, NeedsAServerThatAnswers) {
