@@ -92,7 +92,7 @@ class GpuChecks(unittest.TestCase):
         (programs / "tandem").write_text(
             '#!/bin/sh\n[ "$1" = generate ] && sleep 60\necho \'{"device": "none"}\'\n')
         (programs / "tandem").chmod(0o755)
-        status, steps = self.run_checks("--seconds", "1", "--only", "golden,pair", "--programs",
+        status, steps = self.run_checks("--seconds", "5", "--only", "golden,pair", "--programs",
                                         str(programs))
         self.assertEqual(status, 1)
         self.assertEqual([steps[step][0] for step in ("device", "golden", "pair")],

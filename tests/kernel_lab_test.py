@@ -69,7 +69,7 @@ class KernelLab(unittest.TestCase):
 
     def test_the_time_for_all_lines_also_ends_a_line_that_hangs(self):
         # With this grace alone the line would hang for an hour.
-        self.run_lab("--quick", "--faults", "--only", "hangs|softmax", "--grace", "3600", "--seconds", "0.1", status=1)
+        self.run_lab("--quick", "--faults", "--only", "hangs|softmax", "--grace", "3600", "--seconds", "3", status=1)
         lines, end = self.results()
         self.assertEqual([line["error"] for line in lines], ["stopped: it took too long"])
         self.assertEqual(end["skipped"], ["sampling/softmax/vocab=512/rows=2/variant=0"])

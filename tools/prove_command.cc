@@ -186,8 +186,9 @@ std::string FromDifference(const std::string& text, const std::string& other) {
   constexpr size_t kBefore = 24;
   const auto end = std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first;
   const auto equal = static_cast<size_t>(end - text.begin());
-  return equal <= kBefore ? Quoted(text)
-                          : absl::StrCat("... ", Quoted(text.substr(equal - kBefore)));
+  return equal <= kBefore || text.size() < 3 * kBefore
+             ? Quoted(text)
+             : absl::StrCat("... ", Quoted(text.substr(equal - kBefore)));
 }
 
 std::string ReportText(const RemoteProof& proof) {

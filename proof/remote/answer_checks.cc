@@ -21,6 +21,7 @@ constexpr double kLeastLogprobChange = 0.02;
 constexpr double kErrorRate = 1e-4;  // of a single fault that rests on chance
 constexpr int kFormTokens = 64;      // of an answer that may complete its form
 constexpr double kFormErrorRate = 1e-6;
+constexpr size_t kMostDifferences = 3;  // kept for the report, without a law's
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The log-probability of a token; minus infinity outside the list.
@@ -403,7 +404,8 @@ absl::Status AnswerChecks::Surface() {
     bool is_streamed = false;
   };
   const size_t num_prompts = std::min(questions_.size(), Fitting(0.02, 12, 3));
-  std::vector<Case> cases = {{"stop"}, {"n"}, {"max_tokens"}, {"min_tokens"}, {"stream"}};
+  std::vector<Case> cases = {{"stop"},       {"n"},      {"max_tokens"},
+                             {"min_tokens"}, {"stream"}, {"top-k 1"}};
   for (size_t i = 0; i < num_prompts; ++i) {
     const std::string& text = greedy_[i].text;
     for (const size_t at : {5, 17}) {  // in different places of drafts
@@ -412,12 +414,16 @@ absl::Status AnswerChecks::Surface() {
       stop.stop = {text.substr(at, 3)};
       cases[0].questions.push_back(stop);
     }
-    for (int c = 1; c < 5; ++c) {
+    for (int c = 1; c < 6; ++c) {
       Question question = questions_[i];
       if (c == 1) question.n = 2;
       if (c == 2) question.max_tokens = 1 + static_cast<int>(i) % (options_.draft_tokens + 2);
       if (c == 3) question.min_tokens = question.max_tokens;
       question.stream = c == 4;
+      if (c == 5) {  // drawn, and yet with one right answer
+        question.temperature = 1.0;
+        question.top_k = 1;
+      }
       cases[c].questions.push_back(question);
     }
   }
@@ -454,6 +460,10 @@ absl::Status AnswerChecks::Surface() {
   return absl::OkStatus();
 }
 
+double AnswerChecks::SeededChange() const {
+  return noise_.has_value() ? std::min(1.0, 4.0 * kAnswerTokens * *noise_) : 0.0;
+}
+
 // A seeded answer must not depend on when and with which others it is asked for, as far as the
 // plain server keeps that promise. Other arithmetic may change draws, with a probability of at most
 // twice the change of a log-probability where they are races of exponentials, and taken to be twice
@@ -485,13 +495,13 @@ absl::Status AnswerChecks::Seeds() {
     for (size_t i = 0; i < a.size(); ++i) different += a[i].tokens != b[i].tokens;
     return different;
   };
-  const double changed = noise_.has_value() ? 4.0 * kAnswerTokens * *noise_ : 0.0;
+  const double changed = SeededChange();
   const auto add = [&](const std::string& name, const Answers& first, const Answers& second,
                        std::optional<int64_t> control) {
     const int64_t different = count(first, second);
     const auto total = static_cast<int64_t>(num_prompts);
     const bool is_chance =
-        BinomialTail(different, total, std::min(1.0, changed)) >= kErrorRate ||
+        BinomialTail(different, total, changed) >= kErrorRate ||
         (control.value_or(0) > 0 && FisherTail(different, total, *control, total) >= kErrorRate) ||
         (!noise_.has_value() && FisherTail(different, total, 0, total) >= kErrorRate);
     std::string text = Format("%d of %d seeded answers differ", different, total);

@@ -48,10 +48,15 @@ class AnswerChecks {
   absl::Status Seeds();
   absl::Status Forms();
 
+  // Whether a changed seeded answer can be told from other arithmetic.
+  bool CanJudgeSeeds() const { return SeededChange() < 0.5; }
+
  private:
   struct Comparison;
   enum class Kind { kEqual, kNearTie, kUnclear, kFault, kForm };
 
+  // The probability that arithmetic changes a seeded answer.
+  double SeededChange() const;
   Question Greedily(const RemotePrompt& prompt) const;
   // How many prompts a check of `passes` answers each may take within this share of the time.
   size_t Fitting(double share, int passes, size_t least) const;

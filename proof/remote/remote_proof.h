@@ -75,8 +75,6 @@ struct RemoteDifference {
   std::string speculative{};
 };
 
-inline constexpr size_t kMostDifferences = 3;  // kept for the report
-
 enum class RemoteVerdict { kNoDifference, kArithmetic, kBroken, kIncomplete };
 const char* NameOf(RemoteVerdict verdict);
 

@@ -90,7 +90,8 @@ TEST(ProveRemotely, IsIncompleteIfItMissesPlantedFaults) {
   EXPECT_THAT(proof.reason, testing::HasSubstr("planted fault was missed"));
   EXPECT_THAT(TextOf(proof),
               testing::AllOf(testing::HasSubstr("teeth: 1 token in 100 is the second best: MISSED"),
-                             testing::Not(testing::HasSubstr("stops are missed"))));
+                             testing::Not(testing::HasSubstr("stops are missed: MISSED")),
+                             testing::HasSubstr("their checks cannot be made: stops are missed")));
 }
 
 struct Caught {
@@ -127,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Caught{Fault::kKeysNoiseByRound, kAnswers, 8, "seeds: as plain"},
                     Caught{Fault::kDraftsAreCertain, kAnswers, 3, "log-probabilities"},
                     Caught{Fault::kLogprobsLate, kAnswers, 3, "log-probabilities"},
+                    Caught{Fault::kTopKOnDraftOnly, "surface", 4, "surface: top-k 1"},
                     Caught{Fault::kMissesStops, kAnswers, 4, "surface: stop"},
                     Caught{Fault::kTellsWrongFinish, kAnswers, 4, "surface: stop"}));
 // Each prompt has 6 answers a side.

@@ -147,7 +147,7 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
                         const RemoteProofOptions& options, RemoteProof* proof) {
   const Instant end = Instant::Now() + options.time * 0.15;
   int num_caught = 0;
-  std::string left_out;
+  std::string left_out, not_made;
   for (const Tooth& tooth : kTeeth) {
     const auto of_check = [&](const RemoteCheck& check) {
       return absl::StartsWith(check.name, tooth.seen_by);
@@ -159,7 +159,12 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
       return of_check(check) &&
              (check.outcome == CheckOutcome::kFault || check.outcome == CheckOutcome::kUnclear);
     };
-    if (!was_made || absl::c_any_of(proof->checks, is_seen)) continue;
+    const bool is_judged = tooth.fault != Fault::kIgnoresSeeds || answers.CanJudgeSeeds();
+    if (!was_made || !is_judged) {
+      absl::StrAppend(&not_made, not_made.empty() ? "" : "; ", tooth.name);
+      continue;
+    }
+    if (absl::c_any_of(proof->checks, is_seen)) continue;
     const bool is_needed = &tooth < kTeeth + kLeastTeeth || options.runs > 0;
     if (!is_needed && Instant::Now() > end) {
       absl::StrAppend(&left_out, left_out.empty() ? "" : "; ", tooth.name);
@@ -176,7 +181,8 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
   }
   proof->Add("teeth", CheckOutcome::kNote,
              absl::StrCat(num_caught, " planted faults were seen",
-                          left_out.empty() ? "" : "; the time was over for: ", left_out));
+                          left_out.empty() ? "" : "; the time was over for: ", left_out,
+                          not_made.empty() ? "" : "; their checks cannot be made: ", not_made));
   return absl::OkStatus();
 }
 
