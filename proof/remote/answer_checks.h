@@ -13,21 +13,9 @@
 #include "base/instant.h"
 #include "proof/remote/remote_engine.h"
 #include "proof/remote/remote_proof.h"
+#include "proof/remote/remote_side.h"
 
 namespace tandem {
-
-// One of the two servers, and what its answers told.
-struct RemoteSide {
-  RemoteEngine* engine = nullptr;
-  int64_t answers = 0;
-  std::optional<int64_t> proposed{};
-  int64_t accepted = 0;
-  bool has_wide_chunks = false;
-
-  // Asks all, `concurrency` at a time; returns the first error.
-  absl::StatusOr<std::vector<RemoteReply>> Ask(absl::Span<const Question> questions,
-                                               int concurrency);
-};
 
 // Adds its results to a proof. Errors are those of RemoteEngine::Ask. Thread-compatible.
 class AnswerChecks {
