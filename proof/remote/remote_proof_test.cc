@@ -89,7 +89,7 @@ TEST(ProveRemotely, IsIncompleteIfItMissesPlantedFaults) {
   EXPECT_EQ(proof.verdict, RemoteVerdict::kIncomplete) << TextOf(proof);
   EXPECT_THAT(proof.reason, testing::HasSubstr("planted fault was missed"));
   EXPECT_THAT(TextOf(proof),
-              testing::AllOf(testing::HasSubstr("teeth: 1 token in 100 is the second best: MISSED"),
+              testing::AllOf(testing::HasSubstr("teeth: 1 token in 100 is wrong: MISSED"),
                              testing::Not(testing::HasSubstr("stops are missed: MISSED")),
                              testing::HasSubstr("their checks cannot be made: stops are missed")));
 }

@@ -27,7 +27,7 @@ enum class Fault {
   kTellsWrongFinish,
   kLogprobsLate,
   kPairsAreEqual,
-  kTakesSecondBest,
+  kTakesWrongToken,
 };
 
 struct Tooth {
@@ -50,7 +50,7 @@ constexpr Tooth kTeeth[] = {
     {Fault::kLogprobsLate, "log-probabilities are those of the token before", "log-probabilities",
      3},
     {Fault::kPairsAreEqual, "answers of a request are equal in pairs", "law: ", 0},
-    {Fault::kTakesSecondBest, "1 token in 100 is the second best", "greedy: ", 8},
+    {Fault::kTakesWrongToken, "1 token in 100 is wrong", "greedy: ", 8},
 };
 
 // Passes questions on, and changes them or their answers.
@@ -101,11 +101,11 @@ class FaultyEngine final : public RemoteEngine {
       answer->logprobs.insert(answer->logprobs.begin(), answer->logprobs[0]);
       answer->logprobs.pop_back();
     }
-    if (fault_ == Fault::kTakesSecondBest) {
-      for (size_t i = 0; i < std::min(tokens.size(), answer->tops.size()); ++i) {
-        if (++num_tokens_ % 100 == 0 && answer->tops[i].size() > 1) {
-          tokens[i] = answer->tops[i][1].first;
-        }
+    if (fault_ == Fault::kTakesWrongToken) {
+      for (size_t i = 1; i < tokens.size(); ++i) {
+        if (++num_tokens_ % 100 != 0) continue;
+        const bool has_list = i < answer->tops.size() && answer->tops[i].size() > 1;
+        tokens[i] = has_list ? answer->tops[i][1].first : tokens[i - 1];
       }
     }
   }
