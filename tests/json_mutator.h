@@ -32,10 +32,10 @@ class JsonMutator {
     for (size_t times = 1 + Below(3); times > 0; --times) MutateOnce(document);
   }
 
-  // Implements LLVMFuzzerCustomMutator for inputs that are JSON. One in ten becomes arbitrary
+  // Implements LLVMFuzzerCustomMutator for inputs that are JSON. One in `one_of` becomes arbitrary
   // bytes; an input that is not JSON starts again from a sample.
-  size_t MutateText(uint8_t* data, size_t size, size_t max_size) {
-    if (Below(10) == 0) return LLVMFuzzerMutate(data, size, max_size);
+  size_t MutateText(uint8_t* data, size_t size, size_t max_size, size_t one_of = 10) {
+    if (Below(one_of) == 0) return LLVMFuzzerMutate(data, size, max_size);
     Json document = Json::parse(data, data + size, nullptr, /*allow_exceptions=*/false);
     if (document.is_discarded()) {
       if (Below(2) == 0) return LLVMFuzzerMutate(data, size, max_size);

@@ -149,9 +149,7 @@ void FuzzOne(std::string_view input) {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
-  tandem::JsonMutator mutator(tandem::Samples(), seed);
-  if (mutator.Below(4) == 0) return LLVMFuzzerMutate(data, size, max_size);
-  return mutator.MutateText(data, size, max_size);
+  return tandem::JsonMutator(tandem::Samples(), seed).MutateText(data, size, max_size, 4);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -17,10 +17,10 @@
 #include <xxhash.h>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "kvcache/store/lmdb_file.h"
@@ -514,7 +514,7 @@ class LmdbStore final : public PageStore {
   const std::function<absl::Time()> now_;
   mutable absl::Mutex mutex_;
   StoreStats stats_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<PoolId, int64_t> new_hits_ ABSL_GUARDED_BY(mutex_);  // not in the file yet
+  HashMap<PoolId, int64_t> new_hits_ ABSL_GUARDED_BY(mutex_);  // not in the file yet
 };
 
 // The stores that this process has open. LMDB requires that a process opens each file only once.

@@ -335,8 +335,8 @@ absl::Status AnswerChecks::Logprobs() {
       const bool has_list = j < answer.tops.size() && !answer.tops[j].empty();
       missing += !has_list;
       double mass = 0.0;
-      for (size_t k = 0; has_list && k < answer.tops[j].size(); ++k) {
-        mass += std::exp(answer.tops[j][k].second);
+      if (has_list) {
+        for (const auto& entry : answer.tops[j]) mass += std::exp(entry.second);
       }
       sum = std::max(sum, mass);
       if (j >= answer.logprobs.size() || !std::isfinite(logprob)) continue;
@@ -385,7 +385,6 @@ absl::Status AnswerChecks::Surface() {
   struct Case {
     std::string name;
     std::vector<Question> questions{};
-    bool is_streamed = false;
   };
   const size_t num_prompts = std::min(questions_.size(), Fitting(0.02, 12, 3));
   std::vector<Case> cases = {{"stop"},       {"n"},      {"max_tokens"},

@@ -384,6 +384,12 @@ TokenId HttpEngine::IdOfKey(const std::string& key, bool has_ids) const {
   return has_ids && absl::SimpleAtoi(digits, &id) ? id : options_.token_texts->IdOf(key);
 }
 
+std::vector<TokenId> HttpEngine::IdsOfWords(const std::string& text) const {
+  std::vector<TokenId> ids;
+  for (const std::string& word : WordsOf(text)) ids.push_back(IdOfKey(word, false));
+  return ids;
+}
+
 // {"token_id:5": -0.1} or, in scores, {"5": {"logprob": -0.1}}
 TopLogprobs HttpEngine::ParseTop(const Json& top, bool has_ids) const {
   TopLogprobs parsed;
@@ -411,10 +417,7 @@ RemoteAnswer HttpEngine::ParseCompletion(const Json& choice) const {
   for (const Json& text : texts) {
     if (!answer.has_ids) answer.tokens.push_back(IdOfKey(text, false));
   }
-  if (!answer.has_ids && texts.empty()) {
-    for (const std::string& word : WordsOf(answer.text))
-      answer.tokens.push_back(IdOfKey(word, false));
-  }
+  if (!answer.has_ids && texts.empty()) answer.tokens = IdsOfWords(answer.text);
   for (const Json& number : PartAt(logprobs, "/token_logprobs")) {
     answer.logprobs.push_back(LogprobOf(number));
   }
@@ -430,11 +433,7 @@ RemoteAnswer HttpEngine::ParseLlama(const Json& choice) const {
   answer.finish = end == "limit" ? "length" : "stop";
   for (const Json& token : choice.at("tokens")) answer.tokens.push_back(token.get<TokenId>());
   answer.has_ids = answer.text.empty() || !answer.tokens.empty();
-  if (!answer.has_ids) {
-    for (const std::string& word : WordsOf(answer.text)) {
-      answer.tokens.push_back(IdOfKey(word, false));
-    }
-  }
+  if (!answer.has_ids) answer.tokens = IdsOfWords(answer.text);
   for (const Json& entry : PartAt(choice, "/completion_probabilities")) {
     answer.logprobs.push_back(LogprobOf(entry.at("logprob")));
     TopLogprobs& top = answer.tops.emplace_back();

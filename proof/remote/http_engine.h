@@ -74,6 +74,7 @@ class HttpEngine : public RemoteEngine {
   RemoteAnswer ParseLlama(const SortedJson& choice) const;
   TopLogprobs ParseTop(const SortedJson& top, bool has_ids) const;
   TokenId IdOfKey(const std::string& key, bool has_ids) const;
+  std::vector<TokenId> IdsOfWords(const std::string& text) const;
 
   HttpExchange* const exchange_;
   Options options_;

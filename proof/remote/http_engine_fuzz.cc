@@ -69,9 +69,7 @@ void FuzzOne(absl::string_view text) {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
-  tandem::JsonMutator mutator(tandem::Samples(), seed);
-  if (mutator.Below(2) == 0) return LLVMFuzzerMutate(data, size, max_size);
-  return mutator.MutateText(data, size, max_size);
+  return tandem::JsonMutator(tandem::Samples(), seed).MutateText(data, size, max_size, 2);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -27,8 +27,9 @@ FormMatch Match(const RemoteForm& form, absl::string_view text) {
     std::vector<size_t> next;
     for (const size_t at : ends) {
       const absl::string_view rest = text.substr(at);
-      if (part.empty())
+      if (part.empty()) {
         next.push_back(std::min(text.find_first_not_of(" \t\r\n", at), text.size()));
+      }
       for (const std::string& option : part) {
         if (absl::StartsWith(rest, option)) {
           next.push_back(at + option.size());

@@ -337,7 +337,6 @@ class LawChecks {
             static_cast<int64_t>(absl::ToDoubleSeconds(time) / std::max(per_run, 1e-6)), 64, 20000);
       }
       tests = CompareDraws(plain, speculative, length_);
-      tests[0].evidence = MostDifferent(plain, speculative);
       const bool is_rejected = absl::c_any_of(
           tests, [&](const RemoteLawTest& test) { return test.p_value < kLookRate / num_tests; });
       if (is_rejected) break;
@@ -345,8 +344,11 @@ class LawChecks {
     if (setting.exact_top_k > 0) {
       RETURN_IF_ERROR(AddExact(question, setting, plain, speculative, &tests));
     }
-    tests[0].request = speculative_.engine->BodyOf(question);
+    const std::string request = speculative_.engine->BodyOf(question);
+    const std::array<std::string, 2> evidence = MostDifferent(plain, speculative);
     for (RemoteLawTest& test : tests) {
+      test.request = request;
+      test.evidence = evidence;
       test.setting = setting.name;
       test.prompt = static_cast<int>(prompt);
       test.runs = static_cast<int64_t>(speculative.size());
@@ -498,10 +500,6 @@ class LawChecks {
     bool has_shown_law = false;
     for (const std::string& setting : order) {
       const auto& tests = by_setting[setting];
-      const RemoteLawTest& shown = **absl::c_min_element(tests, [](const auto* x, const auto* y) {
-        return std::pair(x->evidence[0].empty(), x->p_value) <
-               std::pair(y->evidence[0].empty(), y->p_value);
-      });
       const RemoteLawTest& least = **absl::c_min_element(
           tests, [](const auto* x, const auto* y) { return x->p_value < y->p_value; });
       double seen = 1.0;
@@ -513,9 +511,9 @@ class LawChecks {
         runs = std::max(runs, test->runs);
       }
       const bool is_rejected = least.adjusted_p < kFinalRate;
-      if (is_rejected && !std::exchange(has_shown_law, true)) {
+      if (is_rejected && !least.request.empty() && !std::exchange(has_shown_law, true)) {
         proof_.differences.push_back(
-            {absl::StrCat("law: ", setting), shown.request, shown.evidence[0], shown.evidence[1]});
+            {absl::StrCat("law: ", setting), least.request, least.evidence[0], least.evidence[1]});
       }
       proof_.Add(absl::StrCat("law: ", setting),
                  is_rejected   ? CheckOutcome::kFault

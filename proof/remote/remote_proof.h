@@ -63,8 +63,9 @@ struct RemoteLawTest {
   double p_value = 1.0;
   double adjusted_p = 1.0;      // for all tests of laws together (Holm)
   double seen_variation = 1.0;  // a difference of this total variation is seen in 99 of 100 cases
-  std::string request{};        // its body, and what differs most: plain, speculative; of one test
-  std::array<std::string, 2> evidence{};  // of a setting and prompt, empty for the others
+  std::string request{};        // its body; empty if answers to several were tested together
+  std::array<std::string, 2>
+      evidence{};  // the most different token, on the plain side and on the other
 };
 
 // A request whose answers differ.

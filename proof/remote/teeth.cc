@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
@@ -33,24 +34,28 @@ enum class Fault {
 struct Tooth {
   Fault fault;
   const char* name;
-  const char* seen_by;  // how the names of the check's lines begin
-  int prompts;          // 0: it is a law's
+  const char* seen_by;                    // how the names of the check's lines begin
+  absl::Status (AnswerChecks::*check)();  // null: that of a law
+  int prompts = 0;
 };
 // One of each check comes first; those are planted however long they take.
 constexpr size_t kLeastTeeth = 5;
 constexpr Tooth kTeeth[] = {
-    {Fault::kSwapsAnswers, "1 answer in 8 is that of the request before", "greedy: ", 8},
-    {Fault::kMissesStops, "stops are missed", "surface: stop", 3},
-    {Fault::kTokensAreCertain, "all tokens but the first claim p = 1", "log-probabilities", 3},
-    {Fault::kIgnoresSeeds, "every second seed is ignored", "seeds: ", 16},
+    {Fault::kSwapsAnswers, "1 answer in 8 is that of the request before",
+     "greedy: ", &AnswerChecks::Greedy, 8},
+    {Fault::kMissesStops, "stops are missed", "surface: stop", &AnswerChecks::Surface, 3},
+    {Fault::kTokensAreCertain, "all tokens but the first claim p = 1", "log-probabilities",
+     &AnswerChecks::Logprobs, 3},
+    {Fault::kIgnoresSeeds, "every second seed is ignored", "seeds: ", &AnswerChecks::Seeds, 16},
     {Fault::kHalfIsGreedy, "every second request is answered with the likeliest tokens",
-     "law: ", 0},
-    {Fault::kRepeatsToken, "1 answer in 8 repeats a token", "greedy: ", 8},
-    {Fault::kTellsWrongFinish, "stopped answers are said to be cut", "surface: stop", 3},
+     "law: ", nullptr},
+    {Fault::kRepeatsToken, "1 answer in 8 repeats a token", "greedy: ", &AnswerChecks::Greedy, 8},
+    {Fault::kTellsWrongFinish, "stopped answers are said to be cut", "surface: stop",
+     &AnswerChecks::Surface, 3},
     {Fault::kLogprobsLate, "log-probabilities are those of the token before", "log-probabilities",
-     3},
-    {Fault::kPairsAreEqual, "answers of a request are equal in pairs", "law: ", 0},
-    {Fault::kTakesWrongToken, "1 token in 100 is wrong", "greedy: ", 8},
+     &AnswerChecks::Logprobs, 3},
+    {Fault::kPairsAreEqual, "answers of a request are equal in pairs", "law: ", nullptr},
+    {Fault::kTakesWrongToken, "1 token in 100 is wrong", "greedy: ", &AnswerChecks::Greedy, 8},
 };
 
 // Passes questions on, and changes them or their answers.
@@ -119,25 +124,22 @@ class FaultyEngine final : public RemoteEngine {
 };
 
 // Makes the check that should see the fault, and returns the lines that it gives.
-absl::StatusOr<std::vector<RemoteCheck>> Bite(const Tooth& tooth, RemoteSide* plain,
-                                              RemoteEngine* speculative,
-                                              const AnswerChecks& answers,
-                                              RemoteProofOptions options,
-                                              const RemoteProof& proof) {
+absl::StatusOr<std::vector<RemoteCheck>> CheckWith(const Tooth& tooth, RemoteSide* plain,
+                                                   RemoteEngine* speculative,
+                                                   const AnswerChecks& answers,
+                                                   RemoteProofOptions options,
+                                                   const RemoteProof& proof) {
   FaultyEngine faulty(speculative, tooth.fault);
   RemoteSide side = {.engine = &faulty};
   RemoteProof seen = {.near_tie = proof.near_tie};
-  if (tooth.prompts == 0) {
+  if (tooth.check == nullptr) {
     options.time *= 0.05;
     RETURN_IF_ERROR(CheckOneLaw(plain, &side, options, proof.law_prompts[0], &seen));
     return seen.checks;
   }
   options.runs = tooth.prompts;
   AnswerChecks checks(answers, plain, &side, options, &seen);
-  if (absl::StartsWith(tooth.seen_by, "greedy")) RETURN_IF_ERROR(checks.Greedy());
-  if (absl::StartsWith(tooth.seen_by, "surface")) RETURN_IF_ERROR(checks.Surface());
-  if (absl::StartsWith(tooth.seen_by, "log")) RETURN_IF_ERROR(checks.Logprobs());
-  if (absl::StartsWith(tooth.seen_by, "seeds")) RETURN_IF_ERROR(checks.Seeds());
+  RETURN_IF_ERROR((checks.*tooth.check)());
   return seen.checks;
 }
 
@@ -147,7 +149,7 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
                         const RemoteProofOptions& options, RemoteProof* proof) {
   const Instant end = Instant::Now() + options.time * 0.15;
   int num_caught = 0;
-  std::string left_out, not_made;
+  std::vector<std::string> left_out, not_made;
   for (const Tooth& tooth : kTeeth) {
     const auto of_check = [&](const RemoteCheck& check) {
       return absl::StartsWith(check.name, tooth.seen_by);
@@ -161,17 +163,17 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
     };
     const bool is_judged = tooth.fault != Fault::kIgnoresSeeds || answers.CanJudgeSeeds();
     if (!was_made || !is_judged) {
-      absl::StrAppend(&not_made, not_made.empty() ? "" : "; ", tooth.name);
+      not_made.emplace_back(tooth.name);
       continue;
     }
     if (absl::c_any_of(proof->checks, is_seen)) continue;
     const bool is_needed = &tooth < kTeeth + kLeastTeeth || options.runs > 0;
     if (!is_needed && Instant::Now() > end) {
-      absl::StrAppend(&left_out, left_out.empty() ? "" : "; ", tooth.name);
+      left_out.emplace_back(tooth.name);
       continue;
     }
     ASSIGN_OR_RETURN(const std::vector<RemoteCheck> seen,
-                     Bite(tooth, plain, speculative, answers, options, *proof));
+                     CheckWith(tooth, plain, speculative, answers, options, *proof));
     if (absl::c_any_of(seen, is_seen)) {
       ++num_caught;
     } else {
@@ -179,10 +181,13 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
                  "this planted fault was not seen");
     }
   }
+  const auto listed = [](const char* why, const std::vector<std::string>& names) {
+    return names.empty() ? "" : absl::StrCat(why, absl::StrJoin(names, "; "));
+  };
   proof->Add("teeth", CheckOutcome::kNote,
              absl::StrCat(num_caught, " planted faults were seen",
-                          left_out.empty() ? "" : "; the time was over for: ", left_out,
-                          not_made.empty() ? "" : "; their checks cannot be made: ", not_made));
+                          listed("; the time was over for: ", left_out),
+                          listed("; their checks cannot be made: ", not_made)));
   return absl::OkStatus();
 }
 

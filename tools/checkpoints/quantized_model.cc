@@ -85,8 +85,8 @@ DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
   }
 }
 
-// The number that GGUF has for a file most of whose tensors have this format (llama_ftype of
-// llama.cpp). The small variants of K formats, which keep one format.
+// GGUF's number for a file most of whose tensors have this format (llama_ftype of llama.cpp). K
+// formats count as their small variants, which use one format throughout.
 uint32_t FileTypeOf(DType dtype) {
   constexpr std::pair<DType, uint32_t> kTypes[] = {
       {DType::kQ4_0, 2}, {DType::kQ4_1, 3}, {DType::kQ8_0, 7},   {DType::kQ5_0, 8},
