@@ -29,7 +29,7 @@ import serving  # noqa: E402
 
 TANDEM = ""
 IS_SANITIZED = False
-FAILING_MALLOC = ""  # the library that tests/failing_malloc.cc becomes
+FAILING_MALLOC = ""  # the library that tests/faults/failing_malloc.cc becomes
 PAIR = ["--target", str(SOURCE / "models/storyteller-7m"), "--draft", str(SOURCE / "models/storyteller-1m")]
 MEGABYTE = 1 << 20
 STEP = int(os.environ.get("TANDEM_FAULTS_STEP_MB", "200")) * MEGABYTE  # of the sweeps of memory limits
