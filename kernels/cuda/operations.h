@@ -26,18 +26,24 @@ using Stream = void*;
 // Alignment of a block's shared memory, in bytes: storage of CUB's collectives requires 32.
 inline constexpr int kSharedAlignment = 32;
 
-// The grid of a kernel, and the bytes of shared memory per block.
+// The grid of a kernel, and the bytes of shared memory and the threads of a block.
 struct LaunchShape {
   int x = 1;
   int y = 1;
   int z = 1;
   int shared_bytes = 0;
+  int threads = 0;  // 0: the kernel's kThreads, which are the most
 
   static constexpr int kMaxYz = 65535;  // of every device; x may be any int
 
   constexpr int64_t num_blocks() const { return int64_t{x} * y * z; }
   constexpr bool fits() const { return y <= kMaxYz && z <= kMaxYz; }
 };
+
+template <typename Kernel>
+constexpr int NumThreads(const LaunchShape& shape) {
+  return shape.threads > 0 ? shape.threads : Kernel::kThreads;
+}
 
 struct EmbedTask {
   const int32_t* ids = nullptr;  // [out.rows]; rows with ids outside the table are left unchanged

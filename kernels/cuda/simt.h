@@ -86,16 +86,19 @@ TANDEM_DEVICE void Store(T* to, T value) {
 // such sums is not fixed.
 TANDEM_DEVICE uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
 
+TANDEM_DEVICE uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
 // Starts to copy 16 bytes from global to shared memory, bypassing the L1 cache. This thread may
 // read them once CopyWait has waited for the copy's group; other threads may read them after a
 // later barrier.
 TANDEM_DEVICE void CopyAsync16(void* shared, const void* global) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t to = SharedAddress(shared);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global) : "memory");
 }
 // The same for 4 bytes, through the L1 cache.
 TANDEM_DEVICE void CopyAsync4(void* shared, const void* global) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t to = SharedAddress(shared);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(global) : "memory");
 }
 // Ends a group of copies.
@@ -104,6 +107,106 @@ TANDEM_DEVICE void CopyCommit() { asm volatile("cp.async.commit_group;\n" ::: "m
 template <int kLeft>
 TANDEM_DEVICE void CopyWait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
+}
+
+// ---- Phase barriers and bulk copies ----
+
+// A barrier in shared memory that some threads arrive at and others wait for (an mbarrier). Its
+// phases follow each other: a phase ends when all its arrivals, and the bytes of the copies that
+// they expect, have come. The first phase has parity 0, the next one 1, then 0 again.
+struct alignas(8) PhaseBarrier {
+  uint64_t bits;
+};
+// One thread initialises a barrier, and calls FencePhases after the last one. Other threads may use
+// them after a barrier of the block.
+TANDEM_DEVICE void InitPhases(PhaseBarrier* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(SharedAddress(barrier)), "r"(arrivals)
+               : "memory");
+}
+TANDEM_DEVICE void FencePhases() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90,
+               (asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");))
+}
+// What this thread did before is visible to those who have waited for this phase.
+TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(
+                   SharedAddress(barrier))
+               : "memory");
+}
+// Waits until the phase of this parity has ended. At most one phase may end meanwhile.
+TANDEM_DEVICE void WaitForPhase(PhaseBarrier* barrier, int parity) {
+  uint32_t has_ended = 0;
+  do {
+    NV_IF_ELSE_TARGET(
+        NV_PROVIDES_SM_90,
+        (asm volatile("{\n.reg .pred ended;\n"
+                      "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
+                      "selp.u32 %0, 1, 0, ended;\n}\n"
+                      : "=r"(has_ended)
+                      : "r"(SharedAddress(barrier)), "r"(parity)
+                      : "memory");),
+        (asm volatile("{\n.reg .pred ended;\n"
+                      "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
+                      "selp.u32 %0, 1, 0, ended;\n}\n"
+                      : "=r"(has_ended)
+                      : "r"(SharedAddress(barrier)), "r"(parity)
+                      : "memory");))
+  } while (has_ended == 0);
+}
+
+// Copies by a warp from global to shared memory, in multiples of 16 bytes, aligned to 16: for each
+// phase of `barrier`, ExpectCopies with the bytes of all copies, the copies, EndCopies. Whoever has
+// waited for the phase may read the bytes. The barrier has CopyArrivals() arrivals. From compute
+// capability 9.0 on, one lane issues bulk copies; before, each lane copies its part.
+TANDEM_DEVICE int CopyArrivals() {
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (return 1;), (return kWarpSize;))
+}
+TANDEM_DEVICE void ExpectCopies(PhaseBarrier* barrier, int bytes) {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (if (Lane() == 0) {
+    asm volatile("{\n.reg .b64 state;\n"
+                 "mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}\n" ::"r"(
+                     SharedAddress(barrier)),
+                 "r"(bytes)
+                 : "memory");
+  }))
+}
+TANDEM_DEVICE void CopyByWarp(void* shared, const void* global, int bytes, PhaseBarrier* barrier) {
+  NV_IF_ELSE_TARGET(
+      NV_PROVIDES_SM_90, (if (Lane() == 0) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+            "[%0], [%1], %2, [%3];\n" ::"r"(SharedAddress(shared)),
+            "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+            : "memory");
+      }),
+      (for (int at = 16 * Lane(); at < bytes; at += 16 * kWarpSize) {
+        CopyAsync16(static_cast<unsigned char*>(shared) + at,
+                    static_cast<const unsigned char*>(global) + at);
+      }))
+}
+TANDEM_DEVICE void EndCopies(PhaseBarrier* barrier) {
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (),
+                    (asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(
+                                      SharedAddress(barrier))
+                                  : "memory");))
+}
+// Orders this thread's earlier accesses to shared memory before later bulk copies, and before
+// products that read shared memory themselves.
+TANDEM_DEVICE void FenceBulkCopies() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90,
+               (asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");))
+}
+
+// Loads four matrices of 8 rows of 16 bytes from shared memory: lane i gives the address of row
+// i % 8 of matrix i / 8. Word m of lane l is part l % 4 (4 bytes) of row l / 4 of matrix m.
+TANDEM_DEVICE Words4 LoadMatrices(const void* row) {
+  Words4 words;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(words.words[0]), "=r"(words.words[1]), "=r"(words.words[2]),
+                 "=r"(words.words[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+  return words;
 }
 
 // ---- Arithmetic ----
@@ -228,7 +331,7 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.x, shape.y, shape.z);
-  config.blockDim = dim3(Kernel::kThreads);
+  config.blockDim = dim3(NumThreads<Kernel>(shape));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = Of(stream).stream;
   config.attrs = &early;

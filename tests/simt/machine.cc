@@ -11,6 +11,8 @@ namespace {
 
 // Padding around allocations, so that an access that misses one does not hit another.
 constexpr size_t kGuardBytes = 4096;
+// Bulk copies have multiples of this many bytes.
+constexpr size_t kCopyUnit = 16;
 
 std::string LineOf(const Where& where) {
   std::string_view file = where.file_name();
@@ -101,6 +103,112 @@ void Machine::CopyWait(int groups_left, const Where& where) {
   }
 }
 
+// ---- Phase barriers ----
+
+void Machine::InitPhases(const void* at, int arrivals, const Where& where) {
+  if (!Access(at, sizeof(uint64_t), AccessKind::kWrite, where)) return;
+  if (!shared_->Contains(at)) return Fault("a phase barrier outside of shared memory", where);
+  PhaseBarrier* const barrier = phases_.Add(at);
+  if (barrier == nullptr) return Fault("initialises a phase barrier twice", where);
+  if (arrivals < 1) return Fault("a phase barrier without arrivals", where);
+  clock_.BeginPhases();
+  barrier->initialised_by = current_;
+  barrier->initialised_at = clock_.now;
+  barrier->arrivals = barrier->missing = arrivals;
+}
+
+PhaseBarrier* Machine::PhasesAt(const void* at, const Where& where) {
+  PhaseBarrier* const barrier = phases_.Find(at);
+  if (barrier == nullptr) {
+    Fault("uses a phase barrier that is not initialised", where);
+    return nullptr;
+  }
+  const int by = barrier->initialised_by;
+  const bool is_ordered = by == current_ || barrier->initialised_at < clock_.barrier ||
+                          clock_.Knows(current_, by, barrier->initialised_at) ||
+                          (by / kWarpThreads == current_ / kWarpThreads &&
+                           barrier->initialised_at < clock_.warp_sync[by / kWarpThreads]);
+  if (is_ordered) return barrier;
+  Fault("uses a phase barrier that thread " + std::to_string(by) + " initialises: a race", where);
+  return nullptr;
+}
+
+void Machine::Arrive(const void* at, size_t expected_bytes, const Where& where) {
+  PhaseBarrier* const barrier = PhasesAt(at, where);
+  if (barrier == nullptr) return;
+  if (barrier->missing == 0) {
+    return Fault("arrives at a phase that only waits for its copies", where);
+  }
+  RaiseTimes(clock_.Release(current_), &barrier->arrived);
+  barrier->bytes += static_cast<int64_t>(expected_bytes);
+  if (--barrier->missing == 0 && barrier->bytes == 0 && barrier->copies.empty()) {
+    barrier->EndPhase();
+  }
+}
+
+void Machine::BulkCopy(void* shared, const void* global, size_t bytes, const void* at,
+                       const Where& where) {
+  PhaseBarrier* const barrier = PhasesAt(at, where);
+  if (barrier == nullptr) return;
+  if (!barrier->is_fenced) {
+    return Fault("copies to a phase barrier that no fence has shown to copies", where);
+  }
+  if (bytes == 0 || bytes % kCopyUnit != 0) {
+    return Fault("a bulk copy of " + std::to_string(bytes) + " bytes", where);
+  }
+  for (size_t i = 0; i < bytes; i += kCopyUnit) {
+    auto* const to = static_cast<std::byte*>(shared) + i;
+    const auto* const from = static_cast<const std::byte*>(global) + i;
+    if (!Access(from, kCopyUnit, AccessKind::kRead, where)) return;
+    if (!Access(to, kCopyUnit, AccessKind::kBeginBulkCopy, where)) return;
+    if (!shared_->Contains(to)) return Fault("copy to memory that is not shared", where);
+  }
+  std::memset(shared, 0xFF, bytes);
+  barrier->copies.push_back({shared, global, bytes});
+}
+
+bool Machine::HasPhaseEnded(Thread& thread) {
+  PhaseBarrier& barrier = *phases_.Find(thread.waits_for);
+  if (barrier.has_ended(thread.parity)) return true;
+  if (barrier.missing > 0) return false;
+  const int copier = num_threads_ + barrier.index;
+  for (const Copy& copy : barrier.copies) {
+    for (size_t i = 0; i < copy.bytes; i += kCopyUnit) {
+      shared_->Access(static_cast<std::byte*>(copy.to) + i, kCopyUnit, AccessKind::kEndBulkCopy,
+                      {block_index_, copier}, clock_);
+    }
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    barrier.bytes -= static_cast<int64_t>(copy.bytes);
+  }
+  if (!barrier.copies.empty()) {
+    std::vector<uint64_t> copied(copier + 1);
+    copied[copier] = ++clock_.now;
+    RaiseTimes(copied, &barrier.arrived);
+    barrier.copies.clear();
+  }
+  if (barrier.bytes < 0) {
+    Fault("copies " + std::to_string(-barrier.bytes) + " bytes more than the phase expects",
+          thread.where);
+    barrier.bytes = 0;
+  }
+  if (barrier.bytes > 0) return false;
+  barrier.EndPhase();
+  return barrier.has_ended(thread.parity);
+}
+
+void Machine::WaitForPhase(const void* at, int parity, const Where& where) {
+  if (PhasesAt(at, where) == nullptr) return;
+  const int me = current_;
+  threads_[me].waits_for = at;
+  threads_[me].parity = parity;
+  threads_[me].where = where;
+  if (!HasPhaseEnded(threads_[me])) {
+    threads_[me].state = State::kAtPhase;
+    Fiber::Yield();
+  }
+  clock_.Learn(me, phases_.Find(at)->released);
+}
+
 // ---- Threads ----
 
 void Machine::Fault(const std::string& what, const Where& where) {
@@ -186,6 +294,7 @@ std::string Machine::Run(const cuda::LaunchShape& shape, int num_threads,
 
 void Machine::RunBlock(const std::function<void()>& body) {
   clock_.BeginBlock(num_threads_ / kWarpThreads);
+  phases_.Clear();
   num_at_barrier_ = 0;
   for (Warp& warp : warps_) warp.arrived = 0;
   for (Thread& thread : threads_) {
@@ -194,7 +303,12 @@ void Machine::RunBlock(const std::function<void()>& body) {
     thread.groups.clear();
     thread.open_group.clear();
   }
-  if (RunThreads(body)) return;
+  if (RunThreads(body)) {
+    if (phases_.HasCopies()) {
+      Fault("the block ends with bulk copies that nobody waited for", Where::current());
+    }
+    return;
+  }
   ReportDeadlock();
   for (Thread& thread : threads_) thread.fiber->Abandon();
 }
@@ -206,6 +320,7 @@ bool Machine::RunThreads(const std::function<void()>& body) {
     progress = false;
     for (int t = 0; t < num_threads_; ++t) {
       Thread& thread = threads_[t];
+      if (thread.state == State::kAtPhase && HasPhaseEnded(thread)) thread.state = State::kRuns;
       if (thread.state != State::kRuns) continue;
       progress = true;
       current_ = t;
@@ -228,6 +343,10 @@ void Machine::ReportDeadlock() {
   int left = -1, waits = -1;
   for (int t = 0; t < num_threads_; ++t) (threads_[t].state == State::kLeft ? left : waits) = t;
   current_ = waits;
+  if (threads_[waits].state == State::kAtPhase) {
+    const PhaseBarrier& barrier = *phases_.Find(threads_[waits].waits_for);
+    return Fault("waits for a phase that cannot end: " + barrier.Missing(), threads_[waits].where);
+  }
   const bool at_barrier = threads_[waits].state == State::kAtBarrier;
   std::string what = at_barrier ? "waits at a barrier" : "waits for its warp";
   what += left >= 0 ? ", but thread " + std::to_string(left) + " has left"

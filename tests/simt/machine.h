@@ -6,6 +6,10 @@
 // that is too early: before a kernel waits for earlier kernels, it can only read memory that no
 // kernel has written since the host waited for all kernels. Copies are made when a thread waits for
 // them, and not before.
+//
+// A phase barrier (simt.h) orders what a thread did before it arrived before what another does after
+// it has waited, and nothing else. Reported too: a wrong number of bytes, a phase that cannot end, a
+// barrier that no fence has shown to bulk copies, and threads that all wait.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 
@@ -22,6 +26,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "tests/simt/fiber.h"
+#include "tests/simt/phase_barriers.h"
 #include "tests/simt/tensor_core_arithmetic.h"
 #include "tests/simt/watched_memory.h"
 
@@ -71,14 +76,16 @@ class Machine {
   void CopyAsync(void* shared, const void* global, size_t bytes, const Where& where);
   void CopyCommit();
   void CopyWait(int groups_left, const Where& where);
+  // The block's phase barriers, by address.
+  void InitPhases(const void* at, int arrivals, const Where& where);
+  void FencePhases() { phases_.Fence(current_); }
+  void FenceBulkCopies() { clock_.Fence(current_); }
+  void Arrive(const void* at, size_t expected_bytes, const Where& where);
+  void WaitForPhase(const void* at, int parity, const Where& where);
+  void BulkCopy(void* shared, const void* global, size_t bytes, const void* at, const Where& where);
 
  private:
-  enum class State { kRuns, kAtBarrier, kAtCollective, kLeft };
-  struct Copy {
-    void* to;
-    const void* from;
-    size_t bytes;
-  };
+  enum class State { kRuns, kAtBarrier, kAtCollective, kAtPhase, kLeft };
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     State state = State::kRuns;
@@ -86,6 +93,8 @@ class Machine {
     Where where;                           // place at which it waits
     std::deque<std::vector<Copy>> groups;  // copies in flight
     std::vector<Copy> open_group;
+    const void* waits_for = nullptr;  // a phase barrier
+    int parity = 0;
   };
   struct Warp {
     int arrived = 0;
@@ -95,6 +104,10 @@ class Machine {
   void RunBlock(const std::function<void()>& body);
   bool RunThreads(const std::function<void()>& body);
   void ReportDeadlock();
+  // Returns whether the phase that the thread waits for has ended, after its copies if only these
+  // were missing.
+  bool HasPhaseEnded(Thread& thread);
+  PhaseBarrier* PhasesAt(const void* at, const Where& where);
   void Fault(const std::string& what, const Where& where);
   WatchedMemory* MemoryAt(const void* at);
   ThreadId Current() const { return {block_index_, current_}; }
@@ -116,6 +129,7 @@ class Machine {
   int num_at_barrier_ = 0;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  PhaseBarriers phases_;
 };
 
 }  // namespace tandem::simt

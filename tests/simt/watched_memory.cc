@@ -4,6 +4,53 @@
 
 namespace tandem::simt {
 
+void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into) {
+  if (into->size() < times.size()) into->resize(times.size());
+  for (size_t i = 0; i < times.size(); ++i) (*into)[i] = std::max((*into)[i], times[i]);
+}
+
+void Clock::BeginBlock(int num_warps) {
+  block = barrier = ++now;
+  warp_sync.assign(num_warps, block);
+  fences.assign(size_t{kWarpThreads} * num_warps, 0);
+  known.clear();
+}
+
+void Clock::SyncWarp(int warp) {
+  warp_sync[warp] = ++now;
+  if (!has_phases()) return;
+  const int first = warp * kWarpThreads;
+  std::vector<uint64_t> times = known[first];
+  for (int lane = 1; lane < kWarpThreads; ++lane) RaiseTimes(known[first + lane], &times);
+  for (int lane = 0; lane < kWarpThreads; ++lane) known[first + lane] = times;
+}
+
+void Clock::BeginPhases() {
+  if (!has_phases()) known.resize(warp_sync.size() * kWarpThreads);
+}
+
+bool Clock::Knows(int thread, int other, uint64_t time) const {
+  if (!has_phases()) return false;
+  const std::vector<uint64_t>& times = known[thread];
+  return static_cast<size_t>(other) < times.size() && time < times[other];
+}
+
+std::vector<uint64_t> Clock::Release(int thread) {
+  std::vector<uint64_t> times = known[thread];
+  times.resize(std::max(times.size(), known.size()));
+  const int warp = thread / kWarpThreads;
+  for (int lane = 0; lane < kWarpThreads; ++lane) {
+    uint64_t& time = times[warp * kWarpThreads + lane];
+    time = std::max(time, warp_sync[warp]);
+  }
+  times[thread] = ++now;
+  return times;
+}
+
+void Clock::Learn(int thread, const std::vector<uint64_t>& times) {
+  RaiseTimes(times, &known[thread]);
+}
+
 std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
                                   const Clock& clock) {
   const size_t offset = static_cast<const std::byte*>(at) - data_;
@@ -43,6 +90,9 @@ bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Cl
   if (earlier.scope == Scope::kOne && earlier.by == by) return true;
   if (earlier.scope == Scope::kGrid || earlier.by.block != by.block) return false;
   if (earlier.time < clock.barrier) return true;
+  if (earlier.scope == Scope::kOne && clock.Knows(by.thread, earlier.by.thread, earlier.time)) {
+    return true;
+  }
   return earlier.scope != Scope::kBlock && earlier.by.warp() == by.warp() &&
          earlier.time < clock.warp_sync[by.warp()];
 }
@@ -66,8 +116,31 @@ void WatchedMemory::Add(const ThreadId& by, const Clock& clock, Visit* visit) co
   *visit = {by, clock.now, scope};
 }
 
+void WatchedMemory::AddRead(const ThreadId& by, const Clock& clock, Cell* cell) const {
+  if (!clock.has_phases()) return Add(by, clock, &cell->read);
+  if (cell->reads == nullptr) cell->reads = std::make_unique<std::vector<Visit>>();
+  std::erase_if(*cell->reads, [&](const Visit& read) { return IsOrdered(read, by, clock); });
+  cell->reads->push_back({by, clock.now, Scope::kOne});
+}
+
+const WatchedMemory::Visit* WatchedMemory::FindUnorderedRead(const Cell& cell, const ThreadId& by,
+                                                             const Clock& clock) const {
+  if (!IsOrdered(cell.read, by, clock)) return &cell.read;
+  if (cell.reads == nullptr) return nullptr;
+  const auto found = std::find_if(cell.reads->begin(), cell.reads->end(), [&](const Visit& read) {
+    return !IsOrdered(read, by, clock);
+  });
+  return found == cell.reads->end() ? nullptr : &*found;
+}
+
 WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, const ThreadId& by,
                                                const Clock& clock) const {
+  if (kind == AccessKind::kEndBulkCopy) {
+    cell->write = {by, clock.now, Scope::kOne};
+    cell->copying = false;
+    cell->by_bulk_copy = true;
+    return Wrong::kNothing;
+  }
   const bool reads = kind == AccessKind::kRead;
   const bool is_atomic = kind == AccessKind::kAtomic;
   const bool is_new = of_block_ && cell->write.time < clock.block;
@@ -77,16 +150,25 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
   if (!IsOrdered(cell->write, by, clock)) return Wrong::kWriteRaces;
   if (!is_atomic && !IsOrdered(cell->atomic, by, clock)) return Wrong::kAtomicRaces;
   if (reads) {
-    Add(by, clock, &cell->read);
+    AddRead(by, clock, cell);
     return Wrong::kNothing;
   }
-  if (!IsOrdered(cell->read, by, clock)) return Wrong::kReadRaces;
+  if (const Visit* const read = FindUnorderedRead(*cell, by, clock)) {
+    cell->read = *read;
+    return Wrong::kReadRaces;
+  }
   if (is_atomic) {
     Add(by, clock, &cell->atomic);
     return Wrong::kNothing;
   }
+  const bool is_bulk = kind == AccessKind::kBeginBulkCopy;
+  if (is_bulk && of_block_ && !is_new && !cell->by_bulk_copy &&
+      clock.fences[cell->write.by.thread] <= cell->write.time) {
+    return Wrong::kHasNoFence;
+  }
   cell->write = {by, clock.now, Scope::kOne};
-  cell->copying = kind == AccessKind::kBeginCopy;
+  cell->copying = is_bulk || kind == AccessKind::kBeginCopy;
+  cell->by_bulk_copy = is_bulk;
   return Wrong::kNothing;
 }
 
@@ -106,6 +188,8 @@ std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind ki
       return does + " memory that " + name(cell.write.by) + " writes: a race";
     case Wrong::kAtomicRaces:
       return does + " memory that " + name(cell.atomic.by) + " adds to: a race";
+    case Wrong::kHasNoFence:
+      return "copies over what " + name(cell.write.by) + " wrote without a fence";
     case Wrong::kReadRaces:
       return does + " memory that " + name(cell.read.by) + " reads: a race";
   }

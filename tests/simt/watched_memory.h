@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,18 +30,38 @@ struct Clock {
   uint64_t block = 0;               // when the block began
   uint64_t barrier = 0;             // the block's last barrier
   std::vector<uint64_t> warp_sync;  // each warp's last SyncWarp
+  std::vector<uint64_t> fences;     // each thread's last fence between its writes and bulk copies
+  // known[t][u]: all accesses of u before this time are earlier than what thread t does next. After
+  // the threads, u are the bulk copies of each phase barrier. Empty in a block without these.
+  std::vector<std::vector<uint64_t>> known;
 
   void BeginLaunch() { launch = ++now; }
-  void BeginBlock(int num_warps) {
-    block = barrier = ++now;
-    warp_sync.assign(num_warps, block);
-  }
+  void BeginBlock(int num_warps);
   void Barrier() { barrier = ++now; }
-  void SyncWarp(int warp) { warp_sync[warp] = ++now; }
+  void SyncWarp(int warp);
+  void Fence(int thread) { fences[thread] = ++now; }
+  // The block has phase barriers from now on.
+  void BeginPhases();
+  bool has_phases() const { return !known.empty(); }
+  bool Knows(int thread, int other, uint64_t time) const;
+  // Returns what other threads know once they have learned of `thread`'s accesses so far.
+  std::vector<uint64_t> Release(int thread);
+  void Learn(int thread, const std::vector<uint64_t>& times);
 };
+// into[i] = the larger of into[i] and times[i].
+void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into);
 
-// kAtomic reads and writes. Two atomic accesses are not a race.
-enum class AccessKind { kRead, kWrite, kAtomic, kBeginCopy, kEndCopy };
+// kAtomic reads and writes. Two atomic accesses are not a race. A bulk copy is begun by a thread and
+// ended by the copies of a phase barrier.
+enum class AccessKind {
+  kRead,
+  kWrite,
+  kAtomic,
+  kBeginCopy,
+  kEndCopy,
+  kBeginBulkCopy,
+  kEndBulkCopy
+};
 
 class WatchedMemory {
  public:
@@ -78,10 +99,25 @@ class WatchedMemory {
     Visit read;
     Visit atomic;
     bool copying = false;
+    bool by_bulk_copy = false;  // `write` is the end of one
+    // All reads that no later one is ordered after. Used in a block with phase barriers, whose
+    // order is not one of scopes.
+    std::unique_ptr<std::vector<Visit>> reads;
   };
   bool IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const;
   void Add(const ThreadId& by, const Clock& clock, Visit* visit) const;
-  enum class Wrong { kNothing, kIsCopied, kIsUnwritten, kWriteRaces, kReadRaces, kAtomicRaces };
+  void AddRead(const ThreadId& by, const Clock& clock, Cell* cell) const;
+  // Returns a read that is not ordered before an access, or null.
+  const Visit* FindUnorderedRead(const Cell& cell, const ThreadId& by, const Clock& clock) const;
+  enum class Wrong {
+    kNothing,
+    kIsCopied,
+    kIsUnwritten,
+    kWriteRaces,
+    kReadRaces,
+    kAtomicRaces,
+    kHasNoFence
+  };
   Wrong AccessCell(Cell* cell, AccessKind kind, const ThreadId& by, const Clock& clock) const;
   std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind) const;
 

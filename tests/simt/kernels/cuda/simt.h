@@ -129,6 +129,46 @@ void CopyWait(const Where& where = Where::current()) {
   simt::Machine::Get().CopyWait(kLeft, where);
 }
 
+// ---- Phase barriers and bulk copies ----
+
+struct alignas(8) PhaseBarrier {
+  uint64_t bits;
+};
+inline void InitPhases(PhaseBarrier* barrier, int arrivals, const Where& where = Where::current()) {
+  simt::Machine::Get().InitPhases(barrier, arrivals, where);
+}
+inline void FencePhases() { simt::Machine::Get().FencePhases(); }
+inline void Arrive(PhaseBarrier* barrier, const Where& where = Where::current()) {
+  simt::Machine::Get().Arrive(barrier, 0, where);
+}
+inline void WaitForPhase(PhaseBarrier* barrier, int parity, const Where& where = Where::current()) {
+  simt::Machine::Get().WaitForPhase(barrier, parity, where);
+}
+inline int CopyArrivals() { return 1; }
+inline void ExpectCopies(PhaseBarrier* barrier, int bytes, const Where& where = Where::current()) {
+  if (Lane() == 0) simt::Machine::Get().Arrive(barrier, bytes, where);
+}
+inline void CopyByWarp(void* shared, const void* global, int bytes, PhaseBarrier* barrier,
+                       const Where& where = Where::current()) {
+  if (Lane() == 0) simt::Machine::Get().BulkCopy(shared, global, bytes, barrier, where);
+}
+inline void EndCopies(PhaseBarrier*) {}
+inline void FenceBulkCopies() { simt::Machine::Get().FenceBulkCopies(); }
+
+inline Words4 LoadMatrices(const void* row, const Where& where = Where::current()) {
+  const Words4 mine = Load(static_cast<const Words4*>(row), where);
+  return FromLane<Words4>(simt::Machine::Get().Collective(
+      ToLane(mine), where, [](const simt::LaneValues& given, simt::LaneValues* got) {
+        for (int lane = 0; lane < kWarpSize; ++lane) {
+          Words4 words;
+          for (int i = 0; i < 4; ++i) {
+            words.words[i] = FromLane<Words4>(given[i * 8 + lane / 4]).words[lane % 4];
+          }
+          (*got)[lane] = ToLane(words);
+        }
+      }));
+}
+
 // ---- Arithmetic ----
 
 inline float BitsToFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -253,7 +293,7 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
   if (!shape.fits()) return kGridTooLarge;
   return simt::LaunchOn(stream, [task, shape, core = simt::TensorCoreOf(stream)] {
     return simt::Machine::Get().Run(
-        shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); },
+        shape, NumThreads<Kernel>(shape), [&task](unsigned char* shared) { Kernel::Run(task, shared); },
         core);
   });
 }
