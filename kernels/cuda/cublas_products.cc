@@ -127,7 +127,7 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
   ASSIGN_OR_RETURN(const Buffer packed, backend_.Allocate(num_weights * sizeof(uint16_t)));
   ASSIGN_OR_RETURN(const Buffer weight, backend_.Allocate(num_weights * sizeof(uint16_t)));
   ASSIGN_OR_RETURN(const Buffer x, backend_.Allocate(sizeof(float) * most.rows * inputs));
-  ASSIGN_OR_RETURN(const Buffer rows, backend_.Allocate(PackedRowsBytes(most.rows, inputs)));
+  ASSIGN_OR_RETURN(const Buffer rows, backend_.Allocate(RowsImageBytes(most.rows, inputs)));
   uint64_t random = kSeed;
   const std::vector<uint32_t> bits = RandomFloats(num_weights, &random);
   std::vector<uint16_t> halves(bits.size());

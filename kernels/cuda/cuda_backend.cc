@@ -273,7 +273,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
   const bool quantizes = IsBlocks(weight.dtype);
   if (quantizes || x.rows > kMaxFusedRoundingRows) {
     void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
-                                                        : PackedRowsBytes(x.rows, x.cols));
+                                                        : RowsImageBytes(x.rows, x.cols));
     float* factors = nullptr;
     if (norm.weight != nullptr) {
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));

@@ -1,6 +1,7 @@
 // Exhaustive checks of launch shapes and layouts: every output has exactly one place.
 #include "kernels/cuda/launch_shapes.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -353,6 +354,37 @@ TEST(ProductLayout, GivesEveryElementOfATileOnePlace) {
   }
   EXPECT_EQ(row_places.size(), size_t{kTileRows} * kStepInputs);
   EXPECT_EQ(*row_places.rbegin(), std::pair(kTileRows - 1, kStepInputs - 1));
+}
+
+// Elements of an image have their own places, which are adjacent for pairs and for the 16-byte
+// parts of a row, and the parts of 8 rows that a warp reads at once lie in different banks.
+TEST(ProductLayout, GivesEveryElementOfAnImageOnePlace) {
+  for (const int rows : {1, 8, 9, 24}) {
+    for (const int inputs : {1, 32, 64, 65, 200}) {
+      const int num_tiles = CeilDiv(rows, kTileRows);
+      std::vector<int> uses(RowsImageBytes(rows, inputs), 0);
+      for (int row = 0; row < num_tiles * kTileRows; ++row) {
+        for (int input = 0; input < CeilDiv(inputs, kChunkInputs) * kChunkInputs; ++input) {
+          const int64_t offset = RowsImageOffset(num_tiles, row, input);
+          ASSERT_TRUE(0 <= offset && offset + 2 <= static_cast<int64_t>(uses.size()));
+          for (int i = 0; i < 2; ++i) ++uses[offset + i];
+          EXPECT_EQ(offset - RowsImageOffset(num_tiles, row, input / 8 * 8), input % 8 * 2);
+        }
+      }
+      EXPECT_EQ(std::count(uses.begin(), uses.end(), 1), static_cast<int64_t>(uses.size()));
+    }
+  }
+  // A chunk of all rows is adjacent.
+  EXPECT_EQ(RowsImageOffset(32, 0, 64), 32 * 1024);
+  EXPECT_EQ(RowsImageOffset(32, 8, 64), 33 * 1024);
+  EXPECT_EQ(RowsImageOffset(32, 11, 64 + 8 * 5 + 3), 33 * 1024 + 3 * 128 + (5 ^ 3) * 16 + 6);
+  for (int part = 0; part < 8; ++part) {
+    std::set<int64_t> banks;
+    for (int row = 0; row < kTileRows; ++row) {
+      banks.insert(RowsImageOffset(1, row, part * 8) % 128);
+    }
+    EXPECT_EQ(banks.size(), 8u);
+  }
 }
 
 // Every number of every block format, and every scale, has its own place in a piece.

@@ -143,13 +143,13 @@ struct NormTask {
   float epsilon = 0.0f;
 };
 
-// Rounds rows to bf16, or quantises them for weights of block formats, in the order in which
-// products read them (product_layout.h). With `plain_rows`, rounds them to that many plain rows
-// with the inputs of all steps, with zeros outside of x. With a norm, the rows are multiplied with
-// its weights, and `factors` gets the factor of each row's sums.
+// Rounds rows to an image of bf16, or quantises them for weights of block formats
+// (product_layout.h). With `plain_rows`, rounds them to that many plain rows with the inputs of all
+// steps, with zeros outside of x. With a norm, the rows are multiplied with its weights, and
+// `factors` gets the factor of each row's sums.
 struct PackRowsTask {
   ConstMatrixView x;
-  void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols), or PackedWholeRowsBytes
+  void* out = nullptr;  // RowsImageBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
   int plain_rows = 0;  // a multiple of kTileRows; 0: packed rows
   NormTask norm;

@@ -54,21 +54,20 @@ struct ManyRowsProductKernel {
   TANDEM_DEVICE static void CopyStage(const Task& task, int step, Words4* stage) {
     const int num_steps = NumSteps(task.x.cols);
     const auto* const weights = static_cast<const Words4*>(task.weight);
-    const auto* const rows = static_cast<const Words4*>(task.rows);
     TANDEM_UNROLL
     for (int i = 0; i < kStageParts / kManyRowsWarps; ++i) {
       const int part = i * kManyRowsWarps + WarpIndex();
       if (step >= num_steps) continue;
-      const Words4* from = nullptr;
+      Words4* const to = stage + part * kWarpSize;
       if (part < kWeightParts) {
         const int tile = WeightTile(task, BlockY() * kManyRowsOutputTiles + part / kBf16Pieces);
         const int64_t at = int64_t{tile} * num_steps + step;
-        from = weights + (at * kBf16Pieces + part % kBf16Pieces) * kWarpSize;
+        const Words4* const from = weights + (at * kBf16Pieces + part % kBf16Pieces) * kWarpSize;
+        CopyAsync16(to + Lane(), from + Lane());
       } else {
-        const int64_t tile = RowTile(task, BlockX() * kManyRowsRowTiles + part - kWeightParts);
-        from = rows + (tile * num_steps + step) * kWarpSize;
+        CopyRows(task, BlockX() * kManyRowsRowTiles + part - kWeightParts, step,
+                 reinterpret_cast<uint32_t*>(to));
       }
-      CopyAsync16(stage + part * kWarpSize + Lane(), from + Lane());
     }
     CopyCommit();
   }
@@ -77,7 +76,8 @@ struct ManyRowsProductKernel {
     Words4 rows[kRowTiles];
     TANDEM_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
-      rows[r] = Load(stage + (kWeightParts + FirstRowTile() + r) * kWarpSize + Lane());
+      const Words4* const step = stage + (kWeightParts + FirstRowTile() + r) * kWarpSize;
+      rows[r] = LoadRows(reinterpret_cast<const uint32_t*>(step));
     }
     MultiplyBf16<kOutputTiles, kRowTiles>(stage + FirstOutputTile() * kBf16StepWords4 + Lane(),
                                           rows, sums);

@@ -21,12 +21,12 @@ class RowsToRound {
  public:
   TANDEM_DEVICE RowsToRound(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
 
-  TANDEM_DEVICE void Begin(Words4*) { next_.Load(task_.x, task_.norm, 0, warp_); }
-  TANDEM_DEVICE void Prepare(int first_step, Words4* chunk, Words4*) {
+  TANDEM_DEVICE void Begin(uint32_t*) { next_.Load(task_.x, task_.norm, 0, warp_); }
+  TANDEM_DEVICE void Prepare(int first_step, uint32_t* chunk, uint32_t*) {
     // The numbers are used before the next ones are loaded into the same registers: with a copy of
     // them, the compiler would wait for the loads before the block's barrier.
     next_.AddSquares(&squares_);
-    Store(chunk + warp_ * kWarpSize + Lane(), next_.Weighted(Bf16Rows::Rounded));
+    StoreRows(next_.Weighted(Bf16Rows::Rounded), chunk + warp_ * kRowsStepWords);
     next_.Load(task_.x, task_.norm, 0, first_step + kRowWarps + warp_);
   }
   TANDEM_DEVICE void StoreSquares(float* of_chains) const {
@@ -46,8 +46,8 @@ class PackedRows {
  public:
   TANDEM_DEVICE PackedRows(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
 
-  TANDEM_DEVICE void Begin(Words4* chunk) { Copy(0, chunk); }
-  TANDEM_DEVICE void Prepare(int first_step, Words4*, Words4* next_chunk) {
+  TANDEM_DEVICE void Begin(uint32_t* chunk) { Copy(0, chunk); }
+  TANDEM_DEVICE void Prepare(int first_step, uint32_t*, uint32_t* next_chunk) {
     Copy(first_step + kChunkSteps, next_chunk);
     CopyWait<1>();
   }
@@ -58,17 +58,14 @@ class PackedRows {
   static_assert(kParts % kRowWarps == 0);
 
   // Issues one group of copies, which may be empty.
-  TANDEM_DEVICE void Copy(int first_step, Words4* chunk) const {
+  TANDEM_DEVICE void Copy(int first_step, uint32_t* chunk) const {
     const int num_steps = NumSteps(task_.x.cols);
     TANDEM_UNROLL
     for (int i = 0; i < kParts / kRowWarps; ++i) {
       const int part = i * kRowWarps + warp_;
       const int step = first_step + part / kRowTiles;
       if (step >= num_steps) continue;
-      const int64_t tile = RowTile(task_, BlockX() * kRowTiles + part % kRowTiles);
-      CopyAsync16(
-          chunk + part * kWarpSize + Lane(),
-          static_cast<const Words4*>(task_.rows) + (tile * num_steps + step) * kWarpSize + Lane());
+      CopyRows(task_, BlockX() * kRowTiles + part % kRowTiles, step, chunk + part * kRowsStepWords);
     }
     CopyCommit();
   }
@@ -84,14 +81,14 @@ struct TileProductKernel {
   static constexpr FewRowsShared kAt =
       FewRowsSharedOf(kRowTiles, {kOutputTiles, kCopyStages, kStageSteps});
   static constexpr int kChunkSteps = kAt.chunk_steps;
-  static constexpr int kChunkWords4 = kChunkSteps * kRowTiles * kWarpSize;
+  static constexpr int kChunkWords = kChunkSteps * kRowTiles * kRowsStepWords;
   static_assert(kChunkSteps % kStageSteps == 0 && kCopyStages >= 3);
 
   // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const bool multiplies = WarpIndex() < kOutputTiles;
     const auto chunk_at = [&](int chunk) {
-      return reinterpret_cast<Words4*>(shared + kAt.rows) + chunk % kRowStages * kChunkWords4;
+      return reinterpret_cast<uint32_t*>(shared + kAt.rows) + chunk % kRowStages * kChunkWords;
     };
     auto* const squares = reinterpret_cast<float*>(shared + kAt.squares);
     Weights weights(task, reinterpret_cast<Words4*>(shared));
@@ -145,13 +142,13 @@ struct TileProductKernel {
         CopyStage(ring_ + stage * kStageWords4);
       }
     }
-    // Adds a chunk of steps.   rows: [chunk steps][row tiles][lanes]
-    TANDEM_DEVICE void Multiply(int first_step, const Words4* rows, Sums& sums) {
+    // Adds a chunk of steps.   rows: [chunk steps][row tiles]
+    TANDEM_DEVICE void Multiply(int first_step, const uint32_t* rows, Sums& sums) {
       for (int s = 0; s < kChunkSteps && first_step + s < num_steps_; s += kStageSteps) {
         CopyWait<kCopyStages - 2>();
         const int free_slot = slot_ == 0 ? kCopyStages - 1 : slot_ - 1;
         CopyStage(ring_ + free_slot * kStageWords4);
-        const Words4* const part = rows + s * kRowTiles * kWarpSize + Lane();
+        const uint32_t* const part = rows + s * kRowTiles * kRowsStepWords;
         const int steps_left = num_steps_ - first_step - s;
         if (steps_left >= kStageSteps) {
           MultiplyStage<true>(kStageSteps, ring_ + slot_ * kStageWords4, part, sums);
@@ -178,14 +175,14 @@ struct TileProductKernel {
     // A whole stage has no branches, so that all of it is loaded before it is needed.
     template <bool kIsWhole>
     TANDEM_DEVICE static void MultiplyStage(int num_steps, const Words4* weights,
-                                            const Words4* rows, Sums& sums) {
+                                            const uint32_t* rows, Sums& sums) {
       TANDEM_UNROLL
       for (int s = 0; s < kStageSteps; ++s) {
         if (!kIsWhole && s >= num_steps) return;
         Words4 tiles[kRowTiles];
         TANDEM_UNROLL
         for (int r = 0; r < kRowTiles; ++r) {
-          tiles[r] = Load(rows + (s * kRowTiles + r) * kWarpSize);
+          tiles[r] = LoadRows(rows + (s * kRowTiles + r) * kRowsStepWords);
         }
         MultiplyBf16<1, kRowTiles>(weights + s * kBf16StepWords4, tiles, sums);
       }

@@ -6,11 +6,14 @@
 // simt.h):
 //   weight: [tile][step][half][lane] of 16 bytes: outputs g, g + 8, g, g + 8 at inputs
 //           2t, 2t, 2t + 8, 2t + 8 of the half, each with the next input
-//   rows:   [tile][step][lane] of 16 bytes: row g at inputs 2t, 2t + 8 of the first half, then of
-//           the second, each with the next input
-//
 // Elements outside the matrix are zero. With kGateAndUp, a tile of a weight has 8 outputs of the
 // gate, then the same 8 outputs of up.
+//
+// Rows of bf16 are an image of what shared memory holds, so that a copy of adjacent bytes brings
+// them: [chunk of 64 inputs][tile][8 rows] of 128 bytes. Part p of the 16-byte parts of row r is at
+// place p ^ r: the 128-byte swizzle of wgmma, which lanes read without bank conflicts. Inputs from
+// the last one to the end of its step are zero. Rows after the last one of a tile, and a second
+// step that the last chunk lacks, hold anything.
 //
 // Weights of block formats (kernels/blocks.h) are multiplied as integers of 8 bits, a step in
 // one multiplication: BlockTiles below.
@@ -30,6 +33,9 @@ inline constexpr int kTileRows = 8;
 inline constexpr int kWeightStepBytes = 2 * kTileOutputs * kStepInputs;
 inline constexpr int kWeightStepWords = kWeightStepBytes / 4;
 inline constexpr int kRowsStepBytes = 2 * kTileRows * kStepInputs;
+inline constexpr int kChunkInputs = 64;
+inline constexpr int kRowBytes = 2 * kChunkInputs;  // of a chunk
+inline constexpr int kRowTileBytes = kTileRows * kRowBytes;
 
 inline constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 inline constexpr int NumSteps(int inputs) { return CeilDiv(inputs, kStepInputs); }
@@ -37,8 +43,14 @@ inline constexpr int NumSteps(int inputs) { return CeilDiv(inputs, kStepInputs);
 inline constexpr size_t PackedWeightBytes(int num_tiles, int inputs) {
   return size_t{kWeightStepBytes} * num_tiles * NumSteps(inputs);
 }
-inline constexpr size_t PackedRowsBytes(int rows, int inputs) {
-  return size_t{kRowsStepBytes} * CeilDiv(rows, kTileRows) * NumSteps(inputs);
+inline constexpr size_t RowsImageBytes(int rows, int inputs) {
+  return size_t{kRowTileBytes} * CeilDiv(rows, kTileRows) * CeilDiv(inputs, kChunkInputs);
+}
+// The offset of an element in an image of `num_row_tiles` tiles of rows.
+inline constexpr int64_t RowsImageOffset(int num_row_tiles, int row, int input) {
+  const int64_t tile = int64_t{input / kChunkInputs} * num_row_tiles + row / kTileRows;
+  const int place = input % kChunkInputs / 8 ^ row % kTileRows;
+  return tile * kRowTileBytes + row % kTileRows * kRowBytes + place * 16 + input % 8 * 2;
 }
 
 // Word `word` (0 to 3) of the 16 bytes of `lane` in a half is the pair that begins at (output,
@@ -66,7 +78,8 @@ struct PartPlaces {
     return first + (alternates ? output / 8 * kTileOutputs + output % 8 : output);
   }
 };
-// The input at which word 0 to 3 of a step of rows begins.
+// The input at which word 0 to 3 of a lane's part of a step of rows, which are of row lane / 4,
+// begins.
 inline constexpr int RowsInput(int lane, int word) { return word * 8 + lane % 4 * 2; }
 
 // ---- Weights of block formats ----

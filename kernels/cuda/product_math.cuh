@@ -172,6 +172,32 @@ TANDEM_DEVICE int RowTile(const TileProductTask& task, int tile) {
   return tile < last ? tile : last;
 }
 
+// A step of a tile of rows of bf16 in shared memory: [4 parts][8 rows] of 16 bytes, so that lanes
+// read different banks.
+inline constexpr int kRowsStepWords = kRowsStepBytes / 4;
+TANDEM_DEVICE int RowsStepWord(int word) {
+  return (word * kTileRows + Lane() / 4) * 4 + Lane() % 4;
+}
+// A lane's part of a step of a tile of rows.
+TANDEM_DEVICE Words4 LoadRows(const uint32_t* step) {
+  Words4 rows;
+  TANDEM_UNROLL
+  for (int word = 0; word < 4; ++word) rows.words[word] = Load(step + RowsStepWord(word));
+  return rows;
+}
+TANDEM_DEVICE void StoreRows(const Words4& rows, uint32_t* step) {
+  TANDEM_UNROLL
+  for (int word = 0; word < 4; ++word) Store(step + RowsStepWord(word), rows.words[word]);
+}
+// Starts to copy step `step` of tile `tile` of the task's rows.
+TANDEM_DEVICE void CopyRows(const TileProductTask& task, int tile, int step, uint32_t* to) {
+  const int row = Lane() % kTileRows, part = Lane() / kTileRows;
+  const int64_t offset =
+      RowsImageOffset(CeilDiv(task.out.rows, kTileRows), RowTile(task, tile) * kTileRows + row,
+                      step * kStepInputs + part * 8);
+  CopyAsync16(to + Lane() * 4, static_cast<const unsigned char*>(task.rows) + offset);
+}
+
 }  // namespace tandem::cuda
 
 #endif  // TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_

@@ -10,6 +10,7 @@ namespace tandem::cuda {
 
 struct RowsStep {
   int tile;
+  int num_tiles;
   int step;
   int num_steps;
 
@@ -27,7 +28,14 @@ struct Bf16Rows {
     return packed;
   }
   TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
-    Store(static_cast<Words4*>(packed) + at.of_all() * kWarpSize + Lane(), Rounded(numbers));
+    const Words4 rounded = Rounded(numbers);
+    TANDEM_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      const int64_t offset = RowsImageOffset(at.num_tiles, at.tile * kTileRows + Lane() / 4,
+                                             at.step * kStepInputs + RowsInput(Lane(), word));
+      Store(reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(packed) + offset),
+            rounded.words[word]);
+    }
   }
 };
 
@@ -150,6 +158,8 @@ TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int
   return InverseRoot(squares, inputs, norm.epsilon);
 }
 
+TANDEM_DEVICE int RowTilesOf(const PackRowsTask& task) { return CeilDiv(task.x.rows, kTileRows); }
+
 // Each warp packs one step of a tile of rows.
 template <typename Format>
 struct PackRowsKernel {
@@ -163,7 +173,7 @@ struct PackRowsKernel {
     if (step >= num_steps) return;
     RowNumbers<Format> row;
     row.Load(task.x, {}, BlockY(), step);
-    Format::Pack(row.numbers, task.out, {BlockY(), step, num_steps});
+    Format::Pack(row.numbers, task.out, {BlockY(), RowTilesOf(task), step, num_steps});
   }
 };
 
@@ -186,7 +196,7 @@ struct PackNormedRowsKernel {
     const auto pack = [&](int step, const RowNumbers<Format>& row) {
       row.AddSquares(&squares);
       row.Weighted([&](const float(&numbers)[8]) {
-        Format::Pack(numbers, task.out, {tile, step, num_steps});
+        Format::Pack(numbers, task.out, {tile, RowTilesOf(task), step, num_steps});
       });
     };
     ForEach<4>(WarpIndex(), num_steps, kSquareChains, load, pack);

@@ -255,7 +255,7 @@ class Tuner::ProductTrial {
     RETURN_IF_ERROR(memory_.Add(numbers.size() * sizeof(float), &x_));
     RETURN_IF_ERROR(memory_.Add(IsBlocks(shape_.dtype)
                                     ? PackedWholeRowsBytes(kMostRows, num_inputs())
-                                    : PackedRowsBytes(kMostRows, num_inputs()),
+                                    : RowsImageBytes(kMostRows, num_inputs()),
                                 &rows_));
     const int64_t most = int64_t{kMostRows} * num_outputs();
     RETURN_IF_ERROR(memory_.Add(sizeof(float) * most, &sums_));

@@ -33,9 +33,8 @@ class Variants : public CudaTest {
     UploadedMatrix in(backend(), x), out(backend(), before);
     UploadedMatrix norm_weight(backend(), norm == nullptr ? TestMatrix(1, x.cols()) : *norm);
     const bool quantizes = IsBlocks(weight.dtype);
-    const Buffer rows =
-        Upload(std::vector<uint8_t>(quantizes ? PackedWholeRowsBytes(x.rows(), x.cols())
-                                              : PackedRowsBytes(x.rows(), x.cols())));
+    const Buffer rows = Upload(std::vector<uint8_t>(
+        quantizes ? PackedWholeRowsBytes(x.rows(), x.cols()) : RowsImageBytes(x.rows(), x.cols())));
     const Buffer factors = Upload(std::vector<float>(x.rows()));
     EXPECT_TRUE(backend().Synchronize().ok());
     const NormTask normed{.weight = norm == nullptr ? nullptr : norm_weight.data(),

@@ -29,7 +29,7 @@ class Pass {
     angles_ = Matrix(model_.head_dim);
     const int most = std::max({model_.dim, attended, model_.hidden});
     packed_ = lab.Allocate(std::max(cuda::PackedWholeRowsBytes(line.rows, most),
-                                    cuda::PackedRowsBytes(line.rows, most)));
+                                    cuda::RowsImageBytes(line.rows, most)));
     factors_ = static_cast<float*>(lab.Allocate(size_t{4} * line.rows));
     std::vector<int32_t> ids(line.rows);
     for (int i = 0; i < line.rows; ++i) ids[i] = static_cast<int32_t>(SplitMix64(i) % model_.vocab);

@@ -227,7 +227,7 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
   if (!setting.quantizes && line.rows <= cuda::kMaxFusedRoundingRows) return setting;
   void* const packed =
       lab.Allocate(setting.quantizes ? cuda::PackedWholeRowsBytes(line.rows, shape.inputs)
-                                     : cuda::PackedRowsBytes(line.rows, shape.inputs));
+                                     : cuda::RowsImageBytes(line.rows, shape.inputs));
   auto* const factors =
       shape.has_norm ? static_cast<float*>(lab.Allocate(size_t{4} * line.rows)) : nullptr;
   setting.pack = {
