@@ -120,10 +120,10 @@ template <DType kDType, int kChoice>
 Error EnqueueFewRowsBlocks(const TileProductTask& task, Stream stream) {
   return EnqueueVariant<NumVariantsOfChoice(kDType, kChoice)>(task.variant, [&](auto variant) {
     constexpr int kVariant = decltype(variant)::value;
-    constexpr ProductTiles kTiles = FewRowsTiles(kDType, kChoice, kVariant);
+    constexpr ProductTiles kTiles = FewBlockRowsTiles(kChoice, kVariant);
     constexpr int kStages = kBlocksVariants[BlocksChoice(kChoice)][kVariant].stages;
     return Enqueue<BlockProductKernel<BlockWeight<kDType>, kTiles.rows, kTiles.outputs, kStages>>(
-        task, FewRowsShape(kDType, task.out.rows, task.num_tiles, kVariant), stream);
+        task, FewBlockRowsShape(kDType, task.out.rows, task.num_tiles, kVariant), stream);
   });
 }
 

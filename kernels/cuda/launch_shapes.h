@@ -62,6 +62,9 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 
 // ---- Products ----
 
+// The squares of a row are summed in kSquareChains chains.
+inline constexpr int kSquareChains = 8;
+
 // The inputs of a product with weights of block formats are divided into kChains chains, whatever
 // the number of rows. Warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
 inline constexpr int kChains = 8;
@@ -73,52 +76,72 @@ inline constexpr int ChainBegin(int chain, int num_steps) {
   return begin < num_steps ? begin : num_steps;
 }
 
-// Up to one tile of rows is rounded to bf16 by the product itself. Reading the rows as f32 costs
-// each block at most twice as much as reading a packed tile, and saves a kernel.
-inline constexpr int kMaxFusedRoundingRows = kTileRows;
+// Few rows and weights of bf16. Block b of `blocks` has tiles b, b + blocks, ..., so that blocks
+// differ by at most one tile; its warps take these in turn. One more warp copies the rows for all
+// of them, a chunk of steps at a time.
+struct FewRowsPlan {
+  int row_groups;  // of kRowTileChoices tiles
+  int blocks;      // for each group
+  int warps;       // that multiply
+  int stages;      // in flight or being read, for each of them
+  // Offsets in shared memory, after the warps' stages.
+  int rows;      // [kRowStages][chunk steps / 2][row tiles][kRowTileBytes]
+  int factors;   // [row tiles * kTileRows]
+  int barriers;  // of stages, of chunks that are full, of chunks that are empty, of the factors
+  int num_bytes;
+};
+inline constexpr int kRowStages = 3;  // chunks: one being read, one ready, one in flight
+inline constexpr int kMostStages = 16;
+// With this much shared memory, blocks of two neighbouring kernels fit on a multiprocessor of
+// Hopper, and one on any device. To cover 700 ns at 4.8 TB/s, each of 132 multiprocessors needs
+// 26 KB of weights in flight.
+inline constexpr int kFewRowsBytes = 99 * 1024;
+inline constexpr int ChunkSteps(int row_tiles) { return row_tiles <= 2 ? 8 : 4; }
+inline constexpr int NumFewRowsBarriers(const FewRowsPlan& plan) {
+  return plan.warps * plan.stages + 2 * kRowStages + 1;
+}
+inline constexpr FewRowsPlan FewRowsPlanOf(int rows, int num_tiles, int num_sms, int variant) {
+  const int row_tiles = kRowTileChoices[RowTilesFor(rows)];
+  const FewRowsVariant of = kFewRowsVariants[RowTilesFor(rows)][variant];
+  FewRowsPlan plan{};
+  plan.row_groups = CeilDiv(rows, row_tiles * kTileRows);
+  plan.blocks = num_tiles < num_sms * of.blocks ? num_tiles : num_sms * of.blocks;
+  const int tiles = plan.blocks == 0 ? 1 : CeilDiv(num_tiles, plan.blocks);
+  plan.warps = tiles < of.most_warps ? tiles : of.most_warps;
+  const int row_bytes = kRowStages * ChunkSteps(row_tiles) / 2 * row_tiles * kRowTileBytes;
+  const int small_bytes = row_tiles * kTileRows * 4 + (2 * kRowStages + 1) * 8;
+  const int stage_bytes = plan.warps * (of.stage_steps * kWeightStepBytes + 8);
+  plan.stages = (kFewRowsBytes / of.blocks - row_bytes - small_bytes) / stage_bytes;
+  if (plan.stages > kMostStages) plan.stages = kMostStages;
+  plan.rows = plan.warps * plan.stages * of.stage_steps * kWeightStepBytes;
+  plan.factors = plan.rows + row_bytes;
+  plan.barriers = plan.factors + row_tiles * kTileRows * 4;
+  plan.num_bytes = plan.barriers + NumFewRowsBarriers(plan) * 8;
+  return plan;
+}
+inline constexpr LaunchShape FewRowsShape(const FewRowsPlan& plan) {
+  return {.x = plan.row_groups,
+          .y = plan.blocks,
+          .z = 1,
+          .shared_bytes = plan.num_bytes,
+          .threads = (plan.warps + 1) * 32};
+}
 
-// The part of a product of few rows that one block computes on tensor cores: tiles of rows times
-// tiles of outputs. Each block reads all rows from L2, whose bandwidth is not many times that of
-// memory. So a block has enough outputs that up to 16 rows are at most half of its bytes.
+// The part of a product that one block computes: tiles of rows times tiles of outputs.
 struct ProductTiles {
   int rows;
   int outputs;
 };
-inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice, int variant = 0) {
+// Few rows and weights of block formats. Each block reads all rows from L2, whose bandwidth is not
+// many times that of memory. So a block has enough outputs that up to 16 rows are at most half of
+// its bytes.
+inline constexpr ProductTiles FewBlockRowsTiles(int choice, int variant = 0) {
   const int rows = kRowTileChoices[choice];
-  if (!IsBlocks(dtype)) return {rows, kFewRowsVariants[choice][variant].output_tiles};
   return {rows < 4 ? rows : 4, kBlocksVariants[BlocksChoice(choice)][variant].output_tiles};
 }
-
-// Few rows and weights of bf16: each tile of outputs has one warp, which multiplies it with all
-// inputs. kRowWarps other warps, one for each chain of squares, prepare the rows for all of these,
-// one chunk of steps ahead. A warp that did both would take longer than the memory.
-inline constexpr int kSquareChains = 8;
-inline constexpr int kRowWarps = kSquareChains;
-inline constexpr int kRowStages = 3;  // chunks: one being read, one ready, one in flight
-struct FewRowsShared {
-  int chunk_steps;
-  int rows;     // offset of [row stages][chunk steps][row tiles] of 512 bytes
-  int squares;  // offset of [chains][tile's rows]
-  int num_bytes;
-};
-// A block of variant 0 keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared
-// memory themselves). To cover 700 ns at 4.8 TB/s, each of 132 SMs needs 26 KB.
-inline constexpr FewRowsShared FewRowsSharedOf(int row_tiles, const FewRowsVariant& variant) {
-  FewRowsShared at{};
-  at.chunk_steps = row_tiles <= 2 ? kRowWarps : kRowWarps / 2;
-  at.rows = variant.output_tiles * variant.copy_stages * variant.stage_steps * kWeightStepBytes;
-  at.squares = at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes;
-  at.num_bytes = at.squares + (row_tiles == 1 ? kSquareChains * kTileRows * 4 : 0);
-  return at;
-}
-
-// Variant 0 for weights of block formats has 64 registers per thread, so four blocks fit on an SM.
-inline constexpr int FewRowsBytes(DType dtype, int choice, int variant) {
-  if (!IsBlocks(dtype)) {
-    return FewRowsSharedOf(kRowTileChoices[choice], kFewRowsVariants[choice][variant]).num_bytes;
-  }
-  const ProductTiles tiles = FewRowsTiles(dtype, choice, variant);
+// Variant 0 has 64 registers per thread, so four blocks fit on an SM.
+inline constexpr int FewBlockRowsBytes(DType dtype, int choice, int variant) {
+  const ProductTiles tiles = FewBlockRowsTiles(choice, variant);
   const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *
                    BlockTilesOf(dtype).piece_bytes();
   const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
@@ -132,10 +155,11 @@ inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_
           .z = 1,
           .shared_bytes = shared_bytes};
 }
-inline constexpr LaunchShape FewRowsShape(DType dtype, int rows, int num_tiles, int variant = 0) {
+inline constexpr LaunchShape FewBlockRowsShape(DType dtype, int rows, int num_tiles,
+                                               int variant = 0) {
   const int choice = RowTilesFor(rows);
-  return ProductShape(FewRowsTiles(dtype, choice, variant), rows, num_tiles,
-                      FewRowsBytes(dtype, choice, variant));
+  return ProductShape(FewBlockRowsTiles(choice, variant), rows, num_tiles,
+                      FewBlockRowsBytes(dtype, choice, variant));
 }
 
 // Many rows: the warps of a block form a grid, kWarpsAcross of them along its outputs.
@@ -166,17 +190,28 @@ inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {
   return tiles.rows * kWholeRowsStepBytes +
          tiles.outputs * weight.piece_bytes() / weight.piece_steps();
 }
+// Bytes that an SM reads per step with the blocks for few rows, times the number of SMs.
+inline constexpr int64_t FewRowsStepBytes(DType dtype, int rows, int num_tiles, int num_sms) {
+  if (IsBlocks(dtype)) {
+    return BlockBytes(FewBlockRowsTiles(RowTilesFor(rows)), dtype) *
+           FewBlockRowsShape(dtype, rows, num_tiles).num_blocks();
+  }
+  const FewRowsPlan plan = FewRowsPlanOf(rows, num_tiles, num_sms, 0);
+  const int tiles = CeilDiv(num_tiles, plan.blocks);
+  const int row_bytes = kRowTileChoices[RowTilesFor(rows)] * kRowsStepBytes;
+  const int64_t waves = (FewRowsShape(plan).num_blocks() + num_sms - 1) / num_sms;
+  return waves * num_sms * (tiles * kWeightStepBytes + CeilDiv(tiles, plan.warps) * row_bytes);
+}
 // Whether the blocks for many rows take less time than those for few rows. The time is bound by the
-// bytes that an SM reads from L2. Blocks for few rows read more in all, but they are many and
-// small, and so spread evenly over the SMs.
+// bytes that an SM reads from L2. Blocks for few rows read more in all, but spread evenly over the
+// SMs.
 inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_sms) {
-  if (RowTilesFor(rows) != kNumRowTileChoices - 1) return false;
-  const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
+  if (RowTilesFor(rows) != kNumRowTileChoices - 1 || num_tiles == 0) return false;
   const ProductTiles many = ManyRowsTiles(dtype);
   const int64_t waves =
       (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_sms - 1) / num_sms;
   return BlockBytes(many, dtype) * waves * num_sms <=
-         BlockBytes(few, dtype) * FewRowsShape(dtype, rows, num_tiles).num_blocks();
+         FewRowsStepBytes(dtype, rows, num_tiles, num_sms);
 }
 
 // Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps

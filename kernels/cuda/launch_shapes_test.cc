@@ -37,36 +37,44 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-// Few rows and weights of bf16: parts do not overlap, and two blocks fit on an SM of Hopper (three
-// of variant 0 for up to 8 rows), which then has enough bytes in flight.
+// Few rows and weights of bf16: parts of shared memory do not overlap, blocks of two kernels fit on an
+// SM of Hopper, and an SM that has a tile for each of two warps or more has enough bytes in flight.
 TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
   constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     for (int variant = 0; variant < NumVariantsOfChoice(DType::kBF16, choice); ++variant) {
       const FewRowsVariant of = kFewRowsVariants[choice][variant];
-      const int row_tiles = kRowTileChoices[choice];
-      const FewRowsShared at = FewRowsSharedOf(row_tiles, of);
-      const int in_flight = at.rows / of.copy_stages * (of.copy_stages - 1);
-      EXPECT_GE(in_flight, variant == 0 ? 3 * kNeeded / 2 : kNeeded);
-      EXPECT_EQ(at.rows, of.output_tiles * of.copy_stages * of.stage_steps * kWeightStepBytes);
-      EXPECT_EQ(at.chunk_steps % of.stage_steps, 0);
-      EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes);
-      EXPECT_LE((at.num_bytes + kOfABlock) * (row_tiles == 1 && variant == 0 ? 3 : 2),
-                kProcessorBytes);
+      const int row_tiles = kRowTileChoices[choice], stage_bytes = of.stage_steps * kWeightStepBytes;
+      for (const int num_tiles : {1, 131, 132, 133, 256, 384, 1792, 8016}) {
+        const FewRowsPlan plan = FewRowsPlanOf(row_tiles * kTileRows, num_tiles, 132, variant);
+        EXPECT_LE(plan.warps, of.most_warps);
+        EXPECT_GE(plan.stages, 2);
+        EXPECT_EQ(plan.rows, plan.warps * plan.stages * stage_bytes);
+        EXPECT_EQ(plan.rows % 128, 0);
+        EXPECT_EQ(plan.factors - plan.rows,
+                  kRowStages * ChunkSteps(row_tiles) * row_tiles * kRowsStepBytes);
+        EXPECT_EQ(plan.barriers - plan.factors, row_tiles * kTileRows * 4);
+        EXPECT_EQ(plan.barriers % 8, 0);
+        EXPECT_EQ(plan.num_bytes - plan.barriers, NumFewRowsBarriers(plan) * 8);
+        EXPECT_LE(plan.num_bytes * of.blocks, kFewRowsBytes);
+        EXPECT_LE((plan.num_bytes + kOfABlock) * of.blocks * 2, kProcessorBytes);
+        if (num_tiles < 256) continue;
+        const int in_flight = plan.warps * (plan.stages - 1) * stage_bytes * of.blocks;
+        EXPECT_GE(in_flight, variant == 0 ? kNeeded : kNeeded / 2) << choice << " " << variant;
+      }
     }
   }
 }
 
 TEST(LaunchShapes, VariantsAreDifferentAndAdjacent) {
   const auto same = [](const FewRowsVariant& a, const FewRowsVariant& b) {
-    return a.output_tiles == b.output_tiles && a.copy_stages == b.copy_stages &&
-           a.stage_steps == b.stage_steps;
+    return a.stage_steps == b.stage_steps && a.most_warps == b.most_warps && a.blocks == b.blocks;
   };
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     const int count = NumVariantsOfChoice(DType::kBF16, choice);
     EXPECT_GE(count, 2);
     for (int i = 0; i < kMaxVariants; ++i) {
-      EXPECT_EQ(kFewRowsVariants[choice][i].output_tiles > 0, i < count);
+      EXPECT_EQ(kFewRowsVariants[choice][i].stage_steps > 0, i < count);
       for (int j = 0; j < i && i < count; ++j) {
         EXPECT_FALSE(same(kFewRowsVariants[choice][i], kFewRowsVariants[choice][j]));
       }
@@ -95,14 +103,35 @@ void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, in
 
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
-    for (const DType dtype : PackedDTypes()) {
+    for (const DType dtype : kAllBlockDTypes) {
       for (int variant = 0; variant < NumVariants(dtype, rows); ++variant) {
-        const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows), variant);
+        const ProductTiles tiles = FewBlockRowsTiles(RowTilesFor(rows), variant);
         for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-          ExpectCoversOnce(FewRowsShape(dtype, rows, num_tiles, variant), tiles, rows, num_tiles);
+          ExpectCoversOnce(FewBlockRowsShape(dtype, rows, num_tiles, variant), tiles, rows,
+                           num_tiles);
         }
-        EXPECT_EQ(rows <= 32, FewRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
+        EXPECT_EQ(rows <= 32,
+                  FewBlockRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
       }
+    }
+    for (int variant = 0; variant < NumVariants(DType::kBF16, rows); ++variant) {
+      const FewRowsPlan plan = FewRowsPlanOf(rows, 1000, 132, variant);
+      const int group_rows = kRowTileChoices[RowTilesFor(rows)] * kTileRows;
+      EXPECT_GE(plan.row_groups * group_rows, rows);
+      EXPECT_LT((plan.row_groups - 1) * group_rows, rows);
+    }
+  }
+}
+
+// Blocks have tiles that differ in number by at most one, and only blocks with a tile are launched.
+TEST(LaunchShapes, FewRowsDealOutTilesEvenly) {
+  for (const int num_sms : {1, 7, 132}) {
+    for (int num_tiles = 1; num_tiles <= 3000; num_tiles += 37) {
+      const FewRowsPlan plan = FewRowsPlanOf(1, num_tiles, num_sms, 0);
+      EXPECT_LE(plan.blocks, num_sms);
+      EXPECT_EQ(plan.blocks, std::min(num_tiles, num_sms));
+      EXPECT_EQ(plan.warps, std::min(CeilDiv(num_tiles, plan.blocks), kMostTileWarps));
+      EXPECT_EQ(FewRowsShape(plan).threads, 32 * (plan.warps + 1));
     }
   }
 }
@@ -301,9 +330,10 @@ TEST(LaunchShapes, AttentionVariantHoldsTheHead) {
 TEST(LaunchShapes, GridsOfTheLargestPassFit) {
   constexpr int kRows = 65536 + 1024 * 33, kTiles = (1 << 20) / kTileOutputs;
   for (const DType dtype : PackedDTypes()) {
-    EXPECT_TRUE(FewRowsShape(dtype, kRows, kTiles).fits());
+    EXPECT_TRUE(!IsBlocks(dtype) || FewBlockRowsShape(dtype, kRows, kTiles).fits());
     EXPECT_TRUE(ManyRowsShape(dtype, kRows, kTiles).fits());
   }
+  EXPECT_TRUE(FewRowsShape(FewRowsPlanOf(kRows, kTiles, 132, 0)).fits());
   EXPECT_TRUE(FloatProductShape(kRows, 1 << 20).fits());
   EXPECT_TRUE(PackRowsShape(kRows, 1 << 16).fits());
   EXPECT_TRUE(PackNormedRowsShape(kRows).fits());
@@ -327,7 +357,7 @@ TEST(LaunchShapes, LargeSizesDoNotOverflow) {
   EXPECT_EQ(NumAttendUnits(1 << 20, 1, 64, 16), (1 << 22) + 1);
   EXPECT_EQ(SplitPartsBytes(task, 1 << 10), (int64_t{1} << 38) * 130);
   EXPECT_EQ(PlanLayoutOf(task).few, int64_t{1} << 21);
-  EXPECT_GT(FewRowsShape(DType::kBF16, 1 << 30, 1 << 16).num_blocks(), INT32_MAX);
+  EXPECT_GT(FewBlockRowsShape(DType::kQ8_0, 1 << 30, 1 << 16).num_blocks(), INT32_MAX);
   EXPECT_FALSE(LaunchShape({.x = 1, .y = LaunchShape::kMaxYz + 1}).fits());
   EXPECT_FALSE(LaunchShape({.x = 1, .z = LaunchShape::kMaxYz + 1}).fits());
   EXPECT_TRUE(LaunchShape({.x = INT32_MAX, .y = LaunchShape::kMaxYz}).fits());

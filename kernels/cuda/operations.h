@@ -160,9 +160,9 @@ Error Launch(const PackRowsTask& task, Stream stream);
 // A product of rows rounded to bf16 with a weight of bf16, or of quantised rows with a weight of a
 // block format (product_layout.h).
 struct TileProductTask {
-  ConstMatrixView x;               // read, and rounded, if there are few rows
-  const void* rows = nullptr;      // packed; read if there are more than kMaxFusedRoundingRows
-  NormTask norm;                   // of x, if x is read
+  ConstMatrixView x;               // the rows in f32; our kernels read only their sizes
+  const void* rows = nullptr;      // packed
+  NormTask norm;                   // of x; our kernels do not read it
   const float* factors = nullptr;  // of the sums of packed rows, or null
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight

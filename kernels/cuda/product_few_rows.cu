@@ -8,9 +8,10 @@ Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
   constexpr int kCount = NumVariantsOfChoice(DType::kBF16, kChoice);
   return EnqueueVariant<kCount>(task.variant, [&](auto variant) {
     constexpr FewRowsVariant kOf = kFewRowsVariants[kChoice][decltype(variant)::value];
-    return Enqueue<TileProductKernel<kRowTileChoices[kChoice], kOf.output_tiles, kOf.copy_stages,
-                                     kOf.stage_steps>>(
-        task, FewRowsShape(DType::kBF16, task.out.rows, task.num_tiles, variant), stream);
+    const FewRowsPlan plan =
+        FewRowsPlanOf(task.out.rows, task.num_tiles, task.num_sms, decltype(variant)::value);
+    return Enqueue<FewRowsKernel<kRowTileChoices[kChoice], kOf.stage_steps>>(
+        {task, plan}, FewRowsShape(plan), stream);
   });
 }
 

@@ -2,198 +2,287 @@
 // f32 and f16.
 //
 // An output is one chain of multiplications of 16 inputs, in increasing order of inputs, by one
-// warp, whatever the numbers of rows and blocks. Each warp copies its own weights, and each lane
-// reads what it copied itself. Other warps of the block prepare the rows for all of these, a chunk
-// of steps at a time (launch_shapes.h).
+// warp, whatever the numbers of rows and blocks. Each warp copies its own weights. One warp of the
+// block copies the rows for all of them (launch_shapes.h).
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
-
-#include <type_traits>
 
 #include "kernels/cuda/product_math.cuh"
 #include "kernels/cuda/product_rows.cuh"
 
 namespace tandem::cuda {
 
-// A warp's share of preparing one tile of rows: it rounds one of every kRowWarps steps, while the
-// numbers of its next step are being loaded.
-class RowsToRound {
- public:
-  TANDEM_DEVICE RowsToRound(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
-
-  TANDEM_DEVICE void Begin(uint32_t*) { next_.Load(task_.x, task_.norm, 0, warp_); }
-  TANDEM_DEVICE void Prepare(int first_step, uint32_t* chunk, uint32_t*) {
-    // The numbers are used before the next ones are loaded into the same registers: with a copy of
-    // them, the compiler would wait for the loads before the block's barrier.
-    next_.AddSquares(&squares_);
-    StoreRows(next_.Weighted(Bf16Rows::Rounded), chunk + warp_ * kRowsStepWords);
-    next_.Load(task_.x, task_.norm, 0, first_step + kRowWarps + warp_);
-  }
-  TANDEM_DEVICE void StoreSquares(float* of_chains) const {
-    cuda::StoreSquares(squares_, warp_, of_chains);
-  }
-
- private:
-  const TileProductTask& task_;
-  const int warp_;
-  RowNumbers<Bf16Rows> next_;
-  float squares_ = 0.0f;
+struct FewRowsTask {
+  TileProductTask product;
+  FewRowsPlan plan;
 };
 
-// The same for several tiles of packed rows: it copies its parts of a chunk, one chunk ahead.
-template <int kRowTiles, int kChunkSteps>
-class PackedRows {
- public:
-  TANDEM_DEVICE PackedRows(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
+// A position in a ring of places, each with a phase barrier.
+struct RingPlace {
+  int index = 0;
+  int parity = 0;
 
-  TANDEM_DEVICE void Begin(uint32_t* chunk) { Copy(0, chunk); }
-  TANDEM_DEVICE void Prepare(int first_step, uint32_t*, uint32_t* next_chunk) {
-    Copy(first_step + kChunkSteps, next_chunk);
-    CopyWait<1>();
+  TANDEM_DEVICE void Next(int num_places) {
+    const bool wraps = index + 1 == num_places;
+    index = wraps ? 0 : index + 1;
+    parity ^= wraps ? 1 : 0;
   }
-  TANDEM_DEVICE void StoreSquares(float*) const { CopyWait<0>(); }
-
- private:
-  static constexpr int kParts = kChunkSteps * kRowTiles;
-  static_assert(kParts % kRowWarps == 0);
-
-  // Issues one group of copies, which may be empty.
-  TANDEM_DEVICE void Copy(int first_step, uint32_t* chunk) const {
-    const int num_steps = NumSteps(task_.x.cols);
-    TANDEM_UNROLL
-    for (int i = 0; i < kParts / kRowWarps; ++i) {
-      const int part = i * kRowWarps + warp_;
-      const int step = first_step + part / kRowTiles;
-      if (step >= num_steps) continue;
-      CopyRows(task_, BlockX() * kRowTiles + part % kRowTiles, step, chunk + part * kRowsStepWords);
-    }
-    CopyCommit();
-  }
-
-  const TileProductTask& task_;
-  const int warp_;
 };
 
-template <int kRowTiles, int kOutputTiles, int kCopyStages, int kStageSteps>
-struct TileProductKernel {
-  using Task = TileProductTask;
-  static constexpr int kThreads = (kOutputTiles + kRowWarps) * kWarpSize;
-  static constexpr FewRowsShared kAt =
-      FewRowsSharedOf(kRowTiles, {kOutputTiles, kCopyStages, kStageSteps});
-  static constexpr int kChunkSteps = kAt.chunk_steps;
-  static constexpr int kChunkWords = kChunkSteps * kRowTiles * kRowsStepWords;
-  static_assert(kChunkSteps % kStageSteps == 0 && kCopyStages >= 3);
+template <int kRowTiles, int kStageSteps>
+struct FewRowsKernel {
+  using Task = FewRowsTask;
+  static constexpr int kThreads = (kMostTileWarps + 1) * kWarpSize;
 
-  // Starts to copy weights while the kernels before this one still run.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    const bool multiplies = WarpIndex() < kOutputTiles;
-    const auto chunk_at = [&](int chunk) {
-      return reinterpret_cast<uint32_t*>(shared + kAt.rows) + chunk % kRowStages * kChunkWords;
-    };
-    auto* const squares = reinterpret_cast<float*>(shared + kAt.squares);
-    Weights weights(task, reinterpret_cast<Words4*>(shared));
-    Rows rows(task, WarpIndex() - kOutputTiles);
-    if (multiplies) weights.Begin();
-    WaitForKernelsBefore();
-    if (!multiplies) rows.Begin(chunk_at(0));
-    Sums sums = {};
-    const int num_chunks = CeilDiv(NumSteps(task.x.cols), kChunkSteps);
-    for (int chunk = 0; chunk <= num_chunks; ++chunk) {
-      if (multiplies && chunk > 0) {
-        weights.Multiply((chunk - 1) * kChunkSteps, chunk_at(chunk - 1), sums);
-      } else if (!multiplies && chunk < num_chunks) {
-        rows.Prepare(chunk * kChunkSteps, chunk_at(chunk), chunk_at(chunk + 1));
-      } else if (!multiplies) {
-        rows.StoreSquares(squares);
+    const FewRowsPlan& plan = task.plan;
+    auto* const stage_barriers = reinterpret_cast<PhaseBarrier*>(shared + plan.barriers);
+    const Chunks chunks(shared + plan.rows, stage_barriers + plan.warps * plan.stages);
+    if (ThreadIndex() == 0) {
+      for (int i = 0; i < plan.warps * plan.stages; ++i) {
+        InitPhases(stage_barriers + i, CopyArrivals());
       }
-      Barrier();
+      chunks.Init(plan.warps);
+      FencePhases();
     }
-    if (!multiplies) return;
-    CopyWait<0>();
-    const auto factor_of = [&](int64_t row) {
-      return kRoundsOnTheWay && task.norm.weight != nullptr
-                 ? NormFactor(task.norm, squares, static_cast<int>(row), task.x.cols)
-                 : FactorOf(task, row);
-    };
-    EndTiles<1, kRowTiles>(task, BlockY() * kOutputTiles + WarpIndex(),
-                           int64_t{BlockX()} * kRowTiles, sums, factor_of);
+    Barrier();
+    auto* const factors = reinterpret_cast<float*>(shared + plan.factors);
+    const int warp = WarpIndex();
+    if (warp == plan.warps) return CopyRows(task, chunks, factors);
+    Weights weights(task, warp, shared, stage_barriers);
+    weights.Begin();
+    WaitForKernelsBefore();
+    Multiply(task, warp, weights, chunks, factors);
   }
 
  private:
-  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kMaxFusedRoundingRows;
+  static constexpr int kChunkSteps = ChunkSteps(kRowTiles);
+  static constexpr int kChunkParts = kChunkSteps * kStepInputs / kChunkInputs;
+  static constexpr int kPartBytes = kRowTiles * kRowTileBytes;
+  static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
+  static constexpr int kStagesOfChunk = kChunkSteps / kStageSteps;
+  // With few chains, a warp loads the next stage into registers while it multiplies.
+  static constexpr bool kLoadsAhead = kRowTiles <= 2;
+  static_assert(kChunkSteps % (2 * kStageSteps) == 0 && kStepInputs * 2 == kChunkInputs);
   using Sums = TileSums<1, kRowTiles>;
-  using Rows = std::conditional_t<kRoundsOnTheWay, RowsToRound, PackedRows<kRowTiles, kChunkSteps>>;
+  using Stage = Words4[kStageSteps * kBf16Pieces];
 
-  // A lane's part of the weights for a warp's tile of outputs. Steps are consecutive.
+  // Of this block, whose warps take a tile each in a turn.
+  TANDEM_DEVICE static int NumTurns(const FewRowsPlan& plan, int num_tiles) {
+    return CeilDiv(CeilDiv(num_tiles - BlockY(), plan.blocks), plan.warps);
+  }
+  TANDEM_DEVICE static int TileOfTurn(const FewRowsPlan& plan, int warp, int turn) {
+    return BlockY() + (turn * plan.warps + warp) * plan.blocks;
+  }
+
+  // The ring of chunks of rows.
+  class Chunks {
+   public:
+    TANDEM_DEVICE Chunks(unsigned char* rows, PhaseBarrier* barriers)
+        : rows_(rows), barriers_(barriers) {}
+
+    TANDEM_DEVICE void Init(int num_readers) const {
+      for (int i = 0; i < kRowStages; ++i) {
+        InitPhases(full(i), CopyArrivals());
+        InitPhases(empty(i), num_readers);
+      }
+      InitPhases(factors(), 1);
+    }
+    TANDEM_DEVICE unsigned char* rows(int index) const {
+      return rows_ + index * (kChunkParts * kPartBytes);
+    }
+    TANDEM_DEVICE PhaseBarrier* full(int index) const { return barriers_ + index; }
+    TANDEM_DEVICE PhaseBarrier* empty(int index) const { return barriers_ + kRowStages + index; }
+    TANDEM_DEVICE PhaseBarrier* factors() const { return barriers_ + 2 * kRowStages; }
+
+   private:
+    unsigned char* const rows_;
+    PhaseBarrier* const barriers_;
+  };
+
+  // One warp's weights: the stages of its tiles, one tile after the other.
   class Weights {
    public:
-    TANDEM_DEVICE Weights(const Task& task, Words4* shared)
-        : num_steps_(NumSteps(task.x.cols)),
-          left_(num_steps_),
-          from_(static_cast<const Words4*>(task.weight) +
-                int64_t{WeightTile(task, BlockY() * kOutputTiles + WarpIndex())} * num_steps_ *
-                    kBf16StepWords4 +
-                Lane()),
-          ring_(shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane()) {}
+    TANDEM_DEVICE Weights(const Task& task, int warp, unsigned char* shared, PhaseBarrier* barriers)
+        : task_(task),
+          warp_(warp),
+          num_steps_(NumSteps(task.product.x.cols)),
+          ring_(reinterpret_cast<Words4*>(shared) + warp * task.plan.stages * kStageWords4),
+          barriers_(barriers + warp * task.plan.stages) {}
 
     TANDEM_DEVICE void Begin() {
-      TANDEM_UNROLL
-      for (int stage = 0; stage < kCopyStages - 1; ++stage) {
-        CopyStage(ring_ + stage * kStageWords4);
-      }
+      StartTile();
+      RingPlace place;
+      for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages)) Copy(place.index);
     }
-    // Adds a chunk of steps.   rows: [chunk steps][row tiles]
-    TANDEM_DEVICE void Multiply(int first_step, const uint32_t* rows, Sums& sums) {
-      for (int s = 0; s < kChunkSteps && first_step + s < num_steps_; s += kStageSteps) {
-        CopyWait<kCopyStages - 2>();
-        const int free_slot = slot_ == 0 ? kCopyStages - 1 : slot_ - 1;
-        CopyStage(ring_ + free_slot * kStageWords4);
-        const uint32_t* const part = rows + s * kRowTiles * kRowsStepWords;
-        const int steps_left = num_steps_ - first_step - s;
-        if (steps_left >= kStageSteps) {
-          MultiplyStage<true>(kStageSteps, ring_ + slot_ * kStageWords4, part, sums);
-        } else {
-          MultiplyStage<false>(steps_left, ring_ + slot_ * kStageWords4, part, sums);
-        }
-        slot_ = slot_ == kCopyStages - 1 ? 0 : slot_ + 1;
+    // Waits for the next stage, which has `num_steps` steps, loads a lane's part of it, and copies
+    // another stage to its place.
+    TANDEM_DEVICE void Load(int num_steps, Stage& stage) {
+      WaitForPhase(barriers_ + place_.index, place_.parity);
+      const Words4* const from = ring_ + place_.index * kStageWords4 + Lane();
+      TANDEM_UNROLL
+      for (int i = 0; i < kStageSteps * kBf16Pieces; ++i) {
+        if (i / kBf16Pieces < num_steps) stage[i] = cuda::Load(from + i * kWarpSize);
       }
+      SyncWarp();
+      Copy(place_.index);
+      place_.Next(task_.plan.stages);
     }
 
    private:
-    static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
-
-    // Issues one group of copies, which may be empty.
-    TANDEM_DEVICE void CopyStage(Words4* to) {
-      TANDEM_UNROLL
-      for (int i = 0; i < kStageSteps * kBf16Pieces; ++i) {
-        if (i / kBf16Pieces < left_) CopyAsync16(to + i * kWarpSize, from_ + i * kWarpSize);
-      }
-      left_ -= kStageSteps;
-      from_ += kStageWords4;
-      CopyCommit();
+    TANDEM_DEVICE void StartTile() {
+      const int tile = TileOfTurn(task_.plan, warp_, turn_);
+      left_ = tile < task_.product.num_tiles ? num_steps_ : 0;
+      from_ =
+          static_cast<const Words4*>(task_.product.weight) + int64_t{tile} * num_steps_ * kBf16StepWords4;
     }
-    // A whole stage has no branches, so that all of it is loaded before it is needed.
-    template <bool kIsWhole>
-    TANDEM_DEVICE static void MultiplyStage(int num_steps, const Words4* weights,
-                                            const uint32_t* rows, Sums& sums) {
+    // Starts to copy the next stage, if there is one.
+    TANDEM_DEVICE void Copy(int place) {
+      if (left_ == 0) return;
+      const int steps = left_ < kStageSteps ? left_ : kStageSteps;
+      ExpectCopies(barriers_ + place, steps * kWeightStepBytes);
+      CopyByWarp(ring_ + place * kStageWords4, from_, steps * kWeightStepBytes, barriers_ + place);
+      EndCopies(barriers_ + place);
+      from_ += kStageWords4;
+      left_ -= steps;
+      if (left_ > 0) return;
+      ++turn_;
+      StartTile();
+    }
+
+    const Task& task_;
+    const int warp_;
+    const int num_steps_;
+    Words4* const ring_;
+    PhaseBarrier* const barriers_;
+    RingPlace place_;
+    // Of the next stage to copy.
+    int turn_ = 0;
+    int left_ = 0;  // steps of its tile; 0: no more tiles
+    const Words4* from_ = nullptr;
+  };
+
+  // Adds steps of weights.   rows: the lane's part of the first step, whose index in its chunk is
+  // even if kStageSteps is
+  TANDEM_DEVICE static void MultiplyStage(const Stage& stage, int first_step, int num_steps,
+                                          const unsigned char* rows, Sums& sums) {
+    TANDEM_UNROLL
+    for (int s = 0; s < kStageSteps; ++s) {
+      if (s >= num_steps) return;
+      const int step = first_step + s;
+      const unsigned char* const of_step = rows + step / 2 * kPartBytes + LaneOffset(step % 2);
+      Words4 tiles[kRowTiles];
       TANDEM_UNROLL
-      for (int s = 0; s < kStageSteps; ++s) {
-        if (!kIsWhole && s >= num_steps) return;
-        Words4 tiles[kRowTiles];
+      for (int r = 0; r < kRowTiles; ++r) tiles[r] = LoadMatrices(of_step + r * kRowTileBytes);
+      TANDEM_UNROLL
+      for (int half = 0; half < kBf16Pieces; ++half) {
         TANDEM_UNROLL
         for (int r = 0; r < kRowTiles; ++r) {
-          tiles[r] = LoadRows(rows + (s * kRowTiles + r) * kRowsStepWords);
+          const uint32_t pair[2] = {tiles[r].words[2 * half], tiles[r].words[2 * half + 1]};
+          MultiplyTile(stage[s * kBf16Pieces + half], pair, sums[0][r]);
         }
-        MultiplyBf16<1, kRowTiles>(weights + s * kBf16StepWords4, tiles, sums);
       }
     }
+  }
+  // The offset, in a tile of rows, of the 16 bytes whose address this lane gives for a step.
+  TANDEM_DEVICE static int LaneOffset(int half) {
+    const int row = Lane() % kTileRows;
+    return row * kRowBytes + ((half * 4 + Lane() / kTileRows) ^ row) * 16;
+  }
 
-    const int num_steps_;
-    int left_;  // steps to copy
-    const Words4* from_;
-    Words4* const ring_;
-    int slot_ = 0;
-  };
+  TANDEM_DEVICE static void Multiply(const Task& task, int warp, Weights& weights,
+                                     const Chunks& chunks, const float* factors) {
+    const TileProductTask& product = task.product;
+    const int num_steps = NumSteps(product.x.cols);
+    const int num_turns = NumTurns(task.plan, product.num_tiles);
+    RingPlace chunk;
+    Stage now, next;
+    const auto steps_of_stage = [&](int step) {
+      return num_steps - step < kStageSteps ? num_steps - step : kStageSteps;
+    };
+    for (int turn = 0; turn < num_turns; ++turn) {
+      const int tile = TileOfTurn(task.plan, warp, turn);
+      const bool multiplies = tile < product.num_tiles;
+      Sums sums = {};
+      if (multiplies && kLoadsAhead) weights.Load(steps_of_stage(0), now);
+      for (int first = 0; first < num_steps; first += kChunkSteps) {
+        WaitForPhase(chunks.full(chunk.index), chunk.parity);
+        const unsigned char* const rows = chunks.rows(chunk.index);
+        if (multiplies && num_steps - first >= kChunkSteps) {
+          TANDEM_UNROLL
+          for (int s = 0; s < kStagesOfChunk; s += 2) {
+            const int after = first + (s + 2) * kStageSteps;
+            if (!kLoadsAhead) weights.Load(kStageSteps, now);
+            if (kLoadsAhead) weights.Load(kStageSteps, next);
+            MultiplyStage(now, s * kStageSteps, kStageSteps, rows, sums);
+            if (!kLoadsAhead) weights.Load(kStageSteps, next);
+            if (kLoadsAhead && after < num_steps) weights.Load(steps_of_stage(after), now);
+            MultiplyStage(next, (s + 1) * kStageSteps, kStageSteps, rows, sums);
+          }
+        } else if (multiplies) {
+          for (int step = 0; first + step < num_steps; step += kStageSteps) {
+            if (!kLoadsAhead) weights.Load(steps_of_stage(first + step), now);
+            MultiplyStage(now, step, steps_of_stage(first + step), rows, sums);
+            const int after = first + step + kStageSteps;
+            if (kLoadsAhead && after < num_steps) weights.Load(steps_of_stage(after), now);
+          }
+        }
+        SyncWarp();
+        if (Lane() == 0) Arrive(chunks.empty(chunk.index));
+        chunk.Next(kRowStages);
+      }
+      if (turn == 0) WaitForPhase(chunks.factors(), 0);
+      if (!multiplies) continue;
+      EndTiles<1, kRowTiles>(product, tile, int64_t{BlockX()} * kRowTiles, sums, [&](int64_t row) {
+        return Load(factors + row - int64_t{BlockX()} * (kRowTiles * kTileRows));
+      });
+    }
+  }
+
+  // Copies the chunks of rows for each turn, and the factors.
+  TANDEM_DEVICE static void CopyRows(const Task& task, const Chunks& chunks, float* factors) {
+    const TileProductTask& product = task.product;
+    WaitForKernelsBefore();
+    const int num_parts = CeilDiv(product.x.cols, kChunkInputs);
+    const int num_tiles = CeilDiv(product.out.rows, kTileRows);
+    const int first_tile = BlockX() * kRowTiles;
+    const int num_turns = NumTurns(task.plan, product.num_tiles);
+    RingPlace chunk;
+    bool is_first_round = true;  // places are empty
+    for (int turn = 0; turn < num_turns; ++turn) {
+      for (int first = 0; first < num_parts; first += kChunkParts) {
+        if (!is_first_round) WaitForPhase(chunks.empty(chunk.index), chunk.parity ^ 1);
+        const int parts = num_parts - first < kChunkParts ? num_parts - first : kChunkParts;
+        ExpectCopies(chunks.full(chunk.index), parts * kPartBytes);
+        for (int part = 0; part < parts; ++part) {
+          CopyPart(product, first + part, first_tile, num_tiles,
+                   chunks.rows(chunk.index) + part * kPartBytes, chunks.full(chunk.index));
+        }
+        EndCopies(chunks.full(chunk.index));
+        is_first_round = is_first_round && chunk.index + 1 < kRowStages;
+        chunk.Next(kRowStages);
+        if (turn > 0 || first > 0) continue;
+        for (int row = Lane(); row < kRowTiles * kTileRows; row += kWarpSize) {
+          Store(factors + row, FactorOf(product, int64_t{first_tile} * kTileRows + row));
+        }
+        SyncWarp();
+        if (Lane() == 0) Arrive(chunks.factors());
+      }
+    }
+  }
+  // Copies the tiles of rows from `first_tile` on; in place of those after the last, the last.
+  TANDEM_DEVICE static void CopyPart(const TileProductTask& product, int part, int first_tile,
+                                     int num_tiles, unsigned char* to, PhaseBarrier* full) {
+    const auto* const from =
+        static_cast<const unsigned char*>(product.rows) + int64_t{part} * num_tiles * kRowTileBytes;
+    if (first_tile + kRowTiles <= num_tiles) {
+      return CopyByWarp(to, from + int64_t{first_tile} * kRowTileBytes, kPartBytes, full);
+    }
+    for (int r = 0; r < kRowTiles; ++r) {
+      const int tile = first_tile + r < num_tiles ? first_tile + r : num_tiles - 1;
+      CopyByWarp(to + r * kRowTileBytes, from + int64_t{tile} * kRowTileBytes, kRowTileBytes, full);
+    }
+  }
 };
 
 // Each row and output has 32 chains, by input modulo 32, which are added by a tree.

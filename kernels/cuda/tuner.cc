@@ -34,7 +34,7 @@ uint64_t FingerprintOfVariants() {
     for (const int number : numbers) hash = SplitMix64(hash ^ static_cast<uint64_t>(number));
   };
   for (const auto& of_class : kFewRowsVariants) {
-    for (const auto& v : of_class) add({v.output_tiles, v.copy_stages, v.stage_steps});
+    for (const auto& v : of_class) add({v.stage_steps, v.most_warps, v.blocks});
   }
   for (const auto& of_class : kBlocksVariants) {
     for (const auto& v : of_class) add({v.output_tiles, v.stages});

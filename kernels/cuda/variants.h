@@ -19,21 +19,20 @@ inline constexpr int kNumRowTileChoices = 4;
 
 inline constexpr int kMaxVariants = 6;
 
-// Weights of bf16: `output_tiles` warps of a block multiply; each copies `copy_stages` stages of
-// `stage_steps` steps of its weights. All stages but one are in flight.
+// Weights of bf16: a block has up to `most_warps` warps that multiply, each with its own tile of 16
+// outputs at a time, and copies stages of `stage_steps` steps. There are `blocks` blocks for each
+// multiprocessor.
 struct FewRowsVariant {
-  int output_tiles;
-  int copy_stages;
   int stage_steps;
+  int most_warps;
+  int blocks;
 };
-// With 1, 3 or 7 tiles, products of 4,096, 6,144 and 28,672 outputs have nearly as many, or twice
-// as many, blocks as an H200 has processors. Two blocks fit on one of its processors in each case,
-// and one on any device.
+inline constexpr int kMostTileWarps = 14;
 inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariants] = {
-    {{2, 7, 4}, {1, 8, 4}, {3, 6, 4}, {4, 5, 4}, {7, 6, 2}},
-    {{2, 7, 4}, {1, 8, 4}, {4, 4, 4}, {7, 5, 2}},
-    {{2, 7, 4}, {4, 8, 2}, {7, 5, 2}},
-    {{2, 6, 4}, {4, 6, 2}, {7, 3, 2}},
+    {{2, 14, 1}, {4, 10, 1}, {4, 7, 1}, {2, 7, 2}, {2, 7, 1}},
+    {{2, 14, 1}, {4, 7, 1}, {2, 4, 2}, {2, 7, 1}},
+    {{2, 12, 1}, {2, 6, 1}, {1, 14, 1}, {2, 6, 2}},
+    {{2, 8, 1}, {2, 4, 1}, {1, 14, 1}},
 };
 
 // Weights of block formats: a block has `output_tiles` tiles; each warp copies `stages` pieces of
@@ -57,7 +56,7 @@ inline constexpr int BlocksChoice(int choice) {
 inline constexpr int NumVariantsOfChoice(DType dtype, int choice) {
   int count = 0;
   if (dtype == DType::kBF16) {
-    while (count < kMaxVariants && kFewRowsVariants[choice][count].output_tiles > 0) ++count;
+    while (count < kMaxVariants && kFewRowsVariants[choice][count].stage_steps > 0) ++count;
   } else if (IsBlocks(dtype)) {
     const int of_blocks = BlocksChoice(choice);
     while (count < kMaxVariants && kBlocksVariants[of_blocks][count].output_tiles > 0) ++count;

@@ -113,17 +113,15 @@ class Pass {
         .num_sms = lab_.num_sms(),
         .end = shape.end,
         .out = out};
-    if (IsBlocks(line_.dtype) || line_.rows > cuda::kMaxFusedRoundingRows) {
-      float* const factors = shape.has_norm ? factors_ : nullptr;
-      Do(cuda::PackRowsTask{.x = x,
-                            .out = packed_,
-                            .quantizes = IsBlocks(line_.dtype),
-                            .norm = norm,
-                            .factors = factors});
-      task.norm = {};
-      task.rows = packed_;
-      task.factors = factors;
-    }
+    float* const factors = shape.has_norm ? factors_ : nullptr;
+    Do(cuda::PackRowsTask{.x = x,
+                          .out = packed_,
+                          .quantizes = IsBlocks(line_.dtype),
+                          .norm = norm,
+                          .factors = factors});
+    task.norm = {};
+    task.rows = packed_;
+    task.factors = factors;
     Do(task);
   }
 

@@ -224,7 +224,6 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
                   .out = out};
   const Pool& weights = lab.Weights(line.dtype);
   setting.task.weight = lab.At(weights, 0);
-  if (!setting.quantizes && line.rows <= cuda::kMaxFusedRoundingRows) return setting;
   void* const packed =
       lab.Allocate(setting.quantizes ? cuda::PackedWholeRowsBytes(line.rows, shape.inputs)
                                      : cuda::RowsImageBytes(line.rows, shape.inputs));
