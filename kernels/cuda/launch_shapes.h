@@ -16,9 +16,10 @@ inline constexpr int kRowThreads = 256;
 inline constexpr int kAngleThreads = 64;
 inline constexpr int kHeadWarps = 4;
 
-// One block per row. Shared memory has one sum per warp.
+// One block per row. Shared memory has the sums of warps, or the chains of a sum of squares.
+inline constexpr int kSquareChains = 32;
 inline constexpr LaunchShape RowShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kSquareChains * 4};
 }
 // Shared memory of a reduction over a block of 1024 threads: storage for CUB, and the result.
 inline constexpr int kScratchThreads = 1024;
@@ -73,10 +74,6 @@ inline constexpr int ChainBegin(int chain, int num_steps) {
   return begin < num_steps ? begin : num_steps;
 }
 
-// Up to one tile of rows is rounded to bf16 by the product itself. Reading the rows as f32 costs
-// each block at most twice as much as reading a packed tile, and saves a kernel.
-inline constexpr int kMaxFusedRoundingRows = kTileRows;
-
 // The part of a product of few rows that one block computes on tensor cores: tiles of rows times
 // tiles of outputs. Each block reads all rows from L2, whose bandwidth is not many times that of
 // memory. So a block has enough outputs that up to 16 rows are at most half of its bytes.
@@ -91,15 +88,14 @@ inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice, int variant 
 }
 
 // Few rows and weights of bf16: each tile of outputs has one warp, which multiplies it with all
-// inputs. kRowWarps other warps, one for each chain of squares, prepare the rows for all of these,
-// one chunk of steps ahead. A warp that did both would take longer than the memory.
-inline constexpr int kSquareChains = 8;
-inline constexpr int kRowWarps = kSquareChains;
+// inputs. kRowWarps other warps copy the rows for all of these, one chunk of steps ahead. A warp
+// that did both would take longer than the memory.
+inline constexpr int kRowWarps = 8;
 inline constexpr int kRowStages = 3;  // chunks: one being read, one ready, one in flight
 struct FewRowsShared {
   int chunk_steps;
   int rows;     // offset of [row stages][chunk steps][row tiles] of 512 bytes
-  int squares;  // offset of [chains][tile's rows]
+  int factors;  // offset of [row tiles][tile's rows]
   int num_bytes;
 };
 // A block of variant 0 keeps 48 KB of weights in flight (40 KB with 64 rows, which take shared
@@ -108,8 +104,8 @@ inline constexpr FewRowsShared FewRowsSharedOf(int row_tiles, const FewRowsVaria
   FewRowsShared at{};
   at.chunk_steps = row_tiles <= 2 ? kRowWarps : kRowWarps / 2;
   at.rows = variant.output_tiles * variant.copy_stages * variant.stage_steps * kWeightStepBytes;
-  at.squares = at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes;
-  at.num_bytes = at.squares + (row_tiles == 1 ? kSquareChains * kTileRows * 4 : 0);
+  at.factors = at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes;
+  at.num_bytes = at.factors + row_tiles * kTileRows * 4;
   return at;
 }
 
@@ -121,7 +117,8 @@ inline constexpr int FewRowsBytes(DType dtype, int choice, int variant) {
   const ProductTiles tiles = FewRowsTiles(dtype, choice, variant);
   const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *
                    BlockTilesOf(dtype).piece_bytes();
-  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
+  // Sums for each chain, and factors.
+  const int sums = (kChains * tiles.outputs * kTileOutputs + 1) * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight are consecutive, so that it is read from memory once.
@@ -179,18 +176,13 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
          BlockBytes(few, dtype) * FewRowsShape(dtype, rows, num_tiles).num_blocks();
 }
 
-// Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps
-// of a tile; shared memory has a sum of squares for each chain and row.
+// One warp packs one step of a tile of rows.
 inline constexpr int kPackWarps = 8;
 inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
   return {.x = CeilDiv(num_steps, kPackWarps),
           .y = CeilDiv(rows, kTileRows),
           .z = 1,
           .shared_bytes = 0};
-}
-inline constexpr LaunchShape PackNormedRowsShape(int rows) {
-  return {
-      .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
 // One thread for each pair of inputs of an output. Most weights have too many outputs for y.

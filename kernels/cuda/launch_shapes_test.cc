@@ -50,7 +50,7 @@ TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
       EXPECT_GE(in_flight, variant == 0 ? 3 * kNeeded / 2 : kNeeded);
       EXPECT_EQ(at.rows, of.output_tiles * of.copy_stages * of.stage_steps * kWeightStepBytes);
       EXPECT_EQ(at.chunk_steps % of.stage_steps, 0);
-      EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes);
+      EXPECT_GE(at.factors, at.rows + kRowStages * at.chunk_steps * row_tiles * kRowsStepBytes);
       EXPECT_LE((at.num_bytes + kOfABlock) * (row_tiles == 1 && variant == 0 ? 3 : 2),
                 kProcessorBytes);
     }
@@ -306,7 +306,6 @@ TEST(LaunchShapes, GridsOfTheLargestPassFit) {
   }
   EXPECT_TRUE(FloatProductShape(kRows, 1 << 20).fits());
   EXPECT_TRUE(PackRowsShape(kRows, 1 << 16).fits());
-  EXPECT_TRUE(PackNormedRowsShape(kRows).fits());
   EXPECT_TRUE(EndSumsShape(kRows, kTiles).fits());
   EXPECT_TRUE(HeadShape(kRows, 1 << 16, kMaxHeadDim).fits());
   EXPECT_TRUE(RowShape(kRows).fits());

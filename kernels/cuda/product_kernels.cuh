@@ -3,55 +3,32 @@
 //
 // An output is one chain of multiplications of 16 inputs, in increasing order of inputs, by one
 // warp, whatever the numbers of rows and blocks. Each warp copies its own weights, and each lane
-// reads what it copied itself. Other warps of the block prepare the rows for all of these, a chunk
-// of steps at a time (launch_shapes.h).
+// reads what it copied itself. Other warps of the block copy the rows for all of these, a chunk of
+// steps at a time (launch_shapes.h).
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
-
-#include <type_traits>
 
 #include "kernels/cuda/product_math.cuh"
 #include "kernels/cuda/product_rows.cuh"
 
 namespace tandem::cuda {
 
-// A warp's share of preparing one tile of rows: it rounds one of every kRowWarps steps, while the
-// numbers of its next step are being loaded.
-class RowsToRound {
- public:
-  TANDEM_DEVICE RowsToRound(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
-
-  TANDEM_DEVICE void Begin(uint32_t*) { next_.Load(task_.x, task_.norm, 0, warp_); }
-  TANDEM_DEVICE void Prepare(int first_step, uint32_t* chunk, uint32_t*) {
-    // The numbers are used before the next ones are loaded into the same registers: with a copy of
-    // them, the compiler would wait for the loads before the block's barrier.
-    next_.AddSquares(&squares_);
-    StoreRows(next_.Weighted(Bf16Rows::Rounded), chunk + warp_ * kRowsStepWords);
-    next_.Load(task_.x, task_.norm, 0, first_step + kRowWarps + warp_);
-  }
-  TANDEM_DEVICE void StoreSquares(float* of_chains) const {
-    cuda::StoreSquares(squares_, warp_, of_chains);
-  }
-
- private:
-  const TileProductTask& task_;
-  const int warp_;
-  RowNumbers<Bf16Rows> next_;
-  float squares_ = 0.0f;
-};
-
-// The same for several tiles of packed rows: it copies its parts of a chunk, one chunk ahead.
+// A warp's share of preparing rows: it copies its parts of a chunk of steps, one chunk ahead.
 template <int kRowTiles, int kChunkSteps>
 class PackedRows {
  public:
   TANDEM_DEVICE PackedRows(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
 
   TANDEM_DEVICE void Begin(uint32_t* chunk) { Copy(0, chunk); }
-  TANDEM_DEVICE void Prepare(int first_step, uint32_t*, uint32_t* next_chunk) {
+  TANDEM_DEVICE void Prepare(int first_step, uint32_t* next_chunk) {
     Copy(first_step + kChunkSteps, next_chunk);
     CopyWait<1>();
   }
-  TANDEM_DEVICE void StoreSquares(float*) const { CopyWait<0>(); }
+  TANDEM_DEVICE void End(float* factors) const {
+    CopyWait<0>();
+    StoreFactors(task_, int64_t{BlockX()} * kRowTiles * kTileRows, kRowTiles * kTileRows, warp_,
+                 kRowWarps, factors);
+  }
 
  private:
   static constexpr int kParts = kChunkSteps * kRowTiles;
@@ -90,9 +67,9 @@ struct TileProductKernel {
     const auto chunk_at = [&](int chunk) {
       return reinterpret_cast<uint32_t*>(shared + kAt.rows) + chunk % kRowStages * kChunkWords;
     };
-    auto* const squares = reinterpret_cast<float*>(shared + kAt.squares);
+    auto* const factors = reinterpret_cast<float*>(shared + kAt.factors);
     Weights weights(task, reinterpret_cast<Words4*>(shared));
-    Rows rows(task, WarpIndex() - kOutputTiles);
+    PackedRows<kRowTiles, kChunkSteps> rows(task, WarpIndex() - kOutputTiles);
     if (multiplies) weights.Begin();
     WaitForKernelsBefore();
     if (!multiplies) rows.Begin(chunk_at(0));
@@ -102,27 +79,20 @@ struct TileProductKernel {
       if (multiplies && chunk > 0) {
         weights.Multiply((chunk - 1) * kChunkSteps, chunk_at(chunk - 1), sums);
       } else if (!multiplies && chunk < num_chunks) {
-        rows.Prepare(chunk * kChunkSteps, chunk_at(chunk), chunk_at(chunk + 1));
+        rows.Prepare(chunk * kChunkSteps, chunk_at(chunk + 1));
       } else if (!multiplies) {
-        rows.StoreSquares(squares);
+        rows.End(factors);
       }
       Barrier();
     }
     if (!multiplies) return;
     CopyWait<0>();
-    const auto factor_of = [&](int64_t row) {
-      return kRoundsOnTheWay && task.norm.weight != nullptr
-                 ? NormFactor(task.norm, squares, static_cast<int>(row), task.x.cols)
-                 : FactorOf(task, row);
-    };
     EndTiles<1, kRowTiles>(task, BlockY() * kOutputTiles + WarpIndex(),
-                           int64_t{BlockX()} * kRowTiles, sums, factor_of);
+                           int64_t{BlockX()} * kRowTiles, sums, factors);
   }
 
  private:
-  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kMaxFusedRoundingRows;
   using Sums = TileSums<1, kRowTiles>;
-  using Rows = std::conditional_t<kRoundsOnTheWay, RowsToRound, PackedRows<kRowTiles, kChunkSteps>>;
 
   // A lane's part of the weights for a warp's tile of outputs. Steps are consecutive.
   class Weights {

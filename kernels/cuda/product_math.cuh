@@ -85,9 +85,25 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
   if (is_pair) value = Gated(task.end, value, up);
   EndProduct(task.end, value, RowOf(task.out, row) + out_col);
 }
-// Returns the factor of a packed row's sums.
+// Returns the factor of a row's sums, in all lanes: that of the norm, or 1.
 TANDEM_DEVICE float FactorOf(const TileProductTask& task, int64_t row) {
-  return task.factors == nullptr || row >= task.out.rows ? 1.0f : Load(task.factors + row);
+  if (task.norm.weight == nullptr || row >= task.out.rows) return 1.0f;
+  const int num_squares = NumSquares(task.x.cols);
+  const float* const squares = task.squares + row * num_squares;
+  float chain = 0.0f;
+  ForEach(
+      Lane(), num_squares, kWarpSize, [&](int tile) { return Load(squares + tile); },
+      [&](int, float sum) { chain = chain + sum; });
+  return InverseRoot(WarpSum(chain), task.x.cols, task.norm.epsilon);
+}
+// Stores the factors of a block's rows in shared memory. Warp `warp` of `num_warps` does its share.
+//   factors: [num_rows]
+TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, int num_rows,
+                                int warp, int num_warps, float* factors) {
+  for (int row = warp; row < num_rows; row += num_warps) {
+    const float factor = FactorOf(task, first_row + row);
+    if (Lane() == 0) Store(factors + row, factor);
+  }
 }
 
 // Ends a chain if one warp computes all chains: adds it to the totals, in order.
@@ -115,10 +131,9 @@ struct ChainEnd {
       Store(out + row * kOutputs + output, sums[tile][r][i]);
     });
   }
-  // chain_sums: [chains][rows][outputs]; factor_of(row in the block): the factor of its sums
-  template <typename FactorOfRow>
+  // chain_sums: [chains][rows][outputs]; factors: [rows], of the sums
   TANDEM_DEVICE static void AddChains(const TileProductTask& task, const float* chain_sums,
-                                      const FactorOfRow& factor_of) {
+                                      const float* factors) {
     const bool is_pair = IsGated(task.end);
     const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
     const int outputs = kOutputTiles * tile_outputs;
@@ -129,7 +144,7 @@ struct ChainEnd {
       const int in_block = tile * kTileOutputs + output;
       const float up = is_pair ? Sum(chain_sums, row, in_block + tile_outputs) : 0.0f;
       EndOutput(task, int64_t{BlockX()} * kRows + row, BlockY() * kOutputTiles + tile, output,
-                factor_of(row), Sum(chain_sums, row, in_block), up);
+                Load(factors + row), Sum(chain_sums, row, in_block), up);
     }
   }
 
@@ -144,11 +159,10 @@ struct ChainEnd {
   }
 };
 
-// Ends a warp that computed whole outputs.   factor_of(row): the factor of the row's sums
-template <int kOutputTiles, int kRowTiles, typename FactorOfRow>
+// Ends a warp that computed whole outputs.   factors: of the sums of the rows of these tiles
+template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
-                            const TileSums<kOutputTiles, kRowTiles>& totals,
-                            const FactorOfRow& factor_of) {
+                            const TileSums<kOutputTiles, kRowTiles>& totals, const float* factors) {
   const bool is_pair = IsGated(task.end);
   TANDEM_UNROLL
   for (int i = 0; i < kOutputTiles; ++i) {
@@ -156,9 +170,10 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
     for (int r = 0; r < kRowTiles; ++r) {
       TANDEM_UNROLL
       for (int j = 0; j < 2; ++j) {
-        const int64_t row = (first_row_tile + r) * kTileRows + Lane() % 4 * 2 + j;
+        const int in_tiles = r * kTileRows + Lane() % 4 * 2 + j;
+        const int64_t row = first_row_tile * kTileRows + in_tiles;
         const float low = totals[i][r][j], high = totals[i][r][2 + j];
-        const float factor = factor_of(row);
+        const float factor = Load(factors + in_tiles);
         EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
         if (!is_pair) EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
       }
