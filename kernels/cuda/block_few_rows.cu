@@ -17,10 +17,11 @@ struct BlockProductKernel {
     MultiplyChain(task, shared + WarpIndex() * (kStages * kStageBytes), sums);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
+    float* const factors = chain_sums + kChains * End::kRows * End::kOutputs;
+    StoreFactors(task, int64_t{BlockX()} * End::kRows, End::kRows, WarpIndex(), kChains, factors);
     End::StoreSums(sums, chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
     Barrier();
-    End::AddChains(task, chain_sums,
-                   [&](int row) { return FactorOf(task, int64_t{BlockX()} * End::kRows + row); });
+    End::AddChains(task, chain_sums, factors);
   }
 
  private:

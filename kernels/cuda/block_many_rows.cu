@@ -44,9 +44,15 @@ struct ManyRowsBlockProductKernel {
       slot = slot == kBlockManyRowStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
+    Barrier();  // none reads the last stages
+    auto* const factors = reinterpret_cast<float*>(shared);
+    const int64_t first_row_tile = int64_t{BlockX()} * kBlockManyRowTiles;
+    StoreFactors(task, first_row_tile * kTileRows, kBlockManyRowTiles * kTileRows, WarpIndex(),
+                 kManyRowsWarps, factors);
+    Barrier();
     EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),
-                                      int64_t{BlockX()} * kBlockManyRowTiles + FirstRowTile(),
-                                      totals, [&](int64_t row) { return FactorOf(task, row); });
+                                      first_row_tile + FirstRowTile(), totals,
+                                      factors + FirstRowTile() * kTileRows);
   }
 
  private:

@@ -82,7 +82,7 @@ absl::Status CublasProducts::Reserve(Buffer* scratch, size_t bytes) {
 absl::Status CublasProducts::ReserveScratch(const LtShape& most) {
   RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
   RETURN_IF_ERROR(Reserve(&rows_, sizeof(uint16_t) * most.rows * most.inputs));
-  RETURN_IF_ERROR(Reserve(&factors_, sizeof(float) * most.rows));
+  RETURN_IF_ERROR(Reserve(&squares_, sizeof(float) * most.rows * NumSquares(most.inputs)));
   return Reserve(&sums_, sizeof(float) * most.rows * most.outputs);
 }
 
@@ -194,7 +194,7 @@ void CublasProducts::Release(std::string reason) {
   library_.reset();
   weights_.clear();
   std::exchange(copies_, {}).clear();
-  for (Buffer* scratch : {&rows_, &factors_, &sums_, &workspace_}) *scratch = Buffer();
+  for (Buffer* scratch : {&rows_, &squares_, &sums_, &workspace_}) *scratch = Buffer();
   Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
 }
 
@@ -279,7 +279,6 @@ absl::Status CublasProducts::Multiply(const Plan& plan, const void* weight) {
 }
 
 absl::Status CublasProducts::Multiply(const TileProductTask& product) {
-  const bool is_normed = product.norm.weight != nullptr;
   const WeightShape shape(product.num_tiles, NumSteps(product.x.cols));
   const std::vector<Plan>& plans = verdicts_.at(shape).plans;
   const void* const weight = copies_.at(product.weight).data();
@@ -297,13 +296,13 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
     EndSumsTask end{.product = product, .sums = {}};
     end.product.x = part(product.x);
     end.product.out = part(product.out);
-    end.product.factors = is_normed ? static_cast<const float*>(factors_.data()) : nullptr;
+    end.product.squares = static_cast<const float*>(squares_.data());
     end.sums = {sums_.data(), DType::kF32, rows, plan->shape.outputs, plan->shape.outputs};
     const PackRowsTask pack{.x = end.product.x,
                             .out = rows_.data(),
                             .plain_rows = plan->shape.rows,
                             .norm = product.norm,
-                            .factors = static_cast<float*>(factors_.data())};
+                            .squares = static_cast<float*>(squares_.data())};
     RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
     RETURN_IF_ERROR(Multiply(*plan, weight));
     RETURN_IF_ERROR(Check(Launch(end, stream_), "finishing a product"));

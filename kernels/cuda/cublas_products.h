@@ -97,7 +97,7 @@ class CublasProducts {
   std::map<const void*, Buffer> copies_;
   bool fits_ = false;             // whether the copies of all weights_ do
   std::string stop_reason_ = "";  // why no more copies are made
-  Buffer rows_, factors_, sums_, workspace_;
+  Buffer rows_, squares_, sums_, workspace_;
 };
 
 }  // namespace tandem::cuda

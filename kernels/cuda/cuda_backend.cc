@@ -56,7 +56,7 @@ CudaBackend::~CudaBackend() {
   gathered_parts_ = Buffer();
   kept_scratch_.clear();
   packed_rows_ = Buffer();
-  row_factors_ = Buffer();
+  row_squares_ = Buffer();
   split_parts_ = Buffer();
   sampling_tables_ = Buffer();
   const Error error = CloseDevice(stream_);
@@ -273,20 +273,21 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
   const bool quantizes = IsBlocks(weight.dtype);
   void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
                                                       : RowsImageBytes(x.rows, x.cols));
-  float* factors = nullptr;
+  float* squares = nullptr;
   if (norm.weight != nullptr) {
-    factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
+    const size_t bytes = sizeof(float) * x.rows * NumSquares(x.cols);
+    squares = static_cast<float*>(Reserve(&row_squares_, bytes));
   }
-  if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
+  if (rows == nullptr || (norm.weight != nullptr && squares == nullptr)) return;
   // Called after that memory is reserved, so that later recordings work without the library once it
   // has been released.
   if (!is_recording_) products_->MakeCopy(task);
   if (products_->Has(task)) return Note(products_->Multiply(task));
   const PackRowsTask pack{
-      .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
+      .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .squares = squares};
   Note(Launch(pack, stream_), "rounding activations");
   task.rows = rows;
-  task.factors = factors;
+  task.squares = squares;
   Note(tuner_.Launch(task), "multiplying");
 }
 

@@ -140,7 +140,7 @@ class CudaBackend final : public Backend,
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;
   Buffer packed_rows_;
-  Buffer row_factors_;  // the factors of packed_rows_
+  Buffer row_squares_;  // the sums of squares of packed_rows_
   Buffer split_parts_;
   int64_t most_split_parts_bytes_ = kSplitPartsBytes;
   Buffer sampling_tables_;

@@ -3,7 +3,9 @@
 #ifndef TANDEM_KERNELS_CUDA_CUDA_TESTING_H_
 #define TANDEM_KERNELS_CUDA_CUDA_TESTING_H_
 
+#include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -12,6 +14,28 @@
 #include "kernels/kernel_testing.h"
 
 namespace tandem::cuda {
+
+// The factor by which a norm multiplies a row: the reference of the order in warp_math.cuh.
+inline float NormFactorOf(const float* x, int cols, float epsilon) {
+  const auto at = [&](int c) { return c < cols ? x[c] : 0.0f; };
+  const auto add_others = [](std::vector<float>* sums, int mask) {
+    const std::vector<float> before = *sums;
+    for (int i = 0; i < std::ssize(before); ++i) (*sums)[i] = before[i] + before[i ^ mask];
+  };
+  std::vector<float> chains(32, 0.0f);
+  for (int first = 0; first < cols; first += 16) {
+    std::vector<float> tile(8);
+    for (int g = 0; g < 8; ++g) {
+      const float low = at(first + g), high = at(first + g + 8);
+      tile[g] = std::fma(high, high, low * low);
+    }
+    for (const int mask : {1, 2, 4}) add_others(&tile, mask);
+    float& chain = chains[first / 16 % 32];
+    chain = chain + tile[0];
+  }
+  for (const int mask : {16, 8, 4, 2, 1}) add_others(&chains, mask);
+  return 1.0f / std::sqrt(chains[0] / static_cast<float>(cols) + epsilon);
+}
 
 // Skips its tests without a device. Fails a test if an operation fails.
 class CudaTest : public testing::Test {

@@ -16,9 +16,10 @@ inline constexpr int kRowThreads = 256;
 inline constexpr int kAngleThreads = 64;
 inline constexpr int kHeadWarps = 4;
 
-// One block per row. Shared memory has one sum per warp.
+// One block per row. Shared memory has the sums of warps, or the chains of a sum of squares.
+inline constexpr int kSquareChains = 32;
 inline constexpr LaunchShape RowShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kSquareChains * 4};
 }
 // Shared memory of a reduction over a block of 1024 threads: storage for CUB, and the result.
 inline constexpr int kScratchThreads = 1024;
@@ -61,9 +62,6 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 }
 
 // ---- Products ----
-
-// The squares of a row are summed in kSquareChains chains.
-inline constexpr int kSquareChains = 8;
 
 // The inputs of a product with weights of block formats are divided into kChains chains, whatever
 // the number of rows. Warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
@@ -144,7 +142,8 @@ inline constexpr int FewBlockRowsBytes(DType dtype, int choice, int variant) {
   const ProductTiles tiles = FewBlockRowsTiles(choice, variant);
   const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *
                    BlockTilesOf(dtype).piece_bytes();
-  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
+  // Sums for each chain, and factors.
+  const int sums = (kChains * tiles.outputs * kTileOutputs + 1) * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight are consecutive, so that it is read from memory once.
@@ -214,18 +213,13 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
          FewRowsStepBytes(dtype, rows, num_tiles, num_sms);
 }
 
-// Without a norm, one warp packs one step of a tile of rows. With a norm, one block packs all steps
-// of a tile; shared memory has a sum of squares for each chain and row.
+// One warp packs one step of a tile of rows.
 inline constexpr int kPackWarps = 8;
 inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
   return {.x = CeilDiv(num_steps, kPackWarps),
           .y = CeilDiv(rows, kTileRows),
           .z = 1,
           .shared_bytes = 0};
-}
-inline constexpr LaunchShape PackNormedRowsShape(int rows) {
-  return {
-      .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
 // One thread for each pair of inputs of an output. Most weights have too many outputs for y.

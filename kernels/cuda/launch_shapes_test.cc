@@ -336,7 +336,6 @@ TEST(LaunchShapes, GridsOfTheLargestPassFit) {
   EXPECT_TRUE(FewRowsShape(FewRowsPlanOf(kRows, kTiles, 132, 0)).fits());
   EXPECT_TRUE(FloatProductShape(kRows, 1 << 20).fits());
   EXPECT_TRUE(PackRowsShape(kRows, 1 << 16).fits());
-  EXPECT_TRUE(PackNormedRowsShape(kRows).fits());
   EXPECT_TRUE(EndSumsShape(kRows, kTiles).fits());
   EXPECT_TRUE(HeadShape(kRows, 1 << 16, kMaxHeadDim).fits());
   EXPECT_TRUE(RowShape(kRows).fits());

@@ -146,24 +146,24 @@ struct NormTask {
 // Rounds rows to an image of bf16, or quantises them for weights of block formats
 // (product_layout.h). With `plain_rows`, rounds them to that many plain rows with the inputs of all
 // steps, with zeros outside of x. With a norm, the rows are multiplied with its weights, and
-// `factors` gets the factor of each row's sums.
+// `squares` gets the sums of squares from which products compute the factor of each row's sums.
 struct PackRowsTask {
   ConstMatrixView x;
   void* out = nullptr;  // RowsImageBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
   int plain_rows = 0;  // a multiple of kTileRows; 0: packed rows
   NormTask norm;
-  float* factors = nullptr;  // [x.rows]
+  float* squares = nullptr;  // [x.rows][NumSquares(x.cols)]
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
 // A product of rows rounded to bf16 with a weight of bf16, or of quantised rows with a weight of a
 // block format (product_layout.h).
 struct TileProductTask {
-  ConstMatrixView x;               // the rows in f32; our kernels read only their sizes
-  const void* rows = nullptr;      // packed
-  NormTask norm;                   // of x; our kernels do not read it
-  const float* factors = nullptr;  // of the sums of packed rows, or null
+  ConstMatrixView x;               // only its size is used
+  const void* rows = nullptr;      // packed x
+  NormTask norm;                   // whose weights the packed rows were multiplied with
+  const float* squares = nullptr;  // of x, if there is a norm
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or null

@@ -39,9 +39,15 @@ struct ManyRowsProductKernel {
       slot = slot == kStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
+    Barrier();  // none reads the last stages
+    auto* const factors = reinterpret_cast<float*>(bytes);
+    const int64_t first_row_tile = int64_t{BlockX()} * kManyRowsRowTiles;
+    StoreFactors(task, first_row_tile * kTileRows, kManyRowsRowTiles * kTileRows, WarpIndex(),
+                 kManyRowsWarps, factors);
+    Barrier();
     EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),
-                                      int64_t{BlockX()} * kManyRowsRowTiles + FirstRowTile(), sums,
-                                      [&](int64_t row) { return FactorOf(task, row); });
+                                      first_row_tile + FirstRowTile(), sums,
+                                      factors + FirstRowTile() * kTileRows);
   }
 
  private:
@@ -118,12 +124,13 @@ struct EndSumsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
     constexpr int kHalf = kTileOutputs / 2;
+    const float factor = FactorOf(task.product, BlockX());
     const int place = BlockY() * kThreads + ThreadIndex();
     const int tile = place / kTileOutputs, output = place % kTileOutputs;
     const bool is_pair = IsGated(task.product.end);
     if (tile >= task.product.num_tiles || (is_pair && output >= kHalf)) return;
     const float* const sum = RowOf(task.sums, BlockX()) + place;
-    EndOutput(task.product, BlockX(), tile, output, FactorOf(task.product, BlockX()), Load(sum),
+    EndOutput(task.product, BlockX(), tile, output, factor, Load(sum),
               is_pair ? Load(sum + kHalf) : 0.0f);
   }
 };
@@ -137,9 +144,6 @@ int NumPackedSteps(const PackRowsTask& task) {
 template <typename Format>
 Error EnqueuePackRows(const PackRowsTask& task, Stream stream) {
   const int rows = task.plain_rows > 0 ? task.plain_rows : task.x.rows;
-  if (task.norm.weight != nullptr) {
-    return Enqueue<PackNormedRowsKernel<Format>>(task, PackNormedRowsShape(rows), stream);
-  }
   return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(rows, NumPackedSteps(task)), stream);
 }
 

@@ -18,21 +18,25 @@ struct FewRowsTask {
 };
 
 // A position in a ring of places, each with a phase barrier.
-struct RingPlace {
-  int index = 0;
-  int parity = 0;
-
+class RingPlace {
+ public:
+  TANDEM_DEVICE int index() const { return bits_ & ~kParity; }
+  TANDEM_DEVICE int parity() const { return bits_ & kParity ? 1 : 0; }
   TANDEM_DEVICE void Next(int num_places) {
-    const bool wraps = index + 1 == num_places;
-    index = wraps ? 0 : index + 1;
-    parity ^= wraps ? 1 : 0;
+    bits_ = index() + 1 == num_places ? ~bits_ & kParity : bits_ + 1;
   }
+
+ private:
+  static constexpr int kParity = 1 << 16;
+  int bits_ = 0;  // the index, and the parity
 };
 
 template <int kRowTiles, int kStageSteps>
 struct FewRowsKernel {
   using Task = FewRowsTask;
   static constexpr int kThreads = (kMostTileWarps + 1) * kWarpSize;
+  // Two blocks fit into the registers of a multiprocessor: 64 a thread.
+  static constexpr int kBlocks = kRowTiles == 1 ? 2 : 1;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const FewRowsPlan& plan = task.plan;
@@ -56,16 +60,15 @@ struct FewRowsKernel {
   }
 
  private:
+  static constexpr int kRows = kRowTiles * kTileRows;
+  static constexpr int kFactorsAtOnce = 4;
   static constexpr int kChunkSteps = ChunkSteps(kRowTiles);
   static constexpr int kChunkParts = kChunkSteps * kStepInputs / kChunkInputs;
   static constexpr int kPartBytes = kRowTiles * kRowTileBytes;
   static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
-  static constexpr int kStagesOfChunk = kChunkSteps / kStageSteps;
-  // With few chains, a warp loads the next stage into registers while it multiplies.
-  static constexpr bool kLoadsAhead = kRowTiles <= 2;
-  static_assert(kChunkSteps % (2 * kStageSteps) == 0 && kStepInputs * 2 == kChunkInputs);
+  static_assert(kChunkSteps % 2 == 0 && kChunkSteps % kStageSteps == 0 && kStepInputs * 2 == kChunkInputs);
   using Sums = TileSums<1, kRowTiles>;
-  using Stage = Words4[kStageSteps * kBf16Pieces];
+  using Step = Words4[kBf16Pieces];
 
   // Of this block, whose warps take a tile each in a turn.
   TANDEM_DEVICE static int NumTurns(const FewRowsPlan& plan, int num_tiles) {
@@ -105,37 +108,37 @@ struct FewRowsKernel {
    public:
     TANDEM_DEVICE Weights(const Task& task, int warp, unsigned char* shared, PhaseBarrier* barriers)
         : task_(task),
-          warp_(warp),
-          num_steps_(NumSteps(task.product.x.cols)),
           ring_(reinterpret_cast<Words4*>(shared) + warp * task.plan.stages * kStageWords4),
-          barriers_(barriers + warp * task.plan.stages) {}
+          barriers_(barriers + warp * task.plan.stages),
+          tile_(TileOfTurn(task.plan, warp, 0)) {}
 
     TANDEM_DEVICE void Begin() {
       StartTile();
       RingPlace place;
-      for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages)) Copy(place.index);
+      for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages)) Copy(place.index());
     }
-    // Waits for the next stage, which has `num_steps` steps, loads a lane's part of it, and copies
-    // another stage to its place.
-    TANDEM_DEVICE void Load(int num_steps, Stage& stage) {
-      WaitForPhase(barriers_ + place_.index, place_.parity);
-      const Words4* const from = ring_ + place_.index * kStageWords4 + Lane();
+    // Loads a lane's part of a step, which is `in_chunk` of its chunk. The first step of a stage
+    // waits for its copy; the last one, and the tile's, copies another stage to its place.
+    TANDEM_DEVICE void Load(int in_chunk, bool is_last, Step& to) {
+      const int in_stage = in_chunk % kStageSteps;
+      if (in_stage == 0) WaitForPhase(barriers_ + place_.index(), place_.parity());
+      const Words4* const from =
+          ring_ + place_.index() * kStageWords4 + in_stage * kBf16StepWords4 + Lane();
       TANDEM_UNROLL
-      for (int i = 0; i < kStageSteps * kBf16Pieces; ++i) {
-        if (i / kBf16Pieces < num_steps) stage[i] = cuda::Load(from + i * kWarpSize);
-      }
+      for (int i = 0; i < kBf16Pieces; ++i) to[i] = cuda::Load(from + i * kWarpSize);
+      if (in_stage < kStageSteps - 1 && !is_last) return;
       SyncWarp();
-      Copy(place_.index);
+      Copy(place_.index());
       place_.Next(task_.plan.stages);
     }
 
    private:
     TANDEM_DEVICE void StartTile() {
-      const int tile = TileOfTurn(task_.plan, warp_, turn_);
-      left_ = tile < task_.product.num_tiles ? num_steps_ : 0;
-      from_ =
-          static_cast<const Words4*>(task_.product.weight) + int64_t{tile} * num_steps_ * kBf16StepWords4;
+      left_ = tile_ < task_.product.num_tiles ? num_steps() : 0;
+      from_ = static_cast<const Words4*>(task_.product.weight) +
+              int64_t{tile_} * num_steps() * kBf16StepWords4;
     }
+    TANDEM_DEVICE int num_steps() const { return NumSteps(task_.product.x.cols); }
     // Starts to copy the next stage, if there is one.
     TANDEM_DEVICE void Copy(int place) {
       if (left_ == 0) return;
@@ -146,48 +149,41 @@ struct FewRowsKernel {
       from_ += kStageWords4;
       left_ -= steps;
       if (left_ > 0) return;
-      ++turn_;
+      tile_ += task_.plan.warps * task_.plan.blocks;
       StartTile();
     }
 
     const Task& task_;
-    const int warp_;
-    const int num_steps_;
     Words4* const ring_;
     PhaseBarrier* const barriers_;
     RingPlace place_;
     // Of the next stage to copy.
-    int turn_ = 0;
+    int tile_;
     int left_ = 0;  // steps of its tile; 0: no more tiles
     const Words4* from_ = nullptr;
   };
 
-  // Adds steps of weights.   rows: the lane's part of the first step, whose index in its chunk is
-  // even if kStageSteps is
-  TANDEM_DEVICE static void MultiplyStage(const Stage& stage, int first_step, int num_steps,
-                                          const unsigned char* rows, Sums& sums) {
+  // Adds step `step` of a chunk.
+  TANDEM_DEVICE static void MultiplyStep(const Step& weights, int step, const unsigned char* rows,
+                                         Sums& sums) {
+    const unsigned char* const of_step = rows + step / 2 * kPartBytes + LaneOffset(step % 2);
+    Words4 tiles[kRowTiles];
     TANDEM_UNROLL
-    for (int s = 0; s < kStageSteps; ++s) {
-      if (s >= num_steps) return;
-      const int step = first_step + s;
-      const unsigned char* const of_step = rows + step / 2 * kPartBytes + LaneOffset(step % 2);
-      Words4 tiles[kRowTiles];
+    for (int r = 0; r < kRowTiles; ++r) tiles[r] = LoadMatrices(of_step + r * kRowTileBytes);
+    TANDEM_UNROLL
+    for (int half = 0; half < kBf16Pieces; ++half) {
       TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) tiles[r] = LoadMatrices(of_step + r * kRowTileBytes);
-      TANDEM_UNROLL
-      for (int half = 0; half < kBf16Pieces; ++half) {
-        TANDEM_UNROLL
-        for (int r = 0; r < kRowTiles; ++r) {
-          const uint32_t pair[2] = {tiles[r].words[2 * half], tiles[r].words[2 * half + 1]};
-          MultiplyTile(stage[s * kBf16Pieces + half], pair, sums[0][r]);
-        }
+      for (int r = 0; r < kRowTiles; ++r) {
+        const uint32_t pair[2] = {tiles[r].words[2 * half], tiles[r].words[2 * half + 1]};
+        MultiplyTile(weights[half], pair, sums[0][r]);
       }
     }
   }
   // The offset, in a tile of rows, of the 16 bytes whose address this lane gives for a step.
   TANDEM_DEVICE static int LaneOffset(int half) {
     const int row = Lane() % kTileRows;
-    return row * kRowBytes + ((half * 4 + Lane() / kTileRows) ^ row) * 16;
+    const int first_half = row * kRowBytes + (Lane() / kTileRows ^ row) * 16;
+    return first_half ^ half * (kRowBytes / 2);
   }
 
   TANDEM_DEVICE static void Multiply(const Task& task, int warp, Weights& weights,
@@ -196,46 +192,41 @@ struct FewRowsKernel {
     const int num_steps = NumSteps(product.x.cols);
     const int num_turns = NumTurns(task.plan, product.num_tiles);
     RingPlace chunk;
-    Stage now, next;
-    const auto steps_of_stage = [&](int step) {
-      return num_steps - step < kStageSteps ? num_steps - step : kStageSteps;
-    };
+    // The weights of a step are loaded while those of the step before are multiplied.
+    Step even, odd;
     for (int turn = 0; turn < num_turns; ++turn) {
       const int tile = TileOfTurn(task.plan, warp, turn);
       const bool multiplies = tile < product.num_tiles;
       Sums sums = {};
-      if (multiplies && kLoadsAhead) weights.Load(steps_of_stage(0), now);
-      for (int first = 0; first < num_steps; first += kChunkSteps) {
-        WaitForPhase(chunks.full(chunk.index), chunk.parity);
-        const unsigned char* const rows = chunks.rows(chunk.index);
-        if (multiplies && num_steps - first >= kChunkSteps) {
+      if (multiplies) weights.Load(0, num_steps == 1, even);
+      for (int left = num_steps; left > 0; left -= kChunkSteps) {
+        WaitForPhase(chunks.full(chunk.index()), chunk.parity());
+        const unsigned char* const rows = chunks.rows(chunk.index());
+        if (multiplies && left >= kChunkSteps) {
           TANDEM_UNROLL
-          for (int s = 0; s < kStagesOfChunk; s += 2) {
-            const int after = first + (s + 2) * kStageSteps;
-            if (!kLoadsAhead) weights.Load(kStageSteps, now);
-            if (kLoadsAhead) weights.Load(kStageSteps, next);
-            MultiplyStage(now, s * kStageSteps, kStageSteps, rows, sums);
-            if (!kLoadsAhead) weights.Load(kStageSteps, next);
-            if (kLoadsAhead && after < num_steps) weights.Load(steps_of_stage(after), now);
-            MultiplyStage(next, (s + 1) * kStageSteps, kStageSteps, rows, sums);
+          for (int s = 0; s < kChunkSteps; s += 2) {
+            weights.Load(s + 1, false, odd);
+            MultiplyStep(even, s, rows, sums);
+            if (s + 2 < kChunkSteps || left > kChunkSteps) {
+              weights.Load((s + 2) % kChunkSteps, left == s + 3, even);
+            }
+            MultiplyStep(odd, s + 1, rows, sums);
           }
         } else if (multiplies) {
-          for (int step = 0; first + step < num_steps; step += kStageSteps) {
-            if (!kLoadsAhead) weights.Load(steps_of_stage(first + step), now);
-            MultiplyStage(now, step, steps_of_stage(first + step), rows, sums);
-            const int after = first + step + kStageSteps;
-            if (kLoadsAhead && after < num_steps) weights.Load(steps_of_stage(after), now);
+          for (int s = 0; s < left; s += 2) {
+            if (s + 1 < left) weights.Load(s + 1, s + 2 == left, odd);
+            MultiplyStep(even, s, rows, sums);
+            if (s + 2 < left) weights.Load(s + 2, s + 3 == left, even);
+            if (s + 1 < left) MultiplyStep(odd, s + 1, rows, sums);
           }
         }
         SyncWarp();
-        if (Lane() == 0) Arrive(chunks.empty(chunk.index));
+        if (Lane() == 0) Arrive(chunks.empty(chunk.index()));
         chunk.Next(kRowStages);
       }
       if (turn == 0) WaitForPhase(chunks.factors(), 0);
       if (!multiplies) continue;
-      EndTiles<1, kRowTiles>(product, tile, int64_t{BlockX()} * kRowTiles, sums, [&](int64_t row) {
-        return Load(factors + row - int64_t{BlockX()} * (kRowTiles * kTileRows));
-      });
+      EndTiles<1, kRowTiles>(product, tile, int64_t{BlockX()} * kRowTiles, sums, factors);
     }
   }
 
@@ -247,27 +238,33 @@ struct FewRowsKernel {
     const int num_tiles = CeilDiv(product.out.rows, kTileRows);
     const int first_tile = BlockX() * kRowTiles;
     const int num_turns = NumTurns(task.plan, product.num_tiles);
+    const int64_t first_row = int64_t{first_tile} * kTileRows;
     RingPlace chunk;
     bool is_first_round = true;  // places are empty
+    int num_factors = 0;
     for (int turn = 0; turn < num_turns; ++turn) {
       for (int first = 0; first < num_parts; first += kChunkParts) {
-        if (!is_first_round) WaitForPhase(chunks.empty(chunk.index), chunk.parity ^ 1);
+        if (!is_first_round) WaitForPhase(chunks.empty(chunk.index()), chunk.parity() ^ 1);
         const int parts = num_parts - first < kChunkParts ? num_parts - first : kChunkParts;
-        ExpectCopies(chunks.full(chunk.index), parts * kPartBytes);
+        ExpectCopies(chunks.full(chunk.index()), parts * kPartBytes);
         for (int part = 0; part < parts; ++part) {
           CopyPart(product, first + part, first_tile, num_tiles,
-                   chunks.rows(chunk.index) + part * kPartBytes, chunks.full(chunk.index));
+                   chunks.rows(chunk.index()) + part * kPartBytes, chunks.full(chunk.index()));
         }
-        EndCopies(chunks.full(chunk.index));
-        is_first_round = is_first_round && chunk.index + 1 < kRowStages;
+        EndCopies(chunks.full(chunk.index()));
+        is_first_round = is_first_round && chunk.index() + 1 < kRowStages;
         chunk.Next(kRowStages);
-        if (turn > 0 || first > 0) continue;
-        for (int row = Lane(); row < kRowTiles * kTileRows; row += kWarpSize) {
-          Store(factors + row, FactorOf(product, int64_t{first_tile} * kTileRows + row));
-        }
-        SyncWarp();
-        if (Lane() == 0) Arrive(chunks.factors());
+        // While the chunks of the first turn are read, some factors at a time.
+        if (num_factors == kRows) continue;
+        StoreFactors<kFactorsAtOnce>(product, first_row + num_factors, factors + num_factors);
+        num_factors += kFactorsAtOnce;
       }
+      if (turn > 0) continue;
+      for (; num_factors < kRows; num_factors += kFactorsAtOnce) {
+        StoreFactors<kFactorsAtOnce>(product, first_row + num_factors, factors + num_factors);
+      }
+      SyncWarp();
+      if (Lane() == 0) Arrive(chunks.factors());
     }
   }
   // Copies the tiles of rows from `first_tile` on; in place of those after the last, the last.

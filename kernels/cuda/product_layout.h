@@ -46,6 +46,8 @@ inline constexpr size_t PackedWeightBytes(int num_tiles, int inputs) {
 inline constexpr size_t RowsImageBytes(int rows, int inputs) {
   return size_t{kRowTileBytes} * CeilDiv(rows, kTileRows) * CeilDiv(inputs, kChunkInputs);
 }
+// The sums of squares of a row, one for each tile of 16 columns (warp_math.cuh).
+inline constexpr int NumSquares(int cols) { return CeilDiv(cols, kTileOutputs); }
 // The offset of an element in an image of `num_row_tiles` tiles of rows.
 inline constexpr int64_t RowsImageOffset(int num_row_tiles, int row, int input) {
   const int64_t tile = int64_t{input / kChunkInputs} * num_row_tiles + row / kTileRows;

@@ -85,9 +85,51 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
   if (is_pair) value = Gated(task.end, value, up);
   EndProduct(task.end, value, RowOf(task.out, row) + out_col);
 }
-// Returns the factor of a packed row's sums.
+// Sets the factors of the sums of some rows, in all lanes: those of the norm, or 1.
+template <int kCount>
+TANDEM_DEVICE void FindFactors(const TileProductTask& task, int64_t first_row,
+                               float (&factors)[kCount]) {
+  const int num_squares = NumSquares(task.x.cols);
+  const bool is_normed = task.norm.weight != nullptr;
+  float chains[kCount] = {};
+  for (int tile = Lane(); is_normed && tile < num_squares; tile += kWarpSize) {
+    float squares[kCount];
+    TANDEM_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t row = first_row + i < task.out.rows ? first_row + i : task.out.rows - 1;
+      squares[i] = Load(task.squares + row * num_squares + tile);
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < kCount; ++i) chains[i] = chains[i] + squares[i];
+  }
+  TANDEM_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    const float total = WarpSum(chains[i]);
+    factors[i] = is_normed ? InverseRoot(total, task.x.cols, task.norm.epsilon) : 1.0f;
+  }
+}
 TANDEM_DEVICE float FactorOf(const TileProductTask& task, int64_t row) {
-  return task.factors == nullptr || row >= task.out.rows ? 1.0f : Load(task.factors + row);
+  float factors[1];
+  FindFactors(task, row, factors);
+  return factors[0];
+}
+// A warp stores the factors of kCount rows in shared memory.
+template <int kCount>
+TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, float* factors) {
+  float found[kCount];
+  FindFactors(task, first_row, found);
+  TANDEM_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    if (Lane() == 0) Store(factors + i, found[i]);
+  }
+}
+// The same for all rows of a block, of which warp `warp` of `num_warps` does its share.
+//   factors: [num_rows]
+TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, int num_rows,
+                                int warp, int num_warps, float* factors) {
+  for (int row = warp; row < num_rows; row += num_warps) {
+    StoreFactors<1>(task, first_row + row, factors + row);
+  }
 }
 
 // Ends a chain if one warp computes all chains: adds it to the totals, in order.
@@ -115,10 +157,9 @@ struct ChainEnd {
       Store(out + row * kOutputs + output, sums[tile][r][i]);
     });
   }
-  // chain_sums: [chains][rows][outputs]; factor_of(row in the block): the factor of its sums
-  template <typename FactorOfRow>
+  // chain_sums: [chains][rows][outputs]; factors: [rows], of the sums
   TANDEM_DEVICE static void AddChains(const TileProductTask& task, const float* chain_sums,
-                                      const FactorOfRow& factor_of) {
+                                      const float* factors) {
     const bool is_pair = IsGated(task.end);
     const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
     const int outputs = kOutputTiles * tile_outputs;
@@ -129,7 +170,7 @@ struct ChainEnd {
       const int in_block = tile * kTileOutputs + output;
       const float up = is_pair ? Sum(chain_sums, row, in_block + tile_outputs) : 0.0f;
       EndOutput(task, int64_t{BlockX()} * kRows + row, BlockY() * kOutputTiles + tile, output,
-                factor_of(row), Sum(chain_sums, row, in_block), up);
+                Load(factors + row), Sum(chain_sums, row, in_block), up);
     }
   }
 
@@ -144,11 +185,10 @@ struct ChainEnd {
   }
 };
 
-// Ends a warp that computed whole outputs.   factor_of(row): the factor of the row's sums
-template <int kOutputTiles, int kRowTiles, typename FactorOfRow>
+// Ends a warp that computed whole outputs.   factors: of the sums of the rows of these tiles
+template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
-                            const TileSums<kOutputTiles, kRowTiles>& totals,
-                            const FactorOfRow& factor_of) {
+                            const TileSums<kOutputTiles, kRowTiles>& totals, const float* factors) {
   const bool is_pair = IsGated(task.end);
   TANDEM_UNROLL
   for (int i = 0; i < kOutputTiles; ++i) {
@@ -156,9 +196,10 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
     for (int r = 0; r < kRowTiles; ++r) {
       TANDEM_UNROLL
       for (int j = 0; j < 2; ++j) {
-        const int64_t row = (first_row_tile + r) * kTileRows + Lane() % 4 * 2 + j;
+        const int in_tiles = r * kTileRows + Lane() % 4 * 2 + j;
+        const int64_t row = first_row_tile * kTileRows + in_tiles;
         const float low = totals[i][r][j], high = totals[i][r][2 + j];
-        const float factor = factor_of(row);
+        const float factor = Load(factors + in_tiles);
         EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
         if (!is_pair) EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
       }

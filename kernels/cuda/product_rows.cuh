@@ -1,5 +1,6 @@
 // Converts rows of f32 for products with packed weights: rounds them to bf16, or quantises them to
-// integers of 8 bits. With a norm, multiplies them with its weights first.
+// integers of 8 bits. With a norm, multiplies them with its weights first, and stores the sums of
+// squares of the norm (warp_math.cuh) for each tile of columns.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 
@@ -21,6 +22,13 @@ struct RowsStep {
 struct Bf16Rows {
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
+  // Returns the sum of squares of the columns of a half of the step.
+  TANDEM_DEVICE static float Squares(const float (&numbers)[8], int half) {
+    const float* const first = numbers + 4 * half;
+    float sum = PairOfSquares(first[0], first[2]) + PairOfSquares(first[1], first[3]);
+    sum = sum + ShuffleXor(sum, 1);
+    return sum + ShuffleXor(sum, 2);
+  }
   TANDEM_DEVICE static Words4 Rounded(const float (&numbers)[8]) {
     Words4 packed;
     TANDEM_UNROLL
@@ -64,6 +72,16 @@ struct WholeRows {
 
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumWholeRowsSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return WholeRowsInput(Lane(), i); }
+  TANDEM_DEVICE static float Squares(const float (&numbers)[8], int half) {
+    float pairs[4];
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float own = numbers[4 * half + i], other = ShuffleXor(own, 2);
+      pairs[i] = Lane() % 4 < 2 ? PairOfSquares(own, other) : PairOfSquares(other, own);
+    }
+    const float sum = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3]);
+    return sum + ShuffleXor(sum, 1);
+  }
   TANDEM_DEVICE static Quantized Quantize(const float (&numbers)[8]) {
     constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000, kNotANumber = 0x7FC00000;
     constexpr float kNoActivation = 0x1p-100f;  // 127 divided by less might be infinite
@@ -111,55 +129,6 @@ struct WholeRows {
   }
 };
 
-template <typename Format>
-struct RowNumbers {
-  float numbers[8];
-  float weights[8];  // of a norm
-
-  TANDEM_DEVICE void Load(const ConstMatrixView& x, const NormTask& norm, int tile, int step) {
-    const int row = tile * kTileRows + Lane() / 4;
-    TANDEM_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const int input = step * kStepInputs + Format::InputOf(i);
-      const bool is_in = row < x.rows && input < x.cols;
-      numbers[i] = is_in ? cuda::Load(RowOf(x, row) + input) : 0.0f;
-      weights[i] = is_in && norm.weight != nullptr ? cuda::Load(norm.weight + input) : 1.0f;
-    }
-  }
-  // Returns `use` of the weighted numbers.
-  template <typename Use>
-  TANDEM_DEVICE auto Weighted(const Use& use) const {
-    float weighted[8];
-    TANDEM_UNROLL
-    for (int i = 0; i < 8; ++i) weighted[i] = numbers[i] * weights[i];
-    return use(weighted);
-  }
-  TANDEM_DEVICE void AddSquares(float* squares) const {
-    TANDEM_UNROLL
-    for (int i = 0; i < 8; ++i) *squares = MulAdd(numbers[i], numbers[i], *squares);
-  }
-};
-
-// The squares of a row are summed in kSquareChains chains, by step modulo kSquareChains, one for
-// each warp. Each lane adds its own squares; then the four lanes that share a row are added, then
-// the chains in order.
-TANDEM_DEVICE void StoreSquares(float squares, int chain, float* of_chains) {
-  squares = squares + ShuffleXor(squares, 1);
-  squares = squares + ShuffleXor(squares, 2);
-  if (Lane() % 4 == 0) Store(of_chains + chain * kTileRows + Lane() / 4, squares);
-}
-// Returns the factor of the sums of row `row` of the tile.   of_chains: [chains][tile's rows]
-TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int row, int inputs) {
-  float squares = 0.0f;
-  TANDEM_UNROLL
-  for (int chain = 0; chain < kSquareChains; ++chain) {
-    squares = squares + Load(of_chains + chain * kTileRows + row);
-  }
-  return InverseRoot(squares, inputs, norm.epsilon);
-}
-
-TANDEM_DEVICE int RowTilesOf(const PackRowsTask& task) { return CeilDiv(task.x.rows, kTileRows); }
-
 // Each warp packs one step of a tile of rows.
 template <typename Format>
 struct PackRowsKernel {
@@ -168,44 +137,28 @@ struct PackRowsKernel {
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
-    const int num_steps = Format::StepsOf(task.x.cols);
-    const int step = BlockX() * kPackWarps + WarpIndex();
-    if (step >= num_steps) return;
-    RowNumbers<Format> row;
-    row.Load(task.x, {}, BlockY(), step);
-    Format::Pack(row.numbers, task.out, {BlockY(), RowTilesOf(task), step, num_steps});
-  }
-};
-
-// With a norm: each block has a tile of rows, and each warp a chain of their squares.
-template <typename Format>
-struct PackNormedRowsKernel {
-  using Task = PackRowsTask;
-  static constexpr int kThreads = kSquareChains * kWarpSize;
-
-  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    WaitForKernelsBefore();
-    const int num_steps = Format::StepsOf(task.x.cols);
-    const int tile = KeptInRegister(BlockX());
-    float squares = 0.0f;
-    const auto load = [&](int step) {
-      RowNumbers<Format> row;
-      row.Load(task.x, task.norm, tile, step);
-      return row;
-    };
-    const auto pack = [&](int step, const RowNumbers<Format>& row) {
-      row.AddSquares(&squares);
-      row.Weighted([&](const float(&numbers)[8]) {
-        Format::Pack(numbers, task.out, {tile, RowTilesOf(task), step, num_steps});
-      });
-    };
-    ForEach<4>(WarpIndex(), num_steps, kSquareChains, load, pack);
-    auto* const of_chains = reinterpret_cast<float*>(shared);
-    StoreSquares(squares, WarpIndex(), of_chains);
-    Barrier();
-    const int row = tile * kTileRows + ThreadIndex();
-    if (ThreadIndex() >= kTileRows || row >= task.x.rows) return;
-    Store(task.factors + row, NormFactor(task.norm, of_chains, ThreadIndex(), task.x.cols));
+    const ConstMatrixView& x = task.x;
+    const RowsStep at = {.tile = BlockY(),
+                         .num_tiles = CeilDiv(x.rows, kTileRows),
+                         .step = BlockX() * kPackWarps + WarpIndex(),
+                         .num_steps = Format::StepsOf(x.cols)};
+    if (at.step >= at.num_steps) return;
+    const int row = at.tile * kTileRows + Lane() / 4;
+    const bool is_normed = task.norm.weight != nullptr;
+    float numbers[8], weighted[8];
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int input = at.step * kStepInputs + Format::InputOf(i);
+      const bool is_in = row < x.rows && input < x.cols;
+      numbers[i] = is_in ? Load(RowOf(x, row) + input) : 0.0f;
+      weighted[i] = is_in && is_normed ? numbers[i] * Load(task.norm.weight + input) : numbers[i];
+    }
+    Format::Pack(weighted, task.out, at);
+    if (!is_normed) return;
+    const float squares[2] = {Format::Squares(numbers, 0), Format::Squares(numbers, 1)};
+    const int half = Lane() % 4, tile = 2 * at.step + half, num_tiles = NumSquares(x.cols);
+    if (half > 1 || row >= x.rows || tile >= num_tiles) return;
+    Store(task.squares + int64_t{row} * num_tiles + tile, half == 0 ? squares[0] : squares[1]);
   }
 };
 

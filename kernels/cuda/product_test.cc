@@ -162,6 +162,35 @@ TEST_F(NormedProduct, MatchesDoublePrecision) {
   }
 }
 
+// The product of the rows times the norm's weights, multiplied with the factor.
+TEST_F(NormedProduct, FactorsSumSquaresInTheOrderOfAllNorms) {
+  std::mt19937 random(16);
+  for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ6K}) {
+    for (const int inputs : {256, 1280}) {
+      const TestMatrix norm = TestMatrix::Random(1, inputs, random);
+      const RandomBlocks blocks(IsBlocks(dtype) ? dtype : DType::kQ8_0, 24, inputs, random);
+      const PackedWeight packed =
+          IsBlocks(dtype)
+              ? PackParts(backend(), {{blocks.view()}}, PartOrder::kConcatenated)
+              : PackOne(backend(), TestWeight(TestMatrix::Random(24, inputs, random), dtype));
+      for (const int rows : {1, 5, 9, 70}) {
+        const TestMatrix x = TestMatrix::Random(rows, inputs, random, 3.0f);
+        TestMatrix weighted = x;
+        for (int r = 0; r < rows; ++r) {
+          for (int k = 0; k < inputs; ++k) weighted.at(r, k) = x.at(r, k) * norm.at(0, k);
+        }
+        TestMatrix expected = Multiply(backend(), weighted, packed);
+        for (int r = 0; r < rows; ++r) {
+          const float factor = NormFactorOf(x.row(r), inputs, kNormEpsilon);
+          for (int c = 0; c < 24; ++c) expected.at(r, c) *= factor;
+        }
+        EXPECT_TRUE(MultiplyNormed(backend(), x, norm, packed).SameBits(expected))
+            << NameOf(dtype) << " K " << inputs << " rows " << rows;
+      }
+    }
+  }
+}
+
 TEST_F(NormedProduct, RowsHaveTheSameBitsAsAloneAndNanStaysInItsRow) {
   std::mt19937 random(14);
   for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}, {1300, 17}}) {

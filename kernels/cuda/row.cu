@@ -138,29 +138,43 @@ TANDEM_DEVICE float SumOfBlock(float sum, float* warp_sums) {
   return total;
 }
 
-// The sum of squares has 256 chains, by column modulo 256, which are added by a tree in each warp,
-// then warp after warp.
+// Eight threads have a chain of squares, and at a time a tile of 16 columns.
 struct RmsNormKernel {
   using Task = RmsNormTask;
   static constexpr int kThreads = kRowThreads;
+  static_assert(kThreads == 8 * kSquareChains && kSquareChains == kWarpSize);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
+    auto* const chains = reinterpret_cast<float*>(shared);
+    const int chain = ThreadIndex() / 8, column = ThreadIndex() % 8;
     const float* const x = RowOf(task.x, BlockX());
     float* const out = RowOf(task.out, BlockX());
-    const auto value_at = [&](int c) { return Load(x + c); };
+    const auto value_at = [&](int c) { return c < task.x.cols ? Load(x + c) : 0.0f; };
     WaitForKernelsBefore();
+    struct Pair {
+      float first, second;
+    };
+    const auto pair_of = [&](int first_tile) {
+      const int c = (first_tile + chain) * kTileOutputs + column;
+      return Pair{value_at(c), value_at(c + 8)};
+    };
     float sum = 0.0f;
-    ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
-            [&](int, float value) { sum = MulAdd(value, value, sum); });
-    const float squares = SumOfBlock(sum, warp_sums);
+    ForEach(0, NumSquares(task.x.cols), kSquareChains, pair_of, [&](int, const Pair& pair) {
+      float squares = PairOfSquares(pair.first, pair.second);
+      TANDEM_UNROLL
+      for (int mask = 1; mask <= 4; mask *= 2) squares = squares + ShuffleXor(squares, mask);
+      sum = sum + squares;
+    });
+    if (column == 0) Store(chains + chain, sum);
+    Barrier();
+    const float squares = WarpSum(Load(chains + Lane()));
     const float inverse = InverseRoot(squares, task.x.cols, task.epsilon);
     ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
             [&](int c, float value) { Store(out + c, value * inverse * Load(task.weight + c)); });
   }
 };
 
-// The sum has 256 chains, as in RmsNormKernel.
+// The sum has 256 chains, by column modulo 256, which are added by SumOfBlock.
 struct SubtractMeanKernel {
   using Task = SubtractMeanTask;
   static constexpr int kThreads = kRowThreads;

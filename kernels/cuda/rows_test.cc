@@ -52,12 +52,29 @@ TEST_F(Rows, ArgMaxTakesTheFirstOfEqualsAndRefusesNaN) {
   }
 }
 
-// Roundings: cols / 256 in a chain and one in each of 5 + 8 sums, all halved by the root; then a
+// Roundings: cols / 512 in a chain and one in each of 5 + 5 sums, all halved by the root; then a
 // root, a quotient, two for the mean, and two products.
 TEST_F(Rows, RmsNormMatchesDoublePrecision) {
   std::mt19937 random(3);
   for (const int cols : {1, 3, 31, 32, 33, 256, 257, 896, 2049, 4096, 4097, 7000}) {
-    ExpectRmsNormNearExact(backend(), cols, cols / 256 + 20, random);
+    ExpectRmsNormNearExact(backend(), cols, cols / 512 + 17, random);
+  }
+}
+
+TEST_F(Rows, RmsNormSumsSquaresInTheOrderOfAllNorms) {
+  std::mt19937 random(8);
+  for (const int cols : {1, 8, 9, 16, 40, 512, 513, 528, 4096, 7001}) {
+    const TestMatrix x = TestMatrix::Random(2, cols, random, 3.0f);
+    const TestMatrix weight = TestMatrix::Random(1, cols, random);
+    TestMatrix expected(2, cols);
+    for (int r = 0; r < 2; ++r) {
+      const float factor = NormFactorOf(x.row(r), cols, 1e-5f);
+      for (int c = 0; c < cols; ++c) {
+        const float normed = x.at(r, c) * factor;
+        expected.at(r, c) = normed * weight.at(0, c);
+      }
+    }
+    EXPECT_TRUE(RmsNorm(backend(), x, weight, 1e-5f).SameBits(expected)) << cols;
   }
 }
 

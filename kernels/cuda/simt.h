@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <nv/target>
+#include <type_traits>
 
 #include "kernels/cuda/device_stream.h"
 
@@ -292,8 +293,14 @@ __device__ __forceinline__ unsigned char* ComputedOnce(unsigned char* shared) {
   return static_cast<unsigned char*>(__cvta_shared_to_generic(at));
 }
 
+// The blocks of a kernel that must fit into the registers of a multiprocessor; 0: any number.
+template <typename Kernel, typename = void>
+inline constexpr int kLeastBlocks = 0;
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
+inline constexpr int kLeastBlocks<Kernel, std::void_t<decltype(Kernel::kBlocks)>> = Kernel::kBlocks;
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, kLeastBlocks<Kernel>) Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
   Kernel::Run(task, ComputedOnce(shared));

@@ -35,7 +35,7 @@ class Variants : public CudaTest {
     const bool quantizes = IsBlocks(weight.dtype);
     const Buffer rows = Upload(std::vector<uint8_t>(
         quantizes ? PackedWholeRowsBytes(x.rows(), x.cols()) : RowsImageBytes(x.rows(), x.cols())));
-    const Buffer factors = Upload(std::vector<float>(x.rows()));
+    const Buffer squares = Upload(std::vector<float>(x.rows() * NumSquares(x.cols())));
     EXPECT_TRUE(backend().Synchronize().ok());
     const NormTask normed{.weight = norm == nullptr ? nullptr : norm_weight.data(),
                           .epsilon = kNormEpsilon};
@@ -43,21 +43,20 @@ class Variants : public CudaTest {
                             .out = rows.data(),
                             .quantizes = quantizes,
                             .norm = normed,
-                            .factors = static_cast<float*>(factors.data())};
+                            .squares = static_cast<float*>(squares.data())};
     const int tile_outputs = IsGated(end) ? kTileOutputs / 2 : kTileOutputs;
-    const TileProductTask task{
-        .x = in.view(),
-        .rows = rows.data(),
-        .norm = normed,
-        .factors = norm == nullptr ? nullptr : static_cast<const float*>(factors.data()),
-        .weight = weight.data.data(),
-        .dtype = weight.dtype,
-        .bias = static_cast<const float*>(weight.bias.data()),
-        .num_tiles = CeilDiv(before.cols(), tile_outputs),
-        .num_sms = 1 << 20,  // always the kernels for few rows
-        .variant = variant,
-        .end = end,
-        .out = out.view()};
+    const TileProductTask task{.x = in.view(),
+                               .rows = rows.data(),
+                               .norm = normed,
+                               .squares = static_cast<const float*>(squares.data()),
+                               .weight = weight.data.data(),
+                               .dtype = weight.dtype,
+                               .bias = static_cast<const float*>(weight.bias.data()),
+                               .num_tiles = CeilDiv(before.cols(), tile_outputs),
+                               .num_sms = 1 << 20,  // always the kernels for few rows
+                               .variant = variant,
+                               .end = end,
+                               .out = out.view()};
     Run(Launch(pack, stream_));
     Run(Launch(task, stream_));
     Run(Wait(stream_));

@@ -62,6 +62,15 @@ TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, c
   }
 }
 
+// The sum of a row's squares has one order, whatever kernel computes it. Within a tile of 16
+// columns it is PairOfSquares for g = 0 to 7, to which the sums of g ^ 1, g ^ 2 and g ^ 4 are added
+// in turn; columns after the last are 0. Over tiles it has 32 chains from +0, by tile modulo 32, in
+// increasing tile, which are added by WarpSum.
+//
+// Returns the sum of squares of columns g and g + 8 of a tile.
+TANDEM_DEVICE float PairOfSquares(float first, float second) {
+  return MulAdd(second, second, first * first);
+}
 // Returns the norm factor of a row of `count` numbers with the sum of squares `squares`.
 TANDEM_DEVICE float InverseRoot(float squares, int count, float epsilon) {
   return 1.0f / SquareRoot(squares / static_cast<float>(count) + epsilon);

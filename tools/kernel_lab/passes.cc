@@ -30,7 +30,8 @@ class Pass {
     const int most = std::max({model_.dim, attended, model_.hidden});
     packed_ = lab.Allocate(std::max(cuda::PackedWholeRowsBytes(line.rows, most),
                                     cuda::RowsImageBytes(line.rows, most)));
-    factors_ = static_cast<float*>(lab.Allocate(size_t{4} * line.rows));
+    squares_ =
+        static_cast<float*>(lab.Allocate(size_t{4} * line.rows * cuda::NumSquares(model_.dim)));
     std::vector<int32_t> ids(line.rows);
     for (int i = 0; i < line.rows; ++i) ids[i] = static_cast<int32_t>(SplitMix64(i) % model_.vocab);
     ids_ = lab.Upload(ids);
@@ -113,15 +114,13 @@ class Pass {
         .num_sms = lab_.num_sms(),
         .end = shape.end,
         .out = out};
-    float* const factors = shape.has_norm ? factors_ : nullptr;
     Do(cuda::PackRowsTask{.x = x,
                           .out = packed_,
                           .quantizes = IsBlocks(line_.dtype),
                           .norm = norm,
-                          .factors = factors});
-    task.norm = {};
+                          .squares = squares_});
     task.rows = packed_;
-    task.factors = factors;
+    task.squares = squares_;
     Do(task);
   }
 
@@ -131,7 +130,7 @@ class Pass {
   const Sequences sequences_;
   MatrixView hidden_, qkv_, attended_, gated_, logits_, angles_;
   void* packed_ = nullptr;
-  float* factors_ = nullptr;
+  float* squares_ = nullptr;
   const int32_t* ids_ = nullptr;
   const float* norm_ = nullptr;
   RotaryTables rotary_;

@@ -25,12 +25,11 @@ inline size_t WeightBytes(DType dtype, int outputs, int inputs) {
                          : cuda::PackedWeightBytes(num_tiles, inputs);
 }
 
-// A product of a line, and the kernel that packs its rows, if that is one of its own. Rows are the
-// numbers of the pool of floats from `rows_at` on.
+// A product of a line, and the kernel that packs its rows. Rows are the numbers of the pool of
+// floats from `rows_at` on.
 struct ProductSetting {
   cuda::TileProductTask task;
   cuda::PackRowsTask pack;
-  bool has_pack = false;
   bool quantizes = false;
   size_t weight_bytes = 0;
   size_t rows_at = 0;

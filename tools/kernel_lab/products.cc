@@ -227,19 +227,20 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
   void* const packed =
       lab.Allocate(setting.quantizes ? cuda::PackedWholeRowsBytes(line.rows, shape.inputs)
                                      : cuda::RowsImageBytes(line.rows, shape.inputs));
-  auto* const factors =
-      shape.has_norm ? static_cast<float*>(lab.Allocate(size_t{4} * line.rows)) : nullptr;
+  float* squares = nullptr;
+  if (shape.has_norm) {
+    const size_t bytes = size_t{4} * line.rows * cuda::NumSquares(shape.inputs);
+    squares = static_cast<float*>(lab.Allocate(bytes));
+  }
   setting.pack = {
-      .x = x, .out = packed, .quantizes = setting.quantizes, .norm = norm, .factors = factors};
-  setting.has_pack = true;
-  setting.task.norm = {};
+      .x = x, .out = packed, .quantizes = setting.quantizes, .norm = norm, .squares = squares};
   setting.task.rows = packed;
-  setting.task.factors = factors;
+  setting.task.squares = squares;
   return setting;
 }
 
 void LaunchPack(Lab& lab, const ProductSetting& setting) {
-  if (!setting.has_pack || !lab.ok()) return;
+  if (!lab.ok()) return;
   lab.Note(cuda::Launch(setting.pack, lab.stream()), "packing rows");
 }
 
@@ -319,7 +320,6 @@ void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {
 void MeasurePack(Lab& lab, const Line& line, JsonLine* json) {
   const ProductSetting setting = MakeProduct(lab, line, 0);
   if (!lab.ok()) return;
-  if (!setting.has_pack) return lab.Fail("a product that packs its rows itself");
   LaunchPack(lab, setting);  // loads the code, before it is recorded
   constexpr int kCopies = 16;
   const Timing timing = lab.Time([&] {
