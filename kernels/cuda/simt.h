@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <nv/target>
+#include <type_traits>
 
 #include "kernels/cuda/device_stream.h"
 
@@ -282,6 +283,12 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
         "r"(first[1]));
 }
 
+}  // namespace tandem::cuda
+
+#include "kernels/cuda/warpgroup.h"
+
+namespace tandem::cuda {
+
 // ---- Launching ----
 
 // Hides from the compiler how the address of shared memory is computed. It would compute it from a
@@ -292,11 +299,34 @@ __device__ __forceinline__ unsigned char* ComputedOnce(unsigned char* shared) {
   return static_cast<unsigned char*>(__cvta_shared_to_generic(at));
 }
 
+// Whether a kernel uses warpgroups. Its code is empty for devices without them.
+template <typename Kernel, typename = void>
+inline constexpr bool kForWarpgroups = false;
+template <typename Kernel>
+inline constexpr bool kForWarpgroups<Kernel, std::enable_if_t<Kernel::kUsesWarpgroups>> = true;
+
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
-  Kernel::Run(task, ComputedOnce(shared));
+  if constexpr (kForWarpgroups<Kernel>) {
+    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (Kernel::Run(task, ComputedOnce(shared));))
+  } else {
+    Kernel::Run(task, ComputedOnce(shared));
+  }
+}
+
+// Sets `has` to whether the device has code of a kernel for warpgroups that is not empty.
+template <typename Kernel>
+Error HasCode(Stream stream, bool* has) {
+  *has = false;
+  if (LostOf(Of(stream)) != kNoError) return LostOf(Of(stream));
+  cudaError_t error = cudaSetDevice(Of(stream).device);
+  cudaFuncAttributes code = {};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, Enter<Kernel>);
+  constexpr int kMostOfEmptyCode = 32;
+  *has = error == cudaSuccess && code.numRegs > kMostOfEmptyCode;
+  return error;
 }
 
 // Sets `may` to whether the kernel may begin before the kernels before it have ended: its code must

@@ -52,9 +52,11 @@ struct Clock {
 void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into);
 
 // kAtomic reads and writes. Two atomic accesses are not a race. A bulk copy is begun by a thread and
-// ended by the copies of a phase barrier.
+// ended by the copies of a phase barrier. A product (warpgroups.h) reads what bulk copies or fenced
+// threads wrote; what it makes of unwritten rows is not used.
 enum class AccessKind {
   kRead,
+  kReadByProduct,
   kWrite,
   kAtomic,
   kBeginCopy,
@@ -62,6 +64,9 @@ enum class AccessKind {
   kBeginBulkCopy,
   kEndBulkCopy
 };
+inline bool Writes(AccessKind kind) {
+  return kind != AccessKind::kRead && kind != AccessKind::kReadByProduct;
+}
 
 class WatchedMemory {
  public:
